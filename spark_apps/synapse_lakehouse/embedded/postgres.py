@@ -40,7 +40,9 @@ class Server:
         """libpq URI of ``database`` for the superuser."""
         return f"postgresql://{SUPERUSER}:{quote(self.password)}@127.0.0.1:{self.port}/{database}"
 
-    def tool(self, name: str, *arguments: str, database: str = "postgres", **options: object) -> subprocess.CompletedProcess[bytes]:
+    def tool(
+        self, name: str, *arguments: str, database: str = "postgres", **options: object
+    ) -> subprocess.CompletedProcess[bytes]:
         """Run a client program of the wheel (psql, pg_dump, pg_restore …) against ``database``.
 
         :raises PostgresError: when it exits non-zero, with what it printed.
@@ -167,7 +169,9 @@ def _start(data: Path, port: int, options: Sequence[str]) -> int:
     deadline = time.monotonic() + START_SECONDS
     while not _answers(port):
         if time.monotonic() > deadline:
-            raise PostgresError(f"The embedded PostgreSQL did not answer within {START_SECONDS} s; see {data}/server.log")
+            raise PostgresError(
+                f"The embedded PostgreSQL did not answer within {START_SECONDS} s; see {data}/server.log"
+            )
         time.sleep(0.05)
     return port
 

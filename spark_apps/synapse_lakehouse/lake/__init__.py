@@ -1,0 +1,1 @@
+"""The Iceberg lake: catalog, tables, branches, the lease, releases."""

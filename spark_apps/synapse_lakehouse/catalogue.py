@@ -1,0 +1,247 @@
+"""The catalogue: every stream and table of Synapse that the lakehouse knows, read from dbt's own sources file.
+
+It is declared once, in ``dbt/models/bronze/_synapse__sources.yml``. The columns listed there are the allow-list: what
+is not listed is never read from the source.
+"""
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+Identifier = Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]*$")]
+
+POSTGRES_TYPES = {
+    "string": "text",
+    "bigint": "bigint",
+    "int": "integer",
+    "boolean": "boolean",
+    "double": "double precision",
+}
+
+
+class Load(StrEnum):
+    """How a table reaches bronze."""
+
+    APPEND = "append"
+    """Facts with a stream id: rows beyond the last bound are read, merged by key."""
+    MERGE = "merge"
+    """Rows move to a higher stream id when they change: merged by key."""
+    REPLACE = "replace"
+    """No stream id: read whole."""
+    MEASURE = "measure"
+    """Counted inside the snapshot, never copied."""
+
+
+class _Declared(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class JsonKeys(_Declared):
+    """Project a JSON text column to an object with the listed top-level keys only (absent keys stay absent)."""
+
+    kind: Literal["json_keys"]
+    source: Identifier
+    keys: tuple[str, ...]
+
+
+class JsonKeysOfType(_Declared):
+    """As :class:`JsonKeys`, but only in rows whose ``type_column`` equals ``type``; NULL in all others."""
+
+    kind: Literal["json_keys_of_type"]
+    source: Identifier
+    type_column: Identifier
+    type: str
+    keys: tuple[str, ...]
+
+
+class Day(_Declared):
+    """Round a time in milliseconds since the epoch down to its UTC day."""
+
+    kind: Literal["day"]
+    source: Identifier
+
+
+Projection = Annotated[JsonKeys | JsonKeysOfType | Day, Field(discriminator="kind")]
+
+
+class Column(_Declared):
+    """A column that may leave the source.
+
+    ``source_type`` is PostgreSQL's name of the type in the source, where it is not the usual one for ``data_type``.
+    """
+
+    name: Identifier
+    data_type: Literal["string", "bigint", "int", "boolean", "double"]
+    description: Annotated[str, Field(min_length=1)]
+    source_type: str
+    projection: Projection | None = None
+
+    @property
+    def source_column(self) -> str:
+        """Name of the source's column that it is read from."""
+        return self.projection.source if self.projection else self.name
+
+
+class Stream(_Declared):
+    """One of Synapse's streams (``synapse.replication.tcp.streams``).
+
+    ``stream_positions`` is its name in that table (None: Synapse keeps no position); ``writers`` the key of
+    ``stream_writers`` in homeserver.yaml, ``master`` (hard coded) or ``any``; ``sign`` of the ids in tables.
+    ``unique_ids``: one row per id holds, so repeated ids are duplicates. ``immutable_below_bound``: no new id may
+    appear at or below an accepted bound. ``why`` says in a sentence what a check may assert.
+    """
+
+    name: Identifier
+    description: str
+    stream_positions: str | None
+    sequence: str
+    writers: str
+    sign: Literal["positive", "negative"]
+    unique_ids: bool
+    immutable_below_bound: bool
+    why: str
+
+
+class Table(_Declared):
+    """A table of Synapse's database as bronze holds it: ``bronze.<name>`` with ``columns`` in this order.
+
+    ``streams`` maps a stream's name to the column of this table that holds its ids.
+    """
+
+    name: Identifier
+    description: str
+    primary_key: tuple[Identifier, ...]
+    key_enforced: bool
+    load: Load
+    streams: Mapping[Identifier, Identifier]
+    writer_column: Identifier | None
+    columns: tuple[Column, ...]
+
+    @model_validator(mode="after")
+    def _names_exist(self) -> "Table":
+        known = {column.name for column in self.columns}
+        named = {*self.primary_key, *self.streams.values(), *filter(None, [self.writer_column])}
+        if missing := named - known:
+            raise ValueError(f"table {self.name}: not among its columns: {', '.join(sorted(missing))}")
+        if len(known) != len(self.columns):
+            raise ValueError(f"table {self.name}: a column is listed twice")
+        if self.load is Load.MEASURE and known != {*self.streams.values(), *filter(None, [self.writer_column])}:
+            raise ValueError(f"table {self.name}: a measured table lists its stream ids and writer column only")
+        return self
+
+    def column(self, name: str) -> Column:
+        """The column called ``name``; KeyError if it is not listed."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise KeyError(f"{self.name}.{name} is not in the catalogue")
+
+
+class Catalogue(_Declared):
+    """All streams and tables, and the Synapse schema versions they were checked against."""
+
+    oldest_schema_version: int
+    newest_schema_version: int
+    streams: tuple[Stream, ...]
+    tables: tuple[Table, ...]
+
+    @field_validator("streams", "tables")
+    @classmethod
+    def _unique(cls, declared: tuple[Any, ...]) -> tuple[Any, ...]:
+        names = [one.name for one in declared]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"declared twice: {', '.join(sorted(twice))}")
+        return declared
+
+    @model_validator(mode="after")
+    def _streams_exist(self) -> "Catalogue":
+        known = {stream.name for stream in self.streams}
+        for table in self.tables:
+            if missing := set(table.streams) - known:
+                raise ValueError(f"table {table.name} names unknown streams: {', '.join(sorted(missing))}")
+        return self
+
+    def table(self, name: str) -> Table:
+        """The table called ``name``; KeyError if it is not listed."""
+        for table in self.tables:
+            if table.name == name:
+                return table
+        raise KeyError(f"bronze.{name} is not in the catalogue")
+
+    def stream(self, name: str) -> Stream:
+        """The stream called ``name``; KeyError if it is not listed."""
+        for stream in self.streams:
+            if stream.name == name:
+                return stream
+        raise KeyError(f"stream {name} is not in the catalogue")
+
+    def copied(self) -> tuple[Table, ...]:
+        """Tables that bronze holds rows of."""
+        return tuple(table for table in self.tables if table.load is not Load.MEASURE)
+
+    def measured(self) -> tuple[Table, ...]:
+        """Tables that are only counted."""
+        return tuple(table for table in self.tables if table.load is Load.MEASURE)
+
+    def backing(self, stream: str) -> tuple[tuple[Table, str], ...]:
+        """Tables that back ``stream``, each with its column of ids."""
+        return tuple((table, table.streams[stream]) for table in self.tables if stream in table.streams)
+
+
+def parse(text: str) -> Catalogue:
+    """Read the catalogue out of a dbt sources file.
+
+    :raises pydantic.ValidationError: when something is missing, misspelt or contradictory.
+    """
+    (source,) = yaml.safe_load(text)["sources"]
+    meta = source["config"]["meta"]
+    return Catalogue(
+        oldest_schema_version=meta["schema_version"]["oldest"],
+        newest_schema_version=meta["schema_version"]["newest"],
+        streams=tuple(Stream(name=name, **declared) for name, declared in meta["streams"].items()),
+        tables=tuple(_table(declared) for declared in source["tables"]),
+    )
+
+
+def _table(declared: dict[str, Any]) -> Table:
+    meta = declared["config"]["meta"]
+    return Table(
+        name=declared["name"],
+        description=declared["description"],
+        primary_key=meta["primary_key"],
+        key_enforced=meta.get("key_enforced", True),
+        load=meta["load"],
+        streams=meta.get("streams", {}),
+        writer_column=meta.get("writer_column"),
+        columns=tuple(_column(column) for column in declared["columns"]),
+    )
+
+
+def _column(declared: dict[str, Any]) -> Column:
+    meta = declared.get("config", {}).get("meta", {})
+    return Column(
+        name=declared["name"],
+        data_type=declared["data_type"],
+        description=re.sub(r"\s+", " ", declared["description"]).strip(),
+        source_type=meta.get("source_type", POSTGRES_TYPES[declared["data_type"]]),
+        projection=meta.get("projection"),
+    )
+
+
+def path() -> Path:
+    """Where the sources file is: in the checkout, or inside the installed package."""
+    packaged = Path(str(files("synapse_lakehouse"))) / "_synapse__sources.yml"
+    return packaged if packaged.exists() else Path(__file__).parents[2] / "dbt/models/bronze/_synapse__sources.yml"
+
+
+@cache
+def load() -> Catalogue:
+    """The project's catalogue."""
+    return parse(path().read_text(encoding="utf-8"))

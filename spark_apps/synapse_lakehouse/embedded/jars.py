@@ -1,0 +1,60 @@
+"""Spark's jars: Maven coordinates, resolved once by Spark's own resolver and then used from disk."""
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from synapse_lakehouse.embedded import java
+from synapse_lakehouse.settings import Settings
+
+PINNED: Final = {
+    "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0": "3123c3798af642dd537230923548e013ef41cc28b6626e5225808cf5670a0f82",
+    "org.postgresql:postgresql:42.7.8": "2a32a9dcbc42d67a50ad3a0de5efd102c8d2be46720045f2cbd6689f160ab7c7",
+}
+"""Coordinates and the SHA-256 of the jar that is accepted for each."""
+
+
+class JarError(RuntimeError):
+    """A jar could not be fetched, or is not the one that was pinned."""
+
+
+def installed(settings: Settings) -> list[Path]:
+    """Paths of all jars, fetched first where they are missing.
+
+    :raises JarError: when Maven's repository cannot be reached or a checksum differs.
+    """
+    extra = [one.strip() for one in settings.lakehouse_spark_packages.split(",") if one.strip()]
+    wanted = [*PINNED, *extra]
+    folder = settings.lakehouse_home / "spark" / hashlib.sha256(" ".join(wanted).encode()).hexdigest()[:12]
+    if not all(_path(folder, coordinates).exists() for coordinates in wanted):
+        _fetch(folder, wanted)
+    for coordinates, pinned in PINNED.items():
+        found = hashlib.sha256(_path(folder, coordinates).read_bytes()).hexdigest()
+        if found != pinned:
+            raise JarError(
+                f"{coordinates} has the SHA-256 {found}, expected {pinned}: the file is damaged or not the one that was "
+                f"reviewed. Delete {_path(folder, coordinates)} and try again."
+            )
+    return sorted((folder / "jars").glob("*.jar"))
+
+
+def _path(folder: Path, coordinates: str) -> Path:
+    group, artifact, version = coordinates.split(":")
+    return folder / "jars" / f"{group}_{artifact}-{version}.jar"
+
+
+def _fetch(folder: Path, coordinates: list[str]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    spark_submit = Path(sys.executable).with_name("spark-submit")
+    done = subprocess.run(  # noqa: S603
+        [spark_submit, "--master", "local[1]", "--packages", ",".join(coordinates), "--conf",
+         f"spark.jars.ivy={folder}", "--class", "org.apache.spark.deploy.SparkSubmitNothing", "spark-internal"],
+        capture_output=True, text=True, env=java.environment(), check=False,
+    )  # fmt: skip
+    if missing := [one for one in coordinates if not _path(folder, one).exists()]:
+        raise JarError(
+            f"Spark could not fetch {', '.join(missing)}. Check that Maven Central can be reached. "
+            f"The resolver said:\n{done.stderr[-2000:]}"
+        )

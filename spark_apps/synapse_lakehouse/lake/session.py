@@ -1,0 +1,43 @@
+"""Spark sessions on the lake."""
+
+import os
+import sys
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from synapse_lakehouse.embedded import jars, java
+from synapse_lakehouse.lake import catalog
+from synapse_lakehouse.settings import Settings
+
+_FIXED: Final = {
+    "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+    "spark.sql.defaultCatalog": catalog.NAME,
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Small shuffles: a homeserver's tables are mostly small, and adaptive execution splits what is not.
+    "spark.sql.shuffle.partitions": "8",
+}
+
+
+def spark_session(name: str, settings: Settings, branch: str | None = None) -> SparkSession:
+    """The session of this process on the lake; with ``branch`` it reads and writes that branch of branched tables.
+
+    Inside spark-submit the master and the jars are the submitter's; elsewhere it runs here, on all cores.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name)
+    if "SPARK_ENV_LOADED" not in os.environ:
+        os.environ |= java.environment()
+        builder = builder.master(os.environ.get("SPARK_MASTER", "local[*]")).config(
+            "spark.jars", ",".join(map(str, jars.installed(settings)))
+        )
+    for key, value in (_FIXED | catalog.spark_properties(settings)).items():
+        builder = builder.config(key, value)
+    if branch:
+        builder = builder.config("spark.wap.branch", branch)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel(settings.lakehouse_log_level)
+    return session

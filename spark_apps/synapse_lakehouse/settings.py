@@ -1,0 +1,85 @@
+"""What an operator can set, from the environment or a ``.env`` file in the current folder."""
+
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+PROJECT = Path(__file__).parents[2]
+
+
+class Settings(BaseSettings):
+    """Settings by their names in the environment, in upper case; an empty value counts as unset."""
+
+    model_config = SettingsConfigDict(
+        env_file=".env", env_file_encoding="utf-8", env_ignore_empty=True, extra="ignore", hide_input_in_errors=True
+    )
+
+    synapse_dsn: str | None = Field(
+        None, repr=False, description="libpq URI of Synapse's database, for a read-only role; unset: the shipped sample"
+    )
+    synapse_server_name: str | None = Field(None, description="server_name of the homeserver; needed with SYNAPSE_DSN")
+    synapse_config: Path | None = Field(
+        None, description="path of a homeserver.yaml to read stream_writers from; optional"
+    )
+    lakehouse_home: Path = Field(
+        Path(".lakehouse"), description="folder for everything the platform keeps on this machine"
+    )
+    lakehouse_catalog_uri: str | None = Field(
+        None,
+        repr=False,
+        description="Iceberg catalog: a postgresql:// URI (JDBC catalog) or http(s):// (REST); unset: embedded PostgreSQL",
+    )
+    lakehouse_catalog_properties: dict[str, str] = Field(
+        {}, repr=False, description="further Iceberg catalog properties as JSON, such as S3 endpoint and region"
+    )
+    lakehouse_warehouse: str | None = Field(
+        None, description="where table files go: a folder or s3://bucket/prefix; unset: warehouse/ in LAKEHOUSE_HOME"
+    )
+    lakehouse_stream_writers: str = Field(
+        "",
+        description="writers per stream, as 'events:persister1,persister2 receipts:worker1'; wins over SYNAPSE_CONFIG",
+    )
+    lakehouse_source_connections: Annotated[int, Field(ge=1, le=64)] = Field(
+        4, description="most connections that a snapshot opens to Synapse's database"
+    )
+    lakehouse_statement_timeout_seconds: Annotated[int, Field(ge=1)] = Field(
+        3600, description="longest single statement on Synapse's database, in seconds"
+    )
+    lakehouse_lease_seconds: Annotated[int, Field(ge=10)] = Field(
+        300, description="a holder of the lake lease that has not renewed it for so long counts as dead"
+    )
+    lakehouse_lease_wait_seconds: Annotated[int, Field(ge=0)] = Field(
+        900, description="how long a run waits for another one to release the lake lease before it refuses"
+    )
+    lakehouse_spark_packages: str = Field(
+        "", description="further Maven coordinates for Spark, comma separated, such as iceberg-aws-bundle for S3"
+    )
+    lakehouse_driver_memory: str = Field("2g", description="heap of each Spark driver")
+    lakehouse_log_level: Literal["DEBUG", "INFO", "WARN", "ERROR"] = Field("WARN", description="log level of Spark")
+
+    @field_validator("lakehouse_home")
+    @classmethod
+    def _absolute(cls, home: Path) -> Path:
+        return home.expanduser().resolve()
+
+    @cached_property
+    def warehouse(self) -> str:
+        """URI of the warehouse, without a trailing slash."""
+        where = (self.lakehouse_warehouse or str(self.lakehouse_home / "warehouse")).rstrip("/")
+        return where if "://" in where else Path(where).expanduser().resolve().as_uri()
+
+    @property
+    def uses_sample(self) -> bool:
+        """Whether the shipped sample stands in for a homeserver's database."""
+        return self.synapse_dsn is None
+
+    def environment(self) -> dict[str, str]:
+        """These settings as environment variables, for a child process."""
+        values = self.model_dump(mode="json", exclude_none=True)
+        return {
+            name.upper(): json.dumps(value) if isinstance(value, dict) else str(value) for name, value in values.items()
+        }
