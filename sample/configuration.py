@@ -1,0 +1,175 @@
+"""The configuration files of a Synapse with workers: homeserver.yaml, one file a worker, logging, signing key."""
+
+import base64
+import hashlib
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from psycopg.conninfo import conninfo_to_dict
+
+MAIN = "master"
+EVENT_PERSISTERS = ("persister1", "persister2")
+STREAM_WORKER = "worker1"
+WORKERS = (*EVENT_PERSISTERS, STREAM_WORKER)
+
+STREAM_WRITERS: dict[str, list[str]] = {
+    "events": list(EVENT_PERSISTERS),
+    "receipts": [STREAM_WORKER],
+    "account_data": [STREAM_WORKER],
+    "to_device": [STREAM_WORKER],
+    "presence": [STREAM_WORKER],
+    "push_rules": [STREAM_WORKER],
+    "typing": [STREAM_WORKER],
+    "device_lists": [STREAM_WORKER],
+    "thread_subscriptions": [STREAM_WORKER],
+}
+# Rooms carry their own policies; a default one would expire the sample as the calendar moves on.
+RETENTION = {"enabled": True, "purge_jobs": [{"interval": "30d"}]}
+
+_UNLIMITED = {"per_second": 100_000, "burst_count": 100_000}
+_RATE_LIMITS: dict[str, Any] = {
+    "rc_message": _UNLIMITED,
+    "rc_registration": _UNLIMITED,
+    "rc_login": {"address": _UNLIMITED, "account": _UNLIMITED, "failed_attempts": _UNLIMITED},
+    "rc_admin_redaction": _UNLIMITED,
+    "rc_joins": {"local": _UNLIMITED, "remote": _UNLIMITED},
+    "rc_joins_per_room": _UNLIMITED,
+    "rc_invites": {"per_room": _UNLIMITED, "per_user": _UNLIMITED, "per_issuer": _UNLIMITED},
+    "rc_presence": {"per_user": _UNLIMITED},
+    "rc_reports": _UNLIMITED,
+    "rc_room_creation": _UNLIMITED,
+    "rc_delayed_event_mgmt": _UNLIMITED,
+    "rc_media_create": _UNLIMITED,
+    "rc_key_requests": _UNLIMITED,
+}
+_EXPERIMENTAL = {
+    "msc3391_enabled": True,  # deletion of account data
+    "msc3881_enabled": True,  # pushers switched on and off remotely
+    "msc4306_enabled": True,  # thread subscriptions
+    "msc4354_enabled": True,  # sticky events
+}
+
+
+def homeserver_yaml(server_name: str, instance_map: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The part of homeserver.yaml that holds neither secrets nor paths: what an analyst of the database needs."""
+    return {
+        "server_name": server_name,
+        "report_stats": False,
+        "stream_writers": STREAM_WRITERS,
+        "instance_map": {"main" if name == MAIN else name: dict(at) for name, at in instance_map.items()},
+        "retention": RETENTION,
+        "experimental_features": _EXPERIMENTAL,
+    }
+
+
+def write(
+    workdir: Path, server_name: str, dsn: str, ports: Mapping[str, int], redis_port: int, secret: str
+) -> dict[str, list[Path]]:
+    """Write every file a Synapse with the processes of ``ports`` needs into ``workdir``.
+
+    :param ports: process name → its HTTP port on 127.0.0.1 (client, federation and replication alike).
+    :param secret: the shared secret of registration; tokens of the application service derive from it.
+    :returns: process name → its configuration files, in the order Synapse is to read them.
+    """
+    database = conninfo_to_dict(dsn)
+    instance_map = {name: {"host": "127.0.0.1", "port": port} for name, port in ports.items()}
+    settings = homeserver_yaml(server_name, instance_map) | _RATE_LIMITS
+    settings |= {
+        "listeners": [_listener(ports[MAIN])],
+        "database": {"name": "psycopg2", "args": database | {"cp_min": 2, "cp_max": 8}},
+        "redis": {"enabled": True, "host": "127.0.0.1", "port": redis_port},
+        "log_config": str(_log_config(workdir, MAIN)),
+        "media_store_path": str(workdir / "media"),
+        "pid_file": str(workdir / "homeserver.pid"),
+        "signing_key_path": str(_signing_key(workdir)),
+        "registration_shared_secret": secret,
+        "worker_replication_secret": secrets.token_urlsafe(24),
+        "macaroon_secret_key": secrets.token_urlsafe(24),
+        "form_secret": secrets.token_urlsafe(24),
+        "app_service_config_files": [str(_application_service(workdir, server_name, secret))],
+        "trusted_key_servers": [],
+        "bcrypt_rounds": 4,
+        "allow_guest_access": True,
+        "enable_registration": False,
+        "enable_room_list_search": True,
+        "room_list_publication_rules": [{"action": "allow"}],
+        "max_event_delay_duration": "24h",
+        "include_profile_updates_in_sync": True,
+        "user_directory": {"enabled": True, "search_all_users": True},
+        "limit_remote_rooms": {"enabled": False},
+    }
+    main = _write(workdir / "homeserver.yaml", settings)
+    files = {MAIN: [main]}
+    for name in ports.keys() - {MAIN}:
+        worker = {
+            "worker_app": "synapse.app.generic_worker",
+            "worker_name": name,
+            "worker_listeners": [_listener(ports[name])],
+            "worker_log_config": str(_log_config(workdir, name)),
+            "worker_pid_file": str(workdir / f"{name}.pid"),
+        }
+        files[name] = [main, _write(workdir / f"{name}.yaml", worker)]
+    return files
+
+
+def application_service_token(secret: str) -> str:
+    """Access token of the application service whose users may send events with a timestamp of the past."""
+    return hashlib.sha256(b"application service" + secret.encode()).hexdigest()
+
+
+def _listener(port: int) -> dict[str, Any]:
+    names = ["client", "federation", "replication"]
+    return {"type": "http", "port": port, "bind_addresses": ["127.0.0.1"], "resources": [{"names": names}]}
+
+
+def _application_service(workdir: Path, server_name: str, secret: str) -> Path:
+    registration = {
+        "id": "bridge",
+        "url": None,
+        "as_token": application_service_token(secret),
+        "hs_token": secrets.token_urlsafe(24),
+        "sender_localpart": "bridge",
+        "rate_limited": False,
+        "namespaces": {
+            "users": [{"exclusive": True, "regex": f"@bridged_.*:{server_name}"}],
+            "aliases": [],
+            "rooms": [],
+        },
+    }
+    return _write(workdir / "bridge.yaml", registration)
+
+
+def _signing_key(workdir: Path) -> Path:
+    path = workdir / "signing.key"
+    if not path.exists():
+        seed = base64.b64encode(secrets.token_bytes(32)).decode().rstrip("=")
+        path.touch(mode=0o600)
+        path.write_text(f"ed25519 a_{secrets.token_hex(2)} {seed}\n")
+    return path
+
+
+def _log_config(workdir: Path, name: str) -> Path:
+    settings = {
+        "version": 1,
+        "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
+        "handlers": {
+            "file": {
+                "class": "logging.FileHandler",
+                "formatter": "plain",
+                "filename": str(workdir / "logs" / f"{name}.log"),
+                "encoding": "utf-8",
+            }
+        },
+        "root": {"level": "INFO", "handlers": ["file"]},
+        "disable_existing_loggers": False,
+    }
+    return _write(workdir / f"{name}.log.yaml", settings)
+
+
+def _write(path: Path, content: dict[str, Any]) -> Path:
+    path.touch(mode=0o600)
+    path.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    return path

@@ -1,0 +1,46 @@
+"""Synapse's own virtual environment, apart from the project's: a released wheel, installed by uv."""
+
+import fcntl
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from sample.processes import ServiceError, run
+
+VERSION = "1.163.2"
+VENV = Path(".lakehouse/synapse-venv")
+PROJECT = Path(__file__).resolve().parent.parent
+
+
+def synapse_python(venv: Path = VENV, version: str = VERSION) -> Path:
+    """Python of the environment ``venv`` that holds Synapse ``version``; installs it when it does not.
+
+    :raises ServiceError: when uv is missing or the installation fails.
+    """
+    venv = venv.absolute()
+    python = venv / "bin" / "python"
+    venv.parent.mkdir(parents=True, exist_ok=True)
+    with open(venv.with_name(venv.name + ".lock"), "a+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if _installed_version(python) != version:
+            uv = _uv()
+            run([uv, "venv", "--clear", "--python", sys.executable, venv], f"Creating {venv}")
+            package = f"matrix-synapse[postgres,redis]=={version}"
+            run([uv, "pip", "install", "--python", python, package], f"Installing {package}")
+    return python
+
+
+def _installed_version(python: Path) -> str | None:
+    if not python.exists():
+        return None
+    question = "from importlib.metadata import version; print(version('matrix-synapse'))"
+    answer = subprocess.run([python, "-c", question], capture_output=True, text=True, check=False)  # noqa: S603
+    return answer.stdout.strip() or None
+
+
+def _uv() -> str:
+    found = shutil.which("uv") or shutil.which("uv", path=PROJECT / ".tools" / "uv" / "bin")
+    if not found:
+        raise ServiceError("uv is not installed: run `make run` once, or install it from https://docs.astral.sh/uv/")
+    return found

@@ -1,0 +1,182 @@
+"""A real Synapse on loopback: PostgreSQL, Redis, main process, two event persisters and a stream worker."""
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from sample import configuration
+from sample.client import ADMIN, V3, Client, Connection
+from sample.configuration import EVENT_PERSISTERS, MAIN, STREAM_WORKER, WORKERS
+from sample.environment import VENV, VERSION, synapse_python
+from sample.processes import free_ports, started, wait_until
+from sample.redis import redis
+from synapse_lakehouse.embedded import postgres
+
+SERVER_NAME = "synapse.example"
+DATABASE = "synapse"
+
+
+@dataclass(frozen=True)
+class Synapse:
+    """A running homeserver.
+
+    :ivar server_name: its Matrix name, as in user ids.
+    :ivar dsn: libpq URI of its database.
+    :ivar config_path: its homeserver.yaml (with ``stream_writers`` and ``instance_map``).
+    :ivar urls: process name → base URL of its client API; every process sends events, two at once fork rooms.
+    :ivar processes: process name → process id.
+    :ivar log_dir: the folder of its logs.
+    :ivar redis_port: port of its Redis on 127.0.0.1.
+    """
+
+    server_name: str
+    dsn: str = field(repr=False)
+    config_path: Path
+    urls: dict[str, str]
+    processes: dict[str, int]
+    log_dir: Path
+    redis_port: int
+    connection: Connection = field(repr=False)
+    secret: str = field(repr=False)
+
+    @property
+    def url(self) -> str:
+        """Base URL of the main process."""
+        return self.urls[MAIN]
+
+    @property
+    def event_persisters(self) -> tuple[str, ...]:
+        """Names of the processes that write the events stream."""
+        return EVENT_PERSISTERS
+
+    def user_id(self, localpart: str) -> str:
+        """Full user id of ``localpart``."""
+        return f"@{localpart}:{self.server_name}"
+
+    def register(self, localpart: str, *, admin: bool = False, displayname: str | None = None) -> Client:
+        """Register a user by the shared secret; returns the logged-in client."""
+        path = f"{ADMIN}/v1/register"
+        nonce = self.connection.request("GET", path)["nonce"]
+        password = secrets.token_urlsafe(12)
+        signed = b"\0".join(text.encode() for text in (nonce, localpart, password, "admin" if admin else "notadmin"))
+        body = {
+            "nonce": nonce,
+            "username": localpart,
+            "password": password,
+            "admin": admin,
+            "mac": hmac.new(self.secret.encode(), signed, hashlib.sha1).hexdigest(),
+        }
+        if displayname is not None:
+            body["displayname"] = displayname
+        answer = self.connection.request("POST", path, body)
+        return Client(self.connection, answer["user_id"], answer["access_token"], answer["device_id"], password)
+
+    def register_guest(self) -> Client:
+        """Register a guest; returns the logged-in client."""
+        answer = self.connection.request("POST", f"{V3}/register", {}, params={"kind": "guest"})
+        return Client(self.connection, answer["user_id"], answer["access_token"], answer["device_id"])
+
+    def register_bridged(self, name: str) -> Client:
+        """Register a user of the application service, who may send events with ``params={"ts": …}``."""
+        token = configuration.application_service_token(self.secret)
+        body = {"type": "m.login.application_service", "username": f"bridged_{name}", "inhibit_login": True}
+        answer = self.connection.request("POST", f"{V3}/register", body, token=token)
+        return BridgedClient(self.connection, answer["user_id"], token)
+
+    def login(self, client: Client, device_id: str, display_name: str) -> Client:
+        """Log ``client``'s user in again on a further device."""
+        body = {
+            "type": "m.login.password",
+            "identifier": {"type": "m.id.user", "user": client.user_id},
+            "password": client.password,
+            "device_id": device_id,
+            "initial_device_display_name": display_name,
+        }
+        answer = self.connection.request("POST", f"{V3}/login", body)
+        return Client(self.connection, client.user_id, answer["access_token"], device_id, client.password)
+
+
+class BridgedClient(Client):
+    """A user whom the application service speaks for."""
+
+    def call(self, method: str, path: str, json: object = None, **options: object) -> dict[str, object]:
+        """One request of the application service as this user."""
+        params = dict(options.pop("params", None) or {}) | {"user_id": self.user_id}  # type: ignore[call-overload]
+        return super().call(method, path, json, params=params, **options)
+
+
+@contextmanager
+def homeserver(
+    workdir: Path,
+    *,
+    server_name: str = SERVER_NAME,
+    dsn: str | None = None,
+    venv: Path = VENV,
+    version: str = VERSION,
+) -> Iterator[Synapse]:
+    """A Synapse that runs while the context lasts, everything on 127.0.0.1 and free ports.
+
+    :param workdir: its configuration, logs, media and, without ``dsn``, its PostgreSQL.
+    :param dsn: an existing database in C locale; an embedded server in ``workdir`` when omitted.
+    :param venv: the folder of Synapse's virtual environment; created when it is missing.
+    :param version: the release of matrix-synapse.
+    :raises ServiceError: when a part cannot be installed or started; every part is stopped again.
+    :raises PostgresError: when the embedded PostgreSQL cannot be started.
+    """
+    workdir = workdir.absolute()
+    logs = workdir / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    python = synapse_python(venv, version)
+    with ExitStack() as stack:
+        if dsn is None:
+            # The data is made again rather than repaired: nothing needs to reach the disk in time.
+            server = stack.enter_context(
+                postgres.running(workdir / "postgres", options=["fsync=off", "synchronous_commit=off"])
+            )
+            server.create_database(DATABASE)
+            dsn = server.dsn(DATABASE)
+        redis_port = stack.enter_context(redis(workdir, logs / "redis.log"))
+        ports = dict(zip((MAIN, *WORKERS), free_ports(1 + len(WORKERS)), strict=True))
+        secret = secrets.token_urlsafe(24)
+        files = configuration.write(workdir, server_name, dsn, ports, redis_port, secret)
+        urls = {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
+        processes = _start(stack, workdir, python, files, urls)
+        connection = Connection(urls, MAIN, STREAM_WORKER)
+        stack.callback(connection.close)
+        yield Synapse(
+            server_name, dsn, workdir / "homeserver.yaml", urls, processes, logs, redis_port, connection, secret
+        )
+
+
+def _start(
+    stack: ExitStack, workdir: Path, python: Path, files: dict[str, list[Path]], urls: dict[str, str]
+) -> dict[str, int]:
+    """Start the main process, which prepares the database, and then the workers side by side."""
+    pids: dict[str, int] = {}
+    for names in ((MAIN,), WORKERS):
+        running = {}
+        for name in names:
+            app = "synapse.app.homeserver" if name == MAIN else "synapse.app.generic_worker"
+            options = [part for path in files[name] for part in ("--config-path", str(path))]
+            log = workdir / "logs" / f"{name}.out"
+            running[name] = stack.enter_context(
+                started(f"Synapse's {name}", [python, "-m", app, *options], log, workdir)
+            )
+        for name, process in running.items():
+            log = workdir / "logs" / f"{name}.out"
+            wait_until(lambda url=urls[name]: _healthy(url), process, f"Synapse's {name}", log)  # type: ignore[misc]
+            pids[name] = process.pid
+    return pids
+
+
+def _healthy(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/health", timeout=5, trust_env=False).is_success
+    except httpx.TransportError:
+        return False
