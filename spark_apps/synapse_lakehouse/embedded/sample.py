@@ -48,5 +48,3 @@ def _restored_version(server: Server, database: str) -> str:
         database=database, stdout=subprocess.PIPE,
     )  # fmt: skip
     return asked.stdout.decode().strip()
-
-

@@ -1,40 +1,68 @@
-"""The audit tables: what was read, measured, judged and published. Append-only and unbranched."""
+"""The audit tables: what was read, measured, judged and published. Append-only and unbranched.
 
-from typing import Final
-
-_RUN: Final = "run_id string, interval_start timestamp, interval_end timestamp"
-
-TABLES: Final[dict[str, str]] = {
-    "audit.snapshots": f"""{_RUN}, branch string, taken_at timestamp, server_name string,
-        server_version string, schema_version int, snapshot_xmin bigint, snapshot_xmax bigint, wal_lsn string,
-        in_recovery boolean, sequences array<struct<name: string, last_value: bigint, is_called: boolean>>""",
-    "audit.ledger": f"""{_RUN}, branch string, table_name string, load string, rows_source bigint, rows_read bigint,
-        rows_written bigint, files int, bytes bigint, seconds double, snapshot_id bigint, written_at timestamp""",
-    "audit.table_facts": f"""{_RUN}, table_name string, rows bigint, null_keys bigint, duplicate_keys bigint,
-        measured_at timestamp""",
-    "audit.stream_positions": f"""{_RUN}, stream string, writers map<string, bigint>, missing_writers array<string>,
-        linear_minimum bigint, linear_maximum bigint, safe_bound bigint, rule string, previous_bound bigint,
-        sequence string, sequence_last_value bigint, sequence_is_called boolean, largest_id bigint,
-        measured_at timestamp""",
-    "audit.stream_facts": f"""{_RUN}, stream string, table_name string, rows bigint, rows_in_interval bigint,
-        ids bigint, null_ids bigint, duplicate_ids bigint, late_ids bigint, first_id bigint, last_id bigint,
-        rows_by_writer map<string, bigint>, measured_at timestamp""",
-    "audit.checks": f"""{_RUN}, stage string, suite string, expectation string, subject string, severity string,
-        success boolean, observed string, checked_at timestamp""",
-    "audit.releases": f"""release bigint, {_RUN}, branch string, tag string, server_name string,
-        tables map<string, bigint>, positions map<string, bigint>, views map<string, string>, checks_passed int,
-        checks_warned int, published_at timestamp""",
-    "audit.leases": "holder string, branch string, action string, until timestamp, at timestamp",
-}
-"""Columns of each audit table in Spark's DDL. Times are UTC.
-
-``snapshots``: one row a run, the state of the source inside the exported snapshot. ``ledger``: one row per run and
-copied table; ``bytes`` of Parquet. ``table_facts``: keys as Spark counted them on the run's branch; ``duplicate_keys``
-counts rows beyond the first of a key. ``stream_positions``: one row per run and stream; ``rule`` names what gave
-``safe_bound``: ``configured`` (all configured writers have positions), ``assumed`` (the writers were guessed from the
-data), ``missing_writer`` (a configured writer has no row: no bound) or ``no_positions`` (Synapse keeps none).
-``stream_facts``: one row per run, stream and backing table; ``late_ids`` is NULL where the stream cannot be checked.
-``checks``: one row per expectation judged; ``severity`` is ``fail`` or ``warn``. ``releases``: one row a release;
-``tables`` maps a table to its published snapshot, ``positions`` a stream to its safe bound. ``leases``: who may move
-main (``lake/lease.py``).
+Rows of several attempts at an interval stand side by side, told apart by ``run_id``; the attempt that readers see is the
+one named in ``audit.releases``. Times are UTC.
 """
+
+from typing import Any, Final
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+
+from synapse_lakehouse.run import Run
+
+_STRING, _LONG, _INT, _BOOLEAN, _DOUBLE = pa.string(), pa.int64(), pa.int32(), pa.bool_(), pa.float64()
+_TIME: Final = pa.timestamp("us", tz="UTC")
+_BY_NAME: Final = pa.map_(_STRING, _LONG)
+_RUN: Final = {"run_id": _STRING, "interval_start": _TIME, "interval_end": _TIME}
+
+TABLES: Final[dict[str, pa.Schema]] = {
+    name: pa.schema(list(columns.items()))
+    for name, columns in {
+        # One row a run: the state of the source inside the exported snapshot.
+        "audit.snapshots": _RUN
+        | {"branch": _STRING, "taken_at": _TIME, "server_name": _STRING, "server_version": _STRING}
+        | {"schema_version": _INT, "snapshot_xmin": _LONG, "snapshot_xmax": _LONG, "wal_lsn": _STRING}
+        | {
+            "in_recovery": _BOOLEAN,
+            "sequences": pa.list_(pa.struct([("name", _STRING), ("last_value", _LONG), ("is_called", _BOOLEAN)])),
+        },
+        # One row per run and copied table; bytes of Parquet.
+        "audit.ledger": _RUN
+        | {"branch": _STRING, "table_name": _STRING, "load": _STRING, "rows_source": _LONG, "rows_read": _LONG}
+        | {"rows_written": _LONG, "files": _INT, "bytes": _LONG, "seconds": _DOUBLE, "snapshot_id": _LONG}
+        | {"written_at": _TIME},
+        # One row per run and copied table, counted on the run's branch; duplicate_keys are rows beyond the first of a key.
+        "audit.table_facts": _RUN
+        | {"table_name": _STRING, "rows": _LONG, "null_keys": _LONG, "duplicate_keys": _LONG, "measured_at": _TIME},
+        # One row per run and stream; rule names what gave the safe bound (streams/positions.py).
+        "audit.stream_positions": _RUN
+        | {"stream": _STRING, "writers": _BY_NAME, "missing_writers": pa.list_(_STRING), "linear_minimum": _LONG}
+        | {"linear_maximum": _LONG, "safe_bound": _LONG, "rule": _STRING, "previous_bound": _LONG}
+        | {"sequence": _STRING, "sequence_last_value": _LONG, "sequence_is_called": _BOOLEAN, "largest_id": _LONG}
+        | {"measured_at": _TIME},
+        # One row per run, stream and backing table; late_ids is NULL where the stream cannot be checked.
+        "audit.stream_facts": _RUN
+        | {"stream": _STRING, "table_name": _STRING, "rows": _LONG, "rows_in_interval": _LONG, "ids": _LONG}
+        | {"null_ids": _LONG, "duplicate_ids": _LONG, "late_ids": _LONG, "first_id": _LONG, "last_id": _LONG}
+        | {"rows_by_writer": _BY_NAME, "measured_at": _TIME},
+        # One row per expectation judged; severity is fail or warn.
+        "audit.checks": _RUN
+        | {"stage": _STRING, "suite": _STRING, "expectation": _STRING, "subject": _STRING, "severity": _STRING}
+        | {"success": _BOOLEAN, "observed": _STRING, "checked_at": _TIME},
+        # One row a release: tables maps a table to its published snapshot, positions a stream to its safe bound.
+        "audit.releases": {"release": _LONG}
+        | _RUN
+        | {"branch": _STRING, "tag": _STRING, "server_name": _STRING, "tables": _BY_NAME, "positions": _BY_NAME}
+        | {"views": pa.map_(_STRING, _STRING), "checks_passed": _INT, "checks_warned": _INT, "published_at": _TIME},
+        # The log of who may move main (lake/lease.py).
+        "audit.leases": {"holder": _STRING, "branch": _STRING, "action": _STRING, "until": _TIME, "at": _TIME},
+    }.items()
+}
+"""Columns of each audit table."""
+
+
+def append(catalog: Catalog, table: str, rows: list[dict[str, Any]], run: Run | None = None) -> None:
+    """Append ``rows`` (columns of ``TABLES[table]``; absent ones are NULL), stamped with ``run`` where one is given."""
+    stamp = {"run_id": run.run_id, "interval_start": run.start, "interval_end": run.end} if run else {}
+    catalog.load_table(table).append(pa.Table.from_pylist([stamp | row for row in rows], schema=TABLES[table]))

@@ -43,7 +43,11 @@ def pyiceberg_catalog(settings: Settings) -> Catalog:
         return load_catalog(NAME, type="rest", uri=uri, **properties)
     parts = urlsplit(uri)
     return load_catalog(
-        NAME, type="sql", uri=parts._replace(scheme="postgresql+psycopg2").geturl(), **properties
+        NAME,
+        type="sql",
+        uri=parts._replace(scheme="postgresql+psycopg2").geturl(),
+        schema_version="v1",
+        **properties,
     )
 
 

@@ -1,0 +1,171 @@
+"""The lake lease: whoever moves a branched table's main holds it, from the making of its branch to its release.
+
+The lease is a log, ``audit.leases``. To take or renew it is to append a row on condition that the log's head is still
+the one that was read, so of two contenders exactly one succeeds, on any Iceberg catalog. The row is repeated in the
+snapshot's summary, so that reading the lease opens no data file.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table
+
+from synapse_lakehouse.lake import audit
+
+log = logging.getLogger(__name__)
+
+TABLE = "audit.leases"
+_POLL_SECONDS = 2.0
+
+
+class LeaseError(RuntimeError):
+    """The lease is held by somebody else, or was lost; the message says by whom and until when."""
+
+
+@dataclass(frozen=True)
+class Holding:
+    """Who holds the lease, for which branch, and until when unless renewed."""
+
+    holder: str
+    branch: str
+    until: datetime
+
+    def is_live(self, now: datetime) -> bool:
+        """Whether the holder still counts as alive."""
+        return now < self.until
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The lease as ``holder`` (Airflow's run id, or another name that no two movers share) wants it.
+
+    ``seconds``: how long it is good for without renewal. Clocks of the machines must agree to well within it.
+    """
+
+    catalog: Catalog
+    holder: str
+    branch: str
+    seconds: int
+
+    def acquire(self, wait_seconds: float = 0) -> Holding | None:
+        """Take the lease, waiting up to ``wait_seconds`` for a live holder; again is the same as once.
+
+        :returns: the holding of a crashed holder that was taken over, whose branch the caller drops; else None.
+        :raises LeaseError: when somebody else still holds it at the end of the wait.
+        """
+        deadline = time.monotonic() + wait_seconds
+        told = False
+        while True:
+            table = self.catalog.load_table(TABLE)
+            held = _read(table)
+            if held is None or held.holder == self.holder or not held.is_live(_now()):
+                if self._write(table, "renew" if held and held.holder == self.holder else "acquire"):
+                    return held if held and held.holder != self.holder else None
+                continue
+            if time.monotonic() >= deadline:
+                raise LeaseError(
+                    f"Run {held.holder} holds the lake lease until {held.until:%Y-%m-%d %H:%M:%S}Z (it renews it while "
+                    "it works), so this run may not move the tables now. Wait for it to end, or if it is dead, for the "
+                    "lease to expire; then run again. Nothing was changed."
+                )
+            if not told:
+                log.warning("waiting for run %s, which holds the lake lease", held.holder)
+                told = True
+            time.sleep(_POLL_SECONDS)
+
+    def renew(self) -> None:
+        """Extend the lease.
+
+        :raises LeaseError: when it was taken over: this run was taken for dead, and its branch is gone.
+        """
+        while True:
+            table = self.catalog.load_table(TABLE)
+            held = _read(table)
+            if held is None or held.holder != self.holder:
+                raise LeaseError(
+                    f"The lake lease of {self.holder} was lost to {held.holder if held else 'nobody'}: it had not been "
+                    f"renewed for {self.seconds} s, so its branch was dropped. Nothing was published; run it again."
+                )
+            if self._write(table, "renew"):
+                return
+
+    def release(self) -> None:
+        """Give the lease back; without effect if it is not ours (any more)."""
+        while True:
+            table = self.catalog.load_table(TABLE)
+            held = _read(table)
+            if held is None or held.holder != self.holder or self._write(table, "release"):
+                return
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Hold on to a lease that was acquired earlier, renewing it in the background.
+
+        :raises LeaseError: at the start, or at the end if it was lost meanwhile.
+        """
+        self.renew()
+        done, lost = threading.Event(), list[Exception]()
+
+        def keep() -> None:
+            while not done.wait(self.seconds / 3):
+                try:
+                    self.renew()
+                except LeaseError as error:
+                    lost.append(error)
+                    return
+                except Exception:
+                    log.warning("the lake lease could not be renewed, trying again", exc_info=True)
+
+        keeper = threading.Thread(target=keep, name="lease", daemon=True)
+        keeper.start()
+        try:
+            yield
+        finally:
+            done.set()
+            keeper.join()
+        if lost:
+            raise lost[0]
+
+    def _write(self, table: Table, action: str) -> bool:
+        now = _now()
+        until = now if action == "release" else now + timedelta(seconds=self.seconds)
+        row = {"holder": self.holder, "branch": self.branch, "action": action, "until": until, "at": now}
+        try:
+            table.append(
+                pa.Table.from_pylist([row], schema=audit.TABLES[TABLE]),
+                snapshot_properties={
+                    "lease.holder": "" if action == "release" else self.holder,
+                    "lease.branch": self.branch,
+                    "lease.until": until.isoformat(),
+                },
+            )
+        except CommitFailedException:
+            return False
+        return True
+
+
+def holding(catalog: Catalog) -> Holding | None:
+    """Who holds the lease at present (perhaps expired), or None."""
+    return _read(catalog.load_table(TABLE))
+
+
+def _read(table: Table) -> Holding | None:
+    snapshot = table.current_snapshot()
+    if snapshot is None or snapshot.summary is None or not snapshot.summary["lease.holder"]:
+        return None
+    summary = snapshot.summary
+    return Holding(
+        str(summary["lease.holder"]), str(summary["lease.branch"]), datetime.fromisoformat(str(summary["lease.until"]))
+    )
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,83 @@
+"""Create the lake's own tables: bronze as the catalogue declares it, and audit."""
+
+from typing import Final
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.table import Table
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.lake import audit
+
+SCHEMAS: Final = ("bronze", "audit", "silver", "gold")
+
+ARROW_TYPES: Final = {
+    "string": pa.string(),
+    "bigint": pa.int64(),
+    "int": pa.int32(),
+    "boolean": pa.bool_(),
+    "double": pa.float64(),
+}
+
+BRANCHED: Final = {
+    "format-version": "2",
+    "write.wap.enabled": "true",
+    "write.parquet.compression-codec": "zstd",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+}
+"""Properties of tables that are written on a run's branch and audited before readers see them."""
+
+_UNBRANCHED: Final = {
+    "format-version": "2",
+    "write.parquet.compression-codec": "zstd",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+}
+
+# A retried append would drop the requirement that nobody else took the lease meanwhile.
+_NEVER_RETRIED: Final = {"commit.retry.num-retries": "0"}
+
+
+def arrow_schema(table: catalogue.Table) -> pa.Schema:
+    """Columns of ``bronze.<table>``, all optional: what the source holds is judged, not refused, on the way in."""
+    return pa.schema([(column.name, ARROW_TYPES[column.data_type]) for column in table.columns])
+
+
+def ensure(catalog: Catalog, declared: catalogue.Catalogue) -> None:
+    """Create what is missing of the schemas, the audit tables and bronze; add columns that the catalogue gained.
+
+    :raises pyiceberg.exceptions.ValidationError: when a column of the catalogue changed its type.
+    """
+    for schema in SCHEMAS:
+        catalog.create_namespace_if_not_exists(schema)
+    existing = {".".join(name) for schema in SCHEMAS for name in catalog.list_tables(schema)}
+    for name, columns in audit.TABLES.items():
+        _ensure_table(
+            catalog, name, columns, _UNBRANCHED | (_NEVER_RETRIED if name == "audit.leases" else {}), name in existing
+        )
+    for table in declared.copied():
+        name = f"bronze.{table.name}"
+        _ensure_table(catalog, name, arrow_schema(table), BRANCHED, name in existing)
+
+
+def _ensure_table(catalog: Catalog, name: str, columns: pa.Schema, properties: dict[str, str], exists: bool) -> None:
+    if not exists:
+        try:
+            catalog.create_table(name, schema=columns, properties=properties)
+        except TableAlreadyExistsError:
+            pass
+        return
+    table = catalog.load_table(name)
+    if not set(columns.names) <= set(table.schema().column_names):
+        with table.update_schema() as update:
+            update.union_by_name(columns)
+
+
+def load_or_none(catalog: Catalog, name: str) -> Table | None:
+    """The table, or None if it does not exist."""
+    try:
+        return catalog.load_table(name)
+    except NoSuchTableError:
+        return None
