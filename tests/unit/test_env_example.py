@@ -1,0 +1,43 @@
+"""``.env.example`` says what the settings class says: the same names, order, defaults and descriptions."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic.fields import FieldInfo
+from synapse_lakehouse.settings import PROJECT, Settings
+
+EXAMPLE = PROJECT / ".env.example"
+
+
+def test_every_setting_stands_in_the_example_with_its_description_and_default() -> None:
+    header, _, found = EXAMPLE.read_text().partition("\n\n")
+    expected = "\n\n".join(_entry(name, field) for name, field in Settings.model_fields.items()) + "\n"
+
+    assert found == expected, f"Put this below the header of .env.example:\n\n{expected}"
+    assert all(line.startswith("# ") for line in header.splitlines())
+
+
+def test_a_copy_of_the_example_changes_nothing(no_settings: None) -> None:
+    assert Settings(_env_file=EXAMPLE) == Settings(_env_file=None)
+
+
+@pytest.fixture
+def no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    for name in {name.upper() for name in Settings.model_fields} & set(os.environ):
+        monkeypatch.delenv(name)
+    yield
+
+
+def _entry(name: str, field: FieldInfo) -> str:
+    return f"# {field.description}\n{name.upper()}={_written(field.default)}"
+
+
+def _written(default: Any) -> str:
+    if default is None:
+        return ""
+    return json.dumps(default) if isinstance(default, dict) else str(default)
