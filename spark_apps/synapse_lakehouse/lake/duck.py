@@ -1,0 +1,272 @@
+"""SQL over the lake without a JVM: DuckDB reads Iceberg's files where the catalog says they are.
+
+What imports PyIceberg, pandas or pyarrow costs seconds, so nothing here does unless the catalog is a REST one. That is
+also why SQL is put together from quoted names and places: the first bound parameter makes DuckDB import pandas.
+"""
+
+import gzip
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+import psycopg
+from duckdb import DuckDBPyConnection
+
+from synapse_lakehouse.settings import Settings
+
+NAME: Final = "lake"
+_TABLE: Final = re.compile(r'(?=\b(\w+)["`]?\s*\.\s*["`]?(\w+))')
+
+
+class LakeError(RuntimeError):
+    """The lake cannot be read as asked; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A table or view of the catalog and where its metadata is."""
+
+    location: str
+    is_view: bool
+
+
+@dataclass(frozen=True)
+class Release:
+    """A row of ``audit.releases``: ``tables`` maps names to snapshot ids, ``views`` names to their SQL."""
+
+    number: int
+    run_id: str
+    start: datetime
+    end: datetime
+    branch: str
+    tag: str
+    server_name: str
+    tables: Mapping[str, int]
+    positions: Mapping[str, int]
+    views: Mapping[str, str]
+    checks_passed: int
+    checks_warned: int
+    published_at: datetime
+
+
+def connect(settings: Settings) -> DuckDBPyConnection:
+    """An in-memory DuckDB, in UTC, that can read Iceberg tables in the warehouse and no other file.
+
+    :raises LakeError: when the warehouse is not a folder.
+    """
+    if not settings.warehouse.startswith("file:"):
+        raise LakeError(
+            f"The warehouse {settings.warehouse} is not a folder, and the DuckDB that answers queries here reads folders "
+            "only. `lakehouse connect spark` and `lakehouse connect trino` print how to query it."
+        )
+    connection = duckdb.connect(config={"autoinstall_known_extensions": False, "python_enable_replacements": False})
+    for extension in ("avro", "iceberg"):
+        connection.execute(f"load {_literal(str(extension_file(extension)))}")
+    connection.execute(f"attach ':memory:' as {NAME}; use {NAME}; set TimeZone = 'UTC'")
+    spill = settings.lakehouse_home / "duckdb"
+    connection.execute(f"set temp_directory = {_literal(str(spill))}")
+    allowed = [settings.warehouse.removeprefix("file://") + "/", settings.warehouse + "/", str(spill) + "/"]
+    connection.execute(f"set allowed_directories = [{', '.join(map(_literal, allowed))}]")
+    connection.execute("set enable_external_access = false; set lock_configuration = true")
+    return connection
+
+
+def extension_file(extension: str) -> Path:
+    """The signed extension that the wheel ``duckdb-extension-<extension>`` brings for the installed DuckDB."""
+    package = Path(str(find_spec(f"duckdb_extension_{extension}").origin)).parent  # type: ignore[union-attr]
+    return package / "extensions" / f"v{duckdb.__version__}" / f"{extension}.duckdb_extension"
+
+
+def entries(settings: Settings) -> dict[str, Entry]:
+    """All tables and views of the catalog by their names (``gold.events``); none if the lake was never written.
+
+    :raises LakeError: when the catalog cannot be reached.
+    """
+    uri = settings.lakehouse_catalog_uri or ""
+    if uri.startswith("http"):
+        return _rest_entries(settings)
+    try:
+        with psycopg.connect(uri, connect_timeout=10) as catalog:
+            rows = catalog.execute(
+                "select table_namespace || '.' || table_name, metadata_location, to_jsonb(t) ->> 'iceberg_type'"
+                " from iceberg_tables t where catalog_name = %s",
+                [NAME],
+            ).fetchall()
+    except psycopg.errors.UndefinedTable:
+        return {}
+    except psycopg.Error as error:
+        raise LakeError(
+            f"The Iceberg catalog cannot be read: {' '.join(str(error).split())}. "
+            "Check LAKEHOUSE_CATALOG_URI, and that its PostgreSQL is running."
+        ) from None
+    return {name: Entry(location, kind == "VIEW") for name, location, kind in rows}
+
+
+def _rest_entries(settings: Settings) -> dict[str, Entry]:
+    from synapse_lakehouse.lake.catalog import pyiceberg_catalog
+
+    try:
+        catalog = pyiceberg_catalog(settings)
+        tables = [name for schema in catalog.list_namespaces() for name in catalog.list_tables(schema)]
+        return {".".join(name): Entry(catalog.load_table(name).metadata_location, False) for name in tables}
+    except Exception as error:
+        raise LakeError(
+            f"The Iceberg REST catalog cannot be read: {' '.join(str(error).split())}. Check LAKEHOUSE_CATALOG_URI."
+        ) from error
+
+
+def releases(connection: DuckDBPyConnection, settings: Settings) -> list[Release]:
+    """All releases, the latest first.
+
+    :raises LakeError: when the catalog cannot be reached.
+    """
+    table = entries(settings).get("audit.releases")
+    if table is None:
+        return []
+    rows = connection.execute(
+        "select release, run_id, interval_start, interval_end, branch, tag, server_name, tables, positions, views,"
+        f" checks_passed, checks_warned, published_at from {_scan(table.location)} order by release desc"
+    ).fetchall()
+    return [Release(*row) for row in rows]
+
+
+def release(connection: DuckDBPyConnection, settings: Settings, number: int | None = None) -> Release:
+    """The release called ``number``; the latest if none is given.
+
+    :raises LakeError: when it does not exist.
+    """
+    known = releases(connection, settings)
+    if not known:
+        raise LakeError("Nothing has been published yet, so there is nothing to read. Run `make run` first.")
+    for one in known:
+        if number in (None, one.number):
+            return one
+    raise LakeError(
+        f"There is no release {number}: they run from {known[-1].number} to {known[0].number}. "
+        "`lakehouse releases` lists them."
+    )
+
+
+def bind(
+    connection: DuckDBPyConnection,
+    settings: Settings,
+    release: Release | None,
+    names: Iterable[str],
+    *,
+    branch: str | None = None,
+) -> None:
+    """Make ``names`` (as ``gold.events``) readable under these names; names that the lake does not have are passed over.
+
+    At a release, tables are read at its snapshots and views as it recorded them; audit tables always as they are now.
+    Without one, tables are read on ``branch`` where they have it, otherwise on main, and views as the catalog has them.
+
+    :raises LakeError: when a table cannot be read, as when its snapshot has been expired.
+    """
+    known = entries(settings)
+    bound = set[str]()
+
+    def create(name: str) -> None:
+        if name in bound:
+            return
+        bound.add(name)
+        sql = _definition(connection, known, release, branch, name)
+        if sql is None:
+            return
+        if is_view(name, known, release):
+            for inner in sorted(named_in(sql)):
+                create(inner)
+        schema, table = name.split(".")
+        try:
+            connection.execute(f"create schema if not exists {_identifier(schema)}")
+            connection.execute(f"create or replace view {_identifier(schema)}.{_identifier(table)} as {sql}")
+        except duckdb.Error as error:
+            at = f" at release {release.number}" if release else ""
+            raise LakeError(
+                f"{name} cannot be read{at}: {str(error).splitlines()[0]}. If its snapshot has been expired, read a later "
+                "release (`lakehouse releases`); if its files are gone, run `lakehouse doctor`."
+            ) from error
+
+    for name in names:
+        create(name)
+
+
+def is_view(name: str, known: Mapping[str, Entry], release: Release | None) -> bool:
+    """Whether ``name`` is a view, at ``release`` or in the catalog."""
+    return name in release.views if release else name in known and known[name].is_view
+
+
+def _definition(
+    connection: DuckDBPyConnection,
+    known: Mapping[str, Entry],
+    release: Release | None,
+    branch: str | None,
+    name: str,
+) -> str | None:
+    """SELECT that reads ``name``, or None if there is no such table."""
+    if is_view(name, known, release):
+        return release.views[name] if release else _view_sql(metadata(connection, known[name].location))
+    if name not in known:
+        return None
+    location = known[name].location
+    if name.startswith("audit."):
+        return f"from {_scan(location)}"
+    if release:
+        return f"from {_scan(location, release.tables[name])}" if name in release.tables else None
+    return f"from {_scan(location, _branch_snapshot(metadata(connection, location), branch) if branch else None)}"
+
+
+def named_in(sql: str) -> set[str]:
+    """Pairs of words joined by a dot, in lower case: what may be names of tables with their schema."""
+    return {f"{schema}.{table}".lower() for schema, table in _TABLE.findall(sql)}
+
+
+def branch_snapshot(connection: DuckDBPyConnection, settings: Settings, table: str, branch: str) -> int | None:
+    """Snapshot id of ``branch`` of ``table``; None if the table does not have that branch.
+
+    :raises LakeError: when there is no such table.
+    """
+    known = entries(settings)
+    if table not in known:
+        raise LakeError(f"The lake has no table {table}.")
+    return _branch_snapshot(metadata(connection, known[table].location), branch)
+
+
+def metadata(connection: DuckDBPyConnection, location: str) -> dict[str, Any]:
+    """Iceberg's metadata of a table or view, as it lies in the file at ``location``."""
+    row = connection.execute(f"select content from read_blob({_literal(location)})").fetchone()
+    if row is None:
+        raise LakeError(
+            f"The metadata file {location} is gone: the warehouse is not the one that the catalog describes."
+        )
+    content = bytes(row[0])
+    parsed: dict[str, Any] = json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
+    return parsed
+
+
+def _branch_snapshot(table: Mapping[str, Any], branch: str) -> int | None:
+    ref = table.get("refs", {}).get(branch)
+    return int(ref["snapshot-id"]) if ref else None
+
+
+def _view_sql(view: Mapping[str, Any]) -> str:
+    version = next(one for one in view["versions"] if one["version-id"] == view["current-version-id"])
+    return str(version["representations"][0]["sql"])
+
+
+def _scan(location: str, snapshot: int | None = None) -> str:
+    at = "" if snapshot is None else f", snapshot_from_id => {int(snapshot)}"
+    return f"iceberg_scan({_literal(location)}{at})"
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
