@@ -30,11 +30,12 @@ class Load(StrEnum):
     """How a table reaches bronze."""
 
     APPEND = "append"
-    """Facts with a stream id: rows beyond the last bound are read, merged by key."""
+    """Facts with a stream id, their own or that of the table they follow: rows beyond the last bound are read, merged
+    by key."""
     MERGE = "merge"
     """Rows move to a higher stream id when they change: merged by key."""
     REPLACE = "replace"
-    """No stream id: read whole."""
+    """No stream id that tells what changed: read whole."""
     MEASURE = "measure"
     """Counted inside the snapshot, never copied."""
 
@@ -84,9 +85,13 @@ class Column(_Declared):
     projection: Projection | None = None
 
     @property
-    def source_column(self) -> str:
-        """Name of the source's column that it is read from."""
-        return self.projection.source if self.projection else self.name
+    def reads(self) -> tuple[str, ...]:
+        """Names of the source's columns that it is made from."""
+        if self.projection is None:
+            return (self.name,)
+        if isinstance(self.projection, JsonKeysOfType):
+            return (self.projection.source, self.projection.type_column)
+        return (self.projection.source,)
 
 
 class Stream(_Declared):
@@ -94,8 +99,9 @@ class Stream(_Declared):
 
     ``stream_positions`` is its name in that table (None: Synapse keeps no position); ``writers`` the key of
     ``stream_writers`` in homeserver.yaml, ``master`` (hard coded) or ``any``; ``sign`` of the ids in tables.
-    ``unique_ids``: one row per id holds, so repeated ids are duplicates. ``immutable_below_bound``: no new id may
-    appear at or below an accepted bound. ``why`` says in a sentence what a check may assert.
+    ``unique_ids``: one row per id holds in each backing table that does not say ``repeats_ids``, so repeated ids are
+    duplicates. ``immutable_below_bound``: no new id may appear at or below an accepted bound. ``why`` says in a
+    sentence what a check may assert.
     """
 
     name: Identifier
@@ -112,15 +118,21 @@ class Stream(_Declared):
 class Table(_Declared):
     """A table of Synapse's database as bronze holds it: ``bronze.<name>`` with ``columns`` in this order.
 
-    ``streams`` maps a stream's name to the column of this table that holds its ids.
+    ``primary_key`` is unique in practice; ``key_enforced`` says that Synapse has a unique index that makes sure, and
+    ``nullable_key`` names its columns that may be NULL. ``streams`` maps a stream's name to the column of this table
+    that holds its ids; with ``repeats_ids`` several rows may share one. A table that ``follows`` another has no stream
+    id of its own: its rows belong to those of the other with the same ``event_id``.
     """
 
     name: Identifier
     description: str
     primary_key: tuple[Identifier, ...]
     key_enforced: bool
+    nullable_key: tuple[Identifier, ...] = ()
     load: Load
     streams: Mapping[Identifier, Identifier]
+    repeats_ids: bool = False
+    follows: Identifier | None = None
     writer_column: Identifier | None
     columns: tuple[Column, ...]
 
@@ -134,6 +146,14 @@ class Table(_Declared):
             raise ValueError(f"table {self.name}: a column is listed twice")
         if self.load is Load.MEASURE and known != {*self.streams.values(), *filter(None, [self.writer_column])}:
             raise ValueError(f"table {self.name}: a measured table lists its stream ids and writer column only")
+        if self.load is not Load.MEASURE and not self.primary_key:
+            raise ValueError(f"table {self.name}: a copied table needs a primary_key")
+        if stray := set(self.nullable_key) - set(self.primary_key):
+            raise ValueError(f"table {self.name}: nullable_key is not in its primary_key: {', '.join(sorted(stray))}")
+        if self.load is Load.APPEND and bool(self.streams) is bool(self.follows):
+            raise ValueError(f"table {self.name}: an appended table has either streams or a table that it follows")
+        if self.load is Load.MERGE and not self.streams:
+            raise ValueError(f"table {self.name}: a merged table needs a stream that its rows move along")
         return self
 
     def column(self, name: str) -> Column:
@@ -166,6 +186,12 @@ class Catalogue(_Declared):
         for table in self.tables:
             if missing := set(table.streams) - known:
                 raise ValueError(f"table {table.name} names unknown streams: {', '.join(sorted(missing))}")
+        if unbacked := known - {name for table in self.tables for name in table.streams}:
+            raise ValueError(f"streams without a table: {', '.join(sorted(unbacked))}")
+        appended = {table.name for table in self.tables if table.load is Load.APPEND and table.streams}
+        for table in self.tables:
+            if table.follows and table.follows not in appended:
+                raise ValueError(f"table {table.name} follows {table.follows}, which is not appended by a stream")
         return self
 
     def table(self, name: str) -> Table:
@@ -215,11 +241,7 @@ def _table(declared: dict[str, Any]) -> Table:
     return Table(
         name=declared["name"],
         description=declared["description"],
-        primary_key=meta["primary_key"],
-        key_enforced=meta.get("key_enforced", True),
-        load=meta["load"],
-        streams=meta.get("streams", {}),
-        writer_column=meta.get("writer_column"),
+        **{"key_enforced": True, "streams": {}, "writer_column": None} | meta,
         columns=tuple(_column(column) for column in declared["columns"]),
     )
 
@@ -230,8 +252,7 @@ def _column(declared: dict[str, Any]) -> Column:
         name=declared["name"],
         data_type=declared["data_type"],
         description=re.sub(r"\s+", " ", declared["description"]).strip(),
-        source_type=meta.get("source_type", POSTGRES_TYPES[declared["data_type"]]),
-        projection=meta.get("projection"),
+        **{"source_type": POSTGRES_TYPES.get(declared["data_type"])} | meta,
     )
 
 
