@@ -1,0 +1,155 @@
+"""Where a Synapse database departs from the catalogue, by PostgreSQL's own catalogs, which every role may read."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import psycopg
+
+from synapse_lakehouse.catalogue import Catalogue, JsonKeysOfType, Table
+
+Kind = Literal["missing_table", "missing_column", "changed_type", "missing_unique_key", "missing_sequence"]
+
+TABLES = """
+select listed.name, to_regclass(listed.name) is not null, attribute.attname,
+       format_type(attribute.atttypid, attribute.atttypmod)
+from unnest(%s::text[]) as listed(name)
+left join pg_attribute as attribute
+  on attribute.attrelid = to_regclass(listed.name) and attribute.attnum > 0 and not attribute.attisdropped
+"""
+
+UNIQUE_INDEXES = """
+select listed.name,
+       array(select attname::text from pg_attribute
+             where attrelid = indrelid and attnum = any((indkey::int2[])[0:indnkeyatts - 1])),
+       pg_get_expr(indpred, indrelid)
+from unnest(%s::text[]) as listed(name)
+join pg_index on indrelid = to_regclass(listed.name)
+where indisunique and indisvalid and indexprs is null
+"""
+
+MISSING_SEQUENCES = """
+select listed.name from unnest(%s::text[]) as listed(name)
+where not exists (select from pg_class where oid = to_regclass(listed.name) and relkind = 'S')
+"""
+
+
+@dataclass(frozen=True)
+class Drift:
+    """One departure. ``table`` is the sequence's name when a sequence is missing; ``message`` is for the operator."""
+
+    table: str
+    column: str | None
+    kind: Kind
+    message: str
+
+
+@dataclass(frozen=True)
+class _UniqueIndex:
+    columns: frozenset[str]
+    only_where: str | None
+
+
+def drift(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]]) -> list[Drift]:
+    """All departures of the connected database from ``catalogue``, in the catalogue's order; empty when it fits.
+
+    What the database has beyond the catalogue is no departure: it is simply never read.
+    """
+    names = [table.name for table in catalogue.tables]
+    types: dict[str, dict[str, str]] = {}
+    for name, exists, column, data_type in connection.execute(TABLES, [names]):
+        if exists:
+            types.setdefault(name, {})[column] = data_type
+    indexes: dict[str, list[_UniqueIndex]] = defaultdict(list)
+    for name, columns, only_where in connection.execute(UNIQUE_INDEXES, [names]):
+        indexes[name].append(_UniqueIndex(frozenset(columns), only_where))
+
+    found: list[Drift] = []
+    for table in catalogue.tables:
+        if table.name not in types:
+            found.append(_missing_table(table, catalogue))
+            continue
+        departures = list(_of_columns(table, types[table.name]))
+        found += departures
+        if table.key_enforced and not departures and not _enforced(table, indexes[table.name]):
+            found.append(_missing_unique_key(table))
+    sequences = [stream.sequence for stream in catalogue.streams]
+    found += [_missing_sequence(name) for (name,) in connection.execute(MISSING_SEQUENCES, [sequences])]
+    return found
+
+
+def _of_columns(table: Table, types: dict[str, str]) -> Iterator[Drift]:
+    expected: dict[str, str] = {}
+    for column in table.columns:
+        expected[column.reads[0]] = column.source_type
+        if isinstance(column.projection, JsonKeysOfType):
+            expected[column.projection.type_column] = "text"
+    for name, data_type in expected.items():
+        if name not in types:
+            yield _missing_column(table, name)
+        elif types[name] != data_type:
+            yield _changed_type(table, name, data_type, types[name])
+
+
+def _enforced(table: Table, indexes: list[_UniqueIndex]) -> bool:
+    """Whether unique indexes cover the key, rows with NULL in it included (a unique index lets those repeat)."""
+    key, nullable = frozenset(table.primary_key), frozenset(table.nullable_key)
+    without_nulls = any(index.columns <= key and index.only_where is None for index in indexes)
+    with_nulls = all(
+        any(index.columns <= key - {column} and index.only_where in (None, f"({column} IS NULL)") for index in indexes)
+        for column in nullable
+    )
+    return without_nulls and with_nulls
+
+
+def _missing_table(table: Table, catalogue: Catalogue) -> Drift:
+    return Drift(
+        table.name,
+        None,
+        "missing_table",
+        f"The table {table.name} is not in this database, so it cannot be copied. Synapse of schema version "
+        f"{catalogue.newest_schema_version} has it: start Synapse once so that it finishes its upgrade, or correct the "
+        "role's search_path; if Synapse is newer than this lakehouse, upgrade the lakehouse.",
+    )
+
+
+def _missing_column(table: Table, column: str) -> Drift:
+    return Drift(
+        table.name,
+        column,
+        "missing_column",
+        f"The table {table.name} has no column {column}, so the copy would lack it. Start Synapse once so that it "
+        "finishes its upgrade; if Synapse is newer than this lakehouse, upgrade the lakehouse.",
+    )
+
+
+def _changed_type(table: Table, column: str, expected: str, actual: str) -> Drift:
+    return Drift(
+        table.name,
+        column,
+        "changed_type",
+        f"The column {table.name}.{column} is of type {actual} where {expected} is expected, so its values could be "
+        "copied wrongly. Upgrade the lakehouse to a version that knows this Synapse.",
+    )
+
+
+def _missing_unique_key(table: Table) -> Drift:
+    return Drift(
+        table.name,
+        None,
+        "missing_unique_key",
+        f"No valid unique index keeps ({', '.join(table.primary_key)}) of {table.name} unique, so the table may hold "
+        "duplicates; the run's checks look for them. Let Synapse's background updates finish; if the index is still "
+        "missing or invalid then, create it again.",
+    )
+
+
+def _missing_sequence(name: str) -> Drift:
+    return Drift(
+        name,
+        None,
+        "missing_sequence",
+        f"The sequence {name} is not in this database, so it is unknown which stream ids were handed out. Start "
+        "Synapse once so that it finishes its upgrade, or correct the role's search_path.",
+    )
