@@ -48,7 +48,7 @@ def _path(folder: Path, coordinates: str) -> Path:
 def _fetch(folder: Path, coordinates: list[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     spark_submit = Path(sys.executable).with_name("spark-submit")
-    done = subprocess.run(  # noqa: S603
+    done = subprocess.run(
         [spark_submit, "--master", "local[1]", "--packages", ",".join(coordinates), "--conf",
          f"spark.jars.ivy={folder}", "--class", "org.apache.spark.deploy.SparkSubmitNothing", "spark-internal"],
         capture_output=True, text=True, env=java.environment(), check=False,

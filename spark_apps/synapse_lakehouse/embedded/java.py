@@ -57,7 +57,7 @@ def _candidates(variables: dict[str, str]) -> list[Path]:
 def _version(java: Path) -> int | None:
     if not java.exists():
         return None
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr  # noqa: S603
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     match = re.search(r'version "(\d+)(?:\.(\d+))?', said)
     if not match:
         return None

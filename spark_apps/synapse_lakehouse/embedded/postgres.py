@@ -47,7 +47,7 @@ class Server:
 
         :raises PostgresError: when it exits non-zero, with what it printed.
         """
-        done = subprocess.run(  # noqa: S603 - arguments are a list, no shell
+        done: subprocess.CompletedProcess[bytes] = subprocess.run(
             [BIN / name, *arguments],
             env=os.environ
             | {
@@ -154,7 +154,7 @@ def _running_port(data: Path) -> int | None:
 
 
 def _answers(port: int) -> bool:
-    return subprocess.run([BIN / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)], check=False).returncode == 0  # noqa: S603
+    return subprocess.run([BIN / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)], check=False).returncode == 0
 
 
 def _start(data: Path, port: int, options: Sequence[str]) -> int:
@@ -187,7 +187,7 @@ def _as_server_user(command: Sequence[str | Path], pass_fds: tuple[int, ...] = (
         group = str(pwd.getpwnam(UNPRIVILEGED_USER).pw_gid)
         prefix = ["setpriv", "--reuid", UNPRIVILEGED_USER, "--regid", group, "--clear-groups",
                   "--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search"]  # fmt: skip
-    done = subprocess.run(  # noqa: S603
+    done = subprocess.run(
         [*prefix, *command], pass_fds=pass_fds, capture_output=True, cwd="/", start_new_session=True, check=False
     )
     if done.returncode:

@@ -24,13 +24,14 @@ def connected(settings: Settings | None = None, *, source: bool = True) -> Itera
             yield given
             return
         server = stack.enter_context(embedded_server(given))
-        found: dict[str, str] = {}
+        found: dict[str, object] = {}
         if not given.lakehouse_catalog_uri:
             server.create_database(CATALOG_DATABASE)
             found["lakehouse_catalog_uri"] = server.dsn(CATALOG_DATABASE)
         if needs_sample:
-            found |= {"synapse_dsn": sample.restore(server), "synapse_server_name": sample.server_name()}
-            found |= {"synapse_config": given.synapse_config or sample.CONFIG}
+            found["synapse_dsn"] = sample.restore(server)
+            found["synapse_server_name"] = sample.server_name()
+            found["synapse_config"] = given.synapse_config or sample.CONFIG
         yield given.model_copy(update=found)
 
 

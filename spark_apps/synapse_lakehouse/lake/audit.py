@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import EqualTo
 
 from synapse_lakehouse.run import Run
 
@@ -66,3 +67,21 @@ def append(catalog: Catalog, table: str, rows: list[dict[str, Any]], run: Run | 
     """Append ``rows`` (columns of ``TABLES[table]``; absent ones are NULL), stamped with ``run`` where one is given."""
     stamp = {"run_id": run.run_id, "interval_start": run.start, "interval_end": run.end} if run else {}
     catalog.load_table(table).append(pa.Table.from_pylist([stamp | row for row in rows], schema=TABLES[table]))
+
+
+_KEYS: Final = {
+    "audit.snapshots": (),
+    "audit.ledger": ("table_name",),
+    "audit.table_facts": ("table_name",),
+    "audit.stream_positions": ("stream",),
+    "audit.stream_facts": ("stream", "table_name"),
+    "audit.checks": ("stage", "suite", "expectation", "subject"),
+}
+
+
+def of_run(catalog: Catalog, table: str, run_id: str) -> list[dict[str, Any]]:
+    """The rows of a run. A task that was retried wrote its rows again: the last ones count."""
+    rows = catalog.load_table(table).scan(row_filter=EqualTo(term="run_id", value=run_id)).to_arrow()
+    moment = next(name for name in reversed(rows.column_names) if rows.schema.field(name).type == _TIME)
+    latest = {tuple(row[key] for key in _KEYS[table]): row for row in rows.sort_by(moment).to_pylist()}
+    return list(latest.values())

@@ -21,6 +21,7 @@ from duckdb import DuckDBPyConnection
 from synapse_lakehouse.settings import Settings
 
 NAME: Final = "lake"
+SCHEMAS: Final = ("bronze", "audit", "silver", "gold")
 _TABLE: Final = re.compile(r'(?=\b(\w+)["`]?\s*\.\s*["`]?(\w+))')
 
 
@@ -42,8 +43,8 @@ class Release:
 
     number: int
     run_id: str
-    start: datetime
-    end: datetime
+    interval_start: datetime
+    interval_end: datetime
     branch: str
     tag: str
     server_name: str
@@ -67,12 +68,14 @@ def connect(settings: Settings) -> DuckDBPyConnection:
         )
     connection = duckdb.connect(config={"autoinstall_known_extensions": False, "python_enable_replacements": False})
     for extension in ("avro", "iceberg"):
-        connection.execute(f"load {_literal(str(extension_file(extension)))}")
+        connection.execute(f"load {literal(str(extension_file(extension)))}")
     connection.execute(f"attach ':memory:' as {NAME}; use {NAME}; set TimeZone = 'UTC'")
+    for schema in SCHEMAS:
+        connection.execute(f"create schema {schema}")
     spill = settings.lakehouse_home / "duckdb"
-    connection.execute(f"set temp_directory = {_literal(str(spill))}")
+    connection.execute(f"set temp_directory = {literal(str(spill))}")
     allowed = [settings.warehouse.removeprefix("file://") + "/", settings.warehouse + "/", str(spill) + "/"]
-    connection.execute(f"set allowed_directories = [{', '.join(map(_literal, allowed))}]")
+    connection.execute(f"set allowed_directories = [{', '.join(map(literal, allowed))}]")
     connection.execute("set enable_external_access = false; set lock_configuration = true")
     return connection
 
@@ -131,7 +134,7 @@ def releases(connection: DuckDBPyConnection, settings: Settings) -> list[Release
         return []
     rows = connection.execute(
         "select release, run_id, interval_start, interval_end, branch, tag, server_name, tables, positions, views,"
-        f" checks_passed, checks_warned, published_at from {_scan(table.location)} order by release desc"
+        f" checks_passed, checks_warned, published_at from {scan(table.location)} order by release desc"
     ).fetchall()
     return [Release(*row) for row in rows]
 
@@ -183,8 +186,7 @@ def bind(
                 create(inner)
         schema, table = name.split(".")
         try:
-            connection.execute(f"create schema if not exists {_identifier(schema)}")
-            connection.execute(f"create or replace view {_identifier(schema)}.{_identifier(table)} as {sql}")
+            connection.execute(f"create or replace view {identifier(schema)}.{identifier(table)} as {sql}")
         except duckdb.Error as error:
             at = f" at release {release.number}" if release else ""
             raise LakeError(
@@ -215,10 +217,10 @@ def _definition(
         return None
     location = known[name].location
     if name.startswith("audit."):
-        return f"from {_scan(location)}"
+        return f"from {scan(location)}"
     if release:
-        return f"from {_scan(location, release.tables[name])}" if name in release.tables else None
-    return f"from {_scan(location, _branch_snapshot(metadata(connection, location), branch) if branch else None)}"
+        return f"from {scan(location, release.tables[name])}" if name in release.tables else None
+    return f"from {scan(location, _branch_snapshot(metadata(connection, location), branch) if branch else None)}"
 
 
 def named_in(sql: str) -> set[str]:
@@ -239,7 +241,7 @@ def branch_snapshot(connection: DuckDBPyConnection, settings: Settings, table: s
 
 def metadata(connection: DuckDBPyConnection, location: str) -> dict[str, Any]:
     """Iceberg's metadata of a table or view, as it lies in the file at ``location``."""
-    row = connection.execute(f"select content from read_blob({_literal(location)})").fetchone()
+    row = connection.execute(f"select content from read_blob({literal(location)})").fetchone()
     if row is None:
         raise LakeError(
             f"The metadata file {location} is gone: the warehouse is not the one that the catalog describes."
@@ -259,14 +261,17 @@ def _view_sql(view: Mapping[str, Any]) -> str:
     return str(version["representations"][0]["sql"])
 
 
-def _scan(location: str, snapshot: int | None = None) -> str:
+def scan(location: str, snapshot: int | None = None) -> str:
+    """Table function that reads the Iceberg table whose metadata is at ``location``, by default its main branch."""
     at = "" if snapshot is None else f", snapshot_from_id => {int(snapshot)}"
-    return f"iceberg_scan({_literal(location)}{at})"
+    return f"icebergscan({literal(location)}{at})"
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
+    """``text`` as a string literal of SQL."""
     return "'" + text.replace("'", "''") + "'"
 
 
-def _identifier(name: str) -> str:
+def identifier(name: str) -> str:
+    """``name`` as a quoted identifier of SQL."""
     return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,1 @@
+"""Synapse's PostgreSQL database: read-only, from one exported snapshot, only the catalogue's columns."""

@@ -1,0 +1,14 @@
+"""Publish a run that passed its audits: every table's main moves to the run's branch, then one row says so."""
+
+from synapse_lakehouse.app import SparkApp, main
+from synapse_lakehouse.lake.publishing import publish
+
+
+def publish_release(app: SparkApp) -> None:
+    """Make the run's branch what readers see; safe to repeat after a crash."""
+    published = publish(app.spark, app.catalog, app.run, str(app.settings.synapse_server_name))
+    app.progress(f"release {published.number} published: {len(published.tables)} tables")
+
+
+if __name__ == "__main__":
+    main(__doc__, publish_release)

@@ -1,0 +1,75 @@
+"""What every Spark app does alike: take its run, join the services, hold the lease, report errors for people."""
+
+import logging
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+from pyiceberg.catalog import Catalog
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from synapse_lakehouse.embedded.jars import JarError
+from synapse_lakehouse.embedded.java import JavaError
+from synapse_lakehouse.embedded.postgres import PostgresError
+from synapse_lakehouse.embedded.services import connected
+from synapse_lakehouse.lake.catalog import CatalogError, pyiceberg_catalog
+from synapse_lakehouse.lake.lease import Lease, LeaseError
+from synapse_lakehouse.lake.release import ReleaseError
+from synapse_lakehouse.lake.session import spark_session
+from synapse_lakehouse.run import Run, from_arguments
+from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.source.errors import SourceError
+from synapse_lakehouse.streams.writers import WritersError
+
+EXPECTED = (SourceError, LeaseError, ReleaseError, CatalogError, WritersError, PostgresError, JavaError, JarError)
+"""Errors whose message is for people and needs no stack trace."""
+
+
+@dataclass(frozen=True)
+class SparkApp:
+    """A Spark app at work: its name, its run and the settings that are in force."""
+
+    name: str
+    run: Run
+    settings: Settings
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """The lake's catalog, without a JVM."""
+        return pyiceberg_catalog(self.settings)
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        """The Spark session, on the run's branch."""
+        return spark_session(self.name, self.settings, self.run.branch)
+
+    def progress(self, line: str) -> None:
+        """Tell whoever watches the run how far it is."""
+        print(f"progress: {line}", flush=True)
+
+
+def main(description: str | None, work: Callable[[SparkApp], None]) -> None:
+    """Run ``work`` for the run given on the command line, holding the lake lease; exit 1 with a message on failure."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    run = from_arguments(description)
+    started = time.monotonic()
+    try:
+        with connected() as settings:
+            app = SparkApp(work.__name__, run, settings)
+            lease = Lease(app.catalog, run.run_id, run.branch, settings.lakehouse_lease_seconds)
+            with lease.kept():
+                work(app)
+            app.spark.stop()
+        print(f"progress: {work.__name__} done in {time.monotonic() - started:.1f} s", flush=True)
+    except EXPECTED as error:
+        sys.exit(f"error: {error}")
+    except (OSError, PySparkException) as error:
+        if "No space left on device" not in str(error):
+            raise
+        sys.exit(
+            "error: The disk is full: the warehouse or Spark's scratch space has no room left. Nothing was published and "
+            "readers see the release before. Free space (`lakehouse doctor` shows how much there is), then run again."
+        )

@@ -1,0 +1,64 @@
+"""Publish a run: main of every table moves to the run's branch, then one row of ``audit.releases`` says so."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Any
+
+from pyiceberg.catalog import Catalog
+from pyspark.sql import SparkSession
+
+from synapse_lakehouse.lake import audit, release
+from synapse_lakehouse.lake.branches import branched_tables
+from synapse_lakehouse.lake.catalog import NAME
+from synapse_lakehouse.lake.release import Release, releases, require_audited
+from synapse_lakehouse.run import Run
+
+_AT_ONCE = 4
+
+
+def publish(spark: SparkSession, catalog: Catalog, run: Run, server_name: str) -> Release:
+    """Move main of every table to the run's branch, tag the interval, drop the branch, then write the release.
+
+    A second call after a crash goes on where the first one stopped.
+
+    :raises ReleaseError: when the run's audits are missing or failed.
+    """
+    passed, warned = require_audited(catalog, run)
+    names = [".".join(table.name()) for table in branched_tables(catalog)]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        heads = list(pool.map(lambda name: _fast_forward(spark, name, run), names))
+    tables = {name: head for name, head in zip(names, heads, strict=True) if head is not None}
+    positions = {
+        row["stream"]: row["safe_bound"]
+        for row in audit.of_run(catalog, "audit.stream_positions", run.run_id)
+        if row["safe_bound"] is not None
+    }
+    number = max((one.number for one in releases(catalog)), default=0) + 1
+    row = {
+        "release": number,
+        "branch": run.branch,
+        "tag": run.tag,
+        "server_name": server_name,
+        "tables": sorted(tables.items()),
+        "positions": sorted(positions.items()),
+        "views": [],
+        "checks_passed": passed,
+        "checks_warned": warned,
+        "published_at": datetime.now(UTC),
+    }
+    audit.append(catalog, release.TABLE, [row], run)
+    return Release(number, run.run_id, run.start, run.end, tables, positions)
+
+
+def _fast_forward(spark: SparkSession, name: str, run: Run) -> int | None:
+    jvm: Any = spark._jvm
+    table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, f"{NAME}.{name}")
+    refs = table.refs()
+    if refs.containsKey(run.branch):
+        head = refs.get(run.branch).snapshotId()
+        change = table.manageSnapshots().fastForwardBranch("main", run.branch)
+        change = change.replaceTag(run.tag, head) if refs.containsKey(run.tag) else change.createTag(run.tag, head)
+        change.removeBranch(run.branch).commit()
+        table.refresh()
+    current = table.currentSnapshot()
+    return None if current is None else int(current.snapshotId())

@@ -1,0 +1,27 @@
+"""What can be wrong with the source, said so that an operator knows what to do."""
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+
+class SourceError(RuntimeError):
+    """Synapse's database cannot be read as it is; nothing was changed in the lake or there."""
+
+
+def connection_failed(error: psycopg.Error, conninfo: str) -> SourceError:
+    """The error of a connection that could not be made, naming host and database but never the password."""
+    given = conninfo_to_dict(conninfo)
+    where = f"{given.get('dbname', 'the default database')} at {given.get('host', 'the local socket')}"
+    where += f":{given['port']}" if "port" in given else ""
+    said = " ".join(str(error).split())
+    if "password authentication failed" in said or "no password supplied" in said:
+        advice = f"The password for {given.get('user', 'this user')} is wrong or missing. Correct it in SYNAPSE_DSN."
+    elif "does not exist" in said:
+        advice = "The server is there, but that database or role is not. Correct its name in SYNAPSE_DSN."
+    elif "pg_hba.conf" in said:
+        advice = "The server does not let this machine or role in. Add a line for it to pg_hba.conf."
+    elif "too many" in said or "remaining connection slots" in said:
+        advice = "The server has no free connection. Raise max_connections, or run at a quieter time."
+    else:
+        advice = "It cannot be reached. Check host and port in SYNAPSE_DSN, and that PostgreSQL is running."
+    return SourceError(f"No connection to {where}. {advice} PostgreSQL said: {said}")

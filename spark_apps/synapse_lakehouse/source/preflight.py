@@ -1,0 +1,109 @@
+"""Is this a Synapse database that the catalogue describes, and may we read it? Asked before anything is copied."""
+
+from psycopg import sql
+
+from synapse_lakehouse.catalogue import Catalogue, Load
+from synapse_lakehouse.source.connection import Connection
+from synapse_lakehouse.source.errors import SourceError
+from synapse_lakehouse.source.schema import drift
+
+
+def check(connection: Connection, catalogue: Catalogue, server_name: str) -> int:
+    """Refuse a database that cannot be copied whole.
+
+    :returns: its Synapse SCHEMA_VERSION.
+    :raises SourceError: with every problem found, one a line.
+    """
+    version = schema_version(connection)
+    if not catalogue.oldest_schema_version <= version <= catalogue.newest_schema_version:
+        raise SourceError(
+            f"This database has Synapse's schema version {version}; versions {catalogue.oldest_schema_version} to "
+            f"{catalogue.newest_schema_version} are supported. "
+            + (
+                "Upgrade Synapse."
+                if version < catalogue.oldest_schema_version
+                else "Upgrade the lakehouse before Synapse next time."
+            )
+        )
+    problems = wrong_server_name(connection, server_name)
+    problems += [found.message for found in drift(catalogue, connection) if found.kind != "missing_unique_key"]
+    problems = problems or missing_rights(connection, catalogue)
+    if problems:
+        raise SourceError("\n".join(problems))
+    return version
+
+
+def schema_version(connection: Connection) -> int:
+    """Synapse's SCHEMA_VERSION of the database.
+
+    :raises SourceError: when it is not a Synapse database.
+    """
+    known = connection.execute(
+        "select to_regclass('schema_version') is not null and to_regclass('events') is not null"
+        " and to_regclass('state_groups_state') is not null, current_database()"
+    ).fetchone()
+    if known is None or not known[0]:
+        name = known[1] if known else "?"
+        raise SourceError(
+            f"The database {name} is not a Synapse homeserver's: it has no tables schema_version, events and "
+            "state_groups_state. Correct the database name in SYNAPSE_DSN, or the role's search_path."
+        )
+    if problems := _no_select(connection, ["schema_version"]):
+        raise SourceError("\n".join(problems))
+    row = connection.execute("select version from schema_version").fetchone()
+    if row is None:
+        raise SourceError("The table schema_version is empty: Synapse never finished preparing this database.")
+    return int(row[0])
+
+
+def missing_rights(connection: Connection, catalogue: Catalogue) -> list[str]:
+    """Tables, columns and sequences that the role may not read, each with the GRANT that mends it."""
+    missing = []
+    role = _role(connection)
+    for table in catalogue.tables:
+        columns = sorted({name for column in table.columns for name in column.reads})
+        row = connection.execute(
+            "select array(select c from unnest(%s::text[]) c where not has_column_privilege(%s, c, 'SELECT'))",
+            [columns, table.name],
+        ).fetchone()
+        if row and row[0]:
+            missing.append(
+                f"The role {role} may not read {table.name} ({', '.join(row[0])}), so it cannot be "
+                f"{'counted' if table.load is Load.MEASURE else 'copied'}. As the owner of the database run: "
+                f"GRANT SELECT ({', '.join(columns)}) ON {table.name} TO {role};"
+            )
+    missing += _no_select(connection, sorted({stream.sequence for stream in catalogue.streams}), "SEQUENCE ")
+    return missing
+
+
+def wrong_server_name(connection: Connection, server_name: str) -> list[str]:
+    """A sentence if the accounts of the database belong to another server_name than the one that was set."""
+    row = connection.execute(
+        "select case when has_column_privilege('users', 'name', 'SELECT') then"
+        " (select substr(name, strpos(name, ':') + 1) from users order by creation_ts desc nulls last limit 1) end"
+    ).fetchone()
+    if row and row[0] and row[0] != server_name:
+        return [
+            f"The accounts in this database belong to {row[0]}, but SYNAPSE_SERVER_NAME is {server_name}. "
+            "Local users would be taken for remote ones. Correct SYNAPSE_SERVER_NAME, or the database in SYNAPSE_DSN."
+        ]
+    return []
+
+
+def _no_select(connection: Connection, relations: list[str], kind: str = "") -> list[str]:
+    privilege = sql.SQL("has_sequence_privilege(r, 'SELECT')" if kind else "has_table_privilege(r, 'SELECT')")
+    rows = connection.execute(
+        sql.SQL("select r from unnest(%s::text[]) r where to_regclass(r) is not null and not {}").format(privilege),
+        [relations],
+    ).fetchall()
+    role = _role(connection)
+    return [
+        f"The role {role} may not read {name}. As the owner of the database run: "
+        f"GRANT SELECT ON {kind}{name} TO {role};"
+        for (name,) in rows
+    ]
+
+
+def _role(connection: Connection) -> str:
+    row = connection.execute("select quote_ident(current_user)").fetchone()
+    return str(row[0]) if row else "?"

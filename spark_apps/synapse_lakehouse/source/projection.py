@@ -1,0 +1,68 @@
+"""The SELECT of a catalogued table: its columns and declared projections, and nothing else."""
+
+from typing import Final
+
+from psycopg import sql
+
+from synapse_lakehouse.catalogue import Column, Day, JsonKeys, JsonKeysOfType, Table
+
+_MILLISECONDS_A_DAY: Final = 86_400_000
+
+PageRange = tuple[int, int | None]
+"""Pages [first, last) of a table's heap; None: to its end."""
+
+
+def select(table: Table, pages: PageRange | None = None) -> sql.Composed:
+    """Statement that reads ``table`` as bronze holds it, or only the rows that live in a range of its pages.
+
+    PostgreSQL reads a range of pages by itself (TID range scan, since version 14), so ranges split any table, with or
+    without a key, and each row is read once.
+    """
+    statement = sql.SQL("select {columns} from {table}").format(
+        columns=sql.SQL(", ").join(map(expression, table.columns)), table=sql.Identifier(table.name)
+    )
+    if pages is None:
+        return statement
+    first, last = pages
+    statement += sql.SQL(" where ctid >= {}").format(sql.Literal(f"({first},0)"))
+    if last is not None:
+        statement += sql.SQL(" and ctid < {}").format(sql.Literal(f"({last},0)"))
+    return statement
+
+
+def expression(column: Column) -> sql.Composable:
+    """SQL of one column, under its name in bronze."""
+    source = sql.Identifier(column.reads[0])
+    match column.projection:
+        case None:
+            return source
+        case JsonKeys(keys=keys):
+            value = _json_keys(source, keys)
+        case JsonKeysOfType(keys=keys, type_column=type_column, type=wanted):
+            value = sql.SQL("case when {} = {} then {} end").format(
+                sql.Identifier(type_column), sql.Literal(wanted), _json_keys(source, keys)
+            )
+        case Day():
+            value = sql.SQL("{source} - mod({source}, {day})").format(
+                source=source, day=sql.Literal(_MILLISECONDS_A_DAY)
+            )
+    return sql.SQL("{} as {}").format(value, sql.Identifier(column.name))
+
+
+def measure(table: Table, stream_column: str) -> sql.Composed:
+    """Statement that counts a table's stream ids by writer.
+
+    Columns: writer (text or NULL), rows, distinct ids, rows without an id, smallest id, largest id.
+    """
+    writer: sql.Composable = sql.Identifier(table.writer_column) if table.writer_column else sql.SQL("null::text")
+    return sql.SQL(
+        "select {writer}, count(*), count(distinct {id}), count(*) filter (where {id} is null), min({id}), max({id})"
+        " from {table} group by 1"
+    ).format(writer=writer, id=sql.Identifier(stream_column), table=sql.Identifier(table.name))
+
+
+def _json_keys(source: sql.Identifier, keys: tuple[str, ...]) -> sql.Composed:
+    # json, not jsonb: jsonb refuses \\u0000 and rewrites numbers.
+    return sql.SQL(
+        "(select json_object_agg(key, value)::text from json_each({source}::json) where key in ({keys}))"
+    ).format(source=source, keys=sql.SQL(", ").join(map(sql.Literal, keys)))

@@ -1,0 +1,94 @@
+"""Read a chunk of a table out of the exported snapshot and write it as Parquet: runs in Spark's Python workers."""
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from adbc_driver_postgresql import dbapi
+from pyiceberg.io import load_file_io
+
+BATCH_BYTES = 2 << 20
+ROW_GROUP_BYTES = 64 << 20
+# Level 1 writes twice as fast as level 3 for about 2% more bytes.
+COMPRESSION_LEVEL = 1
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """What a worker needs to read a part of a table. Holds the password, so its repr is never logged.
+
+    ``schema`` carries Iceberg's field ids in the metadata of its fields; ``unique_columns`` gain nothing from a
+    dictionary.
+    """
+
+    conninfo: str
+    snapshot: str
+    statement: str
+    schema: pa.Schema
+    unique_columns: tuple[str, ...]
+    folder: str
+    io_properties: dict[str, str]
+
+    def __repr__(self) -> str:
+        return f"Chunk({self.folder})"
+
+
+@dataclass(frozen=True)
+class Written:
+    """A Parquet file that no table refers to yet (None if there were no rows), its rows and bytes."""
+
+    path: str | None
+    rows: int
+    bytes: int
+
+
+def copy_chunk(chunk: Chunk) -> Written:
+    """Read ``chunk`` once and write it to a new file.
+
+    :raises adbc_driver_manager.Error: when the source refuses or goes away.
+    :raises OSError: when the warehouse cannot be written.
+    """
+    with dbapi.connect(chunk.conninfo) as connection, connection.cursor() as cursor:
+        cursor.execute("set transaction isolation level repeatable read read only")
+        cursor.execute(f"set transaction snapshot '{chunk.snapshot}'")
+        cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)})
+        cursor.execute(chunk.statement)
+        return _write(chunk, cursor.fetch_record_batch())
+
+
+def _write(chunk: Chunk, reader: pa.RecordBatchReader) -> Written:
+    groups = _row_groups(reader)
+    first = next(groups, None)
+    if first is None:
+        return Written(None, 0, 0)
+    path = f"{chunk.folder}/{uuid.uuid4()}.parquet"
+    rows = 0
+    with load_file_io(chunk.io_properties, path).new_output(path).create() as stream:
+        with pq.ParquetWriter(
+            stream,
+            chunk.schema,
+            compression="zstd",
+            compression_level=COMPRESSION_LEVEL,
+            use_dictionary=[name for name in chunk.schema.names if name not in chunk.unique_columns],
+        ) as writer:
+            group: pa.Table | None = first
+            while group is not None:
+                writer.write_table(group.cast(chunk.schema))
+                rows += group.num_rows
+                group = next(groups, None)
+        size = stream.tell()
+    return Written(path, rows, size)
+
+
+def _row_groups(reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
+    batches: list[pa.RecordBatch] = []
+    for batch in reader:
+        if batch.num_rows:
+            batches.append(batch)
+        if sum(held.nbytes for held in batches) >= ROW_GROUP_BYTES:
+            yield pa.Table.from_batches(batches)
+            batches = []
+    if batches:
+        yield pa.Table.from_batches(batches)

@@ -1,0 +1,104 @@
+"""One exported PostgreSQL snapshot: the single truth that every reader of a run imports."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+
+from psycopg import sql
+
+from synapse_lakehouse.catalogue import Catalogue, Table
+from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.source.connection import Connection, connect
+from synapse_lakehouse.source.preflight import check
+from synapse_lakehouse.source.projection import PageRange, measure
+
+PAGES_A_CHUNK = 16_384
+"""128 MiB of heap: about 30 MiB of Parquet, and few enough rows that a lost chunk costs little."""
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """A sequence as it stood when the snapshot was taken. Sequences are not transactional: it may run ahead."""
+
+    name: str
+    last_value: int
+    is_called: bool
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The state of the source that a run copies; ``name`` is what other transactions import."""
+
+    name: str
+    taken_at: datetime
+    server_version: str
+    schema_version: int
+    xmin: int
+    xmax: int
+    wal_lsn: str
+    in_recovery: bool
+    sequences: tuple[Sequence, ...]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Stream ids of one writer in a table that is counted and not copied."""
+
+    writer: str | None
+    rows: int
+    ids: int
+    null_ids: int
+    first_id: int | None
+    last_id: int | None
+
+
+@contextmanager
+def exported(settings: Settings, catalogue: Catalogue) -> Iterator[tuple[Connection, Snapshot]]:
+    """Take a snapshot after checking the source, and keep it importable while the context lasts.
+
+    :raises SourceError: when the source cannot be read as the catalogue says.
+    """
+    with connect(settings) as connection:
+        version = check(connection, catalogue, str(settings.synapse_server_name))
+        row = connection.execute(
+            "select pg_export_snapshot(), now(), current_setting('server_version'),"
+            " pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint, pg_is_in_recovery(),"
+            " (case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end)::text"
+            " from pg_current_snapshot() s"
+        ).fetchone()
+        assert row is not None
+        name, taken_at, server_version, xmin, xmax, in_recovery, wal_lsn = row
+        yield (
+            connection,
+            Snapshot(
+                name=name, taken_at=taken_at, server_version=server_version, schema_version=version, xmin=xmin, xmax=xmax,
+                wal_lsn=wal_lsn, in_recovery=in_recovery,
+                sequences=tuple(_sequence(connection, stream.sequence) for stream in catalogue.streams),
+            ),
+        )  # fmt: skip
+
+
+def chunks(connection: Connection, table: Table) -> list[PageRange]:
+    """Ranges of pages that together hold every row of ``table`` that the snapshot sees; the last one is open."""
+    row = connection.execute("select pg_relation_size(to_regclass(%s)) / 8192", [table.name]).fetchone()
+    pages = int(row[0]) if row else 0
+    starts = range(0, max(pages, 1), PAGES_A_CHUNK)
+    return [(start, start + PAGES_A_CHUNK if start + PAGES_A_CHUNK < pages else None) for start in starts]
+
+
+def count(connection: Connection, table: Table) -> int:
+    """Rows of ``table`` that the snapshot sees."""
+    row = connection.execute(sql.SQL("select count(*) from {}").format(sql.Identifier(table.name))).fetchone()
+    return int(row[0]) if row else 0
+
+
+def measured(connection: Connection, table: Table, stream_column: str) -> list[Measure]:
+    """Stream ids of a table that is only counted, writer by writer."""
+    return [Measure(*row) for row in connection.execute(measure(table, stream_column)).fetchall()]
+
+
+def _sequence(connection: Connection, name: str) -> Sequence:
+    row = connection.execute(sql.SQL("select last_value, is_called from {}").format(sql.Identifier(name))).fetchone()
+    assert row is not None
+    return Sequence(name, int(row[0]), bool(row[1]))

@@ -1,0 +1,66 @@
+"""How far a stream is complete: pure arithmetic on positions and ids.
+
+Semantics are those of Synapse's ``MultiWriterIdGenerator``: a writer's row in ``stream_positions`` is written after its
+rows, so every row of that writer with an id up to it is committed. Streams that count downwards are mirrored.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Rule(StrEnum):
+    """What gave a safe bound, or why there is none."""
+
+    CONFIGURED = "configured"
+    """All configured writers have positions."""
+    ASSUMED = "assumed"
+    """The writers were guessed from positions and rows: one that never wrote may be missing."""
+    MISSING_WRITER = "missing_writer"
+    """A writer has no position yet, so what it is writing now cannot be bounded."""
+    UNUSED = "unused"
+    """The sequence never handed out an id."""
+    NO_POSITIONS = "no_positions"
+    """Synapse keeps no positions of this stream."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """``minimum``: the least position over the writers; None without one. ``missing``: writers without a position."""
+
+    minimum: int | None
+    rule: Rule
+    missing: tuple[str, ...] = ()
+
+
+def linear_minimum(
+    positions: Mapping[str, int], configured: frozenset[str] | None, seen: Iterable[str], *, sign: int, is_used: bool
+) -> Bound:
+    """The id up to which all writers are known to be complete.
+
+    :param positions: position by writer, as ``stream_positions`` holds it (negative where the stream is).
+    :param configured: writers that may write, or None if they are not known.
+    :param seen: writers of the rows that are there, which stand in for ``configured`` when that is not known.
+    :param sign: 1, or -1 for a stream that counts downwards.
+    :param is_used: whether the stream's sequence was ever called.
+    """
+    if not positions and not is_used:
+        return Bound(None, Rule.UNUSED)
+    writers = frozenset(configured if configured is not None else {*positions, *seen})
+    if missing := tuple(sorted(writers - set(positions))):
+        return Bound(None, Rule.MISSING_WRITER, missing)
+    if not writers:
+        return Bound(None, Rule.MISSING_WRITER)
+    minimum = sign * min(sign * positions[writer] for writer in writers)
+    return Bound(minimum, Rule.ASSUMED if configured is None else Rule.CONFIGURED)
+
+
+def gapless_end(minimum: int, ids: Iterable[int], *, sign: int) -> int:
+    """``minimum``, pushed through the run of ids that follow it without a gap: their rows are known to be committed."""
+    end = sign * minimum
+    for one in sorted(sign * one for one in ids):
+        if one == end + 1:
+            end = one
+        elif one > end:
+            break
+    return sign * end

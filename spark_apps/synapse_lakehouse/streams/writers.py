@@ -1,0 +1,66 @@
+"""Who writes which stream, as the operator configured it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from synapse_lakehouse.catalogue import Catalogue
+
+MASTER: Final = "master"
+"""instance_name of Synapse's main process."""
+
+
+class WritersError(ValueError):
+    """LAKEHOUSE_STREAM_WRITERS or the stream_writers of SYNAPSE_CONFIG cannot be understood."""
+
+
+def configured(catalogue: Catalogue, setting: str, config: Path | None) -> dict[str, frozenset[str]]:
+    """Configured writers by stream; a stream that is named nowhere is absent.
+
+    :param setting: LAKEHOUSE_STREAM_WRITERS, as ``events:persister1,persister2 receipts:worker1``; it wins.
+    :param config: a homeserver.yaml, whose ``stream_writers`` are taken (``synapse.config.workers``).
+    :raises WritersError: on bad syntax, an unknown stream, or a file that cannot be read.
+    """
+    by_key = (_from_config(config) if config else {}) | _from_setting(setting)
+    keys = {stream.writers for stream in catalogue.streams} | {"typing"}
+    if unknown := set(by_key) - keys - {stream.name for stream in catalogue.streams}:
+        raise WritersError(
+            f"Writers are given for {', '.join(sorted(unknown))}, which Synapse does not know as a stream with writers. "
+            f"Known: {', '.join(sorted(keys - {MASTER, 'any'}))}. Correct LAKEHOUSE_STREAM_WRITERS or SYNAPSE_CONFIG."
+        )
+    found = {}
+    for stream in catalogue.streams:
+        writers = by_key.get(stream.name) or by_key.get(stream.writers)
+        if stream.writers == MASTER:
+            writers = frozenset({MASTER})
+        if writers and stream.stream_positions:
+            found[stream.name] = writers
+    return found
+
+
+def _from_setting(setting: str) -> dict[str, frozenset[str]]:
+    found = {}
+    for part in setting.split():
+        stream, colon, writers = part.partition(":")
+        names = frozenset(filter(None, writers.split(",")))
+        if not (stream and colon and names):
+            raise WritersError(
+                f"LAKEHOUSE_STREAM_WRITERS has {part!r}, which is not of the form stream:writer1,writer2. "
+                "Separate several streams by spaces."
+            )
+        found[stream] = names
+    return found
+
+
+def _from_config(path: Path) -> dict[str, frozenset[str]]:
+    try:
+        content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise WritersError(f"SYNAPSE_CONFIG={path} cannot be read as YAML: {error}") from error
+    given = content.get("stream_writers") if isinstance(content, Mapping) else None
+    return {
+        str(key): frozenset([value] if isinstance(value, str) else map(str, value))
+        for key, value in (given or {}).items()
+    }
