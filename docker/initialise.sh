@@ -1,0 +1,9 @@
+#!/bin/sh
+# Runs before Airflow's services and after every upgrade; running it again changes nothing.
+set -eu
+umask 077
+airflow db migrate
+airflow pools set synapse_source 1 "Runs that read Synapse's database at the same time"
+python -c 'import json, os; print(json.dumps({"admin": os.environ["AIRFLOW_ADMIN_PASSWORD"]}))' \
+    > "$AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"
+python -c 'from synapse_lakehouse.embedded import jars; from synapse_lakehouse.settings import Settings; jars.installed(Settings())'

@@ -1,0 +1,200 @@
+"""docker-compose.yaml obeys the compose specification, and names nothing that the project does not have."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from fnmatch import fnmatch
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+import jsonschema
+import pytest
+import yaml
+
+from synapse_lakehouse.settings import PROJECT, Settings
+
+COMPOSE: dict[str, Any] = yaml.safe_load((PROJECT / "docker-compose.yaml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+ENVIRONMENT: list[tuple[str, str, str | None]] = [
+    (service, name, value) for service, it in SERVICES.items() for name, value in it.get("environment", {}).items()
+]
+OF_IMAGES = {
+    "POSTGRES_PASSWORD": "postgres: password of the superuser",
+    "SYNAPSE_CONFIG_PATH": "synapse: configuration that its start script passes on",
+    "PGPASSWORD": "libpq: password where a connection names none",
+}
+OF_SCRIPTS = {"docker/postgres/initialise.sh": "postgres", "docker/initialise.sh": "airflow-init"}
+
+
+def test_the_file_obeys_the_compose_specification() -> None:
+    schema = json.loads(_package("check_jsonschema", "builtin_schemas/vendor/compose-spec.json").read_text())
+    specification = jsonschema.validators.validator_for(schema)(schema)
+
+    specification.validate(COMPOSE)
+    with pytest.raises(jsonschema.ValidationError, match="healthchek"):
+        specification.validate({"services": {"postgres": {"healthchek": {}}}})
+
+
+def test_airflow_knows_every_command_that_is_given_to_it(tmp_path: Path) -> None:
+    commands = [it["command"] for it in SERVICES.values() if it.get("command", [""])[0] == "airflow"]
+    for script in OF_SCRIPTS:
+        commands += [shlex.split(line) for line in _lines(script) if line.startswith("airflow ")]
+    parse = (
+        "import json, sys; from airflow.cli.cli_parser import get_parser; "
+        "[get_parser().parse_args(command[1:]) for command in json.load(sys.stdin)]"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", parse], input=json.dumps(commands), text=True, capture_output=True, check=False,
+        env=os.environ | {"AIRFLOW_HOME": str(tmp_path)},
+    )  # fmt: skip
+
+    assert len(commands) == 6
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("service", ["spark-master", "spark-worker"])
+def test_spark_has_the_class_that_a_service_runs(service: str) -> None:
+    program, main, *_ = SERVICES[service]["command"]
+    (core,) = _package("pyspark", "jars").glob("spark-core_*.jar")
+
+    assert _package("pyspark", f"bin/{program}").exists()
+    assert main.replace(".", "/") + ".class" in ZipFile(core).namelist()
+
+
+def test_every_path_of_the_image_is_in_the_tree_and_copied() -> None:
+    text = (PROJECT / "docker-compose.yaml").read_text()
+    paths = set(re.findall(r"/app/([\w./-]+)", text))
+
+    assert {"dags", "docker/healthy.py", "docker/initialise.sh"} <= paths
+    assert [path for path in paths if not (PROJECT / path).exists() or not _in_build_context(path)] == []
+
+
+def test_every_path_that_is_mounted_is_in_the_tree() -> None:
+    mounted = [
+        volume.split(":")[0] for it in SERVICES.values() for volume in it.get("volumes", []) if str(volume)[0] == "."
+    ]
+
+    assert len(mounted) == 3
+    assert [path for path in mounted if not (PROJECT / path).is_file()] == []
+
+
+def test_every_variable_is_read_by_something() -> None:
+    known = {name.upper() for name in Settings.model_fields} | _airflow_options() | OF_IMAGES.keys()
+    known.add("AIRFLOW_CONN_SPARK_DEFAULT")
+    unread = {(service, name) for service, name, _ in ENVIRONMENT if name not in known}
+
+    assert {one for one in unread if not _read_by_its_script(*one)} == set()
+
+
+def test_every_setting_can_be_given() -> None:
+    names = {name.upper() for name in Settings.model_fields}
+
+    assert names <= SERVICES["airflow-scheduler"]["environment"].keys()
+
+
+def test_ports_are_open_to_this_machine_only() -> None:
+    ports = [port for it in SERVICES.values() for port in it.get("ports", [])]
+
+    assert len(ports) == 3
+    assert all(re.fullmatch(r"127\.0\.0\.1:\d+:\d+", port) for port in ports)
+
+
+def test_every_service_says_whether_it_is_healthy_or_is_waited_for_until_it_ends() -> None:
+    waited_for = {
+        name
+        for it in SERVICES.values()
+        for name, how in it.get("depends_on", {}).items()
+        if how["condition"] == "service_completed_successfully"
+    }
+
+    assert waited_for == {"airflow-init"}
+    assert {name for name, it in SERVICES.items() if "healthcheck" not in it} == waited_for
+
+
+def test_services_wait_until_what_they_need_is_healthy() -> None:
+    for name, it in SERVICES.items():
+        for needed, how in it.get("depends_on", {}).items():
+            assert how["condition"] != "service_started", f"{name} does not wait for {needed}"
+            assert not SERVICES[needed].get("profiles") or it.get("profiles"), f"{name} needs {needed} of a profile"
+
+
+def test_the_profile_sample_adds_a_homeserver() -> None:
+    assert {name for name, it in SERVICES.items() if it.get("profiles") == ["sample"]} == {"redis", "synapse"}
+
+
+def test_no_secret_has_a_value_here() -> None:
+    for service, name, value in ENVIRONMENT:
+        if re.search(r"PASSWORD$|SECRET|_KEY$", name):
+            assert re.fullmatch(r"\$\{\w+:\?[^}]+\}", str(value)), f"{name} of {service}"
+        if found := re.search(r"://[^:@/]+:(?P<password>[^@]*)@", str(value)):
+            assert found["password"].startswith("${"), f"{name} of {service}"
+
+
+def test_the_script_for_passwords_makes_all_that_are_asked_for() -> None:
+    printed = subprocess.run([PROJECT / "docker/passwords.sh"], capture_output=True, text=True, check=True).stdout
+    made = dict(line.split("=", 1) for line in printed.splitlines())
+
+    assert made.keys() == set(re.findall(r"\$\{(\w+):\?", (PROJECT / "docker-compose.yaml").read_text()))
+    assert len(set(made.values())) == len(made)
+    assert all(re.fullmatch(r"[0-9a-f]{48}", value) for name, value in made.items() if name != "AIRFLOW_FERNET_KEY")
+    assert re.fullmatch(r"[\w-]{43}=", made["AIRFLOW_FERNET_KEY"])
+
+
+def test_workers_run_what_the_drivers_run_and_see_the_same_files() -> None:
+    driver, worker = SERVICES["airflow-scheduler"], SERVICES["spark-worker"]
+
+    assert driver["image"] == worker["image"] == SERVICES["spark-master"]["image"]
+    assert set(worker["volumes"]) <= {volume for volume in driver["volumes"] if isinstance(volume, str)}
+
+
+def test_images_are_pinned() -> None:
+    images = {name: it["image"] for name, it in SERVICES.items() if "build" not in it}
+    synapse = images["synapse"].split(":v")[1]
+
+    assert all(re.search(r":v?\d+\.\d+(\.\d+)?(-\w+)?$", image) for image in images.values())
+    assert f'VERSION = "{synapse}"' in _lines("sample/environment.py")
+
+
+def test_the_image_is_built_from_the_lock_on_the_python_of_the_project() -> None:
+    dockerfile = (PROJECT / "docker/Dockerfile").read_text()
+    sources = [
+        path for copied in re.findall(r"^COPY (?!--from)(.+) \S+$", dockerfile, re.MULTILINE) for path in copied.split()
+    ]
+    wanted = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["requires-python"]
+
+    assert dockerfile.count("uv sync --locked --no-dev") == 2
+    assert all((PROJECT / path).exists() and (path == "." or _in_build_context(path)) for path in sources)
+    assert all(
+        fnmatch(version, wanted.removeprefix("==")) for version in re.findall(r"FROM python:([\d.]+)-", dockerfile)
+    )
+    assert dockerfile.rindex("USER lakehouse") > dockerfile.rindex("RUN")
+
+
+def _read_by_its_script(service: str, name: str) -> bool:
+    lines = [line for script, runs_in in OF_SCRIPTS.items() if runs_in == service for line in _lines(script)]
+    return any(f"${name}" in line or f'"{name}"' in line for line in lines)
+
+
+def _in_build_context(path: str) -> bool:
+    allowed = [line[1:] for line in _lines(".dockerignore") if line.startswith("!")]
+    return any(path == one or path.startswith(f"{one}/") for one in allowed)
+
+
+def _lines(path: str) -> list[str]:
+    return (PROJECT / path).read_text().splitlines()
+
+
+def _package(name: str, path: str) -> Path:
+    return Path(str(find_spec(name).origin)).parent / path  # type: ignore[union-attr]
+
+
+def _airflow_options() -> set[str]:
+    described = yaml.safe_load(_package("airflow", "config_templates/config.yml").read_text())
+    return {f"AIRFLOW__{section}__{option}".upper() for section, it in described.items() for option in it["options"]}
