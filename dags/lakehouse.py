@@ -1,0 +1,107 @@
+"""One day of a Synapse homeserver's database, copied, proven, derived and published.
+
+**What it does.** All catalogued tables are copied from one PostgreSQL snapshot onto an Iceberg branch, the streams are
+measured, Great Expectations judges the copy, dbt builds silver and gold on the same branch, they are judged too, and
+then every table is published at once as a new release. The run's data interval is the slice of facts that its checks
+and statistics are about; the copy itself is always of the present.
+
+**When it fails.** The red task's log ends with the reason.
+
+* `open_run`: the interval is not over yet; the source cannot be reached, is not a Synapse database of a supported
+  schema, or lacks a right; or another run kept the lake lease for too long. Nothing was touched.
+* `judge_bronze`, `judge_gold`: an audit found something wrong. It is not retried, because the data would not change;
+  the log names each check that failed and the page of the Data Docs that shows it.
+* A Spark app: what it explains (no disk space, no connection, a lost lease) fails at once; a crash is retried twice.
+
+Whatever fails, nothing is published: readers still see the release before. The run's branch stays for inspection;
+`lakehouse branches` lists and drops such branches.
+
+**Is a rerun safe?** Yes, of any interval, in any order, any number of times, also two at once: the second waits for the
+lake lease. Clear the whole run, or everything from `open_run` on; a task cleared alone refuses to work, because the run
+gave its lease back.
+
+**Backfill.** `airflow backfill create --dag-id lakehouse --from-date 2026-11-10 --to-date 2026-11-12`, or in the
+browser under Trigger. Its runs take their turns, as only one may move the tables at a time.
+"""
+
+from datetime import UTC, datetime, timedelta
+
+from airflow.sdk import CronDataIntervalTimetable, Param, dag, task, task_group
+
+from synapse_lakehouse import orchestration
+
+# One slot: Synapse's database never serves two snapshots at once, whichever DAGs want one.
+SOURCE_POOL = "synapse_source"
+
+
+@dag(
+    dag_id="lakehouse",
+    dag_display_name="Synapse lakehouse",
+    description=__doc__.partition(".")[0],
+    doc_md=__doc__,
+    schedule=CronDataIntervalTimetable("0 0 * * *", timezone="UTC"),
+    start_date=datetime(2014, 1, 1, tzinfo=UTC),
+    # Every run brings bronze up to the present, so the days of an outage lose no rows, and twenty runs in a row would
+    # copy the same rows twenty times. Who wants the checks and statistics of the days between asks for a backfill.
+    catchup=False,
+    max_active_runs=1,
+    dagrun_timeout=timedelta(hours=20),
+    # It only reads Synapse's database, and publishes nothing that was not audited.
+    is_paused_upon_creation=False,
+    tags=["layer:bronze", "layer:silver", "layer:gold", "impact:publishes", "impact:reads-source"],
+    user_defined_macros=orchestration.MACROS,
+    params={
+        "rehearse": Param(
+            False,
+            type="boolean",
+            title="Rehearse",
+            description="Copy, derive and check everything, but publish nothing; its branch stays to be looked at.",
+        ),
+        "fail_on_warnings": Param(
+            False,
+            type="boolean",
+            title="Fail on warnings",
+            description="Let a check that would only warn, such as a writer without a position, fail the audit.",
+        ),
+    },
+    default_args={"owner": "lakehouse", "retries": 0},
+)
+def lakehouse() -> None:
+    """Wire the run: bronze, its audit, silver and gold, their audit, publishing."""
+
+    @task_group(tooltip="One PostgreSQL snapshot, copied onto the run's branch")
+    def bronze() -> None:
+        opened = task(task_display_name="Open the run", retries=3, retry_delay=timedelta(minutes=1))(
+            orchestration.open_run
+        )
+        opened() >> orchestration.spark_app("snapshot_tables", "Copy the tables", pool=SOURCE_POOL)
+
+    @task_group(tooltip="Spark measures the branch, Great Expectations judges it")
+    def audit_bronze() -> None:
+        measured = orchestration.spark_app("measure_streams", "Measure keys and streams")
+        measured >> task(task_display_name="Judge bronze")(orchestration.judge_bronze)()
+
+    @task_group(tooltip="dbt derives on the same branch")
+    def silver_and_gold() -> None:
+        orchestration.spark_app("build_models", "Build silver and gold", task_id="dbt_build")
+
+    @task_group(tooltip="Great Expectations judges what readers will see")
+    def audit_gold() -> None:
+        task(task_display_name="Judge gold")(orchestration.judge_gold)()
+
+    @task_group(tooltip="Every table at once, then the release")
+    def publish() -> None:
+        orchestration.spark_app(
+            "publish_release",
+            "Publish the release",
+            pre_execute=orchestration.unless_rehearsal,
+            outlets=orchestration.published_assets(),
+        )
+
+    close = task(task_display_name="Close the run", retries=2, retry_delay=timedelta(seconds=10))(
+        orchestration.close_run
+    )
+    bronze() >> audit_bronze() >> silver_and_gold() >> audit_gold() >> publish() >> close().as_teardown()
+
+
+lakehouse()

@@ -1,0 +1,97 @@
+"""What happens in a run, read off the JSON log that `airflow dags test` writes."""
+
+import json
+import re
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, get_args
+
+_MARKER = re.compile(r"\[DAG TEST\] (starting|end task) task_id=(\S+)")
+_SAID = "progress: "
+_EXPLAINED = "error: "
+_SPARK_LOG = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d ")
+_EXCEPTION = re.compile(r"[\w.]*(Error|Exception)\b")
+_OUTPUT = "Last spark-submit output:\n"
+_TAIL = 8
+
+State = Literal["success", "skipped", "failed", "up_for_retry"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something worth telling: a task starts, says something, or ends after ``seconds``."""
+
+    kind: Literal["started", "said"] | State
+    task: str
+    text: str = ""
+    seconds: float = 0.0
+
+
+@dataclass
+class Progress:
+    """The state of the run after the lines read so far."""
+
+    run_id: str | None = None
+    task: str = ""
+    failures: dict[str, str] = field(default_factory=dict)
+    """Why each failed task failed, in the order of failing."""
+    _started: datetime | None = None
+    _state: State = "failed"
+
+    def read(self, line: str) -> Step | None:
+        """Take in one line of the log; what it tells, if anything."""
+        entry = _entry(line)
+        if entry is None:
+            return self._said(line)
+        event = str(entry.get("event", ""))
+        if event == "creating dag run":
+            self.run_id = entry["run_id"]
+        elif marker := _MARKER.match(event):
+            return self._started_or_ended(marker[1], marker[2], datetime.fromisoformat(entry["timestamp"]))
+        elif event == "Task instance state updated" and entry.get("new_state") in get_args(State):
+            self._state = entry["new_state"]
+        elif "exception" in entry and self.task and event.startswith("Task failed"):
+            self.failures[self.task] = reason(entry["exception"][0]["exc_value"])
+        elif str(entry.get("logger", "")).startswith("synapse_lakehouse"):
+            return Step("said", self.task, event)
+        else:
+            return self._said(event)
+        return None
+
+    def _started_or_ended(self, what: str, task: str, at: datetime) -> Step:
+        if what == "starting":
+            self.task, self._started, self._state = task, at, "failed"
+            return Step("started", task)
+        if self._state in {"success", "skipped"}:
+            self.failures.pop(task, None)
+        seconds = (at - self._started).total_seconds() if self._started else 0.0
+        return Step(self._state, task, self.failures.get(task, ""), seconds)
+
+    def _said(self, text: str) -> Step | None:
+        return Step("said", self.task, text.removeprefix(_SAID).strip()) if text.startswith(_SAID) else None
+
+
+def reason(message: str) -> str:
+    """The part of a task's error message that tells people what happened.
+
+    Out of spark-submit's output that is what the app explained, else its exception, else its last lines.
+    """
+    command, output, lines = message.partition(_OUTPUT)
+    if not output:
+        return message.strip()
+    said = [line for line in lines.splitlines() if line.strip() and not _SPARK_LOG.match(line)]
+    for number, line in enumerate(said):
+        if line.startswith(_EXPLAINED):
+            return "\n".join(said[number:]).removeprefix(_EXPLAINED)
+    exceptions = [number for number, line in enumerate(said) if _EXCEPTION.match(line)]
+    if exceptions:
+        return "\n".join(said[exceptions[-1] :][:_TAIL])
+    return "\n".join(said[-_TAIL:]) or command.strip()
+
+
+def _entry(line: str) -> dict[str, Any] | None:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    return entry if isinstance(entry, dict) else None

@@ -1,0 +1,111 @@
+"""``lakehouse ui``: Airflow with everything on, until Ctrl-C."""
+
+import json
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Annotated
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import typer
+from rich.console import Console
+
+from synapse_lakehouse.embedded import airflow, processes
+
+READY_SECONDS = 180
+# Tasks run under the scheduler and report to the API server, so the scheduler is stopped before all others.
+COMPONENTS = {
+    "scheduler": ("scheduler", "--skip-serve-logs"),
+    "api-server": ("api-server",),
+    "dag-processor": ("dag-processor",),
+    "triggerer": ("triggerer", "--skip-serve-logs"),
+}
+
+console = Console(highlight=False, soft_wrap=True)
+
+
+class UiError(RuntimeError):
+    """Airflow's services could not be started or did not stay up; the message says which and why."""
+
+
+def ui(
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port on 127.0.0.1 for the web pages.")] = 8080,
+) -> None:
+    """Start Airflow's api-server, scheduler, dag-processor and triggerer on 127.0.0.1; Ctrl-C stops them all."""
+    refuse_used(port)
+    try:
+        with processes.interruptible(), airflow.prepared(port=port, tell=_tell) as prepared:
+            _serve(prepared, port)
+    except KeyboardInterrupt:
+        console.print("Everything is stopped.")
+
+
+def refuse_used(port: int) -> None:
+    """:raises UiError: when somebody listens on ``port`` already."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise UiError(
+                f"Port {port} on 127.0.0.1 cannot be used ({error.strerror}). Another program, perhaps another "
+                f"`make ui`, listens there: stop it, or choose another port, as in `make ui PORT={port + 1}` or "
+                f"`uv run lakehouse ui --port {port + 1}`."
+            ) from None
+
+
+def _serve(prepared: airflow.Airflow, port: int) -> None:
+    logs = prepared.settings.lakehouse_home / "logs" / "ui"
+    logs.mkdir(parents=True, exist_ok=True)
+    running: dict[str, subprocess.Popen[bytes]] = {}
+    try:
+        _tell("starting Airflow")
+        for name, arguments in COMPONENTS.items():
+            with (logs / f"{name}.log").open("wb") as log:
+                running[name] = processes.start(
+                    [str(airflow.BIN / "airflow"), *arguments], prepared.environment, log.fileno()
+                )
+        _await_ready(running, port, logs)
+        console.print(f"Airflow is at [bold]http://127.0.0.1:{port}[/] (no login: only this machine reaches it)")
+        console.print(f"Logs of its services: {logs}. Ctrl-C stops everything.")
+        while True:
+            _check_alive(running, logs)
+            time.sleep(1)
+    finally:
+        console.print("Stopping …")
+        if "scheduler" in running:
+            processes.stop([running.pop("scheduler")])
+        processes.stop(list(running.values()))
+
+
+def _await_ready(running: dict[str, subprocess.Popen[bytes]], port: int, logs: Path) -> None:
+    deadline = time.monotonic() + READY_SECONDS
+    while missing := _unhealthy(port):
+        _check_alive(running, logs)
+        if time.monotonic() > deadline:
+            raise UiError(
+                f"Not healthy within {READY_SECONDS} s: {', '.join(sorted(missing))}. See the logs in {logs}."
+            )
+        time.sleep(0.5)
+
+
+def _unhealthy(port: int) -> set[str]:
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/api/v2/monitor/health", timeout=5) as answer:
+            health = json.load(answer)
+    except (URLError, OSError):
+        return {"api-server"}
+    return {name for name, state in health.items() if state["status"] != "healthy"}
+
+
+def _check_alive(running: dict[str, subprocess.Popen[bytes]], logs: Path) -> None:
+    for name, process in running.items():
+        if process.poll() is not None:
+            said = (logs / f"{name}.log").read_text(errors="replace").splitlines()[-15:]
+            raise UiError(f"Airflow's {name} ended by itself ({process.returncode}). It said:\n" + "\n".join(said))
+
+
+def _tell(stage: str) -> None:
+    console.print(f"[dim]· {stage}[/]")

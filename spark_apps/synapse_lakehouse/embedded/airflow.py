@@ -1,0 +1,152 @@
+"""Airflow on this machine: its home, its metadata database, its environment. Started as programs, never imported."""
+
+import base64
+import fcntl
+import json
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from synapse_lakehouse.embedded import jars, java, services
+from synapse_lakehouse.embedded.postgres import Server
+from synapse_lakehouse.settings import PROJECT, Settings
+
+DAG = "lakehouse"
+POOLS = {"synapse_source": (1, "Tasks that read Synapse's database: one at a time, so that it never notices us.")}
+"""Pools by name: slots and description. An operator's own number of slots is kept."""
+
+BIN = Path(sys.executable).parent
+
+
+class AirflowError(RuntimeError):
+    """Airflow could not be prepared; the message ends with what it said."""
+
+
+@dataclass(frozen=True)
+class Airflow:
+    """A prepared Airflow: the resolved settings, and the environment in which its programs run."""
+
+    settings: Settings
+    environment: dict[str, str] = field(repr=False)
+
+    @property
+    def home(self) -> Path:
+        """AIRFLOW_HOME."""
+        return home(self.settings)
+
+
+def home(settings: Settings) -> Path:
+    """AIRFLOW_HOME of these settings."""
+    return settings.lakehouse_home / "airflow"
+
+
+@contextmanager
+def prepared(
+    settings: Settings | None = None, port: int = 8080, tell: Callable[[str], None] = lambda stage: None
+) -> Iterator[Airflow]:
+    """Everything the DAG needs, running while the context lasts: the services, Spark's jars, Airflow's database.
+
+    Two at once prepare one after the other and then share the servers.
+
+    :param port: where the API server of this Airflow listens or would listen.
+    :param tell: called with a few words before each stage that may take long.
+    :raises AirflowError, JavaError, JarError, PostgresError: when something cannot be had; the message says what to do.
+    """
+    given = settings or Settings()
+    given.lakehouse_home.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        with (given.lakehouse_home / "prepare.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            java.environment()
+            tell("starting the embedded PostgreSQL")
+            server = stack.enter_context(services.embedded_server(given))
+            resolved = stack.enter_context(services.connected(given))
+            tell("fetching Spark's jars")
+            jars.installed(given)
+            server.create_database(services.AIRFLOW_DATABASE)
+            airflow = Airflow(resolved, environment(resolved, server.dsn(services.AIRFLOW_DATABASE), port))
+            _migrate(airflow, server, tell)
+        yield airflow
+
+
+def environment(settings: Settings, metadata: str, port: int) -> dict[str, str]:
+    """This process's environment with all that Airflow, Spark and the lakehouse need in theirs.
+
+    :param metadata: libpq URI of Airflow's own database.
+    """
+    here = home(settings)
+    base = java.environment()
+    address = f"http://127.0.0.1:{port}"
+    airflow = {
+        "AIRFLOW_HOME": str(here),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(PROJECT / "dags"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+        "AIRFLOW__CORE__PARALLELISM": "4",
+        # Everybody who can reach 127.0.0.1 is an administrator: for this machine's own use only.
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{address}/execution/",
+        "AIRFLOW__API__BASE_URL": address,
+        "AIRFLOW__API__HOST": "127.0.0.1",
+        "AIRFLOW__API__PORT": str(port),
+        "AIRFLOW__API__WORKERS": "1",
+        "AIRFLOW__API__EXPOSE_CONFIG": "False",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": urlsplit(metadata)._replace(scheme="postgresql+psycopg2").geturl(),
+        "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(here / "logs"),
+        "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+    } | _keys(here)
+    return {
+        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(
+            {"conn_type": "spark", "host": "local[*]", "extra": {"deploy-mode": "client"}}
+        )
+    } | base | settings.environment() | airflow | {"PATH": f"{BIN}:{base.get('PATH', os.defpath)}"}  # fmt: skip
+
+
+def _keys(here: Path) -> dict[str, str]:
+    """Airflow's secret keys, made up at the first use and kept in a file that only its owner may read."""
+    file = here / "keys.json"
+    if not file.exists():
+        here.mkdir(parents=True, exist_ok=True)
+        file.touch(mode=0o600)
+        file.write_text(
+            json.dumps(
+                {
+                    "AIRFLOW__CORE__FERNET_KEY": base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
+                    "AIRFLOW__API__SECRET_KEY": secrets.token_urlsafe(32),
+                    "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_urlsafe(64),
+                }
+            )
+        )
+    return dict(json.loads(file.read_text()))
+
+
+def _migrate(airflow: Airflow, server: Server, tell: Callable[[str], None]) -> None:
+    """Bring the metadata database to this version of Airflow; its own comment remembers which one it is at."""
+    name, wanted = services.AIRFLOW_DATABASE, version("apache-airflow")
+    comment = "select shobj_description(oid, 'pg_database') from pg_database where datname = current_database()"
+    said = server.tool("psql", "-XAtc", comment, database=name, stdout=subprocess.PIPE)
+    if said.stdout.decode().strip() == wanted:
+        return
+    tell("preparing Airflow's database")
+    _airflow(airflow, "db", "migrate")
+    existing = json.loads(_airflow(airflow, "pools", "list", "--output", "json"))
+    for pool, (slots, description) in POOLS.items():
+        if pool not in {one["pool"] for one in existing}:
+            _airflow(airflow, "pools", "set", pool, str(slots), description)
+    server.tool("psql", "-XqAtc", f"comment on database {name} is '{wanted}'", stdout=subprocess.DEVNULL)
+
+
+def _airflow(airflow: Airflow, *arguments: str) -> str:
+    done = subprocess.run(
+        [BIN / "airflow", *arguments], env=airflow.environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise AirflowError(f"`airflow {' '.join(arguments)}` failed: {(done.stderr or done.stdout).strip()[-2000:]}")
+    return done.stdout

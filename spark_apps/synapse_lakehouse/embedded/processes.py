@@ -1,0 +1,73 @@
+"""Child processes that never outlive their purpose: each gets a session of its own, and whole sessions are stopped."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import IO
+
+GRACE_SECONDS = 15.0
+
+
+def start(command: Sequence[str], environment: Mapping[str, str], output: int | IO[bytes]) -> subprocess.Popen[bytes]:
+    """Run ``command`` as the leader of a new session, so that Ctrl-C in the terminal reaches only this process."""
+    return subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )  # fmt: skip
+
+
+def stop(leaders: Sequence[subprocess.Popen[bytes]], grace_seconds: float = GRACE_SECONDS) -> None:
+    """Stop every process of the leaders' sessions: politely, and after ``grace_seconds`` or a Ctrl-C by force."""
+    sessions = {leader.pid for leader in leaders}
+    _signal(sessions, signal.SIGTERM)
+    deadline = time.monotonic() + grace_seconds
+    while members(sessions):
+        try:
+            if time.monotonic() > deadline:
+                _signal(sessions, signal.SIGKILL)
+            time.sleep(0.1)
+        except KeyboardInterrupt:
+            deadline = 0.0
+        for leader in leaders:
+            leader.poll()
+
+
+def members(sessions: set[int]) -> list[int]:
+    """Ids of the live processes in ``sessions``, also of those that moved to another process group."""
+    return [
+        int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _session(entry) in sessions
+    ]
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Inside, a request to end (SIGTERM, a closed terminal) is what Ctrl-C is: KeyboardInterrupt."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _session(process: Path) -> int | None:
+    try:
+        state, _, _, session = (process / "stat").read_text().rpartition(")")[2].split()[:4]
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if state == "Z" else int(session)
+
+
+def _signal(sessions: set[int], number: signal.Signals) -> None:
+    for pid in members(sessions):
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)

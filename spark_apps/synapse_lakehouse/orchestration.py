@@ -1,0 +1,209 @@
+"""What the DAGs call: a run made from Airflow's context, its opening, its gates, its closing, its assets.
+
+The only module of the package that imports Airflow. Whatever is heavy is imported when a task runs, not when a DAG
+file is parsed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import Asset, Context, RetryDecision, RetryPolicy, get_current_context
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.run import Run
+from synapse_lakehouse.settings import PROJECT, Settings
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from expectations.judgement import Judgement
+    from synapse_lakehouse.lake.lease import Lease
+
+log = logging.getLogger(__name__)
+
+ARGUMENTS: Final = (
+    "--run-id", "{{ run_id }}",
+    "--start", "{{ data_interval_start.isoformat() }}",
+    "--end", "{{ data_interval_end.isoformat() }}",
+)  # fmt: skip
+"""``Run.arguments()`` as templates."""
+
+RELEASE: Final = Asset(name="release", uri="lakehouse://audit/releases", group="release")
+"""Updated once by every published run: tables read at a release agree with each other."""
+
+
+class UnlessExplained(RetryPolicy):
+    """Retry a Spark app that broke, but not one that explained its refusal: it would only say so again."""
+
+    def evaluate(
+        self, exception: BaseException, try_number: int, max_tries: int, context: Context | None = None
+    ) -> RetryDecision:
+        """Fail at once where a line of the app's output is an explanation (``error: …``)."""
+        explained = any(line.startswith("error: ") for line in str(exception).splitlines())
+        return RetryDecision.fail("the app said why it cannot work") if explained else RetryDecision.default()
+
+
+def spark_app(
+    app: str,
+    title: str,
+    task_id: str | None = None,
+    pool: str = "default_pool",
+    outlets: Sequence[Asset] = (),
+    pre_execute: Callable[[Context], None] | None = None,
+) -> SparkSubmitOperator:
+    """The task that runs ``spark_apps/<app>.py`` for this run, on the cluster of the connection ``spark_default``.
+
+    The app reads its settings and passwords from the environment; nothing secret is in its command line.
+    """
+    return SparkSubmitOperator(
+        task_id=task_id or app,
+        task_display_name=title,
+        application=str(PROJECT / "spark_apps" / f"{app}.py"),
+        application_args=list(ARGUMENTS),
+        name=f"lakehouse {app} {{{{ run_id }}}}",
+        jars="{{ spark_jars() }}",
+        conf={"spark.driver.memory": "{{ driver_memory() }}"},
+        retries=2,
+        retry_delay=timedelta(seconds=20),
+        retry_policy=UnlessExplained(),
+        pool=pool,
+        outlets=outlets,
+        pre_execute=pre_execute,
+    )
+
+
+def spark_jars() -> str:
+    """The jars of every Spark app, comma separated; fetched if this machine does not have them."""
+    from synapse_lakehouse.embedded import jars
+
+    return ",".join(map(str, jars.installed(Settings())))
+
+
+def driver_memory() -> str:
+    """Heap of every Spark driver."""
+    return Settings().lakehouse_driver_memory
+
+
+MACROS: Final = {"spark_jars": spark_jars, "driver_memory": driver_memory}
+"""What the templates of :func:`spark_app` call."""
+
+
+def published_assets() -> list[Asset]:
+    """One asset for each table that a run publishes, named by its table URI, and the release itself."""
+    tables = [f"bronze/{table.name}" for table in catalogue.load().copied()]
+    for schema in ("silver", "gold"):
+        tables += sorted(f"{schema}/{model.stem}" for model in (PROJECT / "dbt" / "models" / schema).rglob("*.sql"))
+    return [RELEASE, *(_asset(table) for table in tables)]
+
+
+def _asset(table: str) -> Asset:
+    return Asset(name=table.replace("/", "."), uri=f"lakehouse://{table}", group=table.partition("/")[0])
+
+
+def run_of(context: Context) -> Run:
+    """The run that a task belongs to.
+
+    :raises AirflowFailException: when it has no data interval, as a manual run without a logical date.
+    """
+    start, end = context.get("data_interval_start"), context.get("data_interval_end")
+    if start is None or end is None:
+        raise AirflowFailException(
+            "This run has no data interval, so it is not known what it shall cover. Trigger it with a logical date: "
+            "it covers the last complete day before that date."
+        )
+    return Run(context["run_id"], start, end)
+
+
+def open_run() -> None:
+    """Check that the run can succeed, then take the lake lease and start from a clean branch.
+
+    :raises AirflowFailException: for a future interval, or a source that cannot be read as it is: nothing was touched.
+    :raises LeaseError: when another run held the lease all the while; a retry waits for it again.
+    """
+    from synapse_lakehouse.lake import branches, tables
+    from synapse_lakehouse.lake.catalog import pyiceberg_catalog
+    from synapse_lakehouse.source import connection, preflight
+    from synapse_lakehouse.source.errors import SourceError
+
+    run, settings = run_of(get_current_context()), Settings()
+    try:
+        run.refuse_the_future()
+        with connection.connect(settings) as source:
+            preflight.check(source, catalogue.load(), str(settings.synapse_server_name))
+    except (ValueError, SourceError) as refusal:
+        raise AirflowFailException(str(refusal)) from None
+    with closing(pyiceberg_catalog(settings)) as catalog:
+        tables.ensure(catalog, catalogue.load())
+        crashed = _lease(run, catalog, settings).acquire(settings.lakehouse_lease_wait_seconds)
+        if crashed:
+            log.warning("run %s crashed while it held the lake lease: dropping its branch", crashed.holder)
+            branches.drop(catalog, crashed.branch)
+        branches.drop(catalog, run.branch)
+
+
+def judge_bronze() -> None:
+    """The gate between bronze and what is derived from it.
+
+    :raises AirflowFailException: when a check that blocks publishing failed.
+    """
+    from expectations import gates
+
+    _judge(gates.judge_bronze)
+
+
+def judge_gold() -> None:
+    """The gate between gold and its readers.
+
+    :raises AirflowFailException: when a check that blocks publishing failed.
+    """
+    from expectations import gates
+
+    _judge(gates.judge_gold)
+
+
+def close_run() -> None:
+    """Give the lake lease back, however the run went. A failed run's branch stays, to be looked at."""
+    from synapse_lakehouse.lake.catalog import pyiceberg_catalog
+
+    run, settings = run_of(get_current_context()), Settings()
+    with closing(pyiceberg_catalog(settings)) as catalog:
+        _lease(run, catalog, settings).release()
+
+
+def unless_rehearsal(context: Context) -> None:
+    """Stop before publishing when the run was only to be tried."""
+    if context["params"]["rehearse"]:
+        raise AirflowSkipException("This was a rehearsal: all checks passed, nothing is published.")
+
+
+def _judge(gate: Callable[[Settings, Catalog, Run], Judgement]) -> None:
+    from expectations.judgement import AuditFailed
+    from synapse_lakehouse.lake.catalog import pyiceberg_catalog
+
+    context = get_current_context()
+    run, settings = run_of(context), Settings()
+    with closing(pyiceberg_catalog(settings)) as catalog, _lease(run, catalog, settings).kept():
+        judgement = gate(settings, catalog, run)
+    log.info("%s", judgement.summary())
+    try:
+        judgement.raise_if_failed()
+    except AuditFailed as failure:
+        raise AirflowFailException(str(failure)) from None
+    if judgement.warnings and context["params"]["fail_on_warnings"]:
+        raise AirflowFailException(
+            f"The audit of {judgement.stage} has {judgement.warned} warnings and this run was started to fail on any, "
+            "so nothing is published:\n" + "\n".join(f"  {check.sentence}" for check in judgement.warnings)
+        )
+
+
+def _lease(run: Run, catalog: Catalog, settings: Settings) -> Lease:
+    from synapse_lakehouse.lake.lease import Lease
+
+    return Lease(catalog, holder=run.run_id, branch=run.branch, seconds=settings.lakehouse_lease_seconds)
