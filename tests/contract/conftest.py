@@ -1,0 +1,19 @@
+"""Synapse as released: what the catalogue is compared with."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sample.environment import synapse_python
+
+
+@pytest.fixture(scope="session")
+def synapse_facts() -> dict[str, Any]:
+    """What the installed Synapse says of itself; see synapse_facts.py."""
+    script = Path(__file__).with_name("synapse_facts.py")
+    asked = subprocess.run([synapse_python(), script], capture_output=True, text=True, check=True)
+    facts: dict[str, Any] = json.loads(asked.stdout)
+    return facts

@@ -1,0 +1,235 @@
+"""The catalogue's file says nothing twice, nothing unknown and nothing secret."""
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.catalogue import Load
+
+STREAM = {
+    "description": "What users have read.",
+    "stream_positions": "receipts",
+    "sequence": "receipts_sequence",
+    "writers": "receipts",
+    "sign": "positive",
+    "unique_ids": True,
+    "immutable_below_bound": True,
+    "why": "Newer receipts replace older ones.",
+}
+RECEIPTS: dict[str, Any] = {
+    "name": "receipts_linearized",
+    "description": "Latest receipts.",
+    "config": {
+        "meta": {
+            "primary_key": ["user_id", "thread_id"],
+            "nullable_key": ["thread_id"],
+            "load": "merge",
+            "streams": {"receipts": "stream_id"},
+            "writer_column": "instance_name",
+        }
+    },
+    "columns": [
+        {"name": "stream_id", "data_type": "bigint", "description": "Position."},
+        {"name": "user_id", "data_type": "string", "description": "Reader."},
+        {"name": "thread_id", "data_type": "string", "description": "Thread."},
+        {"name": "instance_name", "data_type": "string", "description": "Writer."},
+        {
+            "name": "data",
+            "data_type": "string",
+            "description": "Time of the\n  receipt.",
+            "config": {"meta": {"projection": {"kind": "json_keys", "source": "data", "keys": ["ts"]}}},
+        },
+        {
+            "name": "day",
+            "data_type": "bigint",
+            "description": "Day of the receipt.",
+            "config": {"meta": {"projection": {"kind": "day", "source": "received_ts"}, "source_type": "integer"}},
+        },
+    ],
+}
+
+# Names of columns that hold credentials, keys, addresses or private text in some table of Synapse.
+NEVER_LEAVE = {
+    "password_hash", "token", "access_token", "refresh_token", "token_id", "renewal_token", "pushkey", "message_json",
+    "messages_json", "key_json", "keydata", "session_data", "signature", "verify_key", "key", "secret", "nonce",
+    "ip", "user_agent", "display_name", "displayname", "avatar_url", "device_display_name", "app_display_name",
+    "profile_tag", "status_msg", "lang", "reason_text", "upload_name", "url_cache", "threepid", "address", "medium",
+    "rule_id", "conditions", "actions", "affected_fields", "params", "result", "error", "txn_id", "delay_id",
+    "opentracing_context", "user_ids", "keys", "cache_func", "consent_version", "unrecognized_keys",
+}  # fmt: skip
+# Columns that are private only in some tables: table, column.
+NEVER_LEAVE_FROM = {
+    ("events", "content"), ("event_reports", "content"), ("event_reports", "reason"), ("pushers", "data"),
+    ("room_account_data", "content"), ("room_tags_revisions", "content"), ("pushers", "device_id"),
+}  # fmt: skip
+PROJECTED_ONLY = {
+    ("event_json", "internal_metadata"), ("account_data", "content"), ("receipts_linearized", "data"),
+    ("devices", "last_seen"), ("presence_stream", "last_active_ts"), ("presence_stream", "last_user_sync_ts"),
+}  # fmt: skip
+NEVER_LISTED = {
+    "access_tokens", "refresh_tokens", "login_tokens", "user_external_ids", "ui_auth_sessions", "registration_tokens",
+    "ui_auth_sessions_credentials", "ui_auth_sessions_ips", "open_id_tokens", "threepid_validation_session",
+    "threepid_validation_token", "threepid_guest_access_tokens", "user_threepids", "user_threepid_id_server",
+    "server_signature_keys", "server_keys_json", "dehydrated_devices", "e2e_device_keys_json", "e2e_room_keys",
+    "e2e_room_keys_versions", "e2e_one_time_keys_json", "e2e_fallback_keys_json", "e2e_cross_signing_keys",
+    "e2e_cross_signing_signatures", "device_federation_inbox", "application_services_txns", "account_validity",
+    "user_ips", "user_daily_visits", "push_rules", "push_rules_enable", "event_search", "user_directory",
+    "user_directory_search", "users_in_public_rooms", "users_who_share_private_rooms", "delayed_events",
+    "event_txn_id_device_id", "event_push_actions", "profiles", "local_media_repository", "room_tags",
+}  # fmt: skip
+
+
+def sources(*tables: dict[str, Any], **streams: dict[str, Any]) -> str:
+    """A sources file with ``tables``, and the stream of receipts unless others are given."""
+    return yaml.safe_dump(
+        {
+            "sources": [
+                {
+                    "name": "synapse",
+                    "config": {
+                        "meta": {
+                            "schema_version": {"oldest": 93, "newest": 94},
+                            "streams": streams or {"receipts": STREAM},
+                        }
+                    },
+                    "tables": list(tables),
+                }
+            ]
+        }
+    )
+
+
+def changed(table: dict[str, Any] = RECEIPTS, **meta: Any) -> dict[str, Any]:
+    """A copy of ``table`` with ``meta`` put over its own."""
+    copy = deepcopy(table)
+    copy["config"]["meta"] |= meta
+    return copy
+
+
+def with_column(**column: Any) -> dict[str, Any]:
+    """The receipts with one more column."""
+    copy = deepcopy(RECEIPTS)
+    copy["columns"].append({"name": "extra", "data_type": "string", "description": "More."} | column)
+    return copy
+
+
+def test_a_table_is_read_as_declared() -> None:
+    parsed = catalogue.parse(sources(RECEIPTS))
+    assert (parsed.oldest_schema_version, parsed.newest_schema_version) == (93, 94)
+    table = parsed.table("receipts_linearized")
+    assert (table.primary_key, table.nullable_key, table.key_enforced) == (
+        ("user_id", "thread_id"),
+        ("thread_id",),
+        True,
+    )
+    assert (table.load, table.writer_column, table.repeats_ids, table.follows) == (
+        Load.MERGE,
+        "instance_name",
+        False,
+        None,
+    )
+    assert [column.name for column in table.columns][:2] == ["stream_id", "user_id"]
+    assert table.column("data").description == "Time of the receipt."
+    assert (table.column("data").reads, table.column("data").source_type) == (("data",), "text")
+    assert (table.column("day").reads, table.column("day").source_type) == (("received_ts",), "integer")
+    assert parsed.backing("receipts") == ((table, "stream_id"),)
+    assert (parsed.copied(), parsed.measured()) == ((table,), ())
+
+
+def test_unknown_names_are_key_errors() -> None:
+    parsed = catalogue.parse(sources(RECEIPTS))
+    with pytest.raises(KeyError, match="password_hash is not in the catalogue"):
+        parsed.table("receipts_linearized").column("password_hash")
+    with pytest.raises(KeyError, match="access_tokens is not in the catalogue"):
+        parsed.table("access_tokens")
+    with pytest.raises(KeyError, match="stream typing is not in the catalogue"):
+        parsed.stream("typing")
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        (changed(streams={"reciepts": "stream_id"}), "names unknown streams: reciepts"),
+        (changed(primary_key=["user_id", "room_id"], nullable_key=[]), "not among its columns: room_id"),
+        (changed(streams={"receipts": "id"}), "not among its columns: id"),
+        (changed(writer_column="writer"), "not among its columns: writer"),
+        (changed(nullable_key=["stream_id"]), "nullable_key is not in its primary_key: stream_id"),
+        (changed(primary_key=[], nullable_key=[]), "a copied table needs a primary_key"),
+        (changed(load="measure"), "a measured table lists its stream ids and writer column only"),
+        (changed(load="upsert"), "load"),
+        (changed(load="append", follows="events"), "either streams or a table that it follows"),
+        (changed(load="merge", streams={}), "needs a stream that its rows move along"),
+        (changed(primary_keys=["user_id"]), "primary_keys"),
+        (with_column(name="user_id"), "a column is listed twice"),
+        (with_column(name="User"), "name"),
+        (with_column(name="data; drop table users"), "name"),
+        (with_column(description=""), "description"),
+        (with_column(data_type="jsonb"), "data_type"),
+        (with_column(config={"meta": {"projektion": {"kind": "day", "source": "ts"}}}), "projektion"),
+        (with_column(config={"meta": {"projection": {"kind": "hash", "source": "ip"}}}), "projection"),
+        (with_column(config={"meta": {"projection": {"kind": "json_keys", "source": "data"}}}), "keys"),
+    ],
+)
+def test_a_wrong_declaration_is_refused(table: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        catalogue.parse(sources(table))
+
+
+def test_names_are_declared_once() -> None:
+    with pytest.raises(ValidationError, match="declared twice: receipts_linearized"):
+        catalogue.parse(sources(RECEIPTS, RECEIPTS))
+
+
+def test_a_stream_without_a_table_is_refused() -> None:
+    with pytest.raises(ValidationError, match="streams without a table: presence"):
+        catalogue.parse(sources(RECEIPTS, receipts=STREAM, presence=STREAM))
+
+
+def test_a_misspelt_stream_is_refused() -> None:
+    with pytest.raises(ValidationError, match="signs"):
+        catalogue.parse(sources(RECEIPTS, receipts=STREAM | {"signs": "positive"}))
+
+
+def test_a_followed_table_must_be_appended() -> None:
+    follower = changed(load="append", streams={}, follows="receipts_linearized", writer_column=None)
+    follower["name"] = "receipts_graph"
+    with pytest.raises(ValidationError, match="receipts_graph follows receipts_linearized"):
+        catalogue.parse(sources(RECEIPTS, follower))
+
+
+def test_nothing_secret_is_listed() -> None:
+    listed = {(table.name, column.name) for table in catalogue.load().tables for column in table.columns}
+    read = {
+        (table.name, name) for table in catalogue.load().tables for column in table.columns for name in column.reads
+    }
+    assert {pair for pair in listed | read if pair[1] in NEVER_LEAVE} == set()
+    assert (listed | read) & NEVER_LEAVE_FROM == set()
+    assert {table.name for table in catalogue.load().tables} & NEVER_LISTED == set()
+
+
+def test_what_may_leave_only_in_part_is_projected() -> None:
+    loaded = catalogue.load()
+    for table, column in PROJECTED_ONLY:
+        assert loaded.table(table).column(column).projection is not None, f"{table}.{column}"
+
+
+def test_followers_share_the_event_id() -> None:
+    loaded = catalogue.load()
+    for table in loaded.tables:
+        if table.follows:
+            assert table.column("event_id").data_type == loaded.table(table.follows).column("event_id").data_type
+
+
+def test_the_file_has_no_keys_that_yaml_swallowed() -> None:
+    """A comma or hash in an unquoted text would cut it short, or make a key of its rest."""
+    (source,) = yaml.safe_load(catalogue.path().read_text(encoding="utf-8"))["sources"]
+    for table in source["tables"]:
+        assert set(table) == {"name", "description", "config", "columns"}, table["name"]
+        for column in table["columns"]:
+            assert set(column) <= {"name", "data_type", "description", "config"}, (table["name"], column["name"])
+        for text in [table["description"], *(column["description"] for column in table["columns"])]:
+            assert text.endswith("."), f"{table['name']}: {text}"
