@@ -1,0 +1,97 @@
+{#
+    Replace a table's whole content as one commit on the run's branch; readers of main see nothing of it until it is
+    published. The table is created empty from the model's contract. A column added to the contract is added to the
+    table (at once, and NULL on main until the next release); one that is gone or has changed its type is refused.
+#}
+{% materialization rebuild, adapter='spark', supported_languages=['sql'] %}
+    {%- if not config.get('contract').enforced or not model.columns -%}
+        {{ exceptions.raise_compiler_error("The materialization rebuild needs an enforced contract: list the columns of " ~ model.name ~ " with their data_type.") }}
+    {%- endif -%}
+    {%- if config.get('tblproperties', {}).get('write.wap.enabled') != 'true' -%}
+        {{ exceptions.raise_compiler_error(model.name ~ " must keep write.wap.enabled: 'true' in tblproperties, or it would be written to main before its audit.") }}
+    {%- endif -%}
+    {%- set target_relation = this.incorporate(type='table') -%}
+
+    {{ run_hooks(pre_hooks) }}
+
+    {%- if load_relation(this) is none -%}
+        {% call statement('create') %}{{ create_empty_table(target_relation) }}{% endcall %}
+        {%- set table_columns = model.columns.keys() | list -%}
+    {%- else -%}
+        {%- set table_columns = evolved_columns(target_relation) -%}
+    {%- endif -%}
+
+    {% call statement('main') %}
+        {{- get_assert_columns_equivalent(compiled_code) -}}
+        insert into {{ target_relation }} replace where true
+        select {{ table_columns | map('lower') | join(', ') }}
+        from (
+            {{ compiled_code }}
+        )
+    {% endcall %}
+
+    {{ run_hooks(post_hooks) }}
+
+    {{ return({'relations': [target_relation]}) }}
+{% endmaterialization %}
+
+
+{# `if not exists`: a table that an earlier, failed run created is as good as a new one. #}
+{% macro create_empty_table(relation) -%}
+    create table if not exists {{ relation }} (
+        {%- for column in model.columns.values() %}
+        {{ column.name }} {{ column.data_type }} comment {{ sql_string(column.description) }}
+        {{- "," if not loop.last }}
+        {%- endfor %}
+    )
+    {{ file_format_clause() }}
+    {{ partition_cols(label="partitioned by") }}
+    comment {{ sql_string(model.description) }}
+    {{ tblproperties_clause() }}
+{%- endmacro %}
+
+
+{# Names of the table's columns, in the table's order, after bringing them up to the model's contract. #}
+{% macro evolved_columns(relation) %}
+    {%- set found = {} -%}
+    {%- for column in adapter.get_columns_in_relation(relation) -%}
+        {%- do found.update({column.name | lower: column.dtype | lower}) -%}
+    {%- endfor -%}
+    {%- set declared = {} -%}
+    {%- set added = [] -%}
+    {%- set refused = [] -%}
+    {%- for column in model.columns.values() -%}
+        {%- set name, type = column.name | lower, column.data_type | lower -%}
+        {%- do declared.update({name: type}) -%}
+        {%- if name not in found -%}
+            {%- do added.append(column) -%}
+        {%- elif found[name] != type -%}
+            {%- do refused.append(name ~ " is " ~ found[name] ~ " in the table and " ~ type ~ " in the model") -%}
+        {%- endif -%}
+    {%- endfor -%}
+    {%- for name in found if name not in declared -%}
+        {%- do refused.append(name ~ " is in the table and no longer in the model") -%}
+    {%- endfor -%}
+    {%- if refused -%}
+        {{ exceptions.raise_compiler_error(
+            relation ~ " was not rebuilt: " ~ refused | join("; ") ~ ". Readers and earlier releases rely on its "
+            ~ "columns, so they are only ever added. Give the model a new name, or put the column back."
+        ) }}
+    {%- endif -%}
+    {%- if added -%}
+        {% call statement('add_columns') %}
+            alter table {{ relation }} add columns (
+                {%- for column in added %}
+                {{ column.name }} {{ column.data_type }} comment {{ sql_string(column.description) }}
+                {{- "," if not loop.last }}
+                {%- endfor %}
+            )
+        {% endcall %}
+    {%- endif -%}
+    {{ return((found.keys() | list) + (added | map(attribute='name') | list)) }}
+{% endmacro %}
+
+
+{% macro sql_string(text) -%}
+    '{{ text | trim | replace("\\", "\\\\") | replace("'", "\\'") | replace("\n", " ") }}'
+{%- endmacro %}

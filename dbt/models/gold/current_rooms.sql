@@ -1,0 +1,65 @@
+with memberships as (
+    select
+        memberships.room_id,
+        memberships.user_id,
+        memberships.event_id,
+        memberships.membership,
+        events.stream_ordering,
+        events.received_ts
+    from {{ source('synapse', 'room_memberships') }} as memberships
+    inner join {{ ref('events') }} as events on memberships.event_id = events.event_id
+    where not events.rejected and not coalesce(events.soft_failed, false)
+),
+
+present as (
+    select room_id, user_id, event_id, membership
+    from {{ source('synapse', 'local_current_membership') }}
+    where membership = 'join'
+),
+
+-- A change of display name is a further join: the stay began with the first join after the last other membership.
+last_absence as (
+    select room_id, user_id, max(stream_ordering) as stream_ordering
+    from memberships
+    where membership <> 'join'
+    group by room_id, user_id
+),
+
+stays as (
+    select
+        memberships.room_id,
+        memberships.user_id,
+        min_by(memberships.event_id, memberships.stream_ordering) as event_id,
+        min(memberships.stream_ordering) as stream_ordering,
+        min_by(memberships.received_ts, memberships.stream_ordering) as received_ts
+    from memberships
+    left join last_absence
+        on memberships.room_id = last_absence.room_id and memberships.user_id = last_absence.user_id
+    where
+        memberships.membership = 'join'
+        and (last_absence.stream_ordering is null or memberships.stream_ordering > last_absence.stream_ordering)
+    group by memberships.room_id, memberships.user_id
+)
+
+select
+    present.user_id,
+    present.room_id,
+    present.membership,
+    present.event_id as membership_event_id,
+    member_event.stream_ordering as membership_stream_ordering,
+    coalesce(stays.event_id, present.event_id) as since_event_id,
+    coalesce(stays.stream_ordering, member_event.stream_ordering) as since_stream_ordering,
+    timestamp_millis(coalesce(stays.received_ts, member_event.received_ts)) as since,
+    rooms.name as room_name,
+    rooms.canonical_alias,
+    rooms.room_type,
+    rooms.room_version,
+    rooms.encryption,
+    rooms.join_rule,
+    rooms.history_visibility,
+    rooms.joined_members,
+    rooms.joined_local_members
+from present
+left join {{ ref('events') }} as member_event on present.event_id = member_event.event_id
+left join stays on present.room_id = stays.room_id and present.user_id = stays.user_id
+left join {{ ref('rooms') }} as rooms on present.room_id = rooms.room_id

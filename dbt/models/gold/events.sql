@@ -1,0 +1,40 @@
+select
+    events.event_id,
+    events.room_id,
+    events.type,
+    events.state_key,
+    events.state_key is not null as is_state,
+    current_state.event_id is not null as is_current_state,
+    events.sender,
+    fields.membership,
+    events.origin_server_ts,
+    events.received_ts,
+    timestamp_millis(events.received_ts) as received_at,
+    events.stream_ordering,
+    events.topological_ordering,
+    events.depth,
+    coalesce(events.instance_name, 'master') as instance_name,
+    events.outlier,
+    coalesce(rejections.reason, events.rejection_reason) as rejection_reason,
+    coalesce(rejections.reason, events.rejection_reason) is not null as rejected,
+    fields.soft_failed,
+    fields.policy_server_spammy,
+    fields.out_of_band_membership,
+    own_redaction.redacts,
+    redacting.event_id as redacted_by,
+    fields.pruned_on_receipt,
+    relations.relates_to_id as relates_to,
+    relations.relation_type,
+    relations.aggregation_key,
+    fields.replaces_state,
+    state_groups.state_group,
+    events.contains_url,
+    fields.json_bytes
+from {{ source('synapse', 'events') }} as events
+left join {{ ref('event_fields') }} as fields on events.event_id = fields.event_id
+left join {{ source('synapse', 'rejections') }} as rejections on events.event_id = rejections.event_id
+left join {{ source('synapse', 'event_relations') }} as relations on events.event_id = relations.event_id
+left join {{ source('synapse', 'event_to_state_groups') }} as state_groups on events.event_id = state_groups.event_id
+left join {{ source('synapse', 'current_state_events') }} as current_state on events.event_id = current_state.event_id
+left join {{ ref('redactions') }} as own_redaction on events.event_id = own_redaction.event_id
+left join {{ ref('redactions') }} as redacting on events.event_id = redacting.redacts and redacting.is_first
