@@ -119,7 +119,8 @@ class Table(_Declared):
     """A table of Synapse's database as bronze holds it: ``bronze.<name>`` with ``columns`` in this order.
 
     ``primary_key`` is unique in practice; ``key_enforced`` says that Synapse has a unique index that makes sure, and
-    ``nullable_key`` names its columns that may be NULL. ``streams`` maps a stream's name to the column of this table
+    ``nullable_key`` names its columns that may be NULL. With ``repeats_keys`` equal rows may legitimately occur more
+    than once. ``streams`` maps a stream's name to the column of this table
     that holds its ids; with ``repeats_ids`` several rows may share one. A table that ``follows`` another has no stream
     id of its own: its rows belong to those of the other with the same ``event_id``.
     """
@@ -129,6 +130,7 @@ class Table(_Declared):
     primary_key: tuple[Identifier, ...]
     key_enforced: bool
     nullable_key: tuple[Identifier, ...] = ()
+    repeats_keys: bool = False
     load: Load
     streams: Mapping[Identifier, Identifier]
     repeats_ids: bool = False
@@ -150,6 +152,8 @@ class Table(_Declared):
             raise ValueError(f"table {self.name}: a copied table needs a primary_key")
         if stray := set(self.nullable_key) - set(self.primary_key):
             raise ValueError(f"table {self.name}: nullable_key is not in its primary_key: {', '.join(sorted(stray))}")
+        if self.key_enforced and self.repeats_keys:
+            raise ValueError(f"table {self.name}: a key that Synapse enforces cannot repeat")
         if self.load is Load.APPEND and bool(self.streams) is bool(self.follows):
             raise ValueError(f"table {self.name}: an appended table has either streams or a table that it follows")
         if self.load is Load.MERGE and not self.streams:

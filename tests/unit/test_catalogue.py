@@ -163,6 +163,7 @@ def test_unknown_names_are_key_errors() -> None:
         (changed(load="upsert"), "load"),
         (changed(load="append", follows="events"), "either streams or a table that it follows"),
         (changed(load="merge", streams={}), "needs a stream that its rows move along"),
+        (changed(repeats_keys=True), "a key that Synapse enforces cannot repeat"),
         (changed(primary_keys=["user_id"]), "primary_keys"),
         (with_column(name="user_id"), "a column is listed twice"),
         (with_column(name="User"), "name"),
