@@ -3,7 +3,9 @@
 set -eu
 umask 077
 airflow db migrate
-airflow pools set synapse_source 1 "Runs that read Synapse's database at the same time"
+# An operator's own number of slots is kept.
+airflow pools get synapse_source || \
+    airflow pools set synapse_source 1 "Tasks that read Synapse's database: one at a time, so that it never notices us."
 python -c 'import json, os; print(json.dumps({"admin": os.environ["AIRFLOW_ADMIN_PASSWORD"]}))' \
     > "$AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"
 python -c 'from synapse_lakehouse.embedded import jars; from synapse_lakehouse.settings import Settings; jars.installed(Settings())'

@@ -17,6 +17,7 @@ import jsonschema
 import pytest
 import yaml
 
+from synapse_lakehouse.embedded.airflow import POOLS
 from synapse_lakehouse.settings import PROJECT, Settings
 
 COMPOSE: dict[str, Any] = yaml.safe_load((PROJECT / "docker-compose.yaml").read_text())
@@ -43,8 +44,7 @@ def test_the_file_obeys_the_compose_specification() -> None:
 
 def test_airflow_knows_every_command_that_is_given_to_it(tmp_path: Path) -> None:
     commands = [it["command"] for it in SERVICES.values() if it.get("command", [""])[0] == "airflow"]
-    for script in OF_SCRIPTS:
-        commands += [shlex.split(line) for line in _lines(script) if line.startswith("airflow ")]
+    commands += _airflow_commands("docker/initialise.sh")
     parse = (
         "import json, sys; from airflow.cli.cli_parser import get_parser; "
         "[get_parser().parse_args(command[1:]) for command in json.load(sys.stdin)]"
@@ -55,8 +55,14 @@ def test_airflow_knows_every_command_that_is_given_to_it(tmp_path: Path) -> None
         env=os.environ | {"AIRFLOW_HOME": str(tmp_path)},
     )  # fmt: skip
 
-    assert len(commands) == 6
+    assert len(commands) == 7
     assert done.returncode == 0, done.stderr
+
+
+def test_the_pool_is_the_one_that_a_single_machine_has() -> None:
+    (pool,) = [command[3:] for command in _airflow_commands("docker/initialise.sh") if command[1:3] == ["pools", "set"]]
+
+    assert [pool] == [[name, str(slots), why] for name, (slots, why) in POOLS.items()]
 
 
 @pytest.mark.parametrize("service", ["spark-master", "spark-worker"])
@@ -175,6 +181,11 @@ def test_the_image_is_built_from_the_lock_on_the_python_of_the_project() -> None
         fnmatch(version, wanted.removeprefix("==")) for version in re.findall(r"FROM python:([\d.]+)-", dockerfile)
     )
     assert dockerfile.rindex("USER lakehouse") > dockerfile.rindex("RUN")
+
+
+def _airflow_commands(script: str) -> list[list[str]]:
+    lines = [line.strip().removesuffix("|| \\") for line in _lines(script)]
+    return [shlex.split(line) for line in lines if line.startswith("airflow ")]
 
 
 def _read_by_its_script(service: str, name: str) -> bool:
