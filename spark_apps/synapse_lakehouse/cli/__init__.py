@@ -1,0 +1,22 @@
+"""The operator's command. What is heavy (PyIceberg, Airflow, Spark) is imported inside the commands that need it."""
+
+import typer
+
+from synapse_lakehouse.cli import branches, positions, query, releases, summary
+from synapse_lakehouse.cli.errors import Explaining
+
+app = typer.Typer(
+    cls=Explaining,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Ask and look after the lakehouse of a Synapse homeserver.",
+)
+app.command()(query.query)
+app.command()(positions.positions)
+app.command()(releases.releases)
+app.command()(summary.summary)
+
+
+app.add_typer(branches.app, name="branches")

@@ -1,0 +1,32 @@
+"""Errors whose message is written for people end a command with that message and exit code 1, without a stack trace."""
+
+from typing import Any
+
+import typer
+from pydantic import ValidationError
+from typer.core import TyperGroup
+
+_PACKAGE = __name__.partition(".")[0]
+
+
+class Explaining(TyperGroup):
+    """A group of commands that explains the project's own errors."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            message = explanation(error)
+            if message is None:
+                raise
+            typer.echo(f"Error: {message}", err=True)
+            raise typer.Exit(1) from error
+
+
+def explanation(error: Exception) -> str | None:
+    """What to tell people about ``error``; None if it is not one that the project raised on purpose."""
+    if isinstance(error, ValidationError):
+        wrong = [f"  {'.'.join(map(str, one['loc'])).upper()}: {one['msg']}" for one in error.errors()]
+        return "\n".join(["These settings are wrong; correct them in the environment or .env:", *wrong])
+    return str(error) if type(error).__module__.partition(".")[0] == _PACKAGE else None

@@ -1,0 +1,90 @@
+"""``lakehouse positions``: how far each of Synapse's streams was complete at a release."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Annotated
+
+import typer
+from duckdb import DuckDBPyConnection
+from rich.table import Table
+from rich.text import Text
+
+from synapse_lakehouse.cli import output, reading
+from synapse_lakehouse.lake import duck
+from synapse_lakehouse.settings import Settings
+
+
+@dataclass(frozen=True)
+class Position:
+    """A stream at a release.
+
+    ``bound``: id up to which it is closed (None: ``rule`` says why there is none); ``previous``: the bound before.
+    ``lag``: ids that ``sequence`` had handed out beyond the bound: being written at that moment, or never used.
+    """
+
+    stream: str
+    bound: int | None
+    previous: int | None
+    rule: str
+    lag: int | None
+    sequence: str
+    sequence_value: int | None
+    writers: Mapping[str, int]
+    missing_writers: list[str]
+
+
+def positions(
+    format: Annotated[output.Format, typer.Option(help="How rows are written.")] = output.Format.TABLE,
+    release: reading.Release = None,
+) -> None:
+    """Show where every stream stands: its safe bound, the rule that gave it, its writers, its sequence, its lag."""
+    with reading.lake() as (settings, connection):
+        at = duck.release(connection, settings, release)
+        found = read(connection, settings, at)
+    if format is output.Format.TABLE:
+        output.console().print(
+            f"Stream positions at release {at.number}, of {output.when(at.published_at.replace(microsecond=0))}"
+        )
+        output.console().print(drawn(found))
+        return
+    rows = (tuple(asdict(one).values()) for one in found)
+    output.write([field.name for field in fields(Position)], rows, format)
+
+
+def read(connection: DuckDBPyConnection, settings: Settings, release: duck.Release) -> list[Position]:
+    """Positions that the run of ``release`` measured, by stream."""
+    duck.bind(connection, settings, None, ["audit.stream_positions"])
+    rows = connection.execute(
+        "with last as (from audit.stream_positions"
+        f" where run_id = {duck.literal(release.run_id)}"
+        " qualify row_number() over (partition by stream order by measured_at desc) = 1),"
+        " used as (select *, case when sequence_is_called then sequence_last_value else sequence_last_value - 1 end as handed"
+        " from last)"
+        " select stream, safe_bound, previous_bound, rule,"
+        " case when safe_bound is not null then greatest(handed - abs(safe_bound), 0) end, sequence, handed,"
+        " writers, missing_writers from used order by stream"
+    ).fetchall()
+    return [Position(*row[:7], row[7] or {}, row[8] or []) for row in rows]
+
+
+def drawn(found: list[Position]) -> Table:
+    """Positions for people."""
+    table = output.table()
+    table.add_column("Stream", no_wrap=True)
+    for heading in ("Bound", "Previous", "Lag"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("Rule")
+    table.add_column("Sequence", overflow="fold")
+    table.add_column("Writers", overflow="fold")
+    for one in found:
+        writers = [Text(f"{name} {position}") for name, position in sorted(one.writers.items())]
+        writers += [Text(f"{name} missing", style="yellow") for name in one.missing_writers]
+        table.add_row(
+            one.stream, *map(_number, (one.bound, one.previous, one.lag)), one.rule.replace("_", " "),
+            f"{one.sequence} {_number(one.sequence_value)}", Text(", ").join(writers),
+        )  # fmt: skip
+    return table
+
+
+def _number(value: int | None) -> str:
+    return "–" if value is None else str(value)

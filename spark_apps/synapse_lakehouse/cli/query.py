@@ -1,0 +1,98 @@
+"""``lakehouse query``: SQL over one release of the lake."""
+
+import re
+import sys
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Annotated, Any, Final
+
+import duckdb
+import typer
+from duckdb import DuckDBPyConnection, StatementType
+
+from synapse_lakehouse.cli import output, reading
+from synapse_lakehouse.lake import duck
+from synapse_lakehouse.settings import Settings
+
+_BATCH: Final = 2048
+_LISTS_TABLES: Final = re.compile(r"\b(show|information_schema|duckdb_(tables|views|columns))\b", re.IGNORECASE)
+_UNKNOWN_TABLE: Final = re.compile(r'Table with name "?([\w.]+)"? does not exist')
+
+
+def query(
+    sql: Annotated[str, typer.Argument(help="One SELECT in DuckDB's SQL; - reads it from standard input.")],
+    format: Annotated[output.Format, typer.Option(help="How rows are written.")] = output.Format.TABLE,
+    release: reading.Release = None,
+) -> None:
+    """Answer SQL over a release. Tables are bronze.*, silver.*, gold.* and audit.*; `show all tables` lists them."""
+    text = sys.stdin.read() if sql == "-" else sql
+    with reading.lake() as (settings, connection):
+        columns, rows = answer(connection, settings, text, release)
+        output.write(columns, rows, format)
+
+
+def answer(
+    connection: DuckDBPyConnection, settings: Settings, sql: str, number: int | None = None
+) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
+    """Columns and rows of ``sql`` at release ``number``, by default the latest.
+
+    What names audit tables only is answered before anything was released, too.
+
+    :raises LakeError: when it is not one SELECT, names a table that is not there, or DuckDB cannot run it.
+    """
+    _require_one_select(connection, sql)
+    known = duck.entries(settings)
+    names = sorted(name for name in duck.named_in(sql) if name.partition(".")[0] in duck.SCHEMAS)
+    lists = _LISTS_TABLES.search(sql) is not None
+    audits = not lists and all(name.startswith("audit.") for name in names)
+    at = None if audits and number is None else duck.release(connection, settings, number)
+    visible = _visible(known, at)
+    try:
+        duck.bind(connection, settings, at, visible if lists else names)
+        connection.execute(sql)
+    except duckdb.Error as error:
+        raise duck.LakeError(_explain(error, visible if at else sorted(known), at)) from error
+    return [column[0] for column in connection.description or []], _rows(connection)
+
+
+def _require_one_select(connection: DuckDBPyConnection, sql: str) -> None:
+    try:
+        types = [statement.type for statement in connection.extract_statements(sql)]
+    except duckdb.Error as error:
+        raise duck.LakeError(_explain(error, [], None)) from error
+    if types != [StatementType.SELECT]:
+        raise duck.LakeError("A query is one SELECT statement (or DESCRIBE, SUMMARIZE, SHOW). Nothing was run.")
+
+
+def _visible(known: dict[str, duck.Entry], release: duck.Release | None) -> list[str]:
+    """Names that can be read at ``release``."""
+    audit = [name for name in known if name.startswith("audit.")]
+    return sorted({*audit, *release.tables, *release.views} if release else audit)
+
+
+def _rows(connection: DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
+    while batch := connection.fetchmany(_BATCH):
+        yield from batch
+
+
+def _explain(error: duckdb.Error, visible: list[str], release: duck.Release | None) -> str:
+    said = str(error).strip()
+    if unknown := _UNKNOWN_TABLE.search(said):
+        return f"{_unknown_table(unknown[1].removeprefix(f'{duck.NAME}.'), visible, release)}{_line(said)}"
+    if isinstance(error, duckdb.PermissionException):
+        return f"A query reads the lake's tables and no other files. DuckDB said: {said}"
+    return f"DuckDB cannot run this query. {said}"
+
+
+def _unknown_table(name: str, visible: list[str], release: duck.Release | None) -> str:
+    same = [one for one in visible if one.partition(".")[2] == name.rpartition(".")[2].lower()]
+    near = same or get_close_matches(name.lower(), visible, n=3, cutoff=0.6)
+    where = f"in release {release.number}" if release else "in the lake"
+    meant = f" Did you mean {' or '.join(near)}?" if near else ""
+    return f"There is no table {name} {where}.{meant} `lakehouse query 'show all tables'` lists what there is."
+
+
+def _line(said: str) -> str:
+    """DuckDB's picture of where in the query the error is."""
+    _, found, picture = said.partition("\n\nLINE ")
+    return f"\n\nLINE {picture}" if found else ""

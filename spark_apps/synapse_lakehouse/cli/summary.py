@@ -1,0 +1,177 @@
+"""``lakehouse summary``: what a release holds and how it came about. A run ends with it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from duckdb import DuckDBPyConnection
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from synapse_lakehouse.cli import output, positions, reading
+from synapse_lakehouse.lake import duck
+from synapse_lakehouse.settings import Settings
+
+EXAMPLES: Final = (
+    "select type, count(*) as events from gold.events group by type order by events desc limit 10",
+    "select room_id, room_name, joined_members from gold.current_rooms order by joined_members desc limit 10",
+    "select subject, expectation, observed from audit.checks where not success",
+)
+
+
+@dataclass(frozen=True)
+class Copied:
+    """A row of the ledger: a table of the source as the run read it, and what reached the lake; bytes of Parquet."""
+
+    table: str
+    load: str
+    rows_source: int | None
+    rows_read: int | None
+    rows_written: int | None
+    bytes: int | None
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class Warned:
+    """A check that did not pass, but does not block publishing."""
+
+    subject: str
+    expectation: str
+    observed: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A release and what is known of its run."""
+
+    release: duck.Release
+    copied: Sequence[Copied]
+    positions: Sequence[positions.Position]
+    warned: Sequence[Warned]
+    home: Path
+
+
+def summary(release: reading.Release = None) -> None:
+    """Sum up a release: interval, rows and bytes table by table, stream positions, checks, where to look."""
+    with reading.lake() as (settings, connection):
+        found = read(connection, settings, duck.release(connection, settings, release))
+    output.console().print(drawn(found))
+
+
+def read(connection: DuckDBPyConnection, settings: Settings, release: duck.Release) -> Summary:
+    """All that the summary of ``release`` says."""
+    duck.bind(connection, settings, None, ["audit.ledger", "audit.checks"])
+    run = duck.literal(release.run_id)
+    ledger = connection.execute(
+        "select table_name, load, rows_source, rows_read, rows_written, bytes, seconds from audit.ledger"
+        f" where run_id = {run} qualify row_number() over (partition by table_name order by written_at desc) = 1"
+        " order by bytes desc nulls last, rows_source desc nulls last, table_name"
+    ).fetchall()
+    warned = connection.execute(
+        f"select distinct subject, expectation, observed from audit.checks where run_id = {run} and not success"
+        " order by all"
+    ).fetchall()
+    return Summary(
+        release,
+        [Copied(*row) for row in ledger],
+        positions.read(connection, settings, release),
+        [Warned(*row) for row in warned],
+        settings.lakehouse_home,
+    )
+
+
+def drawn(found: Summary) -> RenderableType:
+    """The summary for people, 80 columns or more."""
+    release = found.release
+    return Group(
+        Text.assemble(
+            (f"Release {release.number}", "bold green"),
+            f" published at {output.when(release.published_at.replace(microsecond=0))}",
+        ),
+        Text(f"Interval {output.when(release.interval_start)} to {output.when(release.interval_end)}"),
+        Text(f"Server   {release.server_name}"),
+        Text(f"Run      {release.run_id}"),
+        *_section("Tables", _tables(found.copied)),
+        *_section("Stream positions", _positions(found.positions)),
+        *_section("Checks", _checks(found)),
+        *_section("Where to look", _places(found)),
+    )
+
+
+def _section(title: str, *content: RenderableType) -> list[RenderableType]:
+    return [Text(), Text(title, style="bold"), *(Padding(one, (0, 0, 0, 2), expand=False) for one in content)]
+
+
+def _tables(copied: Sequence[Copied]) -> RenderableType:
+    filled = [one for one in copied if one.rows_source or one.rows_read or one.rows_written]
+    empty = sorted(one.table for one in copied if one not in filled)
+    table = output.table("Table", "Load")
+    for heading in ("In source", "Read", "Written", "Bytes", "Seconds"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for one in filled:
+        table.add_row(
+            one.table, one.load, *map(_count, (one.rows_source, one.rows_read, one.rows_written)), _size(one.bytes),
+            "–" if one.seconds is None else f"{one.seconds:.1f}",
+        )  # fmt: skip
+    table.add_section()
+    table.add_row(
+        f"{len(copied)} tables", "",
+        *(_count(sum(getattr(one, name) or 0 for one in copied)) for name in ("rows_source", "rows_read", "rows_written")),
+        _size(sum(one.bytes or 0 for one in copied)), "",
+        style="bold",
+    )  # fmt: skip
+    if not empty:
+        return table
+    return Group(table, Text(f"{len(empty)} without rows: {', '.join(empty)}", style="dim"))
+
+
+def _positions(found: Sequence[positions.Position]) -> Table:
+    table = output.table("Stream")
+    for heading in ("Safe bound", "Before", "Lag"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("Rule")
+    for one in found:
+        rule = one.rule.replace("_", " ")
+        missing = f": {', '.join(one.missing_writers)}" if one.missing_writers else ""
+        table.add_row(one.stream, *map(_count, (one.bound, one.previous, one.lag)), rule + missing)
+    return table
+
+
+def _checks(found: Summary) -> Text:
+    passed, warned = found.release.checks_passed, found.release.checks_warned
+    text = Text.assemble(
+        (f"{passed:,} passed", "green"), ", ", (f"{warned:,} warned", "yellow" if warned else ""), ", 0 failed"
+    )
+    for one in found.warned:
+        text.append(f"\nwarned: {one.subject}: {one.expectation} ({one.observed})", style="yellow")
+    return text
+
+
+def _places(found: Summary) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row("Data Docs", (found.home / "data_docs" / "index.html").as_uri())
+    table.add_row("Airflow", "make ui")
+    for number, sql in enumerate(EXAMPLES):
+        table.add_row("" if number else "SQL", f'uv run lakehouse query "{sql}"')
+    return table
+
+
+def _count(value: int | None) -> str:
+    return "–" if value is None else f"{value:,}"
+
+
+def _size(count: int | None) -> str:
+    if count is None:
+        return "–"
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
