@@ -64,5 +64,6 @@ def measure(table: Table, stream_column: str) -> sql.Composed:
 def _json_keys(source: sql.Identifier, keys: tuple[str, ...]) -> sql.Composed:
     # json, not jsonb: jsonb refuses \\u0000 and rewrites numbers.
     return sql.SQL(
-        "(select json_object_agg(key, value)::text from json_each({source}::json) where key in ({keys}))"
+        "case when {source} is not null then coalesce("
+        "(select json_object_agg(key, value)::text from json_each({source}::json) where key in ({keys})), '{{}}') end"
     ).format(source=source, keys=sql.SQL(", ").join(map(sql.Literal, keys)))

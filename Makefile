@@ -1,0 +1,66 @@
+# Everything a user or a developer runs. `make` alone explains itself.
+SHELL := bash
+.DEFAULT_GOAL := help
+UV_VERSION := 0.13.8
+UV := $(shell command -v uv || echo .tools/uv/bin/uv)
+# Debian packages that only tests use: a Redis for the live Synapse, a browser for the pages.
+TEST_PACKAGES := redis-server chromium chromium-driver
+PYTEST := $(UV) run --locked pytest
+export XDG_RUNTIME_DIR ?= $(or $(TMPDIR),/tmp)/runtime-$(shell id -u)
+
+.PHONY: help run ui setup test test-heavy test-tools check format sample clean
+
+##@ Use
+help: ## Show this help
+	@awk 'BEGIN {FS = ":.*## "; printf "Usage: make \033[36mTARGET\033[0m\n"} \
+	/^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  \033[36m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: setup ## Bring the lake up to date for one interval and publish it (DATE=2026-11-20 for another day)
+	@$(UV) run --locked lakehouse run $(if $(DATE),--date $(DATE))
+
+ui: setup ## Start Airflow with everything on, on 127.0.0.1 (PORT=8080); Ctrl-C stops it
+	@$(UV) run --locked lakehouse ui $(if $(PORT),--port $(PORT))
+
+setup: $(if $(findstring .tools,$(UV)),.tools/uv/bin/uv) ## Install what is missing: uv and the locked environment
+	@mkdir -p -m 700 "$$XDG_RUNTIME_DIR"
+	@$(UV) sync --locked --quiet
+
+##@ Develop
+test: setup test-tools ## All tests on real parts, under 15 minutes on 2 cores
+	@$(PYTEST)
+
+test-heavy: setup test-tools ## Long ones: soaks, kills, millions of answers
+	@$(PYTEST) -m heavy
+
+check: setup ## Format, lint, import boundaries and types, changing nothing
+	@$(UV) run --locked ruff format --check .
+	@$(UV) run --locked ruff check .
+	@$(UV) run --locked lint-imports
+	@$(UV) run --locked mypy
+
+format: setup ## Format and mend what the linter can mend
+	@$(UV) run --locked ruff format .
+	@$(UV) run --locked ruff check --fix .
+
+sample: setup test-tools ## Build the shipped sample anew from a real Synapse
+	@$(UV) run --locked python -m sample.build
+
+clean: ## Delete what runs left here (the lake included); the environment stays
+	@rm -rf .lakehouse dbt/target dbt/logs .pytest_cache .mypy_cache .ruff_cache
+
+.tools/uv/bin/uv:
+	@echo "Installing uv $(UV_VERSION) into .tools"
+	@python3 -m venv .tools/uv 2>/dev/null || { $(call apt,python3-venv) && rm -rf .tools/uv && python3 -m venv .tools/uv; }
+	@.tools/uv/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+
+test-tools:
+	@missing=(); for package in $(TEST_PACKAGES); do dpkg -s $$package >/dev/null 2>&1 || missing+=($$package); done; \
+	if [ $${#missing[@]} -gt 0 ]; then $(call apt,$${missing[*]}); fi
+
+# Install Debian packages, as root or through sudo, or say what is needed.
+define apt
+if [ "$$(id -u)" = 0 ]; then as=; elif command -v sudo >/dev/null; then as=sudo; \
+else echo "Missing Debian packages: $(1). As root run: apt-get install $(1)"; exit 1; fi; \
+echo "Installing Debian packages: $(1)"; $$as apt-get update -qq && \
+$$as env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(1) >/dev/null
+endef

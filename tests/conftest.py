@@ -1,0 +1,114 @@
+"""What tests share: one embedded PostgreSQL, the restored sample, and one lake that a real run published."""
+
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from synapse_lakehouse.embedded import jars, sample
+from synapse_lakehouse.embedded.postgres import Server
+from synapse_lakehouse.embedded.services import connected, embedded_server
+from synapse_lakehouse.settings import PROJECT, Settings
+
+BIN = Path(sys.executable).parent
+
+
+@dataclass(frozen=True)
+class Published:
+    """A lake that ``lakehouse run`` published from the sample, and what the command printed."""
+
+    settings: Settings
+    output: str
+
+    def lakehouse(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run the operator's command on this lake."""
+        return lakehouse(self.settings, *arguments)
+
+
+def lakehouse(settings: Settings, *arguments: str, timeout: float = 600) -> subprocess.CompletedProcess[str]:
+    """Run ``lakehouse`` under ``settings``, as an operator would."""
+    return subprocess.run(
+        [BIN / "lakehouse", *arguments], env=environment(settings), cwd=settings.lakehouse_home, text=True,
+        capture_output=True, timeout=timeout, check=False,
+    )  # fmt: skip
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """This process's environment, with ``settings`` and no other ones."""
+    return os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}", "COLUMNS": "120"} | settings.environment()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_settings_from_outside() -> None:
+    for name in Settings.model_fields:
+        os.environ.pop(name.upper(), None)
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A LAKEHOUSE_HOME of the tests' own; only the fetched jars are shared with the checkout."""
+    home = tmp_path_factory.mktemp("lakehouse")
+    shared = Settings(_env_file=None, lakehouse_home=PROJECT / ".lakehouse")
+    jars.installed(shared)
+    (home / "spark").symlink_to(shared.lakehouse_home / "spark")
+    return home
+
+
+@pytest.fixture(scope="session")
+def settings(home: Path) -> Iterator[Settings]:
+    """Settings of the shared lake, source and catalog running, the sample restored."""
+    with connected(Settings(_env_file=None, lakehouse_home=home)) as resolved:
+        yield resolved
+
+
+@pytest.fixture(scope="session")
+def server(settings: Settings) -> Iterator[Server]:
+    """The PostgreSQL server of the tests."""
+    with embedded_server(settings) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def sample_dsn(settings: Settings) -> str:
+    """The restored sample; tests only read it."""
+    assert settings.synapse_dsn
+    return settings.synapse_dsn
+
+
+@pytest.fixture
+def source_copy(server: Server, sample_dsn: str) -> Iterator[str]:
+    """A copy of the sample's database that a test may spoil."""
+    name = f"source_{uuid.uuid4().hex[:8]}"
+    server.tool("createdb", "--template", sample.DATABASE, name)
+    yield server.dsn(name)
+    server.tool("dropdb", "--force", name)
+
+
+@pytest.fixture
+def new_lake(server: Server, settings: Settings, tmp_path: Path) -> Iterator[Callable[..., Settings]]:
+    """Makes settings of an empty lake: own catalog database, own warehouse."""
+    made: list[str] = []
+
+    def make(**changes: object) -> Settings:
+        name = f"lake_{uuid.uuid4().hex[:8]}"
+        server.create_database(name)
+        made.append(name)
+        own = {"lakehouse_catalog_uri": server.dsn(name), "lakehouse_warehouse": str(tmp_path / name)}
+        return settings.model_copy(update=own | changes)
+
+    yield make
+    for name in made:
+        server.tool("dropdb", "--force", name)
+
+
+@pytest.fixture(scope="session")
+def published(settings: Settings) -> Published:
+    """The shared lake after one real run of the DAG on the sample."""
+    done = lakehouse(settings, "run")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return Published(settings, done.stdout)

@@ -1,0 +1,57 @@
+"""Safe bounds of streams."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from synapse_lakehouse.streams.positions import Rule, gapless_end, linear_minimum
+
+WRITERS = st.dictionaries(st.sampled_from(["master", "ep1", "ep2", "sw1"]), st.integers(1, 50), min_size=1)
+
+
+def test_the_bound_is_the_least_position_of_the_configured_writers() -> None:
+    bound = linear_minimum({"ep1": 7, "ep2": 9, "gone": 2}, frozenset({"ep1", "ep2"}), [], sign=1, is_used=True)
+    assert (bound.minimum, bound.rule) == (7, Rule.CONFIGURED)
+
+
+def test_backfill_is_bounded_by_the_writer_that_is_least_far_down() -> None:
+    bound = linear_minimum({"ep1": -3611, "ep2": -3600}, frozenset({"ep1", "ep2"}), [], sign=-1, is_used=True)
+    assert bound.minimum == -3600
+
+
+def test_a_configured_writer_without_a_position_leaves_no_bound() -> None:
+    bound = linear_minimum({"ep1": 7}, frozenset({"ep1", "ep2"}), [], sign=1, is_used=True)
+    assert (bound.minimum, bound.rule, bound.missing) == (None, Rule.MISSING_WRITER, ("ep2",))
+
+
+def test_guessed_writers_are_marked_and_a_writer_seen_only_in_rows_counts() -> None:
+    assert linear_minimum({"ep1": 7}, None, ["ep1"], sign=1, is_used=True).rule is Rule.ASSUMED
+    assert linear_minimum({"ep1": 7}, None, ["ep2"], sign=1, is_used=True).missing == ("ep2",)
+
+
+def test_a_stream_that_was_never_used_misses_nobody() -> None:
+    assert linear_minimum({}, frozenset({"ep1"}), [], sign=1, is_used=False).rule is Rule.UNUSED
+
+
+def test_a_used_stream_without_any_position_has_no_bound() -> None:
+    assert linear_minimum({}, None, [], sign=1, is_used=True).minimum is None
+
+
+@given(WRITERS, st.sets(st.integers(1, 60)), st.sampled_from([1, -1]))
+def test_the_bound_never_passes_a_writer_nor_a_missing_id(positions: dict[str, int], ids: set[int], sign: int) -> None:
+    mirrored = {writer: sign * position for writer, position in positions.items()}
+    bound = linear_minimum(mirrored, frozenset(positions), [], sign=sign, is_used=True)
+    assert bound.minimum == sign * min(positions.values())
+    end = sign * gapless_end(bound.minimum, [sign * one for one in ids], sign=sign)
+    assert end >= min(positions.values())
+    assert set(range(min(positions.values()) + 1, end + 1)) <= ids
+    assert end + 1 not in ids
+
+
+@given(WRITERS, st.sets(st.integers(1, 60)), st.integers(0, 20))
+def test_the_bound_only_rises_as_writers_advance(positions: dict[str, int], ids: set[int], by: int) -> None:
+    writers = frozenset(positions)
+    before = linear_minimum(positions, writers, [], sign=1, is_used=True).minimum
+    after = linear_minimum({w: p + by for w, p in positions.items()}, writers, [], sign=1, is_used=True).minimum
+    assert before is not None
+    assert after is not None
+    assert gapless_end(after, ids, sign=1) >= gapless_end(before, ids, sign=1)

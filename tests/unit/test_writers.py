@@ -1,0 +1,40 @@
+"""Who writes which stream, read from settings and homeserver.yaml."""
+
+from pathlib import Path
+
+import pytest
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.streams.writers import WritersError, configured
+
+CATALOGUE = catalogue.load()
+
+
+def test_the_setting_wins_over_the_configuration_file(tmp_path: Path) -> None:
+    config = tmp_path / "homeserver.yaml"
+    config.write_text("stream_writers:\n  events: [ep1, ep2]\n  receipts: worker1\n")
+    found = configured(CATALOGUE, "events:ep3", config)
+    assert found["events"] == found["backfill"] == {"ep3"}
+    assert found["receipts"] == {"worker1"}
+
+
+def test_streams_that_are_named_nowhere_are_left_open_but_for_those_of_the_main_process() -> None:
+    found = configured(CATALOGUE, "", None)
+    assert "events" not in found
+    assert found["pushers"] == {"master"}
+
+
+@pytest.mark.parametrize("setting", ["events", "events:", ":ep1", "events:ep1 receipts"])
+def test_bad_syntax_says_what_is_expected(setting: str) -> None:
+    with pytest.raises(WritersError, match="stream:writer1,writer2"):
+        configured(CATALOGUE, setting, None)
+
+
+def test_an_unknown_stream_is_named() -> None:
+    with pytest.raises(WritersError, match="evnets"):
+        configured(CATALOGUE, "evnets:ep1", None)
+
+
+def test_a_configuration_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(WritersError, match=r"nowhere\.yaml"):
+        configured(CATALOGUE, "", tmp_path / "nowhere.yaml")
