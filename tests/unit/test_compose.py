@@ -184,7 +184,7 @@ def test_the_image_is_built_from_the_lock_on_the_python_of_the_project() -> None
 
 
 def _airflow_commands(script: str) -> list[list[str]]:
-    lines = [line.strip().removesuffix("|| \\") for line in _lines(script)]
+    lines = [line.strip().removesuffix(" || \\").removesuffix(" >/dev/null 2>&1") for line in _lines(script)]
     return [shlex.split(line) for line in lines if line.startswith("airflow ")]
 
 
