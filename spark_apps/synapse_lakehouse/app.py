@@ -70,6 +70,6 @@ def main(description: str | None, work: Callable[[SparkApp], None]) -> None:
         if "No space left on device" not in str(error):
             raise
         sys.exit(
-            "error: The disk is full: the warehouse or Spark's scratch space has no room left. Nothing was published and "
-            "readers see the release before. Free space (`lakehouse doctor` shows how much there is), then run again."
+            "error: The disk is full: the warehouse or Spark's scratch space has no room left. Nothing was published "
+            "and readers see the release before. Free space (`lakehouse doctor` shows how much there is), then run again."
         )

@@ -1,5 +1,6 @@
 """Copy the catalogue's tables in parallel from one snapshot, and write down what was read."""
 
+import threading
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from datetime import UTC, datetime
@@ -43,7 +44,7 @@ def copy_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, sna
     copies = [_Copy(app, table, chunks(connection, table), snapshot) for table in catalogue.copied()]
     copies.sort(key=lambda copy: -len(copy.pending))
     with ThreadPoolExecutor(app.settings.lakehouse_source_connections - 1) as readers:
-        waiting: set[Future[None]] = {
+        waiting: set[Future[str | None]] = {
             readers.submit(inheritable_thread_target(app.spark)(copy.read), chunk)
             for copy in copies
             for chunk in copy.pending
@@ -56,11 +57,9 @@ def copy_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, sna
             for future in finished:
                 if future.exception():
                     readers.shutdown(wait=False, cancel_futures=True)
-                    future.result()
-            for copy in [copy for copy in copies if copy.is_read and not copy.commit]:
-                copy.commit_files()
-                done += 1
-                app.progress(copy.describe(done, len(copies)))
+                if line := future.result():
+                    done += 1
+                    app.progress(f"{done}/{len(copies)} {line}")
             # Also keeps the exporting transaction from counting as idle.
             connection.execute("select 1")
     audit.append(app.catalog, "audit.ledger", [copy.ledger_row() for copy in copies], app.run)
@@ -95,7 +94,7 @@ class _Copy:
 
     def __init__(self, app: SparkApp, table: Table, pages: list[tuple[int, int | None]], snapshot: Snapshot) -> None:
         self.app, self.table = app, table
-        self.started = time.monotonic()
+        self.lock = threading.Lock()
         self.rows_source: int | None = None
         self.written: list[Written] = []
         self.commit: Commit | None = None
@@ -118,23 +117,19 @@ class _Copy:
     def name(self) -> str:
         return f"bronze.{self.table.name}"
 
-    @property
-    def is_read(self) -> bool:
-        return len(self.written) == len(self.pending)
-
-    def read(self, chunk: Chunk) -> None:
+    def read(self, chunk: Chunk) -> str | None:
+        """Read a chunk; after the last one commit them all, and say so in a line."""
         started = time.monotonic()
         (written,) = self.app.spark.sparkContext.parallelize([chunk], 1).map(copy_chunk).collect()
-        self.seconds += time.monotonic() - started
-        self.written.append(written)
-
-    def commit_files(self) -> None:
+        with self.lock:
+            self.seconds += time.monotonic() - started
+            self.written.append(written)
+            if len(self.written) < len(self.pending):
+                return None
         paths = [one.path for one in self.written if one.path]
         self.commit = replace_content(self.app.spark, self.name, self.app.run.branch, paths, self.app.run.run_id)
-
-    def describe(self, done: int, of: int) -> str:
         rows, size = sum(one.rows for one in self.written), sum(one.bytes for one in self.written)
-        return f"{done}/{of} {self.name}: {rows:,} rows, {size / 1e6:,.1f} MB, {rows / max(self.seconds, 1e-3):,.0f} rows/s"
+        return f"{self.name}: {rows:,} rows, {size / 1e6:,.1f} MB, {rows / max(self.seconds, 1e-3):,.0f} rows/s"
 
     def ledger_row(self) -> dict[str, object]:
         assert self.commit is not None

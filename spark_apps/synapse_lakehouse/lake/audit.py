@@ -1,7 +1,7 @@
 """The audit tables: what was read, measured, judged and published. Append-only and unbranched.
 
-Rows of several attempts at an interval stand side by side, told apart by ``run_id``; the attempt that readers see is the
-one named in ``audit.releases``. Times are UTC.
+Rows of several attempts at an interval stand side by side, told apart by ``run_id``; the attempt that readers see is
+the one named in ``audit.releases``. Times are UTC.
 """
 
 from typing import Any, Final
@@ -33,7 +33,7 @@ TABLES: Final[dict[str, pa.Schema]] = {
         | {"branch": _STRING, "table_name": _STRING, "load": _STRING, "rows_source": _LONG, "rows_read": _LONG}
         | {"rows_written": _LONG, "files": _INT, "bytes": _LONG, "seconds": _DOUBLE, "snapshot_id": _LONG}
         | {"written_at": _TIME},
-        # One row per run and copied table, counted on the run's branch; duplicate_keys are rows beyond the first of a key.
+        # One row per run and copied table, counted on the run's branch; duplicate_keys: rows beyond the first of a key.
         "audit.table_facts": _RUN
         | {"table_name": _STRING, "rows": _LONG, "null_keys": _LONG, "duplicate_keys": _LONG, "measured_at": _TIME},
         # One row per run and stream; rule names what gave the safe bound (streams/positions.py).

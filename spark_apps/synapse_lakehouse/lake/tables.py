@@ -1,5 +1,6 @@
 """Create the lake's own tables: bronze as the catalogue declares it, and audit."""
 
+from contextlib import suppress
 from typing import Final
 
 import pyarrow as pa
@@ -64,10 +65,8 @@ def ensure(catalog: Catalog, declared: catalogue.Catalogue) -> None:
 
 def _ensure_table(catalog: Catalog, name: str, columns: pa.Schema, properties: dict[str, str], exists: bool) -> None:
     if not exists:
-        try:
+        with suppress(TableAlreadyExistsError):
             catalog.create_table(name, schema=columns, properties=properties)
-        except TableAlreadyExistsError:
-            pass
         return
     table = catalog.load_table(name)
     if not set(columns.names) <= set(table.schema().column_names):

@@ -72,11 +72,17 @@ def exported(settings: Settings, catalogue: Catalogue) -> Iterator[tuple[Connect
         yield (
             connection,
             Snapshot(
-                name=name, taken_at=taken_at, server_version=server_version, schema_version=version, xmin=xmin, xmax=xmax,
-                wal_lsn=wal_lsn, in_recovery=in_recovery,
+                name=name,
+                taken_at=taken_at,
+                server_version=server_version,
+                schema_version=version,
+                xmin=xmin,
+                xmax=xmax,
+                wal_lsn=wal_lsn,
+                in_recovery=in_recovery,
                 sequences=tuple(_sequence(connection, stream.sequence) for stream in catalogue.streams),
             ),
-        )  # fmt: skip
+        )
 
 
 def chunks(connection: Connection, table: Table) -> list[PageRange]:

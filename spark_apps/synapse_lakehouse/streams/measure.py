@@ -17,6 +17,7 @@ from synapse_lakehouse.streams.positions import Bound, Rule, linear_minimum
 from synapse_lakehouse.streams.writers import MASTER
 
 _AT_ONCE = 4
+_COUNTS = ("rows", "ids", "null_ids", "rows_in_interval")
 
 Subject = TypeVar("Subject")
 
@@ -25,8 +26,8 @@ Subject = TypeVar("Subject")
 class Measuring:
     """What the measures of one run are taken from.
 
-    ``accepted``: the release whose bounds no new id may undercut. ``baseline``: the release before this interval's first
-    one; ids that it lacks are the interval's, where a table has no ``received_ts``.
+    ``accepted``: the release whose bounds no new id may undercut. ``baseline``: the release before this interval's
+    first one; ids that it lacks are the interval's, where a table has no ``received_ts``.
     """
 
     spark: SparkSession
@@ -88,55 +89,73 @@ class Measuring:
 
     def _stream_facts(self, stream: Stream, table: Table) -> dict[str, Any]:
         column = table.streams[stream.name]
-        rows = _of_sign(self.spark.table(f"bronze.{table.name}"), column, stream)
-        writer = f.coalesce(f.col(table.writer_column), f.lit(MASTER)) if table.writer_column else f.lit(MASTER)
+        rows = _of_sign(self.spark.table(f"bronze.{table.name}"), column, stream).select(
+            f.col(column).alias("id"),
+            (f.coalesce(f.col(table.writer_column), f.lit(MASTER)) if table.writer_column else f.lit(MASTER)).alias(
+                "writer"
+            ),
+            (f.col("received_ts") if "received_ts" in {one.name for one in table.columns} else f.lit(None)).alias("at"),
+        )
+        late, is_late = self._late(rows, stream, table, column)
+        recent, is_recent = self._of_interval(late, table, column)
         by_writer = (
-            rows.groupBy(writer.alias("writer"))
+            recent.cube("writer")
             .agg(
+                f.grouping("writer").alias("is_total"),
                 f.count(f.lit(1)).alias("rows"),
-                f.count_if(f.col(column).isNull()).alias("null_ids"),
-                f.min(column).alias("first_id"),
-                f.max(column).alias("last_id"),
+                f.count_if(f.col("id").isNull()).alias("null_ids"),
+                f.count_distinct("id").alias("ids"),
+                f.min("id").alias("first_id"),
+                f.max("id").alias("last_id"),
+                f.count_if(is_recent).alias("rows_in_interval"),
+                f.count_distinct(f.when(is_late, f.col("id"))).alias("late_ids"),
             )
             .collect()
         )
-        total, nulls = sum(one.rows for one in by_writer), sum(one.null_ids for one in by_writer)
-        ids = rows.select(f.count_distinct(column)).collect()[0][0]
+        total = next((one.asDict() for one in by_writer if one.is_total), dict.fromkeys(_COUNTS, 0))
         return {
             "stream": stream.name,
             "table_name": table.name,
-            "rows": total,
-            "rows_in_interval": self._rows_in_interval(rows, table, column),
-            "ids": ids,
-            "null_ids": nulls,
-            "duplicate_ids": total - nulls - ids,
-            "late_ids": self._late_ids(rows, stream, table, column),
-            "first_id": min((one.first_id for one in by_writer if one.first_id is not None), default=None),
-            "last_id": max((one.last_id for one in by_writer if one.last_id is not None), default=None),
-            "rows_by_writer": [(one.writer, one.rows) for one in by_writer],
+            **{name: total[name] for name in _COUNTS},
+            "duplicate_ids": total["rows"] - total["null_ids"] - total["ids"],
+            "late_ids": total.get("late_ids", 0) if self._bound(stream) is not None else None,
+            "first_id": total.get("first_id"),
+            "last_id": total.get("last_id"),
+            "rows_by_writer": [(one.writer, one.rows) for one in by_writer if not one.is_total],
             "measured_at": datetime.now(UTC),
         }
 
-    def _rows_in_interval(self, rows: DataFrame, table: Table, column: str) -> int:
-        if "received_ts" in rows.columns:
+    def _late(self, rows: DataFrame, stream: Stream, table: Table, column: str) -> tuple[DataFrame, Column]:
+        """Rows with a mark for new ids at or below the accepted bound."""
+        bound, before = self._bound(stream), self._ids_at(self.accepted, table, column)
+        if bound is None or before is None:
+            return rows, f.lit(False)
+        marked = rows.join(before.withColumnRenamed("known", "accepted"), f.col("id") == f.col("accepted"), "left")
+        below = f.col("id") >= bound if stream.sign == "negative" else f.col("id") <= bound
+        return marked, below & f.col("accepted").isNull()
+
+    def _of_interval(self, rows: DataFrame, table: Table, column: str) -> tuple[DataFrame, Column]:
+        """Rows with a mark for those of the run's interval."""
+        if "received_ts" in {one.name for one in table.columns}:
             start, end = (int(moment.timestamp() * 1000) for moment in (self.run.start, self.run.end))
-            return rows.where((f.col("received_ts") >= start) & (f.col("received_ts") < end)).count()
-        return _missing_from(self._at(self.baseline, table), rows, column).count()
+            return rows, (f.col("at") >= start) & (f.col("at") < end)
+        before = self._ids_at(self.baseline, table, column)
+        if before is None:
+            return rows, f.lit(True)
+        return rows.join(before, f.col("id") == f.col("known"), "left"), f.col("known").isNull()
 
-    def _late_ids(self, rows: DataFrame, stream: Stream, table: Table, column: str) -> int | None:
-        bound = self.accepted.positions.get(stream.name) if self.accepted else None
-        if not stream.immutable_below_bound or bound is None:
+    def _bound(self, stream: Stream) -> int | None:
+        if not (self.accepted and stream.immutable_below_bound):
             return None
-        below = f.col(column) >= bound if stream.sign == "negative" else f.col(column) <= bound
-        return (
-            _missing_from(self._at(self.accepted, table), rows.where(below), column).select(column).distinct().count()
-        )
+        return self.accepted.positions.get(stream.name)
 
-    def _at(self, release: Release | None, table: Table) -> DataFrame | None:
+    def _ids_at(self, release: Release | None, table: Table, column: str) -> DataFrame | None:
+        """Distinct ids, as ``known``, that a table held at a release; None where there is no such state."""
         snapshot = release.tables.get(f"bronze.{table.name}") if release else None
         if snapshot is None:
             return None
-        return self.spark.read.option("snapshot-id", snapshot).table(f"bronze.{table.name}")
+        before = self.spark.read.option("snapshot-id", snapshot).table(f"bronze.{table.name}")
+        return before.select(f.col(column).alias("known")).distinct()
 
     def _position(self, stream: Stream, positions: dict[str, int], facts: list[dict[str, Any]]) -> dict[str, Any]:
         sign = -1 if stream.sign == "negative" else 1
@@ -177,7 +196,8 @@ class Measuring:
             return minimum
         beyond.createOrReplaceTempView("beyond")
         end = self.spark.sql(
-            "select max(id) from (select id, row_number() over (order by id) as n from (select distinct id from beyond))"
+            "select max(id)"
+            " from (select id, row_number() over (order by id) as n from (select distinct id from beyond))"
             " where id = :minimum + n",
             args={"minimum": sign * minimum},
         ).collect()[0][0]
@@ -188,12 +208,6 @@ def _of_sign(rows: DataFrame, column: str, stream: Stream) -> DataFrame:
     if stream.sign == "negative":
         return rows.where(f.col(column) < 0)
     return rows.where(f.col(column).isNull() | (f.col(column) >= 0))
-
-
-def _missing_from(before: DataFrame | None, rows: DataFrame, column: str) -> DataFrame:
-    if before is None:
-        return rows
-    return rows.join(before.select(f.col(column).alias("known")), f.col(column) == f.col("known"), "left_anti")
 
 
 def _any(conditions: Iterable[Column]) -> Column:

@@ -27,7 +27,7 @@ def configured(catalogue: Catalogue, setting: str, config: Path | None) -> dict[
     keys = {stream.writers for stream in catalogue.streams} | {"typing"}
     if unknown := set(by_key) - keys - {stream.name for stream in catalogue.streams}:
         raise WritersError(
-            f"Writers are given for {', '.join(sorted(unknown))}, which Synapse does not know as a stream with writers. "
+            f"Writers are given for {', '.join(sorted(unknown))}, which Synapse does not know as streams with writers. "
             f"Known: {', '.join(sorted(keys - {MASTER, 'any'}))}. Correct LAKEHOUSE_STREAM_WRITERS or SYNAPSE_CONFIG."
         )
     found = {}

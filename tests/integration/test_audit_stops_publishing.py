@@ -1,0 +1,67 @@
+"""Faults planted in the source are caught on the branch: nothing is published, readers keep the release before."""
+
+import json
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from synapse_lakehouse.lake import duck
+from tests.conftest import Published, lakehouse
+
+FAULTS = """
+alter table events drop constraint if exists events_stream_ordering_key;
+drop index if exists events_stream_ordering;
+drop index if exists events_order_room;
+update events set stream_ordering = (select max(stream_ordering) from events)
+ where event_id = (select event_id from events where stream_ordering > 0 order by stream_ordering limit 1);
+alter table rooms drop constraint rooms_pkey cascade;
+alter table rooms alter column room_id drop not null;
+update rooms set room_id = null where room_id = (select room_id from rooms order by room_id limit 1);
+insert into erased_users select user_id from erased_users limit 1;
+"""
+
+
+@pytest.fixture
+def spoiled_source(source_copy: str) -> str:
+    with psycopg.connect(source_copy, autocommit=True) as connection:
+        for (index,) in connection.execute(
+            "select indexrelid::regclass::text from pg_index where indisunique and"
+            " (indrelid = 'erased_users'::regclass or indrelid = 'events'::regclass"
+            " and indkey::text = (select attnum::text from pg_attribute"
+            " where attrelid = 'events'::regclass and attname = 'stream_ordering'))"
+        ).fetchall():
+            connection.execute(f"drop index {index}".encode())
+        connection.execute(FAULTS.encode())
+    return source_copy
+
+
+def test_planted_faults_are_caught_and_readers_see_the_release_before(
+    published: Published, spoiled_source: str
+) -> None:
+    before = json.loads(published.lakehouse("query", "from audit.releases", "--format", "json").stdout)
+    events = published.lakehouse("query", "select count(*) as n from gold.events", "--format", "json").stdout
+
+    done = lakehouse(published.settings.model_copy(update={"synapse_dsn": spoiled_source}), "run")
+
+    assert done.returncode == 1
+    for fault in ("bronze.events", "bronze.rooms", "bronze.erased_users"):
+        assert fault in done.stdout + done.stderr
+    after = json.loads(published.lakehouse("query", "from audit.releases", "--format", "json").stdout)
+    assert after == before
+    assert published.lakehouse("query", "select count(*) as n from gold.events", "--format", "json").stdout == events
+
+    left = json.loads(published.lakehouse("branches", "--format", "json").stdout)
+    assert len(left) == 1
+    name = left[0]["branch"]
+    assert name in published.lakehouse("branches", "drop", name).stdout
+    assert json.loads(published.lakehouse("branches", "--format", "json").stdout) == []
+
+
+def test_main_of_every_table_is_at_the_release(published: Published) -> None:
+    with duck.connect(published.settings) as connection:
+        release = duck.release(connection, published.settings)
+        for name, snapshot in release.tables.items():
+            location = duck.entries(published.settings)[name].location
+            assert duck.metadata(connection, location)["current-snapshot-id"] == snapshot, name
+    assert Path(published.settings.warehouse.removeprefix("file://")).is_dir()
