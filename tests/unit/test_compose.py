@@ -149,7 +149,7 @@ def test_the_script_for_passwords_makes_all_that_are_asked_for() -> None:
 
     assert made.keys() == set(re.findall(r"\$\{(\w+):\?", (PROJECT / "docker-compose.yaml").read_text()))
     assert len(set(made.values())) == len(made)
-    assert all(re.fullmatch(r"[0-9a-f]{48}", value) for name, value in made.items() if name != "AIRFLOW_FERNET_KEY")
+    assert all(re.fullmatch(r"[0-9a-f]{64}", value) for name, value in made.items() if name != "AIRFLOW_FERNET_KEY")
     assert re.fullmatch(r"[\w-]{43}=", made["AIRFLOW_FERNET_KEY"])
 
 

@@ -1,0 +1,29 @@
+"""The CI's workflow obeys GitHub's schema and runs what the README tells everybody to run."""
+
+import json
+import os
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import yaml
+
+from synapse_lakehouse.settings import PROJECT
+
+WORKFLOW: dict[str, Any] = yaml.safe_load((PROJECT / ".github/workflows/ci.yml").read_text())
+
+
+def test_the_workflow_obeys_githubs_schema() -> None:
+    package = Path(str(find_spec("check_jsonschema").origin)).parent  # type: ignore[union-attr]
+    schema = json.loads((package / "builtin_schemas/vendor/github-workflows.json").read_text())
+
+    jsonschema.validators.validator_for(schema)(schema).validate(WORKFLOW)
+
+
+def test_it_runs_the_same_command_as_everybody() -> None:
+    commands = [step["run"] for job in WORKFLOW["jobs"].values() for step in job["steps"] if "run" in step]
+
+    assert commands[-1] == ".ci/run"
+    assert os.access(PROJECT / ".ci/run", os.X_OK)
+    assert (PROJECT / ".ci/run").read_text().splitlines()[-1] == "exec make test"
