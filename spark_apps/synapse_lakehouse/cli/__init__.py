@@ -2,7 +2,7 @@
 
 import typer
 
-from synapse_lakehouse.cli import branches, positions, query, releases, summary
+from synapse_lakehouse.cli import branches, connect, doctor, positions, query, releases, summary
 from synapse_lakehouse.cli.errors import Explaining
 
 app = typer.Typer(
@@ -17,6 +17,8 @@ app.command()(query.query)
 app.command()(positions.positions)
 app.command()(releases.releases)
 app.command()(summary.summary)
+app.command()(doctor.doctor)
+app.command()(connect.connect)
 
 
 app.add_typer(branches.app, name="branches")

@@ -32,8 +32,14 @@ def branches(
         holding = leftovers.holding(connection, settings)
     at_work = holding.branch if holding and now < holding.until else None
     rows = [
-        (one.name, "at work" if one.name == at_work else "left", len(one.tables), one.written_at.replace(microsecond=0))
-        + (round((now - one.written_at).total_seconds() / 3600, 1), one.run_id)
+        (
+            one.name,
+            "at work" if one.name == at_work else "left",
+            len(one.tables),
+            one.written_at.replace(microsecond=0),
+            round((now - one.written_at).total_seconds() / 3600, 1),
+            one.run_id,
+        )
         for one in found
     ]
     output.write(_COLUMNS, rows, format)

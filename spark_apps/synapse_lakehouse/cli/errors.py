@@ -1,7 +1,5 @@
 """Errors whose message is written for people end a command with that message and exit code 1, without a stack trace."""
 
-from typing import Any
-
 import typer
 from pydantic import ValidationError
 from typer.core import TyperGroup
@@ -12,7 +10,7 @@ _PACKAGE = __name__.partition(".")[0]
 class Explaining(TyperGroup):
     """A group of commands that explains the project's own errors."""
 
-    def invoke(self, ctx: Any) -> Any:
+    def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
         """Run the command that was asked for."""
         try:
             return super().invoke(ctx)

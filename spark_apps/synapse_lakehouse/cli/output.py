@@ -53,7 +53,7 @@ def table(*columns: str) -> Table:
     return Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
 
 
-def cell(value: Any) -> Text:
+def cell(value: object) -> Text:
     """``value`` for a table: never markup, and control characters (a sender may have put them in) made visible."""
     if value is None:
         return Text("NULL", style="dim")
@@ -61,7 +61,7 @@ def cell(value: Any) -> Text:
     return Text("".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in plain))
 
 
-def text(value: Any) -> str:
+def text(value: object) -> str:
     """``value`` as plain text: times in UTC by ISO 8601, nested values as JSON."""
     if isinstance(value, str):
         return value
@@ -112,7 +112,7 @@ def _distinct(columns: Sequence[str]) -> list[str]:
     return names
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat() if value.tzinfo else value.isoformat()
     if isinstance(value, date):

@@ -54,17 +54,16 @@ def positions(
 def read(connection: DuckDBPyConnection, settings: Settings, release: duck.Release) -> list[Position]:
     """Positions that the run of ``release`` measured, by stream."""
     duck.bind(connection, settings, None, ["audit.stream_positions"])
+    connection.execute(f"set variable run = {duck.literal(release.run_id)}")
     rows = connection.execute(
-        "with last as (from audit.stream_positions"
-        f" where run_id = {duck.literal(release.run_id)}"
+        "with last as (from audit.stream_positions where run_id = getvariable('run')"
         " qualify row_number() over (partition by stream order by measured_at desc) = 1),"
-        " used as (select *, case when sequence_is_called then sequence_last_value else sequence_last_value - 1 end as handed"
-        " from last)"
+        " used as (select *, sequence_last_value - if(sequence_is_called, 0, 1) as handed from last)"
         " select stream, safe_bound, previous_bound, rule,"
         " case when safe_bound is not null then greatest(handed - abs(safe_bound), 0) end, sequence, handed,"
-        " writers, missing_writers from used order by stream"
+        " coalesce(writers, map {}), coalesce(missing_writers, []) from used order by stream"
     ).fetchall()
-    return [Position(*row[:7], row[7] or {}, row[8] or []) for row in rows]
+    return [Position(*row) for row in rows]
 
 
 def drawn(found: list[Position]) -> Table:
@@ -87,4 +86,4 @@ def drawn(found: list[Position]) -> Table:
 
 
 def _number(value: int | None) -> str:
-    return "–" if value is None else str(value)
+    return "-" if value is None else str(value)

@@ -23,7 +23,8 @@ def lake() -> Iterator[tuple[Settings, DuckDBPyConnection]]:
     given = Settings()
     if not given.lakehouse_catalog_uri and not (given.lakehouse_home / "postgres").exists():
         raise duck.LakeError(
-            f"There is no lake in {given.lakehouse_home} yet. Run `make run` first, or set LAKEHOUSE_HOME to where it is."
+            f"There is no lake in {given.lakehouse_home} yet. Run `make run` first, or set LAKEHOUSE_HOME to the "
+            "folder of one."
         )
     with connected(given, source=False) as settings, duck.connect(settings) as connection:
         yield settings, connection

@@ -19,8 +19,16 @@ def releases(
     with reading.lake() as (settings, connection):
         known = duck.releases(connection, settings)
     rows = (
-        (one.number, one.interval_start, one.interval_end, one.published_at.replace(microsecond=0), len(one.tables))
-        + (one.checks_passed, one.checks_warned, one.run_id)
+        (
+            one.number,
+            one.interval_start,
+            one.interval_end,
+            one.published_at.replace(microsecond=0),
+            len(one.tables),
+            one.checks_passed,
+            one.checks_warned,
+            one.run_id,
+        )
         for one in known
     )
     output.write(_COLUMNS, rows, format)

@@ -15,6 +15,8 @@ from synapse_lakehouse.cli import output, positions, reading
 from synapse_lakehouse.lake import duck
 from synapse_lakehouse.settings import Settings
 
+_ROWS: Final = ("rows_source", "rows_read", "rows_written")
+
 EXAMPLES: Final = (
     "select type, count(*) as events from gold.events group by type order by events desc limit 10",
     "select room_id, room_name, joined_members from gold.current_rooms order by joined_members desc limit 10",
@@ -65,15 +67,16 @@ def summary(release: reading.Release = None) -> None:
 def read(connection: DuckDBPyConnection, settings: Settings, release: duck.Release) -> Summary:
     """All that the summary of ``release`` says."""
     duck.bind(connection, settings, None, ["audit.ledger", "audit.checks"])
-    run = duck.literal(release.run_id)
+    connection.execute(f"set variable run = {duck.literal(release.run_id)}")
     ledger = connection.execute(
         "select table_name, load, rows_source, rows_read, rows_written, bytes, seconds from audit.ledger"
-        f" where run_id = {run} qualify row_number() over (partition by table_name order by written_at desc) = 1"
+        " where run_id = getvariable('run')"
+        " qualify row_number() over (partition by table_name order by written_at desc) = 1"
         " order by bytes desc nulls last, rows_source desc nulls last, table_name"
     ).fetchall()
     warned = connection.execute(
-        f"select distinct subject, expectation, observed from audit.checks where run_id = {run} and not success"
-        " order by all"
+        "select distinct subject, expectation, observed from audit.checks"
+        " where run_id = getvariable('run') and not success order by all"
     ).fetchall()
     return Summary(
         release,
@@ -115,12 +118,12 @@ def _tables(copied: Sequence[Copied]) -> RenderableType:
     for one in filled:
         table.add_row(
             one.table, one.load, *map(_count, (one.rows_source, one.rows_read, one.rows_written)), _size(one.bytes),
-            "–" if one.seconds is None else f"{one.seconds:.1f}",
+            "-" if one.seconds is None else f"{one.seconds:.1f}",
         )  # fmt: skip
     table.add_section()
     table.add_row(
         f"{len(copied)} tables", "",
-        *(_count(sum(getattr(one, name) or 0 for one in copied)) for name in ("rows_source", "rows_read", "rows_written")),
+        *(_count(sum(getattr(one, name) or 0 for one in copied)) for name in _ROWS),
         _size(sum(one.bytes or 0 for one in copied)), "",
         style="bold",
     )  # fmt: skip
@@ -163,12 +166,12 @@ def _places(found: Summary) -> Table:
 
 
 def _count(value: int | None) -> str:
-    return "–" if value is None else f"{value:,}"
+    return "-" if value is None else f"{value:,}"
 
 
 def _size(count: int | None) -> str:
     if count is None:
-        return "–"
+        return "-"
     size = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:

@@ -1,14 +1,14 @@
 """SQL over the lake without a JVM: DuckDB reads Iceberg's files where the catalog says they are.
 
 What imports PyIceberg, pandas or pyarrow costs seconds, so nothing here does unless the catalog is a REST one. That is
-also why SQL is put together from quoted names and places (the first bound parameter makes DuckDB import pandas), and why
-the catalog is asked with psycopg2, PyIceberg's own driver, which imports in a tenth of the time of psycopg.
+also why SQL is put together from quoted names and places (the first bound parameter makes DuckDB import pandas), and
+why the catalog is asked with psycopg2, PyIceberg's own driver, which imports in a tenth of the time of psycopg.
 """
 
 import gzip
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -65,14 +65,14 @@ def connect(settings: Settings) -> DuckDBPyConnection:
     """
     if not settings.warehouse.startswith("file:"):
         raise LakeError(
-            f"The warehouse {settings.warehouse} is not a folder, and the DuckDB that answers queries here reads folders "
-            "only. `lakehouse connect spark` and `lakehouse connect trino` print how to query it."
+            f"The warehouse {settings.warehouse} is not a folder, and the DuckDB that answers queries here reads "
+            "folders only. `lakehouse connect spark` and `lakehouse connect trino` print how to query it."
         )
     connection = duckdb.connect(config={"autoinstall_known_extensions": False, "python_enable_replacements": False})
+    connection.execute("set enable_progress_bar = false")
     for extension in ("avro", "iceberg"):
         connection.execute(f"load {literal(str(extension_file(extension)))}")
     connection.execute(f"attach ':memory:' as {NAME}; use {NAME}; set TimeZone = 'UTC'")
-    connection.execute("set enable_progress_bar = false")
     for schema in SCHEMAS:
         connection.execute(f"create schema {schema}")
     spill = settings.lakehouse_home / "duckdb"
@@ -168,42 +168,50 @@ def bind(
     *,
     branch: str | None = None,
 ) -> None:
-    """Make ``names`` (as ``gold.events``) readable under these names; names that the lake does not have are passed over.
+    """Make ``names`` (as ``gold.events``) readable under these names; what the lake does not have is passed over.
 
     At a release, tables are read at its snapshots and views as it recorded them; audit tables always as they are now.
     Without one, tables are read on ``branch`` where they have it, otherwise on main, and views as the catalog has them.
 
     :raises LakeError: when a table cannot be read, as when its snapshot has been expired.
     """
-    known = entries(settings)
-    bound = set[str]()
-
-    def create(name: str) -> None:
-        if name in bound:
-            return
-        bound.add(name)
-        sql = _definition(connection, known, release, branch, name)
-        if sql is None:
-            return
-        if is_view(name, known, release):
-            for inner in sorted(named_in(sql)):
-                create(inner)
-        schema, table = name.split(".")
+    for name, sql in definitions(connection, settings, release, names, branch=branch):
         try:
-            connection.execute(f"create or replace view {identifier(schema)}.{identifier(table)} as {sql}")
+            connection.execute(f"create or replace view {qualified(name)} as {sql}")
         except duckdb.Error as error:
             at = f" at release {release.number}" if release else ""
             raise LakeError(
-                f"{name} cannot be read{at}: {str(error).splitlines()[0]}. If its snapshot has been expired, read a later "
-                "release (`lakehouse releases`); if its files are gone, run `lakehouse doctor`."
+                f"{name} cannot be read{at}: {str(error).splitlines()[0]}. If its snapshot has been expired, read a "
+                "later release (`lakehouse releases`); if its files are gone, run `lakehouse doctor`."
             ) from error
 
+
+def definitions(
+    connection: DuckDBPyConnection,
+    settings: Settings,
+    release: Release | None,
+    names: Iterable[str],
+    *,
+    branch: str | None = None,
+) -> Iterator[tuple[str, str]]:
+    """What :func:`bind` binds: each name and the SELECT that reads it, after all others that this SELECT names."""
+    known = entries(settings)
+    seen = set[str]()
+
+    def define(name: str) -> Iterator[tuple[str, str]]:
+        sql = None if name in seen else _definition(connection, known, release, branch, name)
+        seen.add(name)
+        if sql is not None:
+            if _is_view(name, known, release):
+                for inner in sorted(named_in(sql)):
+                    yield from define(inner)
+            yield name, sql
+
     for name in names:
-        create(name)
+        yield from define(name)
 
 
-def is_view(name: str, known: Mapping[str, Entry], release: Release | None) -> bool:
-    """Whether ``name`` is a view, at ``release`` or in the catalog."""
+def _is_view(name: str, known: Mapping[str, Entry], release: Release | None) -> bool:
     return name in release.views if release else name in known and known[name].is_view
 
 
@@ -215,7 +223,7 @@ def _definition(
     name: str,
 ) -> str | None:
     """SELECT that reads ``name``, or None if there is no such table."""
-    if is_view(name, known, release):
+    if _is_view(name, known, release):
         return release.views[name] if release else _view_sql(metadata(connection, known[name].location))
     if name not in known:
         return None
@@ -245,7 +253,7 @@ def branch_snapshot(connection: DuckDBPyConnection, settings: Settings, table: s
 
 def metadata(connection: DuckDBPyConnection, location: str) -> dict[str, Any]:
     """Iceberg's metadata of a table or view, as it lies in the file at ``location``."""
-    row = connection.execute(f"select content from read_blob({literal(location)})").fetchone()
+    row = connection.execute(f"select content from read_blob({literal(location)})").fetchone()  # noqa: S608
     if row is None:
         raise LakeError(
             f"The metadata file {location} is gone: the warehouse is not the one that the catalog describes."
@@ -276,6 +284,6 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def identifier(name: str) -> str:
-    """``name`` as a quoted identifier of SQL."""
-    return '"' + name.replace('"', '""') + '"'
+def qualified(name: str) -> str:
+    """``schema.table`` with both parts quoted as identifiers of SQL."""
+    return ".".join('"' + part.replace('"', '""') + '"' for part in name.split(".", 1))

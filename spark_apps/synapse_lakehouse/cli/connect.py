@@ -1,0 +1,35 @@
+"""``lakehouse connect``: a working configuration for other tools, at a release. It never holds a password."""
+
+import signal
+from contextlib import suppress
+from typing import Annotated
+
+import typer
+
+from synapse_lakehouse.cli import reading, snippets
+from synapse_lakehouse.embedded import processes
+from synapse_lakehouse.lake import duck
+from synapse_lakehouse.settings import Settings
+
+
+def connect(
+    tool: Annotated[snippets.Tool, typer.Argument(help="What to connect.")],
+    release: reading.Release = None,
+    hold: Annotated[bool, typer.Option("--hold", help="Keep the embedded catalog running until Ctrl-C.")] = False,
+) -> None:
+    """Print how to read the lake from Spark, DuckDB, PyIceberg or Trino. Passwords come from the environment."""
+    with processes.interruptible(), reading.lake() as (settings, connection):
+        at = duck.release(connection, settings, release)
+        typer.echo(snippets.write(tool, connection, settings, at))
+        if Settings().lakehouse_catalog_uri or tool is snippets.Tool.DUCKDB:
+            return
+        password = settings.lakehouse_home / "postgres.password"
+        typer.echo(
+            "The catalog's PostgreSQL is embedded: it runs, on a port of its own choice, only while something of the "
+            f"lakehouse runs.{'' if hold else ' With --hold it stays until Ctrl-C, with the port above.'}\n"
+            f'Its password: export PGPASSWORD="$(cat {password})"',
+            err=True,
+        )
+        if hold:
+            with suppress(KeyboardInterrupt):
+                signal.pause()

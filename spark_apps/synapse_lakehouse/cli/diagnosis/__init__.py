@@ -1,0 +1,37 @@
+"""The examinations of ``lakehouse doctor``: each says what it found and, where something is amiss, what to do."""
+
+from contextlib import ExitStack
+
+from synapse_lakehouse.cli.diagnosis import lake, machine, source
+from synapse_lakehouse.cli.diagnosis.finding import Finding, Level
+from synapse_lakehouse.embedded.postgres import PostgresError
+from synapse_lakehouse.embedded.services import connected
+from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.source.connection import connect
+from synapse_lakehouse.source.errors import SourceError
+
+
+def examine(given: Settings) -> list[Finding]:
+    """All findings, with the servers that the settings leave out running meanwhile."""
+    found = [*machine.java(), *machine.jars(given), *machine.catalogue()]
+    needs_server = given.uses_sample or not given.lakehouse_catalog_uri
+    if needs_server and not (given.lakehouse_home / "postgres").exists():
+        message = f"The embedded PostgreSQL in {given.lakehouse_home} is not set up yet."
+        return [*found, *machine.disk(given), Finding(Level.WARN, "set-up", message, "Run `make run`, which does it.")]
+    database_bytes = None
+    with ExitStack() as stack:
+        try:
+            settings = stack.enter_context(connected(given))
+            connection = stack.enter_context(connect(settings))
+        except (PostgresError, SourceError) as error:
+            found.append(Finding(Level.FAIL, "source", str(error)))
+        else:
+            found += source.examine(connection, settings, is_sample=given.uses_sample)
+            database_bytes = source.size(connection)
+    found += machine.disk(given, database_bytes)
+    try:
+        with connected(given, source=False) as settings:
+            found += lake.examine(settings)
+    except PostgresError as error:
+        found.append(Finding(Level.FAIL, "lake", str(error)))
+    return found

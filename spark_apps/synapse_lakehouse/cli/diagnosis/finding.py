@@ -1,0 +1,26 @@
+"""What an examination says."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Level(StrEnum):
+    """How bad a finding is: FAIL stops a run."""
+
+    OK = "OK"
+    WARN = "WARN"
+    FAIL = "FAIL"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What an examination found about ``subject``; ``advice`` says what to do about it."""
+
+    level: Level
+    subject: str
+    message: str
+    advice: str = ""
+
+
+Findings = Iterator[Finding]

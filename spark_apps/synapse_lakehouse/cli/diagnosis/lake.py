@@ -1,0 +1,55 @@
+"""The lake: its catalog, its releases, what runs left in it, and who holds the lease."""
+
+from datetime import UTC, datetime
+
+from duckdb import DuckDBPyConnection
+
+from synapse_lakehouse.cli import leftovers, output
+from synapse_lakehouse.cli.diagnosis.finding import Finding, Findings, Level
+from synapse_lakehouse.lake import duck
+from synapse_lakehouse.settings import Settings
+
+
+def examine(settings: Settings) -> Findings:
+    """Can the lake be read, and is it tidy?"""
+    try:
+        known = duck.entries(settings)
+        if not known:
+            yield Finding(Level.WARN, "lake", "The catalog has no tables yet.", "Run `make run`.")
+            return
+        yield Finding(Level.OK, "lake", f"{len(known)} tables and views in the catalog")
+        with duck.connect(settings) as connection:
+            yield _releases(connection, settings)
+            yield from _branches(connection, settings)
+    except duck.LakeError as error:
+        yield Finding(Level.FAIL, "lake", str(error))
+
+
+def _releases(connection: DuckDBPyConnection, settings: Settings) -> Finding:
+    known = duck.releases(connection, settings)
+    if not known:
+        return Finding(Level.WARN, "releases", "Nothing was published yet.", "Run `make run`.")
+    latest = known[0]
+    days = (datetime.now(UTC) - latest.published_at).total_seconds() / 86400
+    return Finding(Level.OK, "releases", f"{len(known)}, the latest is {latest.number}, published {days:.1f} days ago")
+
+
+def _branches(connection: DuckDBPyConnection, settings: Settings) -> Findings:
+    held = leftovers.holding(connection, settings)
+    at_work = held.branch if held and datetime.now(UTC) < held.until else None
+    left = [one.name for one in leftovers.branches(connection, settings) if one.name != at_work]
+    if left:
+        message = f"Runs that were not published left {len(left)} on the tables: {', '.join(left)}."
+        advice = f"Once you have looked at them, drop them: uv run lakehouse branches drop {' '.join(left)}"
+        yield Finding(Level.WARN, "branches", message, advice)
+    else:
+        yield Finding(Level.OK, "branches", "none left by failed runs")
+    if held is None:
+        yield Finding(Level.OK, "lease", "free")
+        return
+    until = output.when(held.until.replace(microsecond=0))
+    if at_work:
+        yield Finding(Level.OK, "lease", f"run {held.holder} is at work and holds it until {until} unless it renews it")
+    else:
+        message = f"Run {held.holder} let it expire at {until}, so it probably crashed."
+        yield Finding(Level.WARN, "lease", message, "The next run takes it over; look into that run's log.")

@@ -1,0 +1,115 @@
+"""Synapse's database: its clock, our role and rights in it, its schema."""
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import psycopg
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.cli.diagnosis.finding import Finding, Findings, Level
+from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.source import preflight
+from synapse_lakehouse.source.connection import Connection
+from synapse_lakehouse.source.errors import SourceError
+from synapse_lakehouse.source.schema import drift
+
+_CLOCK_SECONDS: Final = 5
+
+_ROLE: Final = """
+select quote_ident(rolname), rolsuper,
+       (select count(*) from pg_class join pg_namespace n on n.oid = relnamespace
+        where relkind in ('r', 'p') and nspname not in ('pg_catalog', 'information_schema')
+          and nspname not like 'pg\\_%' and has_table_privilege(pg_class.oid, 'INSERT, UPDATE, DELETE, TRUNCATE'))
+from pg_roles where rolname = current_user
+"""
+
+
+def examine(connection: Connection, settings: Settings, *, is_sample: bool) -> Findings:
+    """Can this database be copied whole, and can we do it no harm?"""
+    where = "the shipped sample" if is_sample else f"the database of {settings.synapse_server_name}"
+    version, standby = _one(connection, "select current_setting('server_version'), pg_is_in_recovery()")
+    yield Finding(Level.OK, "source", f"connected to {where}, PostgreSQL {version}{', a standby' if standby else ''}")
+    yield _clock(connection)
+    yield _role(connection, is_sample)
+    try:
+        yield from _schema(connection, settings)
+    except SourceError as error:
+        yield Finding(Level.FAIL, "schema", str(error))
+    except psycopg.Error as error:
+        message = f"The schema cannot be examined. PostgreSQL said: {' '.join(str(error).split())}"
+        yield Finding(Level.FAIL, "schema", message, "Mend what the message names, then run this again.")
+
+
+def size(connection: Connection) -> int | None:
+    """Bytes that the database takes on its server's disk; None if the role may not know."""
+    try:
+        (found,) = _one(connection, "select pg_database_size(current_database())")
+    except psycopg.Error:
+        return None
+    return int(found)
+
+
+def _clock(connection: Connection) -> Finding:
+    (theirs,) = _one(connection, "select clock_timestamp()")
+    apart = (datetime.now(UTC) - theirs).total_seconds()
+    if abs(apart) <= _CLOCK_SECONDS:
+        return Finding(Level.OK, "clock", f"within {_CLOCK_SECONDS} s of the source's")
+    message = f"This machine's clock is {abs(apart):.0f} s {'ahead of' if apart > 0 else 'behind'} the source's."
+    advice = (
+        "Synchronise both by NTP: intervals would be cut in the wrong place, and the lake lease expire early or late."
+    )
+    return Finding(Level.WARN, "clock", message, advice)
+
+
+def _role(connection: Connection, is_sample: bool) -> Finding:
+    role, is_superuser, writable = _one(connection, _ROLE)
+    if is_sample:
+        return Finding(Level.OK, "role", f"{role}, the embedded server's own; all access is read-only")
+    if not is_superuser and not writable:
+        return Finding(Level.OK, "role", f"{role} can only read")
+    can = "is a superuser" if is_superuser else f"can write to {writable} tables"
+    return Finding(
+        Level.WARN,
+        "role",
+        f"The role {role} {can}. The lakehouse reads in read-only transactions, but needs no such right.",
+        "As the owner of the database run: CREATE ROLE lakehouse LOGIN PASSWORD '...'; name it in SYNAPSE_DSN and run "
+        "`lakehouse doctor` again: it prints every GRANT that the new role needs.",
+    )
+
+
+def _schema(connection: Connection, settings: Settings) -> Findings:
+    try:
+        declared = catalogue.load()
+    except (OSError, KeyError, TypeError, ValueError):
+        return
+    version = preflight.schema_version(connection)
+    supported = f"{declared.oldest_schema_version} to {declared.newest_schema_version}"
+    if declared.oldest_schema_version <= version <= declared.newest_schema_version:
+        yield Finding(Level.OK, "schema", f"Synapse's version {version}; {supported} are supported")
+    else:
+        yield Finding(
+            Level.FAIL,
+            "schema",
+            f"Synapse's schema version {version} is not supported; {supported} are.",
+            "Upgrade Synapse." if version < declared.oldest_schema_version else "Upgrade the lakehouse.",
+        )
+    departures = drift(declared, connection)
+    for one in departures:
+        yield Finding(Level.WARN if one.kind == "missing_unique_key" else Level.FAIL, "drift", one.message)
+    if not departures:
+        yield Finding(Level.OK, "drift", "every table and column of the catalogue is there, with its type and key")
+    if any(one.kind.startswith("missing") and one.kind != "missing_unique_key" for one in departures):
+        return
+    for problem in preflight.wrong_server_name(connection, str(settings.synapse_server_name)):
+        yield Finding(Level.FAIL, "server name", problem)
+    problems = preflight.missing_rights(connection, declared)
+    for problem in problems:
+        yield Finding(Level.FAIL, "rights", problem)
+    if not problems:
+        yield Finding(Level.OK, "rights", "the role may read all that the catalogue lists")
+
+
+def _one(connection: Connection, query: str) -> tuple[Any, ...]:
+    row = connection.execute(query.encode()).fetchone()
+    assert row is not None
+    return row

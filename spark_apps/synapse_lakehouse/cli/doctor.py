@@ -1,0 +1,37 @@
+"""``lakehouse doctor``: is everything there that a run needs?"""
+
+from typing import Annotated, Final
+
+import typer
+from rich.text import Text
+
+from synapse_lakehouse.cli import output
+from synapse_lakehouse.settings import Settings
+
+_STYLES: Final = {"OK": "green", "WARN": "yellow", "FAIL": "bold red"}
+
+
+def doctor(
+    format: Annotated[output.Format, typer.Option(help="How findings are written.")] = output.Format.TABLE,
+) -> None:
+    """Examine source, role, schema, rights, clock, disk, catalogue, Java, jars and lake; exit 1 if something fails."""
+    from synapse_lakehouse.cli.diagnosis import examine
+    from synapse_lakehouse.cli.diagnosis.finding import Level
+
+    found = examine(Settings())
+    if format is output.Format.TABLE:
+        table = output.table()
+        table.add_column("", no_wrap=True)
+        table.add_column("Subject", no_wrap=True)
+        table.add_column("Finding", overflow="fold")
+        for one in found:
+            finding = Text(one.message)
+            if one.advice:
+                finding.append(f"\n{one.advice}", style="italic")
+            table.add_row(Text(one.level, style=_STYLES[one.level]), one.subject, finding)
+        output.console().print(table)
+    else:
+        rows = ((one.level.value, one.subject, one.message, one.advice) for one in found)
+        output.write(["level", "subject", "message", "advice"], rows, format)
+    if any(one.level is Level.FAIL for one in found):
+        raise typer.Exit(1)

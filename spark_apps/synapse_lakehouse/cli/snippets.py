@@ -1,0 +1,184 @@
+"""What ``lakehouse connect`` prints, tool by tool."""
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from duckdb import DuckDBPyConnection
+
+from synapse_lakehouse.embedded import jars
+from synapse_lakehouse.lake import duck
+from synapse_lakehouse.settings import Settings
+
+_SECRET: Final = re.compile(r"password|secret|token|credential|access-key", re.IGNORECASE)
+_TRINO_S3: Final = {
+    "s3.endpoint": "s3.endpoint",
+    "client.region": "s3.region",
+    "s3.path-style-access": "s3.path-style-access",
+    "s3.access-key-id": "s3.aws-access-key",
+    "s3.secret-access-key": "s3.aws-secret-key",
+}
+
+
+class Tool(StrEnum):
+    """What can be connected."""
+
+    SPARK = "spark"
+    DUCKDB = "duckdb"
+    PYICEBERG = "pyiceberg"
+    TRINO = "trino"
+
+
+def write(tool: Tool, connection: DuckDBPyConnection, settings: Settings, release: duck.Release) -> str:
+    """A configuration of ``tool`` that reads the lake at ``release``; passwords are taken from the environment."""
+    if tool is Tool.DUCKDB:
+        return _duckdb(connection, settings, release)
+    return {Tool.SPARK: _spark, Tool.PYICEBERG: _pyiceberg, Tool.TRINO: _trino}[tool](settings, release)
+
+
+def _duckdb(connection: DuckDBPyConnection, settings: Settings, release: duck.Release) -> str:
+    """The tables are read where the catalog says they are at present, so neither it nor a password is needed."""
+    known = [name for name in duck.entries(settings) if name.startswith("audit.")]
+    names = sorted({*release.tables, *release.views, *known})
+    return "\n".join(
+        [
+            f"-- The lake at release {release.number}, for DuckDB 1.5 (`duckdb -init FILE`, or execute() in Python).",
+            "-- On another machine: install avro; install iceberg; load iceberg;",
+            *(f"load {duck.literal(str(duck.extension_file(one)))};" for one in ("avro", "iceberg")),
+            *(f"create schema if not exists {schema};" for schema in duck.SCHEMAS),
+            *(
+                f"create or replace view {duck.qualified(name)} as {sql};"  # noqa: S608
+                for name, sql in duck.definitions(connection, settings, release, names)
+            ),
+            f"-- select * from {_example(release)} limit 10;",
+        ]
+    )
+
+
+def _spark(settings: Settings, release: duck.Release) -> str:
+    from synapse_lakehouse.lake.catalog import spark_properties
+
+    extensions = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+    properties = {"spark.sql.extensions": extensions} | spark_properties(settings)
+    packages = ",".join([*jars.PINNED, *filter(None, [settings.lakehouse_spark_packages])])
+    name = _example(release)
+    return "\n".join(
+        [
+            f"# The lake for Spark 4.1 (also as spark-shell, pyspark, spark-submit). {_secrets(properties)}",
+            f"spark-sql --packages {packages} \\",
+            " \\\n".join(f'  --conf "{key}={_in_shell(key, value)}"' for key, value in sorted(properties.items())),
+            "",
+            f"# At release {release.number}: SELECT * FROM lake.{name} VERSION AS OF {release.tables[name]};",  # noqa: S608
+            f"# Other tables: SELECT tables FROM lake.audit.releases WHERE release = {release.number};",  # noqa: S608
+        ]
+    )
+
+
+def _pyiceberg(settings: Settings, release: duck.Release) -> str:
+    uri = urlsplit(str(settings.lakehouse_catalog_uri))
+    properties = {"warehouse": settings.warehouse} | settings.lakehouse_catalog_properties
+    if uri.scheme in {"http", "https"}:
+        properties |= {"type": "rest", "uri": uri.geturl()}
+    else:
+        properties |= {"type": "sql", "uri": f"postgresql+psycopg2://{_without_password(settings)}"}
+    lines = [f"    {key!r}: {_in_python(key, value)}," for key, value in sorted(properties.items())]
+    name = _example(release)
+    return "\n".join(
+        [
+            f"# The lake for Python with pyiceberg[sql-postgres,pyarrow]. {_secrets(properties)}",
+            *(["import os"] if any(map(_SECRET.search, properties)) else []),
+            "from pyiceberg.catalog import load_catalog",
+            "",
+            f"catalog = load_catalog({duck.NAME!r}, **{{",
+            *lines,
+            "})",
+            f"# Release {release.number}: snapshot id by table.",
+            "release = {",
+            *(f"    {table!r}: {snapshot}," for table, snapshot in sorted(release.tables.items())),
+            "}",
+            f"name = {name!r}",
+            "print(catalog.load_table(name).scan(snapshot_id=release[name], limit=10).to_arrow())",
+        ]
+    )
+
+
+def _trino(settings: Settings, release: duck.Release) -> str:
+    uri = urlsplit(str(settings.lakehouse_catalog_uri))
+    if uri.scheme in {"http", "https"}:
+        catalog = {
+            "iceberg.catalog.type": "rest",
+            "iceberg.rest-catalog.uri": uri.geturl(),
+            "iceberg.rest-catalog.warehouse": settings.warehouse,
+        }
+    else:
+        catalog = {
+            "iceberg.catalog.type": "jdbc",
+            "iceberg.jdbc-catalog.driver-class": "org.postgresql.Driver",
+            "iceberg.jdbc-catalog.connection-url": f"jdbc:postgresql://{_host(settings)}{uri.path}",
+            "iceberg.jdbc-catalog.connection-user": unquote(uri.username or ""),
+            "iceberg.jdbc-catalog.connection-password": "${ENV:PGPASSWORD}",
+            "iceberg.jdbc-catalog.catalog-name": duck.NAME,
+            "iceberg.jdbc-catalog.default-warehouse-dir": settings.warehouse,
+            "iceberg.jdbc-catalog.schema-version": "V1",
+        }
+    name = _example(release)
+    return "\n".join(
+        [
+            f"# etc/catalog/{duck.NAME}.properties on every Trino node. {_secrets(catalog)}",
+            "connector.name=iceberg",
+            *(f"{key}={value}" for key, value in (catalog | _trino_files(settings)).items()),
+            f"# At release {release.number}: SELECT * FROM lake.{name} FOR VERSION AS OF {release.tables[name]};",  # noqa: S608
+            f"# Other tables: SELECT tables FROM lake.audit.releases WHERE release = {release.number};",  # noqa: S608
+        ]
+    )
+
+
+def _trino_files(settings: Settings) -> dict[str, str]:
+    if settings.warehouse.startswith("file:"):
+        return {"fs.native-local.enabled": "true", "local.location": "/"}
+    given = settings.lakehouse_catalog_properties
+    return {"fs.native-s3.enabled": "true"} | {
+        theirs: f"${{ENV:{_variable(ours)}}}" if _SECRET.search(ours) else given[ours]
+        for ours, theirs in _TRINO_S3.items()
+        if ours in given
+    }
+
+
+def _example(release: duck.Release) -> str:
+    return "gold.events" if "gold.events" in release.tables else min(release.tables)
+
+
+def _host(settings: Settings) -> str:
+    uri = urlsplit(str(settings.lakehouse_catalog_uri))
+    return f"{uri.hostname}:{uri.port or 5432}"
+
+
+def _without_password(settings: Settings) -> str:
+    uri = urlsplit(str(settings.lakehouse_catalog_uri))
+    return f"{uri.username or ''}@{_host(settings)}{uri.path}"
+
+
+def _secrets(properties: Mapping[str, str]) -> str:
+    """Which variables the snippet needs: those of secret properties, and PGPASSWORD where PostgreSQL is asked."""
+    found = {_variable(key) for key in properties if _SECRET.search(key)}
+    found |= {"PGPASSWORD"} if any("postgresql" in value for value in properties.values()) else set()
+    return f"Secrets come from the environment: {', '.join(sorted(found))}." if found else "It needs no secrets."
+
+
+def _variable(key: str) -> str:
+    """Environment variable that the secret ``key`` is taken from."""
+    if "password" in key:
+        return "PGPASSWORD"
+    return re.sub(r"\W", "_", key).upper()
+
+
+def _in_shell(key: str, value: str) -> str:
+    if _SECRET.search(key):
+        return f"${_variable(key)}"
+    return re.sub(r'(["\\$`])', r"\\\1", value)
+
+
+def _in_python(key: str, value: str) -> str:
+    return f"os.environ[{_variable(key)!r}]" if _SECRET.search(key) else repr(value)
