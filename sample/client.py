@@ -3,7 +3,7 @@
 import itertools
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict, Unpack
 from urllib.parse import quote
 
 import httpx
@@ -22,6 +22,14 @@ UNSTABLE = "/_matrix/client/unstable"
 ADMIN = "/_synapse/admin"
 
 Json = dict[str, Any]
+
+
+class Options(TypedDict, total=False):
+    """Query parameters, the process to ask (its own by default), and a raw body instead of a JSON one."""
+
+    params: Mapping[str, str]
+    via: str
+    raw: bytes
 
 
 class MatrixError(RuntimeError):
@@ -63,21 +71,19 @@ class Connection:
         json: object = None,
         *,
         token: str | None = None,
-        params: Mapping[str, str] | None = None,
-        via: str | None = None,
-        content: bytes | None = None,
+        **options: Unpack[Options],
     ) -> Json:
         """The answer to one request, sent to process ``via`` or to the one that serves ``path``.
 
         :raises MatrixError: when the answer's status is not 2xx.
         """
-        name = via or (self._stream_worker if _STREAM_PATHS.search(path) else self._main)
+        name = options.get("via") or (self._stream_worker if _STREAM_PATHS.search(path) else self._main)
         response = self._http.request(
             method,
             self.urls[name] + path,
-            json=json if content is None and method in ("POST", "PUT") else None,
-            content=content,
-            params=params,
+            json=json if method != "GET" and "raw" not in options else None,
+            content=options.get("raw"),
+            params=options.get("params"),
             headers={"Authorization": f"Bearer {token}"} if token else {},
         )
         answer = response.json() if response.content else {}
@@ -102,26 +108,28 @@ class Client:
         self.device_id = device_id
         self.password = password
 
-    def call(self, method: str, path: str, json: object = None, **options: Any) -> Json:
+    def call(self, method: str, path: str, json: object = None, **options: Unpack[Options]) -> Json:
         """One request as this user; options as in :meth:`Connection.request`."""
         body = {} if json is None else json
         return self.connection.request(method, path, body, token=self.token, **options)
 
-    def create_room(self, **options: Any) -> str:
+    def create_room(self, **options: object) -> str:
         """Create a room with the options of ``POST /createRoom``; returns its id."""
         return str(self.call("POST", f"{V3}/createRoom", options)["room_id"])
 
-    def send(self, room: str, event_type: str, content: Json, **options: Any) -> str:
+    def send(self, room: str, event_type: str, content: Json, **options: Unpack[Options]) -> str:
         """Send a message event; returns its event id."""
         transaction = next(self.connection.transactions)
         path = f"{V3}/rooms/{q(room)}/send/{q(event_type)}/t{transaction}"
         return str(self.call("PUT", path, content, **options)["event_id"])
 
-    def say(self, room: str, body: str, **options: Any) -> str:
+    def say(self, room: str, body: str, **options: Unpack[Options]) -> str:
         """Send a text message; returns its event id."""
         return self.send(room, "m.room.message", {"msgtype": "m.text", "body": body}, **options)
 
-    def set_state(self, room: str, event_type: str, content: Json, state_key: str = "", **options: Any) -> str:
+    def set_state(
+        self, room: str, event_type: str, content: Json, state_key: str = "", **options: Unpack[Options]
+    ) -> str:
         """Send a state event; returns its event id."""
         path = f"{V3}/rooms/{q(room)}/state/{q(event_type)}/{q(state_key)}"
         return str(self.call("PUT", path, content, **options)["event_id"])
@@ -135,7 +143,7 @@ class Client:
         path = f"{V3}/rooms/{q(room)}/redact/{q(event_id)}/t{next(self.connection.transactions)}"
         return str(self.call("PUT", path, {"reason": reason} if reason else {})["event_id"])
 
-    def join(self, room: str, **options: Any) -> None:
+    def join(self, room: str, **options: Unpack[Options]) -> None:
         """Join a room."""
         self.call("POST", f"{V3}/join/{q(room)}", {}, **options)
 

@@ -21,7 +21,7 @@ def synapse_python(venv: Path = VENV, version: str = VERSION) -> Path:
     venv = venv.absolute()
     python = venv / "bin" / "python"
     venv.parent.mkdir(parents=True, exist_ok=True)
-    with open(venv.with_name(venv.name + ".lock"), "a+") as lock:
+    with venv.with_name(venv.name + ".lock").open("a+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if _installed_version(python) != version:
             uv = _uv()
@@ -35,7 +35,7 @@ def _installed_version(python: Path) -> str | None:
     if not python.exists():
         return None
     question = "from importlib.metadata import version; print(version('matrix-synapse'))"
-    answer = subprocess.run([python, "-c", question], capture_output=True, text=True, check=False)  # noqa: S603
+    answer = subprocess.run([python, "-c", question], capture_output=True, text=True, check=False)
     return answer.stdout.strip() or None
 
 

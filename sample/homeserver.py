@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Unpack
 
 import httpx
 
 from sample import configuration
-from sample.client import ADMIN, V3, Client, Connection
+from sample.client import ADMIN, V3, Client, Connection, Json, Options
 from sample.configuration import EVENT_PERSISTERS, MAIN, STREAM_WORKER, WORKERS
 from sample.environment import VENV, VERSION, synapse_python
 from sample.processes import free_ports, started, wait_until
@@ -105,10 +106,10 @@ class Synapse:
 class BridgedClient(Client):
     """A user whom the application service speaks for."""
 
-    def call(self, method: str, path: str, json: object = None, **options: object) -> dict[str, object]:
+    def call(self, method: str, path: str, json: object = None, **options: Unpack[Options]) -> Json:
         """One request of the application service as this user."""
-        params = dict(options.pop("params", None) or {}) | {"user_id": self.user_id}  # type: ignore[call-overload]
-        return super().call(method, path, json, params=params, **options)
+        options["params"] = {**options.get("params", {}), "user_id": self.user_id}
+        return super().call(method, path, json, **options)
 
 
 @contextmanager

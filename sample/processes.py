@@ -32,7 +32,7 @@ def run(command: Sequence[str | Path], purpose: str) -> None:
 
     :raises ServiceError: when it exits non-zero, with ``purpose`` and the end of what it printed.
     """
-    done = subprocess.run(command, capture_output=True, check=False)  # noqa: S603 - a list, no shell
+    done = subprocess.run(command, capture_output=True, check=False)
     if done.returncode:
         printed = (done.stderr + done.stdout).decode(errors="replace").strip()[-2000:]
         raise ServiceError(f"{purpose} failed (exit code {done.returncode}): {printed}")
@@ -46,8 +46,8 @@ def started(name: str, command: Sequence[str | Path], log: Path, cwd: Path) -> I
     """
     setpriv = shutil.which("setpriv")
     guard = [setpriv, "--pdeathsig", "TERM"] if setpriv else []
-    with open(log, "ab") as output:
-        process = subprocess.Popen(  # noqa: S603 - a list, no shell
+    with log.open("ab") as output:
+        process = subprocess.Popen(
             [*guard, *command],
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -76,7 +76,7 @@ def stop(process: subprocess.Popen[bytes], name: str) -> None:
 
 
 def wait_until(
-    ready: Callable[[], bool], process: subprocess.Popen[bytes], name: str, log: Path, seconds: float = 90
+    ready: Callable[[], bool], process: subprocess.Popen[bytes], name: str, log: Path, seconds: float = 240
 ) -> None:
     """Poll ``ready`` until it is true.
 

@@ -1,0 +1,124 @@
+"""Make the sample anew: a real Synapse driven over its client API, its database dumped beside this file.
+
+``python -m sample.build`` takes a few minutes and writes ``synapse.dump`` (pg_dump's custom format, to be restored
+into an empty database in C locale), ``manifest.json`` and ``homeserver.yaml`` (no secrets, no paths).
+"""
+
+import argparse
+import hashlib
+import json
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import yaml
+from psycopg.rows import dict_row
+
+from sample.configuration import MAIN, WORKERS, homeserver_yaml
+from sample.environment import VENV, VERSION
+from sample.homeserver import DATABASE, SERVER_NAME, homeserver
+from sample.settle import settle
+from sample.traffic import SEED, drive
+from synapse_lakehouse.embedded import postgres
+
+HERE = Path(__file__).resolve().parent
+DUMP = HERE / "synapse.dump"
+MANIFEST = HERE / "manifest.json"
+CONFIG = HERE / "homeserver.yaml"
+
+_FACTS = """
+select (select version from schema_version) as schema_version,
+       (select count(*) from events) as events,
+       (select count(*) from rooms) as rooms,
+       (select count(*) from users) as users,
+       (select count(*) from state_groups) as state_groups,
+       current_setting('server_version') as postgresql_version
+"""
+
+
+def build(workdir: Path, venv: Path = VENV) -> dict[str, Any]:
+    """Run, drive, settle, stop, dump; returns the manifest.
+
+    :param workdir: an empty folder for the homeserver's files.
+    """
+    began = time.monotonic()
+
+    def progress(what: str) -> None:
+        print(f"{time.monotonic() - began:6.1f} s  {what}", flush=True)
+
+    with postgres.running(workdir / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:
+        server.create_database(DATABASE)
+        progress(f"starting Synapse {VERSION} with {', '.join(WORKERS)}")
+        with homeserver(workdir, dsn=server.dsn(DATABASE), venv=venv) as hs:
+            progress("driving its client API")
+            features = drive(hs)
+            progress("waiting until it settles")
+            settle(hs.dsn)
+        progress("dumping")
+        tables = row_counts(server.dsn(DATABASE))
+        server.tool(
+            "pg_dump",
+            "--format=custom",
+            "--compress=9",
+            "--no-owner",
+            "--no-acl",
+            "--file",
+            str(DUMP),
+            database=DATABASE,
+        )
+        manifest = _manifest(server.dsn(DATABASE), features, tables)
+    MANIFEST.write_text(json.dumps(manifest, indent=1, ensure_ascii=False, sort_keys=False) + "\n", encoding="utf-8")
+    nominal = {name: {"host": "127.0.0.1", "port": 8080 + number} for number, name in enumerate((MAIN, *WORKERS))}
+    CONFIG.write_text(yaml.safe_dump(homeserver_yaml(SERVER_NAME, nominal), sort_keys=False), encoding="utf-8")
+    progress(f"{DUMP.name}: {DUMP.stat().st_size:,} bytes, {manifest['events']:,} events in {manifest['rooms']} rooms")
+    return manifest
+
+
+def row_counts(dsn: str) -> dict[str, int]:
+    """Table → rows, for every table of the database's public schema."""
+    with psycopg.connect(dsn) as connection:
+        names = [
+            row[0] for row in connection.execute("select tablename from pg_tables where schemaname='public' order by 1")
+        ]
+        counts = {}
+        for name in names:
+            query = psycopg.sql.SQL("select count(*) from {}").format(psycopg.sql.Identifier(name))
+            row = connection.execute(query).fetchone()
+            counts[name] = int(row[0]) if row else 0
+        return counts
+
+
+def _manifest(dsn: str, features: dict[str, list[str]], tables: dict[str, int]) -> dict[str, Any]:
+    with psycopg.connect(dsn, row_factory=dict_row) as connection:
+        facts = connection.execute(_FACTS).fetchone() or {}
+    return {
+        "synapse_version": VERSION,
+        "server_name": SERVER_NAME,
+        **facts,
+        "seed": SEED,
+        "taken_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "sha256": hashlib.sha256(DUMP.read_bytes()).hexdigest(),
+        "features": dict(sorted(features.items())),
+        "tables": tables,
+    }
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(prog="python -m sample.build", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--venv", type=Path, default=VENV, help="folder of Synapse's virtual environment (%(default)s)")
+    parser.add_argument("--keep", type=Path, help="an empty folder to keep the homeserver's files and logs in")
+    options = parser.parse_args()
+    if options.keep:
+        options.keep.mkdir(parents=True)
+        build(options.keep, options.venv)
+    else:
+        with tempfile.TemporaryDirectory(prefix="synapse-sample-") as scratch:
+            build(Path(scratch), options.venv)
+
+
+if __name__ == "__main__":
+    main()

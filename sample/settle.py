@@ -1,0 +1,44 @@
+"""Waiting until a homeserver's background work has caught up with its streams."""
+
+import time
+
+import psycopg
+
+QUIET_SECONDS = 3.0
+
+# Each counts what is still to be done.
+_PENDING = {
+    "background updates": "select count(*) from background_updates",
+    "room statistics": """select greatest(0, (select max(stream_id) from current_state_delta_stream)
+                          - (select stream_id from stats_incremental_position))""",
+    "user directory": """select greatest(0, (select max(stream_id) from current_state_delta_stream)
+                         - (select stream_id from user_directory_stream_pos))""",
+    "deactivations": "select count(*) from users_pending_deactivation",
+    "running tasks": "select count(*) from scheduled_tasks where status = 'active'",
+}
+_POSITIONS = """
+select (select jsonb_agg(to_jsonb(p) order by p) from stream_positions p),
+       (select jsonb_agg(to_jsonb(s) order by s) from (select sequencename, last_value from pg_sequences
+        where sequencename <> 'cache_invalidation_stream_seq') s)
+"""
+
+
+def settle(dsn: str, seconds: float = 180) -> None:
+    """Return when nothing is pending and no stream moved for QUIET_SECONDS.
+
+    :raises TimeoutError: when that takes more than ``seconds``, with what is still pending.
+    """
+    deadline = time.monotonic() + seconds
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        before, since = None, time.monotonic()
+        while True:
+            pending = {name: connection.execute(sql).fetchone() for name, sql in _PENDING.items()}
+            open_work = {name: row[0] for name, row in pending.items() if row and row[0]}
+            now = connection.execute(_POSITIONS).fetchone()
+            if open_work or now != before:
+                before, since = now, time.monotonic()
+            elif time.monotonic() - since > QUIET_SECONDS:
+                return
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"Synapse did not settle within {seconds:.0f} s; pending: {open_work or 'streams'}")
+            time.sleep(0.5)

@@ -1,0 +1,51 @@
+"""Traffic that produces everything a Synapse database can hold, over the client API of a real homeserver."""
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from sample.homeserver import Synapse
+from sample.traffic import accounts, forks, messages, moderation, rooms
+from sample.traffic import visibility as history
+from sample.traffic.stage import ADMINISTRATOR, BRIDGED, CAST, Stage
+
+SEED = 1163
+# Scenes of one act run side by side; an act ends before the next begins.
+ACTS = (
+    (
+        (history.all_visibilities, history.changing_visibility, history.peeking),
+        (rooms.room_versions, rooms.upgrades, rooms.aliases_and_directory, rooms.knocking, rooms.spaces),
+        (messages.redactions, messages.relations, messages.calls, messages.unusual_json, rooms.long_state_chain),
+        (messages.sticky_and_delayed, rooms.crowded, rooms.retention, rooms.abandoned, rooms.refused),
+    ),
+    (
+        (forks.forks,),
+        (accounts.receipts, accounts.devices, accounts.presence, accounts.push),
+        (accounts.account_data, accounts.ignoring, moderation.reports, accounts.profiles),
+    ),
+    (
+        (moderation.purged_history, moderation.deleted_rooms),
+        (moderation.erasure, accounts.restrictions),
+    ),
+)
+
+
+def drive(hs: Synapse, seed: int = SEED) -> dict[str, list[str]]:
+    """Register everybody and play every scene on a fresh homeserver.
+
+    :returns: feature → room ids and user ids where it can be found.
+    :raises MatrixError: when the homeserver refuses what it should accept.
+    """
+    users = {name: hs.register(name, displayname=display) for name, display in CAST.items()}
+    users[ADMINISTRATOR] = hs.register(ADMINISTRATOR, admin=True)
+    users |= {f"bridged_{name}": hs.register_bridged(name) for name in BRIDGED}
+    stage = Stage(hs, users, seed=seed)
+    with ThreadPoolExecutor(max(map(len, ACTS))) as troupes:
+        for act in ACTS:
+            for playing in [troupes.submit(_play_all, stage, scenes) for scenes in act]:
+                playing.result()
+    return stage.found
+
+
+def _play_all(stage: Stage, scenes: Iterable[Callable[[Stage], None]]) -> None:
+    for scene in scenes:
+        stage.play(scene)

@@ -1,0 +1,89 @@
+"""What every scene plays on: the homeserver, its users, seeded choices and the list of where things are found."""
+
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from sample.client import Client, Json
+from sample.homeserver import Synapse
+
+CAST = {
+    "alice": "Alice", "bob": "Bob", "carol": "Carol ☕", "dave": "Dave", "erin": "Erin", "frank": "Frank",
+    "grace": "Grace", "heidi": "Heidi", "ivan": "Иван", "judy": "Judy", "mallory": "Mallory", "niaj": "نياج",
+    "olivia": "Olivia", "peggy": "Peggy", "quentin": "Quentin", "rupert": "Rupert", "sybil": "Sybil",
+    "trent": "Trent", "ursula": "Ursula", "victor": "Víctor", "walter": "Walter", "xenia": "Ξένια",
+    "yusuf": "Yusuf", "zoe": "Zoë", "eve": "Eve", "eliza": "Eliza", "lena": "李娜", "odd.user=1_2-3/4": "",
+    "bot": "🤖", "silent": "Silent",
+}  # fmt: skip
+ADMINISTRATOR = "ada"
+BRIDGED = ("ann", "ben")
+
+_WORDS = (
+    "the stream moved on again", "who wrote that?", "größer als gedacht", "déjà vu", "こんにちは世界", "привет",
+    "مرحبا", "👩‍👩‍👧‍👦 family",
+    "🎉", "see <b>this</b>", "100% sure", "a\nb", "tab\there", "it's \"quoted\"", "c:\\temp",
+    "$$ price", "; drop table events; --", "naïve café", "e\u0301 combining", "\u200fright to left", "{}", "null", "—",
+)  # fmt: skip
+
+
+@dataclass
+class Stage:
+    """One scene's view of the homeserver.
+
+    :ivar users: localpart → client.
+    :ivar found: feature → room ids and user ids where it can be found, in order of appearance.
+    :ivar rng: choices that are the same whenever the scene is played with the same seed.
+    """
+
+    hs: Synapse
+    users: dict[str, Client]
+    found: dict[str, list[str]] = field(default_factory=dict)
+    seed: int = 0
+    rng: random.Random = field(default_factory=random.Random)
+
+    def play(self, scene: Callable[["Stage"], None]) -> None:
+        """Play ``scene`` with choices that depend on the seed and on its name only."""
+        rng = random.Random(f"{self.seed}:{scene.__name__}")  # noqa: S311 - choices, not secrets
+        scene(Stage(self.hs, self.users, self.found, self.seed, rng))
+
+    def cast(self, *names: str) -> list[Client]:
+        """Clients of the users ``names``."""
+        return [self.users[name] for name in names]
+
+    def note(self, feature: str, *identifiers: str) -> None:
+        """Remember that ``feature`` can be found in these rooms or users."""
+        self.found.setdefault(feature, []).extend(identifiers)
+
+    def room(self, feature: str, creator: str, *, state: Iterable[Json] = (), **options: object) -> str:
+        """A new room with an alias of the feature's name; returns its id.
+
+        :param state: initial state, each ``{"type": …, "content": …}``.
+        :param options: further options of ``POST /createRoom``, such as ``room_version``.
+        """
+        number = len(self.found.get(feature, [])) + 1
+        alias = f"{feature}-{number}"
+        options.setdefault("preset", "private_chat")
+        options.setdefault("name", alias.replace("-", " "))
+        room = self.users[creator].create_room(room_alias_name=alias, initial_state=list(state), **options)
+        self.note(feature, room)
+        return room
+
+    def enter(self, room: str, host: str, *names: str) -> None:
+        """``host`` invites users, who join."""
+        for guest in self.cast(*names):
+            self.users[host].invite(room, guest)
+            guest.join(room)
+
+    def chat(self, room: str, names: Iterable[str], count: int) -> list[str]:
+        """``count`` messages of users drawn from ``names``; returns their event ids."""
+        speakers = self.cast(*names)
+        return [self.rng.choice(speakers).say(room, self.words()) for _ in range(count)]
+
+    def words(self) -> str:
+        """A text of a few phrases."""
+        return " ".join(self.rng.choices(_WORDS, k=self.rng.randint(1, 4)))
+
+
+def visibility(value: object) -> Json:
+    """The initial state event that sets a room's history visibility."""
+    return {"type": "m.room.history_visibility", "state_key": "", "content": {"history_visibility": value}}
