@@ -1,53 +1,64 @@
-"""Build and test the silver and gold models on a run's branch: one ``dbt build`` in one Spark session.
+"""Build and test silver and gold on the run's branch: one ``dbt build`` in one Spark session.
 
-Readers of main see nothing of it. dbt's artifacts (``run_results.json``, ``manifest.json``) are left in
-``LAKEHOUSE_HOME/dbt/target``. The exit code is 1 when a model or a test failed; their names end the output.
+Readers of main see nothing of it. dbt's artifacts are left in ``LAKEHOUSE_HOME/dbt/target``.
 """
 
 import os
 import sys
 
+from dbt.artifacts.schemas.run import RunExecutionResult
 from dbt.cli.main import dbtRunner, dbtRunnerResult
+from dbt_common.events.base_types import EventMsg
+from pyspark.logger import PySparkLogger
 
-from synapse_lakehouse import run
-from synapse_lakehouse.lake.session import spark_session
-from synapse_lakehouse.settings import PROJECT, Settings
+from synapse_lakehouse.app import SparkApp, main
+from synapse_lakehouse.settings import PROJECT
 
-
-def main() -> int:
-    this = run.from_arguments(__doc__)
-    settings = Settings()
-    session = spark_session(f"build_models {this.run_id}", settings, this.branch)
-    try:
-        # dbt copies variables with this prefix into its artifacts: so a reader knows which run they are of.
-        os.environ["DBT_ENV_CUSTOM_ENV_RUN_ID"] = this.run_id
-        return report(build(settings))
-    finally:
-        session.stop()
+FAILED = frozenset({"error", "fail", "runtime error", "partial success"})
 
 
-def build(settings: Settings) -> dbtRunnerResult:
-    """All models and data tests; unit tests are about the code, not about the data, and have their place in the tests."""
-    project, home = PROJECT / "dbt", settings.lakehouse_home / "dbt"
+def build_models(app: SparkApp) -> None:
+    """Build every model and run every data test; unit tests are about the code, not about the data."""
+    project, home = PROJECT / "dbt", app.settings.lakehouse_home / "dbt"
     (home / "target" / "run_results.json").unlink(missing_ok=True)
-    return dbtRunner().invoke(
+    # dbt copies variables with this prefix into its artifacts, so that a reader knows which run they are of.
+    os.environ["DBT_ENV_CUSTOM_ENV_RUN_ID"] = app.run.run_id
+    # pyspark would print each error as JSON with its query plan; dbt reports the same error.
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")
+    app.spark.catalog.currentCatalog()  # dbt joins the session of this process, so it has to be there first
+
+    def progress(event: EventMsg) -> None:
+        if event.info.name == "NodeFinished" and event.data.node_info.resource_type == "model":
+            relation, took = event.data.node_info.node_relation, event.data.run_result.execution_time
+            app.progress(f"{relation.schema}.{relation.alias}: {event.data.run_result.status} in {took:.1f} s")
+
+    result = dbtRunner(callbacks=[progress]).invoke(
         ["build", "--exclude-resource-type", "unit_test", "--project-dir", str(project), "--profiles-dir", str(project),
          "--target-path", str(home / "target"), "--log-path", str(home / "logs")]
     )  # fmt: skip
+    if not result.success:
+        app.spark.stop()
+        sys.exit(f"error: {explanation(result)}")
 
 
-def report(result: dbtRunnerResult) -> int:
-    """Exit code for dbt's result; what failed goes to standard error."""
+def explanation(result: dbtRunnerResult) -> str:
+    """What failed, by name, and what that means."""
     if result.exception:
-        print(f"dbt could not build the models: {result.exception}", file=sys.stderr)
-        return 1
-    failed = [one for one in result.result.results if one.status in {"error", "fail", "runtime error"}]
-    for one in failed:
-        print(f"FAILED {one.node.resource_type} {one.node.name}: {one.message}", file=sys.stderr)
-    if failed:
-        print("Nothing of this run is published; the run's branch keeps what was built.", file=sys.stderr)
-    return 0 if result.success else 1
+        return f"dbt could not start building the models, so nothing is published: {result.exception}"
+    results = result.result.results if isinstance(result.result, RunExecutionResult) else []
+    failed = [
+        f"  {one.node.resource_type} {one.node.name}: {(one.message or one.status).strip().splitlines()[0]}"
+        for one in results
+        if one.status in FAILED
+    ]
+    return "\n".join(
+        [
+            "What dbt built does not hold, so nothing is published and readers see the release before.",
+            *failed,
+            "The run's branch keeps what was built; dbt's log above and logs/dbt.log in LAKEHOUSE_HOME/dbt say more.",
+        ]
+    )
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(__doc__, build_models)
