@@ -194,8 +194,8 @@ def unusual_json(stage: Stage) -> None:
             author.set_state(room, event_type, {"": [], "body": event_type, "msgtype": "m.text"})
         for key in keys:
             author.set_state(room, "org.example.key", {"key": key}, key)
-        author.set_state(room, "m.room.name", {"name": None})
-        author.set_state(room, "m.room.topic", {"topic": ["not", "text"]})
+        author.set_state(room, "m.room.name", {"name": ""})
+        author.set_state(room, "m.room.avatar", {"url": None, "info": []})
         author.set_display_name("")
         author.set_display_name("ó\u200bdd \u202e 😀")
         stage.chat(room, ["odd.user=1_2-3/4", "lena"], 4)

@@ -4,7 +4,6 @@ from sample.client import V3, Json, MatrixError, q
 from sample.traffic.stage import Stage, visibility
 
 VERSIONS = tuple(str(number) for number in range(1, 13))
-NAMES_IN_STATE = ("m.room.topic", "m.room.name", "m.room.avatar")
 YEAR_MS = 365 * 24 * 3600 * 1000
 YEAR_2017_MS = 1_500_000_000_000
 
