@@ -2,12 +2,11 @@
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pydantic.fields import FieldInfo
+
 from synapse_lakehouse.settings import PROJECT, Settings
 
 EXAMPLE = PROJECT / ".env.example"
@@ -26,18 +25,17 @@ def test_a_copy_of_the_example_changes_nothing(no_settings: None) -> None:
 
 
 @pytest.fixture
-def no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     for name in {name.upper() for name in Settings.model_fields} & set(os.environ):
         monkeypatch.delenv(name)
-    yield
 
 
 def _entry(name: str, field: FieldInfo) -> str:
     return f"# {field.description}\n{name.upper()}={_written(field.default)}"
 
 
-def _written(default: Any) -> str:
+def _written(default: object) -> str:
     if default is None:
         return ""
     return json.dumps(default) if isinstance(default, dict) else str(default)
