@@ -2,7 +2,7 @@
 
 import typer
 
-from synapse_lakehouse.cli import branches, connect, doctor, positions, query, releases, summary
+from synapse_lakehouse.cli import branches, connect, doctor, positions, query, releases, run, summary, ui
 from synapse_lakehouse.cli.errors import Explaining
 
 app = typer.Typer(
@@ -13,6 +13,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Ask and look after the lakehouse of a Synapse homeserver.",
 )
+app.command()(run.run)
+app.command()(ui.ui)
 app.command()(query.query)
 app.command()(positions.positions)
 app.command()(releases.releases)

@@ -49,10 +49,10 @@ def _duckdb(connection: DuckDBPyConnection, settings: Settings, release: duck.Re
             *(f"load {duck.literal(str(duck.extension_file(one)))};" for one in ("avro", "iceberg")),
             *(f"create schema if not exists {schema};" for schema in duck.SCHEMAS),
             *(
-                f"create or replace view {duck.qualified(name)} as {sql};"  # noqa: S608
+                f"create or replace view {duck.qualified(name)} as {sql};"
                 for name, sql in duck.definitions(connection, settings, release, names)
             ),
-            f"-- select * from {_example(release)} limit 10;",
+            f"-- select * from {_example(release)} limit 10;",  # noqa: S608
         ]
     )
 

@@ -18,20 +18,16 @@ def examine(given: Settings) -> list[Finding]:
     if needs_server and not (given.lakehouse_home / "postgres").exists():
         message = f"The embedded PostgreSQL in {given.lakehouse_home} is not set up yet."
         return [*found, *machine.disk(given), Finding(Level.WARN, "set-up", message, "Run `make run`, which does it.")]
-    database_bytes = None
     with ExitStack() as stack:
         try:
-            settings = stack.enter_context(connected(given))
-            connection = stack.enter_context(connect(settings))
+            settings = stack.enter_context(connected(given, source=False))
+        except PostgresError as error:
+            return [*found, *machine.disk(given), Finding(Level.FAIL, "lake", str(error))]
+        database_bytes = None
+        try:
+            with connected(given) as both, connect(both) as connection:
+                found += source.examine(connection, both, is_sample=given.uses_sample)
+                database_bytes = source.size(connection)
         except (PostgresError, SourceError) as error:
             found.append(Finding(Level.FAIL, "source", str(error)))
-        else:
-            found += source.examine(connection, settings, is_sample=given.uses_sample)
-            database_bytes = source.size(connection)
-    found += machine.disk(given, database_bytes)
-    try:
-        with connected(given, source=False) as settings:
-            found += lake.examine(settings)
-    except PostgresError as error:
-        found.append(Finding(Level.FAIL, "lake", str(error)))
-    return found
+        return [*found, *machine.disk(given, database_bytes), *lake.examine(settings)]

@@ -1,0 +1,290 @@
+"""The operator's command on a small lake of two releases, a view and a failed run's branch, made without a JVM."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import duckdb
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import Catalog
+from typer.testing import CliRunner, Result
+
+from synapse_lakehouse.cli import app
+from synapse_lakehouse.embedded.postgres import Server, free_port
+from synapse_lakehouse.embedded.services import embedded_server
+from synapse_lakehouse.lake import audit, duck
+from synapse_lakehouse.lake.catalog import pyiceberg_catalog
+from synapse_lakehouse.lake.lease import Lease
+from synapse_lakehouse.run import Run
+from synapse_lakehouse.settings import Settings
+
+Ask = Callable[..., Result]
+
+DAY = datetime(2026, 11, 17, tzinfo=UTC)
+RUNS = [Run(f"run of day {n}", DAY + timedelta(days=n), DAY + timedelta(days=n + 1)) for n in range(3)]
+EVENTS = pa.schema([("event_id", pa.string()), ("room_id", pa.string()), ("received_ts", pa.int64())])
+BUSY = "select room_id, count(*) as events from gold.events group by room_id"
+
+
+@pytest.fixture(scope="module")
+def server(home: Path) -> Iterator[Server]:
+    with embedded_server(Settings(_env_file=None, lakehouse_home=home)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def new_catalog(server: Server, home: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Settings]:
+    def make(name: str) -> Settings:
+        server.create_database(name)
+        return Settings(
+            _env_file=None,
+            lakehouse_home=home,
+            lakehouse_catalog_uri=server.dsn(name),
+            lakehouse_warehouse=str(tmp_path_factory.mktemp("warehouse")),
+        )
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def lake(new_catalog: Callable[[str], Settings]) -> Settings:
+    settings = new_catalog("cli")
+    with closing(pyiceberg_catalog(settings)) as catalog:
+        for schema in duck.SCHEMAS:
+            catalog.create_namespace(schema)
+        for name, columns in audit.TABLES.items():
+            catalog.create_table(name, columns)
+        for name in ("bronze.events", "gold.events"):
+            catalog.create_table(name, EVENTS)
+        for number, run in enumerate(RUNS[:2], 1):
+            _publish(catalog, number, run)
+        _fail(catalog, RUNS[2])
+    return settings
+
+
+def _publish(catalog: Catalog, number: int, run: Run) -> None:
+    tables = {}
+    for name in ("bronze.events", "gold.events"):
+        table = catalog.load_table(name)
+        table.append(_rows(number, 10 * number))
+        tables[name] = table.refs()["main"].snapshot_id
+    counted = {"rows_source": 10, "rows_read": 10, "rows_written": 10 * number, "bytes": 2048, "written_at": run.end}
+    audit.append(catalog, "audit.ledger", [{"table_name": "events", "load": "append"} | counted], run)
+    events = {"stream": "events", "rule": "configured", "writers": [("p1", 29), ("p2", 31)], "safe_bound": 29}
+    used = {"sequence": "events_stream_seq", "sequence_last_value": 33, "sequence_is_called": True}
+    caches = {"stream": "caches", "rule": "no_positions", "sequence": "caches_seq", "sequence_last_value": 1}
+    unused = {"sequence_is_called": False, "writers": [], "missing_writers": []}
+    audit.append(catalog, "audit.stream_positions", [events | used, caches | unused], run)
+    warned = {"stage": "bronze", "subject": "events", "expectation": "no late rows", "observed": "3 late rows"}
+    audit.append(catalog, "audit.checks", [warned | {"severity": "warn", "success": number == 1}], run)
+    release = {"release": number, "branch": run.branch, "tag": run.tag, "server_name": "example.org"}
+    views = [("gold.busy_rooms", BUSY), ("gold.a_busiest", "select * from gold.busy_rooms where events > 10")]
+    told = {"checks_passed": 40, "checks_warned": number - 1, "published_at": run.end, "positions": [("events", 29)]}
+    audit.append(catalog, "audit.releases", [release | told | {"tables": list(tables.items()), "views": views}], run)
+
+
+def _fail(catalog: Catalog, run: Run) -> None:
+    table = catalog.load_table("bronze.events")
+    table.manage_snapshots().create_branch(table.refs()["main"].snapshot_id, run.branch).commit()
+    table.append(_rows(3, 5), branch=run.branch)
+    audit.append(catalog, "audit.snapshots", [{"branch": run.branch}], run)
+
+
+def _rows(number: int, count: int) -> pa.Table:
+    rows = [{"event_id": f"${number}_{n}", "room_id": f"!{number}:x", "received_ts": n} for n in range(count)]
+    return pa.Table.from_pylist(rows, schema=EVENTS)
+
+
+@pytest.fixture
+def ask(lake: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
+    """Runs the command on ``lake``, or on other settings."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str, settings: Settings = lake) -> Result:
+        return CliRunner().invoke(app, arguments, env=settings.environment() | {"COLUMNS": "120"})
+
+    return run
+
+
+def _json(result: Result) -> list[dict[str, Any]]:
+    assert result.exit_code == 0, result.output
+    rows: list[dict[str, Any]] = json.loads(result.stdout)
+    return rows
+
+
+def test_a_query_reads_the_latest_release_or_the_one_asked_for(ask: Ask) -> None:
+    count = "select count(*) as n from gold.events g join bronze.events using (event_id)"
+    assert _json(ask("query", count, "--format", "json")) == [{"n": 30}]
+    assert _json(ask("query", count, "--format", "json", "--release", "1")) == [{"n": 10}]
+    assert ask("query", count, "--format", "csv").stdout == "n\n30\n"
+    assert "1 row" in ask("query", count).stdout
+
+
+def test_a_query_reads_views_at_their_release(ask: Ask) -> None:
+    busiest = "select * from lake.gold.a_busiest"
+    assert _json(ask("query", busiest, "--format", "json")) == [{"room_id": "!2:x", "events": 20}]
+    assert _json(ask("query", busiest, "--format", "json", "--release", "1")) == []
+
+
+def test_a_query_lists_what_a_release_holds(ask: Ask) -> None:
+    names = "select table_schema || '.' || table_name as name from information_schema.tables"
+    listed = {row["name"] for row in _json(ask("query", names, "--format", "json"))}
+    assert listed == {*audit.TABLES, "bronze.events", "gold.events", "gold.busy_rooms", "gold.a_busiest"}
+
+
+def test_an_unknown_table_brings_the_near_names(ask: Ask) -> None:
+    done = ask("query", "select * from gold.evnts")
+    assert done.exit_code == 1
+    assert "There is no table" in done.stderr
+    assert "in release 2. Did you mean gold.events" in done.stderr
+    assert "Did you mean bronze.events or gold.events?" in ask("query", "select * from events").stderr
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("selec 1", "syntax error"),
+        ("select nope from gold.events", 'column "nope" not found'),
+        ("copy (select 1) to 'out.csv'", "one SELECT"),
+        ("explain analyze copy (select 1) to 'out.csv'", "one SELECT"),
+        ("select 1; select 2", "one SELECT"),
+        ("select * from read_text('/etc/hostname')", "no other files"),
+        ("select * from read_csv('http://127.0.0.1:1/x.csv')", "no other files"),
+    ],
+)
+def test_a_bad_query_is_explained_and_does_nothing(ask: Ask, tmp_path: Path, sql: str, said: str) -> None:
+    done = ask("query", sql)
+    assert done.exit_code == 1
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", [["query", "select * from gold.events"], ["positions"], ["summary"]])
+def test_no_such_release(ask: Ask, command: list[str]) -> None:
+    done = ask(*command, "--release", "9")
+    assert done.exit_code == 1
+    assert "There is no release 9: they run from 1 to 2." in done.stderr
+
+
+def test_before_the_first_release(ask: Ask, new_catalog: Callable[[str], Settings]) -> None:
+    empty = new_catalog("cli_empty")
+    done = ask("query", "select * from gold.events", settings=empty)
+    assert done.exit_code == 1
+    assert "Nothing has been published yet" in done.stderr
+    assert "make run" in done.stderr
+    with closing(pyiceberg_catalog(empty)) as catalog:
+        catalog.create_namespace("audit")
+        catalog.create_table("audit.checks", audit.TABLES["audit.checks"])
+    checks = "select count(*) as n from audit.checks"
+    assert _json(ask("query", checks, "--format", "json", settings=empty)) == [{"n": 0}]
+
+
+def test_without_any_lake_nothing_is_started(ask: Ask, tmp_path: Path) -> None:
+    done = ask("query", "select 1", settings=Settings(_env_file=None, lakehouse_home=tmp_path / "home"))
+    assert done.exit_code == 1
+    assert "There is no lake in" in done.stderr
+    assert not (tmp_path / "home").exists()
+
+
+def test_an_unreachable_catalog(ask: Ask, lake: Settings) -> None:
+    uri = f"postgresql://someone:secret-word@127.0.0.1:{free_port()}/iceberg"
+    done = ask("positions", settings=lake.model_copy(update={"lakehouse_catalog_uri": uri}))
+    assert done.exit_code == 1
+    assert "The Iceberg catalog cannot be read" in done.stderr
+    assert "LAKEHOUSE_CATALOG_URI" in done.stderr
+    assert "secret-word" not in done.output
+
+
+def test_positions(ask: Ask) -> None:
+    caches, events = _json(ask("positions", "--format", "json"))
+    assert (events["stream"], events["bound"], events["lag"]) == ("events", 29, 4)
+    assert events["writers"] == {"p1": 29, "p2": 31}
+    assert (caches["bound"], caches["lag"], caches["sequence_value"]) == (None, None, 0)
+    assert "events_stream_seq 33" in ask("positions").stdout
+
+
+def test_releases_and_summary(ask: Ask) -> None:
+    assert [one["release"] for one in _json(ask("releases", "--format", "json"))] == [2, 1]
+    printed = ask("summary").stdout
+    assert "Release 2 published at 2026-11-19 00:00:00Z" in printed
+    assert "40 passed, 1 warned, 0 failed" in printed
+    assert "warned: events: no late rows (3 late rows)" in printed
+    assert "2.0 KiB" in printed
+
+
+def test_a_failed_runs_branch_is_read_listed_and_dropped(ask: Ask, lake: Settings) -> None:
+    branch = RUNS[2].branch
+    with duck.connect(lake) as connection:
+        duck.bind(connection, lake, None, ["bronze.events", "gold.events"], branch=branch)
+        found = connection.execute("select (select count(*) from bronze.events), (select count(*) from gold.events)")
+        assert found.fetchall() == [(35, 30)]
+        assert duck.branch_snapshot(connection, lake, "bronze.events", branch)
+        assert duck.branch_snapshot(connection, lake, "gold.events", branch) is None
+    (listed,) = _json(ask("branches", "--format", "json"))
+    assert (listed["branch"], listed["tables"], listed["run"], listed["state"]) == (branch, 1, RUNS[2].run_id, "left")
+
+    assert "No table has a branch nonsense" in ask("branches", "drop", branch, "nonsense").stderr
+    with closing(pyiceberg_catalog(lake)) as catalog:
+        lease = Lease(catalog, RUNS[2].run_id, branch, 60)
+        lease.acquire()
+        refused = ask("branches", "drop", branch)
+        assert refused.exit_code == 1
+        assert "holds the lake lease" in refused.stderr
+        assert _json(ask("branches", "--format", "json"))[0]["state"] == "at work"
+        lease.release()
+
+    assert ask("branches", "drop", branch).stdout == f"Dropped {branch} from 1 table.\n"
+    assert _json(ask("branches", "--format", "json")) == []
+    assert _json(ask("query", "select count(*) as n from bronze.events", "--format", "json")) == [{"n": 30}]
+
+
+@pytest.mark.parametrize("tool", ["spark", "duckdb", "pyiceberg", "trino"])
+def test_connect_never_prints_a_secret(ask: Ask, lake: Settings, tool: str) -> None:
+    password = unquote(str(urlsplit(str(lake.lakehouse_catalog_uri)).password))
+    keys = lake.model_copy(update={"lakehouse_catalog_properties": {"s3.secret-access-key": "secret-word"}})
+    done = ask("connect", tool, settings=keys)
+    assert done.exit_code == 0
+    assert password not in done.output
+    assert "secret-word" not in done.output
+
+
+def test_the_printed_duckdb_script_runs(ask: Ask) -> None:
+    with duckdb.connect() as connection:
+        connection.execute(ask("connect", "duckdb", "--release", "1").stdout)
+        assert connection.execute("select count(*) from gold.events").fetchall() == [(10,)]
+        assert connection.execute("select events from gold.busy_rooms").fetchall() == [(10,)]
+
+
+def test_the_printed_pyiceberg_script_runs(ask: Ask, lake: Settings, tmp_path: Path) -> None:
+    script = tmp_path / "read.py"
+    script.write_text(ask("connect", "pyiceberg", "--release", "1").stdout)
+    password = unquote(str(urlsplit(str(lake.lakehouse_catalog_uri)).password))
+    done = subprocess.run(
+        [sys.executable, script], env=os.environ | {"PGPASSWORD": password}, capture_output=True, text=True, check=True
+    )
+    assert "event_id: string" in done.stdout
+    assert '"$1_9"' in done.stdout
+    assert '"$2_' not in done.stdout
+
+
+def test_a_query_imports_nothing_heavy(lake: Settings, tmp_path: Path) -> None:
+    script = (
+        "import sys\nfrom synapse_lakehouse.cli import app\n"
+        "app(['query', 'select count(*) from gold.events'], standalone_mode=False)\n"
+        "heavy = {'airflow', 'pyspark', 'great_expectations', 'pyiceberg', 'pandas', 'pyarrow'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=os.environ | lake.environment(), cwd=tmp_path, capture_output=True,
+        text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.endswith("\n[]\n")

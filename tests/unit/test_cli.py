@@ -1,0 +1,129 @@
+"""What the operator's command prints, and how it fails, without a lake."""
+
+import json
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+from typer.testing import CliRunner
+
+from synapse_lakehouse.cli import app, output, summary
+from synapse_lakehouse.cli.errors import Explaining, explanation
+from synapse_lakehouse.cli.positions import Position
+from synapse_lakehouse.lake import duck
+from synapse_lakehouse.settings import Settings
+
+NOON = datetime(2026, 11, 18, 12, tzinfo=UTC)
+
+
+def test_csv_has_a_header_and_leaves_null_empty(capsys: pytest.CaptureFixture[str]) -> None:
+    output.write(["a", "b"], [(1, None), ('say "hi",', {"k": [1]})], output.Format.CSV)
+    assert capsys.readouterr().out == 'a,b\n1,\n"say ""hi"",","{""k"": [1]}"\n'
+
+
+def test_json_is_an_array_of_objects_that_loses_no_column(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [(1, NOON.astimezone(timezone(timedelta(hours=2))), Decimal("3"), b"\x01\xff")]
+    output.write(["id", "id", "sum", "key"], rows, output.Format.JSON)
+    written = json.loads(capsys.readouterr().out)
+    assert written == [{"id": 1, "id_2": "2026-11-18T12:00:00+00:00", "sum": 3, "key": "01ff"}]
+
+
+def test_json_without_rows_is_an_empty_array(capsys: pytest.CaptureFixture[str]) -> None:
+    output.write(["a"], [], output.Format.JSON)
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_a_table_shows_control_characters_and_markup_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    output.write(["name"], [("\x1b[31mred[bold]",)], output.Format.TABLE)
+    out = capsys.readouterr().out
+    assert "\\x1b[31mred[bold]" in out
+    assert "\x1b" not in out
+
+
+def test_a_long_table_says_what_it_leaves_out(capsys: pytest.CaptureFixture[str]) -> None:
+    output.write(["n"], ((n,) for n in range(output.SHOWN + 5)), output.Format.TABLE)
+    out = capsys.readouterr().out
+    assert f"{output.SHOWN + 5} rows, the first {output.SHOWN} shown" in out
+    assert f"{output.SHOWN - 1} \n" in out
+    assert f"{output.SHOWN + 1} \n" not in out
+
+
+def test_errors_of_the_project_are_explained_and_others_are_not() -> None:
+    assert explanation(duck.LakeError("say so")) == "say so"
+    assert explanation(KeyError("a bug")) is None
+
+
+def test_a_wrong_setting_is_named_without_its_value() -> None:
+    with pytest.raises(ValidationError) as caught:
+        Settings(_env_file=None, lakehouse_source_connections="many-secret")
+    said = explanation(caught.value)
+    assert said is not None
+    assert "LAKEHOUSE_SOURCE_CONNECTIONS" in said
+    assert "many-secret" not in said
+
+
+def test_an_explained_error_ends_with_exit_code_1_and_no_trace() -> None:
+    failing = typer.Typer(cls=Explaining)
+
+    @failing.callback()
+    def group() -> None: ...
+
+    @failing.command()
+    def fail() -> None:
+        raise duck.LakeError("the reason")
+
+    done = CliRunner().invoke(failing, ["fail"])
+    assert done.exit_code == 1
+    assert done.stderr == "Error: the reason\n"
+
+
+@pytest.mark.parametrize("arguments", [["query"], ["query", "select 1", "--format", "xml"], ["connect", "abacus"]])
+def test_wrong_usage_ends_with_exit_code_2(arguments: list[str]) -> None:
+    assert CliRunner().invoke(app, arguments).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("select * from gold.events e where e.room_id = 'x'", {"gold.events", "e.room_id"}),
+        ('FROM lake."Gold" . "EVENTS"', {"lake.gold", "gold.events"}),
+        ("select * from `gold`.`events`", {"gold.events"}),
+        ("select 1", set()),
+    ],
+)
+def test_names_in_sql(sql: str, expected: set[str]) -> None:
+    assert duck.named_in(sql) == expected
+
+
+def test_literals_and_identifiers_cannot_be_broken_out_of() -> None:
+    assert duck.literal("a'; drop") == "'a''; drop'"
+    assert duck.qualified('gold.a"b') == '"gold"."a""b"'
+
+
+def test_the_summary_fits_80_columns_and_condenses_empty_tables() -> None:
+    run_id = "scheduled__2026-11-18T00:00:00+00:00"
+    release = duck.Release(7, run_id, NOON, NOON, "run_x", "interval_x", "example.org", {}, {}, {}, 512, 1, NOON)
+    found = summary.Summary(
+        release,
+        [
+            summary.Copied("device_lists_changes_in_room", "append", 12_345_678, 12_345_678, 12_345_678, 2**31, 99.9),
+            *(summary.Copied(f"empty_table_{n}", "replace", 0, 0, 0, 0, 0.0) for n in range(30)),
+        ],
+        [Position("un_partial_stated_event", None, None, "missing_writer", None, "s", 1, {}, ["persister1", "main"])],
+        [summary.Warned("events.stream_ordering", "stream ids are unique", "1 duplicate")],
+        Path("/srv/lakehouse"),
+    )
+    console = Console(width=80, highlight=False)
+    with console.capture() as printed:
+        console.print(summary.drawn(found))
+    text = printed.get()
+    assert max(map(len, text.splitlines())) <= 80
+    assert "12,345,678" in text
+    assert "2.0 GiB" in text
+    assert "30 without rows: empty_table_0" in text
+    assert "512 passed, 1 warned, 0 failed" in text
+    assert "stream ids are unique (1 duplicate)" in text.replace("\n  ", " ")
