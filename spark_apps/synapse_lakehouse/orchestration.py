@@ -69,7 +69,10 @@ def spark_app(
         application_args=list(ARGUMENTS),
         name=f"lakehouse {app} {{{{ run_id }}}}",
         jars="{{ spark_jars() }}",
-        conf={"spark.driver.memory": "{{ driver_memory() }}"},
+        conf={
+            "spark.driver.memory": "{{ settings().lakehouse_driver_memory }}",
+            "spark.log.level": "{{ settings().lakehouse_log_level }}",
+        },
         retries=2,
         retry_delay=timedelta(seconds=20),
         retry_policy=UnlessExplained(),
@@ -86,12 +89,7 @@ def spark_jars() -> str:
     return ",".join(map(str, jars.installed(Settings())))
 
 
-def driver_memory() -> str:
-    """Heap of every Spark driver."""
-    return Settings().lakehouse_driver_memory
-
-
-MACROS: Final = {"spark_jars": spark_jars, "driver_memory": driver_memory}
+MACROS: Final = {"spark_jars": spark_jars, "settings": Settings}
 """What the templates of :func:`spark_app` call."""
 
 

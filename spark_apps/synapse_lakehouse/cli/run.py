@@ -1,6 +1,8 @@
 """``lakehouse run``: the DAG for one data interval, with its progress, and what was published at the end."""
 
+import errno
 import subprocess
+import time
 from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -10,7 +12,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from synapse_lakehouse.cli.progress import Progress, Step
+from synapse_lakehouse.cli import summary
+from synapse_lakehouse.cli.progress import Progress
 from synapse_lakehouse.embedded import airflow, processes
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import Settings
@@ -18,6 +21,9 @@ from synapse_lakehouse.settings import Settings
 console = Console(highlight=False, soft_wrap=True)
 
 MARKS = {"success": "[green]✓[/]", "skipped": "[yellow]-[/]", "failed": "[red]✗[/]", "up_for_retry": "[yellow]↻[/]"}
+
+
+SAY_SECONDS = 5.0
 
 
 class RunError(RuntimeError):
@@ -41,15 +47,22 @@ def run(
         raise RunError(str(refusal)) from None
     try:
         with processes.interruptible(), airflow.prepared(settings, tell=_tell) as prepared:
-            _tell(f"running the DAG for {start:%Y-%m-%d} (UTC)")
-            outcome = _dags_test(prepared, start, now)
+            _tell(f"running the DAG {airflow.DAG} for {start:%Y-%m-%d}, UTC")
+            _dags_test(prepared, start, now)
+            summary.summary()
     except KeyboardInterrupt:
-        console.print("[yellow]Stopped. Nothing was published; readers still see the release before.[/]")
+        console.print("[yellow]Stopped: no release was published. Run it again at any time.[/]")
         raise typer.Exit(130) from None
-    raise typer.Exit(outcome)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise RunError(
+            f"The disk is full: there is no room left under {settings.lakehouse_home}. No release was published. "
+            "Free space (`lakehouse doctor` shows how much there is), then run again."
+        ) from None
 
 
-def _dags_test(prepared: airflow.Airflow, start: datetime, now: datetime) -> int:
+def _dags_test(prepared: airflow.Airflow, start: datetime, now: datetime) -> None:
     log = prepared.settings.lakehouse_home / "logs" / f"run_{start:%Y%m%d}_{now:%Y%m%dT%H%M%S%f}.log"
     log.parent.mkdir(exist_ok=True)
     progress = Progress()
@@ -71,27 +84,28 @@ def _dags_test(prepared: airflow.Airflow, start: datetime, now: datetime) -> int
             _release_lease(prepared.settings, progress.run_id, start)
     if child.returncode:
         _explain(progress, log)
-    return 1 if child.returncode else 0
+        raise typer.Exit(1)
 
 
 def _follow(lines: IO[bytes], log: Path, progress: Progress) -> None:
-    with log.open("wb") as kept:
+    """Show each step; what a task says as one line that changes, or where there is no terminal, once in a while."""
+    shown = time.monotonic()
+    with log.open("wb") as kept, console.status("starting Airflow") as status:
         for line in lines:
             kept.write(line)
             kept.flush()
-            if step := progress.read(line.decode(errors="replace").rstrip("\n")):
-                _show(step)
-
-
-def _show(step: Step) -> None:
-    text = escape(step.text)
-    if step.kind == "started":
-        console.print(f"[cyan]→[/] {step.task}")
-    elif step.kind == "said":
-        console.print(f"    [dim]{text}[/]")
-    else:
-        again = " [yellow]failed, will be tried again[/]" if step.kind == "up_for_retry" else ""
-        console.print(f"{MARKS[step.kind]} {step.task} [dim]{step.seconds:.1f} s[/]{again}")
+            step = progress.read(line.decode(errors="replace").rstrip("\n"))
+            if step is None:
+                continue
+            status.update(f"{step.task} [dim]{escape(step.text)}[/]")
+            if step.kind == "started" and not console.is_terminal:
+                console.print(f"→ {step.task}")
+            elif step.kind == "said" and not console.is_terminal and time.monotonic() - shown > SAY_SECONDS:
+                shown = time.monotonic()
+                console.print(f"    {escape(step.text)}")
+            elif step.kind in MARKS:
+                again = " [yellow]failed, will be tried again[/]" if step.kind == "up_for_retry" else ""
+                console.print(f"{MARKS[step.kind]} {step.task:<32} [dim]{step.seconds:6.1f} s[/]{again}")
 
 
 def _explain(progress: Progress, log: Path) -> None:
@@ -100,7 +114,7 @@ def _explain(progress: Progress, log: Path) -> None:
     if not progress.failures:
         tail = log.read_text(errors="replace").splitlines()[-10:]
         console.print("\n[bold red]The run failed[/]\n" + escape("\n".join(tail)))
-    console.print(f"\n[red]Nothing was published.[/] The whole log: {log}")
+    console.print(f"\n[red]No release was published.[/] The whole log: {log}")
 
 
 def _release_lease(settings: Settings, run_id: str, start: datetime) -> None:

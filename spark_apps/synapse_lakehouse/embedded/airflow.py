@@ -22,6 +22,14 @@ DAG = "lakehouse"
 POOLS = {"synapse_source": (1, "Tasks that read Synapse's database: one at a time, so that it never notices us.")}
 """Pools by name: slots and description. An operator's own number of slots is kept."""
 
+SPARK = "AIRFLOW_CONN_SPARK_DEFAULT"
+"""Where an operator names the cluster that runs the Spark apps, as Airflow's connection ``spark_default``."""
+
+LOCAL_SPARK = {
+    SPARK: json.dumps({"conn_type": "spark", "host": "local[*]", "extra": {"deploy-mode": "client"}}),
+    "SPARK_LOCAL_IP": "127.0.0.1",
+}
+
 BIN = Path(sys.executable).parent
 
 
@@ -98,15 +106,17 @@ def environment(settings: Settings, metadata: str, port: int) -> dict[str, str]:
         "AIRFLOW__API__PORT": str(port),
         "AIRFLOW__API__WORKERS": "1",
         "AIRFLOW__API__EXPOSE_CONFIG": "False",
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": urlsplit(metadata)._replace(scheme="postgresql+psycopg2").geturl(),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": _with_driver("psycopg2", metadata),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": _with_driver("psycopg", metadata),
         "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(here / "logs"),
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
     } | _keys(here)
-    return {
-        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(
-            {"conn_type": "spark", "host": "local[*]", "extra": {"deploy-mode": "client"}}
-        )
-    } | base | settings.environment() | airflow | {"PATH": f"{BIN}:{base.get('PATH', os.defpath)}"}  # fmt: skip
+    programs = {"PATH": f"{BIN}:{base.get('PATH', os.defpath)}"}
+    return (base if SPARK in base else LOCAL_SPARK | base) | settings.environment() | airflow | programs
+
+
+def _with_driver(driver: str, uri: str) -> str:
+    return urlsplit(uri)._replace(scheme=f"postgresql+{driver}").geturl()
 
 
 def _keys(here: Path) -> dict[str, str]:

@@ -11,6 +11,8 @@ from types import FrameType
 from typing import IO
 
 GRACE_SECONDS = 15.0
+# SIGINT too: a shell starts background jobs with it ignored.
+ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def start(command: Sequence[str], environment: Mapping[str, str], output: int | IO[bytes]) -> subprocess.Popen[bytes]:
@@ -33,8 +35,8 @@ def stop(leaders: Sequence[subprocess.Popen[bytes]], grace_seconds: float = GRAC
             time.sleep(0.1)
         except KeyboardInterrupt:
             deadline = 0.0
-        for leader in leaders:
-            leader.poll()
+    for leader in leaders:
+        leader.wait()
 
 
 def members(sessions: set[int]) -> list[int]:
@@ -51,7 +53,7 @@ def interruptible() -> Iterator[None]:
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, interrupt) for number in ENDINGS}
     try:
         yield
     finally:

@@ -1,0 +1,84 @@
+"""What every DAG of the project owes its operators."""
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from synapse_lakehouse.settings import PROJECT
+
+if TYPE_CHECKING:
+    from airflow.sdk import DAG
+
+FILES = sorted((PROJECT / "dags").glob("*.py"))
+HEAVY = {"pyspark", "great_expectations", "pandas", "pyarrow", "pyiceberg", "duckdb", "dbt", "numpy"}
+TAGS = {"layer:bronze", "layer:silver", "layer:gold", "impact:reads-source", "impact:publishes"}
+PARSE_SECONDS = 2.0
+
+PARSE = """
+import json, resource, runpy, sys
+import airflow.sdk
+
+def seconds():
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+before, known = seconds(), set(sys.modules)
+runpy.run_path(sys.argv[1])
+print(json.dumps({"seconds": seconds() - before, "modules": sorted(set(sys.modules) - known)}))
+"""
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_parses_quickly_and_without_heavy_imports(file: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", PARSE, file], capture_output=True, text=True, check=True)
+    parsed = json.loads(done.stdout.splitlines()[-1])
+    assert parsed["seconds"] < PARSE_SECONDS
+    assert HEAVY.isdisjoint(name.partition(".")[0] for name in parsed["modules"])
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_imports_nothing_of_another_dag_and_sets_catchup(file: Path) -> None:
+    tree = ast.parse(file.read_text())
+    imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert imported.isdisjoint(other.stem for other in FILES)
+    keywords = {keyword.arg for node in ast.walk(tree) if isinstance(node, ast.Call) for keyword in node.keywords}
+    assert {"catchup", "max_active_runs", "dagrun_timeout"} <= keywords
+
+
+def test_one_dag_a_file(dags: "dict[str, DAG]") -> None:
+    assert sorted(dags) == [file.stem for file in FILES]
+
+
+def test_documentation_says_what_an_operator_asks(dags: "dict[str, DAG]") -> None:
+    for dag in dags.values():
+        assert dag.doc_md
+        for question in ("What it does", "When it fails", "Is a rerun safe?"):
+            assert question in dag.doc_md, f"{dag.dag_id}: {question}"
+        assert dag.description
+        assert dag.dag_display_name != dag.dag_id
+
+
+def test_tags_are_known_and_name_layer_and_impact(dags: "dict[str, DAG]") -> None:
+    for dag in dags.values():
+        assert set(dag.tags) <= TAGS
+        assert {tag.partition(":")[0] for tag in dag.tags} == {"layer", "impact"}
+
+
+def test_params_are_typed_and_described(dags: "dict[str, DAG]") -> None:
+    for dag in dags.values():
+        for name in dag.params:
+            param = dag.params.get_param(name)
+            assert param.schema.get("type"), f"{dag.dag_id}.{name}"
+            assert param.schema.get("title"), f"{dag.dag_id}.{name}"
+            assert param.description, f"{dag.dag_id}.{name}"
+
+
+def test_tasks_have_names_for_people(dags: "dict[str, DAG]") -> None:
+    for dag in dags.values():
+        for task in dag.tasks:
+            assert task.task_display_name != task.task_id
