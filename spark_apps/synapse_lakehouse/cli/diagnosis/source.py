@@ -100,13 +100,14 @@ def _schema(connection: Connection, settings: Settings) -> Findings:
         yield Finding(Level.OK, "drift", "every table and column of the catalogue is there, with its type and key")
     if any(one.kind.startswith("missing") and one.kind != "missing_unique_key" for one in departures):
         return
-    for problem in preflight.wrong_server_name(connection, str(settings.synapse_server_name)):
-        yield Finding(Level.FAIL, "server name", problem)
     problems = preflight.missing_rights(connection, declared)
     for problem in problems:
         yield Finding(Level.FAIL, "rights", problem)
-    if not problems:
-        yield Finding(Level.OK, "rights", "the role may read all that the catalogue lists")
+    if problems:
+        return
+    yield Finding(Level.OK, "rights", "the role may read all that the catalogue lists")
+    for problem in preflight.wrong_server_name(connection, str(settings.synapse_server_name)):
+        yield Finding(Level.FAIL, "server name", problem)
 
 
 def _one(connection: Connection, query: str) -> tuple[Any, ...]:

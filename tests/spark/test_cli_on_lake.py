@@ -1,0 +1,64 @@
+"""What Spark writes is read without a JVM: Iceberg views, merge-on-read deletes, branches."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from synapse_lakehouse.embedded.services import embedded_server
+from synapse_lakehouse.lake import duck
+from synapse_lakehouse.settings import Settings
+
+BRANCH = "run_20261117T000000Z_0123abcd"
+
+SPARK = """
+from synapse_lakehouse.lake.session import spark_session
+from synapse_lakehouse.settings import Settings
+
+spark = spark_session("test", Settings(_env_file=None))
+for statement in '''
+create namespace gold
+create table gold.events (event_id string, room_id string) using iceberg
+  tblproperties ('format-version' = '2', 'write.delete.mode' = 'merge-on-read')
+insert into gold.events select '$' || id, '!' || (id % 3) from range(30)
+create view gold.busy_rooms as select room_id, count(*) as events from gold.events group by room_id
+create view gold.a_busiest as select * from lake.gold.busy_rooms where events >= 10
+delete from gold.events where event_id = '$0'
+alter table gold.events create branch THE_BRANCH
+insert into gold.events.branch_THE_BRANCH values ('$x', '!x')
+'''.strip().replace(chr(10) + "  ", " ").splitlines():
+    spark.sql(statement)
+spark.stop()
+""".replace("THE_BRANCH", BRANCH)
+
+
+@pytest.fixture(scope="module")
+def lake(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    with embedded_server(Settings(_env_file=None, lakehouse_home=home)) as server:
+        server.create_database("written_by_spark")
+        settings = Settings(
+            _env_file=None,
+            lakehouse_home=home,
+            lakehouse_catalog_uri=server.dsn("written_by_spark"),
+            lakehouse_warehouse=str(tmp_path_factory.mktemp("warehouse")),
+        )
+        subprocess.run([sys.executable, "-c", SPARK], env=os.environ | settings.environment(), check=True)
+        yield settings
+
+
+def test_views_over_views_are_read_from_the_catalog(lake: Settings) -> None:
+    with duck.connect(lake) as connection:
+        duck.bind(connection, lake, None, ["gold.a_busiest"])
+        rows = connection.execute("select * from gold.a_busiest order by room_id").fetchall()
+    assert rows == [("!1", 10), ("!2", 10)]
+
+
+def test_a_branch_is_read_with_its_deletes(lake: Settings) -> None:
+    with duck.connect(lake) as connection:
+        duck.bind(connection, lake, None, ["gold.events"])
+        assert connection.execute("select count(*) from gold.events").fetchall() == [(29,)]
+        duck.bind(connection, lake, None, ["gold.events"], branch=BRANCH)
+        assert connection.execute("select count(*) from gold.events").fetchall() == [(30,)]
