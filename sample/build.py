@@ -1,12 +1,14 @@
 """Make the sample anew: a real Synapse driven over its client API, its database dumped beside this file.
 
-``python -m sample.build`` takes a few minutes and writes ``synapse.dump`` (pg_dump's custom format, to be restored
-into an empty database in C locale), ``manifest.json`` and ``homeserver.yaml`` (no secrets, no paths).
+``python -m sample.build`` takes a few minutes and writes ``synapse.sql.gz`` (plain SQL without owners or grants, to be
+restored into an empty database in C locale), ``manifest.json`` and ``homeserver.yaml`` (no secrets, no paths).
 """
 
 import argparse
+import gzip
 import hashlib
 import json
+import subprocess
 import tempfile
 import time
 from datetime import UTC, datetime
@@ -25,7 +27,7 @@ from sample.traffic import SEED, drive
 from synapse_lakehouse.embedded import postgres
 
 HERE = Path(__file__).resolve().parent
-DUMP = HERE / "synapse.dump"
+DUMP = HERE / "synapse.sql.gz"
 MANIFEST = HERE / "manifest.json"
 CONFIG = HERE / "homeserver.yaml"
 
@@ -59,19 +61,11 @@ def build(workdir: Path, venv: Path = VENV) -> dict[str, Any]:
             settle(hs.dsn)
         progress("dumping")
         tables = row_counts(server.dsn(DATABASE))
-        server.tool(
-            "pg_dump",
-            "--format=custom",
-            "--compress=9",
-            "--no-owner",
-            "--no-acl",
-            "--file",
-            str(DUMP),
-            database=DATABASE,
-        )
+        dump = server.tool("pg_dump", "--no-owner", "--no-acl", database=DATABASE, stdout=subprocess.PIPE).stdout
+        DUMP.write_bytes(gzip.compress(dump, 9, mtime=0))
         manifest = _manifest(server.dsn(DATABASE), features, tables)
     MANIFEST.write_text(json.dumps(manifest, indent=1, ensure_ascii=False, sort_keys=False) + "\n", encoding="utf-8")
-    nominal = {name: {"host": "127.0.0.1", "port": 8080 + number} for number, name in enumerate((MAIN, *WORKERS))}
+    nominal = {name: 8080 + number for number, name in enumerate((MAIN, *WORKERS))}
     CONFIG.write_text(yaml.safe_dump(homeserver_yaml(SERVER_NAME, nominal), sort_keys=False), encoding="utf-8")
     progress(f"{DUMP.name}: {DUMP.stat().st_size:,} bytes, {manifest['events']:,} events in {manifest['rooms']} rooms")
     return manifest

@@ -10,6 +10,8 @@ from typing import Any
 import yaml
 from psycopg.conninfo import conninfo_to_dict
 
+from sample.certificate import write_certificate
+
 MAIN = "master"
 EVENT_PERSISTERS = ("persister1", "persister2")
 STREAM_WORKER = "worker1"
@@ -53,34 +55,42 @@ _EXPERIMENTAL = {
 }
 
 
-def homeserver_yaml(server_name: str, instance_map: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The part of homeserver.yaml that holds neither secrets nor paths: what an analyst of the database needs."""
-    return {
+def homeserver_yaml(server_name: str, ports: Mapping[str, int]) -> dict[str, Any]:
+    """The part of homeserver.yaml that holds neither secrets nor paths: what an analyst of the database needs.
+
+    :param ports: process name → its port; the writers of streams are set only if there are workers.
+    """
+    settings: dict[str, Any] = {
         "server_name": server_name,
         "report_stats": False,
-        "stream_writers": STREAM_WRITERS,
-        "instance_map": {"main" if name == MAIN else name: dict(at) for name, at in instance_map.items()},
         "retention": RETENTION,
         "experimental_features": _EXPERIMENTAL,
     }
+    if ports.keys() - {MAIN}:
+        settings["stream_writers"] = STREAM_WRITERS
+        settings["instance_map"] = {
+            "main" if name == MAIN else name: {"host": "127.0.0.1", "port": port} for name, port in ports.items()
+        }
+    return settings
 
 
 def write(
-    workdir: Path, server_name: str, dsn: str, ports: Mapping[str, int], redis_port: int, secret: str
+    workdir: Path, server_name: str, dsn: str, ports: Mapping[str, int], redis_port: int, tls_port: int, secret: str
 ) -> dict[str, list[Path]]:
     """Write every file a Synapse with the processes of ``ports`` needs into ``workdir``.
 
-    :param ports: process name → its HTTP port on 127.0.0.1 (client, federation and replication alike).
+    :param ports: process name → its HTTP port on 127.0.0.1 (client and replication alike).
+    :param tls_port: the port where other homeservers reach the main process.
     :param secret: the shared secret of registration; tokens of the application service derive from it.
     :returns: process name → its configuration files, in the order Synapse is to read them.
     """
     database = conninfo_to_dict(dsn)
-    instance_map = {name: {"host": "127.0.0.1", "port": port} for name, port in ports.items()}
-    settings = homeserver_yaml(server_name, instance_map) | _RATE_LIMITS
+    certificate, key = write_certificate(workdir, server_name)
+    settings = homeserver_yaml(server_name, ports) | _RATE_LIMITS
     settings |= {
-        "listeners": [_listener(ports[MAIN])],
+        "listeners": [_listener(ports[MAIN]), _listener(tls_port, "federation", tls=True)],
         "database": {"name": "psycopg2", "args": database | {"cp_min": 2, "cp_max": 8}},
-        "redis": {"enabled": True, "host": "127.0.0.1", "port": redis_port},
+        "redis": {"enabled": len(ports) > 1, "host": "127.0.0.1", "port": redis_port},
         "log_config": str(_log_config(workdir, MAIN)),
         "media_store_path": str(workdir / "media"),
         "pid_file": str(workdir / "homeserver.pid"),
@@ -90,6 +100,12 @@ def write(
         "macaroon_secret_key": secrets.token_urlsafe(24),
         "form_secret": secrets.token_urlsafe(24),
         "app_service_config_files": [str(_application_service(workdir, server_name, secret))],
+        "tls_certificate_path": str(certificate),
+        "tls_private_key_path": str(key),
+        "federation_verify_certificates": False,
+        "serve_server_wellknown": True,
+        "ip_range_blacklist": [],
+        "federation_ip_range_blacklist": [],
         "trusted_key_servers": [],
         "bcrypt_rounds": 4,
         "allow_guest_access": True,
@@ -120,9 +136,9 @@ def application_service_token(secret: str) -> str:
     return hashlib.sha256(b"application service" + secret.encode()).hexdigest()
 
 
-def _listener(port: int) -> dict[str, Any]:
-    names = ["client", "federation", "replication"]
-    return {"type": "http", "port": port, "bind_addresses": ["127.0.0.1"], "resources": [{"names": names}]}
+def _listener(port: int, *names: str, tls: bool = False) -> dict[str, Any]:
+    resources = [{"names": list(names or ("client", "replication"))}]
+    return {"type": "http", "port": port, "bind_addresses": ["127.0.0.1"], "tls": tls, "resources": resources}
 
 
 def _application_service(workdir: Path, server_name: str, secret: str) -> Path:

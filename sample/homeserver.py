@@ -2,10 +2,12 @@
 
 import hashlib
 import hmac
+import json
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Unpack
 
@@ -21,6 +23,7 @@ from synapse_lakehouse.embedded import postgres
 
 SERVER_NAME = "synapse.example"
 DATABASE = "synapse"
+LOOPBACK = Path(__file__).with_name("loopback.py")
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class Synapse:
     @property
     def event_persisters(self) -> tuple[str, ...]:
         """Names of the processes that write the events stream."""
-        return EVENT_PERSISTERS
+        return tuple(name for name in EVENT_PERSISTERS if name in self.urls) or (MAIN,)
 
     def user_id(self, localpart: str) -> str:
         """Full user id of ``localpart``."""
@@ -118,6 +121,8 @@ def homeserver(
     *,
     server_name: str = SERVER_NAME,
     dsn: str | None = None,
+    workers: bool = True,
+    peers: Mapping[str, int] | None = None,
     venv: Path = VENV,
     version: str = VERSION,
 ) -> Iterator[Synapse]:
@@ -125,6 +130,9 @@ def homeserver(
 
     :param workdir: its configuration, logs, media and, without ``dsn``, its PostgreSQL.
     :param dsn: an existing database in C locale; an embedded server in ``workdir`` when omitted.
+    :param workers: two event persisters and a stream worker beside the main process; Redis with them.
+    :param peers: server name → TLS port of the homeservers of this federation, this one included; it knows no other
+        host name. Without it, it is alone.
     :param venv: the folder of Synapse's virtual environment; created when it is missing.
     :param version: the release of matrix-synapse.
     :raises ServiceError: when a part cannot be installed or started; every part is stopped again.
@@ -142,13 +150,15 @@ def homeserver(
             )
             server.create_database(DATABASE)
             dsn = server.dsn(DATABASE)
-        redis_port = stack.enter_context(redis(workdir, logs / "redis.log"))
-        ports = dict(zip((MAIN, *WORKERS), free_ports(1 + len(WORKERS)), strict=True))
+        names = (MAIN, *WORKERS) if workers else (MAIN,)
+        redis_port = stack.enter_context(redis(workdir, logs / "redis.log")) if workers else 0
+        ports = dict(zip(names, free_ports(len(names)), strict=True))
+        peers = peers or {server_name: free_ports(1)[0]}
         secret = secrets.token_urlsafe(24)
-        files = configuration.write(workdir, server_name, dsn, ports, redis_port, secret)
+        files = configuration.write(workdir, server_name, dsn, ports, redis_port, peers[server_name], secret)
         urls = {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
-        processes = _start(stack, workdir, python, files, urls)
-        connection = Connection(urls, MAIN, STREAM_WORKER)
+        processes = _start(stack, workdir, [python, "-P", LOOPBACK], files, urls, peers)
+        connection = Connection(urls, MAIN, STREAM_WORKER if workers else MAIN)
         stack.callback(connection.close)
         yield Synapse(
             server_name, dsn, workdir / "homeserver.yaml", urls, processes, logs, redis_port, connection, secret
@@ -156,22 +166,27 @@ def homeserver(
 
 
 def _start(
-    stack: ExitStack, workdir: Path, python: Path, files: dict[str, list[Path]], urls: dict[str, str]
+    stack: ExitStack,
+    workdir: Path,
+    launcher: Sequence[str | Path],
+    files: Mapping[str, list[Path]],
+    urls: Mapping[str, str],
+    peers: Mapping[str, int],
 ) -> dict[str, int]:
     """Start the main process, which prepares the database, and then the workers side by side."""
     pids: dict[str, int] = {}
-    for names in ((MAIN,), WORKERS):
+    environment = {"SYNAPSE_PEERS": json.dumps(dict(peers))}
+    for names in ((MAIN,), sorted(urls.keys() - {MAIN})):
         running = {}
         for name in names:
             app = "synapse.app.homeserver" if name == MAIN else "synapse.app.generic_worker"
             options = [part for path in files[name] for part in ("--config-path", str(path))]
             log = workdir / "logs" / f"{name}.out"
-            running[name] = stack.enter_context(
-                started(f"Synapse's {name}", [python, "-m", app, *options], log, workdir)
-            )
+            command = [*launcher, app, *options]
+            running[name] = stack.enter_context(started(f"Synapse's {name}", command, log, workdir, environment))
         for name, process in running.items():
             log = workdir / "logs" / f"{name}.out"
-            wait_until(lambda url=urls[name]: _healthy(url), process, f"Synapse's {name}", log)  # type: ignore[misc]
+            wait_until(partial(_healthy, urls[name]), process, f"Synapse's {name}", log)
             pids[name] = process.pid
     return pids
 

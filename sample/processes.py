@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -39,7 +39,9 @@ def run(command: Sequence[str | Path], purpose: str) -> None:
 
 
 @contextmanager
-def started(name: str, command: Sequence[str | Path], log: Path, cwd: Path) -> Iterator[subprocess.Popen[bytes]]:
+def started(
+    name: str, command: Sequence[str | Path], log: Path, cwd: Path, environment: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
     """``command`` running in its own process group with its output in ``log``; stopped on leaving, whatever happened.
 
     The kernel stops it too should this process be killed before it can (where util-linux' setpriv is installed).
@@ -53,6 +55,7 @@ def started(name: str, command: Sequence[str | Path], log: Path, cwd: Path) -> I
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=cwd,
+            env=os.environ | (environment or {}),
             start_new_session=True,
         )
     try:

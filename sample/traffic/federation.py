@@ -1,0 +1,165 @@
+"""What a second homeserver adds: joins both ways, history filled in backwards, invitations from outside, races."""
+
+import contextlib
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from sample.client import V3, Client, Json, MatrixError, q
+from sample.homeserver import Synapse
+from sample.traffic.accounts import upload_keys
+from sample.traffic.stage import Stage, visibility
+
+PATIENCE_SECONDS = 90
+ATTEMPTS = 6
+
+
+def federation(stage: Stage, remote: Synapse) -> None:
+    """Everything that needs ``remote`` to be running."""
+    rick, rosa = remote.register("rick", displayname="Rick 🌍"), remote.register("rosa", displayname="Rosa")
+    for client in (rick, rosa):
+        upload_keys(client)
+    stage.note("remote users", rick.user_id, rosa.user_id)
+    _visited(stage, rick, rosa)
+    _joined_elsewhere(stage, remote, rick, rosa)
+    _invited_from_elsewhere(stage, rick)
+    _soft_failed(stage, rosa)
+
+
+def unreachable(stage: Stage) -> None:
+    """What is left to be delivered when the other homeserver is gone: messages to devices, changed devices."""
+    frank = stage.users["frank"]
+    rosa = stage.found["remote users"][1]
+    upload_keys(frank)
+    frank.call("PUT", f"{V3}/devices/{frank.device_id}", {"display_name": "renamed"})
+    for number in range(3):
+        path = f"{V3}/sendToDevice/m.room_key_request/u{number}"
+        frank.call("PUT", path, {"messages": {rosa: {"*": {"action": "request", "request_id": str(number)}}}})
+    stage.chat(stage.found["visited"][0], ["frank"], 2)
+
+
+def _visited(stage: Stage, rick: Client, rosa: Client) -> None:
+    """Rooms of ours that users of another homeserver join, leave, are kicked from and redact in."""
+    for version, value in (("6", "joined"), ("12", "invited")):
+        room = stage.room("visited", "frank", room_version=version, state=[visibility(value)])
+        stage.enter(room, "frank", "grace", "dave")
+        stage.chat(room, ["frank", "grace"], 5)
+        frank, grace = stage.cast("frank", "grace")
+        for guest in (rick, rosa):
+            frank.invite(room, guest)
+            _try(partial(guest.join, room, params=_through(stage)))
+        for _ in range(5):
+            last = stage.rng.choice((rick, rosa)).say(room, stage.words())
+            stage.chat(room, ["frank", "grace"], 1)
+        _arrived(frank, room, last)
+        _arrived(rosa, room, grace.say(room, "can you hear us?"))
+        rosa.redact(room, rosa.say(room, "never mind"))
+        rosa.receipt(room, last)
+        frank.moderate("kick", room, rick, "good bye")
+        _arrived(frank, room, rosa.say(room, "what did he do?"))
+        if version == "6":
+            rosa.leave(room)
+
+
+def _joined_elsewhere(stage: Stage, remote: Synapse, rick: Client, rosa: Client) -> None:
+    """Rooms of the other homeserver that ours join late: state comes as outliers, history backwards."""
+    for version, value in (("10", "shared"), ("12", "world_readable"), ("11", "joined")):
+        options: Json = {"preset": "public_chat", "room_version": version, "initial_state": [visibility(value)]}
+        room = rick.create_room(name=f"elsewhere {version}", **options)
+        stage.note("joined elsewhere", room)
+        rosa.join(room)
+        for number in range(25):
+            said = rick.say(room, f"{number} {stage.words()}")
+            if number % 8 == 4:
+                rick.redact(room, said)
+            if number % 10 == 5:
+                rosa.set_display_name(f"Rosa {version} {number}")
+        rick.moderate("kick", room, rosa)
+        rosa.join(room)
+        for guest in stage.cast("bob", "peggy"):
+            _try(partial(guest.join, room, params={"server_name": remote.server_name}))
+        stage.chat(room, ["bob", "peggy"], 4)
+        _arrived(stage.users["bob"], room, rick.say(room, "welcome"))
+        if version != "11":
+            _read_backwards(stage.users["bob"], room, pages=4 if version == "10" else 2)
+        stage.users["peggy"].leave(room)
+
+
+def _invited_from_elsewhere(stage: Stage, rick: Client) -> None:
+    """Invitations into rooms we know nothing of: declined, and left open."""
+    room = rick.create_room(preset="private_chat", name="come over")
+    stage.note("invited from elsewhere", room)
+    carol, dave = stage.cast("carol", "dave")
+    rick.invite(room, carol, dave)
+    _try(partial(carol.leave, room))
+
+
+def _soft_failed(stage: Stage, rosa: Client) -> None:
+    """A ban that races with messages of the banned: those that it overtakes are kept, but shown to nobody."""
+    frank = stage.users["frank"]
+    room = stage.room("soft-failed", "frank", room_version="11", state=[visibility("shared")])
+    for _ in range(ATTEMPTS):
+        frank.invite(room, rosa)
+        _try(partial(rosa.join, room, params=_through(stage)))
+        _arrived(frank, room, rosa.say(room, "I am here"))
+
+        def hurry(number: int) -> str | None:
+            with contextlib.suppress(MatrixError):
+                return rosa.say(room, f"before I am gone {number}")
+            return None
+
+        with ThreadPoolExecutor(4) as racers:
+            sent = [racers.submit(hurry, number) for number in range(16)]
+            frank.moderate("ban", room, rosa)
+            placed = [event for each in sent if (event := each.result())]
+        time.sleep(3)
+        missing = [event for event in placed if not _sees(frank, room, event)]
+        frank.moderate("unban", room, rosa)
+        if missing:
+            stage.note("soft-failed or lost", *missing)
+            return
+
+
+def _through(stage: Stage) -> dict[str, str]:
+    return {"server_name": stage.hs.server_name}
+
+
+def _read_backwards(client: Client, room: str, pages: int) -> None:
+    token = None
+    for _ in range(pages):
+        params = {"dir": "b", "limit": "10"} | ({"from": token} if token else {})
+        token = client.call("GET", f"{V3}/rooms/{q(room)}/messages", params=params).get("end")
+        if not token:
+            return
+
+
+def _sees(client: Client, room: str, event: str) -> bool:
+    try:
+        client.call("GET", f"{V3}/rooms/{q(room)}/event/{q(event)}")
+    except MatrixError as refusal:
+        if refusal.errcode not in ("M_NOT_FOUND", "M_FORBIDDEN"):
+            raise
+        return False
+    return True
+
+
+def _arrived(client: Client, room: str, event: str) -> None:
+    """Wait until ``client``'s homeserver has ``event``."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not _sees(client, room, event):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{event} did not arrive within {PATIENCE_SECONDS} s; see the homeservers' logs")
+        time.sleep(0.2)
+
+
+def _try(action: Callable[[], None]) -> None:
+    """Do what needs the other homeserver, again if it was not ready."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            return action()
+        except MatrixError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(1)
