@@ -43,7 +43,7 @@ class Settings(BaseSettings):
         "",
         description="writers per stream, as 'events:persister1,persister2 receipts:worker1'; wins over SYNAPSE_CONFIG",
     )
-    lakehouse_source_connections: Annotated[int, Field(ge=1, le=64)] = Field(
+    lakehouse_source_connections: Annotated[int, Field(ge=2, le=64)] = Field(
         4, description="most connections that a snapshot opens to Synapse's database"
     )
     lakehouse_statement_timeout_seconds: Annotated[int, Field(ge=1)] = Field(

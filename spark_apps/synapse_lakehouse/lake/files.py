@@ -9,7 +9,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
-from synapse_lakehouse.lake.catalog import NAME
+from synapse_lakehouse.lake.session import iceberg_table
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def replace_content(spark: SparkSession, name: str, branch: str, paths: Sequence
     The branch is made from main if it does not exist. Files of an earlier attempt on it drop out.
     """
     jvm: Any = spark._jvm
-    table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, f"{NAME}.{name}")
+    table = iceberg_table(spark, name)
     metrics_config = jvm.org.apache.iceberg.MetricsConfig.forTable(table)
     overwrite = (
         table.newOverwrite()

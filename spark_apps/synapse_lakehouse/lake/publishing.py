@@ -2,15 +2,14 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import Any
 
 from pyiceberg.catalog import Catalog
 from pyspark.sql import SparkSession
 
 from synapse_lakehouse.lake import audit, release
 from synapse_lakehouse.lake.branches import branched_tables
-from synapse_lakehouse.lake.catalog import NAME
 from synapse_lakehouse.lake.release import Release, releases, require_audited
+from synapse_lakehouse.lake.session import iceberg_table
 from synapse_lakehouse.run import Run
 
 _AT_ONCE = 4
@@ -51,8 +50,7 @@ def publish(spark: SparkSession, catalog: Catalog, run: Run, server_name: str) -
 
 
 def _fast_forward(spark: SparkSession, name: str, run: Run) -> int | None:
-    jvm: Any = spark._jvm
-    table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, f"{NAME}.{name}")
+    table = iceberg_table(spark, name)
     refs = table.refs()
     if refs.containsKey(run.branch):
         head = refs.get(run.branch).snapshotId()

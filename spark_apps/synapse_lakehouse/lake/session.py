@@ -2,7 +2,7 @@
 
 import os
 import sys
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
@@ -41,3 +41,11 @@ def spark_session(name: str, settings: Settings, branch: str | None = None) -> S
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel(settings.lakehouse_log_level)
     return session
+
+
+def iceberg_table(spark: SparkSession, name: str) -> Any:
+    """Iceberg's own (Java) table, for what Spark's SQL cannot say. May be called from any thread."""
+    jvm: Any = spark._jvm
+    # The catalog's configuration is looked up in the session of the thread, and a new thread has none.
+    jvm.org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)
+    return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, f"{catalog.NAME}.{name}")

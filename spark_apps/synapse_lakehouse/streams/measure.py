@@ -1,25 +1,26 @@
-"""Measure the run's branch of bronze with Spark: keys of every table, ids and positions of every stream."""
+"""Measure the run's branch of bronze with Spark: keys of every table, ids and positions of every stream.
 
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+All tables are measured in one query each way, whatever their number: a homeserver has many tables and most are small.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from functools import reduce
+from operator import or_
+from typing import Any
 
-from pyspark import inheritable_thread_target
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from synapse_lakehouse.catalogue import Catalogue, Stream, Table
+from synapse_lakehouse.catalogue import Catalogue, Load, Stream, Table
 from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.streams.positions import Bound, Rule, linear_minimum
 from synapse_lakehouse.streams.writers import MASTER
 
-_AT_ONCE = 4
-_COUNTS = ("rows", "ids", "null_ids", "rows_in_interval")
-
-Subject = TypeVar("Subject")
+_RECEIVED = "received_ts"
+_COUNTS = ("rows", "ids", "null_ids", "rows_in_interval", "late_ids")
 
 
 @dataclass(frozen=True)
@@ -40,185 +41,231 @@ class Measuring:
 
     def table_facts(self) -> list[dict[str, Any]]:
         """Rows of ``audit.table_facts``."""
-        return _in_parallel(self.spark, self._table_facts, self.catalogue.copied())
+        keys = _union([self._keys(table) for table in self.catalogue.copied()])
+        found = {
+            row.table_name: row
+            for row in keys.groupBy("table_name")
+            .agg(
+                f.count(f.lit(1)).alias("rows"),
+                f.count_if("has_null").alias("null_keys"),
+                f.count_distinct(f.when(~f.col("has_null"), f.col("key"))).alias("keys"),
+            )
+            .collect()
+        }
+        now = datetime.now(UTC)
+        facts = []
+        for table in self.catalogue.copied():
+            row = found.get(table.name)
+            rows, nulls, distinct = (row.rows, row.null_keys, row["keys"]) if row else (0, 0, 0)
+            facts.append(
+                {
+                    "table_name": table.name,
+                    "rows": rows,
+                    "null_keys": nulls,
+                    "duplicate_keys": rows - nulls - distinct,
+                    "measured_at": now,
+                }
+            )
+        return facts
 
     def stream_facts(self) -> list[dict[str, Any]]:
         """Rows of ``audit.stream_facts`` for the tables that bronze holds."""
-        pairs = [
-            (stream, table)
-            for stream in self.catalogue.streams
-            for table, _ in self.catalogue.backing(stream.name)
-            if table in self.catalogue.copied()
-        ]
-        return _in_parallel(self.spark, lambda pair: self._stream_facts(*pair), pairs)
+        pairs = self._pairs()
+        ids = _union([self._ids(stream, table) for stream, table in pairs])
+        ids = _mark_known(ids, self._ids_at(self.accepted), "accepted")
+        ids = _mark_known(ids, self._ids_at(self.baseline), "baseline")
+        is_late = f.col("is_below") & ~f.col("accepted")
+        found: dict[tuple[str, str], list[Any]] = {}
+        for row in (
+            ids.withColumn("is_late", is_late)
+            .withColumn("is_recent", f.coalesce("is_received", ~f.col("baseline")))
+            .groupingSets(
+                [["stream", "table_name"], ["stream", "table_name", "writer"]], "stream", "table_name", "writer"
+            )
+            .agg(
+                f.grouping("writer").alias("is_total"),
+                f.count(f.lit(1)).alias("rows"),
+                f.count_distinct("id").alias("ids"),
+                f.count_if(f.col("id").isNull()).alias("null_ids"),
+                f.count_if("is_recent").alias("rows_in_interval"),
+                f.count_distinct(f.when(f.col("is_late"), f.col("id"))).alias("late_ids"),
+                f.min("id").alias("first_id"),
+                f.max("id").alias("last_id"),
+            )
+            .collect()
+        ):
+            found.setdefault((row.stream, row.table_name), []).append(row)
+        return [self._stream_fact(stream, table, found.get((stream.name, table.name), [])) for stream, table in pairs]
 
-    def stream_positions(self, facts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def stream_positions(self, facts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Rows of ``audit.stream_positions``; ``facts`` are all of the run's stream facts, measured tables included."""
         positions: dict[str, dict[str, int]] = {}
         for row in self.spark.table("bronze.stream_positions").collect():
             positions.setdefault(row.stream_name, {})[row.instance_name] = row.stream_id
+        of_stream = {
+            stream.name: [fact for fact in facts if fact["stream"] == stream.name] for stream in self.catalogue.streams
+        }
+        bounds = {
+            stream.name: self._bound(stream, positions.get(stream.stream_positions or "", {}), of_stream[stream.name])
+            for stream in self.catalogue.streams
+        }
+        ends = self._gapless_ends({name: bound.minimum for name, bound in bounds.items() if bound.minimum is not None})
         return [
             self._position(
                 stream,
                 positions.get(stream.stream_positions or "", {}),
-                [fact for fact in facts if fact["stream"] == stream.name],
+                bounds[stream.name],
+                ends.get(stream.name, bounds[stream.name].minimum),
+                of_stream[stream.name],
             )
             for stream in self.catalogue.streams
         ]
 
-    def _table_facts(self, table: Table) -> dict[str, Any]:
-        key = [f.col(name) for name in table.primary_key]
-        required = [f.col(name) for name in table.primary_key if name not in table.nullable_key]
-        is_null = _any(column.isNull() for column in required)
-        row = (
-            self.spark.table(f"bronze.{table.name}")
-            .agg(
-                f.count(f.lit(1)).alias("rows"),
-                f.count_if(is_null).alias("null_keys"),
-                f.count_distinct(f.when(~is_null, f.struct(*key))).alias("keys"),
-            )
-            .collect()[0]
+    def _keys(self, table: Table) -> DataFrame:
+        required = [f.col(name).isNull() for name in table.primary_key if name not in table.nullable_key]
+        return self.spark.table(f"bronze.{table.name}").select(
+            f.lit(table.name).alias("table_name"),
+            reduce(or_, required, f.lit(False)).alias("has_null"),
+            f.array(*(f.col(name).cast("string") for name in table.primary_key)).alias("key"),
         )
-        return {
-            "table_name": table.name,
-            "rows": row.rows,
-            "null_keys": row.null_keys,
-            "duplicate_keys": row.rows - row.null_keys - row["keys"],
-            "measured_at": datetime.now(UTC),
-        }
 
-    def _stream_facts(self, stream: Stream, table: Table) -> dict[str, Any]:
-        column = table.streams[stream.name]
-        rows = _of_sign(self.spark.table(f"bronze.{table.name}"), column, stream).select(
-            f.col(column).alias("id"),
-            (f.coalesce(f.col(table.writer_column), f.lit(MASTER)) if table.writer_column else f.lit(MASTER)).alias(
-                "writer"
-            ),
-            (f.col("received_ts") if "received_ts" in {one.name for one in table.columns} else f.lit(None)).alias("at"),
-        )
-        late, is_late = self._late(rows, stream, table, column)
-        recent, is_recent = self._of_interval(late, table, column)
-        by_writer = (
-            recent.cube("writer")
-            .agg(
-                f.grouping("writer").alias("is_total"),
-                f.count(f.lit(1)).alias("rows"),
-                f.count_if(f.col("id").isNull()).alias("null_ids"),
-                f.count_distinct("id").alias("ids"),
-                f.min("id").alias("first_id"),
-                f.max("id").alias("last_id"),
-                f.count_if(is_recent).alias("rows_in_interval"),
-                f.count_distinct(f.when(is_late, f.col("id"))).alias("late_ids"),
+    def _pairs(self) -> list[tuple[Stream, Table]]:
+        return [
+            (stream, table)
+            for stream in self.catalogue.streams
+            for table, _ in self.catalogue.backing(stream.name)
+            if table.load is not Load.MEASURE
+        ]
+
+    def _ids(self, stream: Stream, table: Table) -> DataFrame:
+        """Columns: stream, table_name, writer, id, is_received (in the interval; NULL: not known), is_below."""
+        column = f.col(table.streams[stream.name]).cast("bigint")
+        start, end = (int(moment.timestamp() * 1000) for moment in (self.run.start, self.run.end))
+        knows_when = _RECEIVED in {one.name for one in table.columns}
+        received = (f.col(_RECEIVED) >= start) & (f.col(_RECEIVED) < end) if knows_when else f.lit(None).cast("boolean")
+        bound = self._accepted_bound(stream)
+        below = f.lit(False) if bound is None else column >= bound if stream.sign == "negative" else column <= bound
+        writer = f.coalesce(f.col(table.writer_column), f.lit(MASTER)) if table.writer_column else f.lit(MASTER)
+        return (
+            self.spark.table(f"bronze.{table.name}")
+            .where(_of_sign(column, stream))
+            .select(
+                f.lit(stream.name).alias("stream"),
+                f.lit(table.name).alias("table_name"),
+                writer.alias("writer"),
+                column.alias("id"),
+                received.alias("is_received"),
+                f.coalesce(below, f.lit(False)).alias("is_below"),
             )
-            .collect()
         )
-        total = next((one.asDict() for one in by_writer if one.is_total), dict.fromkeys(_COUNTS, 0))
+
+    def _ids_at(self, release: Release | None) -> DataFrame | None:
+        """Ids that streams had at a release: stream, table_name, id, each once. None if there is no such state."""
+        known = [
+            self.spark.read.option("snapshot-id", release.tables[f"bronze.{table.name}"])
+            .table(f"bronze.{table.name}")
+            .select(
+                f.lit(stream.name).alias("stream"),
+                f.lit(table.name).alias("table_name"),
+                f.col(table.streams[stream.name]).cast("bigint").alias("id"),
+            )
+            for stream, table in self._pairs()
+            if release and f"bronze.{table.name}" in release.tables
+        ]
+        return _union(known).distinct() if known else None
+
+    def _stream_fact(self, stream: Stream, table: Table, rows: Sequence[Any]) -> dict[str, Any]:
+        total = next((row.asDict() for row in rows if row.is_total), dict.fromkeys(_COUNTS, 0))
         return {
             "stream": stream.name,
             "table_name": table.name,
             **{name: total[name] for name in _COUNTS},
             "duplicate_ids": total["rows"] - total["null_ids"] - total["ids"],
-            "late_ids": total.get("late_ids", 0) if self._bound(stream) is not None else None,
+            "late_ids": None if self._accepted_bound(stream) is None else total["late_ids"],
             "first_id": total.get("first_id"),
             "last_id": total.get("last_id"),
-            "rows_by_writer": [(one.writer, one.rows) for one in by_writer if not one.is_total],
+            "rows_by_writer": sorted((row.writer, row.rows) for row in rows if not row.is_total),
             "measured_at": datetime.now(UTC),
         }
 
-    def _late(self, rows: DataFrame, stream: Stream, table: Table, column: str) -> tuple[DataFrame, Column]:
-        """Rows with a mark for new ids at or below the accepted bound."""
-        bound, before = self._bound(stream), self._ids_at(self.accepted, table, column)
-        if bound is None or before is None:
-            return rows, f.lit(False)
-        marked = rows.join(before.withColumnRenamed("known", "accepted"), f.col("id") == f.col("accepted"), "left")
-        below = f.col("id") >= bound if stream.sign == "negative" else f.col("id") <= bound
-        return marked, below & f.col("accepted").isNull()
+    def _accepted_bound(self, stream: Stream) -> int | None:
+        return self.accepted.positions.get(stream.name) if self.accepted and stream.immutable_below_bound else None
 
-    def _of_interval(self, rows: DataFrame, table: Table, column: str) -> tuple[DataFrame, Column]:
-        """Rows with a mark for those of the run's interval."""
-        if "received_ts" in {one.name for one in table.columns}:
-            start, end = (int(moment.timestamp() * 1000) for moment in (self.run.start, self.run.end))
-            return rows, (f.col("at") >= start) & (f.col("at") < end)
-        before = self._ids_at(self.baseline, table, column)
-        if before is None:
-            return rows, f.lit(True)
-        return rows.join(before, f.col("id") == f.col("known"), "left"), f.col("known").isNull()
-
-    def _bound(self, stream: Stream) -> int | None:
-        if not (self.accepted and stream.immutable_below_bound):
-            return None
-        return self.accepted.positions.get(stream.name)
-
-    def _ids_at(self, release: Release | None, table: Table, column: str) -> DataFrame | None:
-        """Distinct ids, as ``known``, that a table held at a release; None where there is no such state."""
-        snapshot = release.tables.get(f"bronze.{table.name}") if release else None
-        if snapshot is None:
-            return None
-        before = self.spark.read.option("snapshot-id", snapshot).table(f"bronze.{table.name}")
-        return before.select(f.col(column).alias("known")).distinct()
-
-    def _position(self, stream: Stream, positions: dict[str, int], facts: list[dict[str, Any]]) -> dict[str, Any]:
-        sign = -1 if stream.sign == "negative" else 1
-        last_value, is_called = self.sequences[stream.sequence]
+    def _bound(self, stream: Stream, positions: dict[str, int], facts: Sequence[Mapping[str, Any]]) -> Bound:
+        if not stream.stream_positions:
+            return Bound(None, Rule.NO_POSITIONS)
         seen = {writer for fact in facts for writer, rows in fact["rows_by_writer"] if rows}
-        bound = (
-            linear_minimum(positions, self.writers.get(stream.name), seen, sign=sign, is_used=is_called)
-            if stream.stream_positions
-            else Bound(None, Rule.NO_POSITIONS)
-        )
-        maximum = None if bound.minimum is None else self._gapless_end(stream, bound.minimum, sign)
-        ends = [fact[end] for fact in facts for end in ("first_id", "last_id") if fact[end] is not None]
+        _, is_called = self.sequences[stream.sequence]
+        return linear_minimum(positions, self.writers.get(stream.name), seen, sign=_sign(stream), is_used=is_called)
+
+    def _gapless_ends(self, minimums: Mapping[str, int]) -> dict[str, int]:
+        """As :func:`positions.gapless_end` for each stream, over ids that need not fit in memory."""
+        beyond = [
+            self.spark.table(f"bronze.{table.name}")
+            .select((f.col(table.streams[stream.name]).cast("bigint") * _sign(stream)).alias("id"))
+            .where(f.col("id") > _sign(stream) * minimums[stream.name])
+            .select(
+                f.lit(stream.name).alias("stream"),
+                (f.col("id") - _sign(stream) * minimums[stream.name]).alias("distance"),
+            )
+            for stream, table in self._pairs()
+            if stream.name in minimums
+        ]
+        if not beyond:
+            return {}
+        _union(beyond).distinct().createOrReplaceTempView("beyond")
+        rows = self.spark.sql(
+            "select stream, max(distance) as run from"
+            " (select *, row_number() over (partition by stream order by distance) as n from beyond)"
+            " where distance = n group by stream"
+        ).collect()
+        runs = {row.stream: row.run for row in rows}
+        return {
+            name: minimum + _sign(self.catalogue.stream(name)) * runs.get(name, 0) for name, minimum in minimums.items()
+        }
+
+    def _position(
+        self,
+        stream: Stream,
+        positions: dict[str, int],
+        bound: Bound,
+        end: int | None,
+        facts: Sequence[Mapping[str, Any]],
+    ) -> dict[str, Any]:
+        last_value, is_called = self.sequences[stream.sequence]
+        ids = [fact[side] for fact in facts for side in ("first_id", "last_id") if fact[side] is not None]
         return {
             "stream": stream.name,
             "writers": sorted(positions.items()),
             "missing_writers": list(bound.missing),
             "linear_minimum": bound.minimum,
-            "linear_maximum": maximum,
-            "safe_bound": maximum,
+            "linear_maximum": end,
+            "safe_bound": end,
             "rule": bound.rule.value,
             "previous_bound": self.accepted.positions.get(stream.name) if self.accepted else None,
             "sequence": stream.sequence,
             "sequence_last_value": last_value,
             "sequence_is_called": is_called,
-            "largest_id": max((sign * end for end in ends), default=None) if sign > 0 else min(ends, default=None),
+            "largest_id": max(ids, key=lambda one: _sign(stream) * one, default=None),
             "measured_at": datetime.now(UTC),
         }
 
-    def _gapless_end(self, stream: Stream, minimum: int, sign: int) -> int:
-        """As :func:`positions.gapless_end`, over ids that need not fit in memory."""
-        beyond = None
-        for table, column in self.catalogue.backing(stream.name):
-            if table in self.catalogue.copied():
-                ids = self.spark.table(f"bronze.{table.name}").select((f.col(column) * sign).alias("id"))
-                ids = ids.where(f.col("id") > sign * minimum)
-                beyond = ids if beyond is None else beyond.union(ids)
-        if beyond is None:
-            return minimum
-        beyond.createOrReplaceTempView("beyond")
-        end = self.spark.sql(
-            "select max(id)"
-            " from (select id, row_number() over (order by id) as n from (select distinct id from beyond))"
-            " where id = :minimum + n",
-            args={"minimum": sign * minimum},
-        ).collect()[0][0]
-        return minimum if end is None else sign * int(end)
+
+def _sign(stream: Stream) -> int:
+    return -1 if stream.sign == "negative" else 1
 
 
-def _of_sign(rows: DataFrame, column: str, stream: Stream) -> DataFrame:
-    if stream.sign == "negative":
-        return rows.where(f.col(column) < 0)
-    return rows.where(f.col(column).isNull() | (f.col(column) >= 0))
+def _of_sign(column: Column, stream: Stream) -> Column:
+    return column < 0 if stream.sign == "negative" else column.isNull() | (column >= 0)
 
 
-def _any(conditions: Iterable[Column]) -> Column:
-    result = f.lit(False)
-    for condition in conditions:
-        result = result | condition
-    return result
+def _mark_known(ids: DataFrame, known: DataFrame | None, mark: str) -> DataFrame:
+    """``ids`` with a boolean column ``mark``: whether ``known`` has the id in the same table of the same stream."""
+    if known is None:
+        return ids.withColumn(mark, f.lit(False))
+    marked = ids.join(known.withColumn("_known", f.lit(True)), ["stream", "table_name", "id"], "left")
+    return marked.withColumn(mark, f.coalesce("_known", f.lit(False))).drop("_known")
 
 
-def _in_parallel(
-    spark: SparkSession, measure: Callable[[Subject], dict[str, Any]], subjects: Iterable[Subject]
-) -> list[dict[str, Any]]:
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return list(pool.map(inheritable_thread_target(spark)(measure), subjects))
+def _union(frames: Sequence[DataFrame]) -> DataFrame:
+    return reduce(DataFrame.unionAll, frames)
