@@ -22,12 +22,16 @@ from psycopg.rows import dict_row
 from sample.configuration import MAIN, WORKERS, homeserver_yaml
 from sample.environment import VENV, VERSION
 from sample.homeserver import DATABASE, SERVER_NAME, homeserver
+from sample.processes import free_ports
 from sample.settle import settle
 from sample.traffic import SEED, drive
+from sample.traffic.federation import unreachable
 from synapse_lakehouse.embedded import postgres
 
 HERE = Path(__file__).resolve().parent
 DUMP = HERE / "synapse.sql.gz"
+REMOTE_NAME = "elsewhere.example"
+REMOTE_DATABASE = "elsewhere"
 MANIFEST = HERE / "manifest.json"
 CONFIG = HERE / "homeserver.yaml"
 
@@ -51,19 +55,31 @@ def build(workdir: Path, venv: Path = VENV) -> dict[str, Any]:
     def progress(what: str) -> None:
         print(f"{time.monotonic() - began:6.1f} s  {what}", flush=True)
 
+    peers = dict(zip((SERVER_NAME, REMOTE_NAME), free_ports(2), strict=True))
     with postgres.running(workdir / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:
-        server.create_database(DATABASE)
-        progress(f"starting Synapse {VERSION} with {', '.join(WORKERS)}")
-        with homeserver(workdir, dsn=server.dsn(DATABASE), venv=venv) as hs:
-            progress("driving its client API")
-            features = drive(hs)
+        for database in (DATABASE, REMOTE_DATABASE):
+            server.create_database(database)
+        progress(f"starting Synapse {VERSION} with {', '.join(WORKERS)}, and another one to federate with")
+        with homeserver(workdir / "local", dsn=server.dsn(DATABASE), peers=peers, venv=venv) as hs:
+            with homeserver(
+                workdir / "remote",
+                server_name=REMOTE_NAME,
+                dsn=server.dsn(REMOTE_DATABASE),
+                workers=False,
+                peers=peers,
+                venv=venv,
+            ) as remote:
+                progress("driving their client API")
+                stage = drive(hs, remote)
+                settle(hs.dsn)
+            stage.play(unreachable)
             progress("waiting until it settles")
             settle(hs.dsn)
         progress("dumping")
         tables = row_counts(server.dsn(DATABASE))
         dump = server.tool("pg_dump", "--no-owner", "--no-acl", database=DATABASE, stdout=subprocess.PIPE).stdout
         DUMP.write_bytes(gzip.compress(dump, 9, mtime=0))
-        manifest = _manifest(server.dsn(DATABASE), features, tables)
+        manifest = _manifest(server.dsn(DATABASE), stage.found, tables)
     MANIFEST.write_text(json.dumps(manifest, indent=1, ensure_ascii=False, sort_keys=False) + "\n", encoding="utf-8")
     nominal = {name: 8080 + number for number, name in enumerate((MAIN, *WORKERS))}
     CONFIG.write_text(yaml.safe_dump(homeserver_yaml(SERVER_NAME, nominal), sort_keys=False), encoding="utf-8")

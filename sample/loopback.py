@@ -15,7 +15,7 @@ _PEERS: dict[str, int] = json.loads(os.environ["SYNAPSE_PEERS"])
 _resolve = socket.getaddrinfo
 
 
-def resolve(host: Any, port: Any, *options: Any, **more: Any) -> list[Any]:  # noqa: ANN401 - the signature it replaces
+def resolve(host: Any, port: Any, *options: Any, **more: Any) -> list[Any]:
     """``socket.getaddrinfo`` of a network that consists of the peers."""
     name = host.decode() if isinstance(host, bytes) else host
     if name in _PEERS:

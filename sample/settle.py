@@ -14,6 +14,7 @@ _PENDING = {
     "user directory": """select greatest(0, (select max(stream_id) from current_state_delta_stream)
                          - (select stream_id from user_directory_stream_pos))""",
     "deactivations": "select count(*) from users_pending_deactivation",
+    "partial states": "select count(*) from partial_state_rooms",
     "running tasks": "select count(*) from scheduled_tasks where status = 'active'",
 }
 _POSITIONS = """

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from sample.homeserver import Synapse
-from sample.traffic import accounts, forks, messages, moderation, rooms
+from sample.traffic import accounts, credentials, federation, forks, messages, moderation, rooms
 from sample.traffic import visibility as history
 from sample.traffic.stage import ADMINISTRATOR, BRIDGED, CAST, Stage
 
@@ -24,15 +24,16 @@ ACTS = (
     ),
     (
         (moderation.purged_history, moderation.deleted_rooms),
-        (moderation.erasure, accounts.restrictions),
+        (moderation.erasure, accounts.restrictions, credentials.credentials, credentials.cross_signing),
     ),
 )
 
 
-def drive(hs: Synapse, seed: int = SEED) -> dict[str, list[str]]:
+def drive(hs: Synapse, remote: Synapse | None = None, seed: int = SEED) -> Stage:
     """Register everybody and play every scene on a fresh homeserver.
 
-    :returns: feature → room ids and user ids where it can be found.
+    :param remote: another fresh homeserver of the same federation, for the scenes that need one.
+    :returns: the stage as it is left; its ``found`` says which rooms and users show what.
     :raises MatrixError: when the homeserver refuses what it should accept.
     """
     users = {name: hs.register(name, displayname=display) for name, display in CAST.items()}
@@ -43,7 +44,9 @@ def drive(hs: Synapse, seed: int = SEED) -> dict[str, list[str]]:
         for act in ACTS:
             for playing in [troupes.submit(_play_all, stage, scenes) for scenes in act]:
                 playing.result()
-    return stage.found
+    if remote:
+        stage.play(federation.federation, remote)
+    return stage
 
 
 def _play_all(stage: Stage, scenes: Iterable[Callable[[Stage], None]]) -> None:

@@ -60,12 +60,17 @@ def purged_history(stage: Stage) -> None:
         last = stage.chat(room, ["frank", "grace"], 10)[-1]
         stage.users["frank"].set_state(room, "m.room.topic", {"topic": "after"})
         stage.chat(room, ["frank", "grace"], 20)
-        admin = stage.users[ADMINISTRATOR]
-        body = {"purge_up_to_event_id": last, "delete_local_events": True}
-        purge = admin.call("POST", f"{ADMIN}/v1/purge_history/{q(room)}", body)["purge_id"]
-        _finished(admin, f"{ADMIN}/v1/purge_history_status/{q(purge)}")
+        purge_history(stage, room, last)
         stage.users["frank"].redact(room, last, "already purged")
         stage.chat(room, ["frank", "grace"], 6)
+
+
+def purge_history(stage: Stage, room: str, last: str) -> None:
+    """Purge what came before the event ``last``, and wait until it is gone."""
+    admin = stage.users[ADMINISTRATOR]
+    body = {"purge_up_to_event_id": last, "delete_local_events": True}
+    purge = admin.call("POST", f"{ADMIN}/v1/purge_history/{q(room)}", body)["purge_id"]
+    _finished(admin, f"{ADMIN}/v1/purge_history_status/{q(purge)}")
 
 
 def deleted_rooms(stage: Stage) -> None:

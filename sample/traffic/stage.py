@@ -3,9 +3,12 @@
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Concatenate, ParamSpec
 
 from sample.client import Client, Json
 from sample.homeserver import Synapse
+
+P = ParamSpec("P")
 
 CAST = {
     "alice": "Alice", "bob": "Bob", "carol": "Carol ☕", "dave": "Dave", "erin": "Erin", "frank": "Frank",
@@ -41,10 +44,10 @@ class Stage:
     seed: int = 0
     rng: random.Random = field(default_factory=random.Random)
 
-    def play(self, scene: Callable[["Stage"], None]) -> None:
+    def play(self, scene: Callable[Concatenate["Stage", P], None], *props: P.args, **more: P.kwargs) -> None:
         """Play ``scene`` with choices that depend on the seed and on its name only."""
         rng = random.Random(f"{self.seed}:{scene.__name__}")  # noqa: S311 - choices, not secrets
-        scene(Stage(self.hs, self.users, self.found, self.seed, rng))
+        scene(Stage(self.hs, self.users, self.found, self.seed, rng), *props, **more)
 
     def cast(self, *names: str) -> list[Client]:
         """Clients of the users ``names``."""
