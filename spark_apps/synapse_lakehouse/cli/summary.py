@@ -19,8 +19,8 @@ _ROWS: Final = ("rows_source", "rows_read", "rows_written")
 
 EXAMPLES: Final = (
     "select type, count(*) as events from gold.events group by type order by events desc limit 10",
-    "select room_id, room_name, joined_members from gold.current_rooms order by joined_members desc limit 10",
-    "select subject, expectation, observed from audit.checks where not success",
+    "select distinct room_id, room_name, joined_members from gold.current_rooms order by joined_members desc limit 10",
+    "select stage, severity, success, count(*) as checks from audit.checks group by all",
 )
 
 

@@ -120,7 +120,8 @@ def _rest_entries(settings: Settings) -> dict[str, Entry]:
 
     try:
         catalog = pyiceberg_catalog(settings)
-        tables = [name for schema in SCHEMAS for name in catalog.list_tables(schema)]
+        schemas = [name for name in catalog.list_namespaces() if ".".join(name) in SCHEMAS]
+        tables = [name for schema in schemas for name in catalog.list_tables(schema)]
         return {".".join(name): Entry(catalog.load_table(name).metadata_location, False) for name in tables}
     except Exception as error:
         raise LakeError(

@@ -4,7 +4,7 @@ import os
 import shutil
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from synapse_lakehouse import catalogue as declared
 from synapse_lakehouse.cli.diagnosis.finding import Finding, Findings, Level
@@ -55,7 +55,7 @@ def disk(settings: Settings, database_bytes: int | None = None) -> Findings:
     """Is there room for a copy of a database of ``database_bytes``, and may we write?"""
     folders = [settings.lakehouse_home]
     if settings.warehouse.startswith("file:"):
-        folders.append(Path(unquote(urlsplit(settings.warehouse).path)))
+        folders.append(Path(urlsplit(settings.warehouse).path))
     for folder in {one.stat().st_dev: one for one in map(_existing, folders)}.values():
         free = shutil.disk_usage(folder).free
         message = f"{free / 2**30:.1f} GiB free under {folder}"
