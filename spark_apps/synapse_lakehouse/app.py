@@ -71,5 +71,6 @@ def main(description: str | None, work: Callable[[SparkApp], None]) -> None:
             raise
         sys.exit(
             "error: The disk is full: the warehouse or Spark's scratch space has no room left. Nothing was published "
-            "and readers see the release before. Free space (`lakehouse doctor` shows how much there is), then run again."
+            "and readers see the release before. Free space (`lakehouse doctor` shows how much there is), then run "
+            "again."
         )

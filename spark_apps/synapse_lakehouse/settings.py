@@ -31,7 +31,7 @@ class Settings(BaseSettings):
     lakehouse_catalog_uri: str | None = Field(
         None,
         repr=False,
-        description="Iceberg catalog: a postgresql:// URI (JDBC catalog) or http(s):// (REST); unset: embedded PostgreSQL",
+        description="Iceberg catalog: postgresql:// (JDBC catalog) or http(s):// (REST); unset: embedded PostgreSQL",
     )
     lakehouse_catalog_properties: dict[str, str] = Field(
         {}, repr=False, description="further Iceberg catalog properties as JSON, such as S3 endpoint and region"

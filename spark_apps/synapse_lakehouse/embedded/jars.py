@@ -10,7 +10,9 @@ from synapse_lakehouse.embedded import java
 from synapse_lakehouse.settings import Settings
 
 PINNED: Final = {
-    "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0": "3123c3798af642dd537230923548e013ef41cc28b6626e5225808cf5670a0f82",
+    "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0": (
+        "3123c3798af642dd537230923548e013ef41cc28b6626e5225808cf5670a0f82"
+    ),
     "org.postgresql:postgresql:42.7.8": "2a32a9dcbc42d67a50ad3a0de5efd102c8d2be46720045f2cbd6689f160ab7c7",
 }
 """Coordinates and the SHA-256 of the jar that is accepted for each."""
@@ -34,8 +36,8 @@ def installed(settings: Settings) -> list[Path]:
         found = hashlib.sha256(_path(folder, coordinates).read_bytes()).hexdigest()
         if found != pinned:
             raise JarError(
-                f"{coordinates} has the SHA-256 {found}, expected {pinned}: the file is damaged or not the one that was "
-                f"reviewed. Delete {_path(folder, coordinates)} and try again."
+                f"{coordinates} has the SHA-256 {found}, expected {pinned}: the file is damaged or not the one that "
+                f"was reviewed. Delete {_path(folder, coordinates)} and try again."
             )
     return sorted((folder / "jars").glob("*.jar"))
 

@@ -58,6 +58,7 @@ class Server:
                 "PGDATABASE": database,
             },
             stderr=subprocess.PIPE,
+            check=False,
             **options,  # type: ignore[call-overload]
         )
         if done.returncode:
@@ -87,7 +88,7 @@ def running(data: Path, port: int | None = None, options: Sequence[str] = ()) ->
     """
     data = data.resolve()
     data.parent.mkdir(parents=True, exist_ok=True)
-    with open(data.with_name(data.name + ".lock"), "a+") as users:
+    with data.with_name(data.name + ".lock").open("a+") as users:
         with _alone(data):
             fcntl.flock(users, fcntl.LOCK_SH)
             password = _initialise(data)
@@ -114,7 +115,7 @@ def free_port() -> int:
 
 @contextmanager
 def _alone(data: Path) -> Iterator[None]:
-    with open(data.with_name(data.name + ".start.lock"), "a+") as lock:
+    with data.with_name(data.name + ".start.lock").open("a+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

@@ -43,8 +43,6 @@ def restore(server: Server, database: str = DATABASE) -> str:
 
 
 def _restored_version(server: Server, database: str) -> str:
-    asked = server.tool(
-        "psql", "-XAtc", "select shobj_description(oid, 'pg_database') from pg_database where datname = current_database()",
-        database=database, stdout=subprocess.PIPE,
-    )  # fmt: skip
+    comment = "select shobj_description(oid, 'pg_database') from pg_database where datname = current_database()"
+    asked = server.tool("psql", "-XAtc", comment, database=database, stdout=subprocess.PIPE)
     return asked.stdout.decode().strip()
