@@ -9,8 +9,8 @@ from pathlib import Path
 from sample.processes import ServiceError, run
 
 VERSION = "1.163.2"
-VENV = Path(".lakehouse/synapse-venv")
 PROJECT = Path(__file__).resolve().parent.parent
+VENV = PROJECT / ".lakehouse" / "synapse-venv"
 
 
 def synapse_python(venv: Path = VENV, version: str = VERSION) -> Path:
