@@ -1,0 +1,125 @@
+"""The suite of bronze, derived from the catalogue, and the measures that it judges."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from expectations.measures import FAIL, WARN, MeasureExpectation, Measures
+from expectations.streams import (
+    ExpectBoundNotToGoBack,
+    ExpectKnownWriters,
+    ExpectNoLateId,
+    ExpectNoNullStreamId,
+    ExpectSequenceNotBehind,
+    ExpectUniqueStreamId,
+)
+from expectations.tables import (
+    ExpectRowsOfSource,
+    ExpectRowsReadToBeWritten,
+    ExpectTableInLedger,
+    key_is_sound,
+)
+from synapse_lakehouse.catalogue import Catalogue, Load, Stream, Table
+
+Row = Mapping[str, Any]
+
+_LEDGER = ("rows_source", "rows_read", "rows_written")
+_TABLE = ("rows", "null_keys", "duplicate_keys")
+_STREAM = (
+    *("rule", "safe_bound", "previous_bound", "missing_writers"),
+    *("sequence_last_value", "sequence_is_called", "largest_id"),
+)
+_BACKING = ("null_ids", "duplicate_ids", "late_ids")
+
+
+def suite(catalogue: Catalogue) -> list[MeasureExpectation]:
+    """What is expected of every copied table and every stream of the catalogue."""
+    return [
+        *(one for table in catalogue.copied() for one in _of_table(table)),
+        *(one for stream in catalogue.streams for one in _of_stream(stream, catalogue.backing(stream.name))),
+    ]
+
+
+def measures(
+    catalogue: Catalogue,
+    ledger: Iterable[Row],
+    table_facts: Iterable[Row],
+    stream_positions: Iterable[Row],
+    stream_facts: Iterable[Row],
+) -> dict[str, Measures]:
+    """Measures by subject, out of one run's rows of the audit tables; what the run left out is absent."""
+    found: dict[str, dict[str, Any]] = {_subject(table): {} for table in catalogue.copied()}
+    found |= {_subject(stream): {} for stream in catalogue.streams}
+    for row in ledger:
+        found.setdefault(f"bronze.{row['table_name']}", {}).update(_measured(row, _LEDGER))
+    for row in table_facts:
+        found.setdefault(f"bronze.{row['table_name']}", {}).update(_measured(row, _TABLE))
+    for row in stream_positions:
+        positions = [position for _, position in row["writers"] or []]
+        found.setdefault(f"stream {row['stream']}", {}).update(_measured(row, _STREAM) | {"positions": positions})
+    for row in stream_facts:
+        facts = {f"{row['table_name']}.{name}": value for name, value in _measured(row, _BACKING).items()}
+        found.setdefault(f"stream {row['stream']}", {}).update(facts)
+    return {**found}
+
+
+def _of_table(table: Table) -> list[MeasureExpectation]:
+    subject = _subject(table)
+    return [
+        ExpectTableInLedger(column=subject, severity=FAIL, description="the run's ledger has the table"),
+        ExpectRowsReadToBeWritten(column=subject, severity=FAIL, description="every row that was read was written"),
+        ExpectRowsOfSource(
+            column=subject, severity=FAIL, description="it has as many rows as the source in the same snapshot"
+        ),
+        *key_is_sound(subject, table.primary_key, table.nullable_key),
+    ]
+
+
+def _of_stream(stream: Stream, backing: Iterable[tuple[Table, str]]) -> list[MeasureExpectation]:
+    subject = _subject(stream)
+    expected = [one for table, column in backing for one in _of_ids(stream, table, column)]
+    if stream.stream_positions:
+        direction = "rises" if stream.sign == "negative" else "falls"
+        expected += [
+            ExpectBoundNotToGoBack(
+                column=subject, sign=stream.sign, severity=FAIL, description=f"the safe bound never {direction}"
+            ),
+            ExpectSequenceNotBehind(
+                column=subject, severity=WARN, description=f"{stream.sequence} is not behind positions and ids"
+            ),
+        ]
+    description = "its writers are configured and have positions" if stream.stream_positions else "it was measured"
+    return [*expected, ExpectKnownWriters(column=subject, severity=WARN, description=description)]
+
+
+def _of_ids(stream: Stream, table: Table, column: str) -> list[MeasureExpectation]:
+    """What is expected of the ids in one backing table; of a table that is only counted, just that there is one."""
+    subject, ids = _subject(stream), f"{table.name}.{column}"
+    is_copied = table.load is not Load.MEASURE
+    expected: list[MeasureExpectation] = [
+        ExpectNoNullStreamId(column=subject, table=table.name, severity=FAIL, description=f"no NULL in {ids}")
+    ]
+    if is_copied and stream.unique_ids and not table.repeats_ids:
+        expected.append(
+            ExpectUniqueStreamId(
+                column=subject, table=table.name, severity=FAIL, description=f"every {ids} occurs once"
+            )
+        )
+    if is_copied and stream.immutable_below_bound:
+        side = "above" if stream.sign == "negative" else "below"
+        expected.append(
+            ExpectNoLateId(
+                column=subject,
+                table=table.name,
+                severity=FAIL,
+                description=f"no new {ids} at or {side} the bound accepted before",
+            )
+        )
+    return expected
+
+
+def _subject(declared: Table | Stream) -> str:
+    return f"bronze.{declared.name}" if isinstance(declared, Table) else f"stream {declared.name}"
+
+
+def _measured(row: Row, names: Iterable[str]) -> dict[str, Any]:
+    return {name: row[name] for name in names if row[name] is not None}

@@ -1,0 +1,64 @@
+"""The gates of a run: what Spark counted on its branch is judged before anything is derived from it or published."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from pyiceberg.catalog import Catalog
+
+from expectations import bronze, docs, gold
+from expectations.judgement import Judgement
+from expectations.measures import MeasureExpectation, Measures
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.lake import audit
+from synapse_lakehouse.run import Run
+from synapse_lakehouse.settings import Settings
+
+
+def judge_bronze(settings: Settings, catalog: Catalog, run: Run) -> Judgement:
+    """Judge the run's measures of bronze; every check is written to ``audit.checks``, whatever comes of it."""
+    known = catalogue.load()
+    measures = bronze.measures(
+        known,
+        ledger=audit.of_run(catalog, "audit.ledger", run.run_id),
+        table_facts=audit.of_run(catalog, "audit.table_facts", run.run_id),
+        stream_positions=audit.of_run(catalog, "audit.stream_positions", run.run_id),
+        stream_facts=audit.of_run(catalog, "audit.stream_facts", run.run_id),
+    )
+    return _judge(settings, catalog, run, "bronze", bronze.suite(known), measures)
+
+
+def judge_gold(settings: Settings, catalog: Catalog, run: Run) -> Judgement:
+    """Judge what dbt built on the run's branch, dbt's own tests included, as :func:`judge_bronze` does.
+
+    :raises ArtifactError: when dbt's artifacts are missing or of another run.
+    """
+    dbt = gold.artifacts(settings, run)
+    facts = audit.of_run(catalog, "audit.table_facts", run.run_id)
+    return _judge(settings, catalog, run, "gold", gold.suite(dbt), gold.measures(dbt, catalog, run.branch, facts))
+
+
+def _judge(
+    settings: Settings,
+    catalog: Catalog,
+    run: Run,
+    stage: str,
+    suite: Sequence[MeasureExpectation],
+    measures: Mapping[str, Measures],
+) -> Judgement:
+    now = datetime.now(UTC)
+    checks, page = docs.validate(settings, run, stage, suite, measures, now)
+    rows = [
+        {
+            "stage": stage,
+            "suite": check.suite,
+            "expectation": check.expectation,
+            "subject": check.subject,
+            "severity": check.severity,
+            "success": check.success,
+            "observed": check.observed,
+            "checked_at": now,
+        }
+        for check in checks
+    ]
+    audit.append(catalog, "audit.checks", rows, run)
+    return Judgement(stage, checks, page)

@@ -1,0 +1,131 @@
+"""The suite of what dbt derived, read from dbt's own artifacts, and the measures that it judges."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pyiceberg.catalog import Catalog
+
+from expectations import keys
+from expectations.measures import FAIL, WARN, MeasureExpectation, Measures
+from expectations.models import ExpectDbtTest, ExpectModelBuilt
+from expectations.tables import ExpectRowsOfTable, key_is_sound
+from synapse_lakehouse.run import Run
+from synapse_lakehouse.settings import Settings
+
+ORIGINS: Final = {"gold.events": "bronze.events"}
+"""Tables that have one row for each row of another."""
+
+_BUILT: Final = frozenset({"rebuild", "incremental", "table"})
+
+
+class ArtifactError(RuntimeError):
+    """dbt's artifacts are missing or of another run."""
+
+
+@dataclass(frozen=True)
+class Artifacts:
+    """dbt's ``manifest.json`` (what there is) and ``run_results.json`` (how it went)."""
+
+    manifest: Mapping[str, Any]
+    results: Mapping[str, Any]
+
+    def models(self) -> Iterable[tuple[str, Mapping[str, Any]]]:
+        """Tables that dbt builds, by their names in the lake."""
+        for node in self.manifest["nodes"].values():
+            if node["resource_type"] == "model" and node["config"]["materialized"] in _BUILT:
+                yield _name(node), node
+
+    def tests(self) -> Iterable[tuple[str, Mapping[str, Any]]]:
+        """dbt's data tests, with the table that each is about."""
+        named = {**self.manifest["nodes"], **self.manifest["sources"]}
+        for node in self.manifest["nodes"].values():
+            if node["resource_type"] == "test":
+                subject = node.get("attached_node") or next(iter(node["depends_on"]["nodes"]), None)
+                yield _name(named[subject]) if subject else "dbt", node
+
+
+def artifacts(settings: Settings, run: Run) -> Artifacts:
+    """What dbt left behind.
+
+    :raises ArtifactError: when it is not there, or of another run.
+    """
+    folder = settings.lakehouse_home / "dbt" / "target"
+    manifest, results = _read(folder / "manifest.json"), _read(folder / "run_results.json")
+    built_by = results["metadata"]["env"].get("RUN_ID")
+    if built_by != run.run_id:
+        raise ArtifactError(
+            f"dbt's results in {folder} are of run {built_by}, not of {run.run_id}, so they say nothing about this "
+            "run's branch. Run the task dbt_build of this run again, then this one."
+        )
+    return Artifacts(manifest, results)
+
+
+def suite(dbt: Artifacts) -> list[MeasureExpectation]:
+    """What is expected of every model, and every test that dbt has."""
+    return [
+        *(one for subject, node in dbt.models() for one in _of_model(subject, node)),
+        *(
+            ExpectDbtTest(
+                column=subject,
+                test=node["name"],
+                severity=WARN if node["config"]["severity"].lower() == "warn" else FAIL,
+                description=f"dbt's test {node['name']} finds nothing",
+            )
+            for subject, node in dbt.tests()
+        ),
+    ]
+
+
+def measures(
+    dbt: Artifacts, catalog: Catalog, branch: str, table_facts: Iterable[Mapping[str, Any]]
+) -> dict[str, Measures]:
+    """Measures by subject: dbt's results, and keys counted on ``branch`` (on main where a table has no such branch).
+
+    :param table_facts: the run's rows of ``audit.table_facts``.
+    """
+    results = {result["unique_id"]: result for result in dbt.results["results"]}
+    rows = {f"bronze.{fact['table_name']}": fact["rows"] for fact in table_facts}
+    found: dict[str, dict[str, Any]] = {}
+    for subject, node in dbt.models():
+        counted = keys.on_branch(catalog, branch, subject, _key(node))
+        origin = {"rows_origin": rows.get(ORIGINS.get(subject, ""))}
+        found[subject] = {"status": results.get(node["unique_id"], {}).get("status")} | counted | origin
+    for subject, node in dbt.tests():
+        result = results.get(node["unique_id"], {})
+        found.setdefault(subject, {}).update(
+            {f"{node['name']}.status": result.get("status"), f"{node['name']}.failures": result.get("failures")}
+        )
+    return dict(found)
+
+
+def _of_model(subject: str, node: Mapping[str, Any]) -> list[MeasureExpectation]:
+    expected: list[MeasureExpectation] = [ExpectModelBuilt(column=subject, severity=FAIL, description="dbt built it")]
+    if origin := ORIGINS.get(subject):
+        expected.append(
+            ExpectRowsOfTable(
+                column=subject, origin=origin, severity=FAIL, description=f"it has as many rows as {origin}"
+            )
+        )
+    key = _key(node)
+    return [*expected, *key_is_sound(subject, key)] if key else expected
+
+
+def _key(node: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(node["config"]["meta"].get("primary_key", ()))
+
+
+def _name(node: Mapping[str, Any]) -> str:
+    return f"{node['schema']}.{node.get('alias') or node['identifier']}"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        parsed: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ArtifactError(
+            f"There is no {path}, so it is not known what dbt built and tested. Run the task dbt_build first."
+        ) from None
+    return parsed

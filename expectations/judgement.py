@@ -1,0 +1,77 @@
+"""The outcome of a gate. Light to import: nothing here needs Great Expectations."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+
+class AuditFailed(RuntimeError):
+    """At least one expectation that blocks publishing was not met; the message names each."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One expectation and whether it was met. ``expectation`` and ``observed`` are in words, without content."""
+
+    suite: str
+    subject: str
+    expectation: str
+    severity: Literal["fail", "warn"]
+    success: bool
+    observed: str
+
+    @property
+    def sentence(self) -> str:
+        """As in ``bronze.events: every event_id occurs once — 3 rows that repeat a key``."""
+        return f"{self.subject}: {self.expectation} — {self.observed}"
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a gate found on a run's branch; ``data_docs`` is the URL of the page that shows it."""
+
+    stage: str
+    checks: Sequence[Check]
+    data_docs: str
+
+    @property
+    def passed(self) -> int:
+        """Expectations that were met."""
+        return sum(check.success for check in self.checks)
+
+    @property
+    def warnings(self) -> list[Check]:
+        """Expectations that were not met but do not block publishing."""
+        return [check for check in self.checks if not check.success and check.severity == "warn"]
+
+    @property
+    def failures(self) -> list[Check]:
+        """Expectations that were not met and block publishing."""
+        return [check for check in self.checks if not check.success and check.severity == "fail"]
+
+    @property
+    def warned(self) -> int:
+        """How many warnings."""
+        return len(self.warnings)
+
+    @property
+    def failed(self) -> int:
+        """How many failures."""
+        return len(self.failures)
+
+    def summary(self) -> str:
+        """One line of counts, then a line per failure and warning."""
+        lines = [f"Audit of {self.stage}: {self.passed} checks passed, {self.warned} warned, {self.failed} failed."]
+        lines += [f"  failed: {check.sentence}" for check in self.failures]
+        lines += [f"  warned: {check.sentence}" for check in self.warnings]
+        return "\n".join(lines)
+
+    def raise_if_failed(self) -> None:
+        """:raises AuditFailed: when publishing is blocked."""
+        if self.failures:
+            raise AuditFailed(
+                f"The audit of {self.stage} failed, so nothing is published: readers still see the release before, and "
+                f"the run's branch stays for inspection. {self.failed} of {len(self.checks)} checks failed:\n"
+                + "\n".join(f"  {check.sentence}" for check in self.failures)
+                + f"\nAll checks: {self.data_docs}"
+            )

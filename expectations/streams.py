@@ -1,0 +1,104 @@
+"""What is expected of a stream, and of its ids in each table that backs it.
+
+Measures of a stream are the columns of ``audit.stream_positions``; those of a backing table are named
+``<table>.<column of audit.stream_facts>``.
+"""
+
+from abc import ABC
+from typing import ClassVar, Literal
+
+from expectations.measures import MeasureExpectation, Measures
+from synapse_lakehouse.streams.positions import Rule
+
+_FINE = {
+    Rule.CONFIGURED: "all configured writers have a position",
+    Rule.UNUSED: "it was never used",
+    Rule.NO_POSITIONS: "Synapse keeps no positions of it",
+}
+
+
+class _BackingExpectation(MeasureExpectation, ABC):
+    """Expects a count of exceptions among the stream's ids in ``table`` to be zero."""
+
+    table: str
+    counts: ClassVar[str]
+    words: ClassVar[str]
+
+    def _judge(self, measures: Measures) -> tuple[bool, str]:
+        found = measures[f"{self.table}.{self.counts}"]
+        return found == 0, f"{found:,} {self.words}"
+
+
+class ExpectNoNullStreamId(_BackingExpectation):
+    """Every row of the table has its place in the stream."""
+
+    counts: ClassVar[str] = "null_ids"
+    words: ClassVar[str] = "rows without an id"
+
+
+class ExpectUniqueStreamId(_BackingExpectation):
+    """No id of the stream occurs a second time in the table."""
+
+    counts: ClassVar[str] = "duplicate_ids"
+    words: ClassVar[str] = "rows that repeat an id"
+
+
+class ExpectNoLateId(_BackingExpectation):
+    """No id appears at or below a bound that an earlier release accepted."""
+
+    counts: ClassVar[str] = "late_ids"
+    words: ClassVar[str] = "ids came late"
+
+    def _judge(self, measures: Measures) -> tuple[bool, str]:
+        previous = measures.get("previous_bound")
+        if previous is None:
+            return True, "no bound was accepted before"
+        success, observed = super()._judge(measures)
+        return success, f"{observed}, the bound was {previous:,}"
+
+
+class ExpectBoundNotToGoBack(MeasureExpectation):
+    """The safe bound moves in one direction: up, and for negative ids down."""
+
+    sign: Literal["positive", "negative"]
+
+    def _judge(self, measures: Measures) -> tuple[bool, str]:
+        rule = measures["rule"]
+        bound, previous = measures.get("safe_bound"), measures.get("previous_bound")
+        if bound is None:
+            return True, f"no bound now ({rule}), {_number(previous)} before"
+        if previous is None:
+            return True, f"{bound:,}, none before"
+        forward = bound <= previous if self.sign == "negative" else bound >= previous
+        return forward, f"{bound:,}, {previous:,} before"
+
+
+class ExpectSequenceNotBehind(MeasureExpectation):
+    """The sequence has handed out every id that a row or a position shows; Synapse refuses to start when it has not.
+
+    Sequences count up even where the ids are negative. Id 1 counts as handed out from the start.
+    """
+
+    def _judge(self, measures: Measures) -> tuple[bool, str]:
+        last = measures["sequence_last_value"] - (0 if measures["sequence_is_called"] else 1)
+        position = max((abs(value) for value in measures["positions"]), default=0)
+        row = abs(measures.get("largest_id", 0))
+        observed = f"sequence {last:,}, furthest position {position:,}, furthest id {row:,}"
+        return max(last, 1) >= max(position, row), observed
+
+
+class ExpectKnownWriters(MeasureExpectation):
+    """The stream's writers come from the configuration and each has a position, so the safe bound is a proof."""
+
+    def _judge(self, measures: Measures) -> tuple[bool, str]:
+        rule = Rule(measures["rule"])
+        if rule is Rule.ASSUMED:
+            return False, "the writers were guessed from the data: set SYNAPSE_CONFIG or LAKEHOUSE_STREAM_WRITERS"
+        if rule is Rule.MISSING_WRITER:
+            missing = ", ".join(sorted(measures["missing_writers"])) or "any writer"
+            return False, f"no position of {missing}, so there is no safe bound"
+        return True, _FINE[rule]
+
+
+def _number(value: int | None) -> str:
+    return "none" if value is None else f"{value:,}"

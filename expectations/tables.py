@@ -1,0 +1,65 @@
+"""What is expected of a table."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from expectations.measures import FAIL, CountExpectation, MeasureExpectation, Measures
+
+
+class ExpectTableInLedger(MeasureExpectation):
+    """The run says what it did with the table: its absence means that it was forgotten."""
+
+    def _judge(self, measures: Measures) -> tuple[bool, str]:
+        if "rows_source" not in measures:
+            return False, "no row in audit.ledger for this run"
+        return True, f"{measures['rows_source']:,} rows in the source"
+
+
+class ExpectRowsReadToBeWritten(MeasureExpectation):
+    """Nothing is lost between the source's connection and the branch."""
+
+    def _judge(self, measures: Measures) -> tuple[bool, str]:
+        read, written = measures["rows_read"], measures["rows_written"]
+        return read == written, f"{read:,} read, {written:,} written"
+
+
+class ExpectRowsOfSource(MeasureExpectation):
+    """The table on the branch has as many rows as the source counted in the same snapshot."""
+
+    def _judge(self, measures: Measures) -> tuple[bool, str]:
+        here, source = measures["rows"], measures["rows_source"]
+        return here == source, f"{here:,} rows, {source:,} in the source"
+
+
+class ExpectRowsOfTable(MeasureExpectation):
+    """The table has as many rows as the table that it derives from."""
+
+    origin: str
+
+    def _judge(self, measures: Measures) -> tuple[bool, str]:
+        here, there = measures["rows"], measures["rows_origin"]
+        return here == there, f"{here:,} rows, {there:,} in {self.origin}"
+
+
+class ExpectNoNullKey(CountExpectation):
+    """No column of the table's key is NULL."""
+
+    counts: ClassVar[str] = "null_keys"
+    words: ClassVar[str] = "rows with NULL in the key"
+
+
+class ExpectUniqueKey(CountExpectation):
+    """No key occurs a second time."""
+
+    counts: ClassVar[str] = "duplicate_keys"
+    words: ClassVar[str] = "rows that repeat a key"
+
+
+def key_is_sound(subject: str, key: Sequence[str], nullable: Sequence[str] = ()) -> list[MeasureExpectation]:
+    """What is expected of a table's key; of its columns, ``nullable`` ones may be NULL."""
+    required = [name for name in key if name not in nullable]
+    each = key[0] if len(key) == 1 else f"({', '.join(key)})"
+    return [
+        ExpectNoNullKey(column=subject, severity=FAIL, description=f"no NULL in {', '.join(required)}"),
+        ExpectUniqueKey(column=subject, severity=FAIL, description=f"every {each} occurs once"),
+    ]
