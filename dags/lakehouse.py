@@ -20,8 +20,9 @@ Whatever fails, nothing is published: readers still see the release before. The 
 lake lease. Clear the whole run, or everything from `open_run` on; a task cleared alone refuses to work, because the run
 gave its lease back.
 
-**Backfill.** `airflow backfill create --dag-id lakehouse --from-date 2026-11-10 --to-date 2026-11-12`, or in the
-browser under Trigger. Its runs take their turns, as only one may move the tables at a time.
+**Backfill.** While `make ui` runs: `uv run lakehouse airflow backfill create --dag-id lakehouse --from-date 2026-11-10
+--to-date 2026-11-12`, or in the browser under Trigger. Its runs take their turns, as only one may move the tables at a
+time.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -69,27 +70,31 @@ SOURCE_POOL = "synapse_source"
 def lakehouse() -> None:
     """Wire the run: bronze, its audit, silver and gold, their audit, publishing."""
 
-    @task_group(tooltip="One PostgreSQL snapshot, copied onto the run's branch")
+    @task_group(group_display_name="Bronze", tooltip="One PostgreSQL snapshot, copied onto the run's branch")
     def bronze() -> None:
-        opened = task(task_display_name="Open the run", retries=3, retry_delay=timedelta(minutes=1))(
-            orchestration.open_run
-        )
+        opened = task(
+            task_display_name="Open the run",
+            retries=3,
+            retry_delay=timedelta(minutes=1),
+            # The runs of a backfill wait for the lease one at a time, or waiting would fill all slots of the executor.
+            max_active_tis_per_dag=1,
+        )(orchestration.open_run)
         opened() >> orchestration.spark_app("snapshot_tables", "Copy the tables", pool=SOURCE_POOL)
 
-    @task_group(tooltip="Spark measures the branch, Great Expectations judges it")
+    @task_group(group_display_name="Audit of bronze", tooltip="Spark measures the branch, Great Expectations judges it")
     def audit_bronze() -> None:
         measured = orchestration.spark_app("measure_streams", "Measure keys and streams")
         measured >> task(task_display_name="Judge bronze")(orchestration.judge_bronze)()
 
-    @task_group(tooltip="dbt derives on the same branch")
+    @task_group(group_display_name="Silver and gold", tooltip="dbt derives on the same branch")
     def silver_and_gold() -> None:
         orchestration.spark_app("build_models", "Build silver and gold", task_id="dbt_build")
 
-    @task_group(tooltip="Great Expectations judges what readers will see")
+    @task_group(group_display_name="Audit of gold", tooltip="Great Expectations judges what readers will see")
     def audit_gold() -> None:
         task(task_display_name="Judge gold")(orchestration.judge_gold)()
 
-    @task_group(tooltip="Every table at once, then the release")
+    @task_group(group_display_name="Publish", tooltip="Every table at once, then the release")
     def publish() -> None:
         orchestration.spark_app(
             "publish_release",

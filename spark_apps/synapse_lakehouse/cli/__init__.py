@@ -2,7 +2,7 @@
 
 import typer
 
-from synapse_lakehouse.cli import branches, connect, doctor, positions, query, releases, run, summary, ui
+from synapse_lakehouse.cli import airflow, branches, connect, doctor, positions, query, releases, run, summary, ui
 from synapse_lakehouse.cli.errors import Explaining
 
 app = typer.Typer(
@@ -15,6 +15,9 @@ app = typer.Typer(
 )
 app.command()(run.run)
 app.command()(ui.ui)
+app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})(
+    airflow.airflow
+)
 app.command()(query.query)
 app.command()(positions.positions)
 app.command()(releases.releases)

@@ -26,6 +26,11 @@ class Step:
     text: str = ""
     seconds: float = 0.0
 
+    @property
+    def headline(self) -> str:
+        """The first line of ``text``."""
+        return self.text.partition("\n")[0]
+
 
 @dataclass
 class Progress:

@@ -2,6 +2,7 @@
 
 import errno
 import subprocess
+import textwrap
 import time
 from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
@@ -97,12 +98,12 @@ def _follow(lines: IO[bytes], log: Path, progress: Progress) -> None:
             step = progress.read(line.decode(errors="replace").rstrip("\n"))
             if step is None:
                 continue
-            status.update(f"{step.task} [dim]{escape(step.text)}[/]")
+            status.update(f"{step.task} [dim]{escape(step.headline)}[/]")
             if step.kind == "started" and not console.is_terminal:
                 console.print(f"→ {step.task}")
             elif step.kind == "said" and not console.is_terminal and time.monotonic() - shown > SAY_SECONDS:
                 shown = time.monotonic()
-                console.print(f"    {escape(step.text)}")
+                console.print(textwrap.indent(escape(step.text), "    "))
             elif step.kind in MARKS:
                 again = " [yellow]failed, will be tried again[/]" if step.kind == "up_for_retry" else ""
                 console.print(f"{MARKS[step.kind]} {step.task:<32} [dim]{step.seconds:6.1f} s[/]{again}")
