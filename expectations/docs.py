@@ -11,13 +11,11 @@ from great_expectations.data_context.data_context.file_data_context import FileD
 from great_expectations.data_context.types.base import ProgressBarsConfig
 from great_expectations.data_context.types.resource_identifiers import ValidationResultIdentifier
 
+from expectations import site
 from expectations.judgement import Check
 from expectations.measures import WARN, MeasureExpectation, Measures, frame
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import Settings
-
-KEPT: Final = 50
-"""So many results of each suite are shown; ``audit.checks`` keeps them all."""
 
 _SITE: Final = "data_docs"
 
@@ -40,7 +38,8 @@ def validate(
         ),
     )
     ((identifier, result),) = outcome.run_results.items()
-    context.build_data_docs(site_names=[_SITE], resource_identifiers=[identifier])
+    shown = [identifier, identifier.expectation_suite_identifier]
+    context.build_data_docs(site_names=[_SITE], resource_identifiers=shown)  # type: ignore[arg-type]
     (page,) = context.get_docs_sites_urls(resource_identifier=identifier, site_names=[_SITE])
     return [_check(stage, one) for one in result.results], str(page["site_url"])
 
@@ -53,21 +52,7 @@ def first_page(settings: Settings) -> Path:
 def _context(settings: Settings) -> FileDataContext:
     context = gx.get_context(mode="file", project_root_dir=settings.lakehouse_home / "great_expectations")
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
-    context.variables.data_docs_sites = {
-        _SITE: {
-            "class_name": "SiteBuilder",
-            "show_how_to_buttons": False,
-            "store_backend": {
-                "class_name": "TupleFilesystemStoreBackend",
-                "base_directory": str(first_page(settings).parent),
-            },
-            "site_index_builder": {"class_name": "FirstPage", "module_name": "expectations.site"},
-            "site_section_builders": {
-                "validations": {"renderer": {"class_name": "StagePage", "module_name": "expectations.site"}},
-                "profiling": "None",
-            },
-        }
-    }
+    context.variables.data_docs_sites = {_SITE: site.configuration(first_page(settings).parent)}
     context.variables.save()
     return context
 
@@ -76,7 +61,7 @@ def _forget_the_oldest(context: FileDataContext, stage: str) -> None:
     store = context.validation_results_store
     kept = [key for key in store.list_keys() if isinstance(key, ValidationResultIdentifier)]
     kept = [key for key in kept if key.expectation_suite_identifier.name == stage]
-    for key in sorted(kept, key=lambda key: key.run_id.run_time, reverse=True)[KEPT - 1 :]:
+    for key in sorted(kept, key=lambda key: key.run_id.run_time, reverse=True)[site.KEPT - 1 :]:
         store.remove_key(key)  # type: ignore[no-untyped-call]
 
 

@@ -22,7 +22,7 @@ class Check:
 
     @property
     def sentence(self) -> str:
-        """As in ``bronze.events: every event_id occurs once — 3 rows that repeat a key``."""
+        """As in ``bronze.events: every event_id occurs once — 3 rows repeating a key``."""
         return f"{self.subject}: {self.expectation} — {self.observed}"
 
 

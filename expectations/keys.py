@@ -1,5 +1,7 @@
 """Count a table's keys without a JVM."""
 
+from tempfile import gettempdir
+
 import duckdb
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
@@ -28,9 +30,9 @@ def count(rows: pa.RecordBatchReader | pa.Table, key: tuple[str, ...]) -> dict[s
     """``rows``, ``null_keys`` (rows with NULL in the key) and ``duplicate_keys`` (rows beyond the first of a key)."""
     columns = [qualified(name) for name in key]
     is_whole = " and ".join(f"{column} is not null" for column in columns)
-    with duckdb.connect() as connection:
+    with duckdb.connect(config={"temp_directory": gettempdir()}) as connection:
         counted = connection.from_arrow(rows).aggregate(
-            f"count(*), count(*) filter ({is_whole}), count(distinct ({', '.join(columns)},)) filter ({is_whole})"
+            f"count(*), count(*) filter ({is_whole}), count(distinct row({', '.join(columns)})) filter ({is_whole})"
         )
         every, whole, distinct = counted.fetchall()[0]
     return {"rows": every, "null_keys": every - whole, "duplicate_keys": whole - distinct}

@@ -9,18 +9,14 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import pandas as pd
-from great_expectations.core import ExpectationValidationResult
 from great_expectations.execution_engine.execution_engine import ExecutionEngine
 from great_expectations.execution_engine.pandas_execution_engine import PandasExecutionEngine
 from great_expectations.expectations.expectation import ColumnAggregateExpectation
-from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 from great_expectations.expectations.metadata_types import FailureSeverity
 from great_expectations.expectations.metrics.column_aggregate_metric_provider import (
     ColumnAggregateMetricProvider,
     column_aggregate_value,
 )
-from great_expectations.render.components import LegacyDiagnosticRendererType, RenderedStringTemplateContent
-from great_expectations.render.renderer.renderer import renderer
 
 Measures = Mapping[str, Any]
 """Measures of one subject by name. What was not measured is absent."""
@@ -36,6 +32,11 @@ def frame(subjects: Mapping[str, Measures]) -> pd.DataFrame:
     names = sorted({name for measures in subjects.values() for name in measures})
     columns = {subject: [measures.get(name) for name in names] for subject, measures in subjects.items()}
     return pd.DataFrame(columns, index=names, dtype=object)
+
+
+def counted(number: int, noun: str) -> str:
+    """As in ``1 row`` or ``1,250 rows``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 class ColumnMeasures(ColumnAggregateMetricProvider):
@@ -72,29 +73,15 @@ class MeasureExpectation(ColumnAggregateExpectation, ABC):
             success, observed = False, f"not measured by this run ({missing.args[0]})"
         return {"success": success, "result": {"observed_value": observed}}
 
-    @classmethod
-    @renderer(renderer_type=LegacyDiagnosticRendererType.STATUS_ICON)
-    def _diagnostic_status_icon_renderer(
-        cls,
-        configuration: ExpectationConfiguration | None = None,
-        result: ExpectationValidationResult | None = None,
-        runtime_configuration: dict[Any, Any] | None = None,
-    ) -> RenderedStringTemplateContent:
-        icon = super()._diagnostic_status_icon_renderer(configuration, result, runtime_configuration)
-        if result and not result.success and result.expectation_config and result.expectation_config.severity == WARN:
-            styling = icon.string_template["styling"]["params"]["icon"]
-            styling["classes"] = ["fas", "fa-exclamation-triangle", "text-warning"]
-        return icon
-
 
 class CountExpectation(MeasureExpectation, ABC):
-    """Expects a count of exceptions to be zero."""
+    """Expects a count of rows that are an exception to be zero."""
 
     counts: ClassVar[str]
     """Name of the measure."""
     words: ClassVar[str]
-    """What is counted, as in "3 rows ..."."""
+    """What is the matter with them, as in "3 rows ..."."""
 
     def _judge(self, measures: Measures) -> tuple[bool, str]:
         found = measures[self.counts]
-        return found == 0, f"{found:,} {self.words}"
+        return found == 0, f"{counted(found, 'row')} {self.words}"

@@ -3,7 +3,7 @@
 Measures of a table, in dbt's words: ``status`` of its model; ``<test>.status`` and ``<test>.failures`` of each test.
 """
 
-from expectations.measures import MeasureExpectation, Measures
+from expectations.measures import MeasureExpectation, Measures, counted
 
 _WHY = {
     "error": "it could not run: dbt's log says why",
@@ -30,4 +30,4 @@ class ExpectDbtTest(MeasureExpectation):
         status = measures[f"{self.test}.status"]
         if status in _WHY:
             return False, _WHY[status]
-        return status == "pass", f"{measures.get(f'{self.test}.failures', 0):,} rows speak against it"
+        return status == "pass", f"{counted(measures.get(f'{self.test}.failures', 0), 'row')} against it"

@@ -1,68 +1,149 @@
-"""How Data Docs look: a page per run and stage, a first page that tells at a glance which of them passed.
+"""How Data Docs look: a first page with every audit, a page per audit, a page of what is expected.
 
-Great Expectations counts a warning as a failure and, to write its first page, builds an object of every check that it
-keeps (1 s for ten pages of ours). Here a warning is a warning, and only what the first page needs is read.
+Great Expectations' own pages fetch their scripts and styles from other people's servers and are blank without them,
+count a warning as a failure, and take seconds to list fifty runs. These stand alone.
 """
 
-import copy
 import json
-from collections.abc import Iterable
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
 
-from great_expectations.core import ExpectationSuiteValidationResult
+from great_expectations.core import ExpectationSuite, ExpectationSuiteValidationResult
 from great_expectations.data_context.types.resource_identifiers import ValidationResultIdentifier
-from great_expectations.render.components import RenderedHeaderContent, RenderedTableContent
-from great_expectations.render.renderer.page_renderer import ValidationResultsPageRenderer
 from great_expectations.render.renderer.site_builder import DefaultSiteIndexBuilder
+from jinja2 import Environment, FileSystemLoader
 
 from expectations.measures import WARN
 
+KEPT: Final = 50
+"""So many results of each suite are shown; ``audit.checks`` keeps them all."""
 
-class StagePage(ValidationResultsPageRenderer):
-    """The checks of one stage of a run."""
+_TEMPLATES: Final = Environment(
+    loader=FileSystemLoader(Path(__file__).with_name("templates")),
+    autoescape=True,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
 
-    @classmethod
-    def _render_validation_header(cls, validation_results: ExpectationSuiteValidationResult) -> RenderedHeaderContent:
-        shown = copy.copy(validation_results)
-        shown.success = not _count(validation_results)["failed"]
-        header: RenderedHeaderContent = super()._render_validation_header(shown)  # type: ignore[no-untyped-call]
-        return header
 
-    @classmethod
-    def _render_validation_statistics(
-        cls, validation_results: ExpectationSuiteValidationResult
-    ) -> RenderedTableContent:
-        content: RenderedTableContent = super()._render_validation_statistics(validation_results)  # type: ignore[no-untyped-call]
-        content.table = [[f"checks {name}", count] for name, count in _count(validation_results).items()]
-        return content
+def configuration(folder: Path) -> dict[str, Any]:
+    """This site, in ``folder``, as Great Expectations wants it declared."""
+    view = {"class_name": "Html", "module_name": __name__}
+    return {
+        "class_name": "SiteBuilder",
+        "store_backend": {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(folder)},
+        "site_index_builder": {
+            "class_name": "FirstPage",
+            "module_name": __name__,
+            "renderer": {"class_name": "AuditsRenderer", "module_name": __name__},
+            "view": view,
+        },
+        "site_section_builders": {
+            "validations": {"renderer": {"class_name": "AuditRenderer", "module_name": __name__}, "view": view},
+            "expectations": {"renderer": {"class_name": "SuiteRenderer", "module_name": __name__}, "view": view},
+            "profiling": "None",
+        },
+    }
+
+
+class Html:
+    """Turns what a renderer chose to show into a page: ``(template, values)``."""
+
+    def __init__(self, **_: object) -> None: ...
+
+    def render(self, document: tuple[str, Mapping[str, Any]], **_: object) -> str:
+        """The whole page."""
+        template, values = document
+        return _TEMPLATES.get_template(template).render(values)
+
+
+class AuditRenderer:
+    """One stage of one run."""
+
+    def __init__(self, **_: object) -> None: ...
+
+    def render(self, result: ExpectationSuiteValidationResult) -> tuple[str, Mapping[str, Any]]:
+        """All checks, by subject."""
+        stored = result.to_json_dict()  # type: ignore[no-untyped-call]
+        checks = [
+            {
+                "subject": one["expectation_config"]["kwargs"]["column"],
+                "expectation": one["expectation_config"]["description"],
+                "observed": one["result"].get("observed_value", "it could not be judged"),
+                "state": _state(one),
+            }
+            for one in stored["results"]
+        ]
+        return "audit.html", _summary(stored) | {"checks": checks, "by_subject": _by_subject(checks)}
+
+
+class SuiteRenderer:
+    """What is expected at one stage."""
+
+    def __init__(self, **_: object) -> None: ...
+
+    def render(self, suite: ExpectationSuite) -> tuple[str, Mapping[str, Any]]:
+        """All expectations, by subject."""
+        expected = [
+            {"subject": one.kwargs["column"], "expectation": one.description, "warns": one.severity == WARN}
+            for one in suite.expectation_configurations
+        ]
+        return "suite.html", {"stage": suite.name, "by_subject": _by_subject(expected)}
+
+
+class AuditsRenderer:
+    """The first page."""
+
+    def __init__(self, **_: object) -> None: ...
+
+    def render(self, links: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+        """All audits and all suites."""
+        suites = [
+            {"name": link["expectation_suite_name"], "page": link["filepath"]}
+            for link in links.get("expectations_links", [])
+        ]
+        return "first.html", {"audits": links["validations_links"], "suites": suites, "kept": KEPT}
 
 
 class FirstPage(DefaultSiteIndexBuilder):
-    """All stages of the runs that are kept, the latest first."""
+    """Lists the audits, the latest first, from the stored results' JSON."""
 
     def _add_validations_to_index_links(
         self, index_links_dict: dict[str, Any], validation_result_site_keys: Iterable[ValidationResultIdentifier]
     ) -> None:
         results = self.data_context.validation_results_store
+        audits = []
         for key in sorted(validation_result_site_keys, key=lambda key: key.run_id.run_time, reverse=True):
-            text = results.store_backend.get(results.key_to_tuple(key))  # type: ignore[no-untyped-call]
-            stored = json.loads(text)
-            self.add_resource_info_to_index_links_dict(  # type: ignore[no-untyped-call]
-                index_links_dict=index_links_dict,
-                expectation_suite_name=key.expectation_suite_identifier.name,
-                section_name="validations",
-                batch_identifier=key.batch_identifier,
-                run_id=key.run_id,
-                validation_success=all(
-                    one["success"] or one["expectation_config"]["severity"] == WARN for one in stored["results"]
-                ),
-                run_time=key.run_id.run_time,
-                run_name=key.run_id.run_name,
-                asset_name=stored["meta"]["active_batch_definition"]["data_asset_name"],
-            )
+            place = results.key_to_tuple(key)
+            stored = json.loads(results.store_backend.get(place))  # type: ignore[no-untyped-call]
+            audits.append(_summary(stored) | {"page": f"validations/{quote('/'.join(place))}.html"})
+        index_links_dict["validations_links"] = audits
 
 
-def _count(result: ExpectationSuiteValidationResult) -> dict[str, int]:
-    missed = [one.expectation_config for one in result.results if not one.success]
-    warned = sum(config is not None and config.severity == WARN for config in missed)
-    return {"passed": len(result.results) - len(missed), "warned": warned, "failed": len(missed) - warned}
+def _summary(stored: Mapping[str, Any]) -> dict[str, Any]:
+    counts = Counter(_state(one) for one in stored["results"])
+    run = stored["meta"]["run_id"]
+    return {
+        "stage": stored["suite_name"],
+        "run": run["run_name"],
+        "judged": f"{datetime.fromisoformat(run['run_time']):%Y-%m-%d %H:%M:%S} UTC",
+        "state": "failed" if counts["failed"] else "passed",
+        "counts": {name: counts[name] for name in ("passed", "warned", "failed")},
+    }
+
+
+def _state(result: Mapping[str, Any]) -> str:
+    if result["success"]:
+        return "passed"
+    return "warned" if result["expectation_config"]["severity"] == WARN else "failed"
+
+
+def _by_subject(rows: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(row["subject"], []).append(row)
+    return found

@@ -7,7 +7,7 @@ Measures of a stream are the columns of ``audit.stream_positions``; those of a b
 from abc import ABC
 from typing import ClassVar, Literal
 
-from expectations.measures import MeasureExpectation, Measures
+from expectations.measures import MeasureExpectation, Measures, counted
 from synapse_lakehouse.streams.positions import Rule
 
 _FINE = {
@@ -22,32 +22,34 @@ class _BackingExpectation(MeasureExpectation, ABC):
 
     table: str
     counts: ClassVar[str]
+    noun: ClassVar[str] = "row"
     words: ClassVar[str]
 
     def _judge(self, measures: Measures) -> tuple[bool, str]:
         found = measures[f"{self.table}.{self.counts}"]
-        return found == 0, f"{found:,} {self.words}"
+        return found == 0, f"{counted(found, self.noun)} {self.words}"
 
 
 class ExpectNoNullStreamId(_BackingExpectation):
     """Every row of the table has its place in the stream."""
 
     counts: ClassVar[str] = "null_ids"
-    words: ClassVar[str] = "rows without an id"
+    words: ClassVar[str] = "without an id"
 
 
 class ExpectUniqueStreamId(_BackingExpectation):
     """No id of the stream occurs a second time in the table."""
 
     counts: ClassVar[str] = "duplicate_ids"
-    words: ClassVar[str] = "rows that repeat an id"
+    words: ClassVar[str] = "repeating an id"
 
 
 class ExpectNoLateId(_BackingExpectation):
     """No id appears at or below a bound that an earlier release accepted."""
 
     counts: ClassVar[str] = "late_ids"
-    words: ClassVar[str] = "ids came late"
+    noun: ClassVar[str] = "id"
+    words: ClassVar[str] = "came late"
 
     def _judge(self, measures: Measures) -> tuple[bool, str]:
         previous = measures.get("previous_bound")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from expectations.measures import FAIL, CountExpectation, MeasureExpectation, Measures
+from expectations.measures import FAIL, CountExpectation, MeasureExpectation, Measures, counted
 
 
 class ExpectTableInLedger(MeasureExpectation):
@@ -12,7 +12,7 @@ class ExpectTableInLedger(MeasureExpectation):
     def _judge(self, measures: Measures) -> tuple[bool, str]:
         if "rows_source" not in measures:
             return False, "no row in audit.ledger for this run"
-        return True, f"{measures['rows_source']:,} rows in the source"
+        return True, f"{counted(measures['rows_source'], 'row')} in the source"
 
 
 class ExpectRowsReadToBeWritten(MeasureExpectation):
@@ -28,7 +28,7 @@ class ExpectRowsOfSource(MeasureExpectation):
 
     def _judge(self, measures: Measures) -> tuple[bool, str]:
         here, source = measures["rows"], measures["rows_source"]
-        return here == source, f"{here:,} rows, {source:,} in the source"
+        return here == source, f"{counted(here, 'row')}, {source:,} in the source"
 
 
 class ExpectRowsOfTable(MeasureExpectation):
@@ -38,21 +38,21 @@ class ExpectRowsOfTable(MeasureExpectation):
 
     def _judge(self, measures: Measures) -> tuple[bool, str]:
         here, there = measures["rows"], measures["rows_origin"]
-        return here == there, f"{here:,} rows, {there:,} in {self.origin}"
+        return here == there, f"{counted(here, 'row')}, {there:,} in {self.origin}"
 
 
 class ExpectNoNullKey(CountExpectation):
     """No column of the table's key is NULL."""
 
     counts: ClassVar[str] = "null_keys"
-    words: ClassVar[str] = "rows with NULL in the key"
+    words: ClassVar[str] = "with NULL in the key"
 
 
 class ExpectUniqueKey(CountExpectation):
     """No key occurs a second time."""
 
     counts: ClassVar[str] = "duplicate_keys"
-    words: ClassVar[str] = "rows that repeat a key"
+    words: ClassVar[str] = "repeating a key"
 
 
 def key_is_sound(subject: str, key: Sequence[str], nullable: Sequence[str] = ()) -> list[MeasureExpectation]:

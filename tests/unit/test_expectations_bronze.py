@@ -1,0 +1,401 @@
+"""The gate of bronze: what it lets pass, what it stops, and how it says so."""
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.memory import InMemoryCatalog
+
+from expectations import bronze, docs, gates, site
+from expectations.judgement import AuditFailed, Check, Judgement
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.catalogue import Catalogue, Column, Stream, Table
+from synapse_lakehouse.lake import audit
+from synapse_lakehouse.run import Run
+from synapse_lakehouse.settings import Settings
+
+DAY = datetime(2026, 11, 17, tzinfo=UTC)
+RUN = Run("scheduled__2026-11-18T00:00:00+00:00", DAY, DAY + timedelta(days=1))
+
+Rows = dict[str, list[dict[str, Any]]]
+Plant = Callable[[Rows], None]
+
+
+def table(name: str, columns: str, **declared: Any) -> Table:
+    """A declared table whose columns are all bigints."""
+    described = (Column(name=one, data_type="bigint", description=one, source_type="bigint") for one in columns.split())
+    defaults = {"description": name, "key_enforced": True, "load": "append", "streams": {}, "writer_column": None}
+    return Table(name=name, columns=tuple(described), **defaults | declared)
+
+
+def stream(name: str, **declared: Any) -> Stream:
+    """A declared stream."""
+    defaults = {"stream_positions": name, "writers": "events", "sign": "positive", "unique_ids": True}
+    names = {"name": name, "description": name, "sequence": f"{name}_seq", "why": name, "immutable_below_bound": True}
+    return Stream(**names | defaults | declared)
+
+
+DECLARED = Catalogue(
+    oldest_schema_version=94,
+    newest_schema_version=94,
+    streams=(
+        stream("events"),
+        stream("backfill", sign="negative"),
+        stream("caches", stream_positions=None, immutable_below_bound=False),
+    ),
+    tables=(
+        table(
+            "events",
+            "event_id stream_ordering",
+            primary_key=("event_id",),
+            streams={"events": "stream_ordering", "backfill": "stream_ordering"},
+        ),
+        table(
+            "deltas",
+            "stream_id room_id",
+            primary_key=("stream_id", "room_id"),
+            nullable_key=("room_id",),
+            streams={"events": "stream_id"},
+            repeats_ids=True,
+        ),
+        table("invalidations", "stream_id", primary_key=(), load="measure", streams={"caches": "stream_id"}),
+    ),
+)
+
+
+def healthy() -> Rows:
+    """The audit rows of a run in which all is well, for ``DECLARED``."""
+
+    def position(name: str, bound: int | None, previous: int | None, **other: Any) -> dict[str, Any]:
+        found = {"stream": name, "rule": "configured", "safe_bound": bound, "previous_bound": previous}
+        sequence = {"sequence_last_value": 1300, "sequence_is_called": True, "largest_id": bound}
+        return found | sequence | {"writers": [("main", bound)], "missing_writers": []} | other
+
+    def facts(name: str, of: str, **other: Any) -> dict[str, Any]:
+        return {"stream": name, "table_name": of, "null_ids": 0, "duplicate_ids": 0, "late_ids": 0} | other
+
+    counted = {"rows_source": 1250, "rows_read": 1250, "rows_written": 1250}
+    return {
+        "ledger": [{"table_name": name} | counted for name in ("events", "deltas")],
+        "table_facts": [
+            {"table_name": name, "rows": 1250, "null_keys": 0, "duplicate_keys": 0} for name in ("events", "deltas")
+        ],
+        "stream_positions": [
+            position("events", 1200, 1100),
+            position("backfill", -90, -80),
+            position("caches", None, None, rule="no_positions", writers=[]),
+        ],
+        "stream_facts": [
+            facts("events", "events"),
+            facts("events", "deltas", duplicate_ids=70),
+            facts("backfill", "events"),
+            facts("caches", "invalidations", duplicate_ids=None, late_ids=None),
+        ],
+    }
+
+
+def change(rows: str, at: int, **values: Any) -> Plant:
+    """A fault: other values in one of the audit rows."""
+    return lambda found: found[rows][at].update(values)
+
+
+def forget(rows: str, at: int) -> Plant:
+    """A fault: a row that is missing."""
+    return lambda found: found[rows].__delitem__(at)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """Settings with a home of their own."""
+    return Settings(_env_file=None, lakehouse_home=tmp_path)
+
+
+def judge(settings: Settings, plant: Plant | None = None, declared: Catalogue = DECLARED) -> Judgement:
+    """The gate's verdict on a healthy run, or on one with a fault."""
+    rows = healthy()
+    if plant:
+        plant(rows)
+    measures = bronze.measures(declared, **rows)
+    checks, page = docs.validate(settings, RUN, "bronze", bronze.suite(declared), measures, datetime.now(UTC))
+    return Judgement("bronze", checks, page)
+
+
+def pages(settings: Settings) -> list[Path]:
+    """All pages of Data Docs."""
+    return sorted(docs.first_page(settings).parent.rglob("*.html"))
+
+
+def test_healthy_run_passes(settings: Settings) -> None:
+    judgement = judge(settings)
+    judgement.raise_if_failed()
+    assert (judgement.warned, judgement.failed) == (0, 0)
+    assert judgement.passed == len(judgement.checks) == 26
+    told = {check.sentence for check in judgement.checks}
+    assert {
+        "bronze.events: every event_id occurs once — 0 rows repeating a key",
+        "bronze.deltas: no NULL in stream_id — 0 rows with NULL in the key",
+        "bronze.deltas: every (stream_id, room_id) occurs once — 0 rows repeating a key",
+        "bronze.events: it has as many rows as the source in the same snapshot — 1,250 rows, 1,250 in the source",
+        "stream events: no new deltas.stream_id at or below the bound accepted before — 0 ids came late, the bound was"
+        " 1,100",
+        "stream backfill: the safe bound never rises — -90, -80 before",
+    } <= told
+    assert not any("every deltas.stream_id" in sentence for sentence in told), "an id may have several rows there"
+
+
+@pytest.mark.parametrize(
+    ("plant", "severity", "sentences"),
+    [
+        pytest.param(
+            change("table_facts", 0, null_keys=1),
+            "fail",
+            ["bronze.events: no NULL in event_id — 1 row with NULL in the key"],
+            id="NULL key",
+        ),
+        pytest.param(
+            change("table_facts", 1, duplicate_keys=3),
+            "fail",
+            ["bronze.deltas: every (stream_id, room_id) occurs once — 3 rows repeating a key"],
+            id="repeated key",
+        ),
+        pytest.param(
+            change("stream_facts", 0, duplicate_ids=2),
+            "fail",
+            ["stream events: every events.stream_ordering occurs once — 2 rows repeating an id"],
+            id="repeated stream id",
+        ),
+        pytest.param(
+            change("stream_facts", 3, null_ids=4),
+            "fail",
+            ["stream caches: no NULL in invalidations.stream_id — 4 rows without an id"],
+            id="NULL stream id",
+        ),
+        pytest.param(
+            change("stream_facts", 2, late_ids=5),
+            "fail",
+            [
+                "stream backfill: no new events.stream_ordering at or above the bound accepted before — 5 ids came"
+                " late, the bound was -80"
+            ],
+            id="late id",
+        ),
+        pytest.param(
+            change("ledger", 0, rows_source=1251),
+            "fail",
+            ["bronze.events: it has as many rows as the source in the same snapshot — 1,250 rows, 1,251 in the source"],
+            id="a row less than the source",
+        ),
+        pytest.param(
+            change("ledger", 1, rows_written=1249),
+            "fail",
+            ["bronze.deltas: every row that was read was written — 1,250 read, 1,249 written"],
+            id="a row lost on the way",
+        ),
+        pytest.param(
+            forget("ledger", 1),
+            "fail",
+            [
+                "bronze.deltas: the run's ledger has the table — no row in audit.ledger for this run",
+                "bronze.deltas: every row that was read was written — not measured by this run (rows_read)",
+                "bronze.deltas: it has as many rows as the source in the same snapshot — not measured by this run"
+                " (rows_source)",
+            ],
+            id="a table forgotten in the ledger",
+        ),
+        pytest.param(
+            forget("table_facts", 0),
+            "fail",
+            [
+                "bronze.events: it has as many rows as the source in the same snapshot — not measured by this run"
+                " (rows)",
+                "bronze.events: no NULL in event_id — not measured by this run (null_keys)",
+                "bronze.events: every event_id occurs once — not measured by this run (duplicate_keys)",
+            ],
+            id="keys not measured",
+        ),
+        pytest.param(
+            change("stream_positions", 0, safe_bound=1099),
+            "fail",
+            ["stream events: the safe bound never falls — 1,099, 1,100 before"],
+            id="position goes down",
+        ),
+        pytest.param(
+            change("stream_positions", 1, safe_bound=-79),
+            "fail",
+            ["stream backfill: the safe bound never rises — -79, -80 before"],
+            id="negative position goes up",
+        ),
+        pytest.param(
+            change("stream_positions", 0, largest_id=1332),
+            "warn",
+            [
+                "stream events: events_seq is not behind positions and ids — sequence 1,300, furthest position 1,200,"
+                " furthest id 1,332"
+            ],
+            id="sequence behind a row",
+        ),
+        pytest.param(
+            change("stream_positions", 1, writers=[("main", -90), ("persister2", -1301)]),
+            "warn",
+            [
+                "stream backfill: backfill_seq is not behind positions and ids — sequence 1,300, furthest position"
+                " 1,301, furthest id 90"
+            ],
+            id="sequence behind a position",
+        ),
+        pytest.param(
+            change("stream_positions", 0, rule="assumed"),
+            "warn",
+            [
+                "stream events: its writers are configured and have positions — the writers were guessed from the data:"
+                " set SYNAPSE_CONFIG or LAKEHOUSE_STREAM_WRITERS"
+            ],
+            id="assumed bound",
+        ),
+        pytest.param(
+            change("stream_positions", 0, rule="missing_writer", safe_bound=None, missing_writers=["persister2"]),
+            "warn",
+            [
+                "stream events: its writers are configured and have positions — no position of persister2, so there is"
+                " no safe bound"
+            ],
+            id="missing writer",
+        ),
+    ],
+)
+def test_fault_is_found(settings: Settings, plant: Plant, severity: str, sentences: list[str]) -> None:
+    judgement = judge(settings, plant)
+    missed = [check for check in judgement.checks if not check.success]
+    assert [check.sentence for check in missed] == sentences
+    assert {check.severity for check in missed} == {severity}
+    if severity == "warn":
+        judgement.raise_if_failed()
+        assert judgement.warned == len(sentences)
+        assert f"warned: {sentences[0]}" in judgement.summary()
+        return
+    with pytest.raises(AuditFailed, match=r"readers still see the release before") as failure:
+        judgement.raise_if_failed()
+    assert all(sentence in str(failure.value) for sentence in sentences)
+    assert judgement.data_docs in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    ("plant", "observed"),
+    [
+        pytest.param(change("stream_positions", 0, previous_bound=None), "1,200, none before", id="first bound"),
+        pytest.param(
+            change("stream_positions", 0, safe_bound=None, rule="unused"),
+            "no bound now (unused), 1,100 before",
+            id="none",
+        ),
+        pytest.param(change("stream_positions", 0, safe_bound=1100), "1,100, 1,100 before", id="idle"),
+    ],
+)
+def test_bound_that_did_not_go_back(settings: Settings, plant: Plant, observed: str) -> None:
+    (check,) = [
+        check
+        for check in judge(settings, plant).checks
+        if check.subject == "stream events" and check.expectation == "the safe bound never falls"
+    ]
+    assert (check.success, check.observed) == (True, observed)
+
+
+def test_sequence_that_was_never_called(settings: Settings) -> None:
+    fresh = {"sequence_last_value": 1, "sequence_is_called": False, "largest_id": None, "writers": [("main", 1)]}
+    judgement = judge(settings, change("stream_positions", 0, safe_bound=1, previous_bound=None, **fresh))
+    assert judgement.warned == 0, "id 1 counts as handed out from the start"
+
+
+def test_every_table_and_stream_of_the_catalogue_is_judged() -> None:
+    known = catalogue.load()
+    subjects = [one.column for one in bronze.suite(known)]
+    assert {name for name in subjects if name.startswith("bronze.")} == {f"bronze.{one.name}" for one in known.copied()}
+    assert {name for name in subjects if name.startswith("stream ")} == {f"stream {one.name}" for one in known.streams}
+    told = [(one.column, one.description) for one in bronze.suite(known)]
+    assert len(told) == len(set(told)), "audit.checks tells checks apart by subject and expectation"
+
+
+def test_only_counts_leave_and_the_pages_stand_alone(settings: Settings) -> None:
+    judge(settings, change("table_facts", 0, event_id="$private-event", duplicate_keys=1))
+    found = pages(settings)
+    assert len(found) == 3, "the first page, what is expected, and the audit"
+    for page in found:
+        text = page.read_text(encoding="utf-8")
+        assert "$private-event" not in text
+        assert not re.search(r"https?://|<script", text), page.name
+    stored = (settings.lakehouse_home / "great_expectations").rglob("*.json")
+    assert not any("$private-event" in path.read_text(encoding="utf-8") for path in stored)
+
+
+def test_pages_lead_to_each_other_and_to_what_failed(settings: Settings) -> None:
+    judgement = judge(settings, change("table_facts", 0, duplicate_keys=1))
+    first = docs.first_page(settings)
+    audit_page = Path(unquote(urlsplit(judgement.data_docs).path))
+    for page in (first, audit_page):
+        for link in re.findall(r'href="([^"]+)"', page.read_text(encoding="utf-8")):
+            assert (page.parent / unquote(link)).resolve() in pages(settings), link
+    assert ">failed<" in first.read_text(encoding="utf-8")
+    assert "1 row repeating a key" in audit_page.read_text(encoding="utf-8")
+
+
+def test_a_warning_does_not_look_like_a_failure(settings: Settings) -> None:
+    judge(settings, change("stream_positions", 0, rule="assumed"))
+    text = docs.first_page(settings).read_text(encoding="utf-8")
+    assert '"state passed"' in text
+    assert '"state failed"' not in text
+
+
+def test_only_the_latest_audits_are_kept(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site, "KEPT", 2)
+    kept = [judge(settings).data_docs for _ in range(3)][1:]
+    shown = [page for page in pages(settings) if "validations" in page.parts]
+    assert [str(page) for page in shown] == [unquote(urlsplit(url).path) for url in kept]
+
+
+def test_gate_reads_the_runs_measures_and_records_its_checks(settings: Settings) -> None:
+    catalog = InMemoryCatalog("lake", warehouse=settings.warehouse)
+    catalog.create_namespace("audit")
+    for name, columns in audit.TABLES.items():
+        catalog.create_table(name, schema=columns)
+    known = catalogue.load()
+    audit.append(
+        catalog, "audit.ledger",
+        [{"table_name": one.name, "rows_source": 7, "rows_read": 7, "rows_written": 7, "written_at": DAY}
+         for one in known.copied()], RUN,
+    )  # fmt: skip
+    audit.append(
+        catalog, "audit.table_facts",
+        [{"table_name": one.name, "rows": 7, "null_keys": 0, "duplicate_keys": int(one.name == "events"),
+          "measured_at": DAY} for one in known.copied()], RUN,
+    )  # fmt: skip
+    audit.append(
+        catalog, "audit.stream_positions",
+        [{"stream": one.name, "writers": [("main", 1)], "missing_writers": [], "rule": "configured", "safe_bound": 1,
+          "sequence_last_value": 2, "sequence_is_called": True, "measured_at": DAY} for one in known.streams], RUN,
+    )  # fmt: skip
+    audit.append(
+        catalog, "audit.stream_facts",
+        [{"stream": one.name, "table_name": backing.name, "null_ids": 0, "duplicate_ids": 0, "measured_at": DAY}
+         for one in known.streams for backing, _ in known.backing(one.name)], RUN,
+    )  # fmt: skip
+    other = Run("another", RUN.start, RUN.end)
+    audit.append(catalog, "audit.table_facts", [{"table_name": "rooms", "rows": 0, "null_keys": 9}], other)
+
+    judgement = gates.judge_bronze(settings, catalog, RUN)
+
+    assert [check.sentence for check in judgement.failures] == [
+        "bronze.events: every event_id occurs once — 1 row repeating a key"
+    ]
+    assert judgement.warned == 0
+    rows: pa.Table = catalog.load_table("audit.checks").scan().to_arrow()
+    recorded = [
+        Check(row["suite"], row["subject"], row["expectation"], row["severity"], row["success"], row["observed"])
+        for row in rows.to_pylist()
+    ]
+    assert recorded == list(judgement.checks)
+    assert set(zip(rows["stage"].to_pylist(), rows["run_id"].to_pylist(), strict=True)) == {("bronze", RUN.run_id)}
