@@ -10,7 +10,7 @@ from synapse_lakehouse.streams.writers import configured
 def measure_streams(app: SparkApp) -> None:
     """Write ``audit.table_facts``, ``audit.stream_facts`` and ``audit.stream_positions`` of the run."""
     declared = catalogue.load()
-    published = release.releases(app.catalog)
+    published = audit.releases(app.catalog)
     (snapshot,) = audit.of_run(app.catalog, "audit.snapshots", app.run.run_id)
     measuring = Measuring(
         spark=app.spark,

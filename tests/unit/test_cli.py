@@ -15,6 +15,7 @@ from synapse_lakehouse.cli import app, output, summary
 from synapse_lakehouse.cli.errors import Explaining, explanation
 from synapse_lakehouse.cli.positions import Position
 from synapse_lakehouse.lake import duck
+from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.settings import Settings
 
 NOON = datetime(2026, 11, 18, 12, tzinfo=UTC)
@@ -106,7 +107,7 @@ def test_literals_and_identifiers_cannot_be_broken_out_of() -> None:
 
 def test_the_summary_fits_80_columns_and_condenses_empty_tables() -> None:
     run_id = "scheduled__2026-11-18T00:00:00+00:00"
-    release = duck.Release(7, run_id, NOON, NOON, "run_x", "interval_x", "example.org", {}, {}, {}, 512, 1, NOON)
+    release = Release(7, run_id, NOON, NOON, "run_x", "interval_x", "example.org", {}, {}, {}, 512, 1, NOON)
     found = summary.Summary(
         release,
         [

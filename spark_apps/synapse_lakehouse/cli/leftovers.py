@@ -8,6 +8,7 @@ from typing import Any
 from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse.lake import duck
+from synapse_lakehouse.lake.holding import Holding, from_summary
 from synapse_lakehouse.run import is_branch
 from synapse_lakehouse.settings import Settings
 
@@ -20,15 +21,6 @@ class Branch:
     tables: tuple[str, ...]
     written_at: datetime
     run_id: str | None
-
-
-@dataclass(frozen=True)
-class Holding:
-    """Who holds the lake lease for which branch, and until when; past that time the holder counts as dead."""
-
-    holder: str
-    branch: str
-    until: datetime
 
 
 def branches(connection: DuckDBPyConnection, settings: Settings) -> list[Branch]:
@@ -60,9 +52,7 @@ def holding(connection: DuckDBPyConnection, settings: Settings) -> Holding | Non
     metadata = duck.metadata(connection, entry.location)
     current = metadata.get("current-snapshot-id")
     summary = _snapshot(metadata, current)["summary"] if current not in (None, -1) else {}
-    if not summary.get("lease.holder"):
-        return None
-    return Holding(summary["lease.holder"], summary["lease.branch"], datetime.fromisoformat(summary["lease.until"]))
+    return from_summary(summary)
 
 
 def _snapshot(metadata: Mapping[str, Any], snapshot: int) -> Mapping[str, Any]:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from synapse_lakehouse.cli import output, reading
 from synapse_lakehouse.lake import duck
+from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.settings import Settings
 
 
@@ -51,7 +52,7 @@ def positions(
     output.write([field.name for field in fields(Position)], rows, format)
 
 
-def read(connection: DuckDBPyConnection, settings: Settings, release: duck.Release) -> list[Position]:
+def read(connection: DuckDBPyConnection, settings: Settings, release: Release) -> list[Position]:
     """Positions that the run of ``release`` measured, by stream."""
     duck.bind(connection, settings, None, ["audit.stream_positions"])
     connection.execute(f"set variable run = {duck.literal(release.run_id)}")

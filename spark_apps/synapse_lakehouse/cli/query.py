@@ -12,6 +12,7 @@ from duckdb import DuckDBPyConnection, StatementType
 
 from synapse_lakehouse.cli import output, reading
 from synapse_lakehouse.lake import duck
+from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.settings import Settings
 
 _BATCH: Final = 2048
@@ -64,7 +65,7 @@ def _require_one_select(connection: DuckDBPyConnection, sql: str) -> None:
         raise duck.LakeError("A query is one SELECT statement (or DESCRIBE, SUMMARIZE, SHOW). Nothing was run.")
 
 
-def _visible(known: dict[str, duck.Entry], release: duck.Release | None) -> list[str]:
+def _visible(known: dict[str, duck.Entry], release: Release | None) -> list[str]:
     """Names that can be read at ``release``."""
     audit = [name for name in known if name.startswith("audit.")]
     return sorted({*audit, *release.tables, *release.views} if release else audit)
@@ -75,7 +76,7 @@ def _rows(connection: DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
         yield from batch
 
 
-def _explain(error: duckdb.Error, visible: list[str], release: duck.Release | None) -> str:
+def _explain(error: duckdb.Error, visible: list[str], release: Release | None) -> str:
     said = str(error).strip()
     if unknown := _UNKNOWN_TABLE.search(said):
         return f"{_unknown_table(unknown[1].removeprefix(f'{duck.NAME}.'), visible, release)}{_line(said)}"
@@ -84,7 +85,7 @@ def _explain(error: duckdb.Error, visible: list[str], release: duck.Release | No
     return f"DuckDB cannot run this query. {said}"
 
 
-def _unknown_table(name: str, visible: list[str], release: duck.Release | None) -> str:
+def _unknown_table(name: str, visible: list[str], release: Release | None) -> str:
     same = [one for one in visible if one.partition(".")[2] == name.rpartition(".")[2].lower()]
     near = same or get_close_matches(name.lower(), visible, n=3, cutoff=0.6)
     where = f"in release {release.number}" if release else "in the lake"

@@ -10,6 +10,7 @@ from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse.embedded import jars
 from synapse_lakehouse.lake import duck
+from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.settings import Settings
 
 _SECRET: Final = re.compile(r"password|secret|token|credential|access-key", re.IGNORECASE)
@@ -31,14 +32,14 @@ class Tool(StrEnum):
     TRINO = "trino"
 
 
-def write(tool: Tool, connection: DuckDBPyConnection, settings: Settings, release: duck.Release) -> str:
+def write(tool: Tool, connection: DuckDBPyConnection, settings: Settings, release: Release) -> str:
     """A configuration of ``tool`` that reads the lake at ``release``; passwords are taken from the environment."""
     if tool is Tool.DUCKDB:
         return _duckdb(connection, settings, release)
     return {Tool.SPARK: _spark, Tool.PYICEBERG: _pyiceberg, Tool.TRINO: _trino}[tool](settings, release)
 
 
-def _duckdb(connection: DuckDBPyConnection, settings: Settings, release: duck.Release) -> str:
+def _duckdb(connection: DuckDBPyConnection, settings: Settings, release: Release) -> str:
     """The tables are read where the catalog says they are at present, so neither it nor a password is needed."""
     known = [name for name in duck.entries(settings) if name.startswith("audit.")]
     names = sorted({*release.tables, *release.views, *known})
@@ -57,7 +58,7 @@ def _duckdb(connection: DuckDBPyConnection, settings: Settings, release: duck.Re
     )
 
 
-def _spark(settings: Settings, release: duck.Release) -> str:
+def _spark(settings: Settings, release: Release) -> str:
     from synapse_lakehouse.lake.catalog import spark_properties
 
     extensions = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
@@ -76,7 +77,7 @@ def _spark(settings: Settings, release: duck.Release) -> str:
     )
 
 
-def _pyiceberg(settings: Settings, release: duck.Release) -> str:
+def _pyiceberg(settings: Settings, release: Release) -> str:
     uri = urlsplit(str(settings.lakehouse_catalog_uri))
     properties = {"warehouse": settings.warehouse} | settings.lakehouse_catalog_properties
     if uri.scheme in {"http", "https"}:
@@ -104,7 +105,7 @@ def _pyiceberg(settings: Settings, release: duck.Release) -> str:
     )
 
 
-def _trino(settings: Settings, release: duck.Release) -> str:
+def _trino(settings: Settings, release: Release) -> str:
     uri = urlsplit(str(settings.lakehouse_catalog_uri))
     if uri.scheme in {"http", "https"}:
         catalog = {
@@ -146,7 +147,7 @@ def _trino_files(settings: Settings) -> dict[str, str]:
     }
 
 
-def _example(release: duck.Release) -> str:
+def _example(release: Release) -> str:
     return "gold.events" if "gold.events" in release.tables else min(release.tables)
 
 

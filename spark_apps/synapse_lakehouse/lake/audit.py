@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import EqualTo
 
+from synapse_lakehouse.lake.release import TABLE, Release
 from synapse_lakehouse.run import Run
 
 _STRING, _LONG, _INT, _BOOLEAN, _DOUBLE = pa.string(), pa.int64(), pa.int32(), pa.bool_(), pa.float64()
@@ -85,3 +86,10 @@ def of_run(catalog: Catalog, table: str, run_id: str) -> list[dict[str, Any]]:
     moment = next(name for name in reversed(rows.column_names) if rows.schema.field(name).type == _TIME)
     latest = {tuple(row[key] for key in _KEYS[table]): row for row in rows.sort_by(moment).to_pylist()}
     return list(latest.values())
+
+
+def releases(catalog: Catalog) -> list[Release]:
+    """All releases, oldest first."""
+    rows = catalog.load_table(TABLE).scan().to_arrow().to_pylist()
+    found = [Release(*(dict(value) if isinstance(value, list) else value for value in row.values())) for row in rows]
+    return sorted(found, key=lambda release: release.number)

@@ -1,11 +1,12 @@
 """One Iceberg catalog, described once, for Spark and for PyIceberg."""
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
-from pyiceberg.catalog import Catalog, load_catalog
-
 from synapse_lakehouse.settings import Settings
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
 
 NAME: Final = "lake"
 
@@ -35,8 +36,10 @@ def spark_properties(settings: Settings) -> dict[str, str]:
     }
 
 
-def pyiceberg_catalog(settings: Settings) -> Catalog:
+def pyiceberg_catalog(settings: Settings) -> "Catalog":
     """The same catalog for PyIceberg, which needs no JVM."""
+    from pyiceberg.catalog import load_catalog  # takes most of a second, which commands that do without it save
+
     uri = _uri(settings)
     properties = {"warehouse": settings.warehouse} | settings.lakehouse_catalog_properties
     if _is_rest(uri):

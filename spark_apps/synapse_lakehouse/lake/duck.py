@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +19,7 @@ import duckdb
 import psycopg2  # type: ignore[import-untyped]
 from duckdb import DuckDBPyConnection
 
+from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.settings import Settings
 
 NAME: Final = "lake"
@@ -37,25 +37,6 @@ class Entry:
 
     location: str
     is_view: bool
-
-
-@dataclass(frozen=True)
-class Release:
-    """A row of ``audit.releases``: ``tables`` maps names to snapshot ids, ``views`` names to their SQL."""
-
-    number: int
-    run_id: str
-    interval_start: datetime
-    interval_end: datetime
-    branch: str
-    tag: str
-    server_name: str
-    tables: Mapping[str, int]
-    positions: Mapping[str, int]
-    views: Mapping[str, str]
-    checks_passed: int
-    checks_warned: int
-    published_at: datetime
 
 
 def connect(settings: Settings) -> DuckDBPyConnection:

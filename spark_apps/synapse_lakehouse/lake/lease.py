@@ -19,6 +19,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
 from synapse_lakehouse.lake import audit
+from synapse_lakehouse.lake.holding import Holding, from_summary
 
 log = logging.getLogger(__name__)
 
@@ -28,19 +29,6 @@ _POLL_SECONDS = 2.0
 
 class LeaseError(RuntimeError):
     """The lease is held by somebody else, or was lost; the message says by whom and until when."""
-
-
-@dataclass(frozen=True)
-class Holding:
-    """Who holds the lease, for which branch, and until when unless renewed."""
-
-    holder: str
-    branch: str
-    until: datetime
-
-    def is_live(self, now: datetime) -> bool:
-        """Whether the holder still counts as alive."""
-        return now < self.until
 
 
 @dataclass(frozen=True)
@@ -141,11 +129,7 @@ class Lease:
         try:
             table.append(
                 pa.Table.from_pylist([row], schema=audit.TABLES[TABLE]),
-                snapshot_properties={
-                    "lease.holder": "" if action == "release" else self.holder,
-                    "lease.branch": self.branch,
-                    "lease.until": until.isoformat(),
-                },
+                snapshot_properties=Holding("" if action == "release" else self.holder, self.branch, until).summary(),
             )
         except CommitFailedException:
             return False
@@ -159,12 +143,9 @@ def holding(catalog: Catalog) -> Holding | None:
 
 def _read(table: Table) -> Holding | None:
     snapshot = table.current_snapshot()
-    if snapshot is None or snapshot.summary is None or not snapshot.summary["lease.holder"]:
+    if snapshot is None or snapshot.summary is None:
         return None
-    summary = snapshot.summary
-    return Holding(
-        str(summary["lease.holder"]), str(summary["lease.branch"]), datetime.fromisoformat(str(summary["lease.until"]))
-    )
+    return from_summary(snapshot.summary.additional_properties)
 
 
 def _now() -> datetime:

@@ -6,12 +6,13 @@ from datetime import UTC, datetime
 from pyiceberg.catalog import Catalog
 from pyspark.sql import SparkSession
 
-from synapse_lakehouse.lake import audit, release
+from synapse_lakehouse.lake import audit
 from synapse_lakehouse.lake.branches import branched_tables
-from synapse_lakehouse.lake.release import Release, releases, require_audited
+from synapse_lakehouse.lake.release import TABLE, Release, ReleaseError
 from synapse_lakehouse.lake.session import iceberg_table
 from synapse_lakehouse.run import Run
 
+_STAGES = ("bronze", "gold")
 _AT_ONCE = 4
 
 
@@ -32,21 +33,41 @@ def publish(spark: SparkSession, catalog: Catalog, run: Run, server_name: str) -
         for row in audit.of_run(catalog, "audit.stream_positions", run.run_id)
         if row["safe_bound"] is not None
     }
-    number = max((one.number for one in releases(catalog)), default=0) + 1
-    row = {
-        "release": number,
-        "branch": run.branch,
-        "tag": run.tag,
-        "server_name": server_name,
-        "tables": sorted(tables.items()),
-        "positions": sorted(positions.items()),
-        "views": [],
-        "checks_passed": passed,
-        "checks_warned": warned,
-        "published_at": datetime.now(UTC),
-    }
-    audit.append(catalog, release.TABLE, [row], run)
-    return Release(number, run.run_id, run.start, run.end, tables, positions)
+    release = Release(
+        number=max((one.number for one in audit.releases(catalog)), default=0) + 1,
+        run_id=run.run_id,
+        interval_start=run.start,
+        interval_end=run.end,
+        branch=run.branch,
+        tag=run.tag,
+        server_name=server_name,
+        tables=tables,
+        positions=positions,
+        views={},
+        checks_passed=passed,
+        checks_warned=warned,
+        published_at=datetime.now(UTC),
+    )
+    maps = {name: sorted(getattr(release, name).items()) for name in ("tables", "positions", "views")}
+    audit.append(catalog, TABLE, [vars(release) | maps | {"release": release.number}])
+    return release
+
+
+def require_audited(catalog: Catalog, run: Run) -> tuple[int, int]:
+    """How many checks of the run passed, and how many only warned.
+
+    :raises ReleaseError: when a stage was not judged, or a check that blocks publishing failed.
+    """
+    checks = audit.of_run(catalog, "audit.checks", run.run_id)
+    if unjudged := [stage for stage in _STAGES if not any(check["stage"] == stage for check in checks)]:
+        raise ReleaseError(f"Nothing is published: {' and '.join(unjudged)} of run {run.run_id} were never judged.")
+    failed = [check for check in checks if not check["success"]]
+    if blocking := [check for check in failed if check["severity"] == "fail"]:
+        raise ReleaseError(
+            f"Nothing is published: {len(blocking)} checks of run {run.run_id} failed, the first on "
+            f"{blocking[0]['subject']} ({blocking[0]['expectation']}). Readers see the release before."
+        )
+    return len(checks) - len(failed), len(failed)
 
 
 def _fast_forward(spark: SparkSession, name: str, run: Run) -> int | None:

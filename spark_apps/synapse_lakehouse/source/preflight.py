@@ -25,9 +25,8 @@ def check(connection: Connection, catalogue: Catalogue, server_name: str) -> int
                 else "Upgrade the lakehouse before Synapse next time."
             )
         )
-    problems = wrong_server_name(connection, server_name)
-    problems += [found.message for found in drift(catalogue, connection) if found.kind != "missing_unique_key"]
-    problems = problems or missing_rights(connection, catalogue)
+    problems = [found.message for found in drift(catalogue, connection) if found.kind != "missing_unique_key"]
+    problems = problems or missing_rights(connection, catalogue) or wrong_server_name(connection, server_name)
     if problems:
         raise SourceError("\n".join(problems))
     return version
@@ -79,8 +78,7 @@ def missing_rights(connection: Connection, catalogue: Catalogue) -> list[str]:
 def wrong_server_name(connection: Connection, server_name: str) -> list[str]:
     """A sentence if the accounts of the database belong to another server_name than the one that was set."""
     row = connection.execute(
-        "select case when has_column_privilege('users', 'name', 'SELECT') then"
-        " (select substr(name, strpos(name, ':') + 1) from users order by creation_ts desc nulls last limit 1) end"
+        "select substr(name, strpos(name, ':') + 1) from users order by creation_ts desc nulls last limit 1"
     ).fetchone()
     if row and row[0] and row[0] != server_name:
         return [
