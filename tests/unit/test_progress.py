@@ -60,7 +60,7 @@ def test_a_task_whose_process_died_failed() -> None:
 
 def test_what_the_package_warns_of_is_shown() -> None:
     _, steps = read(line("waiting for run other", logger="synapse_lakehouse.lake.lease"))
-    assert [step.text for step in steps] == ["waiting for run other"]
+    assert [(step.kind, step.text) for step in steps] == [("noted", "waiting for run other")]
 
 
 SUBMIT = "Cannot execute: spark-submit --master local[*]. Error code is: 1.\nLast spark-submit output:\n"

@@ -19,9 +19,9 @@ State = Literal["success", "skipped", "failed", "up_for_retry"]
 
 @dataclass(frozen=True)
 class Step:
-    """Something worth telling: a task starts, says something, or ends after ``seconds``."""
+    """Something worth telling: a task starts, says how far it is, notes something, or ends after ``seconds``."""
 
-    kind: Literal["started", "said"] | State
+    kind: Literal["started", "said", "noted"] | State
     task: str
     text: str = ""
     seconds: float = 0.0
@@ -58,7 +58,7 @@ class Progress:
         elif "exception" in entry and self.task and event.startswith("Task failed"):
             self.failures[self.task] = reason(entry["exception"][0]["exc_value"])
         elif str(entry.get("logger", "")).startswith("synapse_lakehouse"):
-            return Step("said", self.task, event)
+            return Step("noted", self.task, event)
         else:
             return self._said(event)
         return None

@@ -99,9 +99,10 @@ def _follow(lines: IO[bytes], log: Path, progress: Progress) -> None:
             if step is None:
                 continue
             status.update(f"{step.task} [dim]{escape(step.headline)}[/]")
+            overdue = not console.is_terminal and time.monotonic() - shown > SAY_SECONDS
             if step.kind == "started" and not console.is_terminal:
                 console.print(f"→ {step.task}")
-            elif step.kind == "said" and not console.is_terminal and time.monotonic() - shown > SAY_SECONDS:
+            elif step.kind == "noted" or (step.kind == "said" and overdue):
                 shown = time.monotonic()
                 console.print(textwrap.indent(escape(step.text), "    "))
             elif step.kind in MARKS:
