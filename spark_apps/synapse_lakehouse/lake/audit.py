@@ -91,5 +91,8 @@ def of_run(catalog: Catalog, table: str, run_id: str) -> list[dict[str, Any]]:
 def releases(catalog: Catalog) -> list[Release]:
     """All releases, oldest first."""
     rows = catalog.load_table(TABLE).scan().to_arrow().to_pylist()
-    found = [Release(*(dict(value) if isinstance(value, list) else value for value in row.values())) for row in rows]
+    found = []
+    for row in rows:
+        values: list[Any] = [dict(value) if isinstance(value, list) else value for value in row.values()]
+        found.append(Release(*values))
     return sorted(found, key=lambda release: release.number)
