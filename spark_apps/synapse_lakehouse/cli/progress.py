@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, get_args
 
@@ -26,11 +26,6 @@ class Step:
     text: str = ""
     seconds: float = 0.0
 
-    @property
-    def headline(self) -> str:
-        """The first line of ``text``."""
-        return self.text.partition("\n")[0]
-
 
 @dataclass
 class Progress:
@@ -38,10 +33,9 @@ class Progress:
 
     run_id: str | None = None
     task: str = ""
-    failures: dict[str, str] = field(default_factory=dict)
-    """Why each failed task failed, in the order of failing."""
     _started: datetime | None = None
     _state: State = "failed"
+    _why: str = ""
 
     def read(self, line: str) -> Step | None:
         """Take in one line of the log; what it tells, if anything."""
@@ -56,7 +50,7 @@ class Progress:
         elif event == "Task instance state updated" and entry.get("new_state") in get_args(State):
             self._state = entry["new_state"]
         elif "exception" in entry and self.task and event.startswith("Task failed"):
-            self.failures[self.task] = reason(entry["exception"][0]["exc_value"])
+            self._why = reason(entry["exception"][0]["exc_value"])
         elif str(entry.get("logger", "")).startswith("synapse_lakehouse"):
             return Step("noted", self.task, event)
         else:
@@ -65,12 +59,10 @@ class Progress:
 
     def _started_or_ended(self, what: str, task: str, at: datetime) -> Step:
         if what == "starting":
-            self.task, self._started, self._state = task, at, "failed"
+            self.task, self._started, self._state, self._why = task, at, "failed", ""
             return Step("started", task)
-        if self._state in {"success", "skipped"}:
-            self.failures.pop(task, None)
         seconds = (at - self._started).total_seconds() if self._started else 0.0
-        return Step(self._state, task, self.failures.get(task, ""), seconds)
+        return Step(self._state, task, self._why, seconds)
 
     def _said(self, text: str) -> Step | None:
         return Step("said", self.task, text.removeprefix(_SAID).strip()) if text.startswith(_SAID) else None

@@ -10,9 +10,9 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 import typer
-from rich.console import Console
 
-from synapse_lakehouse.embedded import airflow, processes
+from synapse_lakehouse.cli.steps import console, tell
+from synapse_lakehouse.embedded import airflow, claims, processes
 
 READY_SECONDS = 180
 # Tasks run under the scheduler and report to the API server, so the scheduler is stopped before all others.
@@ -22,8 +22,6 @@ COMPONENTS = {
     "dag-processor": ("dag-processor",),
     "triggerer": ("triggerer", "--skip-serve-logs"),
 }
-
-console = Console(highlight=False, soft_wrap=True)
 
 
 class UiError(RuntimeError):
@@ -36,7 +34,11 @@ def ui(
     """Start Airflow's api-server, scheduler, dag-processor and triggerer on 127.0.0.1; Ctrl-C stops them all."""
     refuse_used(port)
     try:
-        with processes.interruptible(), airflow.prepared(port=port, tell=_tell) as prepared:
+        with (
+            processes.interruptible(),
+            airflow.prepared(port=port, tell=tell) as prepared,
+            claims.scheduling(prepared.settings, f"http://127.0.0.1:{port}", tell),
+        ):
             _serve(prepared, port)
     except KeyboardInterrupt:
         console.print("Everything is stopped.")
@@ -61,7 +63,7 @@ def _serve(prepared: airflow.Airflow, port: int) -> None:
     logs.mkdir(parents=True, exist_ok=True)
     running: dict[str, subprocess.Popen[bytes]] = {}
     try:
-        _tell("starting Airflow")
+        tell("starting Airflow")
         for name, arguments in COMPONENTS.items():
             with (logs / f"{name}.log").open("wb") as log:
                 running[name] = processes.start(
@@ -105,7 +107,3 @@ def _check_alive(running: dict[str, subprocess.Popen[bytes]], logs: Path) -> Non
         if process.poll() is not None:
             said = (logs / f"{name}.log").read_text(errors="replace").splitlines()[-15:]
             raise UiError(f"Airflow's {name} ended by itself ({process.returncode}). It said:\n" + "\n".join(said))
-
-
-def _tell(stage: str) -> None:
-    console.print(f"[dim]· {stage}[/]")

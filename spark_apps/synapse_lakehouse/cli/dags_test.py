@@ -1,0 +1,84 @@
+"""A run by `airflow dags test`: the real DAG with its real operators, without a scheduler."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from synapse_lakehouse.cli.progress import Progress, Step
+from synapse_lakehouse.embedded import airflow, processes
+from synapse_lakehouse.run import Run
+
+_TAIL = 10
+
+
+@dataclass
+class DagsTest:
+    """The DAG for the interval that Airflow infers from ``logical_date``; its log is kept in ``log``."""
+
+    prepared: airflow.Airflow
+    logical_date: datetime
+    start: datetime
+    end: datetime
+    log: Path
+    farewell: str = "Stopped: no release was published. Run it again at any time."
+    _child: subprocess.Popen[bytes] | None = None
+    _progress: Progress = field(default_factory=Progress)
+
+    @property
+    def where(self) -> str:
+        """Where to read on."""
+        return str(self.log)
+
+    def steps(self) -> Iterator[Step]:
+        """What happens in the run until it ends."""
+        self.log.parent.mkdir(exist_ok=True)
+        date = self.logical_date.replace(tzinfo=None).isoformat()
+        self._child = processes.start(
+            [str(airflow.BIN / "airflow"), "dags", "test", airflow.DAG, date],
+            self.prepared.environment | {"AIRFLOW__LOGGING__JSON_LOGS": "True"},
+            subprocess.PIPE,
+        )
+        assert self._child.stdout
+        with self.log.open("wb") as kept:
+            for line in self._child.stdout:
+                kept.write(line)
+                kept.flush()
+                if step := self._progress.read(line.decode(errors="replace").rstrip("\n")):
+                    yield step
+        if self._child.wait() and not self._progress.task:
+            yield Step("failed", "airflow dags test", self._last_words())
+
+    def failed(self) -> bool:
+        """Whether the run ended red."""
+        return self._child is None or self._child.returncode != 0
+
+    def close(self) -> None:
+        """Stop whatever still runs of it, and give back at once the lease that it would hold until that expires."""
+        if self._child is None:
+            return
+        processes.stop([self._child])
+        if self.failed() and self._progress.run_id:
+            self._release_lease(Run(self._progress.run_id, self.start, self.end))
+
+    def _release_lease(self, run: Run) -> None:
+        from synapse_lakehouse.lake.catalog import pyiceberg_catalog
+        from synapse_lakehouse.lake.lease import Lease
+
+        settings = self.prepared.settings
+        with closing(pyiceberg_catalog(settings)) as catalog:
+            Lease(catalog, run.run_id, run.branch, settings.lakehouse_lease_seconds).release()
+
+    def _last_words(self) -> str:
+        lines = self.log.read_text(errors="replace").splitlines()[-_TAIL:]
+        return "\n".join(_event(line) for line in lines)
+
+
+def _event(line: str) -> str:
+    try:
+        return str(json.loads(line)["event"])
+    except (ValueError, TypeError, KeyError):
+        return line

@@ -1,0 +1,55 @@
+"""A scheduler and tested runs keep out of each other's way."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from synapse_lakehouse.embedded import claims
+from synapse_lakehouse.embedded.airflow import AirflowError
+from synapse_lakehouse.settings import Settings
+
+ADDRESS = "http://127.0.0.1:8080"
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Settings:
+    (tmp_path / "airflow").mkdir()
+    return Settings(_env_file=None, lakehouse_home=tmp_path)
+
+
+def test_runs_may_be_tested_side_by_side(own: Settings) -> None:
+    with claims.testing(own) as first, claims.testing(own) as second:
+        assert first is second is None
+
+
+def test_a_run_learns_where_the_scheduler_is(own: Settings) -> None:
+    with claims.scheduling(own, ADDRESS, print), claims.testing(own) as scheduler:
+        assert scheduler == ADDRESS
+    with claims.testing(own) as scheduler:
+        assert scheduler is None
+
+
+def test_a_second_scheduler_is_refused(own: Settings) -> None:
+    with (
+        claims.scheduling(own, ADDRESS, print),
+        pytest.raises(AirflowError, match="already, on the same"),
+        claims.scheduling(own, "http://127.0.0.1:8081", print),
+    ):
+        pass
+
+
+def test_a_scheduler_waits_for_a_tested_run(own: Settings) -> None:
+    waiting, started = threading.Event(), threading.Event()
+
+    def schedule() -> None:
+        with claims.scheduling(own, ADDRESS, lambda _: waiting.set()):
+            started.set()
+
+    scheduler = threading.Thread(target=schedule)
+    with claims.testing(own):
+        scheduler.start()
+        assert waiting.wait(10)
+        assert not started.is_set()
+    scheduler.join(10)
+    assert started.is_set()
