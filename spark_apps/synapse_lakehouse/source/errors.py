@@ -18,6 +18,10 @@ def connection_failed(error: psycopg.Error, conninfo: str) -> SourceError:
         advice = f"The password for {given.get('user', 'this user')} is wrong or missing. Correct it in SYNAPSE_DSN."
     elif "does not exist" in said:
         advice = "The server is there, but that database or role is not. Correct its name in SYNAPSE_DSN."
+    elif "permission denied for database" in said:
+        advice = (
+            "The role may not connect to it. As the owner of the database: GRANT CONNECT ON DATABASE … TO the role."
+        )
     elif "pg_hba.conf" in said:
         advice = "The server does not let this machine or role in. Add a line for it to pg_hba.conf."
     elif "too many" in said or "remaining connection slots" in said:

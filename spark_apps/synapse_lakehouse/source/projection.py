@@ -12,7 +12,10 @@ PageRange = tuple[int, int | None]
 """Pages [first, last) of a table's heap; None: to its end."""
 
 
-def select(table: Table, pages: PageRange | None = None) -> sql.Composed:
+WHOLE: Final[PageRange] = (0, None)
+
+
+def select(table: Table, pages: PageRange = WHOLE) -> sql.Composed:
     """Statement that reads ``table`` as bronze holds it, or only the rows that live in a range of its pages.
 
     PostgreSQL reads a range of pages by itself (TID range scan, since version 14), so ranges split any table, with or
@@ -21,9 +24,9 @@ def select(table: Table, pages: PageRange | None = None) -> sql.Composed:
     statement = sql.SQL("select {columns} from {table}").format(
         columns=sql.SQL(", ").join(map(expression, table.columns)), table=sql.Identifier(table.name)
     )
-    if pages is None:
-        return statement
     first, last = pages
+    if (first, last) == WHOLE:
+        return statement
     statement += sql.SQL(" where ctid >= {}").format(sql.Literal(f"({first},0)"))
     if last is not None:
         statement += sql.SQL(" and ctid < {}").format(sql.Literal(f"({last},0)"))

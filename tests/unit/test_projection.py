@@ -1,0 +1,22 @@
+"""The SELECT of a catalogued table."""
+
+import pytest
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.source.projection import select
+
+CATALOGUE = catalogue.load()
+
+
+def test_ranges_of_pages_are_asked_for_by_ctid_and_a_whole_table_is_not() -> None:
+    table = CATALOGUE.table("erased_users")
+    assert select(table).as_string() == 'select "user_id" from "erased_users"'
+    assert select(table, (8, 16)).as_string().endswith("where ctid >= '(8,0)' and ctid < '(16,0)'")
+    assert select(table, (16, None)).as_string().endswith("where ctid >= '(16,0)'")
+
+
+@pytest.mark.parametrize("table", CATALOGUE.copied(), ids=lambda table: table.name)
+def test_nothing_but_listed_columns_is_selected(table: catalogue.Table) -> None:
+    statement = select(table).as_string()
+    quoted = set(statement.split('"')[1::2])
+    assert quoted <= {table.name} | {c.name for c in table.columns} | {n for c in table.columns for n in c.reads}
