@@ -10,6 +10,7 @@ from dbt.artifacts.schemas.run import RunExecutionResult
 from dbt.cli.main import dbtRunner, dbtRunnerResult
 from dbt_common.events.base_types import EventMsg
 from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
 
 from synapse_lakehouse.app import SparkApp, main
 from synapse_lakehouse.settings import PROJECT
@@ -23,9 +24,7 @@ def build_models(app: SparkApp) -> None:
     (home / "target" / "run_results.json").unlink(missing_ok=True)
     # dbt copies variables with this prefix into its artifacts, so that a reader knows which run they are of.
     os.environ["DBT_ENV_CUSTOM_ENV_RUN_ID"] = app.run.run_id
-    # pyspark would print each error as JSON with its query plan; dbt reports the same error.
-    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")
-    app.spark.catalog.currentCatalog()  # dbt joins the session of this process, so it has to be there first
+    _hush(app.spark)
 
     def progress(event: EventMsg) -> None:
         if event.info.name == "NodeFinished" and event.data.node_info.resource_type == "model":
@@ -39,6 +38,13 @@ def build_models(app: SparkApp) -> None:
     if not result.success:
         app.spark.stop()
         sys.exit(f"error: {explanation(result)}")
+
+
+def _hush(spark: SparkSession) -> None:
+    """dbt asks Spark for its session at every statement, and reports errors itself, shorter."""
+    log4j = spark.sparkContext._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
+    log4j.core.config.Configurator.setLevel("org.apache.spark.sql.classic.SparkSession", log4j.Level.ERROR)
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")
 
 
 def explanation(result: dbtRunnerResult) -> str:
