@@ -1,8 +1,10 @@
 """Rooms whose event graph forks: several processes send into one room at the same time."""
 
 import contextlib
+import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from sample.client import V3, Client, MatrixError
 from sample.traffic.stage import Stage, visibility
@@ -15,19 +17,32 @@ VISIBILITIES = ("shared", "joined", "world_readable", "invited")
 
 
 def forks(stage: Stage) -> None:
-    """Messages, profile changes, topics, visibilities and bans that race through all processes."""
+    """Messages, profile changes, topics, visibilities and bans that race through all processes, two rooms at a time."""
+    with ThreadPoolExecutor(2) as playing:
+        rooms = [
+            stage.room("forks", "frank", room_version=version, state=[visibility("shared")]) for version in VERSIONS
+        ]
+        seeds = [stage.rng.getrandbits(64) for _ in rooms]
+        for played in [playing.submit(_fork, stage, room, seed) for room, seed in zip(rooms, seeds, strict=True)]:
+            played.result()
+
+
+def _fork(stage: Stage, room: str, seed: int) -> None:
+    stage = replace(stage, rng=random.Random(seed))  # noqa: S311 - choices, not secrets
+    stage.enter(room, "frank", *CROWD[1:])
+    since = dict.fromkeys(stage.hs.event_persisters, "")
     with ThreadPoolExecutor(8) as racers:
-        for version in VERSIONS:
-            room = stage.room("forks", "frank", room_version=version, state=[visibility("shared")])
-            stage.enter(room, "frank", *CROWD[1:])
-            for number in range(ROUNDS):
-                race = [_move(stage, room, number, place) for place in range(8)]
-                racing = [racers.submit(move) for move in race]
-                # Tokens that name each writer's own position are given out only while the writers differ.
-                stage.users["alice"].call("GET", f"{V3}/sync", params={"timeout": "0", "filter": _NOTHING})
-                for outcome in racing:
-                    outcome.result()
-            stage.chat(room, ["frank"], 2)
+        for number in range(ROUNDS):
+            racing = [racers.submit(_move(stage, room, number, place)) for place in range(8)]
+            # While both persisters write, tokens name the position of each: ask both for some.
+            while not all(move.done() for move in racing):
+                for process, token in since.items():
+                    query = {"timeout": "0", "filter": _NOTHING} | ({"since": token} if token else {})
+                    answer = stage.users["alice"].call("GET", f"{V3}/sync", params=query, via=process)
+                    since[process] = answer["next_batch"]
+            for outcome in racing:
+                outcome.result()
+    stage.chat(room, ["frank"], 2)
 
 
 def _move(stage: Stage, room: str, number: int, place: int) -> Callable[[], None]:
