@@ -71,6 +71,7 @@ def spark_app(
         jars="{{ spark_jars() }}",
         conf={
             "spark.driver.memory": "{{ settings().lakehouse_driver_memory }}",
+            "spark.driver.defaultJavaOptions": "{{ settings().lakehouse_driver_java_options }}",
             "spark.log.level": "{{ settings().lakehouse_log_level }}",
         },
         retries=2,

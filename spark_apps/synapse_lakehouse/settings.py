@@ -59,6 +59,10 @@ class Settings(BaseSettings):
         "", description="further Maven coordinates for Spark, comma separated, such as iceberg-aws-bundle for S3"
     )
     lakehouse_driver_memory: str = Field("2g", description="heap of each Spark driver")
+    lakehouse_driver_java_options: str = Field(
+        "-XX:TieredStopAtLevel=1",
+        description="JVM options of Spark drivers; the default starts quickly, -XX:+UseParallelGC suits large servers",
+    )
     lakehouse_log_level: Literal["DEBUG", "INFO", "WARN", "ERROR"] = Field("WARN", description="log level of Spark")
 
     @field_validator("lakehouse_home")
