@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, get_args
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
@@ -18,7 +18,11 @@ START_SECONDS = 180.0
 
 
 class ScheduledError(RuntimeError):
-    """The running Airflow does not take the run; the message says why."""
+    """The running Airflow does not take the run, or was stopped; the message says why."""
+
+
+class NoAnswerError(ScheduledError):
+    """Nobody listens where the running Airflow should."""
 
 
 @dataclass(frozen=True)
@@ -103,12 +107,10 @@ def trigger(address: str, logical_date: datetime, start: datetime, end: datetime
 
 def _await(address: str) -> None:
     deadline = time.monotonic() + START_SECONDS
-    while True:
+    while time.monotonic() < deadline:
         try:
             _call(f"{address}/api/v2/monitor/health")
-        except (URLError, OSError):
-            if time.monotonic() > deadline:
-                raise ScheduledError(f"The Airflow of `make ui` does not answer at {address}.") from None
+        except NoAnswerError:
             time.sleep(POLL_SECONDS)
         else:
             return
@@ -123,3 +125,8 @@ def _call(url: str, token: str | None = None, body: bytes | None = None) -> dict
     except HTTPError as error:
         said = error.read().decode(errors="replace")[:500]
         raise ScheduledError(f"The Airflow of `make ui` refused ({error.code}): {said}") from None
+    except OSError as error:
+        raise NoAnswerError(
+            f"The Airflow of `make ui` does not answer at {url} ({error}). Was it stopped? What it had begun goes on "
+            "when it is started again."
+        ) from None

@@ -1,0 +1,82 @@
+"""Airflow as ``make ui`` starts it, on the lake that a run published, and a browser to look at it."""
+
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+
+from synapse_lakehouse.embedded.postgres import free_port
+from tests.conftest import BIN, Published, environment
+
+# The pages are looked at, not the scheduler's own runs, which would take longer than all the tests here.
+NO_RUNS_BY_ITSELF = {"AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE": "False"}
+STOP_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Ui:
+    """A running ``lakehouse ui``: its address, its process, and the home that its children's environment names."""
+
+    address: str
+    process: subprocess.Popen[str]
+    home: Path
+
+    def processes(self) -> list[int]:
+        """Ids of the live processes of this Airflow."""
+        marker = f"AIRFLOW_HOME={self.home / 'airflow'}\0".encode()
+        return [
+            int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and marker in _environ(entry)
+        ]
+
+    def interrupt(self) -> int:
+        """Do what Ctrl-C does; the exit code."""
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(timeout=STOP_SECONDS)
+
+
+@pytest.fixture(scope="module")
+def ui(published: Published) -> Iterator[Ui]:
+    """``lakehouse ui`` on a free port, ready."""
+    process = subprocess.Popen(
+        [BIN / "lakehouse", "ui", "--port", str(free_port())],
+        env=environment(published.settings) | NO_RUNS_BY_ITSELF, cwd=published.settings.lakehouse_home,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    assert process.stdout
+    said = []
+    for line in process.stdout:
+        said.append(line)
+        if address := re.search(r"Airflow is at (http://127\.0\.0\.1:\d+)", line):
+            break
+    else:
+        pytest.fail("".join(said))
+    ui = Ui(address[1], process, published.settings.lakehouse_home)
+    yield ui
+    if process.poll() is None:
+        ui.interrupt()
+    process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[webdriver.Chrome]:
+    """A headless Chromium."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = "/usr/bin/chromium"
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1500,1100"):
+        options.add_argument(argument)
+    driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
+    yield driver
+    driver.quit()
+
+
+def _environ(process: Path) -> bytes:
+    try:
+        return (process / "environ").read_bytes()
+    except OSError:
+        return b""

@@ -1,0 +1,85 @@
+"""What an operator sees of the main job in the browser, and that Ctrl-C leaves nothing behind."""
+
+from collections.abc import Callable
+
+import pytest
+from selenium.webdriver import Chrome
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
+
+from tests.browser.conftest import Ui
+from tests.conftest import Published
+
+LOAD_SECONDS = 60
+
+
+@pytest.fixture
+def page(ui: Ui, browser: Chrome) -> Callable[..., str]:
+    """Opens a path and waits until all of the given words are on the page; its text."""
+
+    def text() -> str:
+        return browser.find_element(By.TAG_NAME, "body").text
+
+    def open_(path: str | None, *words: str) -> str:
+        if path:
+            browser.get(ui.address + path)
+        WebDriverWait(browser, LOAD_SECONDS).until(
+            lambda _: all(word in text() for word in words), f"{words} in {path}"
+        )
+        return text()
+
+    return open_
+
+
+def click(browser: Chrome, selector: str) -> None:
+    """Click what ``selector`` finds, once it is there."""
+    WebDriverWait(browser, LOAD_SECONDS).until(lambda _: browser.find_elements(By.CSS_SELECTOR, selector), selector)
+    browser.find_element(By.CSS_SELECTOR, selector).click()
+
+
+def test_all_services_are_healthy(page: Callable[..., str]) -> None:
+    page("/", "MetaDatabase", "Scheduler", "Triggerer", "Dag Processor")
+
+
+def test_the_grid_shows_a_green_run(page: Callable[..., str], browser: Chrome) -> None:
+    page(
+        "/dags/lakehouse",
+        "Synapse lakehouse",
+        "Bronze",
+        "Audit of bronze",
+        "Silver and gold",
+        "Publish",
+        "Close the run",
+    )
+    page("/dags/lakehouse/runs?state=success", "manual__", "Success")
+
+
+def test_the_documentation_answers_an_operator(page: Callable[..., str], browser: Chrome) -> None:
+    page("/dags/lakehouse", "Synapse lakehouse")
+    click(browser, "button[aria-label='Dag Docs']")
+    page(None, "What it does", "When it fails", "Is a rerun safe?")
+
+
+def test_the_form_explains_its_params(page: Callable[..., str], browser: Chrome) -> None:
+    page("/dags/lakehouse", "Synapse lakehouse")
+    click(browser, "button[aria-label='Trigger Dag']")
+    page(None, "Rehearse", "publish nothing", "Fail on warnings", "Backfill")
+
+
+def test_assets_are_the_published_tables(page: Callable[..., str]) -> None:
+    page("/assets?name_pattern=gold.events", "gold.events", "1 Task")
+    page("/assets?name_pattern=release", "release", "1 Task")
+
+
+def test_a_used_port_is_named(ui: Ui, published: Published) -> None:
+    port = ui.address.rpartition(":")[2]
+    done = published.lakehouse("ui", "--port", port)
+    assert done.returncode == 1
+    assert f"Port {port} on 127.0.0.1 cannot be used" in done.stderr
+    assert f"--port {int(port) + 1}" in done.stderr
+
+
+def test_ctrl_c_leaves_no_process_behind(ui: Ui) -> None:
+    assert len(ui.processes()) >= 4
+    assert ui.interrupt() == 0
+    assert ui.processes() == []
