@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from airflow.sdk import DAG
+    pass
 
 pytestmark = pytest.mark.usefixtures("dags")
 

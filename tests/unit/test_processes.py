@@ -36,7 +36,10 @@ def test_a_whole_session_is_stopped_the_deaf_by_force() -> None:
 
 
 def test_being_asked_to_end_is_an_interrupt() -> None:
-    with pytest.raises(KeyboardInterrupt), processes.interruptible():
+    def work() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(5)
+
+    with pytest.raises(KeyboardInterrupt), processes.interruptible():
+        work()
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
