@@ -10,28 +10,21 @@ from synapse_lakehouse.lake import duck
 from tests.conftest import Published, lakehouse
 
 FAULTS = """
-alter table events drop constraint if exists events_stream_ordering_key;
-drop index if exists events_stream_ordering;
-drop index if exists events_order_room;
+drop index events_stream_ordering cascade;
 update events set stream_ordering = (select max(stream_ordering) from events)
  where event_id = (select event_id from events where stream_ordering > 0 order by stream_ordering limit 1);
 alter table rooms drop constraint rooms_pkey cascade;
 alter table rooms alter column room_id drop not null;
 update rooms set room_id = null where room_id = (select room_id from rooms order by room_id limit 1);
+drop index erased_users_user;
 insert into erased_users select user_id from erased_users limit 1;
 """
+"""A stream id that two events share, a room without a key, and a key that occurs twice."""
 
 
 @pytest.fixture
 def spoiled_source(source_copy: str) -> str:
     with psycopg.connect(source_copy, autocommit=True) as connection:
-        for (index,) in connection.execute(
-            "select indexrelid::regclass::text from pg_index where indisunique and"
-            " (indrelid = 'erased_users'::regclass or indrelid = 'events'::regclass"
-            " and indkey::text = (select attnum::text from pg_attribute"
-            " where attrelid = 'events'::regclass and attname = 'stream_ordering'))"
-        ).fetchall():
-            connection.execute(f"drop index {index}".encode())
         connection.execute(FAULTS.encode())
     return source_copy
 

