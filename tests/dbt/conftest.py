@@ -1,0 +1,84 @@
+"""dbt as the Spark app runs it, and sessions in which single dbt commands can be tried."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from synapse_lakehouse.lake.catalog import pyiceberg_catalog
+from synapse_lakehouse.lake.lease import Lease
+from synapse_lakehouse.run import Run
+from synapse_lakehouse.settings import PROJECT, Settings
+from tests.conftest import environment
+
+ANSWER = "answer: "
+
+
+@dataclass(frozen=True)
+class DbtSession:
+    """A process with a Spark session on a lake, where dbt commands and SQL run one after the other."""
+
+    process: subprocess.Popen[str]
+    target: Path
+    log: Path
+
+    def sql(self, statement: str, branch: str | None = None) -> list[dict[str, Any]]:
+        """Rows of ``statement``, read on ``branch`` (by default on main)."""
+        rows: list[dict[str, Any]] = self._ask({"branch": branch, "sql": statement})
+        return rows
+
+    def dbt(self, *arguments: str, branch: str, project: Path = PROJECT / "dbt") -> dict[str, Any]:
+        """What ``dbt <arguments>`` on ``branch`` came to: ``success``, and ``results`` as name → [status, message]."""
+        folders = ["--project-dir", project, "--profiles-dir", project, "--target-path", self.target]
+        command = [*arguments, *map(str, folders), "--log-path", str(self.target)]
+        answer: dict[str, Any] = self._ask({"branch": branch, "dbt": command})
+        return answer
+
+    def _ask(self, command: dict[str, Any]) -> Any:
+        assert self.process.stdin
+        assert self.process.stdout
+        print(json.dumps(command), file=self.process.stdin, flush=True)
+        for line in self.process.stdout:
+            if line.startswith(ANSWER):
+                return json.loads(line.removeprefix(ANSWER))
+        raise AssertionError(f"the session ended:\n{self.log.read_text()}")
+
+
+@contextmanager
+def dbt_session(settings: Settings, folder: Path) -> Iterator[DbtSession]:
+    """A :class:`DbtSession` on the lake of ``settings``, which leaves its files in ``folder``."""
+    log = folder / "session.log"
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(
+            [sys.executable, Path(__file__).with_name("dbt_session.py")], env=environment(settings), text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+        ) as process,
+    ):  # fmt: skip
+        yield DbtSession(process, folder / "target", log)
+        assert process.stdin
+        process.stdin.close()
+
+
+@pytest.fixture
+def spark_app() -> Callable[[str, Settings, Run], subprocess.CompletedProcess[str]]:
+    """Runs ``spark_apps/<name>.py`` for a run that holds the lake lease, on this machine."""
+
+    def run_app(name: str, settings: Settings, run: Run) -> subprocess.CompletedProcess[str]:
+        lease = Lease(pyiceberg_catalog(settings), run.run_id, run.branch, 600)
+        lease.acquire()
+        try:
+            return subprocess.run(
+                [sys.executable, PROJECT / "spark_apps" / f"{name}.py", *run.arguments()], env=environment(settings),
+                cwd=settings.lakehouse_home, text=True, capture_output=True, timeout=600, check=False,
+            )  # fmt: skip
+        finally:
+            lease.release()
+
+    return run_app

@@ -1,0 +1,41 @@
+"""Obeys commands in one Spark session on the lake of the environment: a JSON object a line in, one a line out.
+
+``{"branch": …, "sql": …}`` answers with rows, ``{"branch": …, "dbt": [arguments]}`` with success and results by name.
+"""
+
+import json
+import sys
+from typing import Any
+
+from dbt.cli.main import dbtRunner
+
+from synapse_lakehouse.lake.session import spark_session
+from synapse_lakehouse.settings import Settings
+
+ANSWER = "answer: "
+
+
+def run_dbt(arguments: list[str]) -> dict[str, Any]:
+    done = dbtRunner().invoke(arguments)
+    results = {one.node.name: [str(one.status), one.message] for one in getattr(done.result, "results", [])}
+    return {"success": done.success, "exception": str(done.exception or ""), "results": results}
+
+
+def main() -> None:
+    spark = spark_session("test dbt", Settings(_env_file=None))
+    for line in sys.stdin:
+        command = json.loads(line)
+        if command["branch"]:
+            spark.conf.set("spark.wap.branch", command["branch"])
+        else:
+            spark.conf.unset("spark.wap.branch")
+        if "sql" in command:
+            answer: Any = [row.asDict() for row in spark.sql(command["sql"]).collect()]
+        else:
+            answer = run_dbt(command["dbt"])
+        print(ANSWER + json.dumps(answer, default=str), flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""build_models as the DAG runs it, on the published lake: what fails is named, and main stays as it was."""
+
+import subprocess
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+
+import pytest
+from pyiceberg.catalog import Catalog
+
+from synapse_lakehouse.lake import branches
+from synapse_lakehouse.lake.catalog import pyiceberg_catalog
+from synapse_lakehouse.run import Run
+from synapse_lakehouse.settings import Settings
+from tests.conftest import Published
+
+RUN = Run("test_gate", datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC))
+
+
+@pytest.fixture
+def catalog(published: Published) -> Iterator[Catalog]:
+    catalog = pyiceberg_catalog(published.settings)
+    yield catalog
+    branches.drop(catalog, RUN.branch)
+
+
+def _mains(catalog: Catalog) -> dict[str, int]:
+    return {
+        ".".join(table.name()): table.refs()["main"].snapshot_id
+        for table in branches.branched_tables(catalog)
+        if "main" in table.refs()
+    }
+
+
+def _spoil(catalog: Catalog, column: str) -> None:
+    """Add a copy of an event on the run's branch, NULL in ``column``."""
+    events = catalog.load_table("bronze.events")
+    events.manage_snapshots().create_branch(events.refs()["main"].snapshot_id, RUN.branch).commit()
+    one = events.scan(limit=1).to_arrow().slice(0, 1)
+    number = one.column_names.index(column)
+    spoilt = one.set_column(number, one.schema.field(number), [[None]])
+    events.append(spoilt, branch=RUN.branch)
+
+
+def test_what_does_not_hold_is_named_and_main_stays(
+    catalog: Catalog,
+    published: Published,
+    spark_app: Callable[[str, Settings, Run], subprocess.CompletedProcess[str]],
+) -> None:
+    before = _mains(catalog)
+    assert before["gold.events"]
+    assert before["gold.current_rooms"]
+    _spoil(catalog, "room_id")
+
+    done = spark_app("build_models", published.settings, RUN)
+
+    assert done.returncode == 1
+    assert "progress: gold.events: success" in done.stdout
+    explained = done.stderr[done.stderr.index("error: ") :]
+    assert "nothing is published and readers see the release before" in explained
+    assert "test events_event_id_is_unique: Got 1 result" in explained
+    assert "test events_has_one_row_for_each_event: Got 1 result" in explained
+    assert "test events_has_no_nulls: Got 1 result" in explained
+    assert "Traceback" not in done.stderr
+    # what was built stays on the branch, and only there
+    rows = {ref: _rows(catalog, "gold.events", ref) for ref in ("main", RUN.branch)}
+    assert rows[RUN.branch] > rows["main"]
+    assert _mains(catalog) == before
+
+
+def _rows(catalog: Catalog, table: str, ref: str) -> int:
+    loaded = catalog.load_table(table)
+    return int(loaded.scan(snapshot_id=loaded.refs()[ref].snapshot_id).count())

@@ -1,0 +1,96 @@
+"""The dbt project as its manifest shows it: everything described and owned, nothing that goes around the audit."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from dbt.cli.main import dbtRunner
+
+from synapse_lakehouse.settings import PROJECT
+
+DBT = PROJECT / "dbt"
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = str(tmp_path_factory.mktemp("dbt"))
+    parsed = dbtRunner().invoke(
+        ["parse", "--project-dir", str(DBT), "--profiles-dir", str(DBT), "--target-path", folder, "--log-path", folder,
+         "--warn-error"]
+    )  # fmt: skip
+    assert parsed.success, parsed.exception
+    described: dict[str, Any] = parsed.result.to_dict()  # type: ignore[union-attr]
+    return described
+
+
+@pytest.fixture
+def models(manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    return [node for node in manifest["nodes"].values() if node["resource_type"] == "model"]
+
+
+def _documented(manifest: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    nodes = [node for node in manifest["nodes"].values() if node["resource_type"] == "model"]
+    for one in [*nodes, *manifest["sources"].values()]:
+        yield f"{one['schema']}.{one['name']}", one["description"]
+        for column in one["columns"].values():
+            yield f"{one['schema']}.{one['name']}.{column['name']}", column["description"]
+    for kind in ("exposures", "groups", "unit_tests"):
+        for one in manifest[kind].values():
+            yield f"{kind}.{one['name']}", one["description"]
+
+
+def test_everything_is_described(manifest: dict[str, Any]) -> None:
+    described = dict(_documented(manifest))
+    assert len(described) > 300
+    assert [name for name, text in described.items() if not (text or "").strip()] == []
+
+
+def test_nothing_replaces_what_readers_see_before_the_audit(models: list[dict[str, Any]]) -> None:
+    assert {model["config"]["materialized"] for model in models} <= {"rebuild", "incremental"}
+    for model in models:
+        assert model["config"]["tblproperties"]["write.wap.enabled"] == "true", model["name"]
+        assert model["config"]["full_refresh"] is False, model["name"]
+
+
+def test_models_keep_their_contract_and_have_an_owner(manifest: dict[str, Any], models: list[dict[str, Any]]) -> None:
+    owners = {group["name"] for group in manifest["groups"].values()}
+    for model in models:
+        assert model["config"]["contract"]["enforced"], model["name"]
+        assert all(column["data_type"] for column in model["columns"].values()), model["name"]
+        assert model["group"] in owners, model["name"]
+        key = model["config"]["meta"]["primary_key"]
+        assert set(key) <= set(model["columns"]), model["name"]
+    assert {model["access"] for model in models if model["schema"] == "gold"} == {"public"}
+
+
+def test_every_model_is_tested(manifest: dict[str, Any], models: list[dict[str, Any]]) -> None:
+    tested = {node["attached_node"] for node in manifest["nodes"].values() if node["resource_type"] == "test"}
+    unit_tested = {test["model"] for test in manifest["unit_tests"].values()}
+    for model in models:
+        assert model["unique_id"] in tested, model["name"]
+        assert model["name"] in unit_tested, model["name"]
+
+
+def test_the_contracts_names_are_there(models: list[dict[str, Any]]) -> None:
+    columns = {f"{model['schema']}.{model['name']}": set(model["columns"]) for model in models}
+    assert {"redacted_by", "stream_ordering", "topological_ordering"} <= columns["gold.events"]
+    assert {"user_id", "room_id"} <= columns["gold.current_rooms"]
+    assert "content" not in columns["gold.events"]
+
+
+def test_exposures_name_commands_that_exist(manifest: dict[str, Any]) -> None:
+    from synapse_lakehouse.cli import app
+
+    commands = {command.name or command.callback.__name__ for command in app.registered_commands}  # type: ignore[union-attr]
+    commands |= {group.name for group in app.registered_groups}
+    for exposure in manifest["exposures"].values():
+        program, command = exposure["label"].split()
+        assert program == "lakehouse"
+        assert command in commands
+
+
+def test_nothing_is_fetched_and_no_python_shadows_dbt() -> None:
+    assert not list(DBT.rglob("*.py"))
+    for name in ("packages.yml", "dependencies.yml", "package-lock.yml"):
+        assert not (DBT / name).exists()
+    assert not [path for path in DBT.rglob("*") if path.name in {"target", "logs", "dbt_packages"}]

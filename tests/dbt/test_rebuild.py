@@ -1,0 +1,100 @@
+"""The materialization `rebuild`, on a lake of its own with a project of one model."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from synapse_lakehouse.settings import PROJECT, Settings
+from tests.dbt.conftest import DbtSession, dbt_session
+
+FIRST, SECOND = "run_20261117T000000Z_00000001", "run_20261118T000000Z_00000002"
+
+
+class Project:
+    """A copy of the project with one model of its own instead of all others."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        ignored = shutil.ignore_patterns("silver", "gold", "bronze", "_exposures.yml")
+        shutil.copytree(PROJECT / "dbt", folder, ignore=ignored)
+        (folder / "models" / "silver").mkdir()
+
+    def model(self, sql: str, materialized: str = "rebuild", **columns: str) -> None:
+        """Let the model ``thing`` be ``sql``, under a contract of ``columns``."""
+        lines = [
+            f"      - {{name: {name}, data_type: {type}, description: It's {name}}}" for name, type in columns.items()
+        ]
+        config = f"    config: {{materialized: {materialized}}}"
+        head = ["models:", "  - name: thing", "    description: A thing", config, "    columns:"]
+        (self.folder / "models" / "silver" / "_thing.yml").write_text("\n".join([*head, *lines]))
+        (self.folder / "models" / "silver" / "thing.sql").write_text(sql)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path / "project")
+
+
+@pytest.fixture
+def session(new_lake: Callable[..., Settings], tmp_path: Path) -> Iterator[DbtSession]:
+    with dbt_session(new_lake(), tmp_path) as session:
+        yield session
+
+
+def build(session: DbtSession, project: Project, branch: str) -> tuple[str, str]:
+    """Status and message of the model."""
+    done = session.dbt("run", branch=branch, project=project.folder)
+    assert done["results"], done
+    status, message = done["results"]["thing"]
+    return status, message
+
+
+def test_a_table_is_rebuilt_on_a_branch_and_only_ever_grows(session: DbtSession, project: Project) -> None:
+    # a first run: there is no main yet
+    project.model("select 1 as a, 'x' as b union all select 2, 'y'", a="int", b="string")
+    assert build(session, project, FIRST)[0] == "success"
+    assert session.sql("select * from silver.thing") == []
+    assert session.sql("select * from silver.thing order by a", FIRST) == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
+    assert session.sql("select name from silver.thing.refs") == [{"name": FIRST}]
+    session.sql(f"call lake.system.fast_forward('silver.thing', 'main', '{FIRST}')")
+    session.sql(f"alter table silver.thing drop branch `{FIRST}`")
+
+    # a second one, with a further column in between and one row less, in one commit
+    project.model("select 'z' as b, 7L as c, 3 as a", b="string", c="bigint", a="int")
+    assert build(session, project, SECOND)[0] == "success"
+    assert session.sql("select * from silver.thing", SECOND) == [{"a": 3, "b": "z", "c": 7}]
+    assert session.sql("select a, c from silver.thing order by a") == [{"a": 1, "c": None}, {"a": 2, "c": None}]
+    assert session.sql("select count(*) as snapshots from silver.thing.snapshots") == [{"snapshots": 2}]
+    described = {row["col_name"]: row["comment"] for row in session.sql("describe silver.thing")}
+    assert described == {"a": "It's a", "b": "It's b", "c": "It's c"}
+
+    # twice on one branch is as good as once
+    assert build(session, project, SECOND)[0] == "success"
+    assert session.sql("select * from silver.thing", SECOND) == [{"a": 3, "b": "z", "c": 7}]
+
+    # what readers rely on does not go away
+    project.model("select 3 as a, 'z' as b", a="int", b="string")
+    status, message = build(session, project, SECOND)
+    assert status == "error"
+    assert "c is in the table and no longer in the model" in message
+    project.model("select 3L as a, 'z' as b, 7L as c", a="bigint", b="string", c="bigint")
+    status, message = build(session, project, SECOND)
+    assert status == "error"
+    assert "a is int in the table and bigint in the model" in message
+    assert session.sql("select * from silver.thing", SECOND) == [{"a": 3, "b": "z", "c": 7}]
+
+    # a model that does not keep its own contract writes nothing
+    project.model("select 3 as a, 8 as b, 7L as c", a="int", b="string", c="bigint")
+    status, message = build(session, project, SECOND)
+    assert status == "error"
+    assert "contract" in message
+
+    # dbt's own ways around the audit are closed
+    for way in ("table", "view"):
+        project.model("select 3 as a, 'z' as b, 7L as c", way, a="int", b="string", c="bigint")
+        status, message = build(session, project, SECOND)
+        assert status == "error"
+        assert "before the audit" in message
+    assert session.sql("select a from silver.thing order by a") == [{"a": 1}, {"a": 2}]
