@@ -38,7 +38,7 @@ def test_planted_faults_are_caught_and_readers_see_the_release_before(
     done = lakehouse(published.settings.model_copy(update={"synapse_dsn": spoiled_source}), "run")
 
     assert done.returncode == 1
-    for fault in ("bronze.events", "bronze.rooms", "bronze.erased_users"):
+    for fault in ("stream events", "bronze.rooms", "bronze.erased_users"):
         assert fault in done.stdout + done.stderr
     after = json.loads(published.lakehouse("query", "from audit.releases", "--format", "json").stdout)
     assert after == before

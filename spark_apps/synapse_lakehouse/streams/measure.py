@@ -162,7 +162,7 @@ class Measuring:
     def _ids_at(self, release: Release | None) -> DataFrame | None:
         """Ids that streams had at a release: stream, table_name, id, each once. None if there is no such state."""
         known = [
-            self.spark.read.option("snapshot-id", release.tables[f"bronze.{table.name}"])
+            self.spark.read.option("versionAsOf", release.tables[f"bronze.{table.name}"])
             .table(f"bronze.{table.name}")
             .select(
                 f.lit(stream.name).alias("stream"),
