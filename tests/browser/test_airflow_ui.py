@@ -10,7 +10,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 from tests.browser.conftest import Ui
 from tests.conftest import Published
 
-LOAD_SECONDS = 60
+LOAD_SECONDS = 120
 
 
 @pytest.fixture
