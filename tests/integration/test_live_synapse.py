@@ -1,0 +1,57 @@
+"""A fresh homeserver with two event persisters, copied while people talk, and again when they have stopped."""
+
+import itertools
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from sample.homeserver import Synapse, homeserver
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.lake import duck
+from synapse_lakehouse.settings import Settings
+from tests.comparison import differences
+from tests.conftest import lakehouse
+
+pytestmark = pytest.mark.heavy
+
+
+def test_a_live_homeserver_is_copied_and_then_equal_to_its_source(
+    new_lake: Callable[..., Settings], tmp_path: Path
+) -> None:
+    with homeserver(tmp_path / "synapse") as hs:
+        settings = new_lake(
+            synapse_dsn=hs.dsn, synapse_server_name=hs.server_name, synapse_config=hs.config_path.resolve()
+        )
+        quiet = threading.Event()
+        talk = threading.Thread(target=_talk, args=(hs, quiet))
+        talk.start()
+        try:
+            during = lakehouse(settings, "run")
+        finally:
+            quiet.set()
+            talk.join()
+        after = lakehouse(settings, "run")
+        assert during.returncode == 0, during.stdout + during.stderr
+        assert after.returncode == 0, after.stdout + after.stderr
+        with duck.connect(settings) as lake, psycopg.connect(hs.dsn) as source:
+            release = duck.release(lake, settings)
+            duck.bind(lake, settings, release, release.tables)
+            differ = {
+                table.name: found
+                for table in catalogue.load().copied()
+                if (found := differences(table, lake, source)) != (0, 0)
+            }
+        assert differ == {}
+
+
+def _talk(hs: Synapse, quiet: threading.Event) -> None:
+    """Send through every process in turn until told to be quiet."""
+    alice = hs.register("alice", admin=True)
+    rooms = [alice.create_room(preset="public_chat") for _ in range(6)]
+    turns = itertools.product(itertools.count(), rooms, hs.urls)
+    while not quiet.is_set():
+        number, room, process = next(turns)
+        alice.say(room, f"message {number}", via=process)
