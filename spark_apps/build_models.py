@@ -1,6 +1,7 @@
 """Build and test silver and gold on the run's branch: one ``dbt build`` in one Spark session.
 
-Readers of main see nothing of it. dbt's artifacts are left in ``LAKEHOUSE_HOME/dbt/target``.
+Readers of main see nothing of it. dbt's artifacts are left in ``LAKEHOUSE_HOME/dbt/target``, its documentation of every
+table and column there too, as one page: ``static_index.html``.
 """
 
 import os
@@ -31,13 +32,13 @@ def build_models(app: SparkApp) -> None:
             relation, took = event.data.node_info.node_relation, event.data.run_result.execution_time
             app.progress(f"{relation.schema}.{relation.alias}: {event.data.run_result.status} in {took:.1f} s")
 
-    result = dbtRunner(callbacks=[progress]).invoke(
-        ["build", "--exclude-resource-type", "unit_test", "--project-dir", str(project), "--profiles-dir", str(project),
-         "--target-path", str(home / "target"), "--log-path", str(home / "logs")]
-    )  # fmt: skip
+    folders = ["--project-dir", project, "--profiles-dir", project, "--target-path", home / "target"]
+    common = [*map(str, folders), "--log-path", str(home / "logs")]
+    result = dbtRunner(callbacks=[progress]).invoke(["build", "--exclude-resource-type", "unit_test", *common])
     if not result.success:
         app.spark.stop()
         sys.exit(f"error: {explanation(result)}")
+    dbtRunner().invoke(["docs", "generate", "--static", "--no-compile", "--empty-catalog", *common])
 
 
 def _hush(spark: SparkSession) -> None:
@@ -53,7 +54,8 @@ def explanation(result: dbtRunnerResult) -> str:
         return f"dbt could not start building the models, so nothing is published: {result.exception}"
     results = result.result.results if isinstance(result.result, RunExecutionResult) else []
     failed = [
-        f"  {one.node.resource_type} {one.node.name}: {(one.message or one.status).strip().splitlines()[0]}"
+        f"  {one.node.resource_type} {one.node.name}: "
+        + (f"{one.failures} rows speak against it" if one.failures else " ".join((one.message or "").split())[:500])
         for one in results
         if one.status in FAILED
     ]
