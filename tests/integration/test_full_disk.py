@@ -1,5 +1,6 @@
 """A warehouse without room: the run stops with a clear message and publishes nothing."""
 
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,8 @@ from tests.conftest import BIN, environment, lakehouse
 
 # Holds the empty tables, but not the sample's rows.
 SMALL = "1536k"
+# Who is not root may only mount as the root of a user namespace.
+UNSHARE = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
 
 
 def test_a_full_disk_is_named_and_nothing_is_published(new_lake: Callable[..., Settings]) -> None:
@@ -17,7 +20,7 @@ def test_a_full_disk_is_named_and_nothing_is_published(new_lake: Callable[..., S
     warehouse.mkdir()
     mount_and_run = 'mount -t tmpfs -o size="$1" none "$2" && exec "$3" run'
     done = subprocess.run(
-        ["unshare", "--mount", "--map-root-user", "sh", "-c", mount_and_run, "sh", SMALL, warehouse, BIN / "lakehouse"],
+        [*UNSHARE, "sh", "-c", mount_and_run, "sh", SMALL, warehouse, BIN / "lakehouse"],
         env=environment(settings), cwd=settings.lakehouse_home, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 1

@@ -35,6 +35,11 @@ def replace_content(spark: SparkSession, name: str, branch: str, paths: Sequence
     """
     jvm: Any = spark._jvm
     table = iceberg_table(spark, name)
+    current = table.currentSnapshot()
+    if current is not None and not table.refs().containsKey(branch):
+        # A commit that makes its branch itself counts from zero, and its totals, which engines plan by, come out wrong.
+        table.manageSnapshots().createBranch(branch, current.snapshotId()).commit()
+        table.refresh()
     metrics_config = jvm.org.apache.iceberg.MetricsConfig.forTable(table)
     overwrite = (
         table.newOverwrite()
