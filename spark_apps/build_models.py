@@ -38,7 +38,7 @@ def build_models(app: SparkApp) -> None:
     if not result.success:
         app.spark.stop()
         sys.exit(f"error: {explanation(result)}")
-    dbtRunner().invoke(["docs", "generate", "--static", "--no-compile", "--empty-catalog", *common])
+    dbtRunner().invoke(["docs", "generate", "--static", "--no-compile", *common])
 
 
 def _hush(spark: SparkSession) -> None:

@@ -77,6 +77,7 @@ def built(
     for app in ("snapshot_tables", "build_models"):
         done = spark_app(app, settings, RUN)
         assert done.returncode == 0, done.stdout + done.stderr
+    assert "redacted_by" in (settings.lakehouse_home / "dbt" / "target" / "static_index.html").read_text()
     return settings
 
 
