@@ -1,7 +1,6 @@
 """What an operator can set, from the environment or a ``.env`` file in the current folder."""
 
 import json
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -70,7 +69,7 @@ class Settings(BaseSettings):
     def _absolute(cls, home: Path) -> Path:
         return home.expanduser().resolve()
 
-    @cached_property
+    @property
     def warehouse(self) -> str:
         """URI of the warehouse, without a trailing slash."""
         where = (self.lakehouse_warehouse or str(self.lakehouse_home / "warehouse")).rstrip("/")

@@ -39,3 +39,9 @@ def _written(default: object) -> str:
     if default is None:
         return ""
     return json.dumps(default) if isinstance(default, dict) else str(default)
+
+
+def test_a_changed_copy_has_its_own_warehouse() -> None:
+    settings = Settings(_env_file=None, lakehouse_warehouse="/one")
+    assert settings.warehouse == "file:///one"
+    assert settings.model_copy(update={"lakehouse_warehouse": "/two"}).warehouse == "file:///two"
