@@ -2,7 +2,8 @@
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.app import SparkApp, main
-from synapse_lakehouse.bronze import copy_tables, record_measures, record_snapshot
+from synapse_lakehouse.bronze.copying import copy_tables
+from synapse_lakehouse.bronze.recording import record_measures, record_snapshot
 from synapse_lakehouse.source.snapshot import exported
 
 

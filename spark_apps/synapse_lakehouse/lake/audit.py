@@ -16,6 +16,11 @@ from synapse_lakehouse.run import Run
 _STRING, _LONG, _INT, _BOOLEAN, _DOUBLE = pa.string(), pa.int64(), pa.int32(), pa.bool_(), pa.float64()
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _BY_NAME: Final = pa.map_(_STRING, _LONG)
+_SNAPSHOT: Final = {"snapshot_xmin": _LONG, "snapshot_xmax": _LONG, "wal_lsn": _STRING} | {
+    "system_identifier": _LONG,
+    "database_oid": _LONG,
+    "timeline": _INT,
+}
 _RUN: Final = {"run_id": _STRING, "interval_start": _TIME, "interval_end": _TIME}
 
 TABLES: Final[dict[str, pa.Schema]] = {
@@ -24,16 +29,22 @@ TABLES: Final[dict[str, pa.Schema]] = {
         # One row a run: the state of the source inside the exported snapshot.
         "audit.snapshots": _RUN
         | {"branch": _STRING, "taken_at": _TIME, "server_name": _STRING, "server_version": _STRING}
-        | {"schema_version": _INT, "snapshot_xmin": _LONG, "snapshot_xmax": _LONG, "wal_lsn": _STRING}
+        | {"schema_version": _INT}
+        | _SNAPSHOT
         | {
             "in_recovery": _BOOLEAN,
             "sequences": pa.list_(pa.struct([("name", _STRING), ("last_value", _LONG), ("is_called", _BOOLEAN)])),
         },
-        # One row per run and copied table; bytes of Parquet.
+        # One row per run and copied table: what was read (extent: whole, changes or nothing), what became of it, and
+        # from which snapshot of the source. files and bytes are the table's afterwards.
         "audit.ledger": _RUN
         | {"branch": _STRING, "table_name": _STRING, "load": _STRING, "rows_source": _LONG, "rows_read": _LONG}
         | {"rows_written": _LONG, "files": _INT, "bytes": _LONG, "seconds": _DOUBLE, "snapshot_id": _LONG}
-        | {"written_at": _TIME},
+        | {"written_at": _TIME, "extent": _STRING, "rows_outdated": _LONG, "rows_deleted": _LONG}
+        | {"statement": _STRING}
+        | _SNAPSHOT,
+        # One row per key that a published table had and the source no longer has; key is a JSON object.
+        "audit.deletions": _RUN | {"table_name": _STRING, "key": _STRING, "reason": _STRING, "deleted_at": _TIME},
         # One row per run and copied table, counted on the run's branch; duplicate_keys: rows beyond the first of a key.
         "audit.table_facts": _RUN
         | {"table_name": _STRING, "rows": _LONG, "null_keys": _LONG, "duplicate_keys": _LONG, "measured_at": _TIME},

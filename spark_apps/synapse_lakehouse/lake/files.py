@@ -1,10 +1,13 @@
 """Make Parquet files that workers wrote a table's content, as one Iceberg commit on a branch."""
 
-from collections.abc import Sequence
+import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io import load_file_io
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
@@ -14,10 +17,10 @@ from synapse_lakehouse.lake.session import iceberg_table
 
 @dataclass(frozen=True)
 class Commit:
-    """What a commit made: the branch's new snapshot, its rows, files and bytes."""
+    """What a commit made: the branch's new snapshot, rows that it added, files and bytes of the table since."""
 
     snapshot_id: int
-    rows: int
+    rows_added: int
     files: int
     bytes: int
 
@@ -31,40 +34,91 @@ def parquet_schema(table: Table, columns: Sequence[str]) -> pa.Schema:
 def replace_content(spark: SparkSession, name: str, branch: str, paths: Sequence[str], run_id: str) -> Commit:
     """Make ``paths`` the whole content of ``name`` on ``branch``, in one commit; main stays as it is.
 
-    The branch is made from main if it does not exist. Files of an earlier attempt on it drop out.
+    Whatever an earlier attempt left on the branch drops out.
     """
-    jvm: Any = spark._jvm
-    table = iceberg_table(spark, name)
-    current = table.currentSnapshot()
-    if current is not None and not table.refs().containsKey(branch):
-        # A commit that makes its branch itself counts from zero, and its totals, which engines plan by, come out wrong.
-        table.manageSnapshots().createBranch(branch, current.snapshotId()).commit()
-        table.refresh()
-    metrics_config = jvm.org.apache.iceberg.MetricsConfig.forTable(table)
-    overwrite = (
-        table.newOverwrite()
-        .overwriteByRowFilter(jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue())
-        .toBranch(branch)
-        .set("lakehouse.run", run_id)
-    )
+    table = _on_branch(spark, name, branch)
+    everything = _jvm(spark).org.apache.iceberg.expressions.Expressions.alwaysTrue()
+    overwrite = table.newOverwrite().overwriteByRowFilter(everything)
     for path in paths:
-        file = table.io().newInputFile(path)
-        metrics = jvm.org.apache.iceberg.parquet.ParquetUtil.fileMetrics(file, metrics_config)
-        overwrite.addFile(
-            jvm.org.apache.iceberg.DataFiles.builder(table.spec())
-            .withInputFile(file)
-            .withFormat("parquet")
-            .withMetrics(metrics)
-            .build()
-        )
-    overwrite.commit()
+        overwrite.addFile(_data_file(spark, table, path))
+    return _commit(overwrite, table, branch, run_id)
+
+
+def change_content(
+    spark: SparkSession, name: str, branch: str, paths: Sequence[str], deletes: str | None, run_id: str
+) -> Commit:
+    """Make ``branch`` what main has, less the rows that the file ``deletes`` places, plus ``paths``, in one commit.
+
+    Whatever an earlier attempt left on the branch drops out; main stays as it is.
+    """
+    table = _on_branch(spark, name, branch)
+    delta = table.newRowDelta()
+    for path in paths:
+        delta.addRows(_data_file(spark, table, path))
+    if deletes:
+        delta.addDeletes(_delete_file(spark, table, deletes))
+    return _commit(delta, table, branch, run_id)
+
+
+def write_position_deletes(places: pa.Table, folder: str, io_properties: Mapping[str, str]) -> str:
+    """Write ``places`` (columns file_path and pos) as an Iceberg position delete file under ``folder``: its path."""
+    path = f"{folder}/{uuid.uuid4()}-deletes.parquet"
+    with load_file_io(dict(io_properties), path).new_output(path).create() as stream:
+        pq.write_table(places.sort_by([(one, "ascending") for one in places.column_names]).cast(_DELETES), stream)
+    return path
+
+
+# Field ids that Iceberg's specification reserves for the columns of position delete files.
+_DELETES = pa.schema(
+    [
+        pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": "2147483546"}),
+        pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": "2147483545"}),
+    ]
+)
+
+
+def _on_branch(spark: SparkSession, name: str, branch: str) -> Any:
+    """The table, its ``branch`` made anew from main; a table without content has no main to make it from."""
+    table = iceberg_table(spark, name)
+    table.refresh()
+    main, refs = table.currentSnapshot(), table.refs()
+    if refs.containsKey(branch) and (main is None or refs.get(branch).snapshotId() != main.snapshotId()):
+        table.manageSnapshots().removeBranch(branch).commit()
+        table.refresh()
+    if main is not None and not table.refs().containsKey(branch):
+        # A commit that makes its branch itself counts from zero, and its totals, which engines plan by, come out wrong.
+        table.manageSnapshots().createBranch(branch, main.snapshotId()).commit()
+        table.refresh()
+    return table
+
+
+def _data_file(spark: SparkSession, table: Any, path: str) -> Any:
+    iceberg = _jvm(spark).org.apache.iceberg
+    file = table.io().newInputFile(path)
+    metrics = iceberg.parquet.ParquetUtil.fileMetrics(file, iceberg.MetricsConfig.forTable(table))
+    builder = iceberg.DataFiles.builder(table.spec())
+    return builder.withInputFile(file).withFormat("parquet").withMetrics(metrics).build()
+
+
+def _delete_file(spark: SparkSession, table: Any, path: str) -> Any:
+    iceberg = _jvm(spark).org.apache.iceberg
+    file = table.io().newInputFile(path)
+    metrics = iceberg.parquet.ParquetUtil.fileMetrics(file, iceberg.MetricsConfig.forPositionDelete(table))
+    builder = iceberg.FileMetadata.deleteFileBuilder(table.spec()).ofPositionDeletes()
+    return builder.withInputFile(file).withFormat("parquet").withMetrics(metrics).build()
+
+
+def _commit(update: Any, table: Any, branch: str, run_id: str) -> Commit:
+    update.toBranch(branch).set("lakehouse.run", run_id).commit()
     table.refresh()
     snapshot = table.snapshot(branch)
     summary = snapshot.summary()
-    return Commit(
-        int(snapshot.snapshotId()),
-        *(int(summary.get(f"total-{what}") or 0) for what in ("records", "data-files", "files-size")),
-    )
+    counts = ("added-records", "total-data-files", "total-files-size")
+    return Commit(int(snapshot.snapshotId()), *(int(summary.get(name) or 0) for name in counts))
+
+
+def _jvm(spark: SparkSession) -> Any:
+    return spark._jvm
 
 
 def _plain(field: pa.Field) -> pa.Field:

@@ -1,5 +1,6 @@
 """The SELECT of a catalogued table: its columns and declared projections, and nothing else."""
 
+import hashlib
 from typing import Final
 
 from psycopg import sql
@@ -15,22 +16,38 @@ PageRange = tuple[int, int | None]
 WHOLE: Final[PageRange] = (0, None)
 
 
-def select(table: Table, pages: PageRange = WHOLE) -> sql.Composed:
+def select(table: Table, pages: PageRange = WHOLE, since: int | None = None) -> sql.Composed:
     """Statement that reads ``table`` as bronze holds it, or only the rows that live in a range of its pages.
 
     PostgreSQL reads a range of pages by itself (TID range scan, since version 14), so ranges split any table, with or
-    without a key, and each row is read once.
+    without a key, and each row is read once. With ``since``, only rows written by it or a later transaction are read.
     """
     statement = sql.SQL("select {columns} from {table}").format(
         columns=sql.SQL(", ").join(map(expression, table.columns)), table=sql.Identifier(table.name)
     )
     first, last = pages
-    if (first, last) == WHOLE:
-        return statement
-    statement += sql.SQL(" where ctid >= {}").format(sql.Literal(f"({first},0)"))
+    conditions = []
+    if (first, last) != WHOLE:
+        conditions.append(sql.SQL("ctid >= {}").format(sql.Literal(f"({first},0)")))
     if last is not None:
-        statement += sql.SQL(" and ctid < {}").format(sql.Literal(f"({last},0)"))
-    return statement
+        conditions.append(sql.SQL("ctid < {}").format(sql.Literal(f"({last},0)")))
+    if since is not None:
+        conditions.append(is_written_since(since))
+    return statement + sql.SQL(" where ") + sql.SQL(" and ").join(conditions) if conditions else statement
+
+
+def fingerprint(table: Table) -> str:
+    """SHA-256 of the statement that reads ``table`` whole: differs when the catalogue reads other columns of it."""
+    return hashlib.sha256(select(table).as_bytes()).hexdigest()
+
+
+def is_written_since(transaction: int) -> sql.Composed:
+    """Condition on rows whose version was written by ``transaction`` (64 bits) or a later one.
+
+    ``age`` compares in 32 bits against the next transaction id, so both sides must lie within half of that; older rows
+    then count as unchanged, as they are.
+    """
+    return sql.SQL("age(xmin) between 0 and age({}::xid)").format(sql.Literal(str(transaction % (1 << 32))))
 
 
 def expression(column: Column) -> sql.Composable:

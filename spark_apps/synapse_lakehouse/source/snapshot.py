@@ -10,8 +10,9 @@ from psycopg import sql
 from synapse_lakehouse.catalogue import Catalogue, Table
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.connection import Connection, connect
+from synapse_lakehouse.source.lineage import Lineage, lineage
 from synapse_lakehouse.source.preflight import check
-from synapse_lakehouse.source.projection import PageRange, measure
+from synapse_lakehouse.source.projection import PageRange, is_written_since, measure
 
 PAGES_A_CHUNK = 16_384
 """128 MiB of heap: about 30 MiB of Parquet, and few enough rows that a lost chunk costs little."""
@@ -36,7 +37,7 @@ class Snapshot:
     schema_version: int
     xmin: int
     xmax: int
-    wal_lsn: str
+    lineage: Lineage
     in_recovery: bool
     sequences: tuple[Sequence, ...]
 
@@ -63,12 +64,11 @@ def exported(settings: Settings, catalogue: Catalogue) -> Iterator[tuple[Connect
         version = check(connection, catalogue, str(settings.synapse_server_name))
         row = connection.execute(
             "select pg_export_snapshot(), now(), current_setting('server_version'),"
-            " pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint, pg_is_in_recovery(),"
-            " (case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end)::text"
+            " pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint, pg_is_in_recovery()"
             " from pg_current_snapshot() s"
         ).fetchone()
         assert row is not None
-        name, taken_at, server_version, xmin, xmax, in_recovery, wal_lsn = row
+        name, taken_at, server_version, xmin, xmax, in_recovery = row
         yield (
             connection,
             Snapshot(
@@ -78,25 +78,40 @@ def exported(settings: Settings, catalogue: Catalogue) -> Iterator[tuple[Connect
                 schema_version=version,
                 xmin=xmin,
                 xmax=xmax,
-                wal_lsn=wal_lsn,
+                lineage=lineage(connection),
                 in_recovery=in_recovery,
                 sequences=tuple(_sequence(connection, stream.sequence) for stream in catalogue.streams),
             ),
         )
 
 
-def chunks(connection: Connection, table: Table) -> list[PageRange]:
-    """Ranges of pages that together hold every row of ``table`` that the snapshot sees; the last one is open."""
+def pages(connection: Connection, table: Table) -> int:
+    """Pages of 8 KiB that the heap of ``table`` takes."""
     row = connection.execute("select pg_relation_size(to_regclass(%s)) / 8192", [table.name]).fetchone()
-    pages = int(row[0]) if row else 0
-    starts = range(0, max(pages, 1), PAGES_A_CHUNK)
-    return [(start, start + PAGES_A_CHUNK if start + PAGES_A_CHUNK < pages else None) for start in starts]
+    return int(row[0]) if row else 0
+
+
+def chunks(pages: int, pages_a_chunk: int = PAGES_A_CHUNK) -> list[PageRange]:
+    """Ranges that together hold every row of a table of so many pages; the last one is open."""
+    starts = range(0, max(pages, 1), pages_a_chunk)
+    return [(start, start + pages_a_chunk if start + pages_a_chunk < pages else None) for start in starts]
 
 
 def count(connection: Connection, table: Table) -> int:
     """Rows of ``table`` that the snapshot sees."""
     row = connection.execute(sql.SQL("select count(*) from {}").format(sql.Identifier(table.name))).fetchone()
     return int(row[0]) if row else 0
+
+
+def count_since(connection: Connection, table: Table, transaction: int) -> tuple[int, int]:
+    """Rows of ``table`` that the snapshot sees, and how many of them ``transaction`` or a later one wrote."""
+    row = connection.execute(
+        sql.SQL("select count(*), count(*) filter (where {}) from {}").format(
+            is_written_since(transaction), sql.Identifier(table.name)
+        )
+    ).fetchone()
+    assert row is not None
+    return int(row[0]), int(row[1])
 
 
 def measured(connection: Connection, table: Table, stream_column: str) -> list[Measure]:

@@ -1,0 +1,119 @@
+"""Which rows of a published table an increment takes away: older versions of changed rows, and rows that are gone."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from synapse_lakehouse.bronze.base import Base
+from synapse_lakehouse.catalogue import Table
+from synapse_lakehouse.source.connection import Connection
+from synapse_lakehouse.source.keys import RANGE_DIGITS, count_by_range, keys_in_ranges
+
+_FILE, _POSITION = "file_path", "pos"
+
+
+_MOST_KEYS: Final = 1_000_000
+"""More keys than this are not sent to be compared: copying the table whole is then cheaper."""
+
+
+class CopyWhole(RuntimeError):
+    """An increment would not give the source's rows, or cost more than copying the table whole; it says why."""
+
+
+@dataclass(frozen=True)
+class Removal:
+    """Rows to take away by their places (columns file_path and pos): ``outdated`` of them have a newer version among
+    the changes; ``deleted`` are the keys of the others, which the source no longer has."""
+
+    places: pa.Table
+    outdated: int
+    deleted: pa.Table | None
+
+
+def removal(
+    spark: SparkSession,
+    connection: Connection,
+    table: Table,
+    base: Base,
+    changes: Sequence[str],
+    expected_rows: int,
+    changed_rows: int,
+) -> Removal:
+    """What to remove from ``base`` before the rows in the Parquet files ``changes`` are added.
+
+    Every row that the source wrote since is among the changes. So if counts still differ, the rest are deletions: they
+    are found by counting ranges of keys on both sides, and the keys of the ranges that differ.
+
+    :param expected_rows: rows that the source's snapshot sees.
+    :param changed_rows: rows in ``changes``.
+    :raises CopyWhole: when the counts cannot be made to agree, as when keys repeat, or too much was deleted.
+    """
+    held = (
+        spark.read.option("versionAsOf", base.snapshot_id)
+        .table(f"bronze.{table.name}")
+        .select(*table.primary_key, f.col("_file").alias(_FILE), f.col("_pos").alias(_POSITION))
+    )
+    kept, outdated = held, _places(held.limit(0))
+    if changes:
+        changed = spark.read.parquet(*changes).select(*table.primary_key)
+        changed = f.broadcast(changed) if changed_rows <= _MOST_KEYS else changed
+        outdated = _places(held.join(changed, _same_key(held, changed, table.primary_key), "left_semi"))
+        kept = held.join(changed, _same_key(held, changed, table.primary_key), "left_anti")
+    surplus = base.rows - outdated.num_rows + changed_rows - expected_rows
+    if surplus < 0:
+        raise CopyWhole(f"{-surplus} rows of {table.name} are missing in the lake")
+    if not surplus:
+        return Removal(outdated, outdated.num_rows, None)
+    gone = _gone(spark, connection, table, kept, changes).toArrow()
+    if gone.num_rows != surplus:
+        raise CopyWhole(f"{gone.num_rows} rows of {table.name} were deleted where counts say {surplus}")
+    places = pa.concat_tables([outdated, gone.select([_FILE, _POSITION]).cast(_PLACES)])
+    return Removal(places, outdated.num_rows, gone.select(list(table.primary_key)))
+
+
+def vanished(spark: SparkSession, table: Table, before: int, after: int) -> pa.Table:
+    """Keys that the Iceberg snapshot ``before`` of a table has and ``after`` has not."""
+    was, now = (
+        spark.read.option("versionAsOf", one).table(f"bronze.{table.name}").select(*table.primary_key)
+        for one in (before, after)
+    )
+    return was.join(now, _same_key(was, now, table.primary_key), "left_anti").toArrow()
+
+
+def _gone(
+    spark: SparkSession, connection: Connection, table: Table, kept: DataFrame, changes: Sequence[str]
+) -> DataFrame:
+    here: dict[str, int] = {}
+    for frame in [kept, *([spark.read.parquet(*changes)] if changes else [])]:
+        for row in frame.groupBy(_range(table).alias("range")).count().collect():
+            here[row.range] = here.get(row.range, 0) + row["count"]
+    in_source = count_by_range(connection, table)
+    differing = sorted(one for one in here.keys() | in_source.keys() if here.get(one, 0) != in_source.get(one, 0))
+    if sum(in_source.get(one, 0) for one in differing) > _MOST_KEYS:
+        raise CopyWhole(f"rows were deleted all over {table.name}")
+    there = spark.createDataFrame(keys_in_ranges(connection, table, differing), kept.select(*table.primary_key).schema)
+    return kept.where(_range(table).isin(differing)).join(
+        f.broadcast(there), _same_key(kept, there, table.primary_key), "left_anti"
+    )
+
+
+def _range(table: Table) -> Column:
+    key = f.concat_ws("\x1f", *(f.col(name).cast("string") for name in table.primary_key))
+    return f.substring(f.md5(key), 1, RANGE_DIGITS)
+
+
+def _same_key(left: DataFrame, right: DataFrame, key: Sequence[str]) -> Column:
+    return reduce(and_, (left[name].eqNullSafe(right[name]) for name in key))
+
+
+_PLACES = pa.schema([pa.field(_FILE, pa.string(), nullable=False), pa.field(_POSITION, pa.int64(), nullable=False)])
+
+
+def _places(frame: DataFrame) -> pa.Table:
+    return frame.select(_FILE, _POSITION).toArrow().cast(_PLACES)

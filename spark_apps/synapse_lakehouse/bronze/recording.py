@@ -1,0 +1,53 @@
+"""What a copy writes down: the source's snapshot, and the tables that are counted and never copied."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from synapse_lakehouse.app import SparkApp
+from synapse_lakehouse.catalogue import Catalogue
+from synapse_lakehouse.lake import audit
+from synapse_lakehouse.source.connection import Connection
+from synapse_lakehouse.source.snapshot import Snapshot, measured
+
+
+def origin(snapshot: Snapshot) -> dict[str, Any]:
+    """Columns that tell from which snapshot of which database something was copied."""
+    return {"snapshot_xmin": snapshot.xmin, "snapshot_xmax": snapshot.xmax} | vars(snapshot.lineage)
+
+
+def record_snapshot(app: SparkApp, snapshot: Snapshot) -> None:
+    """Write the state of the source to ``audit.snapshots``."""
+    row = {
+        "branch": app.run.branch,
+        "taken_at": snapshot.taken_at,
+        "server_name": app.settings.synapse_server_name,
+        "server_version": snapshot.server_version,
+        "schema_version": snapshot.schema_version,
+        "in_recovery": snapshot.in_recovery,
+        "sequences": [vars(sequence) for sequence in snapshot.sequences],
+    }
+    audit.append(app.catalog, "audit.snapshots", [row | origin(snapshot)], app.run)
+
+
+def record_measures(app: SparkApp, catalogue: Catalogue, connection: Connection) -> None:
+    """Count the tables that are never copied, inside the same snapshot, into ``audit.stream_facts``."""
+    now = datetime.now(UTC)
+    rows = []
+    for table in catalogue.measured():
+        for stream, column in table.streams.items():
+            by_writer = measured(connection, table, column)
+            firsts = [one.first_id for one in by_writer if one.first_id is not None]
+            lasts = [one.last_id for one in by_writer if one.last_id is not None]
+            rows.append(
+                {
+                    "stream": stream,
+                    "table_name": table.name,
+                    "rows": sum(one.rows for one in by_writer),
+                    "null_ids": sum(one.null_ids for one in by_writer),
+                    "first_id": min(firsts, default=None),
+                    "last_id": max(lasts, default=None),
+                    "rows_by_writer": [(one.writer or "master", one.rows) for one in by_writer],
+                    "measured_at": now,
+                }
+            )
+    audit.append(app.catalog, "audit.stream_facts", rows, app.run)

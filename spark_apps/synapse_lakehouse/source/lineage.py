@@ -1,0 +1,48 @@
+"""Whether two snapshots are of one history, so that the row versions of the later one say what changed since."""
+
+from dataclasses import dataclass
+
+from synapse_lakehouse.source.connection import Connection
+
+HORIZON = 1 << 31
+"""Transaction ids are compared in 32 bits, so versions can be told apart within this many transactions only."""
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """Which cluster, database and timeline a snapshot is of, and how far the write-ahead log had come.
+
+    A restored dump is another database, a promoted standby another timeline: there, transaction ids mean other
+    transactions, and what is newer cannot be told from them.
+    """
+
+    system_identifier: int
+    database_oid: int
+    timeline: int
+    wal_lsn: str
+
+    def continues(self, base: "Lineage") -> bool:
+        """Whether everything that ``base`` saw lies in this snapshot's past."""
+        return (self.system_identifier, self.database_oid, self.timeline) == (
+            base.system_identifier,
+            base.database_oid,
+            base.timeline,
+        ) and _position(base.wal_lsn) <= _position(self.wal_lsn)
+
+
+def lineage(connection: Connection) -> Lineage:
+    """The lineage of the connected database."""
+    row = connection.execute(
+        "select system_identifier, (select oid::bigint from pg_database where datname = current_database()),"
+        " case when pg_is_in_recovery() then (select timeline_id from pg_control_checkpoint())"
+        " else ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int end,"
+        " (case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end)::text"
+        " from pg_control_system()"
+    ).fetchone()
+    assert row is not None
+    return Lineage(*row)
+
+
+def _position(lsn: str) -> int:
+    high, low = lsn.split("/")
+    return (int(high, 16) << 32) + int(low, 16)

@@ -1,0 +1,82 @@
+"""A lake that is brought up to its source again and again, in this process, with the apps' own functions."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+from pyspark.sql import SparkSession
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.app import SparkApp
+from synapse_lakehouse.bronze.copying import copy_tables
+from synapse_lakehouse.bronze.recording import record_snapshot
+from synapse_lakehouse.lake import audit, duck, tables
+from synapse_lakehouse.lake.publishing import publish
+from synapse_lakehouse.run import Run
+from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.source.snapshot import exported
+from tests.comparison import differences
+
+DAY = datetime(2026, 11, 1, tzinfo=UTC)
+
+
+@dataclass
+class AdvancingLake:
+    """Copies, then publishes what was copied, so that the next copy goes on from there."""
+
+    settings: Settings
+    runs: int = field(default=0)
+
+    def app(self) -> SparkApp:
+        """The next run's copying app."""
+        self.runs += 1
+        start = DAY + timedelta(days=self.runs)
+        return SparkApp("test", Run(f"test_{self.runs}", start, start + timedelta(days=1)), self.settings)
+
+    def advance(self) -> dict[str, dict[str, object]]:
+        """Copy and publish; the run's rows of the ledger by table."""
+        app = self.app()
+        self.copy(app)
+        self.publish(app)
+        return {row["table_name"]: row for row in audit.of_run(app.catalog, "audit.ledger", app.run.run_id)}
+
+    def copy(self, app: SparkApp) -> None:
+        """Bring the run's branch up to the source."""
+        declared = catalogue.load()
+        tables.ensure(app.catalog, declared)
+        with exported(self.settings, declared) as (connection, snapshot):
+            record_snapshot(app, snapshot)
+            copy_tables(app, declared, connection, snapshot)
+
+    def publish(self, app: SparkApp) -> None:
+        """Publish the run's branch, as if its audits had passed."""
+        passed = {"suite": "", "expectation": "", "subject": "", "severity": "fail", "success": True, "observed": ""}
+        checks = [passed | {"stage": stage, "checked_at": datetime.now(UTC)} for stage in ("bronze", "gold")]
+        audit.append(app.catalog, "audit.checks", checks, app.run)
+        publish(app.spark, app.catalog, app.run, str(self.settings.synapse_server_name))
+
+    def departures(self) -> dict[str, tuple[int, int]]:
+        """Tables that are not equal to the source: rows that only the lake has, and that only the source has."""
+        with duck.connect(self.settings) as lake, psycopg.connect(str(self.settings.synapse_dsn)) as source:
+            release = duck.release(lake, self.settings)
+            duck.bind(lake, self.settings, release, release.tables)
+            found = {table.name: differences(table, lake, source) for table in catalogue.load().copied()}
+        return {name: rows for name, rows in found.items() if rows != (0, 0)}
+
+    def deletions(self) -> list[tuple[str, str]]:
+        """Table and key of every deletion that was recorded."""
+        rows = self.app().catalog.load_table("audit.deletions").scan().to_arrow().to_pylist()
+        return [(row["table_name"], row["key"]) for row in rows]
+
+
+@contextmanager
+def advancing(settings: Settings) -> Iterator[AdvancingLake]:
+    """A lake under ``settings``; its Spark session ends with it."""
+    if session := SparkSession.getActiveSession():
+        session.stop()
+    lake = AdvancingLake(settings)
+    yield lake
+    if session := SparkSession.getActiveSession():
+        session.stop()

@@ -1,0 +1,117 @@
+"""Increments on a real database: whatever happens to its rows, the lake is equal to it after the next run."""
+
+import json
+import random
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.settings import Settings
+from tests.advancing import AdvancingLake, advancing
+
+COPIED = catalogue.load().copied()
+
+
+@pytest.fixture
+def lake(new_lake: Callable[..., Settings], source_copy: str) -> Iterator[AdvancingLake]:
+    with advancing(new_lake(synapse_dsn=source_copy)) as lake:
+        lake.advance()
+        yield lake
+
+
+@pytest.fixture
+def source(source_copy: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
+    """A session that may do anything to the source, foreign keys notwithstanding."""
+    with psycopg.connect(source_copy, autocommit=True) as connection:
+        connection.execute("set session_replication_role = replica")
+        yield connection
+
+
+def test_what_happens_to_rows_reaches_the_lake_and_nothing_else_is_read(
+    lake: AdvancingLake, source: psycopg.Connection[tuple[object, ...]], source_copy: str
+) -> None:
+    unchanged = lake.advance()
+    assert {row["extent"] for row in unchanged.values()} == {"nothing"}
+    assert sum(int(str(row["rows_read"])) for row in unchanged.values()) == 0
+
+    # As seen on federating servers: outliers come and go, events are renumbered, state groups come late and change.
+    source.execute("update events set outlier = not outlier where stream_ordering % 50 = 0")
+    source.execute("update events set stream_ordering = -900000 - stream_ordering where stream_ordering % 70 = 3")
+    source.execute("update event_json set json = '{}' where event_id in (select event_id from events limit 20)")
+    source.execute("update event_to_state_groups set state_group = 2 where ctid < '(2,0)'")
+    source.execute("update room_memberships set forgotten = 1 where ctid < '(1,0)'")
+    source.execute("insert into rejections select event_id, 'why', 'now' from events limit 3")
+    source.execute("delete from event_edges where event_id in (select event_id from events limit 30)")
+    source.execute("truncate erased_users")
+    changed = lake.advance()
+    assert lake.departures() == {}
+    assert changed["events"]["extent"] == changed["event_edges"]["extent"] == "changes"
+    assert changed["state_groups"]["extent"] == "nothing"
+    assert 0 < int(str(changed["events"]["rows_read"])) < 0.1 * int(str(changed["events"]["rows_source"]))
+    assert changed["event_edges"]["rows_read"] == 0
+    deleted = lake.deletions()
+    assert sum(table == "event_edges" for table, _ in deleted) == changed["event_edges"]["rows_deleted"]
+    assert sum(table == "erased_users" for table, _ in deleted) == 2
+    assert json.loads(next(key for table, key in deleted if table == "erased_users")).keys() == {"user_id"}
+
+    # A transaction that was open while a run looked, with an inner one: its ids are older than the run's snapshot.
+    with psycopg.connect(source_copy) as writer:
+        writer.execute("set session_replication_role = replica")
+        writer.execute("update rooms set creator = '@before:it' where ctid < '(1,0)'")
+        writer.execute("savepoint inner_one")
+        writer.execute("insert into blocked_rooms values ('!late:it', '@admin:it')")
+        writer.execute("release inner_one")
+        source.execute("insert into erased_users values ('@committed:meanwhile')")
+        lake.advance()
+        assert lake.departures() == {}
+        writer.commit()
+    lake.advance()
+    assert lake.departures() == {}
+
+    # What moves rows about, or makes them old, changes nothing.
+    source.execute("vacuum (full) events")
+    source.execute("vacuum (freeze) event_json")
+    assert {row["extent"] for row in lake.advance().values()} == {"nothing"}
+
+
+def test_random_histories(lake: AdvancingLake, source: psycopg.Connection[tuple[object, ...]]) -> None:
+    """Rows of all tables change, go and come back under the same key, for several runs."""
+    chance = random.Random(20261121)
+    for table in COPIED:
+        source.execute(sql.SQL("create table {} as table {} with no data").format(*_names(table.name)))
+    for _ in range(3):
+        for table in COPIED:
+            stash, name = _names(table.name)
+            share = chance.choice([0.0, 0.02, 0.2, 0.9])
+            source.execute(sql.SQL("insert into {} select * from {} where random() < 0.5").format(name, stash))
+            source.execute(sql.SQL("truncate {}").format(stash))
+            source.execute(
+                sql.SQL(
+                    "with gone as (delete from {} where random() < {} returning *) insert into {} table gone"
+                ).format(name, sql.Literal(share / 3), stash)
+            )
+            column = chance.choice([one.reads[0] for one in table.columns if one.name not in table.primary_key] or [""])
+            if column:
+                source.execute(
+                    sql.SQL("update {t} set {c} = (select {c} from {t} limit 1 offset 1) where random() < {s}").format(
+                        t=name, c=sql.Identifier(column), s=sql.Literal(share)
+                    )
+                )
+        lake.advance()
+        assert lake.departures() == {}
+
+
+def test_a_restored_dump_is_copied_whole(
+    lake: AdvancingLake, new_lake: Callable[..., Settings], sample_dsn: str
+) -> None:
+    """Its transaction ids mean other transactions, so nothing may be taken for unchanged."""
+    lake.settings = lake.settings.model_copy(update={"synapse_dsn": sample_dsn})
+    assert {row["extent"] for row in lake.advance().values()} == {"whole"}
+    assert lake.departures() == {}
+
+
+def _names(table: str) -> tuple[sql.Identifier, sql.Identifier]:
+    return sql.Identifier(f"stash_{table}"), sql.Identifier(table)
