@@ -11,9 +11,11 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from typer.testing import CliRunner
 
+from synapse_lakehouse import catalogue
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.embedded.postgres import Server, free_port
 from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.source.grants import script
 
 Findings = dict[str, list[dict[str, str]]]
 Examine = Callable[..., tuple[int, Findings]]
@@ -37,12 +39,13 @@ def examine(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture
 def reader(source_copy: str) -> Iterator[str]:
-    """The copy of the source, for a role that may log in to it and nothing else."""
+    """The copy of the source, for the role that ``lakehouse grants`` makes."""
     name = f"reader_{uuid.uuid4().hex[:8]}"
     with psycopg.connect(source_copy, autocommit=True) as owner:
-        owner.execute(f"create role {name} login password 'p'".encode())
+        owner.execute(script(catalogue.load(), Settings(_env_file=None), name).encode())
+        owner.execute(f"alter role {name} password 'p'".encode())
         yield make_conninfo(source_copy, user=name, password="p")
-        owner.execute(f"drop owned by {name}; drop role {name}".encode())
+        owner.execute(f"reassign owned by {name} to postgres; drop owned by {name}; drop role {name}".encode())
 
 
 def test_all_is_well(examine: Examine) -> None:
@@ -52,26 +55,81 @@ def test_all_is_well(examine: Examine) -> None:
     assert not [one for findings in found.values() for one in findings if one["level"] == "FAIL"]
 
 
-def test_a_role_that_can_write_is_warned_of(examine: Examine, source_copy: str) -> None:
+def test_a_superuser_is_warned_of(examine: Examine, source_copy: str) -> None:
     code, found = examine(synapse_dsn=source_copy)
-    (role,) = found["role"]
-    assert (code, role["level"]) == (0, "WARN")
-    assert "is a superuser" in role["message"]
-    assert "CREATE ROLE lakehouse" in role["advice"]
+    assert (code, found["role"][0]["level"]) == (0, "WARN")
+    assert "is a superuser" in found["role"][0]["message"]
+    assert "`lakehouse grants`" in found["role"][0]["advice"]
+
+
+def test_the_role_that_grants_makes_is_well(examine: Examine, reader: str) -> None:
+    code, found = examine(synapse_dsn=reader)
+    assert code == 0
+    assert [(one["level"], one["message"]) for one in found["role"]] == [
+        ("OK", f"{_user(reader)} can read what the catalogue lists, and nothing else")
+    ]
+    assert found["rights"][0]["level"] == "OK"
 
 
 def test_missing_rights_come_with_the_grants_that_mend_them(examine: Examine, reader: str, source_copy: str) -> None:
     with psycopg.connect(source_copy, autocommit=True) as owner:
-        owner.execute(f"grant select on schema_version to {_user(reader)}".encode())
+        owner.execute(f"revoke all on receipts_linearized, users, receipts_sequence from {_user(reader)}".encode())
+        owner.execute(f"revoke select (xmin) on events from {_user(reader)}".encode())
         code, found = examine(synapse_dsn=reader)
         assert code == 1
-        assert found["role"][0]["message"].endswith("can only read")
         grants = [grant for one in found["rights"] for grant in re.findall(r"GRANT .*;", one["message"])]
-        assert any("ON receipts_linearized TO" in grant for grant in grants)
+        assert len(grants) == 4
+        assert any("events (xmin)" in one["message"] for one in found["rights"])
         for grant in grants:
             owner.execute(grant.encode())
     code, found = examine(synapse_dsn=reader)
     assert (code, found["rights"][0]["level"]) == (0, "OK")
+
+
+@pytest.mark.parametrize(
+    ("excess", "named"),
+    [
+        ("alter role {role} createrole createdb", "has CREATEROLE and CREATEDB"),
+        ("grant pg_read_all_data, pg_write_all_data to {role}", "all that pg_read_all_data, pg_write_all_data may"),
+        ("grant insert, update on events to {role}", "has UPDATE on table events."),
+        ("grant update (content) on event_reports to {role}", "has UPDATE on table event_reports (content)."),
+        ("grant truncate on all tables in schema public to public", "like everybody, has TRUNCATE on table"),
+        ("grant select on users to {role}", "on table users (password_hash, "),
+        ("grant select (ip, user_agent) on devices to {role}", "on table devices (ip, user_agent)."),
+        ("grant select on all tables in schema public to {role}", "on table access_tokens, "),
+        (
+            "grant select on access_tokens to public",
+            "like everybody, has SELECT, beyond the catalogue, on table access_",
+        ),
+        ("grant usage on sequence receipts_sequence to {role}", "has USAGE on sequence receipts_sequence."),
+        ("grant create on schema public to public", "like everybody, has CREATE on schema public."),
+        ("grant create on database {database} to {role}", "has CREATE on database"),
+    ],
+)
+def test_what_the_role_can_do_beyond_reading_is_named_and_mended(
+    examine: Examine, reader: str, source_copy: str, excess: str, named: str
+) -> None:
+    database = str(psycopg.conninfo.conninfo_to_dict(source_copy)["dbname"])
+    with psycopg.connect(source_copy, autocommit=True) as owner:
+        owner.execute(excess.format(role=_user(reader), database=database).encode())
+        code, found = examine(synapse_dsn=reader)
+        assert code == 0
+        assert {one["level"] for one in found["role"]} == {"WARN"}
+        assert any(named in one["message"] for one in found["role"]), found["role"]
+        for one in found["role"]:
+            for statement in re.findall(r"(?:REVOKE|ALTER) [^;]*;", one["advice"]):
+                owner.execute(statement.encode())
+    _, found = examine(synapse_dsn=reader)
+    assert {one["level"] for one in found["role"]} == {"OK"}, found["role"]
+
+
+def test_an_owner_is_told_to_use_another_role(examine: Examine, reader: str, source_copy: str) -> None:
+    with psycopg.connect(source_copy, autocommit=True) as owner:
+        owner.execute(f"alter table events owner to {_user(reader)}".encode())
+    _, found = examine(synapse_dsn=reader)
+    assert [one["message"] for one in found["role"]] == [
+        f"The role {_user(reader)} owns events: an owner may do anything with it."
+    ]
 
 
 def test_a_missing_column_is_drift(examine: Examine, source_copy: str) -> None:

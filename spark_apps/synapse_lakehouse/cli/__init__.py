@@ -2,7 +2,19 @@
 
 import typer
 
-from synapse_lakehouse.cli import airflow, branches, connect, doctor, positions, query, releases, run, summary, ui
+from synapse_lakehouse.cli import (
+    airflow,
+    branches,
+    connect,
+    doctor,
+    grants,
+    positions,
+    query,
+    releases,
+    run,
+    summary,
+    ui,
+)
 from synapse_lakehouse.cli.errors import Explaining
 
 app = typer.Typer(
@@ -24,6 +36,7 @@ app.command()(releases.releases)
 app.command()(summary.summary)
 app.command()(doctor.doctor)
 app.command()(connect.connect)
+app.command()(grants.grants)
 
 
 app.add_typer(branches.app, name="branches")

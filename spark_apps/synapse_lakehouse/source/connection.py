@@ -5,17 +5,31 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.errors import SourceError, connection_failed
 
 APPLICATION_NAME = "synapse-lakehouse"
-LOCK_TIMEOUT = "10s"
-# A reader that died without closing its connection must not hold back Synapse's vacuum for long.
-IDLE_IN_TRANSACTION_TIMEOUT = "15min"
 
 Connection = psycopg.Connection[tuple[Any, ...]]
+
+
+def session(settings: Settings) -> dict[str, str]:
+    """PostgreSQL's settings for every session on the source, by name; all are known since version 14."""
+    return {
+        "default_transaction_read_only": "on",
+        "default_transaction_isolation": "repeatable read",
+        "statement_timeout": f"{settings.lakehouse_statement_timeout_seconds}s",
+        "lock_timeout": "10s",
+        # A reader that died without closing its connection must not hold back Synapse's vacuum for long.
+        "idle_in_transaction_session_timeout": "15min",
+        # Nor may the statement of a run that was stopped go on: it has nobody to send its rows to.
+        "client_connection_check_interval": "2s",
+        # One process of the server for each connection, as LAKEHOUSE_SOURCE_CONNECTIONS promises.
+        "max_parallel_workers_per_gather": "0",
+        "TimeZone": "UTC",
+    }
 
 
 def conninfo(settings: Settings) -> str:
@@ -28,25 +42,24 @@ def conninfo(settings: Settings) -> str:
             "SYNAPSE_DSN and SYNAPSE_SERVER_NAME belong together: the database to read, and the server_name of the "
             "homeserver it belongs to. Set both, or neither to use the shipped sample."
         )
-    options = {
-        "default_transaction_read_only": "on",
-        "default_transaction_isolation": r"repeatable\ read",
-        "statement_timeout": f"{settings.lakehouse_statement_timeout_seconds}s",
-        "lock_timeout": LOCK_TIMEOUT,
-        "idle_in_transaction_session_timeout": IDLE_IN_TRANSACTION_TIMEOUT,
-        "TimeZone": "UTC",
-    }
+    ours = [f"-c {name}={_escaped(value)}" for name, value in session(settings).items()]
     try:
+        # An operator's own options, such as a search_path, stay.
+        theirs = conninfo_to_dict(settings.synapse_dsn).get("options")
         return make_conninfo(
             settings.synapse_dsn,
             application_name=APPLICATION_NAME,
             connect_timeout=10,
-            options=" ".join(f"-c {name}={value}" for name, value in options.items()),
+            options=" ".join(map(str, filter(None, [theirs, *ours]))),
         )
     except psycopg.ProgrammingError:
         raise SourceError(
             "SYNAPSE_DSN is not a PostgreSQL connection string. It looks like postgresql://user:password@host:5432/synapse"
         ) from None
+
+
+def _escaped(value: str) -> str:
+    return value.replace(" ", r"\ ")
 
 
 @contextmanager

@@ -22,6 +22,8 @@ def connection_failed(error: psycopg.Error, conninfo: str) -> SourceError:
         advice = (
             "The role may not connect to it. As the owner of the database: GRANT CONNECT ON DATABASE … TO the role."
         )
+    elif "unrecognized configuration parameter" in said:
+        advice = "The server is too old: Synapse and the lakehouse need PostgreSQL 14 or later. Upgrade it."
     elif "pg_hba.conf" in said:
         advice = "The server does not let this machine or role in. Add a line for it to pg_hba.conf."
     elif "too many" in said or "remaining connection slots" in said:

@@ -1,11 +1,15 @@
 """Is this a Synapse database that the catalogue describes, and may we read it? Asked before anything is copied."""
 
-from psycopg import sql
+from collections.abc import Iterable
+from typing import Final
 
-from synapse_lakehouse.catalogue import Catalogue, Load
+from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.source.connection import Connection
 from synapse_lakehouse.source.errors import SourceError
+from synapse_lakehouse.source.grants import Right, needed
 from synapse_lakehouse.source.schema import drift
+
+_VERSION: Final = Right("table", "schema_version", ("version",))
 
 
 def check(connection: Connection, catalogue: Catalogue, server_name: str) -> int:
@@ -45,9 +49,10 @@ def schema_version(connection: Connection) -> int:
         name = known[1] if known else "?"
         raise SourceError(
             f"The database {name} is not a Synapse homeserver's: it has no tables schema_version, events and "
-            "state_groups_state. Correct the database name in SYNAPSE_DSN, or the role's search_path."
+            "state_groups_state that this role can see. Correct the database name in SYNAPSE_DSN, or the role's rights "
+            "and search_path: `lakehouse grants` prints the SQL."
         )
-    if problems := _no_select(connection, ["schema_version"]):
+    if problems := _missing(connection, [_VERSION]):
         raise SourceError("\n".join(problems))
     row = connection.execute("select version from schema_version").fetchone()
     if row is None:
@@ -57,25 +62,7 @@ def schema_version(connection: Connection) -> int:
 
 def missing_rights(connection: Connection, catalogue: Catalogue) -> list[str]:
     """Tables, columns and sequences that the role may not read, each with the GRANT that mends it."""
-    missing = []
-    role = _role(connection)
-    for table in catalogue.tables:
-        columns = sorted({name for column in table.columns for name in column.reads})
-        if table.load is not Load.MEASURE:
-            # Large tables are read by ranges of it, and a grant of columns does not include it.
-            columns.append("ctid")
-        row = connection.execute(
-            "select array(select c from unnest(%s::text[]) c where not has_column_privilege(%s, c, 'SELECT'))",
-            [columns, table.name],
-        ).fetchone()
-        if row and row[0]:
-            missing.append(
-                f"The role {role} may not read {table.name} ({', '.join(row[0])}), so it cannot be "
-                f"{'counted' if table.load is Load.MEASURE else 'copied'}. As the owner of the database run: "
-                f"GRANT SELECT ({', '.join(columns)}) ON {table.name} TO {role};"
-            )
-    missing += _no_select(connection, sorted({stream.sequence for stream in catalogue.streams}), "SEQUENCE ")
-    return missing
+    return _missing(connection, needed(catalogue))
 
 
 def wrong_server_name(connection: Connection, server_name: str) -> list[str]:
@@ -91,20 +78,23 @@ def wrong_server_name(connection: Connection, server_name: str) -> list[str]:
     return []
 
 
-def _no_select(connection: Connection, relations: list[str], kind: str = "") -> list[str]:
-    privilege = sql.SQL("has_sequence_privilege(r, 'SELECT')" if kind else "has_table_privilege(r, 'SELECT')")
-    rows = connection.execute(
-        sql.SQL("select r from unnest(%s::text[]) r where to_regclass(r) is not null and not {}").format(privilege),
-        [relations],
-    ).fetchall()
-    role = _role(connection)
+def _missing(connection: Connection, rights: Iterable[Right]) -> list[str]:
+    row = connection.execute("select quote_ident(current_user)").fetchone()
+    role = str(row[0]) if row else "?"
     return [
-        f"The role {role} may not read {name}. As the owner of the database run: "
-        f"GRANT SELECT ON {kind}{name} TO {role};"
-        for (name,) in rows
+        f"The role {role} may not read {right.name}{what}. As the owner of the database run: {right.grant(role)}"
+        for right in rights
+        if (what := _unreadable(connection, right)) is not None
     ]
 
 
-def _role(connection: Connection) -> str:
-    row = connection.execute("select quote_ident(current_user)").fetchone()
-    return str(row[0]) if row else "?"
+def _unreadable(connection: Connection, right: Right) -> str | None:
+    """The columns of ``right`` that the role lacks, in brackets; empty for a sequence; None if it has them all."""
+    if right.kind == "sequence":
+        row = connection.execute("select has_sequence_privilege(%s, 'SELECT')", [right.name]).fetchone()
+        return None if row and row[0] else ""
+    row = connection.execute(
+        "select array(select c from unnest(%s::text[]) c where not has_column_privilege(%s, c, 'SELECT'))",
+        [list(right.columns), right.name],
+    ).fetchone()
+    return f" ({', '.join(row[0])})" if row and row[0] else None

@@ -6,6 +6,7 @@ from typing import Any, Final
 import psycopg
 
 from synapse_lakehouse import catalogue
+from synapse_lakehouse.cli.diagnosis import role
 from synapse_lakehouse.cli.diagnosis.finding import Finding, Findings, Level
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source import preflight
@@ -15,14 +16,6 @@ from synapse_lakehouse.source.schema import drift
 
 _CLOCK_SECONDS: Final = 5
 
-_ROLE: Final = """
-select quote_ident(rolname), rolsuper,
-       (select count(*) from pg_class join pg_namespace n on n.oid = relnamespace
-        where relkind in ('r', 'p') and nspname not in ('pg_catalog', 'information_schema')
-          and nspname not like 'pg\\_%' and has_table_privilege(pg_class.oid, 'INSERT, UPDATE, DELETE, TRUNCATE'))
-from pg_roles where rolname = current_user
-"""
-
 
 def examine(connection: Connection, settings: Settings, *, is_sample: bool) -> Findings:
     """Can this database be copied whole, and can we do it no harm?"""
@@ -30,8 +23,11 @@ def examine(connection: Connection, settings: Settings, *, is_sample: bool) -> F
     version, standby = _one(connection, "select current_setting('server_version'), pg_is_in_recovery()")
     yield Finding(Level.OK, "source", f"connected to {where}, PostgreSQL {version}{', a standby' if standby else ''}")
     yield _clock(connection)
-    yield _role(connection, is_sample)
     try:
+        if is_sample:
+            yield Finding(Level.OK, "role", "the embedded server's own; all access is read-only")
+        elif declared := _declared():
+            yield from role.examine(connection, declared)
         yield from _schema(connection, settings)
     except SourceError as error:
         yield Finding(Level.FAIL, "schema", str(error))
@@ -61,26 +57,9 @@ def _clock(connection: Connection) -> Finding:
     return Finding(Level.WARN, "clock", message, advice)
 
 
-def _role(connection: Connection, is_sample: bool) -> Finding:
-    role, is_superuser, writable = _one(connection, _ROLE)
-    if is_sample:
-        return Finding(Level.OK, "role", f"{role}, the embedded server's own; all access is read-only")
-    if not is_superuser and not writable:
-        return Finding(Level.OK, "role", f"{role} can only read")
-    can = "is a superuser" if is_superuser else f"can write to {writable} tables"
-    return Finding(
-        Level.WARN,
-        "role",
-        f"The role {role} {can}. The lakehouse reads in read-only transactions, but needs no such right.",
-        "As the owner of the database run: CREATE ROLE lakehouse LOGIN PASSWORD '...'; name it in SYNAPSE_DSN and run "
-        "`lakehouse doctor` again: it prints every GRANT that the new role needs.",
-    )
-
-
 def _schema(connection: Connection, settings: Settings) -> Findings:
-    try:
-        declared = catalogue.load()
-    except (OSError, KeyError, TypeError, ValueError):
+    declared = _declared()
+    if declared is None:
         return
     version = preflight.schema_version(connection)
     supported = f"{declared.oldest_schema_version} to {declared.newest_schema_version}"
@@ -108,6 +87,14 @@ def _schema(connection: Connection, settings: Settings) -> Findings:
     yield Finding(Level.OK, "rights", "the role may read all that the catalogue lists")
     for problem in preflight.wrong_server_name(connection, str(settings.synapse_server_name)):
         yield Finding(Level.FAIL, "server name", problem)
+
+
+def _declared() -> catalogue.Catalogue | None:
+    """The catalogue; None where it cannot be read, which is a finding of its own."""
+    try:
+        return catalogue.load()
+    except (OSError, KeyError, TypeError, ValueError):
+        return None
 
 
 def _one(connection: Connection, query: str) -> tuple[Any, ...]:

@@ -1,0 +1,74 @@
+"""The rights that the lakehouse needs in Synapse's database, derived from the catalogue, and SQL that grants them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from synapse_lakehouse.catalogue import Catalogue, Load
+from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.source.connection import session
+
+SYSTEM_COLUMNS: Final = ("ctid", "xmin")
+"""Read of every copied table, as its pages are read in ranges and its changes found by their transaction; a grant of
+columns does not include them."""
+
+SPARE_CONNECTIONS: Final = 4
+"""For what connects beside a copy: opening a run, ``doctor``, the sessions of a killed run until the server notices."""
+
+
+@dataclass(frozen=True)
+class Right:
+    """SELECT on ``columns`` of a table, or on a sequence, which has none."""
+
+    kind: Literal["table", "sequence"]
+    name: str
+    columns: tuple[str, ...] = ()
+
+    def grant(self, role: str) -> str:
+        """The statement that gives it; ``role`` is quoted where need be."""
+        if self.kind == "sequence":
+            return f"GRANT SELECT ON SEQUENCE {self.name} TO {role};"
+        return f"GRANT SELECT ({', '.join(self.columns)}) ON {self.name} TO {role};"
+
+
+def needed(catalogue: Catalogue) -> Iterator[Right]:
+    """Every right that reading what ``catalogue`` lists takes, and no other."""
+    for table in catalogue.tables:
+        columns = sorted({name for column in table.columns for name in column.reads})
+        system = () if table.load is Load.MEASURE else SYSTEM_COLUMNS
+        yield Right("table", table.name, (*columns, *system))
+    for sequence in sorted({stream.sequence for stream in catalogue.streams}):
+        yield Right("sequence", sequence)
+
+
+def script(catalogue: Catalogue, settings: Settings, role: str) -> str:
+    """SQL that makes ``role`` (a plain lower-case name), or brings its rights to what ``catalogue`` needs today.
+
+    It works in the current database and schema, in one transaction, and may be run again after every upgrade. Whoever
+    runs it owns Synapse's tables and may create roles.
+    """
+    limit = settings.lakehouse_source_connections + SPARE_CONNECTIONS
+    return "\n".join(
+        [
+            f"-- The role {role} reads what the lakehouse copies, and nothing else. Run this again after upgrading.",
+            "BEGIN;",
+            "DO $$ BEGIN",
+            f"  IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{role}') THEN CREATE ROLE {role}; END IF;",
+            *(
+                f"  EXECUTE format('{statement}', {where});"
+                for statement, where in (
+                    (f"GRANT CONNECT ON DATABASE %I TO {role}", "current_database()"),
+                    (f"GRANT USAGE ON SCHEMA %I TO {role}", "current_schema()"),
+                    (f"REVOKE ALL ON ALL TABLES IN SCHEMA %I FROM {role}", "current_schema()"),
+                    (f"REVOKE ALL ON ALL SEQUENCES IN SCHEMA %I FROM {role}", "current_schema()"),
+                )
+            ),
+            "END $$;",
+            f"ALTER ROLE {role} LOGIN CONNECTION LIMIT {limit};",
+            *(f"ALTER ROLE {role} SET {name} = '{value}';" for name, value in session(settings).items()),
+            *(right.grant(role) for right in needed(catalogue)),
+            "COMMIT;",
+            f"-- Its password, typed and not shown, in psql: \\password {role}",
+            "",
+        ]
+    )

@@ -1,0 +1,184 @@
+"""The role that ``lakehouse grants`` makes: it can read what the catalogue lists, and nothing else."""
+
+import os
+import subprocess
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.embedded.postgres import BIN, Server
+from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.source.grants import SYSTEM_COLUMNS, needed
+from synapse_lakehouse.source.projection import measure, select
+from synapse_lakehouse.source.snapshot import exported
+from tests.conftest import lakehouse
+
+Session = psycopg.Connection[tuple[object, ...]]
+Refused = psycopg.errors.InsufficientPrivilege
+
+SECRET = {
+    "access_tokens": "token", "users": "password_hash", "devices": "ip", "pushers": "pushkey",
+    "presence_stream": "status_msg", "event_reports": "content", "room_account_data": "content",
+    "e2e_device_keys_json": "key_json", "user_threepids": "address", "registration_tokens": "token",
+    "device_inbox": "message_json", "user_ips": "ip",
+}  # fmt: skip
+"""What must never be readable, whatever else the catalogue comes to list."""
+
+
+@dataclass(frozen=True)
+class Role:
+    name: str
+    dsn: str
+
+
+@pytest.fixture(scope="module")
+def database(server: Server, sample_dsn: str) -> Iterator[str]:
+    """A copy of the sample, shared by these tests."""
+    name = f"role_{uuid.uuid4().hex[:8]}"
+    server.tool("createdb", "--template", psycopg.conninfo.conninfo_to_dict(sample_dsn)["dbname"], name)
+    yield server.dsn(name)
+    server.tool("dropdb", "--force", name)
+
+
+@pytest.fixture(scope="module")
+def role(settings: Settings, database: str) -> Iterator[Role]:
+    name = f"reader_{uuid.uuid4().hex[:8]}"
+    make(settings, name, database)
+    with psycopg.connect(database, autocommit=True) as owner:
+        owner.execute(f"alter role {name} password 'p'".encode())
+        yield Role(name, make_conninfo(database, user=name, password="p"))
+        owner.execute(f"drop owned by {name}; drop role {name}".encode())
+
+
+@pytest.fixture
+def session(role: Role) -> Iterator[Session]:
+    """The role, doing all it can to write: rights must stop it, not the session's defaults."""
+    with psycopg.connect(role.dsn, autocommit=True) as connected:
+        connected.execute("set default_transaction_read_only = off")
+        yield connected
+
+
+@pytest.fixture(scope="module")
+def columns(database: str) -> dict[str, list[str]]:
+    """Columns of every table of the database."""
+    query = (
+        "select table_name::text, array_agg(column_name::text order by ordinal_position)"
+        " from information_schema.columns where table_schema = 'public' group by 1"
+    )
+    with psycopg.connect(database) as owner:
+        return dict(owner.execute(query).fetchall())
+
+
+def test_a_whole_snapshot_can_be_taken(settings: Settings, role: Role) -> None:
+    declared = catalogue.load()
+    with exported(settings.model_copy(update={"synapse_dsn": role.dsn}), declared) as (connection, snapshot):
+        assert len(snapshot.sequences) == len(declared.streams)
+        for table in declared.copied():
+            connection.execute(select(table, (0, 100), since=3))
+            connection.execute(select(table))
+        for table in declared.measured():
+            for column in table.streams.values():
+                connection.execute(measure(table, column))
+
+
+def test_no_table_can_be_written_to(session: Session, columns: dict[str, list[str]]) -> None:
+    assert len(columns) > 150
+    for name, (*_, column) in columns.items():
+        for statement in (
+            "insert into {table} default values",
+            "update {table} set {column} = {column}",
+            "update {table} set {column} = null where false",
+            "delete from {table}",
+            "truncate {table}",
+            "alter table {table} add column extra int",
+            "alter table {table} drop column {column}",
+            "create index on {table} ({column})",
+            "create rule r as on insert to {table} do nothing",
+            "select from {table} for update",
+            "drop table {table}",
+        ):
+            with pytest.raises(Refused):
+                session.execute(sql.SQL(statement).format(table=sql.Identifier(name), column=sql.Identifier(column)))
+
+
+def test_nothing_else_can_be_made_or_moved(session: Session, role: Role, database: str) -> None:
+    with psycopg.connect(database) as owner:
+        sequences = [name for (name,) in owner.execute("select sequencename from pg_sequences")]
+    statements = [f"select nextval('{name}')" for name in sequences]
+    statements += [f"select setval('{name}', 1)" for name in sequences]
+    statements += ["create table public.mine (id int)", "create view public.mine as select 1", "create schema mine"]
+    statements += ["create role mine", f"alter role {role.name} superuser", "copy (select 1) to program 'true'"]
+    statements += ["select pg_read_file('postgresql.conf')", "alter system set work_mem = '1GB'"]
+    for statement in statements:
+        with pytest.raises(Refused):
+            session.execute(statement.encode())
+
+
+def test_sessions_are_read_only_and_bounded_by_default(role: Role) -> None:
+    with psycopg.connect(role.dsn, autocommit=True) as plain:
+        with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+            plain.execute("create temporary table mine (id int)")
+        for name in ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"):
+            (value,) = plain.execute(sql.SQL("show {}").format(sql.Identifier(name))).fetchone() or ("0",)
+            assert value != "0"
+
+
+def test_exactly_the_catalogued_columns_can_be_read(session: Session, columns: dict[str, list[str]]) -> None:
+    listed = {right.name: set(right.columns) for right in needed(catalogue.load()) if right.kind == "table"}
+    for name, names in columns.items():
+        table = sql.Identifier(name)
+        for column in [*names, *SYSTEM_COLUMNS]:
+            query = sql.SQL("select {} from {} limit 1").format(sql.Identifier(column), table)
+            if column in listed.get(name, ()):
+                session.execute(query)
+            else:
+                with pytest.raises(Refused):
+                    session.execute(query)
+        if set(names) - listed.get(name, set()):
+            for query in ("select * from {} limit 1", "select t from {} as t limit 1", "copy {} to stdout"):
+                with pytest.raises(Refused):
+                    session.execute(sql.SQL(query).format(table))
+        if name not in listed:
+            with pytest.raises(Refused):
+                session.execute(sql.SQL("select count(*) from {}").format(table))
+
+
+@pytest.mark.parametrize(("table", "column"), SECRET.items())
+def test_secrets_cannot_be_read(session: Session, table: str, column: str) -> None:
+    with pytest.raises(Refused):
+        session.execute(sql.SQL("select {} from {}").format(sql.Identifier(column), sql.Identifier(table)))
+
+
+def test_running_the_script_again_takes_away_what_was_granted_beside(
+    settings: Settings, role: Role, database: str, session: Session
+) -> None:
+    with psycopg.connect(database, autocommit=True) as owner:
+        owner.execute(f"grant select, insert on all tables in schema public to {role.name}".encode())
+        owner.execute(f"grant select (password_hash) on users to {role.name}".encode())
+    session.execute("select password_hash from users")
+    make(settings, role.name, database)
+    with pytest.raises(Refused):
+        session.execute("select password_hash from users")
+    session.execute("select name, xmin from users")
+
+
+def test_odd_names_are_refused(settings: Settings) -> None:
+    done = lakehouse(settings, "grants", "--role", "x; drop role postgres")
+    assert done.returncode == 2
+    assert "drop role" not in done.stdout
+
+
+def make(settings: Settings, name: str, database: str) -> None:
+    """What the documentation says: print the SQL, pipe it into psql."""
+    printed = lakehouse(settings, "grants", "--role", name)
+    assert printed.returncode == 0, printed.stderr
+    subprocess.run(
+        [BIN / "psql", "-Xq", "--set", "ON_ERROR_STOP=1", "--dbname", database],
+        input=printed.stdout, text=True, check=True, env=os.environ,
+    )  # fmt: skip
