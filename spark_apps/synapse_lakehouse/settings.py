@@ -54,6 +54,12 @@ class Settings(BaseSettings):
     lakehouse_lease_wait_seconds: Annotated[int, Field(ge=0)] = Field(
         900, description="how long a run waits for another one to release the lake lease before it refuses"
     )
+    lakehouse_erasure_days: Annotated[int, Field(ge=0)] = Field(
+        30, description="days that earlier releases stay readable; what only they hold is then deleted for good"
+    )
+    lakehouse_parity_seconds: Annotated[int, Field(ge=1)] = Field(
+        60, description="most seconds that a maintenance run lets Synapse's database spend on comparing it with the lake"
+    )
     lakehouse_spark_packages: str = Field(
         "", description="further Maven coordinates for Spark, comma separated, such as iceberg-aws-bundle for S3"
     )

@@ -9,6 +9,7 @@ from synapse_lakehouse.cli import (
     doctor,
     grants,
     positions,
+    prove_erased,
     query,
     releases,
     run,
@@ -35,6 +36,7 @@ app.command()(positions.positions)
 app.command()(releases.releases)
 app.command()(summary.summary)
 app.command()(doctor.doctor)
+app.command()(prove_erased.prove_erased)
 app.command()(connect.connect)
 app.command()(grants.grants)
 

@@ -9,13 +9,14 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.expressions import LessThan
 from pyiceberg.table import Table
 
 from synapse_lakehouse.lake import audit
@@ -139,6 +140,18 @@ class Lease:
 def holding(catalog: Catalog) -> Holding | None:
     """Who holds the lease at present (perhaps expired), or None."""
     return _read(catalog.load_table(TABLE))
+
+
+def trim(catalog: Catalog, before: datetime) -> None:
+    """Drop rows of the log that were written before ``before``; whoever holds the lease goes on holding it."""
+    old = LessThan(term="at", value=before.isoformat())
+    while True:
+        table = catalog.load_table(TABLE)
+        held = _read(table)
+        if not list(table.scan(row_filter=old).plan_files()):
+            return
+        with suppress(CommitFailedException):
+            table.delete(old, snapshot_properties=held.summary() if held else {})
 
 
 def _read(table: Table) -> Holding | None:

@@ -26,7 +26,7 @@ def publish(spark: SparkSession, catalog: Catalog, run: Run, server_name: str) -
     passed, warned = require_audited(catalog, run)
     names = [".".join(table.name()) for table in branched_tables(catalog)]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        heads = list(pool.map(lambda name: _fast_forward(spark, name, run), names))
+        heads = list(pool.map(lambda name: fast_forward(spark, name, run.branch, run.tag), names))
     tables = {name: head for name, head in zip(names, heads, strict=True) if head is not None}
     positions = {
         row["stream"]: row["safe_bound"]
@@ -48,9 +48,14 @@ def publish(spark: SparkSession, catalog: Catalog, run: Run, server_name: str) -
         checks_warned=warned,
         published_at=datetime.now(UTC),
     )
+    record(catalog, release)
+    return release
+
+
+def record(catalog: Catalog, release: Release) -> None:
+    """Write the row that makes ``release`` what readers see."""
     maps = {name: sorted(getattr(release, name).items()) for name in ("tables", "positions", "views")}
     audit.append(catalog, TABLE, [vars(release) | maps | {"release": release.number}])
-    return release
 
 
 def require_audited(catalog: Catalog, run: Run) -> tuple[int, int]:
@@ -70,14 +75,15 @@ def require_audited(catalog: Catalog, run: Run) -> tuple[int, int]:
     return len(checks) - len(failed), len(failed)
 
 
-def _fast_forward(spark: SparkSession, name: str, run: Run) -> int | None:
+def fast_forward(spark: SparkSession, name: str, branch: str, tag: str) -> int | None:
+    """Move main of a table to ``branch``, where it has that, tag it and drop the branch: main's snapshot."""
     table = iceberg_table(spark, name)
     refs = table.refs()
-    if refs.containsKey(run.branch):
-        head = refs.get(run.branch).snapshotId()
-        change = table.manageSnapshots().fastForwardBranch("main", run.branch)
-        change = change.replaceTag(run.tag, head) if refs.containsKey(run.tag) else change.createTag(run.tag, head)
-        change.removeBranch(run.branch).commit()
+    if refs.containsKey(branch):
+        head = refs.get(branch).snapshotId()
+        change = table.manageSnapshots().fastForwardBranch("main", branch)
+        change = change.replaceTag(tag, head) if refs.containsKey(tag) else change.createTag(tag, head)
+        change.removeBranch(branch).commit()
         table.refresh()
     current = table.currentSnapshot()
     return None if current is None else int(current.snapshotId())

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
@@ -49,3 +50,10 @@ def iceberg_table(spark: SparkSession, name: str) -> Any:
     # The catalog's configuration is looked up in the session of the thread, and a new thread has none.
     jvm.org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)
     return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, f"{catalog.NAME}.{name}")
+
+
+def each(found: Any) -> Iterator[Any]:
+    """The elements of a Java ``Iterable``, such as the files of a plan."""
+    elements = found.iterator()
+    while elements.hasNext():
+        yield elements.next()

@@ -1,0 +1,111 @@
+"""``lakehouse prove-erased``: what the lake's files still hold of a user whose erasure Synapse has on record."""
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Final
+
+import typer
+from duckdb import DuckDBPyConnection
+from rich.console import Console
+from rich.progress import track
+
+from synapse_lakehouse.cli import output, reading
+from synapse_lakehouse.lake import duck, remains
+from synapse_lakehouse.lake.release import Release
+from synapse_lakehouse.lake.remains import Content, Mentions, Remains, State
+from synapse_lakehouse.settings import Settings
+
+KEPT_BY_LAKE: Final = 1
+"""Exit code where the lake holds content that Synapse's database no longer has."""
+KEPT_BY_SOURCE: Final = 3
+"""Exit code where the only content left is what Synapse's database has itself."""
+
+_COLUMNS: Final = ("table", "what", "rows", "in_other_files", "why")
+_IDS: Final = "ids and membership"
+
+
+def prove_erased(
+    user: Annotated[str, typer.Argument(help="The erased user, as @name:server.")],
+    format: Annotated[output.Format, typer.Option(help="How rows are written.")] = output.Format.TABLE,
+) -> None:
+    """Show what is left of an erased user, table by table, and why; fails while any message content is in any file.
+
+    Exit code 1: the lake holds content that Synapse's database no longer has, of the user or of any purged event.
+    Exit code 3: all that is left is in Synapse's database itself. Exit code 0: no message content is left.
+    """
+    with reading.lake() as (settings, connection):
+        published = duck.releases(connection, settings)
+        latest = duck.release(connection, settings)
+        found = Remains(connection, settings, latest, user, remains.parquet_files(settings))
+        if not found.is_erased():
+            raise duck.LakeError(
+                f"{user} is not on record as erased in release {latest.number}, of "
+                f"{output.when(latest.published_at.replace(microsecond=0))}, so there is nothing to prove. If the "
+                "erasure is more recent, run `make run` first. Synapse takes it back when an account is reactivated."
+            )
+        found.prepare()
+        mentions, contents = searched(found)
+        rows = list(described(connection, settings, published, mentions, contents))
+    output.write(_COLUMNS, rows, format)
+    text, code = verdict(user, latest, contents)
+    typer.echo(text, err=format is not output.Format.TABLE)
+    raise typer.Exit(code)
+
+
+def searched(found: Remains) -> tuple[list[Mentions], list[Content]]:
+    """What every table's files hold, with a bar that shows how far it is where somebody watches."""
+    console = Console(stderr=True)
+    tables = track(
+        sorted(found.files), "Reading every file", console=console, transient=True, disable=not console.is_terminal
+    )
+    mentions: list[Mentions] = []
+    contents: list[Content] = []
+    for table in tables:
+        mentions.append(found.mentions(table))
+        contents += found.content(table)
+    return mentions, contents
+
+
+def described(
+    connection: DuckDBPyConnection,
+    settings: Settings,
+    published: Sequence[Release],
+    mentions: Sequence[Mentions],
+    contents: Sequence[Content],
+) -> Iterator[tuple[str, str, int, int, str]]:
+    """Rows for people: of each table what remains of message content, then rows that name the user."""
+    for one in contents:
+        if one.state is State.IN_SOURCE:
+            yield one.table, one.state, one.events, 0, f"in Synapse's database, at release {published[0].number}"
+        else:
+            yield one.table, one.state, 0, one.events, "; ".join(remains.keepers(connection, settings, published, one))
+    for named in mentions:
+        if named.rows:
+            yield named.table, _IDS, named.rows, named.rows_elsewhere, "kept as in Synapse"
+        elif named.rows_elsewhere:
+            yield named.table, _IDS, 0, named.rows_elsewhere, "in files that the present release does not read"
+
+
+def verdict(user: str, release: Release, contents: Sequence[Content]) -> tuple[str, int]:
+    """What follows from ``contents``, for people and as an exit code."""
+    most = {state: max((one.events for one in contents if one.state is state), default=0) for state in State}
+    lines, code = [], 0
+    if in_source := most[State.IN_SOURCE]:
+        code = KEPT_BY_SOURCE
+        lines.append(
+            f"{in_source} messages of {user} are in the lake because Synapse's database has them: erasing a user hides "
+            "messages from those who were not in the room, and deletes none. Redact them or purge the rooms in "
+            "Synapse; the runs after that and maintenance take them out of the lake."
+        )
+    if most[State.REPLACED] or most[State.PURGED]:
+        code = KEPT_BY_LAKE
+        lines.append(
+            f"The lake's files hold the content of {most[State.REPLACED]} messages of {user} and of "
+            f"{most[State.PURGED]} purged events, of anyone, that Synapse's database no longer has. The reason in each "
+            "row says when that ends; the DAG lake_maintenance ends it."
+        )
+    if not lines:
+        lines.append(
+            f"Proven: no file in the warehouse holds message content of {user}, nor of any event that is not in "
+            f"release {release.number}. Ids and memberships stay, as they do in Synapse."
+        )
+    return "\n".join(lines), code

@@ -1,0 +1,107 @@
+"""Rewrite a table's files without changing its rows: deletes are applied to the bytes, small files are merged.
+
+It happens on a branch, and what came out is compared with what went in before readers get to see it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+from synapse_lakehouse.lake.release import ReleaseError
+from synapse_lakehouse.lake.session import each, iceberg_table
+
+MOST_SMALL_FILES: Final = 4
+"""A table may have this many files well below the size that Iceberg aims at; more are merged."""
+
+_OPTIONS: Final = {
+    # Rows that are only marked as deleted keep their bytes until the file is written anew, however few they are.
+    "delete-file-threshold": "1",
+    "min-input-files": str(MOST_SMALL_FILES + 1),
+}
+# Iceberg's own defaults: the size that it aims at, and the share of it below which a file is small.
+_SMALL_BYTES: Final = int((512 << 20) * 0.75)
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files of a snapshot: those with data, how many of them are small, and those that mark rows as deleted."""
+
+    data: int
+    small: int
+    deletes: int
+
+    @property
+    def need_compaction(self) -> bool:
+        """Whether rewriting them gains something."""
+        return self.deletes > 0 or self.small > MOST_SMALL_FILES
+
+
+def files(spark: SparkSession, name: str, snapshot_id: int) -> Files:
+    """What the table ``name`` consists of at a snapshot."""
+    table = iceberg_table(spark, name)
+    sizes = [int(task.file().fileSizeInBytes()) for task in _tasks(table, snapshot_id)]
+    return Files(len(sizes), sum(size < _SMALL_BYTES for size in sizes), _total(table, snapshot_id, "delete-files"))
+
+
+def compact(spark: SparkSession, name: str, snapshot_id: int, branch: str) -> int:
+    """Rewrite the files of ``name`` at ``snapshot_id`` on ``branch``, which is made anew: the branch's new snapshot.
+
+    :raises ReleaseError: when the content would change. The branch is then dropped.
+    """
+    table = iceberg_table(spark, name)
+    if table.refs().containsKey(branch):
+        table.manageSnapshots().removeBranch(branch).commit()
+    table.manageSnapshots().createBranch(branch, snapshot_id).commit()
+    jvm: Any = spark._jvm
+    rewrite = jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession).rewriteDataFiles(table)
+    for option, value in _OPTIONS.items():
+        rewrite.option(option, value)
+    rewrite.toBranch(branch).execute()
+    _drop_idle_deletes(spark, table, branch)
+    table.refresh()
+    compacted = int(table.snapshot(branch).snapshotId())
+    before, after = (_content(spark, name, one) for one in (snapshot_id, compacted))
+    counted = _total(table, compacted, "records") - _total(table, compacted, "position-deletes")
+    if before != after or counted != after[0]:
+        table.manageSnapshots().removeBranch(branch).commit()
+        raise ReleaseError(
+            f"Compacting {name} would have changed it: {before[0]:,} rows before, {after[0]:,} after, {counted:,} by "
+            "its metadata. It was given up, and readers see what they saw. Please report this."
+        )
+    return compacted
+
+
+def _drop_idle_deletes(spark: SparkSession, table: Any, branch: str) -> None:
+    """Remove files that mark rows only of data files that are no longer there; Iceberg leaves them when in doubt."""
+    table.refresh()
+    snapshot = table.snapshot(branch)
+    used = {str(delete.location()) for task in _tasks(table, snapshot.snapshotId()) for delete in each(task.deletes())}
+    manifests: Any = spark._jvm.org.apache.iceberg.ManifestFiles  # type: ignore[union-attr]
+    rewrite, idle = table.newRewrite().toBranch(branch), 0
+    for manifest in each(snapshot.deleteManifests(table.io())):
+        for delete in each(manifests.readDeleteManifest(manifest, table.io(), table.specs())):
+            if str(delete.location()) not in used:
+                rewrite.deleteFile(delete)
+                idle += 1
+    if idle:
+        rewrite.commit()
+
+
+def _tasks(table: Any, snapshot_id: int) -> Iterator[Any]:
+    return each(table.newScan().useSnapshot(snapshot_id).planFiles())
+
+
+def _total(table: Any, snapshot_id: int, what: str) -> int:
+    return int(table.snapshot(snapshot_id).summary().get(f"total-{what}") or 0)
+
+
+def _content(spark: SparkSession, name: str, snapshot_id: int) -> tuple[int, int]:
+    """Number of rows, and a hash of them that does not depend on their order."""
+    rows = spark.read.option("versionAsOf", snapshot_id).table(name)
+    hashed = f.xxhash64(*(f.col(column) for column in rows.columns)).cast("decimal(20,0)")
+    row = rows.agg(f.count(f.lit(1)), f.sum(hashed)).first()
+    assert row is not None
+    return int(row[0]), int(row[1] or 0)
