@@ -18,13 +18,7 @@ owned_database synapse "$SYNAPSE_DATABASE_PASSWORD"
 
 gunzip --stdout /sample/synapse.sql.gz | PGOPTIONS='-c role=synapse' query --single-transaction --dbname synapse >/dev/null
 
+query --dbname synapse --file /reader.sql
 query --dbname synapse --set password="$READER_DATABASE_PASSWORD" <<'SQL'
-create role lakehouse_reader login password :'password';
-alter role lakehouse_reader set default_transaction_read_only = on;
-grant connect on database synapse to lakehouse_reader;
-grant usage on schema public to lakehouse_reader;
-grant select on all tables in schema public to lakehouse_reader;
-grant select on all sequences in schema public to lakehouse_reader;
-alter default privileges for role synapse in schema public grant select on tables to lakehouse_reader;
-alter default privileges for role synapse in schema public grant select on sequences to lakehouse_reader;
+alter role lakehouse_reader password :'password';
 SQL

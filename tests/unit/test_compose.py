@@ -17,8 +17,10 @@ import jsonschema
 import pytest
 import yaml
 
+from synapse_lakehouse import catalogue
 from synapse_lakehouse.embedded.airflow import POOLS
 from synapse_lakehouse.settings import PROJECT, Settings
+from synapse_lakehouse.source.grants import script
 
 COMPOSE: dict[str, Any] = yaml.safe_load((PROJECT / "docker-compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
@@ -87,8 +89,15 @@ def test_every_path_that_is_mounted_is_in_the_tree() -> None:
         volume.split(":")[0] for it in SERVICES.values() for volume in it.get("volumes", []) if str(volume)[0] == "."
     ]
 
-    assert len(mounted) == 3
+    assert len(mounted) == 4
     assert [path for path in mounted if not (PROJECT / path).is_file()] == []
+
+
+def test_the_reader_has_the_rights_that_the_catalogue_takes() -> None:
+    kept = PROJECT / "docker/postgres/reader.sql"
+    wanted = script(catalogue.load(), Settings(_env_file=None), "lakehouse_reader")
+
+    assert kept.read_text() == wanted, f"uv run lakehouse grants --role lakehouse_reader > {kept.relative_to(PROJECT)}"
 
 
 def test_every_variable_is_read_by_something() -> None:
