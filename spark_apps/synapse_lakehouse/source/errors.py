@@ -31,3 +31,22 @@ def connection_failed(error: psycopg.Error, conninfo: str) -> SourceError:
     else:
         advice = "It cannot be reached. Check host and port in SYNAPSE_DSN, and that PostgreSQL is running."
     return SourceError(f"No connection to {where}. {advice} PostgreSQL said: {said}")
+
+
+class RecoveryConflict(SourceError):
+    """A standby took the snapshot back, because its primary removed row versions that the snapshot still saw."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The standby cancelled the copy (conflict with recovery): its primary removed rows that the copy's "
+            "snapshot still saw, and the standby does not wait so long. There set hot_standby_feedback = on, or "
+            "max_standby_streaming_delay higher than a copy takes; or run when the primary is quiet."
+        )
+
+
+def is_recovery_conflict(error: BaseException) -> bool:
+    """Whether ``error`` comes from a standby that cancelled a statement, or ended a session, to go on with recovery.
+
+    Only its message says so everywhere: errors of Spark's workers reach the driver as text.
+    """
+    return "conflict with recovery" in str(error)

@@ -5,11 +5,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
+import psycopg
 from psycopg import sql
 
 from synapse_lakehouse.catalogue import Catalogue, Table
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.connection import Connection, connect
+from synapse_lakehouse.source.errors import RecoveryConflict, is_recovery_conflict
 from synapse_lakehouse.source.lineage import Lineage, lineage
 from synapse_lakehouse.source.preflight import check
 from synapse_lakehouse.source.projection import PageRange, is_written_since, measure
@@ -48,7 +50,6 @@ class Measure:
 
     writer: str | None
     rows: int
-    ids: int
     null_ids: int
     first_id: int | None
     last_id: int | None
@@ -59,30 +60,51 @@ def exported(settings: Settings, catalogue: Catalogue) -> Iterator[tuple[Connect
     """Take a snapshot after checking the source, and keep it importable while the context lasts.
 
     :raises SourceError: when the source cannot be read as the catalogue says.
+    :raises RecoveryConflict: when a standby took the snapshot back; a new one may live longer.
     """
     with connect(settings) as connection:
-        version = check(connection, catalogue, str(settings.synapse_server_name))
-        row = connection.execute(
-            "select pg_export_snapshot(), now(), current_setting('server_version'),"
-            " pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint, pg_is_in_recovery()"
-            " from pg_current_snapshot() s"
-        ).fetchone()
-        assert row is not None
-        name, taken_at, server_version, xmin, xmax, in_recovery = row
-        yield (
-            connection,
-            Snapshot(
-                name=name,
-                taken_at=taken_at,
-                server_version=server_version,
-                schema_version=version,
-                xmin=xmin,
-                xmax=xmax,
-                lineage=lineage(connection),
-                in_recovery=in_recovery,
-                sequences=tuple(_sequence(connection, stream.sequence) for stream in catalogue.streams),
-            ),
-        )
+        on_standby = False
+        try:
+            snapshot = _take(connection, catalogue, str(settings.synapse_server_name))
+            on_standby = snapshot.in_recovery
+            yield connection, snapshot
+        except Exception as error:
+            if is_recovery_conflict(error) or (on_standby and _is_lost(connection)):
+                raise RecoveryConflict from error
+            raise
+
+
+def _take(connection: Connection, catalogue: Catalogue, server_name: str) -> Snapshot:
+    version = check(connection, catalogue, server_name)
+    row = connection.execute(
+        "select pg_export_snapshot(), now(), current_setting('server_version'),"
+        " pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint, pg_is_in_recovery()"
+        " from pg_current_snapshot() s"
+    ).fetchone()
+    assert row is not None
+    name, taken_at, server_version, xmin, xmax, in_recovery = row
+    return Snapshot(
+        name=name,
+        taken_at=taken_at,
+        server_version=server_version,
+        schema_version=version,
+        xmin=xmin,
+        xmax=xmax,
+        lineage=lineage(connection),
+        in_recovery=in_recovery,
+        sequences=tuple(_sequence(connection, stream.sequence) for stream in catalogue.streams),
+    )
+
+
+def _is_lost(connection: Connection) -> bool:
+    """Whether the session that keeps the snapshot has ended, so that no reader can import it any more."""
+    try:
+        connection.execute("select 1")
+    except psycopg.OperationalError:
+        return True
+    except psycopg.Error:
+        return False
+    return False
 
 
 def pages(connection: Connection, table: Table) -> int:
