@@ -13,6 +13,7 @@ from expectations.streams import (
     ExpectUniqueStreamId,
 )
 from expectations.tables import (
+    ExpectContentReadToBeWritten,
     ExpectRowsOfSource,
     ExpectRowsReadToBeWritten,
     ExpectTableInLedger,
@@ -22,7 +23,7 @@ from synapse_lakehouse.catalogue import Catalogue, Load, Stream, Table
 
 Row = Mapping[str, Any]
 
-_LEDGER = ("rows_source", "rows_read", "rows_written")
+_LEDGER = ("rows_source", "rows_read", "rows_written", "hash_read", "hash_written")
 _TABLE = ("rows", "null_keys", "duplicate_keys")
 _STREAM = (
     *("rule", "safe_bound", "previous_bound", "missing_writers"),
@@ -67,6 +68,9 @@ def _of_table(table: Table) -> list[MeasureExpectation]:
     return [
         ExpectTableInLedger(column=subject, severity=FAIL, description="the run's ledger has the table"),
         ExpectRowsReadToBeWritten(column=subject, severity=FAIL, description="every row that was read was written"),
+        ExpectContentReadToBeWritten(
+            column=subject, severity=FAIL, description="its new files hold what was read, by content"
+        ),
         ExpectRowsOfSource(
             column=subject, severity=FAIL, description="it has as many rows as the source in the same snapshot"
         ),

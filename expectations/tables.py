@@ -23,6 +23,14 @@ class ExpectRowsReadToBeWritten(MeasureExpectation):
         return read == written, f"{read:,} read, {written:,} written"
 
 
+class ExpectContentReadToBeWritten(MeasureExpectation):
+    """What lies in the lake's files is, row by row, what the source sent."""
+
+    def _judge(self, measures: Measures) -> tuple[bool, str]:
+        read, written = measures["hash_read"], measures["hash_written"]
+        return read == written, f"content hash {read} read, {written} written"
+
+
 class ExpectRowsOfSource(MeasureExpectation):
     """The table on the branch has as many rows as the source counted in the same snapshot."""
 

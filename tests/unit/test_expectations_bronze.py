@@ -79,7 +79,7 @@ def healthy() -> Rows:
     def facts(name: str, of: str, **other: Any) -> dict[str, Any]:
         return {"stream": name, "table_name": of, "null_ids": 0, "duplicate_ids": 0, "late_ids": 0} | other
 
-    counted = {"rows_source": 1250, "rows_read": 1250, "rows_written": 1250}
+    counted = {"rows_source": 1250, "rows_read": 1250, "rows_written": 1250, "hash_read": "5e", "hash_written": "5e"}
     return {
         "ledger": [{"table_name": name} | counted for name in ("events", "deltas")],
         "table_facts": [
@@ -134,7 +134,7 @@ def test_healthy_run_passes(settings: Settings) -> None:
     judgement = judge(settings)
     judgement.raise_if_failed()
     assert (judgement.warned, judgement.failed) == (0, 0)
-    assert judgement.passed == len(judgement.checks) == 26
+    assert judgement.passed == len(judgement.checks) == 28
     told = {check.sentence for check in judgement.checks}
     assert {
         "bronze.events: every event_id occurs once — 0 rows repeating a key",
@@ -197,11 +197,18 @@ def test_healthy_run_passes(settings: Settings) -> None:
             id="a row lost on the way",
         ),
         pytest.param(
+            change("ledger", 1, hash_written="5f"),
+            "fail",
+            ["bronze.deltas: its new files hold what was read, by content — content hash 5e read, 5f written"],
+            id="a bit that tipped",
+        ),
+        pytest.param(
             forget("ledger", 1),
             "fail",
             [
                 "bronze.deltas: the run's ledger has the table — no row in audit.ledger for this run",
                 "bronze.deltas: every row that was read was written — not measured by this run (rows_read)",
+                "bronze.deltas: its new files hold what was read, by content — not measured by this run (hash_read)",
                 "bronze.deltas: it has as many rows as the source in the same snapshot — not measured by this run"
                 " (rows_source)",
             ],
@@ -365,7 +372,8 @@ def test_gate_reads_the_runs_measures_and_records_its_checks(settings: Settings)
     known = catalogue.load()
     audit.append(
         catalog, "audit.ledger",
-        [{"table_name": one.name, "rows_source": 7, "rows_read": 7, "rows_written": 7, "written_at": DAY}
+        [{"table_name": one.name, "rows_source": 7, "rows_read": 7, "rows_written": 7, "hash_read": "0",
+          "hash_written": "0", "written_at": DAY}
          for one in known.copied()], RUN,
     )  # fmt: skip
     audit.append(

@@ -17,6 +17,7 @@ from synapse_lakehouse.bronze.merge import CopyWhole, Removal, removal, vanished
 from synapse_lakehouse.catalogue import Table
 from synapse_lakehouse.lake.files import Commit, change_content, parquet_schema, replace_content, write_position_deletes
 from synapse_lakehouse.source.connection import Connection, conninfo
+from synapse_lakehouse.source.content import combined
 from synapse_lakehouse.source.projection import PageRange, fingerprint, select
 from synapse_lakehouse.source.read import Chunk, Written, copy_chunk
 from synapse_lakehouse.source.snapshot import PAGES_A_CHUNK, Snapshot, chunks, count, count_since, pages
@@ -101,6 +102,8 @@ class TableCopy:
             "rows_source": self._rows_source,
             "rows_read": sum(one.rows for one in self._written),
             "rows_written": after.rows_added,
+            "hash_read": f"{combined(one.hash_received for one in self._written):016x}",
+            "hash_written": f"{combined(one.hash_stored for one in self._written):016x}",
             "rows_outdated": self._outdated,
             "rows_deleted": self._deleted.num_rows if self._deleted else 0,
             "files": after.files,

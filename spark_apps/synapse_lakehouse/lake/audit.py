@@ -36,12 +36,13 @@ TABLES: Final[dict[str, pa.Schema]] = {
             "sequences": pa.list_(pa.struct([("name", _STRING), ("last_value", _LONG), ("is_called", _BOOLEAN)])),
         },
         # One row per run and copied table: what was read (extent: whole, changes or nothing), what became of it, and
-        # from which snapshot of the source. files and bytes are the table's afterwards.
+        # from which snapshot of the source. files and bytes are the table's afterwards; the hashes are of the rows as
+        # they were received, and as they were read again from their files.
         "audit.ledger": _RUN
         | {"branch": _STRING, "table_name": _STRING, "load": _STRING, "rows_source": _LONG, "rows_read": _LONG}
         | {"rows_written": _LONG, "files": _INT, "bytes": _LONG, "seconds": _DOUBLE, "snapshot_id": _LONG}
         | {"written_at": _TIME, "extent": _STRING, "rows_outdated": _LONG, "rows_deleted": _LONG}
-        | {"statement": _STRING}
+        | {"statement": _STRING, "hash_read": _STRING, "hash_written": _STRING}
         | _SNAPSHOT,
         # One row per key that a published table had and the source no longer has; key is a JSON object.
         "audit.deletions": _RUN | {"table_name": _STRING, "key": _STRING, "reason": _STRING, "deleted_at": _TIME},

@@ -103,7 +103,7 @@ def _data_file(spark: SparkSession, table: Any, path: str) -> Any:
 def _delete_file(spark: SparkSession, table: Any, path: str) -> Any:
     iceberg = _jvm(spark).org.apache.iceberg
     file = table.io().newInputFile(path)
-    metrics = iceberg.parquet.ParquetUtil.fileMetrics(file, iceberg.MetricsConfig.forPositionDelete(table))
+    metrics = iceberg.parquet.ParquetUtil.fileMetrics(file, iceberg.MetricsConfig.forPositionDelete())
     builder = iceberg.FileMetadata.deleteFileBuilder(table.spec()).ofPositionDeletes()
     return builder.withInputFile(file).withFormat("parquet").withMetrics(metrics).build()
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 from adbc_driver_postgresql import dbapi
-from pyiceberg.io import load_file_io
+from pyiceberg.io import FileIO, load_file_io
+
+from synapse_lakehouse.source.content import combined, content_hash
 
 BATCH_BYTES = 2 << 20
 ROW_GROUP_BYTES = 64 << 20
@@ -37,11 +39,16 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Written:
-    """A Parquet file that no table refers to yet (None if there were no rows), its rows and bytes."""
+    """A Parquet file that no table refers to yet (None if there were no rows), its rows and bytes.
+
+    Content hashes of the rows as the source sent them, and as they were read again from the file.
+    """
 
     path: str | None
     rows: int
     bytes: int
+    hash_received: int
+    hash_stored: int
 
 
 def copy_chunk(chunk: Chunk) -> Written:
@@ -62,10 +69,11 @@ def _write(chunk: Chunk, reader: pa.RecordBatchReader) -> Written:
     groups = _row_groups(reader)
     first = next(groups, None)
     if first is None:
-        return Written(None, 0, 0)
+        return Written(None, 0, 0, 0, 0)
     path = f"{chunk.folder}/{uuid.uuid4()}.parquet"
-    rows = 0
-    with load_file_io(chunk.io_properties, path).new_output(path).create() as stream:
+    rows = received = 0
+    io = load_file_io(chunk.io_properties, path)
+    with io.new_output(path).create() as stream:
         with pq.ParquetWriter(
             stream,
             chunk.schema,
@@ -75,11 +83,19 @@ def _write(chunk: Chunk, reader: pa.RecordBatchReader) -> Written:
         ) as writer:
             group: pa.Table | None = first
             while group is not None:
+                received = combined([received, content_hash(group, chunk.schema.names)])
                 writer.write_table(group.cast(chunk.schema))
                 rows += group.num_rows
                 group = next(groups, None)
         size = stream.tell()
-    return Written(path, rows, size)
+    return Written(path, rows, size, received, _stored(io, path))
+
+
+def _stored(io: FileIO, path: str) -> int:
+    with io.new_input(path).open() as stream:
+        file = pq.ParquetFile(stream)
+        batches = pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches())
+        return content_hash(batches, file.schema_arrow.names)
 
 
 def _row_groups(reader: pa.RecordBatchReader) -> Iterator[pa.Table]:

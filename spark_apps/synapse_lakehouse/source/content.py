@@ -1,0 +1,24 @@
+"""What rows contain, as one number that does not depend on their order."""
+
+from collections.abc import Iterable, Sequence
+
+import duckdb
+import pyarrow as pa
+
+_MODULUS = 1 << 64
+
+
+def content_hash(batches: pa.RecordBatchReader | pa.Table, columns: Sequence[str]) -> int:
+    """Sum of DuckDB's 64-bit hashes of all rows, modulo 2^64: 0 for no rows, and sums of parts add up.
+
+    Comparable within one version of DuckDB, so never between runs.
+    """
+    with duckdb.connect(config={"threads": 1}) as connection:
+        names = ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
+        row = connection.from_arrow(batches).aggregate(f"sum(hash({names})::hugeint)").fetchone()
+    return int(row[0] or 0) % _MODULUS if row else 0
+
+
+def combined(hashes: Iterable[int]) -> int:
+    """The hash of parts together."""
+    return sum(hashes) % _MODULUS
