@@ -8,7 +8,7 @@ TEST_PACKAGES := redis-server chromium chromium-driver
 PYTEST := $(UV) run --locked pytest
 export XDG_RUNTIME_DIR ?= $(or $(TMPDIR),/tmp)/runtime-$(shell id -u)
 
-.PHONY: help run ui setup test test-heavy test-tools check format sample clean
+.PHONY: help run ui setup test test-heavy test-tools check format sample bench clean
 
 ##@ Use
 help: ## Show this help
@@ -44,6 +44,9 @@ format: setup ## Format and mend what the linter can mend
 
 sample: setup test-tools ## Build the shipped sample anew from a real Synapse
 	@$(UV) run --locked python -m sample.build
+
+bench: setup ## Copies and increments beside their peers: docs/bench.md (SCALE=1 ROUNDS=5)
+	@$(UV) run --locked --with connectorx==0.4.6 python -m bench $(if $(SCALE),--scale $(SCALE)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 clean: ## Delete what runs left here (the lake included); the environment stays
 	@rm -rf .lakehouse dbt/target dbt/logs .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,44 @@
+"""Measure, keep the figures, and write the report and its picture."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bench import machine, measuring, results
+from bench.picture import draw
+from bench.report import write
+from bench.results import Results
+from bench.source import TABLES, filled
+from synapse_lakehouse.settings import PROJECT, Settings
+
+
+def main(
+    scale: Annotated[float, typer.Option(help="1: 2M rows in events and event_json, 10M in state_groups_state")] = 1.0,
+    rounds: Annotated[int, typer.Option(min=1, help="how often everything is measured")] = 5,
+    report: Annotated[Path, typer.Option(help="folder for bench.md and bench.svg")] = PROJECT / "docs",
+    again: Annotated[bool, typer.Option(help="write the report of the last measurements again")] = False,
+) -> None:
+    """Compare the lakehouse's copy with its peers and with the limit, side by side on generated data."""
+    home = Settings().lakehouse_home / "bench"
+    kept = home / "results.json"
+    if not again:
+        measure(home, scale, rounds).write(kept)
+    found = results.read(kept)
+    (report / "bench.svg").write_text(draw(found), encoding="utf-8")
+    (report / "bench.md").write_text(write(found), encoding="utf-8")
+    typer.echo(f"The report is {report / 'bench.md'}.")
+
+
+def measure(home: Path, scale: float, rounds: int) -> Results:
+    """Fill the source if need be, and measure everything."""
+    with filled(home, scale, typer.echo) as source:
+        found = Results(scale, machine.described(source), *machine.sizes(source, TABLES))
+        found.samples.extend(measuring.full_copies(source, home, rounds, typer.echo))
+        found.stages.extend(measuring.stages(source, home, rounds, typer.echo))
+        found.increments.extend(measuring.increments(source, home, rounds, typer.echo))
+    return found
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,47 @@
+"""connectorx into one Parquet file, as far as its stream of batches allows without holding a table in memory."""
+
+from pathlib import Path
+
+import connectorx  # type: ignore[import-not-found]  # of the dependency group bench
+import pyarrow.parquet as pq
+
+from bench import parts
+from bench.contenders import Copied
+from synapse_lakehouse.settings import Settings
+
+_BATCH_ROWS = 64_000
+
+
+class Connectorx:
+    """Reads the statements of ``parts`` side by side, each on a thread of connectorx."""
+
+    def __init__(self, settings: Settings, folder: Path) -> None:
+        self.settings, self.folder = settings, folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def clear(self) -> None:
+        """Delete the files."""
+        for file in self.folder.iterdir():
+            file.unlink()
+
+    def copy(self, table: str) -> Copied:
+        """Write ``<table>.parquet``."""
+        path = self.folder / f"{table}.parquet"
+        reader = connectorx.read_sql(
+            self.settings.synapse_dsn,
+            parts.statements(self.settings, table),
+            return_type="arrow_stream",
+            protocol="binary",
+            batch_size=_BATCH_ROWS,
+        )
+        rows = 0
+        with pq.ParquetWriter(
+            path, reader.schema, compression="zstd", compression_level=parts.COMPRESSION_LEVEL
+        ) as writer:
+            for batch in reader:
+                writer.write_batch(batch)
+                rows += batch.num_rows
+        return Copied(rows, path.stat().st_size)
+
+    def close(self) -> None:
+        """Nothing is held."""

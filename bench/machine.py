@@ -1,0 +1,42 @@
+"""What the figures were measured on."""
+
+import os
+import platform
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from psycopg import sql
+
+from bench.source import Source
+
+
+def described(source: Source) -> dict[str, str]:
+    """Names and values for the head of the report."""
+    memory = int(Path("/proc/meminfo").read_text().split()[1])
+    model = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    with source.connect() as connection:
+        row = connection.execute("select current_setting('server_version')").fetchone()
+    return {
+        "Measured": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        "Processor": f"{os.cpu_count()} cores, {model[0].partition(': ')[2] if model else platform.machine()}",
+        "Memory": f"{memory / 1024**2:.0f} GiB",
+        "Load before": f"{os.getloadavg()[0]:.1f} processes wanted to run (1 minute)",
+        "PostgreSQL": str(row[0]) if row else "?",
+        "Python packages": ", ".join(
+            f"{name} {version(name)}" for name in ("pyspark", "pyarrow", "adbc-driver-postgresql", "connectorx")
+        ),
+    }
+
+
+def sizes(source: Source, tables: Iterable[str]) -> tuple[dict[str, int], dict[str, int]]:
+    """By table: rows, and bytes of its heap in PostgreSQL."""
+    rows, size = {}, {}
+    with source.connect() as connection:
+        for table in tables:
+            query = sql.SQL("select count(*), pg_relation_size({}) from {}")
+            row = connection.execute(query.format(table, sql.Identifier(table))).fetchone()
+            assert row is not None
+            rows[table], size[table] = row
+    return rows, size

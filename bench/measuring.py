@@ -1,0 +1,125 @@
+"""The measurements: full copies side by side in rounds, stages alone, and increments."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from bench import lakes
+from bench.contenders.connectorx_parquet import Connectorx
+from bench.contenders.copy_limit import CopyLimit
+from bench.contenders.ours import Ours
+from bench.contenders.spark_jdbc import SparkJdbc
+from bench.meter import Cost, Meter
+from bench.results import (
+    BARE,
+    CONNECTORX,
+    CONTENDERS,
+    DECODED,
+    ENCODED,
+    JDBC,
+    LIMIT,
+    OURS,
+    SENT,
+    Increment,
+    Sample,
+    Stage,
+)
+from bench.source import TABLES, Source
+from bench.stages import Stages
+from bench.worker import Worker
+
+Progress = Callable[[str], None]
+
+CHANGED_ROWS = 10_000
+CHANGED_TABLES = ("events", "event_json")
+_WARM_UP_TABLE = "events"
+_STAGES = {"bare": BARE, "sent": SENT, "decoded": DECODED, "encoded": ENCODED}
+# A backend's statistics are there for others a moment after it ended.
+_STATISTICS_SECONDS = 1.2
+
+
+def full_copies(source: Source, home: Path, rounds: int, progress: Progress) -> Iterator[Sample]:
+    """Every contender copies every table, ``rounds`` times, in turns whose order changes; none starts cold."""
+    with ExitStack() as stack:
+        workers = {
+            OURS: stack.enter_context(Worker(Ours, lakes.new(home, "ours", source))),
+            JDBC: stack.enter_context(Worker(SparkJdbc, lakes.new(home, "jdbc", source))),
+            CONNECTORX: stack.enter_context(Worker(Connectorx, lakes.settings(source), home / "connectorx")),
+            LIMIT: stack.enter_context(Worker(CopyLimit, lakes.settings(source))),
+        }
+        for number in range(rounds + 1):
+            turn = number % len(CONTENDERS)
+            for contender in CONTENDERS[turn:] + CONTENDERS[:turn]:
+                worker = workers[contender]
+                for table in TABLES if number else [_WARM_UP_TABLE]:
+                    copied, cost = _metered(worker, source, "copy", table)
+                    worker.call("clear")
+                    progress(f"round {number} of {rounds}: {contender}, {table}: {copied.rows / cost.wall:,.0f} rows/s")
+                    if number:
+                        yield Sample(number, contender, table, copied.rows, copied.bytes, cost)
+
+
+def stages(source: Source, home: Path, rounds: int, progress: Progress) -> Iterator[Stage]:
+    """The stages of every table, each ``rounds`` times."""
+    settings = lakes.new(home, "stages", source)
+    with Worker(Stages, settings, home / "stages" / "encoded") as worker:
+        for table in TABLES:
+            worker.call("load", table)
+            for _ in range(rounds):
+                for method, name in _STAGES.items():
+                    copied, cost = _metered(worker, source, method, table)
+                    progress(f"{table}: {name}: {copied.rows / cost.wall:,.0f} rows/s")
+                    yield Stage(table, name, copied.rows, copied.bytes, cost.wall, cost.cpu, cost.source_cpu)
+
+
+def increments(source: Source, home: Path, rounds: int, progress: Progress) -> Iterator[Increment]:
+    """After a full copy, ``rounds`` times: nothing changed, rows were added, rows were changed."""
+    changes = {"nothing": lambda _: None, "added": source.add, "changed": source.change}
+    with Worker(Ours, lakes.new(home, "increments", source)) as worker:
+        for table in CHANGED_TABLES:
+            worker.call("copy", table)
+            worker.call("publish")
+            for number in range(rounds + 1):
+                for change, happen in changes.items():
+                    happen(CHANGED_ROWS)
+                    with _watched(source, table) as seen:
+                        copied, cost = _metered(worker, source, "copy", table)
+                    publishing = worker.call("publish")
+                    progress(f"{table}: {change}: {cost.wall:.2f} s, {copied.rows:,} rows read")
+                    if number:
+                        rows = 0 if change == "nothing" else CHANGED_ROWS
+                        yield Increment(
+                            table, change, rows, cost.wall, publishing, cost.cpu, cost.source_cpu, copied.rows, **seen
+                        )
+            worker.call("clear")
+    source.reset()
+
+
+def _metered(worker: Worker, source: Source, method: str, table: str) -> tuple[Any, Cost]:
+    with Meter(worker.pid, source.pid) as meter:
+        result = worker.call(method, table)
+    assert meter.cost is not None
+    return result, meter.cost
+
+
+@contextmanager
+def _watched(source: Source, table: str) -> Iterator[dict[str, int]]:
+    time.sleep(_STATISTICS_SECONDS)
+    before = _counters(source, table)
+    seen: dict[str, int] = {}
+    yield seen
+    time.sleep(_STATISTICS_SECONDS)
+    seen |= {name: value - before[name] for name, value in _counters(source, table).items()}
+
+
+def _counters(source: Source, table: str) -> dict[str, int]:
+    with source.connect() as connection:
+        row = connection.execute(
+            "select seq_tup_read + coalesce(idx_tup_fetch, 0), temp_files from pg_stat_user_tables, pg_stat_database"
+            " where relname = %s and datname = current_database()",
+            [table],
+        ).fetchone()
+    assert row is not None
+    return {"rows_scanned": int(row[0]), "temp_files": int(row[1])}

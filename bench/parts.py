@@ -1,0 +1,26 @@
+"""How the peers read a table: the lakehouse's own SELECT of it, cut by pages into one part a connection."""
+
+import psycopg
+
+from bench import lakes
+from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.source import read
+from synapse_lakehouse.source.projection import select
+
+PARTS = 4
+COMPRESSION_LEVEL = read.COMPRESSION_LEVEL
+
+
+def statements(settings: Settings, table: str) -> list[str]:
+    """SELECTs that together give every row of ``table`` once."""
+    declared = lakes.declared(table).table(table)
+    with psycopg.connect(str(settings.synapse_dsn)) as connection:
+        row = connection.execute("select pg_relation_size(to_regclass(%s)) / 8192", [table]).fetchone()
+    assert row is not None
+    ends = cuts(int(row[0]), PARTS)
+    return [select(declared, pages).as_string() for pages in zip(ends, [*ends[1:], None], strict=True)]
+
+
+def cuts(pages: int, parts: int) -> list[int]:
+    """First pages of at most ``parts`` parts of about equal size."""
+    return sorted({pages * part // parts for part in range(parts)})

@@ -1,0 +1,154 @@
+"""A database of Synapse's schema, filled to a scale, on a PostgreSQL server of the bench's own."""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from synapse_lakehouse.embedded import postgres, sample
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+DATABASE = "synapse_bench"
+TABLES = ("event_json", "events", "state_groups_state")
+# Scale 1: so many events, and state_groups_state has five times as many rows.
+EVENTS = 2_000_000
+STATE_BLOCKS = 5 * EVENTS // 304
+EVENTS_A_ROOM = 500
+
+_SQL = Path(__file__).with_name("generate.sql")
+_SLICES = 16
+_AT_ONCE = 2
+_SERVER_OPTIONS = (
+    # Nothing but what is measured runs: the data is vacuumed once, and there is no checkpoint while a bench lasts.
+    "autovacuum=off",
+    "checkpoint_timeout=1d",
+    "max_wal_size=16GB",
+    "fsync=off",
+    "shared_buffers=512MB",
+    "maintenance_work_mem=512MB",
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """The filled database: its server and its process id, its libpq URI, and how many events it was filled with."""
+
+    server: postgres.Server
+    pid: int
+    dsn: str
+    events: int
+
+    @property
+    def rooms(self) -> int:
+        """Rooms that the events are spread over."""
+        return max(20, self.events // EVENTS_A_ROOM)
+
+    def connect(self) -> Connection:
+        """A connection of its owner, every statement its own transaction."""
+        return psycopg.connect(self.dsn, autocommit=True)
+
+    def add(self, count: int) -> None:
+        """Let ``count`` new events arrive in events and event_json."""
+        with self.connect() as connection:
+            last = self._last(connection)
+            _call(connection, "add_events", last + 1, last + count, self.rooms)
+            _call(connection, "add_event_json", last + 1, last + count, self.rooms)
+
+    def change(self, count: int) -> None:
+        """Change ``count`` events, spread evenly over both tables: they become outliers, their JSON is redacted."""
+        with self.connect() as connection:
+            _call(connection, "change_events", self.events // count, self.events)
+            _call(connection, "change_event_json", self.events // count, self.events)
+
+    def reset(self) -> None:
+        """Take away what :meth:`add` added, and vacuum."""
+        with self.connect() as connection:
+            connection.execute(
+                "delete from event_json where event_id in (select event_id from events where stream_ordering > %s)",
+                [self.events],
+            )
+            connection.execute("delete from events where stream_ordering > %s", [self.events])
+            connection.execute("vacuum (analyze) events, event_json, state_groups_state")
+            connection.execute("checkpoint")
+
+    def _last(self, connection: Connection) -> int:
+        row = connection.execute("select max(stream_ordering) from events").fetchone()
+        assert row is not None
+        return int(row[0])
+
+
+@contextmanager
+def filled(home: Path, scale: float, progress: Callable[[str], None]) -> Iterator[Source]:
+    """The database at ``scale``, kept in ``home``; filled anew when the scale or the generator changed.
+
+    :raises PostgresError: when the server does not start or the sample's schema cannot be restored.
+    """
+    data = home / "postgres"
+    with postgres.running(data, options=_SERVER_OPTIONS) as server:
+        pid = int((data / "postmaster.pid").read_text().split()[0])
+        source = Source(server, pid, server.dsn(DATABASE), round(EVENTS * scale))
+        version = f"{hashlib.sha256(_SQL.read_bytes() + sample.DUMP.read_bytes()).hexdigest()} {source.events}"
+        if DATABASE not in server.databases() or _version(source) != version:
+            progress(f"filling {DATABASE} with {source.events:,} events")
+            _fill(source, scale)
+            with source.connect() as connection:
+                connection.execute(sql.SQL("comment on schema bench is {}").format(version))
+        source.reset()
+        yield source
+
+
+def _version(source: Source) -> str | None:
+    with source.connect() as connection:
+        row = connection.execute("select obj_description(to_regnamespace('bench'), 'pg_namespace')").fetchone()
+    return str(row[0]) if row else None
+
+
+def _fill(source: Source, scale: float) -> None:
+    source.server.tool("dropdb", "--force", "--if-exists", DATABASE)
+    sample.restore(source.server, DATABASE)
+    with source.connect() as connection:
+        connection.execute("truncate events, event_json, state_groups_state cascade")
+        connection.execute("drop schema if exists bench cascade")
+        connection.execute(_SQL.read_text())
+        indexes = connection.execute(
+            "select indexname, indexdef from pg_indexes where tablename = any(%s)"
+            " and not exists (select from pg_constraint where conindid = to_regclass(indexname))",
+            [list(TABLES)],
+        ).fetchall()
+        for name, _ in indexes:
+            connection.execute(sql.SQL("drop index {}").format(sql.Identifier(name)))
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        done = [
+            pool.submit(_fill_slice, source, procedure, 1 + whole * part // _SLICES, whole * (part + 1) // _SLICES)
+            for procedure, whole in (
+                ("add_event_json", source.events),
+                ("add_state", round(STATE_BLOCKS * scale)),
+                ("add_events", source.events),
+            )
+            for part in range(_SLICES)
+        ]
+        done += [pool.submit(_execute, source, definition) for _, definition in indexes]
+    for future in done:
+        future.result()
+
+
+def _fill_slice(source: Source, procedure: str, first: int, last: int) -> None:
+    with source.connect() as connection:
+        _call(connection, procedure, first, last, source.rooms)
+
+
+def _call(connection: Connection, procedure: str, *arguments: int) -> None:
+    values = sql.SQL(", ").join(map(sql.Literal, arguments))
+    connection.execute(sql.SQL("call {}({})").format(sql.Identifier("bench", procedure), values))
+
+
+def _execute(source: Source, statement: str) -> None:
+    with source.connect() as connection:
+        connection.execute(statement)
