@@ -48,6 +48,10 @@ class Settings(BaseSettings):
     lakehouse_statement_timeout_seconds: Annotated[int, Field(ge=1)] = Field(
         3600, description="longest single statement on Synapse's database, in seconds"
     )
+    lakehouse_on_drift: Literal["fail", "partial"] = Field(
+        "fail",
+        description="a table that lost a column, or a column its type: fail the run, or publish all other tables (partial)",
+    )
     lakehouse_lease_seconds: Annotated[int, Field(ge=10)] = Field(
         300, description="a holder of the lake lease that has not renewed it for so long counts as dead"
     )
@@ -58,7 +62,8 @@ class Settings(BaseSettings):
         30, description="days that earlier releases stay readable; what only they hold is then deleted for good"
     )
     lakehouse_parity_seconds: Annotated[int, Field(ge=1)] = Field(
-        60, description="most seconds that a maintenance run lets Synapse's database spend on comparing it with the lake"
+        60,
+        description="most seconds of Synapse's database that a maintenance run may take to compare it with the lake",
     )
     lakehouse_spark_packages: str = Field(
         "", description="further Maven coordinates for Spark, comma separated, such as iceberg-aws-bundle for S3"

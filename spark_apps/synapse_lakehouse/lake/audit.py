@@ -46,6 +46,16 @@ TABLES: Final[dict[str, pa.Schema]] = {
         | _SNAPSHOT,
         # One row per key that a published table had and the source no longer has; key is a JSON object.
         "audit.deletions": _RUN | {"table_name": _STRING, "key": _STRING, "reason": _STRING, "deleted_at": _TIME},
+        # One row per run and compared slice of a table: ranges of keys with rows, how many of them differed, and what it
+        # cost the source; verified_at is NULL where it was cut off.
+        "audit.parity": _RUN
+        | {"table_name": _STRING, "slice": _INT, "slices": _INT, "ranges": _INT, "rows": _LONG, "differing": _INT}
+        | {"seconds": _DOUBLE, "verified_at": _TIME},
+        # One row per run and table of which ranges of keys differed: they were read again; seconds on the source.
+        "audit.repairs": _RUN
+        | {"table_name": _STRING, "ranges": pa.list_(_STRING), "rows_lake": _LONG, "rows_source": _LONG}
+        | {"rows_added": _LONG, "rows_changed": _LONG, "rows_removed": _LONG, "seconds": _DOUBLE}
+        | {"repaired_at": _TIME},
         # One row per run and copied table, counted on the run's branch; duplicate_keys: rows beyond the first of a key.
         "audit.table_facts": _RUN
         | {"table_name": _STRING, "rows": _LONG, "null_keys": _LONG, "duplicate_keys": _LONG, "measured_at": _TIME},
