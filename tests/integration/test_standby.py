@@ -1,0 +1,159 @@
+"""A streaming standby as the source: copied like a primary, and started over when it cancels the copy."""
+
+import os
+import pwd
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.embedded import postgres, sample
+from synapse_lakehouse.embedded.postgres import UNPRIVILEGED_USER, Server
+from synapse_lakehouse.lake.tables import arrow_schema
+from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.source.connection import conninfo
+from synapse_lakehouse.source.errors import RecoveryConflict
+from synapse_lakehouse.source.projection import select
+from synapse_lakehouse.source.read import Chunk, copy_chunk
+from synapse_lakehouse.source.snapshot import count, count_since, exported
+from tests.conftest import BIN, environment, lakehouse
+
+IMPATIENT = ["max_standby_streaming_delay=0", "hot_standby_feedback=off"]
+
+
+class Pair(NamedTuple):
+    primary: str
+    standby: str
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
+    """A primary with the sample, and a standby that follows it and waits for no reader."""
+    folder = tmp_path_factory.mktemp("replication")
+    with postgres.running(folder / "primary") as primary:
+        sample.restore(primary)
+        data = folder / "standby"
+        primary.tool(
+            "pg_basebackup", "--pgdata", str(data), "--write-recovery-conf", "--checkpoint", "fast", "--no-sync"
+        )
+        if os.geteuid() == 0:
+            account = pwd.getpwnam(UNPRIVILEGED_USER)
+            for path in (data, *data.rglob("*")):
+                shutil.chown(path, account.pw_uid, account.pw_gid)
+        (folder / "standby.password").write_text(primary.password)
+        with postgres.running(data, options=IMPATIENT) as standby:
+            yield primary, standby
+
+
+@pytest.fixture
+def pair(servers: tuple[Server, Server]) -> Pair:
+    primary, standby = servers
+    return Pair(primary.dsn(sample.DATABASE), standby.dsn(sample.DATABASE))
+
+
+def test_a_standby_is_checked_and_read_like_a_primary(settings: Settings, pair: Pair, tmp_path: Path) -> None:
+    source = settings.model_copy(update={"synapse_dsn": pair.standby})
+    declared = catalogue.load()
+    with exported(source, declared) as (connection, snapshot):
+        assert snapshot.in_recovery
+        for table in declared.copied():
+            chunk = _chunk(source, table, snapshot.name, tmp_path)
+            assert copy_chunk(chunk).rows == count(connection, table) == count_since(connection, table, 3)[0]
+
+
+def test_changes_since_a_snapshot_of_the_standby_are_found_there(settings: Settings, pair: Pair) -> None:
+    source, table = settings.model_copy(update={"synapse_dsn": pair.standby}), catalogue.load().table("presence_stream")
+    with exported(source, catalogue.load()) as (connection, before):
+        rows = count(connection, table)
+    _remove_row_versions(pair)
+    with exported(source, catalogue.load()) as (connection, after):
+        assert after.lineage.continues(before.lineage)
+        assert count_since(connection, table, before.xmin) == (rows, rows)
+        assert count_since(connection, table, after.xmin) == (rows, 0)
+
+
+@pytest.mark.parametrize("reading", ["in the session that keeps the snapshot", "in another that imported it"])
+def test_a_cancelled_copy_is_told_from_other_failures(
+    settings: Settings, pair: Pair, tmp_path: Path, reading: str
+) -> None:
+    source, table = settings.model_copy(update={"synapse_dsn": pair.standby}), catalogue.load().table("presence_stream")
+
+    def copy_until_cancelled() -> None:
+        with exported(source, catalogue.load()) as (connection, snapshot):
+            chunk = _chunk(source, table, snapshot.name, tmp_path)
+            _remove_row_versions(pair)
+            for _ in range(100):
+                count(connection, table) if reading.endswith("keeps the snapshot") else copy_chunk(chunk)
+
+    with pytest.raises(RecoveryConflict, match="hot_standby_feedback"):
+        copy_until_cancelled()
+    with pytest.raises(ZeroDivisionError), exported(source, catalogue.load()):
+        raise ZeroDivisionError
+
+
+@pytest.mark.heavy
+def test_a_run_on_a_standby_starts_over_when_cancelled_and_publishes(
+    new_lake: Callable[..., Settings], pair: Pair
+) -> None:
+    settings = new_lake(synapse_dsn=pair.standby)
+    run = subprocess.Popen(
+        [BIN / "lakehouse", "run"], env=environment(settings), cwd=settings.lakehouse_home, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    copying = threading.Event()
+    disturbing = threading.Thread(target=_disturb_once, args=(pair, copying))
+    disturbing.start()
+    try:
+        printed, _ = run.communicate(timeout=600)
+    finally:
+        copying.set()
+        run.kill()
+        disturbing.join()
+    log = max((settings.lakehouse_home / "logs").glob("run_*.log"), key=lambda path: path.stat().st_mtime).read_text()
+    assert run.returncode == 0, printed
+    assert "starting over with a new snapshot" in log
+    assert lakehouse(settings, "releases").returncode == 0
+
+
+def _chunk(source: Settings, table: catalogue.Table, snapshot: str, folder: Path) -> Chunk:
+    return Chunk(
+        conninfo=conninfo(source),
+        snapshot=snapshot,
+        statement=select(table).as_string(),
+        schema=pa.schema(arrow_schema(table)),
+        unique_columns=(),
+        folder=folder.as_uri(),
+        io_properties={},
+    )
+
+
+def _remove_row_versions(pair: Pair) -> None:
+    """Make and vacuum away row versions on the primary, and wait until the standby has followed."""
+    with psycopg.connect(pair.primary, autocommit=True) as primary, psycopg.connect(pair.standby) as standby:
+        standby.autocommit = True
+        primary.execute("update presence_stream set state = state")
+        primary.execute("vacuum presence_stream")
+        row = primary.execute("select pg_current_wal_insert_lsn()").fetchone()
+        assert row is not None
+        while standby.execute("select pg_last_wal_replay_lsn() >= %s::pg_lsn", row).fetchone() != (True,):
+            pass
+
+
+def _disturb_once(pair: Pair, stop: threading.Event) -> None:
+    """Remove row versions as soon as somebody copies from the standby."""
+    query = (
+        "select count(*) from pg_stat_activity where application_name = 'synapse-lakehouse' and query ~ 'event_json'"
+    )
+    with psycopg.connect(pair.standby, autocommit=True) as standby:
+        while not stop.wait(0.05):
+            row = standby.execute(query).fetchone()
+            if row and row[0]:
+                _remove_row_versions(pair)
+                return
