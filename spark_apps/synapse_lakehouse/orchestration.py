@@ -7,13 +7,13 @@ file is parsed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import Asset, Context, RetryDecision, RetryPolicy, get_current_context
+from airflow.sdk import Asset, Context, RetryDecision, RetryPolicy, TriggerRule, get_current_context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from synapse_lakehouse import catalogue
@@ -57,10 +57,14 @@ def spark_app(
     pool: str = "default_pool",
     outlets: Sequence[Asset] = (),
     pre_execute: Callable[[Context], None] | None = None,
+    overrides: Mapping[str, str] | None = None,
+    trigger_rule: TriggerRule = TriggerRule.ALL_SUCCESS,
 ) -> SparkSubmitOperator:
     """The task that runs ``spark_apps/<app>.py`` for this run, on the cluster of the connection ``spark_default``.
 
     The app reads its settings and passwords from the environment; nothing secret is in its command line.
+
+    :param overrides: settings by their names in the environment that are other ones in this task, as templates.
     """
     return SparkSubmitOperator(
         task_id=task_id or app,
@@ -80,6 +84,8 @@ def spark_app(
         pool=pool,
         outlets=outlets,
         pre_execute=pre_execute,
+        env_vars=dict(overrides or {}),
+        trigger_rule=trigger_rule,
     )
 
 
@@ -126,8 +132,6 @@ def open_run() -> None:
     :raises AirflowFailException: for a future interval, or a source that cannot be read as it is: nothing was touched.
     :raises LeaseError: when another run held the lease all the while; a retry waits for it again.
     """
-    from synapse_lakehouse.lake import branches, tables
-    from synapse_lakehouse.lake.catalog import pyiceberg_catalog
     from synapse_lakehouse.source import connection, preflight
     from synapse_lakehouse.source.errors import SourceError
 
@@ -135,9 +139,29 @@ def open_run() -> None:
     try:
         run.refuse_the_future()
         with connection.connect(settings) as source:
-            preflight.check(source, catalogue.load(), str(settings.synapse_server_name))
+            preflight.check(
+                source,
+                catalogue.load(),
+                str(settings.synapse_server_name),
+                may_be_partial=settings.lakehouse_on_drift == "partial",
+            )
     except (ValueError, SourceError) as refusal:
         raise AirflowFailException(str(refusal)) from None
+    _open(run, settings)
+
+
+def open_maintenance() -> None:
+    """Take the lake lease and start from a clean branch; the source may be away, as most of the work is the lake's.
+
+    :raises LeaseError: when another run held the lease all the while; a retry waits for it again.
+    """
+    _open(run_of(get_current_context()), Settings())
+
+
+def _open(run: Run, settings: Settings) -> None:
+    from synapse_lakehouse.lake import branches, tables
+    from synapse_lakehouse.lake.catalog import pyiceberg_catalog
+
     with closing(pyiceberg_catalog(settings)) as catalog:
         tables.ensure(catalog, catalogue.load())
         crashed = _lease(run, catalog, settings).acquire(settings.lakehouse_lease_wait_seconds)
@@ -174,6 +198,27 @@ def close_run() -> None:
     run, settings = run_of(get_current_context()), Settings()
     with closing(pyiceberg_catalog(settings)) as catalog:
         _lease(run, catalog, settings).release()
+
+
+def report_maintenance() -> None:
+    """Say what was compared with the source, what that cost it, and what had to be mended."""
+    from synapse_lakehouse.lake import audit
+    from synapse_lakehouse.lake.catalog import pyiceberg_catalog
+
+    run = run_of(get_current_context())
+    with closing(pyiceberg_catalog(Settings())) as catalog:
+        slices, repairs = (audit.of_run(catalog, f"audit.{name}", run.run_id) for name in ("parity", "repairs"))
+    for one in slices:
+        outcome = "cut off" if one["verified_at"] is None else f"{one['differing']} of {one['ranges']} ranges differed"
+        log.info(
+            "%s, slice %s of %s: %s rows, %s, %.2f s", one["table_name"], one["slice"] + 1, one["slices"], one["rows"],
+            outcome, one["seconds"],
+        )  # fmt: skip
+    for one in repairs:
+        log.warning(
+            "%s was mended: %s rows were missing, %s outdated, %s too many",
+            one["table_name"], one["rows_added"], one["rows_changed"], one["rows_removed"],
+        )  # fmt: skip
 
 
 def unless_rehearsal(context: Context) -> None:

@@ -73,7 +73,7 @@ def verify_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, s
     lake = digests_in_lake(app.spark, [unit.table for unit in units if unit.source is not None])
     for unit in units:
         unit.lake = {name: one for name, one in lake.get(unit.table.name, {}).items() if name in unit.part}
-    repairs = [Repair(app, snapshot, unit.table, unit.differing) for unit in units if unit.differing]
+    repairs = [Repair(app, snapshot, unit) for unit in units if unit.differing]
     for repair in repairs:
         repair.do()
     now = datetime.now(UTC)
@@ -153,9 +153,15 @@ def _hashed(spark: SparkSession, table: Table) -> DataFrame:
 class Repair:
     """Ranges of a table in which the lake differs: read again from the snapshot, replaced on the run's branch."""
 
-    def __init__(self, app: SparkApp, snapshot: Snapshot, table: Table, ranges: Sequence[str]) -> None:
-        self.app, self.snapshot, self.table, self.ranges = app, snapshot, table, ranges
-        self.name = f"bronze.{table.name}"
+    def __init__(self, app: SparkApp, snapshot: Snapshot, unit: Unit) -> None:
+        self.app, self.snapshot, self.table, self.part, self.ranges = (
+            app,
+            snapshot,
+            unit.table,
+            unit.part,
+            unit.differing,
+        )
+        self.name = f"bronze.{self.table.name}"
         self.seconds = 0.0
         self.counts = dict.fromkeys(("rows_lake", "rows_source", "rows_added", "rows_changed"), 0)
         self.removed: list[dict[str, Any]] = []
@@ -191,6 +197,7 @@ class Repair:
         """A row of ``audit.repairs``."""
         return self.counts | {
             "table_name": self.table.name,
+            "slice": self.part.number,
             "ranges": list(self.ranges),
             "rows_removed": len(self.removed),
             "seconds": self.seconds,

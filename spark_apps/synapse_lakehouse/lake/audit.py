@@ -34,6 +34,9 @@ TABLES: Final[dict[str, pa.Schema]] = {
         | {
             "in_recovery": _BOOLEAN,
             "sequences": pa.list_(pa.struct([("name", _STRING), ("last_value", _LONG), ("is_called", _BOOLEAN)])),
+            # Tables that could not be copied, with the reason; tables and columns that the catalogue has never heard of.
+            "drifted": pa.map_(_STRING, _STRING),
+            "novelties": pa.list_(_STRING),
         },
         # One row per run and copied table: what was read (extent: whole, changes or nothing), what became of it, and
         # from which snapshot of the source. files and bytes are the table's afterwards; the hashes are of the rows as
@@ -46,14 +49,14 @@ TABLES: Final[dict[str, pa.Schema]] = {
         | _SNAPSHOT,
         # One row per key that a published table had and the source no longer has; key is a JSON object.
         "audit.deletions": _RUN | {"table_name": _STRING, "key": _STRING, "reason": _STRING, "deleted_at": _TIME},
-        # One row per run and compared slice of a table: ranges of keys with rows, how many of them differed, and what it
-        # cost the source; verified_at is NULL where it was cut off.
+        # One row per run and compared slice of a table: ranges of keys with rows, how many of them differed, seconds on
+        # the source; verified_at is NULL where it was cut off.
         "audit.parity": _RUN
         | {"table_name": _STRING, "slice": _INT, "slices": _INT, "ranges": _INT, "rows": _LONG, "differing": _INT}
         | {"seconds": _DOUBLE, "verified_at": _TIME},
-        # One row per run and table of which ranges of keys differed: they were read again; seconds on the source.
+        # One row per run and slice of a table in which ranges of keys differed: they were read again in so many seconds.
         "audit.repairs": _RUN
-        | {"table_name": _STRING, "ranges": pa.list_(_STRING), "rows_lake": _LONG, "rows_source": _LONG}
+        | {"table_name": _STRING, "slice": _INT, "ranges": pa.list_(_STRING), "rows_lake": _LONG, "rows_source": _LONG}
         | {"rows_added": _LONG, "rows_changed": _LONG, "rows_removed": _LONG, "seconds": _DOUBLE}
         | {"repaired_at": _TIME},
         # One row per run and copied table, counted on the run's branch; duplicate_keys: rows beyond the first of a key.
@@ -74,11 +77,13 @@ TABLES: Final[dict[str, pa.Schema]] = {
         "audit.checks": _RUN
         | {"stage": _STRING, "suite": _STRING, "expectation": _STRING, "subject": _STRING, "severity": _STRING}
         | {"success": _BOOLEAN, "observed": _STRING, "checked_at": _TIME},
-        # One row a release: tables maps a table to its published snapshot, positions a stream to its safe bound.
+        # One row a release: tables maps a table to its published snapshot, positions a stream to its safe bound;
+        # partial names bronze tables that kept their former content.
         "audit.releases": {"release": _LONG}
         | _RUN
         | {"branch": _STRING, "tag": _STRING, "server_name": _STRING, "tables": _BY_NAME, "positions": _BY_NAME}
-        | {"views": pa.map_(_STRING, _STRING), "checks_passed": _INT, "checks_warned": _INT, "published_at": _TIME},
+        | {"views": pa.map_(_STRING, _STRING), "checks_passed": _INT, "checks_warned": _INT, "published_at": _TIME}
+        | {"partial": pa.list_(_STRING)},
         # The log of who may move main (lake/lease.py).
         "audit.leases": {"holder": _STRING, "branch": _STRING, "action": _STRING, "until": _TIME, "at": _TIME},
     }.items()
@@ -99,6 +104,8 @@ _KEYS: Final = {
     "audit.stream_positions": ("stream",),
     "audit.stream_facts": ("stream", "table_name"),
     "audit.checks": ("stage", "suite", "expectation", "subject"),
+    "audit.parity": ("table_name", "slice"),
+    "audit.repairs": ("table_name", "slice"),
 }
 
 
@@ -113,8 +120,4 @@ def of_run(catalog: Catalog, table: str, run_id: str) -> list[dict[str, Any]]:
 def releases(catalog: Catalog) -> list[Release]:
     """All releases, oldest first."""
     rows = catalog.load_table(TABLE).scan().to_arrow().to_pylist()
-    found = []
-    for row in rows:
-        values: list[Any] = [dict(value) if isinstance(value, list) else value for value in row.values()]
-        found.append(Release(*values))
-    return sorted(found, key=lambda release: release.number)
+    return sorted(map(Release.of_row, rows), key=lambda release: release.number)

@@ -15,6 +15,7 @@ from pyspark.sql import functions as f
 
 from synapse_lakehouse.catalogue import Catalogue, Load, Stream, Table
 from synapse_lakehouse.lake.release import Release
+from synapse_lakehouse.lake.session import iceberg_table
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.streams.positions import Bound, Rule, linear_minimum
 from synapse_lakehouse.streams.writers import MASTER
@@ -27,14 +28,16 @@ _COUNTS = ("rows", "ids", "null_ids", "rows_in_interval", "late_ids")
 class Measuring:
     """What the measures of one run are taken from.
 
-    ``accepted``: the release whose bounds no new id may undercut. ``baseline``: the release before this interval's
-    first one; ids that it lacks are the interval's, where a table has no ``received_ts``.
+    ``kept``: tables that this run could not copy, so that they hold what they held before. ``accepted``: the release
+    whose bounds no new id may undercut. ``baseline``: the release before this interval's first one; ids that it lacks
+    are the interval's, where a table has no ``received_ts``.
     """
 
     spark: SparkSession
     catalogue: Catalogue
     run: Run
     writers: Mapping[str, frozenset[str]]
+    kept: frozenset[str]
     sequences: Mapping[str, tuple[int, bool]]
     accepted: Release | None
     baseline: Release | None
@@ -109,7 +112,12 @@ class Measuring:
             stream.name: self._bound(stream, positions.get(stream.stream_positions or "", {}), of_stream[stream.name])
             for stream in self.catalogue.streams
         }
-        ends = self._gapless_ends({name: bound.minimum for name, bound in bounds.items() if bound.minimum is not None})
+        minimums = {
+            name: bound.minimum
+            for name, bound in bounds.items()
+            if bound.minimum is not None and bound.rule is not Rule.HELD
+        }
+        ends = self._gapless_ends(minimums)
         return [
             self._position(
                 stream,
@@ -160,7 +168,10 @@ class Measuring:
         )
 
     def _ids_at(self, release: Release | None) -> DataFrame | None:
-        """Ids that streams had at a release: stream, table_name, id, each once. None if there is no such state."""
+        """Ids that streams had at a release: stream, table_name, id, each once. None if there is no such state.
+
+        Maintenance gives up old releases, and with them what a table held then; its ids then count as unknown.
+        """
         known = [
             self.spark.read.option("versionAsOf", release.tables[f"bronze.{table.name}"])
             .table(f"bronze.{table.name}")
@@ -170,9 +181,12 @@ class Measuring:
                 f.col(table.streams[stream.name]).cast("bigint").alias("id"),
             )
             for stream, table in self._pairs()
-            if release and f"bronze.{table.name}" in release.tables
+            if release and self._remembers(f"bronze.{table.name}", release)
         ]
         return _union(known).distinct() if known else None
+
+    def _remembers(self, name: str, release: Release) -> bool:
+        return name in release.tables and iceberg_table(self.spark, name).snapshot(release.tables[name]) is not None
 
     def _stream_fact(self, stream: Stream, table: Table, rows: Sequence[Any]) -> dict[str, Any]:
         total = next((row.asDict() for row in rows if row.is_total), dict.fromkeys(_COUNTS, 0))
@@ -194,6 +208,9 @@ class Measuring:
     def _bound(self, stream: Stream, positions: dict[str, int], facts: Sequence[Mapping[str, Any]]) -> Bound:
         if not stream.stream_positions:
             return Bound(None, Rule.NO_POSITIONS)
+        backing = self.catalogue.backing(stream.name)
+        if any(table.name in self.kept and table.load is not Load.MEASURE for table, _ in backing):
+            return Bound(self.accepted.positions.get(stream.name) if self.accepted else None, Rule.HELD)
         seen = {writer for fact in facts for writer, rows in fact["rows_by_writer"] if rows}
         _, is_called = self.sequences[stream.sequence]
         return linear_minimum(positions, self.writers.get(stream.name), seen, sign=_sign(stream), is_used=is_called)
