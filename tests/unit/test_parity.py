@@ -1,0 +1,33 @@
+"""Slices of key ranges, and how digests are compared; the SQL of both sides is tested where it runs."""
+
+import pytest
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.source.parity import RANGES, Digest, Slice, differing, in_source, rows_of, slices
+
+NAMES = [f"{number:03x}" for number in range(RANGES)]
+
+
+@pytest.mark.parametrize(("rows", "of"), [(0, 1), (1_000, 1), (1_001, 2), (7_999, 8), (10**12, RANGES)])
+def test_a_table_is_cut_into_slices_that_are_small_enough(rows: int, of: int) -> None:
+    assert [part.of for part in slices(rows, 1_000)] == [of] * of
+
+
+@pytest.mark.parametrize("of", [1, 2, 8])
+def test_every_range_is_in_exactly_one_slice(of: int) -> None:
+    parts = [Slice(number, of) for number in range(of)]
+    assert all(part.first in part and part.last in part for part in parts)
+    assert sum(name in part for name in NAMES for part in parts) == RANGES
+    assert all((part.first <= name <= part.last) == (name in part) for part in parts for name in NAMES[:: RANGES // 64])
+
+
+def test_ranges_differ_by_rows_or_content_or_by_being_there_at_all() -> None:
+    source = {"000": Digest(1, 2, 3), "001": Digest(1, 2, 3), "002": Digest(1, 2, 3), "003": Digest(4, 5, 6)}
+    lake = {"000": Digest(1, 2, 3), "001": Digest(2, 2, 3), "002": Digest(1, 3, 2), "fff": Digest(1, 0, 0)}
+    assert differing(source, lake) == ["001", "002", "003", "fff"]
+
+
+def test_names_of_ranges_and_columns_are_quoted() -> None:
+    table = catalogue.load().table("erased_users")
+    assert rows_of(table, ["0'f"]).as_string().endswith("in ('0''f')")
+    assert '"user_id"' in in_source(table, Slice(0, 2)).as_string()
