@@ -1,6 +1,6 @@
 """The suite of bronze, derived from the catalogue, and the measures that it judges."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from expectations.measures import FAIL, WARN, MeasureExpectation, Measures
@@ -14,8 +14,10 @@ from expectations.streams import (
 )
 from expectations.tables import (
     ExpectContentReadToBeWritten,
+    ExpectKnownSchema,
     ExpectRowsOfSource,
     ExpectRowsReadToBeWritten,
+    ExpectTableCopied,
     ExpectTableInLedger,
     key_is_sound,
 )
@@ -23,6 +25,7 @@ from synapse_lakehouse.catalogue import Catalogue, Load, Stream, Table
 
 Row = Mapping[str, Any]
 
+_SCHEMA = "schema of the source"
 _LEDGER = ("rows_source", "rows_read", "rows_written", "hash_read", "hash_written")
 _TABLE = ("rows", "null_keys", "duplicate_keys")
 _STREAM = (
@@ -32,16 +35,26 @@ _STREAM = (
 _BACKING = ("null_ids", "duplicate_ids", "late_ids")
 
 
-def suite(catalogue: Catalogue) -> list[MeasureExpectation]:
-    """What is expected of every copied table and every stream of the catalogue."""
+def suite(catalogue: Catalogue, drifted: Collection[str] = ()) -> list[MeasureExpectation]:
+    """What is expected of the source's schema, of every copied table and of every stream of the catalogue.
+
+    :param drifted: tables that the run could not copy and goes on without.
+    """
+    kept = [table for table in catalogue.tables if table.name in drifted]
+    fitting = catalogue.without({table.name for table in kept if table.load is Load.MEASURE})
     return [
-        *(one for table in catalogue.copied() for one in _of_table(table)),
-        *(one for stream in catalogue.streams for one in _of_stream(stream, catalogue.backing(stream.name))),
+        ExpectKnownSchema(
+            column=_SCHEMA, severity=WARN, description="the catalogue knows all of its tables and columns"
+        ),
+        *(one for table in kept for one in _of_kept(table)),
+        *(one for table in catalogue.copied() if table not in kept for one in _of_table(table)),
+        *(one for stream in catalogue.streams for one in _of_stream(stream, fitting.backing(stream.name))),
     ]
 
 
 def measures(
     catalogue: Catalogue,
+    snapshots: Iterable[Row],
     ledger: Iterable[Row],
     table_facts: Iterable[Row],
     stream_positions: Iterable[Row],
@@ -49,7 +62,11 @@ def measures(
 ) -> dict[str, Measures]:
     """Measures by subject, out of one run's rows of the audit tables; what the run left out is absent."""
     found: dict[str, dict[str, Any]] = {_subject(table): {} for table in catalogue.copied()}
-    found |= {_subject(stream): {} for stream in catalogue.streams}
+    found |= {_subject(stream): {} for stream in catalogue.streams} | {_SCHEMA: {}}
+    for row in snapshots:
+        found[_SCHEMA] = {"novelties": row["novelties"] or []}
+        for name, reason in row["drifted"] or ():
+            found.setdefault(f"bronze.{name}", {})["drifted"] = reason
     for row in ledger:
         found.setdefault(f"bronze.{row['table_name']}", {}).update(_measured(row, _LEDGER))
     for row in table_facts:
@@ -76,6 +93,14 @@ def _of_table(table: Table) -> list[MeasureExpectation]:
         ),
         *key_is_sound(subject, table.primary_key, table.nullable_key),
     ]
+
+
+def _of_kept(table: Table) -> list[MeasureExpectation]:
+    subject = _subject(table)
+    copied = ExpectTableCopied(column=subject, severity=WARN, description="the source's schema lets it be copied")
+    if table.load is Load.MEASURE:
+        return [copied]
+    return [copied, *key_is_sound(subject, table.primary_key, table.nullable_key)]
 
 
 def _of_stream(stream: Stream, backing: Iterable[tuple[Table, str]]) -> list[MeasureExpectation]:

@@ -17,14 +17,17 @@ from synapse_lakehouse.settings import Settings
 def judge_bronze(settings: Settings, catalog: Catalog, run: Run) -> Judgement:
     """Judge the run's measures of bronze; every check is written to ``audit.checks``, whatever comes of it."""
     known = catalogue.load()
+    snapshots = audit.of_run(catalog, "audit.snapshots", run.run_id)
     measures = bronze.measures(
         known,
+        snapshots=snapshots,
         ledger=audit.of_run(catalog, "audit.ledger", run.run_id),
         table_facts=audit.of_run(catalog, "audit.table_facts", run.run_id),
         stream_positions=audit.of_run(catalog, "audit.stream_positions", run.run_id),
         stream_facts=audit.of_run(catalog, "audit.stream_facts", run.run_id),
     )
-    return _judge(settings, catalog, run, "bronze", bronze.suite(known), measures)
+    drifted = {name for one in snapshots for name, _ in one["drifted"] or ()}
+    return _judge(settings, catalog, run, "bronze", bronze.suite(known, drifted), measures)
 
 
 def judge_gold(settings: Settings, catalog: Catalog, run: Run) -> Judgement:

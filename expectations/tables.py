@@ -15,6 +15,21 @@ class ExpectTableInLedger(MeasureExpectation):
         return True, f"{counted(measures['rows_source'], 'row')} in the source"
 
 
+class ExpectTableCopied(MeasureExpectation):
+    """The table could be copied. Where it could not, and the run may go on without it, it holds what it held before."""
+
+    def _judge(self, measures: Measures) -> tuple[bool, str]:
+        return False, f"left as it was: {measures['drifted']}"
+
+
+class ExpectKnownSchema(MeasureExpectation):
+    """The source has no table or column that the catalogue, and the list of what it leaves out, have never heard of."""
+
+    def _judge(self, measures: Measures) -> tuple[bool, str]:
+        new = measures["novelties"]
+        return not new, f"not copied: {', '.join(new)}" if new else "nothing new"
+
+
 class ExpectRowsReadToBeWritten(MeasureExpectation):
     """Nothing is lost between the source's connection and the branch."""
 

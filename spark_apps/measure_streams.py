@@ -17,6 +17,7 @@ def measure_streams(app: SparkApp) -> None:
         catalogue=declared,
         run=app.run,
         writers=configured(declared, app.settings.lakehouse_stream_writers, app.settings.synapse_config),
+        kept=frozenset(name for name, _ in snapshot["drifted"] or ()),
         sequences={one["name"]: (one["last_value"], one["is_called"]) for one in snapshot["sequences"]},
         accepted=published[-1] if published else None,
         baseline=release.before_interval(published, app.run),

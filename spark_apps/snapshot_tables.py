@@ -30,8 +30,13 @@ def copy_source(app: SparkApp) -> None:
     declared = catalogue.load()
     with exported(app.settings, declared) as (connection, snapshot):
         record_snapshot(app, snapshot)
-        copy_tables(app, declared, connection, snapshot)
-        record_measures(app, declared, connection)
+        for reason in snapshot.drifted.values():
+            app.progress(f"left as it was: {reason}")
+        for novelty in snapshot.novelties:
+            app.progress(f"not copied, because this lakehouse does not know it: {novelty}")
+        fitting = declared.without(snapshot.drifted)
+        copy_tables(app, fitting, connection, snapshot)
+        record_measures(app, fitting, connection)
 
 
 if __name__ == "__main__":

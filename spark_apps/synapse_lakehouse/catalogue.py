@@ -5,7 +5,7 @@ is not listed is never read from the source.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
@@ -215,6 +215,10 @@ class Catalogue(_Declared):
     def copied(self) -> tuple[Table, ...]:
         """Tables that bronze holds rows of."""
         return tuple(table for table in self.tables if table.load is not Load.MEASURE)
+
+    def without(self, tables: Collection[str]) -> "Catalogue":
+        """The same without the tables of these names."""
+        return self.model_copy(update={"tables": tuple(table for table in self.tables if table.name not in tables)})
 
     def measured(self) -> tuple[Table, ...]:
         """Tables that are only counted."""

@@ -50,7 +50,7 @@ class Settings(BaseSettings):
     )
     lakehouse_on_drift: Literal["fail", "partial"] = Field(
         "fail",
-        description="a table that lost a column, or a column its type: fail the run, or publish all other tables (partial)",
+        description="where a table lost a column, or a column its type: fail the run, or leave that table (partial)",
     )
     lakehouse_lease_seconds: Annotated[int, Field(ge=10)] = Field(
         300, description="a holder of the lake lease that has not renewed it for so long counts as dead"

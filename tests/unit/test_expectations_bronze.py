@@ -81,6 +81,7 @@ def healthy() -> Rows:
 
     counted = {"rows_source": 1250, "rows_read": 1250, "rows_written": 1250, "hash_read": "5e", "hash_written": "5e"}
     return {
+        "snapshots": [{"drifted": [], "novelties": []}],
         "ledger": [{"table_name": name} | counted for name in ("events", "deltas")],
         "table_facts": [
             {"table_name": name, "rows": 1250, "null_keys": 0, "duplicate_keys": 0} for name in ("events", "deltas")
@@ -121,7 +122,8 @@ def judge(settings: Settings, plant: Plant | None = None, declared: Catalogue = 
     if plant:
         plant(rows)
     measures = bronze.measures(declared, **rows)
-    checks, page = docs.validate(settings, RUN, "bronze", bronze.suite(declared), measures, datetime.now(UTC))
+    drifted = dict(rows["snapshots"][0]["drifted"])
+    checks, page = docs.validate(settings, RUN, "bronze", bronze.suite(declared, drifted), measures, datetime.now(UTC))
     return Judgement("bronze", checks, page)
 
 
@@ -134,7 +136,7 @@ def test_healthy_run_passes(settings: Settings) -> None:
     judgement = judge(settings)
     judgement.raise_if_failed()
     assert (judgement.warned, judgement.failed) == (0, 0)
-    assert judgement.passed == len(judgement.checks) == 28
+    assert judgement.passed == len(judgement.checks) == 29
     told = {check.sentence for check in judgement.checks}
     assert {
         "bronze.events: every event_id occurs once — 0 rows repeating a key",
@@ -312,6 +314,34 @@ def test_bound_that_did_not_go_back(settings: Settings, plant: Plant, observed: 
     assert (check.success, check.observed) == (True, observed)
 
 
+def test_a_table_that_was_left_as_it_was_is_not_blamed(settings: Settings) -> None:
+    def plant(rows: Rows) -> None:
+        rows["snapshots"][0]["drifted"] = [
+            ("deltas", "deltas has no column room_id."),
+            ("invalidations", "Gone."),
+        ]
+        rows["ledger"] = [row for row in rows["ledger"] if row["table_name"] != "deltas"]
+        rows["stream_facts"] = [row for row in rows["stream_facts"] if row["table_name"] != "invalidations"]
+        rows["stream_positions"][0] |= {"rule": "held", "safe_bound": 1100}
+
+    judgement = judge(settings, plant)
+    assert judgement.failed == 0
+    assert [check.sentence for check in judgement.warnings] == [
+        "bronze.deltas: the source's schema lets it be copied — left as it was: deltas has no column room_id.",
+        "bronze.invalidations: the source's schema lets it be copied — left as it was: Gone.",
+        "stream events: its writers are configured and have positions — a table of it could not be copied, so its bound"
+        " stays where it was",
+    ]
+
+
+def test_what_the_catalogue_has_never_heard_of_is_named(settings: Settings) -> None:
+    judgement = judge(settings, change("snapshots", 0, novelties=["polls", "events.mood"]))
+    assert judgement.failed == 0
+    assert [check.sentence for check in judgement.warnings] == [
+        "schema of the source: the catalogue knows all of its tables and columns — not copied: polls, events.mood"
+    ]
+
+
 def test_sequence_that_was_never_called(settings: Settings) -> None:
     fresh = {"sequence_last_value": 1, "sequence_is_called": False, "largest_id": None, "writers": [("main", 1)]}
     judgement = judge(settings, change("stream_positions", 0, safe_bound=1, previous_bound=None, **fresh))
@@ -370,6 +400,7 @@ def test_gate_reads_the_runs_measures_and_records_its_checks(settings: Settings)
     for name, columns in audit.TABLES.items():
         catalog.create_table(name, schema=columns)
     known = catalogue.load()
+    audit.append(catalog, "audit.snapshots", [{"novelties": [], "drifted": [], "taken_at": DAY}], RUN)
     audit.append(
         catalog, "audit.ledger",
         [{"table_name": one.name, "rows_source": 7, "rows_read": 7, "rows_written": 7, "hash_read": "0",

@@ -25,6 +25,8 @@ def record_snapshot(app: SparkApp, snapshot: Snapshot) -> None:
         "schema_version": snapshot.schema_version,
         "in_recovery": snapshot.in_recovery,
         "sequences": [vars(sequence) for sequence in snapshot.sequences],
+        "drifted": sorted(snapshot.drifted.items()),
+        "novelties": list(snapshot.novelties),
     }
     audit.append(app.catalog, "audit.snapshots", [row | origin(snapshot)], app.run)
 

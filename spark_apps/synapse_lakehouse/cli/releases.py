@@ -8,7 +8,8 @@ from synapse_lakehouse.cli import output, reading
 from synapse_lakehouse.lake import duck
 
 _COLUMNS = (
-    "release", "interval_start", "interval_end", "published_at", "tables", "checks_passed", "checks_warned", "run_id",
+    "release", "interval_start", "interval_end", "published_at", "tables", "checks_passed", "checks_warned", "partial",
+    "run_id",
 )  # fmt: skip
 
 
@@ -27,6 +28,7 @@ def releases(
             len(one.tables),
             one.checks_passed,
             one.checks_warned,
+            ", ".join(one.partial),
             one.run_id,
         )
         for one in known

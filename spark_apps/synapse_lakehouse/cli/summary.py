@@ -99,6 +99,10 @@ def drawn(found: Summary) -> RenderableType:
         Text(f"Interval {output.when(release.interval_start)} to {output.when(release.interval_end)}"),
         Text(f"Server   {release.server_name}"),
         Text(f"Run      {release.run_id}"),
+        *(
+            [Text(f"Partial  not copied, left as before: {', '.join(release.partial)}", "yellow")]
+            * bool(release.partial)
+        ),
         *_section("Tables", _tables(found.copied)),
         *_section("Stream positions", _positions(found.positions)),
         *_section("Checks", _checks(found)),

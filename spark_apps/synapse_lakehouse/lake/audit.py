@@ -34,7 +34,7 @@ TABLES: Final[dict[str, pa.Schema]] = {
         | {
             "in_recovery": _BOOLEAN,
             "sequences": pa.list_(pa.struct([("name", _STRING), ("last_value", _LONG), ("is_called", _BOOLEAN)])),
-            # Tables that could not be copied, with the reason; tables and columns that the catalogue has never heard of.
+            # Tables that could not be copied, with the reason; tables and columns that the catalogue never heard of.
             "drifted": pa.map_(_STRING, _STRING),
             "novelties": pa.list_(_STRING),
         },

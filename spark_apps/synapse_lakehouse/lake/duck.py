@@ -118,11 +118,9 @@ def releases(connection: DuckDBPyConnection, settings: Settings) -> list[Release
     if "audit.releases" not in entries(settings):
         return []
     bind(connection, settings, None, ["audit.releases"])
-    rows = connection.execute(
-        "select release, run_id, interval_start, interval_end, branch, tag, server_name, tables, positions, views,"
-        " checks_passed, checks_warned, published_at from audit.releases order by release desc"
-    ).fetchall()
-    return [Release(*row) for row in rows]
+    found = connection.execute("from audit.releases order by release desc")
+    names = [column[0] for column in found.description or ()]
+    return [Release.of_row(dict(zip(names, row, strict=True))) for row in found.fetchall()]
 
 
 def release(connection: DuckDBPyConnection, settings: Settings, number: int | None = None) -> Release:

@@ -33,6 +33,7 @@ def publish(spark: SparkSession, catalog: Catalog, run: Run, server_name: str) -
         for row in audit.of_run(catalog, "audit.stream_positions", run.run_id)
         if row["safe_bound"] is not None
     }
+    snapshots = audit.of_run(catalog, "audit.snapshots", run.run_id)
     release = Release(
         number=max((one.number for one in audit.releases(catalog)), default=0) + 1,
         run_id=run.run_id,
@@ -47,6 +48,7 @@ def publish(spark: SparkSession, catalog: Catalog, run: Run, server_name: str) -
         checks_passed=passed,
         checks_warned=warned,
         published_at=datetime.now(UTC),
+        partial=sorted(name for one in snapshots for name, _ in one["drifted"] or ()),
     )
     record(catalog, release)
     return release

@@ -6,7 +6,7 @@ Imports nothing heavy, so that the command line has it too.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from synapse_lakehouse.run import Run
 
@@ -22,7 +22,7 @@ class Release:
     """A row of ``audit.releases``, its columns in their order.
 
     ``tables`` maps names (``gold.events``) to snapshot ids, ``positions`` streams to safe bounds, ``views`` names to
-    their SQL.
+    their SQL. ``partial`` names tables of the source that could not be copied: they keep what they held before.
     """
 
     number: int
@@ -38,6 +38,14 @@ class Release:
     checks_passed: int
     checks_warned: int
     published_at: datetime
+    partial: Sequence[str] = ()
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> "Release":
+        """The release of a row by column names. Lakes of earlier versions lack some columns."""
+        values = {"number" if name == "release" else name: value for name, value in row.items()}
+        maps = {name: dict(values[name]) for name in ("tables", "positions", "views")}
+        return cls(**values | maps | {"partial": tuple(values.get("partial") or ())})
 
 
 def before_interval(published: Sequence[Release], run: Run) -> Release | None:

@@ -7,14 +7,15 @@ from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.source.connection import Connection
 from synapse_lakehouse.source.errors import SourceError
 from synapse_lakehouse.source.grants import Right, needed
-from synapse_lakehouse.source.schema import drift
+from synapse_lakehouse.source.schema import drift, drifted
 
 _VERSION: Final = Right("table", "schema_version", ("version",))
 
 
-def check(connection: Connection, catalogue: Catalogue, server_name: str) -> int:
+def check(connection: Connection, catalogue: Catalogue, server_name: str, *, may_be_partial: bool = False) -> int:
     """Refuse a database that cannot be copied whole.
 
+    :param may_be_partial: let tables that drifted from the catalogue be, so that the others can be copied.
     :returns: its Synapse SCHEMA_VERSION.
     :raises SourceError: with every problem found, one a line.
     """
@@ -29,8 +30,12 @@ def check(connection: Connection, catalogue: Catalogue, server_name: str) -> int
                 else "Upgrade the lakehouse before Synapse next time."
             )
         )
+    if may_be_partial:
+        catalogue = catalogue.without(drifted(catalogue, connection))
     problems = [found.message for found in drift(catalogue, connection) if found.kind != "missing_unique_key"]
-    problems = problems or missing_rights(connection, catalogue) or wrong_server_name(connection, server_name)
+    problems = problems or missing_rights(connection, catalogue)
+    if not problems and any(table.name == "users" for table in catalogue.tables):
+        problems = wrong_server_name(connection, server_name)
     if problems:
         raise SourceError("\n".join(problems))
     return version

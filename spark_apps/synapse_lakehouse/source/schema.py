@@ -1,8 +1,13 @@
-"""Where a Synapse database departs from the catalogue, by PostgreSQL's own catalogs, which every role may read."""
+"""Where a Synapse database departs from the catalogue, by PostgreSQL's own catalogs, which every role may read.
+
+What the database has beyond the catalogue is never read. Most of that is known and left out on purpose: it is listed in
+``left_out.txt``, a table a line. What is neither there nor in the catalogue is new, and somebody should look at it.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any, Literal
 
 import psycopg
@@ -35,6 +40,15 @@ where not exists (select from pg_class where oid = to_regclass(listed.name) and 
 """
 
 
+COLUMNS = """
+select relname::text, array_agg(attname::text order by attname) from pg_class
+join pg_attribute on attrelid = pg_class.oid and attnum > 0 and not attisdropped
+where relkind in ('r', 'p') and relnamespace = any(current_schemas(false)::regnamespace[])
+  and not exists (select from pg_depend where objid = pg_class.oid and deptype = 'e')
+group by 1 order by 1
+"""
+
+
 @dataclass(frozen=True)
 class Drift:
     """One departure. ``table`` is the sequence's name when a sequence is missing; ``message`` is for the operator."""
@@ -52,10 +66,7 @@ class _UniqueIndex:
 
 
 def drift(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]]) -> list[Drift]:
-    """All departures of the connected database from ``catalogue``, in the catalogue's order; empty when it fits.
-
-    What the database has beyond the catalogue is no departure: it is simply never read.
-    """
+    """All departures of the connected database from ``catalogue``, in the catalogue's order; empty when it fits."""
     names = [table.name for table in catalogue.tables]
     types: dict[str, dict[str, str]] = {}
     for name, exists, column, data_type in connection.execute(TABLES, [names]):
@@ -77,6 +88,35 @@ def drift(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]])
     sequences = [stream.sequence for stream in catalogue.streams]
     found += [_missing_sequence(name) for (name,) in connection.execute(MISSING_SEQUENCES, [sequences])]
     return found
+
+
+def drifted(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]]) -> dict[str, str]:
+    """Tables that cannot be copied as ``catalogue`` says, each with all that is wrong with it, for the operator."""
+    tables = {table.name for table in catalogue.tables}
+    found: dict[str, list[str]] = defaultdict(list)
+    for one in drift(catalogue, connection):
+        if one.table in tables and one.kind != "missing_unique_key":
+            found[one.table].append(one.message)
+    return {table: " ".join(messages) for table, messages in found.items()}
+
+
+def novelties(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]]) -> list[str]:
+    """Tables (``threads``) and columns (``events.depth``) that this version of the lakehouse has never heard of."""
+    known = left_out()
+    for table in catalogue.tables:
+        known.setdefault(table.name, set()).update(name for column in table.columns for name in column.reads)
+    return [
+        name if name not in known else f"{name}.{column}"
+        for name, columns in connection.execute(COLUMNS)
+        for column in (columns if name in known else [""])
+        if column not in known.get(name, ())
+    ]
+
+
+def left_out() -> dict[str, set[str]]:
+    """Columns by table that Synapse is known to have and the catalogue leaves out."""
+    lines = (files("synapse_lakehouse") / "source" / "left_out.txt").read_text(encoding="utf-8").splitlines()
+    return {table: set(columns.split()) for table, _, columns in (line.partition(":") for line in lines)}
 
 
 def _of_columns(table: Table, types: dict[str, str]) -> Iterator[Drift]:

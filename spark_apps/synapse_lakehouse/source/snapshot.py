@@ -1,6 +1,6 @@
 """One exported PostgreSQL snapshot: the single truth that every reader of a run imports."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,6 +15,7 @@ from synapse_lakehouse.source.errors import RecoveryConflict, is_recovery_confli
 from synapse_lakehouse.source.lineage import Lineage, lineage
 from synapse_lakehouse.source.preflight import check
 from synapse_lakehouse.source.projection import PageRange, is_written_since, measure
+from synapse_lakehouse.source.schema import drifted, novelties
 
 PAGES_A_CHUNK = 16_384
 """128 MiB of heap: about 30 MiB of Parquet, and few enough rows that a lost chunk costs little."""
@@ -31,7 +32,11 @@ class Sequence:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state of the source that a run copies; ``name`` is what other transactions import."""
+    """The state of the source that a run copies; ``name`` is what other transactions import.
+
+    ``drifted``: tables that cannot be copied, with the reason; empty unless LAKEHOUSE_ON_DRIFT lets them be.
+    ``novelties``: tables and columns that the lakehouse has never heard of.
+    """
 
     name: str
     taken_at: datetime
@@ -42,6 +47,8 @@ class Snapshot:
     lineage: Lineage
     in_recovery: bool
     sequences: tuple[Sequence, ...]
+    drifted: Mapping[str, str]
+    novelties: Collection[str]
 
 
 @dataclass(frozen=True)
@@ -65,7 +72,7 @@ def exported(settings: Settings, catalogue: Catalogue) -> Iterator[tuple[Connect
     with connect(settings) as connection:
         on_standby = False
         try:
-            snapshot = _take(connection, catalogue, str(settings.synapse_server_name))
+            snapshot = _take(connection, catalogue, settings)
             on_standby = snapshot.in_recovery
             yield connection, snapshot
         except Exception as error:
@@ -74,8 +81,13 @@ def exported(settings: Settings, catalogue: Catalogue) -> Iterator[tuple[Connect
             raise
 
 
-def _take(connection: Connection, catalogue: Catalogue, server_name: str) -> Snapshot:
-    version = check(connection, catalogue, server_name)
+def _take(connection: Connection, catalogue: Catalogue, settings: Settings) -> Snapshot:
+    version = check(
+        connection,
+        catalogue,
+        str(settings.synapse_server_name),
+        may_be_partial=settings.lakehouse_on_drift == "partial",
+    )
     row = connection.execute(
         "select pg_export_snapshot(), now(), current_setting('server_version'),"
         " pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint, pg_is_in_recovery()"
@@ -93,6 +105,8 @@ def _take(connection: Connection, catalogue: Catalogue, server_name: str) -> Sna
         lineage=lineage(connection),
         in_recovery=in_recovery,
         sequences=tuple(_sequence(connection, stream.sequence) for stream in catalogue.streams),
+        drifted=drifted(catalogue, connection),
+        novelties=novelties(catalogue, connection),
     )
 
 

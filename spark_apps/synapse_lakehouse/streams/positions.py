@@ -18,6 +18,8 @@ class Rule(StrEnum):
     """The writers were guessed from positions and rows: one that never wrote may be missing."""
     MISSING_WRITER = "missing_writer"
     """A writer has no position yet, so what it is writing now cannot be bounded."""
+    HELD = "held"
+    """A table of the stream was left as it was, so the bound that was accepted before stays."""
     UNUSED = "unused"
     """The sequence never handed out an id."""
     NO_POSITIONS = "no_positions"

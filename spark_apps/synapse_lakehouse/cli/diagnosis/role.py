@@ -29,11 +29,12 @@ where me.rolname = current_user order by 1
 """
 
 _OWNED: Final = """
-select relation::regclass::text from pg_class, lateral (select oid) as one(relation)
-where relowner = to_regrole(quote_ident(current_user)) and relkind in ('r', 'p', 'v', 'm', 'f', 'S') and relpersistence <> 't'
-union all select 'schema ' || quote_ident(nspname) from pg_namespace where nspowner = to_regrole(quote_ident(current_user))
-union all select 'database ' || quote_ident(datname) from pg_database
-          where datdba = to_regrole(quote_ident(current_user)) and datname = current_database()
+with me as (select oid from pg_roles where rolname = current_user)
+select pg_class.oid::regclass::text from pg_class join me on relowner = me.oid
+where relkind in ('r', 'p', 'v', 'm', 'f', 'S') and relpersistence <> 't'
+union all select 'schema ' || quote_ident(nspname) from pg_namespace join me on nspowner = me.oid
+union all select 'database ' || quote_ident(datname) from pg_database join me on datdba = me.oid
+          where datname = current_database()
 order by 1
 """
 

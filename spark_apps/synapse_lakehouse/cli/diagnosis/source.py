@@ -12,9 +12,10 @@ from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source import preflight
 from synapse_lakehouse.source.connection import Connection
 from synapse_lakehouse.source.errors import SourceError
-from synapse_lakehouse.source.schema import drift
+from synapse_lakehouse.source.schema import drift, drifted, novelties
 
 _CLOCK_SECONDS: Final = 5
+_KEPT: Final = "LAKEHOUSE_ON_DRIFT is partial: runs leave this table as it was and copy all others."
 
 
 def examine(connection: Connection, settings: Settings, *, is_sample: bool) -> Findings:
@@ -73,18 +74,27 @@ def _schema(connection: Connection, settings: Settings) -> Findings:
             "Upgrade Synapse." if version < declared.oldest_schema_version else "Upgrade the lakehouse.",
         )
     departures = drift(declared, connection)
+    goes_on = settings.lakehouse_on_drift == "partial"
+    kept = drifted(declared, connection) if goes_on else {}
     for one in departures:
-        yield Finding(Level.WARN if one.kind == "missing_unique_key" else Level.FAIL, "drift", one.message)
+        mild = one.kind == "missing_unique_key" or one.table in kept
+        yield Finding(Level.WARN if mild else Level.FAIL, "drift", one.message, _KEPT if one.table in kept else "")
     if not departures:
         yield Finding(Level.OK, "drift", "every table and column of the catalogue is there, with its type and key")
-    if any(one.kind.startswith("missing") and one.kind != "missing_unique_key" for one in departures):
+    if new := novelties(declared, connection):
+        message = f"The lakehouse has never heard of {', '.join(new)}, and does not copy it."
+        yield Finding(Level.WARN, "novelties", message, "A newer lakehouse may know it; nothing else depends on it.")
+    if any(one.kind.startswith("missing") and one.kind != "missing_unique_key" for one in departures) and not goes_on:
         return
+    declared = declared.without(kept)
     problems = preflight.missing_rights(connection, declared)
     for problem in problems:
         yield Finding(Level.FAIL, "rights", problem)
     if problems:
         return
     yield Finding(Level.OK, "rights", "the role may read all that the catalogue lists")
+    if "users" in kept:
+        return
     for problem in preflight.wrong_server_name(connection, str(settings.synapse_server_name)):
         yield Finding(Level.FAIL, "server name", problem)
 
