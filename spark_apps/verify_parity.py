@@ -1,21 +1,25 @@
 """Copy the tables as every run does, then compare them with the source in the same snapshot, and mend what differs."""
 
-from synapse_lakehouse import catalogue
 from synapse_lakehouse.app import SparkApp, main
+from synapse_lakehouse.bronze.attempts import on_a_snapshot
 from synapse_lakehouse.bronze.copying import copy_tables
 from synapse_lakehouse.bronze.parity import verify_tables
-from synapse_lakehouse.bronze.recording import record_measures, record_snapshot
-from synapse_lakehouse.source.snapshot import exported
+from synapse_lakehouse.bronze.recording import record_measures
+from synapse_lakehouse.catalogue import Catalogue
+from synapse_lakehouse.source.connection import Connection
+from synapse_lakehouse.source.snapshot import Snapshot
 
 
 def verify_parity(app: SparkApp) -> None:
     """Bring the run's branch of bronze up to the source, and prove it for as many rows as the budget allows."""
-    declared = catalogue.load()
-    with exported(app.settings, declared) as (connection, snapshot):
-        record_snapshot(app, snapshot)
-        copy_tables(app, declared, connection, snapshot)
-        verify_tables(app, declared, connection, snapshot)
-        record_measures(app, declared, connection)
+    on_a_snapshot(app, copy_and_verify)
+
+
+def copy_and_verify(app: SparkApp, declared: Catalogue, connection: Connection, snapshot: Snapshot) -> None:
+    """Copy, compare and mend, and count what is counted."""
+    copy_tables(app, declared, connection, snapshot)
+    verify_tables(app, declared, connection, snapshot)
+    record_measures(app, declared, connection)
 
 
 if __name__ == "__main__":

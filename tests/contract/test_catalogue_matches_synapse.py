@@ -7,7 +7,8 @@ import psycopg
 import pytest
 
 from synapse_lakehouse.catalogue import Load, load
-from synapse_lakehouse.source.schema import Drift, drift
+from synapse_lakehouse.settings import PROJECT
+from synapse_lakehouse.source.schema import COLUMNS, Drift, drift, drifted, novelties
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -71,11 +72,35 @@ def test_a_changed_database_is_named(
     assert all((departure.column or departure.table) in departure.message for departure in found)
 
 
-def test_what_is_not_listed_does_not_matter(connection: Connection) -> None:
+def test_what_is_not_listed_is_no_drift_and_new_tables_and_columns_are_named(connection: Connection) -> None:
+    assert novelties(load(), connection) == []
     connection.execute("alter table events add column novelty text")
+    connection.execute("alter table user_threepids add column novelty text")
     connection.execute("alter table users drop column password_hash")
     connection.execute("create table novelties (id bigint primary key)")
     assert drift(load(), connection) == []
+    assert novelties(load(), connection) == ["events.novelty", "novelties", "user_threepids.novelty"]
+
+
+def test_what_is_left_out_exists_and_is_not_copied(connection: Connection) -> None:
+    """The list of what is known and not copied, and the catalogue, together are Synapse's schema."""
+    catalogue = {table.name: {name for column in table.columns for name in column.reads} for table in load().tables}
+    lines = []
+    for name, columns in connection.execute(COLUMNS):
+        if rest := [column for column in columns if column not in catalogue.get(name, ())]:
+            lines.append(f"{name}: {' '.join(rest)}\n")
+    kept = PROJECT / "spark_apps/synapse_lakehouse/source/left_out.txt"
+    assert kept.read_text() == "".join(lines)
+
+
+def test_a_drifted_table_is_told_with_all_that_is_wrong(connection: Connection) -> None:
+    connection.execute("alter table room_depth drop column min_depth")
+    connection.execute("alter table users drop column creation_ts, alter column approved type text")
+    connection.execute("drop index ignored_users_uniqueness")
+    found = drifted(load(), connection)
+    assert found.keys() == {"room_depth", "users"}
+    assert "creation_ts" in found["users"]
+    assert "users.approved is of type text" in found["users"]
 
 
 def test_every_position_belongs_to_a_stream(connection: Connection) -> None:

@@ -1,0 +1,44 @@
+"""Work on one snapshot of the source, begun again when a standby takes the snapshot back."""
+
+from collections.abc import Callable
+from typing import Final
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.app import SparkApp
+from synapse_lakehouse.bronze.recording import record_snapshot
+from synapse_lakehouse.catalogue import Catalogue
+from synapse_lakehouse.source.connection import Connection
+from synapse_lakehouse.source.errors import RecoveryConflict
+from synapse_lakehouse.source.snapshot import Snapshot, exported
+
+Work = Callable[[SparkApp, Catalogue, Connection, Snapshot], None]
+"""Takes the tables of the catalogue that can be copied from the snapshot, and the session that keeps it."""
+
+_RESTARTS: Final = 2
+
+
+def on_a_snapshot(app: SparkApp, work: Work) -> None:
+    """Take a snapshot of the source, write it down and do ``work`` on it, which may be done more than once.
+
+    :raises SourceError: when the source cannot be read as the catalogue says.
+    :raises RecoveryConflict: when a standby took back one snapshot after the other.
+    """
+    for _ in range(_RESTARTS):
+        try:
+            _attempt(app, work)
+        except RecoveryConflict:
+            app.progress("the standby cancelled the copy (conflict with recovery): starting over with a new snapshot")
+        else:
+            return
+    _attempt(app, work)
+
+
+def _attempt(app: SparkApp, work: Work) -> None:
+    declared = catalogue.load()
+    with exported(app.settings, declared) as (connection, snapshot):
+        record_snapshot(app, snapshot)
+        for reason in snapshot.drifted.values():
+            app.progress(f"left as it was: {reason}")
+        for novelty in snapshot.novelties:
+            app.progress(f"not copied, because this lakehouse does not know it: {novelty}")
+        work(app, declared.without(snapshot.drifted), connection, snapshot)
