@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from synapse_lakehouse.embedded import jars, sample
+from synapse_lakehouse.embedded import class_archive, jars, sample
 from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.embedded.services import connected, embedded_server
 from synapse_lakehouse.settings import PROJECT, Settings
@@ -54,7 +54,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A LAKEHOUSE_HOME of the tests' own; only the fetched jars are shared with the checkout."""
     home = tmp_path_factory.mktemp("lakehouse")
     shared = Settings(_env_file=None, lakehouse_home=PROJECT / ".lakehouse")
-    jars.installed(shared)
+    class_archive.make(shared, jars.installed(shared))
     (home / "spark").symlink_to(shared.lakehouse_home / "spark")
     return home
 

@@ -21,6 +21,8 @@ from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import PROJECT, Settings
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyiceberg.catalog import Catalog
 
     from expectations.judgement import Judgement
@@ -73,9 +75,10 @@ def spark_app(
         application_args=list(ARGUMENTS),
         name=f"lakehouse {app} {{{{ run_id }}}}",
         jars="{{ spark_jars() }}",
+        driver_class_path="{{ spark_class_path() }}",
         conf={
             "spark.driver.memory": "{{ settings().lakehouse_driver_memory }}",
-            "spark.driver.defaultJavaOptions": "{{ settings().lakehouse_driver_java_options }}",
+            "spark.driver.defaultJavaOptions": "{{ spark_java_options() }}",
             "spark.log.level": "{{ settings().lakehouse_log_level }}",
         },
         retries=2,
@@ -91,12 +94,35 @@ def spark_app(
 
 def spark_jars() -> str:
     """The jars of every Spark app, comma separated; fetched if this machine does not have them."""
+    return ",".join(map(str, _jars()))
+
+
+def spark_class_path() -> str:
+    """The same jars for the driver's own class path."""
+    from synapse_lakehouse.embedded import class_archive
+
+    return class_archive.class_path(_jars())
+
+
+def spark_java_options() -> str:
+    """Options of the driver's JVM."""
+    from synapse_lakehouse.embedded import class_archive
+
+    return class_archive.java_options(Settings(), _jars())
+
+
+def _jars() -> list[Path]:
     from synapse_lakehouse.embedded import jars
 
-    return ",".join(map(str, jars.installed(Settings())))
+    return jars.installed(Settings())
 
 
-MACROS: Final = {"spark_jars": spark_jars, "settings": Settings}
+MACROS: Final = {
+    "spark_jars": spark_jars,
+    "spark_class_path": spark_class_path,
+    "spark_java_options": spark_java_options,
+    "settings": Settings,
+}
 """What the templates of :func:`spark_app` call."""
 
 

@@ -122,7 +122,8 @@ def test_random_histories(lake: AdvancingLake, source: psycopg.Connection[tuple[
             if column:
                 source.execute(
                     sql.SQL(
-                        "update {t} set {c} = coalesce((select {c} from {t} offset 1 limit 1), {c}) where random() < {s}"
+                        "update {t} set {c} = coalesce((select {c} from {t} offset 1 limit 1), {c})"
+                        " where random() < {s}"
                     ).format(t=name, c=sql.Identifier(column), s=sql.Literal(share))
                 )
         lake.advance()

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from synapse_lakehouse.embedded import jars, java, services
+from synapse_lakehouse.embedded import class_archive, jars, java, services
 from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.settings import PROJECT, Settings
 
@@ -76,8 +76,8 @@ def prepared(
             tell("starting the embedded PostgreSQL")
             server = stack.enter_context(services.embedded_server(given))
             resolved = stack.enter_context(services.connected(given))
-            tell("fetching Spark's jars")
-            jars.installed(given)
+            tell("preparing Spark")
+            class_archive.make(given, jars.installed(given))
             server.create_database(services.AIRFLOW_DATABASE)
             airflow = Airflow(resolved, environment(resolved, server.dsn(services.AIRFLOW_DATABASE), port))
             _migrate(airflow, server, tell)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from synapse_lakehouse.embedded import jars, java
+from synapse_lakehouse.embedded import class_archive, jars, java
 from synapse_lakehouse.lake import catalog
 from synapse_lakehouse.settings import Settings
 
@@ -32,8 +32,12 @@ def spark_session(name: str, settings: Settings, branch: str | None = None) -> S
     builder = SparkSession.builder.appName(name)
     if "SPARK_ENV_LOADED" not in os.environ:
         os.environ |= java.environment()
-        builder = builder.master(os.environ.get("SPARK_MASTER", "local[*]")).config(
-            "spark.jars", ",".join(map(str, jars.installed(settings)))
+        found = jars.installed(settings)
+        builder = (
+            builder.master(os.environ.get("SPARK_MASTER", "local[*]"))
+            .config("spark.jars", ",".join(map(str, found)))
+            .config("spark.driver.extraClassPath", class_archive.class_path(found))
+            .config("spark.driver.defaultJavaOptions", class_archive.java_options(settings, found))
         )
     for key, value in (_FIXED | catalog.spark_properties(settings)).items():
         builder = builder.config(key, value)
