@@ -10,13 +10,12 @@ from pyspark.sql import SparkSession
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.app import SparkApp
+from synapse_lakehouse.bronze.attempts import on_a_snapshot
 from synapse_lakehouse.bronze.copying import copy_tables
-from synapse_lakehouse.bronze.recording import record_snapshot
 from synapse_lakehouse.lake import audit, duck, tables
 from synapse_lakehouse.lake.publishing import publish
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import Settings
-from synapse_lakehouse.source.snapshot import exported
 from tests.comparison import differences
 
 DAY = datetime(2026, 11, 1, tzinfo=UTC)
@@ -44,11 +43,8 @@ class AdvancingLake:
 
     def copy(self, app: SparkApp) -> None:
         """Bring the run's branch up to the source."""
-        declared = catalogue.load()
-        tables.ensure(app.catalog, declared)
-        with exported(self.settings, declared) as (connection, snapshot):
-            record_snapshot(app, snapshot)
-            copy_tables(app, declared, connection, snapshot)
+        tables.ensure(app.catalog, catalogue.load())
+        on_a_snapshot(app, copy_tables)
 
     def publish(self, app: SparkApp) -> None:
         """Publish the run's branch, as if its audits had passed."""

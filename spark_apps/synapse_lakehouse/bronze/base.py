@@ -12,7 +12,6 @@ from pyiceberg.table.snapshots import Snapshot as LakeSnapshot
 from synapse_lakehouse.catalogue import Catalogue, Table
 from synapse_lakehouse.lake import audit
 from synapse_lakehouse.source.lineage import HORIZON, Lineage
-from synapse_lakehouse.source.projection import fingerprint
 from synapse_lakehouse.source.snapshot import Snapshot
 
 
@@ -62,7 +61,7 @@ _TOTALS = ("records", "position-deletes")
 
 
 def _continues(row: Mapping[str, Any], table: Table, snapshot: Snapshot) -> bool:
-    if row["snapshot_xmin"] is None or row["statement"] != fingerprint(table):
+    if row["snapshot_xmin"] is None or row["statement"] != snapshot.fingerprints[table.name]:
         return False
     then = Lineage(row["system_identifier"], row["database_oid"], row["timeline"], row["wal_lsn"])
     return snapshot.lineage.continues(then) and snapshot.xmax - row["snapshot_xmin"] < HORIZON

@@ -18,7 +18,7 @@ from synapse_lakehouse.catalogue import Table
 from synapse_lakehouse.lake.files import Commit, change_content, parquet_schema, replace_content, write_position_deletes
 from synapse_lakehouse.source.connection import Connection, conninfo
 from synapse_lakehouse.source.content import combined
-from synapse_lakehouse.source.projection import PageRange, fingerprint, select
+from synapse_lakehouse.source.projection import PageRange, select
 from synapse_lakehouse.source.read import Chunk, Written, copy_chunk
 from synapse_lakehouse.source.snapshot import PAGES_A_CHUNK, Snapshot, chunks, count, count_since, pages
 
@@ -98,7 +98,7 @@ class TableCopy:
             "table_name": self.table.name,
             "load": self.table.load.value,
             "extent": self.extent.value,
-            "statement": fingerprint(self.table),
+            "statement": self.snapshot.fingerprints[self.table.name],
             "rows_source": self._rows_source,
             "rows_read": sum(one.rows for one in self._written),
             "rows_written": after.rows_added,

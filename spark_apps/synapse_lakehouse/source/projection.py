@@ -36,9 +36,13 @@ def select(table: Table, pages: PageRange = WHOLE, since: int | None = None) -> 
     return statement + sql.SQL(" where ") + sql.SQL(" and ").join(conditions) if conditions else statement
 
 
-def fingerprint(table: Table) -> str:
-    """SHA-256 of the statement that reads ``table`` whole: differs when the catalogue reads other columns of it."""
-    return hashlib.sha256(select(table).as_bytes()).hexdigest()
+def fingerprint(table: Table, layout: str) -> str:
+    """SHA-256 of the statement that reads ``table`` whole, and of what it reads from.
+
+    It differs when the catalogue reads other columns, and when the source's table or one of its columns was made anew
+    under an old name: then values changed without a new version of their rows.
+    """
+    return hashlib.sha256(select(table).as_bytes() + layout.encode()).hexdigest()
 
 
 def is_written_since(transaction: int) -> sql.Composed:

@@ -40,6 +40,13 @@ where not exists (select from pg_class where oid = to_regclass(listed.name) and 
 """
 
 
+LAYOUTS = """
+select name, attrelid || ':' || string_agg(attnum::text, ',' order by attname)
+from unnest(%s::text[], %s::text[]) as listed(name, read)
+join pg_attribute on attrelid = to_regclass(name) and attname = read and not attisdropped
+group by name, attrelid
+"""
+
 COLUMNS = """
 select relname::text, array_agg(attname::text order by attname) from pg_class
 join pg_attribute on attrelid = pg_class.oid and attnum > 0 and not attisdropped
@@ -98,6 +105,12 @@ def drifted(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]
         if one.table in tables and one.kind != "missing_unique_key":
             found[one.table].append(one.message)
     return {table: " ".join(messages) for table, messages in found.items()}
+
+
+def layouts(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]]) -> dict[str, str]:
+    """By table, which object of the database it is and which of its columns, by their numbers, are read."""
+    reads = sorted({(table.name, name) for table in catalogue.tables for one in table.columns for name in one.reads})
+    return dict(connection.execute(LAYOUTS, [[table for table, _ in reads], [name for _, name in reads]]).fetchall())
 
 
 def novelties(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]]) -> list[str]:

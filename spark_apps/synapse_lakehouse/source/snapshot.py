@@ -14,8 +14,8 @@ from synapse_lakehouse.source.connection import Connection, connect
 from synapse_lakehouse.source.errors import RecoveryConflict, is_recovery_conflict
 from synapse_lakehouse.source.lineage import Lineage, lineage
 from synapse_lakehouse.source.preflight import check
-from synapse_lakehouse.source.projection import PageRange, is_written_since, measure
-from synapse_lakehouse.source.schema import drifted, novelties
+from synapse_lakehouse.source.projection import PageRange, fingerprint, is_written_since, measure
+from synapse_lakehouse.source.schema import drifted, layouts, novelties
 
 PAGES_A_CHUNK = 16_384
 """128 MiB of heap: about 30 MiB of Parquet, and few enough rows that a lost chunk costs little."""
@@ -34,8 +34,9 @@ class Sequence:
 class Snapshot:
     """The state of the source that a run copies; ``name`` is what other transactions import.
 
-    ``drifted``: tables that cannot be copied, with the reason; empty unless LAKEHOUSE_ON_DRIFT lets them be.
-    ``novelties``: tables and columns that the lakehouse has never heard of.
+    ``fingerprints`` tell by table whether the same is read as before. ``drifted``: tables that cannot be copied, with
+    the reason; empty unless LAKEHOUSE_ON_DRIFT lets them be. ``novelties``: tables and columns that the lakehouse has
+    never heard of.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Snapshot:
     lineage: Lineage
     in_recovery: bool
     sequences: tuple[Sequence, ...]
+    fingerprints: Mapping[str, str]
     drifted: Mapping[str, str]
     novelties: Collection[str]
 
@@ -105,6 +107,9 @@ def _take(connection: Connection, catalogue: Catalogue, settings: Settings) -> S
         lineage=lineage(connection),
         in_recovery=in_recovery,
         sequences=tuple(_sequence(connection, stream.sequence) for stream in catalogue.streams),
+        fingerprints={
+            name: fingerprint(catalogue.table(name), layout) for name, layout in layouts(catalogue, connection).items()
+        },
         drifted=drifted(catalogue, connection),
         novelties=novelties(catalogue, connection),
     )

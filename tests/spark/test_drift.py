@@ -1,0 +1,85 @@
+"""Synapse's schema changes under the lake: what can be copied is, the rest stays, and nothing is copied wrongly."""
+
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+from pyiceberg.catalog.memory import InMemoryCatalog
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.lake import audit, tables
+from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.source.errors import SourceError
+from tests.advancing import AdvancingLake, advancing
+
+Source = psycopg.Connection[tuple[object, ...]]
+
+
+@pytest.fixture
+def source(source_copy: str) -> Iterator[Source]:
+    with psycopg.connect(source_copy, autocommit=True) as connection:
+        connection.execute("set session_replication_role = replica")
+        yield connection
+
+
+@pytest.fixture
+def lake(new_lake: Callable[..., Settings], source_copy: str) -> Iterator[AdvancingLake]:
+    with advancing(new_lake(synapse_dsn=source_copy, lakehouse_on_drift="partial")) as lake:
+        lake.advance()
+        yield lake
+
+
+def test_a_drifted_table_keeps_its_content_until_it_fits_again(lake: AdvancingLake, source: Source) -> None:
+    before = lake.departures()
+    source.execute("alter table room_depth drop column min_depth")
+    source.execute("alter table threads alter column topological_ordering type text")
+    source.execute("create table polls (id bigint)")
+    source.execute("update rooms set creator = '@somebody:else'")
+    ledger = lake.advance()
+    assert before == {}
+    assert {"room_depth", "threads"} & ledger.keys() == set()
+    assert ledger["rooms"]["extent"] != "nothing"
+    first, second = audit.releases(lake.app().catalog)
+    assert (first.partial, second.partial) == ((), ("room_depth", "threads"))
+    for name in second.partial:
+        assert first.tables[f"bronze.{name}"] == second.tables[f"bronze.{name}"]
+    (snapshot,) = audit.of_run(lake.app().catalog, "audit.snapshots", second.run_id)
+    assert snapshot["novelties"] == ["polls"]
+    assert "min_depth" in dict(snapshot["drifted"])["room_depth"]
+
+    source.execute("alter table room_depth add column min_depth bigint default 7")
+    source.execute(
+        "alter table threads alter column topological_ordering type bigint using topological_ordering::bigint"
+    )
+    lake.advance()
+    assert lake.departures() == {}
+    assert audit.releases(lake.app().catalog)[-1].partial == ()
+
+
+def test_a_column_made_anew_between_two_runs_is_read_anew(lake: AdvancingLake, source: Source) -> None:
+    source.execute("alter table room_depth drop column min_depth")
+    source.execute("alter table room_depth add column min_depth bigint default 7")
+    assert lake.advance()["room_depth"]["extent"] == "whole"
+    assert lake.departures() == {}
+
+
+def test_by_default_nothing_is_copied(new_lake: Callable[..., Settings], source_copy: str, source: Source) -> None:
+    source.execute("alter table room_depth drop column min_depth")
+    with advancing(new_lake(synapse_dsn=source_copy)) as lake:
+        with pytest.raises(SourceError, match="room_depth has no column min_depth"):
+            lake.advance()
+        assert audit.releases(lake.app().catalog) == []
+
+
+def test_columns_that_the_catalogue_gains_keep_the_ids_of_the_others() -> None:
+    known = catalogue.load()
+    table = known.table("rooms")
+    older = table.model_copy(update={"columns": tuple(one for one in table.columns if one.name != "creator")})
+    lake = InMemoryCatalog("lake")
+    tables.ensure(lake, known.model_copy(update={"tables": (older,)}))
+    before = {field.name: field.field_id for field in lake.load_table("bronze.rooms").schema().fields}
+    tables.ensure(lake, known.model_copy(update={"tables": (table,)}))
+    after = {field.name: field.field_id for field in lake.load_table("bronze.rooms").schema().fields}
+    assert after == before | {"creator": max(before.values()) + 1}
+    tables.ensure(lake, known.model_copy(update={"tables": (older,)}))
+    assert {field.name for field in lake.load_table("bronze.rooms").schema().fields} == set(after)
