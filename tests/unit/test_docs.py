@@ -19,7 +19,7 @@ def test_what_a_document_names_exists(document: Path) -> None:
     text = document.read_text()
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
     targets = set(re.findall(r"`make ([a-z-]+)", text))
-    commands = set(re.findall(r"(?:^|`)(?:uv run )?lakehouse ([a-z]+)", text, re.MULTILINE))
+    commands = set(re.findall(r"(?:^|`)(?:uv run )?lakehouse ([a-z-]+)", text, re.MULTILINE))
 
     assert [link for link in links if not (document.parent / link).exists()] == []
     assert set(re.findall(r"\b(?:LAKEHOUSE|SYNAPSE)_[A-Z_]+\b", text)) <= _variables()
