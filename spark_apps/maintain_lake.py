@@ -3,24 +3,23 @@
 Works on what is published, whatever became of the run that it belongs to. Safe to repeat at any time.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from synapse_lakehouse.app import SparkApp, main
 from synapse_lakehouse.lake import audit, housekeeping, lease
 from synapse_lakehouse.lake.branches import branched_tables
 from synapse_lakehouse.run import Run
 
+AT_ONCE = 4
+
 
 def maintain_lake(app: SparkApp) -> None:
     """Compact every table, forget releases older than LAKEHOUSE_ERASURE_DAYS, sweep files that nothing refers to."""
     now, days = datetime.now(UTC), app.settings.lakehouse_erasure_days
-    old, unfinished = now - timedelta(days=days), now - housekeeping.UNFINISHED
     # Tables are rewritten and forgotten as they are published, not as the run's own branch has them.
     app.spark.conf.unset("spark.wap.branch")
-    branched = [".".join(table.name()) for table in branched_tables(app.catalog)]
-    everything = [*branched, *audit.TABLES]
-    had = [housekeeping.size(app.spark, name) for name in everything]
-
     if published := audit.releases(app.catalog):
         branch = Run(f"{app.run.run_id} compaction", app.run.start, app.run.end).branch
         compacted = housekeeping.compact(app.spark, app.catalog, published[-1], branch, app.progress)
@@ -28,22 +27,19 @@ def maintain_lake(app: SparkApp) -> None:
     kept = housekeeping.kept_releases(published, days, now)
     app.progress(f"{len(kept)} of {len(published)} releases stay readable, those of the last {days} days")
 
-    snapshots = refs = strays = 0
-    for name in branched:
-        forgotten = housekeeping.forget(app.spark, name, {one.tables[name] for one in kept if name in one.tables}, old)
-        snapshots, refs = snapshots + forgotten[0], refs + forgotten[1]
-        strays += housekeeping.sweep(app.spark, name, max(old, unfinished))
-    for name in audit.TABLES:
-        snapshots += housekeeping.forget_past(app.spark, name, unfinished)
-        strays += housekeeping.sweep(app.spark, name, unfinished)
-    lease.trim(app.catalog, now - housekeeping.LEASE_LOG)
+    def tidy(name: str) -> housekeeping.Tidied:
+        pinned = {release.tables[name] for release in kept if name in release.tables}
+        return housekeeping.tidy(app.spark, name, pinned, now - timedelta(days=days))
 
-    files, size = (
-        sum(one[part] for one in had) - sum(housekeeping.size(app.spark, name)[part] for name in everything)
-        for part in (0, 1)
+    branched = [".".join(table.name()) for table in branched_tables(app.catalog)]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        done = [*pool.map(tidy, branched), *pool.map(partial(housekeeping.tidy_unbranched, app.spark), audit.TABLES)]
+    lease.trim(app.catalog, now - housekeeping.LEASE_LOG)
+    total = sum(done, start=housekeeping.Tidied())
+    app.progress(
+        f"{total.snapshots} snapshots, {total.refs} tags and branches given up; {total.files:,} files deleted, "
+        f"{total.strays} of them strays, {total.bytes / 1e6:,.1f} MB"
     )
-    app.progress(f"{snapshots} snapshots, {refs} tags and branches given up, {strays} stray files swept")
-    app.progress(f"{files:,} files and {size / 1e6:,.1f} MB less than before")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from synapse_lakehouse.lake import audit
 from synapse_lakehouse.lake.amending import amend
 from synapse_lakehouse.lake.files import parquet_schema
 from synapse_lakehouse.source.connection import Connection, conninfo
+from synapse_lakehouse.source.content import combined
 from synapse_lakehouse.source.parity import (
     Digest,
     Digests,
@@ -35,7 +36,7 @@ from synapse_lakehouse.source.parity import (
     slices,
     sum_in_lake,
 )
-from synapse_lakehouse.source.read import Chunk, copy_chunk
+from synapse_lakehouse.source.read import Chunk, Written, copy_chunk
 from synapse_lakehouse.source.snapshot import Snapshot
 
 ROWS_A_SECOND = 50_000
@@ -186,7 +187,7 @@ class Repair:
         paths = [written.path] if written.path else []
         self._compare(spark.table(self.name).where(outdated), spark.read.parquet(*paths) if paths else None)
         snapshot_id = amend(spark, self.name, app.run.branch, outdated, paths, app.run.run_id)
-        self._correct_ledger(snapshot_id, written.rows)
+        self._correct_ledger(snapshot_id, written)
         app.progress(
             f"{self.name} differed from the source in {len(self.ranges)} ranges of keys and was mended: "
             f"{self.counts['rows_added']} rows were missing, {self.counts['rows_changed']} outdated, "
@@ -228,12 +229,14 @@ class Repair:
             "rows_changed": new.join(old, same_key).where(old["hash"] != new["hash"]).count(),
         }
 
-    def _correct_ledger(self, snapshot_id: int, rows: int) -> None:
+    def _correct_ledger(self, snapshot_id: int, again: Written) -> None:
+        hashes = {"hash_read": again.hash_received, "hash_written": again.hash_stored}
         for row in audit.of_run(self.app.catalog, "audit.ledger", self.app.run.run_id):
             if row["table_name"] == self.table.name:
-                more = {name: (row[name] or 0) + rows for name in ("rows_read", "rows_written")}
-                new = {"branch": self.app.run.branch, "snapshot_id": snapshot_id, "written_at": datetime.now(UTC)}
-                audit.append(self.app.catalog, "audit.ledger", [row | more | new], self.app.run)
+                more = {name: row[name] + again.rows for name in ("rows_read", "rows_written")}
+                hashed = {name: f"{combined([int(row[name], 16), one]):016x}" for name, one in hashes.items()}
+                now = {"branch": self.app.run.branch, "snapshot_id": snapshot_id, "written_at": datetime.now(UTC)}
+                audit.append(self.app.catalog, "audit.ledger", [row | more | hashed | now], self.app.run)
 
 
 def _parity_row(unit: Unit, now: datetime) -> dict[str, Any]:

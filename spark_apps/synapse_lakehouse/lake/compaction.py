@@ -21,6 +21,7 @@ _OPTIONS: Final = {
     "delete-file-threshold": "1",
     "min-input-files": str(MOST_SMALL_FILES + 1),
 }
+_MOST_APPENDED_FILES: Final = 50
 # Iceberg's own defaults: the size that it aims at, and the share of it below which a file is small.
 _SMALL_BYTES: Final = int((512 << 20) * 0.75)
 
@@ -72,6 +73,15 @@ def compact(spark: SparkSession, name: str, snapshot_id: int, branch: str) -> in
             "its metadata. It was given up, and readers see what they saw. Please report this."
         )
     return compacted
+
+
+def merge(spark: SparkSession, name: str) -> None:
+    """Merge the small files of an unbranched table, in place, once there are many; appends meanwhile do no harm."""
+    table = iceberg_table(spark, name)
+    head = table.currentSnapshot()
+    if head is not None and _total(table, int(head.snapshotId()), "data-files") > _MOST_APPENDED_FILES:
+        jvm: Any = spark._jvm
+        jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession).rewriteDataFiles(table).execute()
 
 
 def _drop_idle_deletes(spark: SparkSession, table: Any, branch: str) -> None:

@@ -5,16 +5,17 @@ without it, and are handled so that this does no harm.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from operator import add
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyiceberg.catalog import Catalog
 from pyspark.sql import SparkSession
 
-from synapse_lakehouse.lake import compaction
+from synapse_lakehouse.lake import compaction, lease
 from synapse_lakehouse.lake.publishing import fast_forward, record
 from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.lake.session import each, iceberg_table
@@ -68,19 +69,56 @@ def compact(
     return compacted
 
 
-def forget(spark: SparkSession, name: str, pinned: Collection[int], before: datetime) -> tuple[int, int]:
-    """Give up the snapshots of a branched table that no kept release pins: how many snapshots, and tags or branches.
+@dataclass(frozen=True)
+class Tidied:
+    """What was given up: snapshots, tags and branches, files (strays among them) and their bytes."""
 
-    Kept besides ``pinned``: main's head, and branches and tags written since ``before``. Deletes the files of the rest.
+    snapshots: int = 0
+    refs: int = 0
+    strays: int = 0
+    files: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: "Tidied") -> "Tidied":
+        return Tidied(*map(add, vars(self).values(), vars(other).values()))
+
+
+def tidy(spark: SparkSession, name: str, pinned: Collection[int], old: datetime) -> Tidied:
+    """Give up what a branched table keeps only for the past, with its files, then sweep its strays.
+
+    Kept are the snapshots ``pinned``, main's head, and branches and tags that were written since ``old``.
     """
     table = iceberg_table(spark, name)
     if table.currentSnapshot() is None:
-        return 0, 0
+        return Tidied()
+    had = _listed(table)
+    snapshots, refs = _forget(table, pinned, old)
+    strays = _sweep(spark, table, max(old, datetime.now(UTC) - UNFINISHED))
+    return _tidied(table, had, snapshots, refs, strays)
+
+
+def tidy_unbranched(spark: SparkSession, name: str) -> Tidied:
+    """Merge an audit table's small files, give up its snapshots but the last ones, sweep its strays. All rows stay."""
+    # Who holds the lease is said by the head of its log, which must not be replaced.
+    if name != lease.TABLE:
+        compaction.merge(spark, name)
+    table, before = iceberg_table(spark, name), datetime.now(UTC) - UNFINISHED
+    had = _listed(table)
+    snapshots = _forget_past(table, before)
+    return _tidied(table, had, snapshots, 0, _sweep(spark, table, before))
+
+
+def _tidied(table: Any, had: Mapping[str, "_File"], snapshots: int, refs: int, strays: int) -> Tidied:
+    gone = had.keys() - _listed(table).keys()
+    return Tidied(snapshots, refs, strays, len(gone), sum(had[path].bytes for path in gone))
+
+
+def _forget(table: Any, pinned: Collection[int], old: datetime) -> tuple[int, int]:
     kept = {*pinned, *_head_and_its_origin(table)}
     change, refs = table.manageSnapshots(), 0
     for ref, pointer in dict(table.refs()).items():
         snapshot_id = int(pointer.snapshotId())
-        if snapshot_id in kept or _written(table.snapshot(snapshot_id)) > before:
+        if snapshot_id in kept or _written(table.snapshot(snapshot_id)) > old:
             kept.add(snapshot_id)
         else:
             change = change.removeTag(ref) if pointer.isTag() else change.removeBranch(ref)
@@ -97,17 +135,14 @@ def forget(spark: SparkSession, name: str, pinned: Collection[int], before: date
     return len(gone), refs
 
 
-def forget_past(spark: SparkSession, name: str, before: datetime) -> int:
-    """Give up the snapshots of an unbranched table that are older than ``before``, its head excepted: how many.
-
-    Rows stay: an append keeps all files of the snapshot before it.
-    """
+def _forget_past(table: Any, before: datetime) -> int:
     for _ in range(_ATTEMPTS):
-        table = iceberg_table(spark, name)
+        table.refresh()
         had = sum(1 for _ in each(table.snapshots()))
         try:
             table.expireSnapshots().expireOlderThan(int(before.timestamp() * 1000)).retainLast(1).commit()
         except Py4JJavaError as error:
+            # Somebody appended meanwhile, and the log of the lease is never retried by itself.
             if "CommitFailedException" not in str(error):
                 raise
         else:
@@ -116,29 +151,22 @@ def forget_past(spark: SparkSession, name: str, before: datetime) -> int:
     return 0
 
 
-def sweep(spark: SparkSession, name: str, before: datetime) -> int:
-    """Delete files under a table's location that nothing refers to and that were written before ``before``: how many.
+def _sweep(spark: SparkSession, table: Any, before: datetime) -> int:
+    """Delete files under the table's location that nothing refers to and that are older than ``before``: how many.
 
     Deletes nothing where a file that the table refers to is not found in its place: then names cannot be trusted.
     """
-    table = iceberg_table(spark, name)
-    limit = int(before.timestamp() * 1000)
-    old = {_plain(one.location()): str(one.location()) for one in _listed(table) if one.createdAtMillis() < limit}
+    listed, limit = _listed(table), int(before.timestamp() * 1000)
+    old = {path for path, file in listed.items() if file.written_ms < limit}
     table.refresh()
     referred = {_plain(path) for path in _reachable(spark, table)}
     within = _plain(table.location()) + "/"
-    if {path for path in referred if path.startswith(within)} - {_plain(one.location()) for one in _listed(table)}:
+    expected = {path for path in referred if path.startswith(within)}
+    if not expected <= listed.keys() and not expected <= _listed(table).keys():
         return 0
-    strays = old.keys() - referred
-    for stray in strays:
-        table.io().deleteFile(old[stray])
-    return len(strays)
-
-
-def size(spark: SparkSession, name: str) -> tuple[int, int]:
-    """Files under a table's location, and their bytes."""
-    sizes = [int(one.size()) for one in _listed(iceberg_table(spark, name))]
-    return len(sizes), sum(sizes)
+    for stray in old - referred:
+        table.io().deleteFile(listed[stray].location)
+    return len(old - referred)
 
 
 def _head(spark: SparkSession, name: str) -> int | None:
@@ -161,8 +189,18 @@ def _written(snapshot: Any) -> datetime:
     return datetime.fromtimestamp(int(snapshot.timestampMillis()) / 1000, UTC)
 
 
-def _listed(table: Any) -> Iterator[Any]:
-    return each(table.io().listPrefix(table.location()))
+@dataclass(frozen=True)
+class _File:
+    location: str
+    bytes: int
+    written_ms: int
+
+
+def _listed(table: Any) -> dict[str, _File]:
+    """Every file under the table's location."""
+    listed = each(table.io().listPrefix(table.location()))
+    files = (_File(str(one.location()), int(one.size()), int(one.createdAtMillis())) for one in listed)
+    return {_plain(file.location): file for file in files}
 
 
 def _reachable(spark: SparkSession, table: Any) -> Iterator[str]:

@@ -118,9 +118,9 @@ class Remains:
         return True
 
     def _columns(self, table: str) -> list[str]:
-        """Names of the text columns of a table's files."""
+        """Names of the text columns of a table's files; those of files that mark rows as deleted are none of them."""
         described = self._all(f"describe from {_scan(self.files[table])}")
-        return [name for name, kind, *_ in described if kind == "VARCHAR" and name != "filename"]
+        return [name for name, kind, *_ in described if kind == "VARCHAR" and name not in {"filename", "file_path"}]
 
     def _count(self, relation: str, condition: str) -> int:
         return int(self._all(f"select count(*) from {relation} where {condition or 'false'}")[0][0])  # noqa: S608

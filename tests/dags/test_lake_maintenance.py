@@ -1,0 +1,79 @@
+"""The wiring of maintenance: what must run whatever became of the rest, and what must not hide a failure."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from airflow.sdk import DAG
+
+ORDER = [
+    "open_run",
+    "bronze.verify_parity",
+    "audit_bronze.measure_streams",
+    "audit_bronze.judge_bronze",
+    "silver_and_gold.dbt_build",
+    "audit_gold.judge_gold",
+    "publish_release",
+    "maintain_lake",
+    "report_maintenance",
+    "close_run",
+]
+
+
+@pytest.fixture(scope="module")
+def dag(dags: "dict[str, DAG]") -> "DAG":
+    return dags["lake_maintenance"]
+
+
+def test_the_tasks_run_one_after_another(dag: "DAG") -> None:
+    assert [task.task_id for task in dag.topological_sort()] == ORDER
+
+
+def test_it_has_an_hour_of_its_own(dag: "DAG", lakehouse_dag: "DAG") -> None:
+    assert dag.timetable.expression != lakehouse_dag.timetable.expression  # type: ignore[attr-defined]
+    assert not dag.catchup
+    assert dag.max_active_runs == 1
+
+
+def test_only_the_comparing_copy_reads_the_source_and_takes_its_turn(dag: "DAG") -> None:
+    assert {task.task_id for task in dag.tasks if task.pool == "synapse_source"} == {"bronze.verify_parity"}
+
+
+def test_files_are_looked_after_whatever_became_of_the_copy_if_only_the_lease_was_taken(dag: "DAG") -> None:
+    from airflow.sdk import TriggerRule
+
+    maintain = dag.get_task("maintain_lake")
+    assert maintain.trigger_rule == TriggerRule.ALL_DONE_MIN_ONE_SUCCESS
+    assert maintain.upstream_task_ids == {"open_run", "publish_release"}
+
+
+def test_a_failed_copy_makes_the_run_red_although_its_files_were_looked_after(dag: "DAG") -> None:
+    from airflow.sdk import TriggerRule
+
+    (close,) = (task for task in dag.tasks if task.is_teardown)
+    assert close.task_id == "close_run"
+    last = [task for task in dag.tasks if task.downstream_task_ids == {close.task_id}]
+    assert [task.task_id for task in last] == ["report_maintenance"]
+    assert last[0].trigger_rule == TriggerRule.ALL_SUCCESS
+    assert last[0].upstream_task_ids == {"publish_release", "maintain_lake"}
+
+
+@pytest.mark.parametrize(
+    ("task_id", "variable", "param", "asked", "given"),
+    [
+        ("bronze.verify_parity", "LAKEHOUSE_PARITY_SECONDS", "parity_seconds", None, "60"),
+        ("bronze.verify_parity", "LAKEHOUSE_PARITY_SECONDS", "parity_seconds", 5, "5"),
+        ("maintain_lake", "LAKEHOUSE_ERASURE_DAYS", "erasure_days", None, "30"),
+        ("maintain_lake", "LAKEHOUSE_ERASURE_DAYS", "erasure_days", 0, "0"),
+    ],
+)
+def test_a_run_may_be_started_with_other_settings(
+    dag: "DAG", task_id: str, variable: str, param: str, asked: int | None, given: str
+) -> None:
+    task = dag.get_task(task_id).prepare_for_execution()
+    moment = datetime(2026, 11, 17, tzinfo=UTC)
+    context = {"run_id": "manual__1", "data_interval_start": moment, "data_interval_end": moment}
+    task.render_template_fields(context | {"params": {param: asked}})
+    assert task.env_vars == {variable: given}
