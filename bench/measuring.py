@@ -7,10 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from bench import lakes
-from bench.contenders.connectorx_parquet import Connectorx
-from bench.contenders.copy_limit import CopyLimit
-from bench.contenders.ours import Ours
-from bench.contenders.spark_jdbc import SparkJdbc
 from bench.meter import Cost, Meter
 from bench.results import (
     BARE,
@@ -27,14 +23,20 @@ from bench.results import (
     Stage,
 )
 from bench.source import TABLES, Source
-from bench.stages import Stages
 from bench.worker import Worker
+from synapse_lakehouse.settings import Settings
 
 Progress = Callable[[str], None]
 
 CHANGED_ROWS = 10_000
 CHANGED_TABLES = ("events", "event_json")
 _WARM_UP_TABLE = "events"
+_CLASSES = {
+    OURS: "bench.contenders.ours:Ours",
+    JDBC: "bench.contenders.spark_jdbc:SparkJdbc",
+    CONNECTORX: "bench.contenders.connectorx_parquet:Connectorx",
+    LIMIT: "bench.contenders.copy_limit:CopyLimit",
+}
 _STAGES = {"bare": BARE, "sent": SENT, "decoded": DECODED, "encoded": ENCODED}
 # A backend's statistics are there for others a moment after it ended.
 _STATISTICS_SECONDS = 1.2
@@ -42,13 +44,14 @@ _STATISTICS_SECONDS = 1.2
 
 def full_copies(source: Source, home: Path, rounds: int, progress: Progress) -> Iterator[Sample]:
     """Every contender copies every table, ``rounds`` times, in turns whose order changes; none starts cold."""
+    arguments: dict[str, list[Settings | Path]] = {
+        OURS: [lakes.new(home, "ours", source)],
+        JDBC: [lakes.new(home, "jdbc", source)],
+        CONNECTORX: [lakes.settings(source), home / "connectorx"],
+        LIMIT: [lakes.settings(source)],
+    }
     with ExitStack() as stack:
-        workers = {
-            OURS: stack.enter_context(Worker(Ours, lakes.new(home, "ours", source))),
-            JDBC: stack.enter_context(Worker(SparkJdbc, lakes.new(home, "jdbc", source))),
-            CONNECTORX: stack.enter_context(Worker(Connectorx, lakes.settings(source), home / "connectorx")),
-            LIMIT: stack.enter_context(Worker(CopyLimit, lakes.settings(source))),
-        }
+        workers = {way: stack.enter_context(Worker(_CLASSES[way], *arguments[way])) for way in CONTENDERS}
         for number in range(rounds + 1):
             turn = number % len(CONTENDERS)
             for contender in CONTENDERS[turn:] + CONTENDERS[:turn]:
@@ -64,7 +67,7 @@ def full_copies(source: Source, home: Path, rounds: int, progress: Progress) -> 
 def stages(source: Source, home: Path, rounds: int, progress: Progress) -> Iterator[Stage]:
     """The stages of every table, each ``rounds`` times."""
     settings = lakes.new(home, "stages", source)
-    with Worker(Stages, settings, home / "stages" / "encoded") as worker:
+    with Worker("bench.stages:Stages", settings, home / "stages" / "encoded") as worker:
         for table in TABLES:
             worker.call("load", table)
             for _ in range(rounds):
@@ -77,7 +80,7 @@ def stages(source: Source, home: Path, rounds: int, progress: Progress) -> Itera
 def increments(source: Source, home: Path, rounds: int, progress: Progress) -> Iterator[Increment]:
     """After a full copy, ``rounds`` times: nothing changed, rows were added, rows were changed."""
     changes = {"nothing": lambda _: None, "added": source.add, "changed": source.change}
-    with Worker(Ours, lakes.new(home, "increments", source)) as worker:
+    with Worker(_CLASSES[OURS], lakes.new(home, "increments", source)) as worker:
         for table in CHANGED_TABLES:
             worker.call("copy", table)
             worker.call("publish")

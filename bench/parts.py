@@ -1,6 +1,7 @@
-"""How the peers read a table: the lakehouse's own SELECT of it, cut by pages into one part a connection."""
+"""How others read a table: the lakehouse's own SELECT, cut by pages into one part a connection; or bare columns."""
 
 import psycopg
+from psycopg import sql
 
 from bench import lakes
 from synapse_lakehouse.settings import Settings
@@ -19,6 +20,17 @@ def statements(settings: Settings, table: str) -> list[str]:
     assert row is not None
     ends = cuts(int(row[0]), PARTS)
     return [select(declared, pages).as_string() for pages in zip(ends, [*ends[1:], None], strict=True)]
+
+
+def bare(table: str) -> str:
+    """SELECT of the columns that the lakehouse reads of ``table``, as they are stored, without its projections."""
+    declared = lakes.declared(table).table(table)
+    columns = dict.fromkeys(name for column in declared.columns for name in column.reads)
+    return (
+        sql.SQL("select {} from {}")
+        .format(sql.SQL(", ").join(map(sql.Identifier, columns)), sql.Identifier(table))
+        .as_string()
+    )
 
 
 def cuts(pages: int, parts: int) -> list[int]:

@@ -27,7 +27,8 @@ _WAYS = f"""\
 - **{CONNECTORX}**: four threads into one stream of Arrow batches, one Parquet file.
 - **{LIMIT}**: one `COPY … TO STDOUT (FORMAT binary)` that psql throws away; no copy over one connection can be faster.
 
-All send the same SELECT to the source, the peers cut into four ranges of pages, and all write zstd at the same level.
+The limit sends columns as they are stored. The others send the same SELECT, which cuts private fields out of JSON, the
+peers in four ranges of pages, and all write zstd at the same level.
 CPU is user and system time of all processes of a way, JVM included, without PostgreSQL's, which stand beside it. Memory
 is the largest proportional set size of all of a way's processes but the JVM.
 """

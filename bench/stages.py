@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 from adbc_driver_postgresql import dbapi
 
-from bench import lakes
+from bench import lakes, parts
 from bench.contenders import Copied
 from bench.contenders.copy_limit import thrown_away
 from synapse_lakehouse.lake import tables
@@ -28,9 +28,7 @@ class Stages:
 
     def bare(self, table: str) -> Copied:
         """The server sends the columns as it stores them, with no projection."""
-        declared = lakes.declared(table).table(table)
-        columns = dict.fromkeys(name for column in declared.columns for name in column.reads)
-        return thrown_away(self.settings, f"select {', '.join(columns)} from {table}")  # noqa: S608 - of the catalogue
+        return thrown_away(self.settings, parts.bare(table))
 
     def sent(self, table: str) -> Copied:
         """The server sends what the lakehouse reads."""

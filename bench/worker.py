@@ -2,16 +2,19 @@
 
 import multiprocessing
 import traceback
-from collections.abc import Callable
+from importlib import import_module
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any, Self
 
 
 class Worker:
-    """Calls methods of ``make(*arguments)`` in a new process, which stays warm until the context ends."""
+    """Calls methods of ``make(*arguments)`` in a new process, which stays warm until the context ends.
 
-    def __init__(self, make: Callable[..., Any], *arguments: Any) -> None:
+    ``make`` is named as ``module:class``, so that no process loads what another one needs.
+    """
+
+    def __init__(self, make: str, *arguments: Any) -> None:
         fork_free = multiprocessing.get_context("spawn")
         self._pipe, theirs = fork_free.Pipe()
         self._process = fork_free.Process(target=_serve, args=(theirs, make, arguments))
@@ -42,8 +45,9 @@ class Worker:
         self._process.join()
 
 
-def _serve(pipe: Connection, make: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    served = make(*arguments)
+def _serve(pipe: Connection, make: str, arguments: tuple[Any, ...]) -> None:
+    module, _, name = make.partition(":")
+    served = getattr(import_module(module), name)(*arguments)
     while True:
         try:
             method, given = pipe.recv()
