@@ -140,6 +140,26 @@ def test_a_missing_column_is_drift(examine: Examine, source_copy: str) -> None:
     assert "events has no column sender" in found["drift"][0]["message"]
 
 
+def test_drift_is_mild_where_runs_go_on_without_the_table(examine: Examine, source_copy: str) -> None:
+    with psycopg.connect(source_copy, autocommit=True) as owner:
+        owner.execute("alter table events drop column sender")
+        owner.execute("drop table threads")
+    code, found = examine(synapse_dsn=source_copy, lakehouse_on_drift="partial")
+    assert code == 0
+    assert [one["level"] for one in found["drift"]] == ["WARN", "WARN"]
+    assert "leave this table as it was" in found["drift"][0]["advice"]
+    assert found["rights"][0]["level"] == "OK"
+
+
+def test_what_the_lakehouse_has_never_heard_of_is_named(examine: Examine, source_copy: str) -> None:
+    with psycopg.connect(source_copy, autocommit=True) as owner:
+        owner.execute("create table polls (id bigint)")
+        owner.execute("alter table users add column mood text")
+    code, found = examine(synapse_dsn=source_copy)
+    assert (code, found["novelties"][0]["level"]) == (0, "WARN")
+    assert "polls, users.mood" in found["novelties"][0]["message"]
+
+
 def test_an_unsupported_schema_version(examine: Examine, source_copy: str) -> None:
     with psycopg.connect(source_copy, autocommit=True) as owner:
         owner.execute("update schema_version set version = 1")

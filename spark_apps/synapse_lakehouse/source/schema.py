@@ -8,13 +8,16 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import psycopg
 
 from synapse_lakehouse.catalogue import Catalogue, JsonKeysOfType, Table
 
 Kind = Literal["missing_table", "missing_column", "changed_type", "missing_unique_key", "missing_sequence"]
+
+OLDEST_SYNAPSE: Final = "1.159.0"
+"""The first release whose schema has all that the catalogue lists: profile updates came with it."""
 
 TABLES = """
 select listed.name, to_regclass(listed.name) is not null, attribute.attname,
@@ -86,7 +89,7 @@ def drift(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]])
     found: list[Drift] = []
     for table in catalogue.tables:
         if table.name not in types:
-            found.append(_missing_table(table, catalogue))
+            found.append(_missing_table(table))
             continue
         departures = list(_of_columns(table, types[table.name]))
         found += departures
@@ -156,14 +159,14 @@ def _enforced(table: Table, indexes: list[_UniqueIndex]) -> bool:
     return without_nulls and with_nulls
 
 
-def _missing_table(table: Table, catalogue: Catalogue) -> Drift:
+def _missing_table(table: Table) -> Drift:
     return Drift(
         table.name,
         None,
         "missing_table",
-        f"The table {table.name} is not in this database, so it cannot be copied. Synapse of schema version "
-        f"{catalogue.newest_schema_version} has it: start Synapse once so that it finishes its upgrade, or correct the "
-        "role's search_path; if Synapse is newer than this lakehouse, upgrade the lakehouse.",
+        f"The table {table.name} is not in this database, so it cannot be copied. Synapse {OLDEST_SYNAPSE} and later "
+        "have it: upgrade Synapse and start it once so that it finishes its upgrade, or correct the search_path; if "
+        "Synapse is newer than this lakehouse, upgrade the lakehouse.",
     )
 
 
