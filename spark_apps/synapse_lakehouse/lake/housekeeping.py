@@ -15,7 +15,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyiceberg.catalog import Catalog
 from pyspark.sql import SparkSession
 
-from synapse_lakehouse.lake import compaction, lease
+from synapse_lakehouse.lake import audit, compaction, lease
 from synapse_lakehouse.lake.publishing import fast_forward, record
 from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.lake.session import each, iceberg_table
@@ -57,6 +57,8 @@ def compact(
             tell(f"{name} compacted")
     if not rewritten:
         return None
+    # First, as the next copy goes on from the snapshot in the ledger, if main is at it; else it copies the table whole.
+    _correct_ledger(catalog, latest, rewritten)
     for name in rewritten:
         fast_forward(spark, name, branch, latest.tag)
     compacted = replace(
@@ -114,7 +116,7 @@ def _tidied(table: Any, had: Mapping[str, "_File"], snapshots: int, refs: int, s
 
 
 def _forget(table: Any, pinned: Collection[int], old: datetime) -> tuple[int, int]:
-    kept = {*pinned, *_head_and_its_origin(table)}
+    kept = {*pinned, int(table.currentSnapshot().snapshotId())}
     change, refs = table.manageSnapshots(), 0
     for ref, pointer in dict(table.refs()).items():
         snapshot_id = int(pointer.snapshotId())
@@ -174,15 +176,14 @@ def _head(spark: SparkSession, name: str) -> int | None:
     return None if current is None else int(current.snapshotId())
 
 
-def _head_and_its_origin(table: Any) -> Iterator[int]:
-    """Main's head and, if it came of compactions, these: a copy that goes on from it looks for what was compacted."""
-    snapshot = table.currentSnapshot()
-    yield int(snapshot.snapshotId())
-    while snapshot.operation() == "replace" and snapshot.parentId() is not None:
-        snapshot = table.snapshot(snapshot.parentId())
-        if snapshot is None or snapshot.operation() != "replace":
-            return
-        yield int(snapshot.snapshotId())
+def _correct_ledger(catalog: Catalog, release: Release, rewritten: Mapping[str, int]) -> None:
+    rows = [
+        row | {"snapshot_id": rewritten[name], "written_at": datetime.now(UTC)}
+        for row in audit.of_run(catalog, "audit.ledger", release.run_id)
+        if (name := f"bronze.{row['table_name']}") in rewritten
+    ]
+    if rows:
+        audit.append(catalog, "audit.ledger", rows)
 
 
 def _written(snapshot: Any) -> datetime:

@@ -1,0 +1,296 @@
+"""Maintenance on a few real tables: the copy is proven and mended, and what Synapse lost leaves the files."""
+
+import json
+import runpy
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from typer.testing import CliRunner, Result
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.app import SparkApp
+from synapse_lakehouse.bronze.copying import copy_tables
+from synapse_lakehouse.bronze.parity import Unit, asked, in_turn, verify_tables
+from synapse_lakehouse.bronze.recording import record_snapshot
+from synapse_lakehouse.catalogue import Catalogue, Column, Load, Table
+from synapse_lakehouse.cli import app as command
+from synapse_lakehouse.embedded import sample
+from synapse_lakehouse.embedded.postgres import Server
+from synapse_lakehouse.lake import audit, duck, tables
+from synapse_lakehouse.lake.housekeeping import kept_releases
+from synapse_lakehouse.lake.lease import Lease, holding, trim
+from synapse_lakehouse.settings import PROJECT, Settings
+from synapse_lakehouse.source.parity import Slice
+from synapse_lakehouse.source.snapshot import exported
+from tests.advancing import AdvancingLake, advancing
+from tests.comparison import differences
+
+ERIN, ALICE, ELIZA = (f"@{name}:synapse.example" for name in ("erin", "alice", "eliza"))
+HEAVY = ["events", "event_json", "event_relations", "erased_users", "room_memberships", "scheduled_tasks"]
+
+ODD = Table(
+    name="odd",
+    description="Values that two systems may write differently.",
+    primary_key=("key", "part"),
+    key_enforced=False,
+    load=Load.REPLACE,
+    streams={},
+    writer_column=None,
+    columns=tuple(
+        Column(name=name, data_type=kind, source_type=catalogue.POSTGRES_TYPES[kind], description=name)  # type: ignore[arg-type]
+        for name, kind in {
+            "key": "string",
+            "part": "string",
+            "number": "double",
+            "yes": "boolean",
+            "big": "bigint",
+        }.items()
+    ),
+)
+ODD_ROWS = """
+create table odd (key text, part text, number double precision, yes boolean, big bigint);
+insert into odd values
+  ('', null, 'NaN', true, 9223372036854775807), (null, '', 0.0, false, -9223372036854775808),
+  ('N', '1:N', -0.0, null, 0),
+  ('1:N', 'N', 1e300, true, null), ('é', '😀', 5e-324, true, 1), (chr(31), chr(31), '-Infinity', true, 1),
+  ('a' || chr(31), 'b', 0.1, true, 1), ('a', chr(31) || 'b', 0.1, true, 1), ('twice', 'x', null, null, null),
+  ('twice', 'x', null, null, null)
+"""
+
+
+@dataclass
+class SmallLake(AdvancingLake):
+    """Copies only the tables of ``declared``."""
+
+    declared: Catalogue = field(default_factory=catalogue.load)
+
+    def copy(self, app: SparkApp) -> None:
+        """Bring the run's branch up to the source."""
+        tables.ensure(app.catalog, self.declared)
+        with exported(self.settings, self.declared) as (connection, snapshot):
+            record_snapshot(app, snapshot)
+            copy_tables(app, self.declared, connection, snapshot)
+
+    def verify(self, app: SparkApp) -> list[dict[str, Any]]:
+        """Compare the run's branch with the source: rows of audit.parity."""
+        with exported(self.settings, self.declared) as (connection, snapshot):
+            verify_tables(app, self.declared, connection, snapshot)
+        return audit.of_run(app.catalog, "audit.parity", app.run.run_id)
+
+    def maintain(self, days: int = 0) -> None:
+        """Run the app that looks after the lake's files."""
+        app = replace(self.app(), settings=self.settings.model_copy(update={"lakehouse_erasure_days": days}))
+        runpy.run_path(str(PROJECT / "spark_apps" / "maintain_lake.py"))["maintain_lake"](app)
+
+    def prove(self, user: str) -> tuple[int, dict[tuple[str, str], dict[str, Any]]]:
+        """Exit code and rows of prove-erased, by table and what remains."""
+        done = self.ask("prove-erased", user, "--format", "json")
+        return done.exit_code, {(row["table"], row["what"]): row for row in json.loads(done.stdout or "[]")}
+
+    def ask(self, *arguments: str) -> Result:
+        """The operator's command on this lake."""
+        return CliRunner().invoke(command, arguments, env=self.settings.environment() | {"COLUMNS": "200"})
+
+    def equal_to_source(self) -> bool:
+        """Whether the latest release has the source's rows; to Python not even a NaN is equal to itself."""
+        with duck.connect(self.settings) as lake, psycopg.connect(str(self.settings.synapse_dsn)) as source:
+            release = duck.release(lake, self.settings)
+            duck.bind(lake, self.settings, release, release.tables)
+            return all(differences(self.declared.table(name), lake, source) == (0, 0) for name in HEAVY)
+
+
+@pytest.fixture(scope="module")
+def lake(
+    server: Server, settings: Settings, sample_dsn: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SmallLake]:
+    server.tool("createdb", "--template", sample.DATABASE, "maintained_source")
+    server.create_database("maintained_lake")
+    own = settings.model_copy(
+        update={
+            "synapse_dsn": server.dsn("maintained_source"),
+            "lakehouse_catalog_uri": server.dsn("maintained_lake"),
+            "lakehouse_warehouse": str(tmp_path_factory.mktemp("maintained")),
+        }
+    )
+    with psycopg.connect(str(own.synapse_dsn)) as connection:
+        connection.execute(ODD_ROWS.encode())
+    full = catalogue.load()
+    with advancing(own) as started:
+        small = SmallLake(started.settings)
+        small.declared = full.model_copy(update={"tables": (*map(full.table, HEAVY), ODD)})
+        small.advance()
+        yield small
+    server.tool("dropdb", "--force", "maintained_source")
+    server.tool("dropdb", "--force", "maintained_lake")
+
+
+@pytest.fixture
+def source(lake: SmallLake) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+    with psycopg.connect(str(lake.settings.synapse_dsn), autocommit=True) as connection:
+        connection.execute("set session_replication_role = replica")
+        yield connection
+
+
+def test_an_exact_copy_is_proven(lake: SmallLake) -> None:
+    app = lake.app()
+    found = lake.verify(app)
+    assert {row["table_name"]: row["differing"] for row in found} == dict.fromkeys([*HEAVY, "odd"], 0)
+    assert sum(row["rows"] for row in found if row["table_name"] == "odd") == 10
+    assert all(row["seconds"] >= 0 and row["verified_at"] for row in found)
+
+
+def test_what_differs_is_read_again_and_recorded(lake: SmallLake) -> None:
+    app = lake.app()
+    lake.copy(app)
+    spark, event = (
+        app.spark,
+        lake.ask("query", "select min(event_id) from bronze.events", "--format", "csv").stdout.split()[1],
+    )
+    # No increment would see this: the source did not change.
+    for name in ("events", "odd"):
+        snapshot = app.catalog.load_table(f"bronze.{name}").metadata.current_snapshot_id
+        app.catalog.load_table(f"bronze.{name}").manage_snapshots().create_branch(snapshot, app.run.branch).commit()
+    spark.sql("update bronze.events set depth = depth + 1 where stream_ordering % 500 = 0")
+    spark.sql(f"delete from bronze.events where event_id = '{event}'")
+    spark.sql("insert into bronze.events (event_id, room_id) values ('$nobody', '!nowhere')")
+    spark.sql("delete from bronze.odd where key = 'twice'")
+
+    found = {row["table_name"]: row["differing"] for row in lake.verify(app)}
+    assert found["events"] > 2
+    assert found["odd"] == 1
+    assert {found[name] for name in HEAVY[1:]} == {0}
+    repairs = {row["table_name"]: row for row in audit.of_run(app.catalog, "audit.repairs", app.run.run_id)}
+    assert (repairs["events"]["rows_added"], repairs["events"]["rows_removed"]) == (1, 1)
+    assert repairs["events"]["rows_changed"] == found["events"] - 2
+    assert repairs["odd"]["rows_added"] == 2
+    assert ("events", '{"event_id": "$nobody"}') in lake.deletions()
+
+    lake.publish(app)
+    assert lake.equal_to_source()
+
+
+def test_the_source_is_asked_no_longer_than_the_budget_allows_and_tables_take_turns(lake: SmallLake) -> None:
+    app = lake.app()
+    with exported(lake.settings, lake.declared) as (connection, _):
+        table = lake.declared.table("event_json")
+        (cut_off,) = asked(connection, [Unit(table, Slice(0, 1)), Unit(table, Slice(0, 1))], 0.001)
+        assert cut_off.source is None
+        assert cut_off.seconds < 1
+        again = asked(connection, [Unit(table, Slice(number, 4)) for number in range(4)], 60)
+        assert len({name for unit in again for name in unit.source or {}}) > 1000
+        timeout = connection.execute("select current_setting('statement_timeout')").fetchone()
+        assert timeout == ("1h",)
+        audit.append(
+            app.catalog, "audit.parity",
+            [{"table_name": "erased_users", "slice": 0, "slices": 1, "verified_at": datetime(2000, 1, 1, tzinfo=UTC)}],
+        )  # fmt: skip
+        assert in_turn(app, lake.declared, connection)[-1].table.name != "erased_users"
+
+
+def test_what_synapse_lost_leaves_the_files_and_nothing_else_changes(
+    lake: SmallLake, source: psycopg.Connection[tuple[Any, ...]]
+) -> None:
+    code, before = lake.prove(ERIN)
+    assert code == 3
+    messages = before["bronze.event_json", "message content"]["rows"]
+    assert messages > 50
+    old_file = next(
+        (Path(lake.settings.warehouse.removeprefix("file://")) / "bronze/event_json/data").glob("*.parquet")
+    )
+    _prune(source, "limit 5")
+    purged = [
+        row[0]
+        for row in source.execute(
+            "select event_id from events where sender = %s and type = 'm.room.message' and not exists"
+            " (select from event_relations r where r.event_id = events.event_id) limit 7", [ALICE]
+        )
+    ]  # fmt: skip
+    for name in ("events", "event_json"):
+        source.execute(f"delete from {name} where event_id = any(%s)", [purged])
+    lake.advance()
+
+    code, after = lake.prove(ERIN)
+    assert code == 1
+    assert after["bronze.event_json", "message content"]["rows"] == messages - 5
+    former = after["bronze.event_json", "former message content"]
+    assert former["in_other_files"] == 5
+    assert "earlier release" in former["why"]
+    assert "marked as deleted" in former["why"]
+    assert after["bronze.event_json", "content of purged events"]["in_other_files"] == 7
+
+    stray = old_file.with_name("stray.parquet")
+    shutil.copy(old_file, stray)
+    failed = lake.app()
+    source.execute("update events set depth = depth + 1 where sender = %s", [ALICE])
+    lake.copy(failed)
+    lake.maintain(days=30)
+    assert lake.ask("query", "from bronze.events", "--release", "1").exit_code == 0
+    assert stray.exists()
+    assert lake.prove(ERIN)[0] == 1
+    lake.maintain()
+
+    code, after = lake.prove(ERIN)
+    assert (code, after["bronze.event_json", "message content"]["rows"]) == (3, messages - 5)
+    assert ("bronze.event_json", "former message content") not in after
+    assert not stray.exists()
+    assert "If its snapshot has been expired" in lake.ask("query", "from bronze.events", "--release", "1").stderr
+    assert json.loads(lake.ask("branches", "--format", "json").stdout) == []
+    extents = {row["extent"] for row in lake.advance().values()}
+    assert extents == {"nothing", "changes"}
+    assert lake.equal_to_source()
+
+    _prune(source, "")
+    lake.advance()
+    lake.maintain()
+    code, after = lake.prove(ERIN)
+    assert code == 0
+    assert {what for _, what in after} == {"ids and membership"}
+    assert lake.equal_to_source()
+
+
+def test_who_is_not_erased_gets_no_proof(lake: SmallLake) -> None:
+    done = lake.ask("prove-erased", ELIZA)
+    assert done.exit_code == 1
+    assert "not on record as erased" in done.stderr
+    assert "reactivated" in done.stderr
+
+
+def test_the_log_of_leases_is_trimmed_and_the_lease_goes_on(lake: SmallLake) -> None:
+    catalog = lake.app().catalog
+    lease = Lease(catalog, "somebody", "", 300)
+    lease.acquire()
+    lease.renew()
+    trim(catalog, datetime.now(UTC) - timedelta(days=1))
+    assert catalog.load_table("audit.leases").scan().to_arrow().num_rows >= 2
+    trim(catalog, datetime.now(UTC))
+    assert catalog.load_table("audit.leases").scan().to_arrow().num_rows == 0
+    held = holding(catalog)
+    assert held is not None
+    assert held.holder == "somebody"
+    lease.renew()
+    lease.release()
+    assert holding(catalog) is None
+
+
+def test_the_latest_release_stays_however_old(lake: SmallLake) -> None:
+    published = audit.releases(lake.app().catalog)
+    later = datetime.now(UTC) + timedelta(days=31)
+    assert kept_releases(published, 30, later) == published[-1:]
+    assert kept_releases(published, 32, later) == published
+
+
+def _prune(source: psycopg.Connection[tuple[Any, ...]], limit: str) -> None:
+    """Leave of messages what a redaction leaves."""
+    source.execute(
+        f"""
+        update event_json set json = (json::jsonb || '{{"content": {{}}}}')::text where event_id in (
+            select event_id from events
+            where sender = '{ERIN}' and state_key is null and type <> 'm.room.redaction' order by event_id {limit})
+        """.encode()
+    )
