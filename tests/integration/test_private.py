@@ -2,6 +2,7 @@
 
 import secrets
 import subprocess
+import traceback
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +13,18 @@ from psycopg.conninfo import make_conninfo
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.embedded import postgres, services
+from synapse_lakehouse.lake.tables import arrow_schema
 from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.source.connection import conninfo
+from synapse_lakehouse.source.errors import ReadFailed
 from synapse_lakehouse.source.grants import script
+from synapse_lakehouse.source.projection import select
+from synapse_lakehouse.source.read import Chunk, copy_chunk
+from synapse_lakehouse.source.snapshot import exported
 from tests.conftest import lakehouse
 from tests.integration.canaries import CONTROL, Canaries, contents, with_canary
 
+CANARY = secrets.token_hex(12)
 EVENT_LOG = "spark.eventLog.enabled true\nspark.eventLog.compress false\nspark.eventLog.dir {folder}\n"
 
 
@@ -46,6 +54,25 @@ def own_home(tmp_path: Path, settings: Settings) -> Path:
     home.mkdir()
     (home / "spark").symlink_to((settings.lakehouse_home / "spark").resolve())
     return home
+
+
+def test_errors_do_not_quote_what_is_in_the_tables(settings: Settings, source_copy: str, tmp_path: Path) -> None:
+    table = catalogue.load().table("receipts_linearized")
+    with psycopg.connect(source_copy, autocommit=True) as owner:
+        owner.execute("update receipts_linearized set data = %s", ["{" + CANARY])
+    source = settings.model_copy(update={"synapse_dsn": source_copy})
+    with exported(source, catalogue.load()) as (_, snapshot):
+        chunk = Chunk(
+            conninfo(source), snapshot.name, select(table).as_string(), arrow_schema(table), (), tmp_path.as_uri(), {}
+        )
+        with pytest.raises(ReadFailed) as broken:
+            copy_chunk(chunk)
+    with pytest.raises(ReadFailed) as refused, exported(source, catalogue.load()) as (connection, _):
+        connection.execute(select(table))
+    for caught in (broken, refused):
+        told = "".join(traceback.format_exception(caught.value))
+        assert "invalid input syntax for type json" in told
+        assert CANARY not in told
 
 
 def test_canaries_are_found_nowhere(

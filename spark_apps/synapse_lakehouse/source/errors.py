@@ -8,6 +8,17 @@ class SourceError(RuntimeError):
     """Synapse's database cannot be read as it is; nothing was changed in the lake or there."""
 
 
+class ReadFailed(RuntimeError):
+    """A statement failed, or its connection was lost: worth another try.
+
+    Only the first line of what PostgreSQL said is kept. The others may quote what is in the tables, such as a whole
+    value that is not JSON.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error).partition("\n")[0])
+
+
 def connection_failed(error: psycopg.Error, conninfo: str) -> SourceError:
     """The error of a connection that could not be made, naming host and database but never the password."""
     given = conninfo_to_dict(conninfo)

@@ -10,6 +10,7 @@ from adbc_driver_postgresql import dbapi
 from pyiceberg.io import FileIO, load_file_io
 
 from synapse_lakehouse.source.content import combined, content_hash
+from synapse_lakehouse.source.errors import ReadFailed
 
 BATCH_BYTES = 2 << 20
 ROW_GROUP_BYTES = 64 << 20
@@ -54,15 +55,21 @@ class Written:
 def copy_chunk(chunk: Chunk) -> Written:
     """Read ``chunk`` once and write it to a new file.
 
-    :raises adbc_driver_manager.Error: when the source refuses or goes away.
+    :raises ReadFailed: when the source refuses or goes away.
     :raises OSError: when the warehouse cannot be written.
     """
-    with dbapi.connect(chunk.conninfo) as connection, connection.cursor() as cursor:
-        cursor.execute("set transaction isolation level repeatable read read only")
-        cursor.execute(f"set transaction snapshot '{chunk.snapshot}'")
-        cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)})
-        cursor.execute(chunk.statement)
-        return _write(chunk, cursor.fetch_record_batch())
+    try:
+        with dbapi.connect(chunk.conninfo) as connection, connection.cursor() as cursor:
+            cursor.execute("set transaction isolation level repeatable read read only")
+            cursor.execute(f"set transaction snapshot '{chunk.snapshot}'")
+            cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)})
+            cursor.execute(chunk.statement)
+            return _write(chunk, cursor.fetch_record_batch())
+    except (dbapi.Error, OSError) as error:
+        # What breaks in the middle of a result comes as OSError, as does what breaks in the warehouse.
+        if isinstance(error, OSError) and "libpq" not in str(error):
+            raise
+        raise ReadFailed(error) from None
 
 
 def _write(chunk: Chunk, reader: pa.RecordBatchReader) -> Written:

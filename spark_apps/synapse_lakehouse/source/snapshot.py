@@ -11,7 +11,7 @@ from psycopg import sql
 from synapse_lakehouse.catalogue import Catalogue, Table
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.connection import Connection, connect
-from synapse_lakehouse.source.errors import RecoveryConflict, is_recovery_conflict
+from synapse_lakehouse.source.errors import ReadFailed, RecoveryConflict, is_recovery_conflict
 from synapse_lakehouse.source.lineage import Lineage, lineage
 from synapse_lakehouse.source.preflight import check
 from synapse_lakehouse.source.projection import PageRange, fingerprint, is_written_since, measure
@@ -69,6 +69,7 @@ def exported(settings: Settings, catalogue: Catalogue) -> Iterator[tuple[Connect
     """Take a snapshot after checking the source, and keep it importable while the context lasts.
 
     :raises SourceError: when the source cannot be read as the catalogue says.
+    :raises ReadFailed: when a statement fails, or the connection is lost.
     :raises RecoveryConflict: when a standby took the snapshot back; a new one may live longer.
     """
     with connect(settings) as connection:
@@ -79,7 +80,9 @@ def exported(settings: Settings, catalogue: Catalogue) -> Iterator[tuple[Connect
             yield connection, snapshot
         except Exception as error:
             if is_recovery_conflict(error) or (on_standby and _is_lost(connection)):
-                raise RecoveryConflict from error
+                raise RecoveryConflict from None
+            if isinstance(error, psycopg.Error):
+                raise ReadFailed(error) from None
             raise
 
 
