@@ -45,8 +45,8 @@ format: setup ## Format and mend what the linter can mend
 sample: setup test-tools ## Build the shipped sample anew from a real Synapse
 	@$(UV) run --locked python -m sample.build
 
-bench: setup ## Copies and increments beside their peers: docs/bench.md (SCALE=1 ROUNDS=5)
-	@$(UV) run --locked --with connectorx==0.4.6 python -m bench $(if $(SCALE),--scale $(SCALE)) $(if $(ROUNDS),--rounds $(ROUNDS))
+bench: setup ## Measure copies and increments beside their peers, into docs/bench.md (BENCH="--scale 0.1 --rounds 3")
+	@$(UV) run --locked --with connectorx==0.4.6 python -m bench $(BENCH)
 
 clean: ## Delete what runs left here (the lake included); the environment stays
 	@rm -rf .lakehouse dbt/target dbt/logs .pytest_cache .mypy_cache .ruff_cache

@@ -15,6 +15,7 @@ from synapse_lakehouse.settings import PROJECT, Settings
 
 def main(
     scale: Annotated[float, typer.Option(help="1: 2M rows in events and event_json, 10M in state_groups_state")] = 1.0,
+    increments: Annotated[float, typer.Option(help="the scale for increments")] = 1.0,
     rounds: Annotated[int, typer.Option(min=1, help="how often everything is measured")] = 5,
     report: Annotated[Path, typer.Option(help="folder for bench.md and bench.svg")] = PROJECT / "docs",
     again: Annotated[bool, typer.Option(help="write the report of the last measurements again")] = False,
@@ -23,19 +24,20 @@ def main(
     home = Settings().lakehouse_home / "bench"
     kept = home / "results.json"
     if not again:
-        measure(home, scale, rounds).write(kept)
+        measure(home, scale, increments, rounds).write(kept)
     found = results.read(kept)
     (report / "bench.svg").write_text(draw(found), encoding="utf-8")
     (report / "bench.md").write_text(write(found), encoding="utf-8")
     typer.echo(f"The report is {report / 'bench.md'}.")
 
 
-def measure(home: Path, scale: float, rounds: int) -> Results:
-    """Fill the source if need be, and measure everything."""
+def measure(home: Path, scale: float, scale_of_increments: float, rounds: int) -> Results:
+    """Fill the sources if need be, and measure everything."""
     with filled(home, scale, typer.echo) as source:
         found = Results(scale, machine.described(source), *machine.sizes(source, TABLES))
         found.samples.extend(measuring.full_copies(source, home, rounds, typer.echo))
         found.stages.extend(measuring.stages(source, home, rounds, typer.echo))
+    with filled(home, scale_of_increments, typer.echo) as source:
         found.increments.extend(measuring.increments(source, home, rounds, typer.echo))
     return found
 

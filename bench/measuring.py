@@ -94,7 +94,16 @@ def increments(source: Source, home: Path, rounds: int, progress: Progress) -> I
                     if number:
                         rows = 0 if change == "nothing" else CHANGED_ROWS
                         yield Increment(
-                            table, change, rows, cost.wall, publishing, cost.cpu, cost.source_cpu, copied.rows, **seen
+                            table,
+                            source.events,
+                            change,
+                            rows,
+                            cost.wall,
+                            publishing,
+                            cost.cpu,
+                            cost.source_cpu,
+                            copied.rows,
+                            **seen,
                         )
             worker.call("clear")
     source.reset()

@@ -119,7 +119,8 @@ def _goals(results: Results) -> Iterator[str]:
         for change, repeats in _by(runs, "change"):
             if change != "nothing":
                 wall = spread([one.wall for one in repeats])
-                what = f"s for {repeats[0].rows:,} rows {change} in {results.rows[table]:,} of `{table}`"
+                first = repeats[0]
+                what = f"s for {first.rows:,} rows {change} in {first.table_rows:,} of `{table}`"
                 rows.append((what, "≤ 0.5", _decimal(wall), _met(wall.median <= 0.5)))
     yield from _table(("", "goal", "measured", ""), rows)
 
@@ -177,7 +178,7 @@ def _increments(results: Results) -> Iterator[str]:
         for change, repeats in _by(runs, "change"):
             rows.append(
                 (
-                    f"`{table}`",
+                    f"`{table}`, {repeats[0].table_rows:,} rows",
                     f"{repeats[0].rows:,} {change}" if repeats[0].rows else "nothing changed",
                     *(
                         _decimal(spread([getattr(one, what) for one in repeats]))

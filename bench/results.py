@@ -40,13 +40,14 @@ class Stage:
 
 @dataclass(frozen=True)
 class Increment:
-    """One run after a change of ``rows`` rows of ``table``.
+    """One run after a change of ``rows`` rows of ``table``, which has ``table_rows``.
 
     ``wall`` from taking the snapshot to the ledger; ``publishing`` afterwards; ``rows_read`` rows that the source sent;
     ``rows_scanned`` rows that it looked at to find them; ``temp_files`` that it wrote.
     """
 
     table: str
+    table_rows: int
     change: str
     rows: int
     wall: float

@@ -15,7 +15,6 @@ from synapse_lakehouse.embedded import postgres, sample
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
-DATABASE = "synapse_bench"
 TABLES = ("event_json", "events", "state_groups_state")
 # Scale 1: so many events, and state_groups_state has five times as many rows.
 EVENTS = 2_000_000
@@ -38,12 +37,17 @@ _SERVER_OPTIONS = (
 
 @dataclass(frozen=True)
 class Source:
-    """The filled database: its server and its process id, its libpq URI, and how many events it was filled with."""
+    """The filled database: its server and its process id, its name, and how many events it was filled with."""
 
     server: postgres.Server
     pid: int
-    dsn: str
+    database: str
     events: int
+
+    @property
+    def dsn(self) -> str:
+        """Its libpq URI."""
+        return self.server.dsn(self.database)
 
     @property
     def rooms(self) -> int:
@@ -86,17 +90,18 @@ class Source:
 
 @contextmanager
 def filled(home: Path, scale: float, progress: Callable[[str], None]) -> Iterator[Source]:
-    """The database at ``scale``, kept in ``home``; filled anew when the scale or the generator changed.
+    """The database at ``scale``, kept in ``home``; filled anew when the generator changed.
 
     :raises PostgresError: when the server does not start or the sample's schema cannot be restored.
     """
     data = home / "postgres"
     with postgres.running(data, options=_SERVER_OPTIONS) as server:
         pid = int((data / "postmaster.pid").read_text().split()[0])
-        source = Source(server, pid, server.dsn(DATABASE), round(EVENTS * scale))
-        version = f"{hashlib.sha256(_SQL.read_bytes() + sample.DUMP.read_bytes()).hexdigest()} {source.events}"
-        if DATABASE not in server.databases() or _version(source) != version:
-            progress(f"filling {DATABASE} with {source.events:,} events")
+        events = round(EVENTS * scale)
+        source = Source(server, pid, f"synapse_bench_{events}", events)
+        version = hashlib.sha256(_SQL.read_bytes() + sample.DUMP.read_bytes()).hexdigest()
+        if source.database not in server.databases() or _version(source) != version:
+            progress(f"filling a database with {events:,} events")
             _fill(source, scale)
             with source.connect() as connection:
                 connection.execute(sql.SQL("comment on schema bench is {}").format(version))
@@ -111,8 +116,8 @@ def _version(source: Source) -> str | None:
 
 
 def _fill(source: Source, scale: float) -> None:
-    source.server.tool("dropdb", "--force", "--if-exists", DATABASE)
-    sample.restore(source.server, DATABASE)
+    source.server.tool("dropdb", "--force", "--if-exists", source.database)
+    sample.restore(source.server, source.database)
     with source.connect() as connection:
         connection.execute("truncate events, event_json, state_groups_state cascade")
         connection.execute("drop schema if exists bench cascade")
