@@ -1,0 +1,62 @@
+"""A real run on a database that drifted: the other tables are published, and nobody is blamed for the rest."""
+
+import json
+from collections.abc import Callable
+
+import psycopg
+import pytest
+
+from synapse_lakehouse.settings import Settings
+from tests.conftest import lakehouse
+
+pytestmark = pytest.mark.heavy
+
+
+def test_a_release_without_the_table_that_drifted_and_the_one_after(
+    new_lake: Callable[..., Settings], source_copy: str
+) -> None:
+    settings = new_lake(synapse_dsn=source_copy)
+    whole = lakehouse(settings, "run")
+    assert whole.returncode == 0, whole.stdout + whole.stderr
+    (before,) = _rows(settings, "select safe_bound from audit.stream_positions where stream = 'receipts'")
+    with psycopg.connect(source_copy, autocommit=True) as source:
+        source.execute("alter table receipts_linearized rename column event_id to target")
+        source.execute(
+            "insert into receipts_linearized"
+            " select nextval('receipts_sequence'), 'new-' || stream_id, receipt_type, user_id, target, data,"
+            " instance_name"
+            " from receipts_linearized limit 5"
+        )
+        source.execute(
+            "update stream_positions set stream_id = (select last_value from receipts_sequence)"
+            " where stream_name = 'receipts'"
+        )
+
+    refused = lakehouse(settings, "run")
+    assert refused.returncode == 1
+    assert "receipts_linearized has no column event_id" in refused.stdout + refused.stderr
+
+    partial = lakehouse(settings.model_copy(update={"lakehouse_on_drift": "partial"}), "run")
+    assert partial.returncode == 0, partial.stdout + partial.stderr
+    assert "left as before: receipts_linearized" in partial.stdout
+    assert "0 failed" in partial.stdout
+    latest = "select release, partial from audit.releases order by release desc limit 1"
+    assert _rows(settings, latest) == [{"release": 2, "partial": ["receipts_linearized"]}]
+    held = "select safe_bound, rule from audit.stream_positions join audit.releases using (run_id) where release = 2"
+    assert _rows(settings, f"{held} and stream = 'receipts'") == [before | {"rule": "held"}]
+
+    with psycopg.connect(source_copy, autocommit=True) as source:
+        source.execute("alter table receipts_linearized rename column target to event_id")
+    again = lakehouse(settings, "run")
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert _rows(settings, latest) == [{"release": 3, "partial": []}]
+    assert (
+        _rows(settings, "select count(*) as n from bronze.receipts_linearized where room_id like 'new-%'")[0]["n"] == 5
+    )
+
+
+def _rows(settings: Settings, query: str) -> list[dict[str, object]]:
+    done = lakehouse(settings, "query", query, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    rows: list[dict[str, object]] = json.loads(done.stdout)
+    return rows
