@@ -235,7 +235,7 @@ def report_maintenance() -> None:
     with closing(pyiceberg_catalog(Settings())) as catalog:
         slices, repairs = (audit.of_run(catalog, f"audit.{name}", run.run_id) for name in ("parity", "repairs"))
     for one in slices:
-        outcome = "cut off" if one["verified_at"] is None else f"{one['differing']} of {one['ranges']} ranges differed"
+        outcome = "cut off" if one["differing"] is None else f"{one['differing']} of {one['ranges']} ranges differed"
         log.info(
             "%s, slice %s of %s: %s rows, %s, %.2f s", one["table_name"], one["slice"] + 1, one["slices"], one["rows"],
             outcome, one["seconds"],

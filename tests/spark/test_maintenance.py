@@ -142,7 +142,7 @@ def test_an_exact_copy_is_proven(lake: SmallLake) -> None:
     found = lake.verify(app)
     assert {row["table_name"]: row["differing"] for row in found} == dict.fromkeys([*HEAVY, "odd"], 0)
     assert sum(row["rows"] for row in found if row["table_name"] == "odd") == 10
-    assert all(row["seconds"] >= 0 and row["verified_at"] for row in found)
+    assert all(row["seconds"] >= 0 and row["compared_at"] for row in found)
 
 
 def test_what_differs_is_read_again_and_recorded(lake: SmallLake) -> None:
@@ -186,11 +186,14 @@ def test_the_source_is_asked_no_longer_than_the_budget_allows_and_tables_take_tu
         assert len({name for unit in again for name in unit.source or {}}) > 1000
         timeout = connection.execute("select current_setting('statement_timeout')").fetchone()
         assert timeout == ("1h",)
-        audit.append(
-            app.catalog, "audit.parity",
-            [{"table_name": "erased_users", "slice": 0, "slices": 1, "verified_at": datetime(2000, 1, 1, tzinfo=UTC)}],
-        )  # fmt: skip
-        assert in_turn(app, lake.declared, connection)[-1].table.name != "erased_users"
+        old = {"slice": 0, "slices": 1, "differing": 0, "seconds": 0.1, "compared_at": datetime(2000, 1, 1, tzinfo=UTC)}
+        slow = {"differing": None, "seconds": 31.0, "compared_at": datetime.now(UTC)}
+        audit.append(app.catalog, "audit.parity", [old | {"table_name": "odd"}, old | slow | {"table_name": "events"}])
+        turns = in_turn(app, lake.declared, connection)
+        assert [unit.part.of for unit in turns if unit.table.name == "events"] == [2, 2]
+        assert {unit.table.name for unit in turns[:2]} == {"events"}, "its halves were never compared"
+        dear = [replace(turns[0], seconds=0.0), replace(turns[1], seconds=50.0)]
+        assert asked(connection, dear, 40) == dear[:1]
 
 
 def test_what_synapse_lost_leaves_the_files_and_nothing_else_changes(

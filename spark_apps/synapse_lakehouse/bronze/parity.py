@@ -4,13 +4,12 @@ The source's share of the work is bounded by LAKEHOUSE_PARITY_SECONDS a run. Wha
 in the next: slices of tables take turns, the one compared longest ago first.
 """
 
-import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import reduce
-from operator import and_
 from typing import Any
 
 import psycopg
@@ -18,13 +17,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from synapse_lakehouse.app import SparkApp
+from synapse_lakehouse.bronze.repair import Repair
 from synapse_lakehouse.catalogue import Catalogue, Table
 from synapse_lakehouse.lake import audit
-from synapse_lakehouse.lake.amending import amend
-from synapse_lakehouse.lake.files import parquet_schema
-from synapse_lakehouse.source.connection import Connection, conninfo
-from synapse_lakehouse.source.content import combined
+from synapse_lakehouse.source.connection import Connection
 from synapse_lakehouse.source.parity import (
+    RANGES,
     Digest,
     Digests,
     Slice,
@@ -32,11 +30,9 @@ from synapse_lakehouse.source.parity import (
     hash_in_lake,
     in_source,
     range_in_lake,
-    rows_of,
     slices,
     sum_in_lake,
 )
-from synapse_lakehouse.source.read import Chunk, Written, copy_chunk
 from synapse_lakehouse.source.snapshot import Snapshot
 
 ROWS_A_SECOND = 50_000
@@ -45,18 +41,17 @@ ROWS_A_SECOND = 50_000
 
 @dataclass
 class Unit:
-    """A slice of a table, its digests by the source, and what that cost there; None if it was cut off."""
+    """A slice of a table: seconds that digesting it costs the source, by the last attempt, and when that was.
+
+    ``source`` is None until the source was asked for, and where it was cut off.
+    """
 
     table: Table
     part: Slice
     seconds: float = 0.0
+    last: datetime | None = None
     source: Digests | None = None
     lake: Digests = field(default_factory=dict)
-
-    @property
-    def key(self) -> tuple[str, int, int]:
-        """What it is known by from run to run."""
-        return self.table.name, self.part.number, self.part.of
 
     @property
     def differing(self) -> list[str]:
@@ -74,7 +69,7 @@ def verify_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, s
     lake = digests_in_lake(app.spark, [unit.table for unit in units if unit.source is not None])
     for unit in units:
         unit.lake = {name: one for name, one in lake.get(unit.table.name, {}).items() if name in unit.part}
-    repairs = [Repair(app, snapshot, unit) for unit in units if unit.differing]
+    repairs = [Repair(app, snapshot, unit.table, unit.part, unit.differing) for unit in units if unit.differing]
     for repair in repairs:
         repair.do()
     now = datetime.now(UTC)
@@ -92,7 +87,10 @@ def verify_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, s
 
 
 def in_turn(app: SparkApp, catalogue: Catalogue, connection: Connection) -> list[Unit]:
-    """All slices of all copied tables, the one compared longest ago first; never compared ones are the first."""
+    """All slices of all copied tables, the one asked for longest ago first, and those never asked for before all.
+
+    A slice that was cut off although it had half of the budget was too large: its table is cut into twice as many.
+    """
     rows: Mapping[str, int] = dict(
         connection.execute(
             "select name, greatest(reltuples, 0)::bigint from unnest(%s::text[]) name"
@@ -100,33 +98,40 @@ def in_turn(app: SparkApp, catalogue: Catalogue, connection: Connection) -> list
             [[table.name for table in catalogue.copied()]],
         ).fetchall()
     )
-    most_rows = ROWS_A_SECOND * app.settings.lakehouse_parity_seconds // 2
-    units = [Unit(table, part) for table in catalogue.copied() for part in slices(rows.get(table.name, 0), most_rows)]
-    past = app.catalog.load_table("audit.parity").scan().to_arrow().to_pylist()
-    last = {(row["table_name"], row["slice"], row["slices"]): row["verified_at"] for row in past if row["verified_at"]}
+    half = app.settings.lakehouse_parity_seconds / 2
+    past = app.catalog.load_table("audit.parity").scan().to_arrow().sort_by("compared_at").to_pylist()
+    latest = {row["table_name"]: row for row in past}
+    before = {(row["table_name"], row["slice"], row["slices"]): row for row in past}
+    units = []
+    for table in catalogue.copied():
+        last = latest.get(table.name, {"slices": 1, "differing": 0, "seconds": 0.0})
+        too_large = last["differing"] is None and last["seconds"] >= half
+        at_least = min(last["slices"] * (2 if too_large else 1), RANGES)
+        for part in slices(rows.get(table.name, 0), int(ROWS_A_SECOND * half), at_least):
+            known = before.get((table.name, part.number, part.of))
+            units.append(Unit(table, part, known["seconds"] if known else 0.0, known["compared_at"] if known else None))
     never = datetime.fromtimestamp(0, UTC)
-    return sorted(units, key=lambda unit: (last.get(unit.key, never), rows.get(unit.table.name, 0)))
+    return sorted(units, key=lambda unit: (unit.last or never, rows.get(unit.table.name, 0)))
 
 
 def asked(connection: Connection, units: Sequence[Unit], seconds: float) -> list[Unit]:
-    """The units that the source was asked for, until it had spent ``seconds``; the last one may have been cut off."""
-    spent, done = 0.0, []
+    """The units that the source was asked for, until it had spent ``seconds``; the last one may have been cut off.
+
+    One that took longer before than what is left is not begun: its turn comes first in the next run.
+    """
     row = connection.execute("select current_setting('statement_timeout')").fetchone()
     assert row is not None
+    left, done = seconds, list[Unit]()
     for unit in units:
-        left = seconds - spent
-        if left <= 0:
+        if left <= 0 or (done and unit.seconds > left):
             break
         started = time.monotonic()
-        try:
-            with connection.transaction():
-                connection.execute("select set_config('statement_timeout', %s, true)", [f"{max(1, int(left * 1000))}"])
-                rows = connection.execute(in_source(unit.table, unit.part)).fetchall()
+        with suppress(psycopg.errors.QueryCanceled), connection.transaction():
+            connection.execute("select set_config('statement_timeout', %s, true)", [f"{max(1, int(left * 1000))}"])
+            rows = connection.execute(in_source(unit.table, unit.part)).fetchall()
             unit.source = {name: Digest(*map(int, digest)) for name, *digest in rows}
-        except psycopg.errors.QueryCanceled:
-            pass
         unit.seconds = time.monotonic() - started
-        spent += unit.seconds
+        left -= unit.seconds
         done.append(unit)
     connection.execute("select set_config('statement_timeout', %s, true)", row)
     return done
@@ -151,94 +156,6 @@ def _hashed(spark: SparkSession, table: Table) -> DataFrame:
     )
 
 
-class Repair:
-    """Ranges of a table in which the lake differs: read again from the snapshot, replaced on the run's branch."""
-
-    def __init__(self, app: SparkApp, snapshot: Snapshot, unit: Unit) -> None:
-        self.app, self.snapshot, self.table, self.part, self.ranges = (
-            app,
-            snapshot,
-            unit.table,
-            unit.part,
-            unit.differing,
-        )
-        self.name = f"bronze.{self.table.name}"
-        self.seconds = 0.0
-        self.counts = dict.fromkeys(("rows_lake", "rows_source", "rows_added", "rows_changed"), 0)
-        self.removed: list[dict[str, Any]] = []
-
-    def do(self) -> None:
-        """Replace what differs, and correct the ledger's row of the table."""
-        app, spark = self.app, self.app.spark
-        lake = app.catalog.load_table(self.name)
-        chunk = Chunk(
-            conninfo=conninfo(app.settings),
-            snapshot=self.snapshot.name,
-            statement=rows_of(self.table, self.ranges).as_string(),
-            schema=parquet_schema(lake, [column.name for column in self.table.columns]),
-            unique_columns=(*self.table.primary_key, "json"),
-            folder=f"{lake.location()}/data",
-            io_properties=dict(app.catalog.properties) | app.settings.lakehouse_catalog_properties,
-        )
-        started = time.monotonic()
-        (written,) = spark.sparkContext.parallelize([chunk], 1).map(copy_chunk).collect()
-        self.seconds = time.monotonic() - started
-        outdated = f"{range_in_lake(self.table)} in ({', '.join(repr(one) for one in self.ranges)})"
-        paths = [written.path] if written.path else []
-        self._compare(spark.table(self.name).where(outdated), spark.read.parquet(*paths) if paths else None)
-        snapshot_id = amend(spark, self.name, app.run.branch, outdated, paths, app.run.run_id)
-        self._correct_ledger(snapshot_id, written)
-        app.progress(
-            f"{self.name} differed from the source in {len(self.ranges)} ranges of keys and was mended: "
-            f"{self.counts['rows_added']} rows were missing, {self.counts['rows_changed']} outdated, "
-            f"{len(self.removed)} too many"
-        )
-
-    def row(self) -> dict[str, Any]:
-        """A row of ``audit.repairs``."""
-        return self.counts | {
-            "table_name": self.table.name,
-            "slice": self.part.number,
-            "ranges": list(self.ranges),
-            "rows_removed": len(self.removed),
-            "seconds": self.seconds,
-            "repaired_at": datetime.now(UTC),
-        }
-
-    def deletions(self) -> Iterator[dict[str, Any]]:
-        """Rows of ``audit.deletions``: keys that the lake had and the source has not."""
-        now = datetime.now(UTC)
-        for key in self.removed:
-            yield {
-                "table_name": self.table.name,
-                "key": json.dumps(key),
-                "reason": "found by comparing with the source",
-                "deleted_at": now,
-            }
-
-    def _compare(self, was: DataFrame, now: DataFrame | None) -> None:
-        key = [f.col(name) for name in self.table.primary_key]
-        hashed = f.expr(hash_in_lake(self.table)).alias("hash")
-        old, new = was.select(*key, hashed), (was.limit(0) if now is None else now).select(*key, hashed)
-        same_key = reduce(and_, (old[name].eqNullSafe(new[name]) for name in self.table.primary_key))
-        self.removed = [row.asDict() for row in old.join(new, same_key, "left_anti").drop("hash").collect()]
-        self.counts = {
-            "rows_lake": old.count(),
-            "rows_source": new.count(),
-            "rows_added": new.join(old, same_key, "left_anti").count(),
-            "rows_changed": new.join(old, same_key).where(old["hash"] != new["hash"]).count(),
-        }
-
-    def _correct_ledger(self, snapshot_id: int, again: Written) -> None:
-        hashes = {"hash_read": again.hash_received, "hash_written": again.hash_stored}
-        for row in audit.of_run(self.app.catalog, "audit.ledger", self.app.run.run_id):
-            if row["table_name"] == self.table.name:
-                more = {name: row[name] + again.rows for name in ("rows_read", "rows_written")}
-                hashed = {name: f"{combined([int(row[name], 16), one]):016x}" for name, one in hashes.items()}
-                now = {"branch": self.app.run.branch, "snapshot_id": snapshot_id, "written_at": datetime.now(UTC)}
-                audit.append(self.app.catalog, "audit.ledger", [row | more | hashed | now], self.app.run)
-
-
 def _parity_row(unit: Unit, now: datetime) -> dict[str, Any]:
     """A row of ``audit.parity``."""
     digests = unit.source or {}
@@ -248,7 +165,7 @@ def _parity_row(unit: Unit, now: datetime) -> dict[str, Any]:
         "slices": unit.part.of,
         "ranges": len(digests),
         "rows": sum(one.rows for one in digests.values()),
-        "differing": len(unit.differing),
+        "differing": None if unit.source is None else len(unit.differing),
         "seconds": unit.seconds,
-        "verified_at": now if unit.source is not None else None,
+        "compared_at": now,
     }

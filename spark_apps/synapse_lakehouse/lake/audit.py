@@ -49,12 +49,12 @@ TABLES: Final[dict[str, pa.Schema]] = {
         | _SNAPSHOT,
         # One row per key that a published table had and the source no longer has; key is a JSON object.
         "audit.deletions": _RUN | {"table_name": _STRING, "key": _STRING, "reason": _STRING, "deleted_at": _TIME},
-        # One row per run and compared slice of a table: ranges of keys with rows, how many of them differed, seconds on
-        # the source; verified_at is NULL where it was cut off.
+        # One row per run and compared slice of a table: ranges of keys with rows, how many of them differed (NULL:
+        # the budget cut it off), and seconds that the source spent on it.
         "audit.parity": _RUN
         | {"table_name": _STRING, "slice": _INT, "slices": _INT, "ranges": _INT, "rows": _LONG, "differing": _INT}
-        | {"seconds": _DOUBLE, "verified_at": _TIME},
-        # One row per run and slice of a table in which ranges of keys differed: they were read again in so many seconds.
+        | {"seconds": _DOUBLE, "compared_at": _TIME},
+        # One row per run and slice of a table in which ranges of keys differed: they were read again, in some seconds.
         "audit.repairs": _RUN
         | {"table_name": _STRING, "slice": _INT, "ranges": pa.list_(_STRING), "rows_lake": _LONG, "rows_source": _LONG}
         | {"rows_added": _LONG, "rows_changed": _LONG, "rows_removed": _LONG, "seconds": _DOUBLE}

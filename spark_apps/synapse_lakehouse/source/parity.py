@@ -5,7 +5,7 @@ the same; NULL is N. A range is summed up by its rows and two sums of 28 bits ea
 a row that occurs twice counts twice, and both sides add up exactly.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -57,12 +57,12 @@ class Slice:
         return f"{(self.number + 1) * RANGES // self.of - 1:0{RANGE_DIGITS}x}"
 
 
-def slices(rows: int, most_rows: int) -> Iterator[Slice]:
-    """As many slices as keep each below ``most_rows`` of a table's ``rows``."""
-    of = 1
+def slices(rows: int, most_rows: int, at_least: int = 1) -> tuple[Slice, ...]:
+    """``at_least`` so many slices (a power of 2), and so many that none has more than ``most_rows`` of ``rows``."""
+    of = at_least
     while rows > most_rows * of and of < RANGES:
         of *= 2
-    return (Slice(number, of) for number in range(of))
+    return tuple(Slice(number, of) for number in range(of))
 
 
 def in_source(table: Table, part: Slice) -> sql.Composed:
