@@ -121,12 +121,13 @@ def novelties(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ..
     known = left_out()
     for table in catalogue.tables:
         known.setdefault(table.name, set()).update(name for column in table.columns for name in column.reads)
-    return [
-        name if name not in known else f"{name}.{column}"
-        for name, columns in connection.execute(COLUMNS)
-        for column in (columns if name in known else [""])
-        if column not in known.get(name, ())
-    ]
+    found = []
+    for name, columns in connection.execute(COLUMNS):
+        if name not in known:
+            found.append(name)
+        else:
+            found += [f"{name}.{column}" for column in columns if column not in known[name]]
+    return found
 
 
 def left_out() -> dict[str, set[str]]:
