@@ -15,8 +15,8 @@ from synapse_lakehouse.lake.files import parquet_schema
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source import read
 from synapse_lakehouse.source.connection import conninfo
+from synapse_lakehouse.source.pages import PAGES_A_CHUNK
 from synapse_lakehouse.source.projection import select
-from synapse_lakehouse.source.snapshot import PAGES_A_CHUNK
 
 
 class Stages:

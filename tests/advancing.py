@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import psycopg
 from pyspark.sql import SparkSession
@@ -34,12 +35,16 @@ class AdvancingLake:
         start = DAY + timedelta(days=self.runs)
         return SparkApp("test", Run(f"test_{self.runs}", start, start + timedelta(days=1)), self.settings)
 
-    def advance(self) -> dict[str, dict[str, object]]:
+    def advance(self) -> dict[str, dict[str, Any]]:
         """Copy and publish; the run's rows of the ledger by table."""
         app = self.app()
         self.copy(app)
         self.publish(app)
-        return {row["table_name"]: row for row in audit.of_run(app.catalog, "audit.ledger", app.run.run_id)}
+        return {row["table_name"]: row for row in self.ledger(app)}
+
+    def ledger(self, app: SparkApp) -> list[dict[str, Any]]:
+        """The run's rows of the ledger."""
+        return audit.of_run(app.catalog, "audit.ledger", app.run.run_id)
 
     def copy(self, app: SparkApp) -> None:
         """Bring the run's branch up to the source."""

@@ -1,8 +1,9 @@
-"""What the published tables hold, where a copy can go on from it instead of starting over."""
+"""What the lake holds of a table already, where a copy can go on from it instead of starting over."""
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, Final
 
 from pyiceberg.catalog import Catalog as Lake
 from pyiceberg.table import Table as LakeTable
@@ -12,24 +13,36 @@ from pyiceberg.table.snapshots import Snapshot as LakeSnapshot
 from synapse_lakehouse.catalogue import Catalogue, Table
 from synapse_lakehouse.lake import audit
 from synapse_lakehouse.source.lineage import HORIZON, Lineage
-from synapse_lakehouse.source.snapshot import Snapshot
+from synapse_lakehouse.source.pages import WHOLE, PageRange, remaining
+from synapse_lakehouse.source.snapshot import Heap, Snapshot
+
+PART: Final = "lakehouse.part"
+"""Property of a commit on a run's branch: which pages of which snapshot of the source the branch has since."""
+
+_TOTALS: Final = ("records", "position-deletes")
 
 
 @dataclass(frozen=True)
 class Base:
-    """A published table: its Iceberg snapshot and its rows.
+    """An Iceberg snapshot of a table, its rows, and the pages of the source that they came from.
 
     ``since``: the oldest transaction that the source's snapshot of it did not see the end of. Rows that this or a later
-    one wrote may be missing or outdated in it; all others are as they were.
+    one wrote may be missing or outdated in it; all others of its pages are as they were.
     """
 
     snapshot_id: int
     rows: int
     since: int
+    pages: tuple[PageRange, ...] = (WHOLE,)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has all pages, so that it is a copy that only has to be brought up to date."""
+        return not remaining(self.pages)
 
 
-def bases(lake: Lake, catalogue: Catalogue, snapshot: Snapshot) -> dict[str, Base]:
-    """By name, the tables that ``snapshot`` can be told apart from by row versions; the others are copied whole.
+def published(lake: Lake, catalogue: Catalogue, snapshot: Snapshot) -> dict[str, Base]:
+    """By name, the published tables that ``snapshot`` can be told apart from by row versions.
 
     A table is among them when the source's history goes on from what was published, the catalogue reads the same of
     it, and main is still what that run wrote, or a compaction of it.
@@ -44,9 +57,38 @@ def bases(lake: Lake, catalogue: Catalogue, snapshot: Snapshot) -> dict[str, Bas
             if table is None:
                 continue
             head = lake.load_table(f"bronze.{table.name}")
-            if _continues(row, table, snapshot) and _holds(head, row["snapshot_id"]):
-                found[table.name] = Base(row["snapshot_id"], rows(head.current_snapshot()), row["snapshot_xmin"])
+            current = head.current_snapshot()
+            if current and _continues(row, table, snapshot) and _holds(head, row["snapshot_id"]):
+                found[table.name] = Base(current.snapshot_id, rows(current), row["snapshot_xmin"])
     return found
+
+
+def interrupted(held: LakeTable, branch: str, table: Table, heap: Heap, snapshot: Snapshot) -> Base | None:
+    """What an attempt that ended before its time left on ``branch``, as far as it is of use."""
+    head = at = held.snapshot_by_name(branch)
+    done: list[PageRange] = []
+    since = snapshot.xmin
+    while at and at.summary and (part := at.summary.additional_properties.get(PART)):
+        told = json.loads(part)
+        if told["filenode"] != heap.filenode or not _continues(told, table, snapshot):
+            return None
+        done.append(tuple(told["pages"]))
+        since = min(since, told["snapshot_xmin"])
+        if told["is_first"]:
+            return Base(head.snapshot_id, rows(head), since, tuple(done)) if head else None
+        at = held.snapshot_by_id(at.parent_snapshot_id) if at.parent_snapshot_id else None
+    return None
+
+
+def part(table: Table, heap: Heap, snapshot: Snapshot, pages: PageRange, *, is_first: bool) -> dict[str, str]:
+    """Properties of a commit by which :func:`interrupted` finds it. ``is_first``: what was there before is gone."""
+    told = {
+        "pages": pages,
+        "is_first": is_first,
+        "filenode": heap.filenode,
+        "statement": snapshot.fingerprints[table.name],
+    }
+    return {PART: json.dumps(told | {"snapshot_xmin": snapshot.xmin} | asdict(snapshot.lineage))}
 
 
 def rows(snapshot: LakeSnapshot | None) -> int:
@@ -57,14 +99,11 @@ def rows(snapshot: LakeSnapshot | None) -> int:
     return total["records"] - total["position-deletes"]
 
 
-_TOTALS = ("records", "position-deletes")
-
-
-def _continues(row: Mapping[str, Any], table: Table, snapshot: Snapshot) -> bool:
-    if row["snapshot_xmin"] is None or row["statement"] != snapshot.fingerprints[table.name]:
+def _continues(told: Mapping[str, Any], table: Table, snapshot: Snapshot) -> bool:
+    if told["snapshot_xmin"] is None or told["statement"] != snapshot.fingerprints[table.name]:
         return False
-    then = Lineage(row["system_identifier"], row["database_oid"], row["timeline"], row["wal_lsn"])
-    return snapshot.lineage.continues(then) and snapshot.xmax - row["snapshot_xmin"] < HORIZON
+    then = Lineage(told["system_identifier"], told["database_oid"], told["timeline"], told["wal_lsn"])
+    return snapshot.lineage.continues(then) and snapshot.xmax - told["snapshot_xmin"] < HORIZON
 
 
 def _holds(table: LakeTable, snapshot_id: int | None) -> bool:

@@ -5,7 +5,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pyspark import inheritable_thread_target
 
 from synapse_lakehouse.app import SparkApp
-from synapse_lakehouse.bronze.base import bases
+from synapse_lakehouse.bronze.base import published
 from synapse_lakehouse.bronze.recording import origin
 from synapse_lakehouse.bronze.table_copy import TableCopy
 from synapse_lakehouse.catalogue import Catalogue
@@ -21,19 +21,22 @@ def copy_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, sna
 
     The driver's connection counts rows while workers read; together they stay within LAKEHOUSE_SOURCE_CONNECTIONS.
     """
-    known = bases(app.catalog, catalogue, snapshot)
+    known = published(app.catalog, catalogue, snapshot)
     copies = [TableCopy(app, connection, snapshot, table, known.get(table.name)) for table in catalogue.copied()]
-    copies.sort(key=lambda copy: (copy.base is not None, -copy.pages))
+    copies.sort(key=lambda copy: (copy.base is not None, -copy.heap.pages))
     with ThreadPoolExecutor(app.settings.lakehouse_source_connections - 1) as readers:
         waiting: set[Future[str | None]] = set()
+        done = 0
         for copy in copies:
             if copy.base:
                 copy.count()
-            waiting |= {readers.submit(inheritable_thread_target(app.spark)(copy.read), chunk) for chunk in copy.plan()}
+            parts = copy.plan().parts
+            done += not parts
+            read = inheritable_thread_target(app.spark)(copy.read)
+            waiting |= {readers.submit(read, pages, since) for pages, since in parts}
         for copy in copies:
             if not copy.base:
                 copy.count()
-        done = sum(copy.is_done for copy in copies)
         while waiting:
             finished, waiting = wait(waiting, timeout=_PING_SECONDS, return_when=FIRST_COMPLETED)
             for future in finished:

@@ -5,50 +5,54 @@ import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from enum import StrEnum
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from synapse_lakehouse.app import SparkApp
-from synapse_lakehouse.bronze.base import Base
-from synapse_lakehouse.bronze.merge import CopyWhole, Removal, removal, vanished
+from synapse_lakehouse.bronze.base import Base, interrupted, part
+from synapse_lakehouse.bronze.merge import CopyWhole, removal, vanished
+from synapse_lakehouse.bronze.plan import Extent, Plan, plan
 from synapse_lakehouse.catalogue import Table
-from synapse_lakehouse.lake.files import Commit, change_content, parquet_schema, replace_content, write_position_deletes
+from synapse_lakehouse.lake.files import (
+    Commit,
+    change_content,
+    parquet_schema,
+    replace_content,
+    start_branch,
+    write_position_deletes,
+)
 from synapse_lakehouse.source.connection import Connection, conninfo
 from synapse_lakehouse.source.content import combined
-from synapse_lakehouse.source.projection import PageRange, select
+from synapse_lakehouse.source.pages import WHOLE, PageRange
+from synapse_lakehouse.source.projection import select
 from synapse_lakehouse.source.read import Chunk, Written, copy_chunk
-from synapse_lakehouse.source.snapshot import PAGES_A_CHUNK, Snapshot, chunks, count, count_since, pages
-
-
-class Extent(StrEnum):
-    """How much of a table a run reads."""
-
-    WHOLE = "whole"
-    CHANGES = "changes"
-    NOTHING = "nothing"
+from synapse_lakehouse.source.snapshot import Snapshot, count, count_since, heap
 
 
 class TableCopy:
-    """Brings a table up to a snapshot of the source, from ``base`` on if there is one."""
+    """Brings a table up to a snapshot of the source on the run's branch.
+
+    It goes on from what an interrupted attempt left there, or else from ``published``, or starts over.
+    """
 
     def __init__(
-        self, app: SparkApp, connection: Connection, snapshot: Snapshot, table: Table, base: Base | None
+        self, app: SparkApp, connection: Connection, snapshot: Snapshot, table: Table, published: Base | None
     ) -> None:
-        self.app, self.connection, self.snapshot, self.table, self.base = app, connection, snapshot, table, base
+        self.app, self.connection, self.snapshot, self.table = app, connection, snapshot, table
         self.name = f"bronze.{table.name}"
-        self.pages = pages(connection, table)
-        self.extent = Extent.WHOLE
+        self.heap = heap(connection, table)
         self._lake = app.catalog.load_table(self.name)
+        self._main = self._lake.current_snapshot()
+        self._left = interrupted(self._lake, app.run.branch, table, self.heap, snapshot)
+        self.base = self._left or published
+        self._rows_source = self._rows_changed = self._rows_written = self._outdated = 0
+        self._plan = Plan(Extent.WHOLE, None, ())
         self._lock = threading.Lock()
-        self._rows_source = 0
-        self._rows_changed = 0
-        self._pending = 0
         self._written: list[Written] = []
+        self._changes: list[str] = []
         self._commit: Commit | None = None
-        self._outdated = 0
         self._deleted: pa.Table | None = None
         self._seconds = 0.0
 
@@ -59,49 +63,44 @@ class TableCopy:
         else:
             self._rows_source, self._rows_changed = count_since(self.connection, self.table, self.base.since)
 
-    def plan(self) -> list[Chunk]:
-        """What to read, in parts; nothing if the table is unchanged."""
-        if self.base and not self._rows_changed and self._rows_source == self.base.rows:
-            self.extent = Extent.NOTHING
-            if self.app.run.branch in self._lake.refs():  # an earlier attempt at this run saw more
-                self._lake.manage_snapshots().remove_branch(self.app.run.branch).commit()
-            return []
-        if self.base and 2 * self._rows_changed <= self._rows_source:
-            self.extent = Extent.CHANGES
-        parts = self._chunks()
-        self._pending = len(parts)
-        return parts
+    def plan(self) -> Plan:
+        """What to read, after making the run's branch what that is added to."""
+        self._plan = plan(self.base, self.heap.pages, self._rows_source, self._rows_changed)
+        base, branch, main = self._plan.base, self.app.run.branch, self._main
+        if self._plan.extent is not Extent.NOTHING or self._left:
+            at = base.snapshot_id if base else main.snapshot_id if main else None
+            start_branch(self.app.spark, self.name, branch, at)
+        elif branch in self._lake.refs():
+            start_branch(self.app.spark, self.name, branch, None)
+        if self._plan.extent is Extent.NOTHING and self._left and main:
+            self._deleted = vanished(self.app.spark, self.table, main.snapshot_id, self._left.snapshot_id)
+        return self._plan
 
-    def read(self, chunk: Chunk) -> str | None:
-        """Read a chunk; after the last one commit them all, and say so in a line."""
+    def read(self, pages: PageRange, since: int | None) -> str | None:
+        """Read a part and commit it if it stands for itself; after the last one finish the table: a line about it."""
         started = time.monotonic()
-        written = self._copy(chunk)
+        written = self._copy(pages, since)
         with self._lock:
             self._seconds += time.monotonic() - started
-            self._written.append(written)
-            if len(self._written) < self._pending:
+            self._keep(written, pages, since)
+            if len(self._written) < len(self._plan.parts):
                 return None
         self._finish()
         rows, size = sum(one.rows for one in self._written), sum(one.bytes for one in self._written)
         return f"{self.name}: {rows:,} rows, {size / 1e6:,.1f} MB, {rows / max(self._seconds, 1e-3):,.0f} rows/s"
 
-    @property
-    def is_done(self) -> bool:
-        """Whether nothing is left to do for the table."""
-        return self.extent is Extent.NOTHING or self._commit is not None
-
     def ledger_row(self) -> dict[str, Any]:
         """The table's row of ``audit.ledger``."""
-        after = self._commit or self._unchanged
+        after = self._commit or self._as_it_was()
         return {
             "branch": self.app.run.branch,
             "table_name": self.table.name,
             "load": self.table.load.value,
-            "extent": self.extent.value,
+            "extent": self._plan.extent.value,
             "statement": self.snapshot.fingerprints[self.table.name],
             "rows_source": self._rows_source,
             "rows_read": sum(one.rows for one in self._written),
-            "rows_written": after.rows_added,
+            "rows_written": self._rows_written,
             "hash_read": f"{combined(one.hash_received for one in self._written):016x}",
             "hash_written": f"{combined(one.hash_stored for one in self._written):016x}",
             "rows_outdated": self._outdated,
@@ -119,49 +118,54 @@ class TableCopy:
         for key in self._deleted.to_pylist() if self._deleted else []:
             yield {"table_name": self.table.name, "key": json.dumps(key), "reason": None, "deleted_at": now}
 
+    def _keep(self, written: Written, pages: PageRange, since: int | None) -> None:
+        """Commit whole pages at once, so that they are not read again if this attempt does not live to the end."""
+        is_first = not self._plan.base and not self._written
+        self._written.append(written)
+        if since is not None:
+            self._changes += [written.path] if written.path else []
+        elif is_first:
+            self._committed(replace_content(*self._target, written.paths, self._part(pages, is_first=True)))
+        elif written.path:
+            self._committed(change_content(*self._target, written.paths, None, self._part(pages, is_first=False)))
+
     def _finish(self) -> None:
-        if self.extent is Extent.CHANGES and self.base:
+        if self._plan.base:
             try:
-                self._change(self.base)
+                self._change(self._plan.base)
             except CopyWhole as reason:
                 self.app.progress(f"{self.name} is copied whole: {reason}")
-                self.extent = Extent.WHOLE
-                self._written = [self._copy(chunk) for chunk in self._chunks()]
-        if self.extent is Extent.WHOLE:
-            self._replace()
-
-    def _replace(self) -> None:
-        app, before = self.app, self._lake.current_snapshot()
-        self._commit = replace_content(app.spark, self.name, app.run.branch, self._paths, app.run.run_id)
-        if before:
-            self._deleted = vanished(app.spark, self.table, before.snapshot_id, self._commit.snapshot_id)
+                self._start_over()
+        if self._main and self._commit and (self._left or self._plan.extent is Extent.WHOLE):
+            self._deleted = vanished(self.app.spark, self.table, self._main.snapshot_id, self._commit.snapshot_id)
 
     def _change(self, base: Base) -> None:
-        app = self.app
-        changed = sum(one.rows for one in self._written)
-        removed: Removal = removal(
-            app.spark, self.connection, self.table, base, self._paths, self._rows_source, changed
+        """Add the changed rows, and take away what they outdate and what the source no longer has."""
+        removed = removal(
+            self.app.spark,
+            self.connection,
+            self.table,
+            base,
+            [path for one in self._written for path in one.paths],
+            self._rows_source,
+            sum(one.rows for one in self._written),
         )
         deletes = write_position_deletes(removed.places, self._folder, self._io) if removed.places.num_rows else None
-        self._commit = change_content(app.spark, self.name, app.run.branch, self._paths, deletes, app.run.run_id)
+        self._committed(change_content(*self._target, self._changes, deletes, self._part(WHOLE, is_first=True)))
         self._outdated, self._deleted = removed.outdated, removed.deleted
 
-    def _copy(self, chunk: Chunk) -> Written:
-        (written,) = self.app.spark.sparkContext.parallelize([chunk], 1).map(copy_chunk).collect()
-        return written
+    def _start_over(self) -> None:
+        self._plan = plan(None, self.heap.pages, self._rows_source, 0)
+        self._written, self._changes, self._rows_written = [], [], 0
+        for pages, since in self._plan.parts:
+            self._keep(self._copy(pages, since), pages, since)
 
-    def _chunks(self) -> list[Chunk]:
-        return [self._chunk(pages) for pages in chunks(self.pages, self._pages_a_chunk)]
+    def _committed(self, commit: Commit) -> None:
+        self._commit = commit
+        self._rows_written += commit.rows_added
 
-    @property
-    def _pages_a_chunk(self) -> int:
-        # As many files as the changes need: their share of the table's pages.
-        share = self._rows_changed / max(self._rows_source, 1) if self.extent is Extent.CHANGES else 1.0
-        return int(PAGES_A_CHUNK / max(share, 1 / 64))
-
-    def _chunk(self, pages: PageRange) -> Chunk:
-        since = self.base.since if self.base and self.extent is Extent.CHANGES else None
-        return Chunk(
+    def _copy(self, pages: PageRange, since: int | None) -> Written:
+        chunk = Chunk(
             conninfo=conninfo(self.app.settings),
             snapshot=self.snapshot.name,
             statement=select(self.table, pages, since).as_string(),
@@ -170,10 +174,16 @@ class TableCopy:
             folder=self._folder,
             io_properties=self._io,
         )
+        (written,) = self.app.spark.sparkContext.parallelize([chunk], 1).map(copy_chunk).collect()
+        return written
+
+    def _part(self, pages: PageRange, *, is_first: bool) -> dict[str, str]:
+        told = part(self.table, self.heap, self.snapshot, pages, is_first=is_first)
+        return told | {"lakehouse.run": self.app.run.run_id}
 
     @property
-    def _paths(self) -> list[str]:
-        return [one.path for one in self._written if one.path]
+    def _target(self) -> tuple[SparkSession, str, str]:
+        return self.app.spark, self.name, self.app.run.branch
 
     @property
     def _folder(self) -> str:
@@ -183,12 +193,11 @@ class TableCopy:
     def _io(self) -> dict[str, str]:
         return dict(self.app.catalog.properties) | self.app.settings.lakehouse_catalog_properties
 
-    @cached_property
-    def _unchanged(self) -> Commit:
-        snapshot = self._lake.current_snapshot()
-        assert snapshot is not None
-        assert snapshot.summary is not None
+    def _as_it_was(self) -> Commit:
+        assert self._plan.base
+        snapshot = self._lake.snapshot_by_id(self._plan.base.snapshot_id)
+        assert snapshot
+        assert snapshot.summary
         totals = snapshot.summary.additional_properties
-        return Commit(
-            snapshot.snapshot_id, 0, *(int(totals.get(f"total-{one}") or 0) for one in ("data-files", "files-size"))
-        )
+        counts = (int(totals.get(f"total-{one}") or 0) for one in ("data-files", "files-size"))
+        return Commit(snapshot.snapshot_id, 0, *counts)

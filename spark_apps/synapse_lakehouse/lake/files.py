@@ -31,33 +31,46 @@ def parquet_schema(table: Table, columns: Sequence[str]) -> pa.Schema:
     return pa.schema([_plain(schema.field(name)) for name in columns])
 
 
-def replace_content(spark: SparkSession, name: str, branch: str, paths: Sequence[str], run_id: str) -> Commit:
-    """Make ``paths`` the whole content of ``name`` on ``branch``, in one commit; main stays as it is.
+def start_branch(spark: SparkSession, name: str, branch: str, at: int | None) -> None:
+    """Point ``branch`` of a table at the snapshot ``at``, whatever it held; with None, remove it."""
+    table = _fresh(spark, name)
+    refs = table.refs()
+    if refs.containsKey(branch) and refs.get(branch).snapshotId() != at:
+        table.manageSnapshots().removeBranch(branch).commit()
+        table.refresh()
+    if at is not None and not table.refs().containsKey(branch):
+        # A commit that makes its branch itself counts from zero, and its totals, which engines plan by, come out wrong.
+        table.manageSnapshots().createBranch(branch, at).commit()
 
-    Whatever an earlier attempt left on the branch drops out.
-    """
-    table = _on_branch(spark, name, branch)
+
+def replace_content(
+    spark: SparkSession, name: str, branch: str, paths: Sequence[str], properties: Mapping[str, str]
+) -> Commit:
+    """Make ``paths`` the whole content of ``name`` on ``branch``, in one commit with ``properties`` in its summary."""
+    table = _fresh(spark, name)
     everything = _jvm(spark).org.apache.iceberg.expressions.Expressions.alwaysTrue()
     overwrite = table.newOverwrite().overwriteByRowFilter(everything)
     for path in paths:
         overwrite.addFile(_data_file(spark, table, path))
-    return _commit(overwrite, table, branch, run_id)
+    return _commit(overwrite, table, branch, properties)
 
 
 def change_content(
-    spark: SparkSession, name: str, branch: str, paths: Sequence[str], deletes: str | None, run_id: str
+    spark: SparkSession,
+    name: str,
+    branch: str,
+    paths: Sequence[str],
+    deletes: str | None,
+    properties: Mapping[str, str],
 ) -> Commit:
-    """Make ``branch`` what main has, less the rows that the file ``deletes`` places, plus ``paths``, in one commit.
-
-    Whatever an earlier attempt left on the branch drops out; main stays as it is.
-    """
-    table = _on_branch(spark, name, branch)
+    """Add ``paths`` to ``branch`` and take away the rows that the file ``deletes`` places, in one commit."""
+    table = _fresh(spark, name)
     delta = table.newRowDelta()
     for path in paths:
         delta.addRows(_data_file(spark, table, path))
     if deletes:
         delta.addDeletes(_delete_file(spark, table, deletes))
-    return _commit(delta, table, branch, run_id)
+    return _commit(delta, table, branch, properties)
 
 
 def write_position_deletes(places: pa.Table, folder: str, io_properties: Mapping[str, str]) -> str:
@@ -77,18 +90,9 @@ _DELETES = pa.schema(
 )
 
 
-def _on_branch(spark: SparkSession, name: str, branch: str) -> Any:
-    """The table, its ``branch`` made anew from main; a table without content has no main to make it from."""
+def _fresh(spark: SparkSession, name: str) -> Any:
     table = iceberg_table(spark, name)
     table.refresh()
-    main, refs = table.currentSnapshot(), table.refs()
-    if refs.containsKey(branch) and (main is None or refs.get(branch).snapshotId() != main.snapshotId()):
-        table.manageSnapshots().removeBranch(branch).commit()
-        table.refresh()
-    if main is not None and not table.refs().containsKey(branch):
-        # A commit that makes its branch itself counts from zero, and its totals, which engines plan by, come out wrong.
-        table.manageSnapshots().createBranch(branch, main.snapshotId()).commit()
-        table.refresh()
     return table
 
 
@@ -108,8 +112,10 @@ def _delete_file(spark: SparkSession, table: Any, path: str) -> Any:
     return builder.withInputFile(file).withFormat("parquet").withMetrics(metrics).build()
 
 
-def _commit(update: Any, table: Any, branch: str, run_id: str) -> Commit:
-    update.toBranch(branch).set("lakehouse.run", run_id).commit()
+def _commit(update: Any, table: Any, branch: str, properties: Mapping[str, str]) -> Commit:
+    for key, value in properties.items():
+        update.set(key, value)
+    update.toBranch(branch).commit()
     table.refresh()
     snapshot = table.snapshot(branch)
     summary = snapshot.summary()

@@ -6,14 +6,9 @@ from typing import Final
 from psycopg import sql
 
 from synapse_lakehouse.catalogue import Column, Day, JsonKeys, JsonKeysOfType, Table
+from synapse_lakehouse.source.pages import WHOLE, PageRange
 
 _MILLISECONDS_A_DAY: Final = 86_400_000
-
-PageRange = tuple[int, int | None]
-"""Pages [first, last) of a table's heap; None: to its end."""
-
-
-WHOLE: Final[PageRange] = (0, None)
 
 
 def select(table: Table, pages: PageRange = WHOLE, since: int | None = None) -> sql.Composed:

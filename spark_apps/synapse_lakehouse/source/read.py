@@ -51,6 +51,11 @@ class Written:
     hash_received: int
     hash_stored: int
 
+    @property
+    def paths(self) -> list[str]:
+        """The file, if there is one."""
+        return [self.path] if self.path else []
+
 
 def copy_chunk(chunk: Chunk) -> Written:
     """Read ``chunk`` once and write it to a new file.

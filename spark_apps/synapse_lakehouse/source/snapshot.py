@@ -14,11 +14,8 @@ from synapse_lakehouse.source.connection import Connection, connect
 from synapse_lakehouse.source.errors import ReadFailed, RecoveryConflict, is_recovery_conflict
 from synapse_lakehouse.source.lineage import Lineage, lineage
 from synapse_lakehouse.source.preflight import check
-from synapse_lakehouse.source.projection import PageRange, fingerprint, is_written_since, measure
+from synapse_lakehouse.source.projection import fingerprint, is_written_since, measure
 from synapse_lakehouse.source.schema import drifted, layouts, novelties
-
-PAGES_A_CHUNK = 16_384
-"""128 MiB of heap: about 30 MiB of Parquet, and few enough rows that a lost chunk costs little."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +48,14 @@ class Snapshot:
     fingerprints: Mapping[str, str]
     drifted: Mapping[str, str]
     novelties: Collection[str]
+
+
+@dataclass(frozen=True)
+class Heap:
+    """The file that a table's rows live in, and its pages. A rewritten table has another file."""
+
+    filenode: int
+    pages: int
 
 
 @dataclass(frozen=True)
@@ -129,16 +134,15 @@ def _is_lost(connection: Connection) -> bool:
     return False
 
 
-def pages(connection: Connection, table: Table) -> int:
-    """Pages of 8 KiB that the heap of ``table`` takes."""
-    row = connection.execute("select pg_relation_size(to_regclass(%s)) / 8192", [table.name]).fetchone()
-    return int(row[0]) if row else 0
-
-
-def chunks(pages: int, pages_a_chunk: int = PAGES_A_CHUNK) -> list[PageRange]:
-    """Ranges that together hold every row of a table of so many pages; the last one is open."""
-    starts = range(0, max(pages, 1), pages_a_chunk)
-    return [(start, start + pages_a_chunk if start + pages_a_chunk < pages else None) for start in starts]
+def heap(connection: Connection, table: Table) -> Heap:
+    """Where and how large the heap of ``table`` is."""
+    row = connection.execute(
+        "select pg_relation_filenode(t)::bigint, pg_relation_size(t) / current_setting('block_size')::int"
+        " from to_regclass(%s) t",
+        [table.name],
+    ).fetchone()
+    assert row is not None
+    return Heap(*row)
 
 
 def count(connection: Connection, table: Table) -> int:
