@@ -24,12 +24,13 @@ def maintain_lake(app: SparkApp) -> None:
         branch = Run(f"{app.run.run_id} compaction", app.run.start, app.run.end).branch
         compacted = housekeeping.compact(app.spark, app.catalog, published[-1], branch, app.progress)
         published += [compacted] if compacted else []
-    kept = housekeeping.kept_releases(published, days, now)
-    app.progress(f"{len(kept)} of {len(published)} releases stay readable, those of the last {days} days")
+    old = now - timedelta(days=days)
+    kept = housekeeping.kept_releases(published, old)
+    app.progress(f"the latest release stays readable, and those since {old:%Y-%m-%d %H:%M}Z")
 
     def tidy(name: str) -> housekeeping.Tidied:
         pinned = {release.tables[name] for release in kept if name in release.tables}
-        return housekeeping.tidy(app.spark, name, pinned, now - timedelta(days=days))
+        return housekeeping.tidy(app.spark, name, pinned, old)
 
     branched = [".".join(table.name()) for table in branched_tables(app.catalog)]
     with ThreadPoolExecutor(AT_ONCE) as pool:

@@ -179,9 +179,15 @@ def open_run() -> None:
 def open_maintenance() -> None:
     """Take the lake lease and start from a clean branch; the source may be away, as most of the work is the lake's.
 
+    :raises AirflowFailException: for a future interval.
     :raises LeaseError: when another run held the lease all the while; a retry waits for it again.
     """
-    _open(run_of(get_current_context()), Settings())
+    run = run_of(get_current_context())
+    try:
+        run.refuse_the_future()
+    except ValueError as refusal:
+        raise AirflowFailException(str(refusal)) from None
+    _open(run, Settings())
 
 
 def _open(run: Run, settings: Settings) -> None:

@@ -35,7 +35,7 @@ def prove_erased(
     with reading.lake() as (settings, connection):
         published = duck.releases(connection, settings)
         latest = duck.release(connection, settings)
-        found = Remains(connection, settings, latest, user, remains.parquet_files(settings))
+        found = Remains(connection, settings, latest, user, remains.parquet_files(connection, settings))
         if not found.is_erased():
             raise duck.LakeError(
                 f"{user} is not on record as erased in release {latest.number}, of "

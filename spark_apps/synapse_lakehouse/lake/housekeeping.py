@@ -29,12 +29,12 @@ LEASE_LOG: Final = timedelta(days=30)
 _ATTEMPTS: Final = 5
 
 
-def kept_releases(published: Sequence[Release], days: int, now: datetime) -> list[Release]:
-    """The releases that stay readable: the latest, and those published in the last ``days`` days.
+def kept_releases(published: Sequence[Release], since: datetime) -> list[Release]:
+    """The releases that stay readable: the latest, and those published after ``since``.
 
     :param published: all releases, oldest first.
     """
-    return [one for one in published if one is published[-1] or one.published_at > now - timedelta(days=days)]
+    return [one for one in published if one is published[-1] or one.published_at > since]
 
 
 def compact(

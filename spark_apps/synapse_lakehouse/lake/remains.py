@@ -141,17 +141,24 @@ _IS_MESSAGE: Final = {
 }
 
 
-def parquet_files(settings: Settings) -> dict[str, list[Path]]:
+def parquet_files(connection: DuckDBPyConnection, settings: Settings) -> dict[str, list[Path]]:
     """Every Parquet file below the warehouse, by the table (``bronze.events``) in whose folder it lies.
+
+    Files in folders that no table of the catalog has are under the names of these.
 
     :raises LakeError: when the warehouse is not a folder.
     """
     if not settings.warehouse.startswith("file:"):
         raise duck.LakeError(f"The warehouse {settings.warehouse} is not a folder, and only folders can be searched.")
     root = Path(settings.warehouse.removeprefix("file://"))
+    folders = {
+        Path(_path(duck.metadata(connection, entry.location)["location"])): name
+        for name, entry in duck.entries(settings).items()
+    }
     found: dict[str, list[Path]] = {}
     for path in sorted(root.rglob("*.parquet")):
-        found.setdefault(".".join(path.relative_to(root).parts[:-1][:2]), []).append(path)
+        owner = next((folders[one] for one in path.parents if one in folders), None)
+        found.setdefault(owner or ".".join(path.relative_to(root).parts[:-1]), []).append(path)
     return found
 
 

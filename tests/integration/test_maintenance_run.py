@@ -1,0 +1,49 @@
+"""The whole maintenance DAG on a lake of its own, with real operators, and what an operator sees of it."""
+
+import json
+from collections.abc import Callable
+
+import psycopg
+import pytest
+
+from synapse_lakehouse.settings import Settings
+from tests.conftest import lakehouse
+
+ERIN = "@erin:synapse.example"
+PURGE = """
+set session_replication_role = replica;
+create temp table purged as select event_id from events where sender = '@alice:synapse.example' and state_key is null
+  order by event_id limit 20;
+delete from event_json where event_id in (select event_id from purged);
+delete from event_relations where event_id in (select event_id from purged);
+delete from event_to_state_groups where event_id in (select event_id from purged);
+delete from events where event_id in (select event_id from purged);
+update event_json set json = (json::jsonb || '{"content": {}}')::text where event_id in
+  (select event_id from events where sender = '@erin:synapse.example' and state_key is null);
+"""
+
+
+@pytest.mark.heavy
+def test_what_synapse_lost_is_gone_after_one_maintenance_run(
+    new_lake: Callable[..., Settings], source_copy: str
+) -> None:
+    settings = new_lake(synapse_dsn=source_copy, lakehouse_erasure_days=0)
+    assert lakehouse(settings, "run").returncode == 0
+    assert lakehouse(settings, "prove-erased", ERIN).returncode == 3
+    with psycopg.connect(source_copy, autocommit=True) as connection:
+        connection.execute(PURGE.encode())
+
+    done = lakehouse(settings, "airflow", "dags", "test", "lake_maintenance", timeout=1800)
+
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
+    proof = lakehouse(settings, "prove-erased", ERIN)
+    assert proof.returncode == 0, proof.stdout + proof.stderr
+    assert "Proven" in proof.stdout
+    parity = (
+        "select count(*) as tables, sum(differing)::int as differing, bool_or(differing is null) as cut"
+        " from audit.parity"
+    )
+    (found,) = json.loads(lakehouse(settings, "query", parity, "--format", "json").stdout)
+    assert found["tables"] > 50
+    assert (found["differing"], found["cut"]) == (0, False)
+    assert json.loads(lakehouse(settings, "branches", "--format", "json").stdout) == []
