@@ -197,10 +197,10 @@ def _open(run: Run, settings: Settings) -> None:
     with closing(pyiceberg_catalog(settings)) as catalog:
         tables.ensure(catalog, catalogue.load())
         crashed = _lease(run, catalog, settings).acquire(settings.lakehouse_lease_wait_seconds)
-        if crashed:
-            log.warning("run %s crashed while it held the lake lease: dropping its branch", crashed.holder)
-            branches.drop(catalog, crashed.branch)
         branches.drop(catalog, run.branch)
+        if crashed:
+            log.warning("run %s crashed while it held the lake lease: going on from what it copied", crashed.holder)
+            branches.take_over(catalog, crashed.branch, run.branch)
 
 
 def judge_bronze() -> None:

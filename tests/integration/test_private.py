@@ -19,7 +19,7 @@ from synapse_lakehouse.source.connection import conninfo
 from synapse_lakehouse.source.errors import ReadFailed
 from synapse_lakehouse.source.grants import script
 from synapse_lakehouse.source.projection import select
-from synapse_lakehouse.source.read import Chunk, copy_chunk
+from synapse_lakehouse.source.read import Chunk, copy_chunks
 from synapse_lakehouse.source.snapshot import exported
 from tests.conftest import lakehouse
 from tests.integration.canaries import CONTROL, Canaries, contents, with_canary
@@ -66,7 +66,7 @@ def test_errors_do_not_quote_what_is_in_the_tables(settings: Settings, source_co
             conninfo(source), snapshot.name, select(table).as_string(), arrow_schema(table), (), tmp_path.as_uri(), {}
         )
         with pytest.raises(ReadFailed) as broken:
-            copy_chunk(chunk)
+            copy_chunks([chunk])
     with pytest.raises(ReadFailed) as refused, exported(source, catalogue.load()) as (connection, _):
         connection.execute(select(table))
     for caught in (broken, refused):

@@ -21,7 +21,7 @@ from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.connection import conninfo
 from synapse_lakehouse.source.errors import RecoveryConflict
 from synapse_lakehouse.source.projection import select
-from synapse_lakehouse.source.read import Chunk, copy_chunk
+from synapse_lakehouse.source.read import Chunk, copy_chunks
 from synapse_lakehouse.source.snapshot import count, count_since, exported
 from tests.conftest import BIN, environment, lakehouse
 
@@ -65,7 +65,7 @@ def test_a_standby_is_checked_and_read_like_a_primary(settings: Settings, pair: 
         assert snapshot.in_recovery
         for table in declared.copied():
             chunk = _chunk(source, table, snapshot.name, tmp_path)
-            assert copy_chunk(chunk).rows == count(connection, table) == count_since(connection, table, 3)[0]
+            assert copy_chunks([chunk])[0].rows == count(connection, table) == count_since(connection, table, 3)[0]
 
 
 def test_changes_since_a_snapshot_of_the_standby_are_found_there(settings: Settings, pair: Pair) -> None:
@@ -90,7 +90,7 @@ def test_a_cancelled_copy_is_told_from_other_failures(
             chunk = _chunk(source, table, snapshot.name, tmp_path)
             _remove_row_versions(pair)
             for _ in range(100):
-                count(connection, table) if reading.endswith("keeps the snapshot") else copy_chunk(chunk)
+                count(connection, table) if reading.endswith("keeps the snapshot") else copy_chunks([chunk])
 
     with pytest.raises(RecoveryConflict, match="hot_standby_feedback"):
         copy_until_cancelled()

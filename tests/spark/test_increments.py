@@ -141,15 +141,15 @@ def test_an_interrupted_copy_goes_on_where_it_stopped(
     source.execute("update event_json set format_version = format_version")
     source.execute("vacuum (full) event_json")
     app = lake.app()
-    read, left = TableCopy.read, iter(range(15))
+    keep, left = TableCopy.keep, iter(range(15))
 
     def dies(copy: TableCopy, *part: Any) -> str | None:
         if copy.table.name == "event_json" and next(left, None) is None:
             raise ConnectionError("the machine went down")
-        return read(copy, *part)
+        return keep(copy, *part)
 
     with monkeypatch.context() as patched:
-        patched.setattr(TableCopy, "read", dies)
+        patched.setattr(TableCopy, "keep", dies)
         with pytest.raises(ConnectionError):
             lake.copy(app)
     source.execute("update event_json set json = '{}' where ctid < '(30,0)' and random() < 0.1")

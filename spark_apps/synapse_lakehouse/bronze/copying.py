@@ -1,19 +1,23 @@
 """Copy the catalogue's tables in parallel from one snapshot: what changed since the release before, or all of it."""
 
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from pyspark import inheritable_thread_target
 
 from synapse_lakehouse.app import SparkApp
 from synapse_lakehouse.bronze.base import published
+from synapse_lakehouse.bronze.plan import Part
 from synapse_lakehouse.bronze.recording import origin
-from synapse_lakehouse.bronze.table_copy import TableCopy
+from synapse_lakehouse.bronze.table_copy import TableCopy, read_in_worker
 from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.lake import audit
 from synapse_lakehouse.source.connection import Connection
 from synapse_lakehouse.source.snapshot import Snapshot
 
 _PING_SECONDS = 30.0
+_PAGES_A_BATCH = 1024
+_PARTS_A_BATCH = 8
 
 
 def copy_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, snapshot: Snapshot) -> None:
@@ -25,24 +29,23 @@ def copy_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, sna
     copies = [TableCopy(app, connection, snapshot, table, known.get(table.name)) for table in catalogue.copied()]
     copies.sort(key=lambda copy: (copy.base is not None, -copy.heap.pages))
     with ThreadPoolExecutor(app.settings.lakehouse_source_connections - 1) as readers:
-        waiting: set[Future[str | None]] = set()
-        done = 0
+        read = inheritable_thread_target(app.spark)(_read)
+        work = []
         for copy in copies:
             if copy.base:
                 copy.count()
-            parts = copy.plan().parts
-            done += not parts
-            read = inheritable_thread_target(app.spark)(copy.read)
-            waiting |= {readers.submit(read, pages, since) for pages, since in parts}
+            work += [(copy, part) for part in copy.plan().parts]
+        waiting: set[Future[list[str]]] = {readers.submit(read, app, batch) for batch in batches(work)}
         for copy in copies:
             if not copy.base:
                 copy.count()
+        done = len(copies) - len({copy.name for copy, _ in work})
         while waiting:
             finished, waiting = wait(waiting, timeout=_PING_SECONDS, return_when=FIRST_COMPLETED)
             for future in finished:
                 if future.exception():
                     readers.shutdown(wait=False, cancel_futures=True)
-                if line := future.result():
+                for line in future.result():
                     done += 1
                     app.progress(f"{done}/{len(copies)} {line}")
             # Also keeps the exporting transaction from counting as idle.
@@ -54,3 +57,24 @@ def copy_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, sna
     unchanged = sum(row["extent"] == "nothing" for row in ledger)
     read, written = (sum(row[name] for row in ledger) for name in ("rows_read", "rows_written"))
     app.progress(f"{unchanged} of {len(copies)} tables unchanged, {read:,} rows read, {written:,} written")
+
+
+def batches(work: Sequence[tuple[TableCopy, Part]]) -> Iterator[list[tuple[TableCopy, Part]]]:
+    """Parts that are read one after the other: large ones alone, small ones together, as each job costs its start."""
+    batch: list[tuple[TableCopy, Part]] = []
+    pages = 0
+    for copy, ((first, last), since) in work:
+        batch.append((copy, ((first, last), since)))
+        pages += (copy.heap.pages if last is None else last) - first
+        if pages >= _PAGES_A_BATCH or len(batch) == _PARTS_A_BATCH:
+            yield batch
+            batch, pages = [], 0
+    if batch:
+        yield batch
+
+
+def _read(app: SparkApp, batch: Sequence[tuple[TableCopy, Part]]) -> list[str]:
+    """Read a batch; a line for each table that is finished with it."""
+    written = read_in_worker(app.spark, [copy.chunk(*part) for copy, part in batch])
+    lines = [copy.keep(one, *part) for one, (copy, part) in zip(written, batch, strict=True)]
+    return [line for line in lines if line]

@@ -21,16 +21,17 @@ class Extent(StrEnum):
     NOTHING = "nothing"
 
 
+Part = tuple[PageRange, int | None]
+"""Pages, and the transaction since which their rows are read; None: all of them."""
+
+
 @dataclass(frozen=True)
 class Plan:
-    """The parts to read: pages, and the transaction since which their rows are read (None: all of them).
-
-    ``base``: what they are added to; None if they replace everything.
-    """
+    """The parts to read. ``base``: what they are added to; None if they replace everything."""
 
     extent: Extent
     base: Base | None
-    parts: tuple[tuple[PageRange, int | None], ...]
+    parts: tuple[Part, ...]
 
 
 def plan(base: Base | None, heap_pages: int, rows_source: int, rows_changed: int) -> Plan:
@@ -52,7 +53,7 @@ def _extent(base: Base | None, rows_source: int, rows_changed: int) -> Extent:
     return Extent.CHANGES if 2 * rows_changed <= rows_source else Extent.WHOLE
 
 
-def _parts(base: Base | None, heap_pages: int, share_changed: float) -> Iterator[tuple[PageRange, int | None]]:
+def _parts(base: Base | None, heap_pages: int, share_changed: float) -> Iterator[Part]:
     for left in pages.remaining(base.pages if base else ()):
         for part in pages.split(left, heap_pages, pages.PAGES_A_CHUNK):
             yield part, None

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from synapse_lakehouse.app import SparkApp
+from synapse_lakehouse.bronze.table_copy import read_in_worker
 from synapse_lakehouse.catalogue import Table
 from synapse_lakehouse.lake import audit
 from synapse_lakehouse.lake.amending import amend
@@ -19,7 +20,7 @@ from synapse_lakehouse.lake.files import parquet_schema
 from synapse_lakehouse.source.connection import conninfo
 from synapse_lakehouse.source.content import combined
 from synapse_lakehouse.source.parity import Slice, hash_in_lake, range_in_lake, rows_of
-from synapse_lakehouse.source.read import Chunk, Written, copy_chunk
+from synapse_lakehouse.source.read import Chunk, Written
 from synapse_lakehouse.source.snapshot import Snapshot
 
 
@@ -47,7 +48,7 @@ class Repair:
             io_properties=dict(app.catalog.properties) | app.settings.lakehouse_catalog_properties,
         )
         started = time.monotonic()
-        (written,) = spark.sparkContext.parallelize([chunk], 1).map(copy_chunk).collect()
+        (written,) = read_in_worker(spark, [chunk])
         self.seconds = time.monotonic() - started
         outdated = f"{range_in_lake(self.table)} in ({', '.join(repr(one) for one in self.ranges)})"
         paths = [written.path] if written.path else []

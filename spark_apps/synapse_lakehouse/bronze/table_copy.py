@@ -2,8 +2,7 @@
 
 import json
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,8 +26,14 @@ from synapse_lakehouse.source.connection import Connection, conninfo
 from synapse_lakehouse.source.content import combined
 from synapse_lakehouse.source.pages import WHOLE, PageRange
 from synapse_lakehouse.source.projection import select
-from synapse_lakehouse.source.read import Chunk, Written, copy_chunk
+from synapse_lakehouse.source.read import Chunk, Written, copy_chunks
 from synapse_lakehouse.source.snapshot import Snapshot, count, count_since, heap
+
+
+def read_in_worker(spark: SparkSession, chunks: Sequence[Chunk]) -> list[Written]:
+    """Let one of Spark's workers read ``chunks``, all of one snapshot, over one connection."""
+    (written,) = spark.sparkContext.parallelize([list(chunks)], 1).map(copy_chunks).collect()
+    return written
 
 
 class TableCopy:
@@ -54,7 +59,6 @@ class TableCopy:
         self._changes: list[str] = []
         self._commit: Commit | None = None
         self._deleted: pa.Table | None = None
-        self._seconds = 0.0
 
     def count(self) -> None:
         """Count the source's rows, and with a base those that changed since."""
@@ -76,18 +80,30 @@ class TableCopy:
             self._deleted = vanished(self.app.spark, self.table, main.snapshot_id, self._left.snapshot_id)
         return self._plan
 
-    def read(self, pages: PageRange, since: int | None) -> str | None:
-        """Read a part and commit it if it stands for itself; after the last one finish the table: a line about it."""
-        started = time.monotonic()
-        written = self._copy(pages, since)
+    def chunk(self, pages: PageRange, since: int | None) -> Chunk:
+        """What a worker needs to read a part of the plan."""
+        return Chunk(
+            conninfo=conninfo(self.app.settings),
+            snapshot=self.snapshot.name,
+            statement=select(self.table, pages, since).as_string(),
+            schema=parquet_schema(self._lake, [column.name for column in self.table.columns]),
+            unique_columns=(*self.table.primary_key, "json"),
+            folder=self._folder,
+            io_properties=self._io,
+        )
+
+    def keep(self, written: Written, pages: PageRange, since: int | None) -> str | None:
+        """Take a part that was read, and commit it if it stands for itself; with the last one finish the table.
+
+        :returns: a line about the table when it is finished.
+        """
         with self._lock:
-            self._seconds += time.monotonic() - started
             self._keep(written, pages, since)
             if len(self._written) < len(self._plan.parts):
                 return None
         self._finish()
-        rows, size = sum(one.rows for one in self._written), sum(one.bytes for one in self._written)
-        return f"{self.name}: {rows:,} rows, {size / 1e6:,.1f} MB, {rows / max(self._seconds, 1e-3):,.0f} rows/s"
+        rows, size, seconds = (sum(getattr(one, of) for one in self._written) for of in ("rows", "bytes", "seconds"))
+        return f"{self.name}: {rows:,} rows, {size / 1e6:,.1f} MB, {rows / max(seconds, 1e-3):,.0f} rows/s"
 
     def ledger_row(self) -> dict[str, Any]:
         """The table's row of ``audit.ledger``."""
@@ -107,7 +123,7 @@ class TableCopy:
             "rows_deleted": self._deleted.num_rows if self._deleted else 0,
             "files": after.files,
             "bytes": after.bytes,
-            "seconds": self._seconds,
+            "seconds": sum(one.seconds for one in self._written),
             "snapshot_id": after.snapshot_id,
             "written_at": datetime.now(UTC),
         }
@@ -158,24 +174,12 @@ class TableCopy:
         self._plan = plan(None, self.heap.pages, self._rows_source, 0)
         self._written, self._changes, self._rows_written = [], [], 0
         for pages, since in self._plan.parts:
-            self._keep(self._copy(pages, since), pages, since)
+            (written,) = read_in_worker(self.app.spark, [self.chunk(pages, since)])
+            self._keep(written, pages, since)
 
     def _committed(self, commit: Commit) -> None:
         self._commit = commit
         self._rows_written += commit.rows_added
-
-    def _copy(self, pages: PageRange, since: int | None) -> Written:
-        chunk = Chunk(
-            conninfo=conninfo(self.app.settings),
-            snapshot=self.snapshot.name,
-            statement=select(self.table, pages, since).as_string(),
-            schema=parquet_schema(self._lake, [column.name for column in self.table.columns]),
-            unique_columns=(*self.table.primary_key, "json"),
-            folder=self._folder,
-            io_properties=self._io,
-        )
-        (written,) = self.app.spark.sparkContext.parallelize([chunk], 1).map(copy_chunk).collect()
-        return written
 
     def _part(self, pages: PageRange, *, is_first: bool) -> dict[str, str]:
         told = part(self.table, self.heap, self.snapshot, pages, is_first=is_first)

@@ -22,6 +22,18 @@ def drop(catalog: Catalog, branch: str) -> int:
     return len(having)
 
 
+def take_over(catalog: Catalog, crashed: str, branch: str) -> None:
+    """Let ``branch`` go on from what a crashed run copied to bronze on its own branch, which is dropped.
+
+    Whoever calls this holds the lease.
+    """
+    for table in branched_tables(catalog):
+        if head := table.snapshot_by_name(crashed):
+            if table.name()[0] == "bronze":
+                table.manage_snapshots().create_branch(head.snapshot_id, branch).commit()
+            table.manage_snapshots().remove_branch(crashed).commit()
+
+
 def branched_tables(catalog: Catalog) -> Iterator[Table]:
     """The tables that runs write on branches: all but audit."""
     names = [name for schema in SCHEMAS if schema != "audit" for name in catalog.list_tables(schema)]

@@ -1,6 +1,7 @@
 """What rows contain, as one number that does not depend on their order."""
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 
 import duckdb
 import pyarrow as pa
@@ -13,12 +14,16 @@ def content_hash(batches: pa.RecordBatchReader | pa.Table, columns: Sequence[str
 
     Comparable within one version of DuckDB, so never between runs.
     """
-    with duckdb.connect(config={"threads": 1}) as connection:
-        names = ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
-        row = connection.from_arrow(batches).aggregate(f"sum(hash({names})::hugeint)").fetchone()
+    names = ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
+    row = _duckdb().from_arrow(batches).aggregate(f"sum(hash({names})::hugeint)").fetchone()
     return int(row[0] or 0) % _MODULUS if row else 0
 
 
 def combined(hashes: Iterable[int]) -> int:
     """The hash of parts together."""
     return sum(hashes) % _MODULUS
+
+
+@cache
+def _duckdb() -> duckdb.DuckDBPyConnection:
+    return duckdb.connect(config={"threads": 1})

@@ -1,8 +1,9 @@
-"""Read a chunk of a table out of the exported snapshot and write it as Parquet: runs in Spark's Python workers."""
+"""Read chunks of tables out of the exported snapshot and write them as Parquet: runs in Spark's Python workers."""
 
+import time
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -42,7 +43,7 @@ class Chunk:
 class Written:
     """A Parquet file that no table refers to yet (None if there were no rows), its rows and bytes.
 
-    Content hashes of the rows as the source sent them, and as they were read again from the file.
+    Content hashes of the rows as the source sent them, and as they were read again from the file; seconds in all.
     """
 
     path: str | None
@@ -50,6 +51,7 @@ class Written:
     bytes: int
     hash_received: int
     hash_stored: int
+    seconds: float
 
     @property
     def paths(self) -> list[str]:
@@ -57,19 +59,18 @@ class Written:
         return [self.path] if self.path else []
 
 
-def copy_chunk(chunk: Chunk) -> Written:
-    """Read ``chunk`` once and write it to a new file.
+def copy_chunks(chunks: Sequence[Chunk]) -> list[Written]:
+    """Read each of ``chunks``, all of one snapshot, once and over one connection, and write each to a new file.
 
     :raises ReadFailed: when the source refuses or goes away.
     :raises OSError: when the warehouse cannot be written.
     """
     try:
-        with dbapi.connect(chunk.conninfo) as connection, connection.cursor() as cursor:
+        with dbapi.connect(chunks[0].conninfo) as connection, connection.cursor() as cursor:
             cursor.execute("set transaction isolation level repeatable read read only")
-            cursor.execute(f"set transaction snapshot '{chunk.snapshot}'")
+            cursor.execute(f"set transaction snapshot '{chunks[0].snapshot}'")
             cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)})
-            cursor.execute(chunk.statement)
-            return _write(chunk, cursor.fetch_record_batch())
+            return [_copy(chunk, cursor) for chunk in chunks]
     except (dbapi.Error, OSError) as error:
         # What breaks in the middle of a result comes as OSError, as does what breaks in the warehouse.
         if isinstance(error, OSError) and "libpq" not in str(error):
@@ -77,11 +78,18 @@ def copy_chunk(chunk: Chunk) -> Written:
         raise ReadFailed(error) from None
 
 
+def _copy(chunk: Chunk, cursor: dbapi.Cursor) -> Written:
+    started = time.monotonic()
+    cursor.execute(chunk.statement)
+    written = _write(chunk, cursor.fetch_record_batch())
+    return replace(written, seconds=time.monotonic() - started)
+
+
 def _write(chunk: Chunk, reader: pa.RecordBatchReader) -> Written:
     groups = _row_groups(reader)
     first = next(groups, None)
     if first is None:
-        return Written(None, 0, 0, 0, 0)
+        return Written(None, 0, 0, 0, 0, 0.0)
     path = f"{chunk.folder}/{uuid.uuid4()}.parquet"
     rows = received = 0
     io = load_file_io(chunk.io_properties, path)
@@ -100,7 +108,7 @@ def _write(chunk: Chunk, reader: pa.RecordBatchReader) -> Written:
                 rows += group.num_rows
                 group = next(groups, None)
         size = stream.tell()
-    return Written(path, rows, size, received, _stored(io, path))
+    return Written(path, rows, size, received, _stored(io, path), 0.0)
 
 
 def _stored(io: FileIO, path: str) -> int:

@@ -1,0 +1,75 @@
+"""What is read of a table, and in which parts."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from synapse_lakehouse.bronze.base import Base
+from synapse_lakehouse.bronze.plan import Extent, plan
+from synapse_lakehouse.source import pages
+from synapse_lakehouse.source.pages import PageRange, remaining, split
+
+WHOLE_COPY = Base(snapshot_id=1, rows=1000, since=50)
+RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 10)), max_size=6)
+
+
+def test_a_table_without_a_base_is_read_whole_in_chunks() -> None:
+    planned = plan(None, 2 * pages.PAGES_A_CHUNK + 1, 1000, 0)
+    assert planned.extent is Extent.WHOLE
+    assert [part for part, _ in planned.parts] == [
+        (0, pages.PAGES_A_CHUNK),
+        (pages.PAGES_A_CHUNK, 2 * pages.PAGES_A_CHUNK),
+        (2 * pages.PAGES_A_CHUNK, None),
+    ]
+    assert {since for _, since in planned.parts} == {None}
+
+
+def test_an_unchanged_table_is_not_read() -> None:
+    assert plan(WHOLE_COPY, 10, 1000, 0).parts == ()
+
+
+def test_changes_and_deletions_are_read_since_the_base() -> None:
+    for rows, changed in ((1000, 3), (990, 0), (1100, 100)):
+        planned = plan(WHOLE_COPY, 10, rows, changed)
+        assert (planned.extent, planned.base, planned.parts) == (Extent.CHANGES, WHOLE_COPY, (((0, None), 50),))
+
+
+def test_few_changes_in_many_pages_become_few_files() -> None:
+    large = 40 * pages.PAGES_A_CHUNK
+    assert len(plan(WHOLE_COPY, large, 1_000_000, 100).parts) == 1
+    assert len(plan(WHOLE_COPY, large, 1_000_000, 250_000).parts) == 10
+
+
+def test_a_table_that_changed_by_more_than_half_is_read_anew() -> None:
+    planned = plan(WHOLE_COPY, 10, 1000, 501)
+    assert (planned.extent, planned.base) == (Extent.WHOLE, None)
+
+
+def test_an_interrupted_copy_reads_the_rest_and_what_changed() -> None:
+    part = Base(snapshot_id=1, rows=10, since=50, pages=((4, 8), (0, 2)))
+    planned = plan(part, 10, 1000, 0)
+    assert (planned.extent, planned.base) == (Extent.REST, part)
+    assert planned.parts == (((2, 4), None), ((8, None), None), ((4, 8), 50), ((0, 2), 50))
+
+
+@given(RANGES, st.booleans())
+def test_what_is_done_and_what_remains_are_all_pages_once(done: list[tuple[int, int]], to_the_end: bool) -> None:
+    ranges: list[PageRange] = [(first, first + length) for first, length in done]
+    if to_the_end and ranges:
+        ranges[-1] = (ranges[-1][0], None)
+    left = remaining(ranges)
+    for page in range(120):
+        assert any(_has(one, page) for one in ranges) + sum(_has(one, page) for one in left) == 1
+
+
+@given(st.integers(0, 50), st.one_of(st.none(), st.integers(1, 60)), st.integers(0, 70), st.integers(1, 20))
+def test_chunks_cover_a_range_once(first: int, length: int | None, table: int, chunk: int) -> None:
+    part = (first, None if length is None else first + length)
+    chunks = split(part, table, chunk)
+    for page in range(150):
+        assert sum(_has(one, page) for one in chunks) == _has(part, page)
+    assert all(last is None or last - start <= chunk for start, last in chunks)
+
+
+def _has(part: PageRange, page: int) -> bool:
+    first, last = part
+    return first <= page and (last is None or page < last)
