@@ -171,7 +171,7 @@ def keepers(
     """
     entry = duck.entries(settings).get(content.table)
     if entry is None:
-        return ["files of a table that the catalog no longer has"]
+        return ["files of a table that the catalog no longer has: delete its folder"]
     metadata = duck.metadata(connection, entry.location)
     wanted, latest = {_path(file) for file in content.files}, next(iter(published))
     holding = {
