@@ -12,6 +12,9 @@ def measure_streams(app: SparkApp) -> None:
     declared = catalogue.load()
     published = audit.releases(app.catalog)
     (snapshot,) = audit.of_run(app.catalog, "audit.snapshots", app.run.run_id)
+    ledger = audit.of_run(app.catalog, "audit.ledger", app.run.run_id)
+    snapshots = {row["table_name"]: row["snapshot_id"] for row in ledger}
+    before = audit.of_run(app.catalog, "audit.table_facts", published[-1].run_id) if published else []
     measuring = Measuring(
         spark=app.spark,
         catalogue=declared,
@@ -21,10 +24,12 @@ def measure_streams(app: SparkApp) -> None:
         sequences={one["name"]: (one["last_value"], one["is_called"]) for one in snapshot["sequences"]},
         accepted=published[-1] if published else None,
         baseline=release.before_interval(published, app.run),
+        snapshots=snapshots,
+        measured={name: row for row in before if row["snapshot_id"] == snapshots.get(name := row["table_name"], -1)},
     )
     table_facts = measuring.table_facts()
     audit.append(app.catalog, "audit.table_facts", table_facts, app.run)
-    app.progress(f"keys of {len(table_facts)} tables measured")
+    app.progress(f"keys of {len(table_facts) - len(measuring.measured)} tables measured, the others are unchanged")
     audit.append(app.catalog, "audit.stream_facts", measuring.stream_facts(), app.run)
     facts = audit.of_run(app.catalog, "audit.stream_facts", app.run.run_id)
     positions = measuring.stream_positions(facts)

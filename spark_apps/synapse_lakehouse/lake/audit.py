@@ -59,9 +59,11 @@ TABLES: Final[dict[str, pa.Schema]] = {
         | {"table_name": _STRING, "slice": _INT, "ranges": pa.list_(_STRING), "rows_lake": _LONG, "rows_source": _LONG}
         | {"rows_added": _LONG, "rows_changed": _LONG, "rows_removed": _LONG, "seconds": _DOUBLE}
         | {"repaired_at": _TIME},
-        # One row per run and copied table, counted on the run's branch; duplicate_keys: rows beyond the first of a key.
+        # One row per run and copied table, counted at an Iceberg snapshot, which runs share while a table is unchanged;
+        # duplicate_keys: rows beyond the first of a key.
         "audit.table_facts": _RUN
-        | {"table_name": _STRING, "rows": _LONG, "null_keys": _LONG, "duplicate_keys": _LONG, "measured_at": _TIME},
+        | {"table_name": _STRING, "rows": _LONG, "null_keys": _LONG, "duplicate_keys": _LONG, "measured_at": _TIME}
+        | {"snapshot_id": _LONG},
         # One row per run and stream; rule names what gave the safe bound (streams/positions.py).
         "audit.stream_positions": _RUN
         | {"stream": _STRING, "writers": _BY_NAME, "missing_writers": pa.list_(_STRING), "linear_minimum": _LONG}

@@ -30,7 +30,8 @@ class Measuring:
 
     ``kept``: tables that this run could not copy, so that they hold what they held before. ``accepted``: the release
     whose bounds no new id may undercut. ``baseline``: the release before this interval's first one; ids that it lacks
-    are the interval's, where a table has no ``received_ts``.
+    are the interval's, where a table has no ``received_ts``. ``snapshots``: the Iceberg snapshot of each table that was
+    copied; ``measured``: rows of ``audit.table_facts`` that were taken of the very same snapshots, by table.
     """
 
     spark: SparkSession
@@ -41,23 +42,27 @@ class Measuring:
     sequences: Mapping[str, tuple[int, bool]]
     accepted: Release | None
     baseline: Release | None
+    snapshots: Mapping[str, int]
+    measured: Mapping[str, Mapping[str, Any]]
 
     def table_facts(self) -> list[dict[str, Any]]:
-        """Rows of ``audit.table_facts``."""
-        keys = _union([self._keys(table) for table in self.catalogue.copied()])
-        found = {
-            row.table_name: row
-            for row in keys.groupBy("table_name")
-            .agg(
-                f.count(f.lit(1)).alias("rows"),
-                f.count_if("has_null").alias("null_keys"),
-                f.count_distinct(f.when(~f.col("has_null"), f.col("key"))).alias("keys"),
-            )
-            .collect()
-        }
+        """Rows of ``audit.table_facts``; what was measured of an unchanged table still holds."""
+        tables = [table for table in self.catalogue.copied() if table.name not in self.measured]
+        found = {}
+        if tables:
+            keys = _union([self._keys(table) for table in tables]).groupBy("table_name")
+            found = {
+                row.table_name: row
+                for row in keys.agg(
+                    f.count(f.lit(1)).alias("rows"),
+                    f.count_if("has_null").alias("null_keys"),
+                    f.count_distinct(f.when(~f.col("has_null"), f.col("key"))).alias("keys"),
+                ).collect()
+            }
         now = datetime.now(UTC)
-        facts = []
-        for table in self.catalogue.copied():
+        names = ("table_name", "rows", "null_keys", "duplicate_keys", "snapshot_id")
+        facts = [{name: row[name] for name in names} | {"measured_at": now} for row in self.measured.values()]
+        for table in tables:
             row = found.get(table.name)
             rows, nulls, distinct = (row.rows, row.null_keys, row["keys"]) if row else (0, 0, 0)
             facts.append(
@@ -66,6 +71,7 @@ class Measuring:
                     "rows": rows,
                     "null_keys": nulls,
                     "duplicate_keys": rows - nulls - distinct,
+                    "snapshot_id": self.snapshots.get(table.name),
                     "measured_at": now,
                 }
             )
@@ -75,8 +81,8 @@ class Measuring:
         """Rows of ``audit.stream_facts`` for the tables that bronze holds."""
         pairs = self._pairs()
         ids = _union([self._ids(stream, table) for stream, table in pairs])
-        ids = _mark_known(ids, self._ids_at(self.accepted), "accepted")
-        ids = _mark_known(ids, self._ids_at(self.baseline), "baseline")
+        ids = self._mark_known(ids, self.accepted, "accepted")
+        ids = self._mark_known(ids, self.baseline, "baseline")
         is_late = f.col("is_below") & ~f.col("accepted")
         found: dict[tuple[str, str], list[Any]] = {}
         for row in (
@@ -167,26 +173,38 @@ class Measuring:
             )
         )
 
-    def _ids_at(self, release: Release | None) -> DataFrame | None:
-        """Ids that streams had at a release: stream, table_name, id, each once. None if there is no such state.
+    def _mark_known(self, ids: DataFrame, release: Release | None, mark: str) -> DataFrame:
+        """``ids`` with a boolean column ``mark``: whether ``release`` has the id in the same table of the stream.
 
         Maintenance gives up old releases, and with them what a table held then; its ids then count as unknown.
         """
+        published = release.tables if release else {}
+        pairs = [
+            (stream, table) for stream, table in self._pairs() if self._remembers(f"bronze.{table.name}", published)
+        ]
+        unchanged = {
+            table.name for _, table in pairs if published[f"bronze.{table.name}"] == self.snapshots.get(table.name)
+        }
+        is_unchanged = f.col("table_name").isin(*unchanged)
         known = [
-            self.spark.read.option("versionAsOf", release.tables[f"bronze.{table.name}"])
+            self.spark.read.option("versionAsOf", published[f"bronze.{table.name}"])
             .table(f"bronze.{table.name}")
             .select(
                 f.lit(stream.name).alias("stream"),
                 f.lit(table.name).alias("table_name"),
                 f.col(table.streams[stream.name]).cast("bigint").alias("id"),
             )
-            for stream, table in self._pairs()
-            if release and self._remembers(f"bronze.{table.name}", release)
+            for stream, table in pairs
+            if table.name not in unchanged
         ]
-        return _union(known).distinct() if known else None
+        if not known:
+            return ids.withColumn(mark, is_unchanged)
+        there = _union(known).distinct().withColumn("_known", f.lit(True))
+        marked = ids.join(there, ["stream", "table_name", "id"], "left")
+        return marked.withColumn(mark, is_unchanged | f.coalesce("_known", f.lit(False))).drop("_known")
 
-    def _remembers(self, name: str, release: Release) -> bool:
-        return name in release.tables and iceberg_table(self.spark, name).snapshot(release.tables[name]) is not None
+    def _remembers(self, name: str, published: Mapping[str, int]) -> bool:
+        return name in published and iceberg_table(self.spark, name).snapshot(published[name]) is not None
 
     def _stream_fact(self, stream: Stream, table: Table, rows: Sequence[Any]) -> dict[str, Any]:
         total = next((row.asDict() for row in rows if row.is_total), dict.fromkeys(_COUNTS, 0))
@@ -274,14 +292,6 @@ def _sign(stream: Stream) -> int:
 
 def _of_sign(column: Column, stream: Stream) -> Column:
     return column < 0 if stream.sign == "negative" else column.isNull() | (column >= 0)
-
-
-def _mark_known(ids: DataFrame, known: DataFrame | None, mark: str) -> DataFrame:
-    """``ids`` with a boolean column ``mark``: whether ``known`` has the id in the same table of the same stream."""
-    if known is None:
-        return ids.withColumn(mark, f.lit(False))
-    marked = ids.join(known.withColumn("_known", f.lit(True)), ["stream", "table_name", "id"], "left")
-    return marked.withColumn(mark, f.coalesce("_known", f.lit(False))).drop("_known")
 
 
 def _union(frames: Sequence[DataFrame]) -> DataFrame:
