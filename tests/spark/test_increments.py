@@ -17,7 +17,8 @@ from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source import pages
 from tests.advancing import AdvancingLake, advancing
 
-COPIED = catalogue.load().copied()
+# Without its version a database is no Synapse's.
+COPIED = [table for table in catalogue.load().copied() if table.name != "schema_version"]
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +103,7 @@ def test_what_happens_to_rows_reaches_the_lake_and_nothing_else_is_read(
 def test_random_histories(lake: AdvancingLake, source: psycopg.Connection[tuple[object, ...]]) -> None:
     """Rows of all tables change, go and come back under the same key, for several runs."""
     chance = random.Random(20261121)
+    source.execute("select setseed(0.20261121)")
     for table in COPIED:
         source.execute(sql.SQL("create table {} as table {} with no data").format(*_names(table.name)))
     for _ in range(3):

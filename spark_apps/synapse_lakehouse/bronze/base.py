@@ -1,14 +1,13 @@
 """What the lake holds of a table already, where a copy can go on from it instead of starting over."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from pyiceberg.catalog import Catalog as Lake
 from pyiceberg.table import Table as LakeTable
 from pyiceberg.table.snapshots import Operation
-from pyiceberg.table.snapshots import Snapshot as LakeSnapshot
 
 from synapse_lakehouse.catalogue import Catalogue, Table
 from synapse_lakehouse.lake import audit
@@ -18,8 +17,6 @@ from synapse_lakehouse.source.snapshot import Heap, Snapshot
 
 PART: Final = "lakehouse.part"
 """Property of a commit on a run's branch: which pages of which snapshot of the source the branch has since."""
-
-_TOTALS: Final = ("records", "position-deletes")
 
 
 @dataclass(frozen=True)
@@ -59,12 +56,18 @@ def published(lake: Lake, catalogue: Catalogue, snapshot: Snapshot) -> dict[str,
             head = lake.load_table(f"bronze.{table.name}")
             current = head.current_snapshot()
             if current and _continues(row, table, snapshot) and _holds(head, row["snapshot_id"]):
-                found[table.name] = Base(current.snapshot_id, rows(current), row["snapshot_xmin"])
+                found[table.name] = Base(current.snapshot_id, row["rows_source"], row["snapshot_xmin"])
     return found
 
 
-def interrupted(held: LakeTable, branch: str, table: Table, heap: Heap, snapshot: Snapshot) -> Base | None:
-    """What an attempt that ended before its time left on ``branch``, as far as it is of use."""
+def interrupted(
+    held: LakeTable, branch: str, table: Table, heap: Heap, snapshot: Snapshot, count: Callable[[int], int]
+) -> Base | None:
+    """What an attempt that ended before its time left on ``branch``, as far as it is of use.
+
+    :param count: counts the rows of an Iceberg snapshot of the table. Its summary cannot tell: deletes of files that
+        were replaced since still count there.
+    """
     head = at = held.snapshot_by_name(branch)
     done: list[PageRange] = []
     since = snapshot.xmin
@@ -75,7 +78,7 @@ def interrupted(held: LakeTable, branch: str, table: Table, heap: Heap, snapshot
         done.append(tuple(told["pages"]))
         since = min(since, told["snapshot_xmin"])
         if told["is_first"]:
-            return Base(head.snapshot_id, rows(head), since, tuple(done)) if head else None
+            return Base(head.snapshot_id, count(head.snapshot_id), since, tuple(done)) if head else None
         at = held.snapshot_by_id(at.parent_snapshot_id) if at.parent_snapshot_id else None
     return None
 
@@ -89,14 +92,6 @@ def part(table: Table, heap: Heap, snapshot: Snapshot, pages: PageRange, *, is_f
         "statement": snapshot.fingerprints[table.name],
     }
     return {PART: json.dumps(told | {"snapshot_xmin": snapshot.xmin} | asdict(snapshot.lineage))}
-
-
-def rows(snapshot: LakeSnapshot | None) -> int:
-    """Rows that readers of an Iceberg snapshot see."""
-    if snapshot is None or snapshot.summary is None:
-        return 0
-    total = {name: int(snapshot.summary.additional_properties.get(f"total-{name}") or 0) for name in _TOTALS}
-    return total["records"] - total["position-deletes"]
 
 
 def _continues(told: Mapping[str, Any], table: Table, snapshot: Snapshot) -> bool:

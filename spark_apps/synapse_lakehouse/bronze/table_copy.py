@@ -50,7 +50,7 @@ class TableCopy:
         self.heap = heap(connection, table)
         self._lake = app.catalog.load_table(self.name)
         self._main = self._lake.current_snapshot()
-        self._left = interrupted(self._lake, app.run.branch, table, self.heap, snapshot)
+        self._left = interrupted(self._lake, app.run.branch, table, self.heap, snapshot, self._rows_at)
         self.base = self._left or published
         self._rows_source = self._rows_changed = self._rows_written = self._outdated = 0
         self._plan = Plan(Extent.WHOLE, None, ())
@@ -180,6 +180,9 @@ class TableCopy:
     def _committed(self, commit: Commit) -> None:
         self._commit = commit
         self._rows_written += commit.rows_added
+
+    def _rows_at(self, snapshot_id: int) -> int:
+        return self.app.spark.read.option("versionAsOf", snapshot_id).table(self.name).count()
 
     def _part(self, pages: PageRange, *, is_first: bool) -> dict[str, str]:
         told = part(self.table, self.heap, self.snapshot, pages, is_first=is_first)
