@@ -21,7 +21,7 @@ from synapse_lakehouse.cli import app
 from synapse_lakehouse.embedded.postgres import Server, free_port
 from synapse_lakehouse.embedded.services import embedded_server
 from synapse_lakehouse.lake import audit, duck
-from synapse_lakehouse.lake.catalog import pyiceberg_catalog
+from synapse_lakehouse.lake.catalog import SCHEMAS, pyiceberg_catalog
 from synapse_lakehouse.lake.lease import Lease
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import Settings
@@ -58,7 +58,7 @@ def new_catalog(server: Server, home: Path, tmp_path_factory: pytest.TempPathFac
 def lake(new_catalog: Callable[[str], Settings]) -> Settings:
     settings = new_catalog("cli")
     with closing(pyiceberg_catalog(settings)) as catalog:
-        for schema in duck.SCHEMAS:
+        for schema in SCHEMAS:
             catalog.create_namespace(schema)
         for name, columns in audit.TABLES.items():
             catalog.create_table(name, columns)

@@ -12,6 +12,7 @@ from duckdb import DuckDBPyConnection, StatementType
 
 from synapse_lakehouse.cli import output, reading
 from synapse_lakehouse.lake import duck
+from synapse_lakehouse.lake.catalog import NAME, SCHEMAS
 from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.settings import Settings
 
@@ -43,7 +44,7 @@ def answer(
     """
     _require_one_select(connection, sql)
     known = duck.entries(settings)
-    names = sorted(name for name in duck.named_in(sql) if name.partition(".")[0] in duck.SCHEMAS)
+    names = sorted(name for name in duck.named_in(sql) if name.partition(".")[0] in SCHEMAS)
     lists = _LISTS_TABLES.search(sql) is not None
     audits = not lists and all(name.startswith("audit.") for name in names)
     at = None if audits and number is None else duck.release(connection, settings, number)
@@ -79,7 +80,7 @@ def _rows(connection: DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
 def _explain(error: duckdb.Error, visible: list[str], release: Release | None) -> str:
     said = str(error).strip()
     if unknown := _UNKNOWN_TABLE.search(said):
-        return f"{_unknown_table(unknown[1].removeprefix(f'{duck.NAME}.'), visible, release)}{_line(said)}"
+        return f"{_unknown_table(unknown[1].removeprefix(f'{NAME}.'), visible, release)}{_line(said)}"
     if isinstance(error, duckdb.PermissionException):
         return f"A query reads the lake's tables and no other files. DuckDB said: {said}"
     return f"DuckDB cannot run this query. {said}"

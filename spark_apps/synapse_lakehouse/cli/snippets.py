@@ -10,6 +10,7 @@ from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse.embedded import jars
 from synapse_lakehouse.lake import duck
+from synapse_lakehouse.lake.catalog import NAME, SCHEMAS
 from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.settings import Settings
 
@@ -48,7 +49,7 @@ def _duckdb(connection: DuckDBPyConnection, settings: Settings, release: Release
             f"-- The lake at release {release.number}, for DuckDB 1.5 (`duckdb -init FILE`, or execute() in Python).",
             "-- On another machine: install avro; install iceberg; load iceberg;",
             *(f"load {duck.literal(str(duck.extension_file(one)))};" for one in ("avro", "iceberg")),
-            *(f"create schema if not exists {schema};" for schema in duck.SCHEMAS),
+            *(f"create schema if not exists {schema};" for schema in SCHEMAS),
             *(
                 f"create or replace view {duck.qualified(name)} as {sql};"
                 for name, sql in duck.definitions(connection, settings, release, names)
@@ -92,7 +93,7 @@ def _pyiceberg(settings: Settings, release: Release) -> str:
             *(["import os"] if any(map(_SECRET.search, properties)) else []),
             "from pyiceberg.catalog import load_catalog",
             "",
-            f"catalog = load_catalog({duck.NAME!r}, **{{",
+            f"catalog = load_catalog({NAME!r}, **{{",
             *lines,
             "})",
             f"# Release {release.number}: snapshot id by table.",
@@ -120,14 +121,14 @@ def _trino(settings: Settings, release: Release) -> str:
             "iceberg.jdbc-catalog.connection-url": f"jdbc:postgresql://{_host(settings)}{uri.path}",
             "iceberg.jdbc-catalog.connection-user": unquote(uri.username or ""),
             "iceberg.jdbc-catalog.connection-password": "${ENV:PGPASSWORD}",
-            "iceberg.jdbc-catalog.catalog-name": duck.NAME,
+            "iceberg.jdbc-catalog.catalog-name": NAME,
             "iceberg.jdbc-catalog.default-warehouse-dir": settings.warehouse,
             "iceberg.jdbc-catalog.schema-version": "V1",
         }
     name = _example(release)
     return "\n".join(
         [
-            f"# etc/catalog/{duck.NAME}.properties on every Trino node. {_secrets(catalog)}",
+            f"# etc/catalog/{NAME}.properties on every Trino node. {_secrets(catalog)}",
             "connector.name=iceberg",
             *(f"{key}={value}" for key, value in (catalog | _trino_files(settings)).items()),
             f"# At release {release.number}: SELECT * FROM lake.{name} FOR VERSION AS OF {release.tables[name]};",  # noqa: S608

@@ -109,7 +109,6 @@ def environment(settings: Settings, metadata: str, port: int) -> dict[str, str]:
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": _with_driver("psycopg2", metadata),
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": _with_driver("psycopg", metadata),
         "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(here / "logs"),
-        "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
     } | _keys(here)
     programs = {"PATH": f"{BIN}:{base.get('PATH', os.defpath)}"}
     return (base if SPARK in base else LOCAL_SPARK | base) | settings.environment() | airflow | programs

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from synapse_lakehouse.embedded import java
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.settings import PROJECT, Settings
 
-_EXERCISE: Final = Path(__file__).with_name("class_archive_exercise.py")
+_EXERCISE: Final = PROJECT / "spark_apps" / "record_classes.py"
 
 
 def java_options(settings: Settings, jars: Sequence[Path]) -> str:

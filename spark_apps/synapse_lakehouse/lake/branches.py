@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from synapse_lakehouse.lake.tables import SCHEMAS
+from synapse_lakehouse.lake.catalog import SCHEMAS
 
 _AT_ONCE = 4
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
 NAME: Final = "lake"
+SCHEMAS: Final = ("bronze", "audit", "silver", "gold")
 
 
 class CatalogError(ValueError):

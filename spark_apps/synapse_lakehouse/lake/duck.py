@@ -19,11 +19,10 @@ import duckdb
 import psycopg2  # type: ignore[import-untyped]
 from duckdb import DuckDBPyConnection
 
+from synapse_lakehouse.lake.catalog import NAME, SCHEMAS
 from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.settings import Settings
 
-NAME: Final = "lake"
-SCHEMAS: Final = ("bronze", "audit", "silver", "gold")
 _TABLE: Final = re.compile(r'(?=\b(\w+)["`]?\s*\.\s*["`]?(\w+))')
 
 

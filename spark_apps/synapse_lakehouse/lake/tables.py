@@ -10,8 +10,7 @@ from pyiceberg.table import Table
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.lake import audit
-
-SCHEMAS: Final = ("bronze", "audit", "silver", "gold")
+from synapse_lakehouse.lake.catalog import SCHEMAS
 
 ARROW_TYPES: Final = {
     "string": pa.string(),

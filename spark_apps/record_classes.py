@@ -1,4 +1,4 @@
-"""Does in small what the Spark apps do, on a lake in memory, so that the classes they need are loaded."""
+"""Do in small what the other apps do, on a lake in memory, so that the classes they need are loaded and archived."""
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
