@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -281,6 +282,19 @@ def test_the_log_of_leases_is_trimmed_and_the_lease_goes_on(lake: SmallLake) -> 
     lease.renew()
     lease.release()
     assert holding(catalog) is None
+
+
+def test_a_branch_is_given_up_where_nothing_was_ever_published(lake: SmallLake) -> None:
+    catalog = lake.app().catalog
+    catalog.create_table("gold.never_published", pa.schema([("a", pa.int64())]), properties=tables.BRANCHED)
+    app = lake.app()
+    app.spark.sql("insert into gold.never_published values (1)")
+    assert catalog.load_table("gold.never_published").refs().keys() == {app.run.branch}
+    lake.maintain()
+    table = catalog.load_table("gold.never_published")
+    assert table.refs() == {}
+    assert table.snapshots() == []
+    catalog.drop_table("gold.never_published")
 
 
 def test_the_latest_release_stays_however_old(lake: SmallLake) -> None:

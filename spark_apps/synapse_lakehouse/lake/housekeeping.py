@@ -91,8 +91,6 @@ def tidy(spark: SparkSession, name: str, pinned: Collection[int], old: datetime)
     Kept are the snapshots ``pinned``, main's head, and branches and tags that were written since ``old``.
     """
     table = iceberg_table(spark, name)
-    if table.currentSnapshot() is None:
-        return Tidied()
     had = _listed(table)
     snapshots, refs = _forget(table, pinned, old)
     strays = _sweep(spark, table, max(old, datetime.now(UTC) - UNFINISHED))
@@ -116,7 +114,8 @@ def _tidied(table: Any, had: Mapping[str, "_File"], snapshots: int, refs: int, s
 
 
 def _forget(table: Any, pinned: Collection[int], old: datetime) -> tuple[int, int]:
-    kept = {*pinned, int(table.currentSnapshot().snapshotId())}
+    head = table.currentSnapshot()
+    kept = {*pinned} if head is None else {*pinned, int(head.snapshotId())}
     change, refs = table.manageSnapshots(), 0
     for ref, pointer in dict(table.refs()).items():
         snapshot_id = int(pointer.snapshotId())
