@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from datetime import UTC, datetime
 
 from pyspark import inheritable_thread_target
 
 from synapse_lakehouse.app import SparkApp
+from synapse_lakehouse.bronze import deletions
 from synapse_lakehouse.bronze.base import published
 from synapse_lakehouse.bronze.plan import Part
 from synapse_lakehouse.bronze.recording import origin
@@ -50,8 +52,9 @@ def copy_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, sna
                     app.progress(f"{done}/{len(copies)} {line}")
             # Also keeps the exporting transaction from counting as idle.
             connection.execute("select 1")
-    if deletions := [row for copy in copies for row in copy.deletions()]:
-        audit.append(app.catalog, "audit.deletions", deletions, app.run)
+    gone = list(deletions.rows({copy.table.name: copy.deleted for copy in copies}, datetime.now(UTC)))
+    if gone:
+        audit.append(app.catalog, "audit.deletions", gone, app.run)
     ledger = [copy.ledger_row() | origin(snapshot) for copy in copies]
     audit.append(app.catalog, "audit.ledger", ledger, app.run)
     unchanged = sum(row["extent"] == "nothing" for row in ledger)

@@ -1,8 +1,7 @@
 """One table on its way into bronze."""
 
-import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -128,11 +127,10 @@ class TableCopy:
             "written_at": datetime.now(UTC),
         }
 
-    def deletions(self) -> Iterator[dict[str, Any]]:
-        """The table's rows of ``audit.deletions``."""
-        now = datetime.now(UTC)
-        for key in self._deleted.to_pylist() if self._deleted else []:
-            yield {"table_name": self.table.name, "key": json.dumps(key), "reason": None, "deleted_at": now}
+    @property
+    def deleted(self) -> list[dict[str, Any]]:
+        """Keys that the published table had and the source no longer has."""
+        return self._deleted.to_pylist() if self._deleted else []
 
     def _keep(self, written: Written, pages: PageRange, since: int | None) -> None:
         """Commit whole pages at once, so that they are not read again if this attempt does not live to the end."""
