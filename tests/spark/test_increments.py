@@ -106,7 +106,7 @@ def test_random_histories(lake: AdvancingLake, source: psycopg.Connection[tuple[
     source.execute("select setseed(0.20261121)")
     for table in COPIED:
         source.execute(sql.SQL("create table {} as table {} with no data").format(*_names(table.name)))
-    for _ in range(3):
+    for _ in range(2):
         for table in COPIED:
             stash, name = _names(table.name)
             share = chance.choice([0.0, 0.02, 0.2, 0.9])
