@@ -21,25 +21,26 @@ def main(
     again: Annotated[bool, typer.Option(help="write the report of the last measurements again")] = False,
 ) -> None:
     """Compare the lakehouse's copy with its peers and with the limit, side by side on generated data."""
-    home = Settings().lakehouse_home / "bench"
-    kept = home / "results.json"
+    kept = Settings().lakehouse_home / "bench" / "results.json"
     if not again:
-        measure(home, scale, increments, rounds).write(kept)
+        measure(kept, scale, increments, rounds)
     found = results.read(kept)
     (report / "bench.svg").write_text(draw(found), encoding="utf-8")
     (report / "bench.md").write_text(write(found), encoding="utf-8")
     typer.echo(f"The report is {report / 'bench.md'}.")
 
 
-def measure(home: Path, scale: float, scale_of_increments: float, rounds: int) -> Results:
-    """Fill the sources if need be, and measure everything."""
+def measure(kept: Path, scale: float, scale_of_increments: float, rounds: int) -> None:
+    """Fill the sources if need be, measure everything, and keep it in the file ``kept``."""
+    home = kept.parent
     with filled(home, scale, typer.echo) as source:
         found = Results(scale, machine.described(source), *machine.sizes(source, TABLES))
         found.samples.extend(measuring.full_copies(source, home, rounds, typer.echo))
         found.stages.extend(measuring.stages(source, home, rounds, typer.echo))
     with filled(home, scale_of_increments, typer.echo) as source:
         found.increments.extend(measuring.increments(source, home, rounds, typer.echo))
-    return found
+    found.machine["Load after"] = machine.load()
+    found.write(kept)
 
 
 if __name__ == "__main__":

@@ -22,12 +22,17 @@ def described(source: Source) -> dict[str, str]:
         "Measured": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         "Processor": f"{os.cpu_count()} cores, {model[0].partition(': ')[2] if model else platform.machine()}",
         "Memory": f"{memory / 1024**2:.0f} GiB",
-        "Load before": f"{os.getloadavg()[0]:.1f} processes wanted to run (1 minute)",
+        "Load before": load(),
         "PostgreSQL": str(row[0]) if row else "?",
         "Python packages": ", ".join(
             f"{name} {version(name)}" for name in ("pyspark", "pyarrow", "adbc-driver-postgresql", "connectorx")
         ),
     }
+
+
+def load() -> str:
+    """How busy the machine is, of which the bench's own share is not told apart."""
+    return f"{os.getloadavg()[1]:.1f} processes wanted to run (5 minutes)"
 
 
 def sizes(source: Source, tables: Iterable[str]) -> tuple[dict[str, int], dict[str, int]]:

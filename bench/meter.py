@@ -65,7 +65,7 @@ class Meter:
     def _sample(self) -> None:
         while True:
             tree = below(list(running()), self._root)
-            self._memory = max(self._memory, sum(_bytes(one.pid) for one in tree if one.name != "java"))
+            self._memory = max(self._memory, sum(_bytes(one.pid) for one in tree))
             if self._over.wait(_SAMPLE_SECONDS):
                 return
 
@@ -106,8 +106,12 @@ def parse_stat(line: str) -> Process:
 
 
 def _bytes(pid: int) -> int:
+    process = Path(f"/proc/{pid}")
     try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        # Not by its name: what a JVM forks bears a thread's name, and shares the JVM's memory until it runs a program.
+        if (process / "exe").readlink().name == "java":
+            return 0
+        lines = (process / "smaps_rollup").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return 0
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), 0)

@@ -129,7 +129,7 @@ def _stages(results: Results) -> Iterator[str]:
     yield (
         "Each stage alone, on one thread, in CPU microseconds a row; `source sends bare columns` is without the "
         "projections that keep private fields back. The last line is the whole copy: PostgreSQL's share and ours, and "
-        "how busy both kept the machine's cores.\n"
+        "how busy both kept the machine's cores: what is missing to 100% is waiting, or the work of others.\n"
     )
     cores = int(results.machine["Processor"].split()[0])
     rows = []

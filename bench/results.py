@@ -10,7 +10,7 @@ from bench.meter import Cost
 OURS, JDBC, CONNECTORX, LIMIT = "synapse-lakehouse", "Spark JDBC → Iceberg", "connectorx → Parquet", "COPY to /dev/null"
 CONTENDERS = (OURS, JDBC, CONNECTORX, LIMIT)
 BARE, SENT = "source sends bare columns", "source sends"
-DECODED, ENCODED = "source sends, ADBC decodes", "encode Parquet"
+DECODED, ENCODED = "source sends, ADBC decodes", "encode Parquet, verify it"
 
 
 @dataclass(frozen=True)
