@@ -196,11 +196,13 @@ def _open(run: Run, settings: Settings) -> None:
 
     with closing(pyiceberg_catalog(settings)) as catalog:
         tables.ensure(catalog, catalogue.load())
-        crashed = _lease(run, catalog, settings).acquire(settings.lakehouse_lease_wait_seconds)
+        lease = _lease(run, catalog, settings)
+        crashed = lease.acquire(settings.lakehouse_lease_wait_seconds)
         branches.drop(catalog, run.branch)
         if crashed:
-            log.warning("run %s crashed while it held the lake lease: going on from what it copied", crashed.holder)
-            branches.take_over(catalog, crashed.branch, run.branch)
+            log.warning("%s crashed while it held the lake lease: going on from what it copied", crashed[-1])
+            branches.take_over(catalog, crashed, run.branch)
+            lease.settle()
 
 
 def judge_bronze() -> None:

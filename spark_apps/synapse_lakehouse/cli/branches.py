@@ -75,8 +75,9 @@ def dropped(settings: Settings, names: Sequence[str]) -> Iterator[tuple[str, int
         crashed = lease.acquire()
         try:
             with lease.kept():
-                taken_over = [crashed.branch] if crashed and crashed.branch else []
-                for name in dict.fromkeys([*names, *taken_over]):
+                for name in dict.fromkeys([*names, *crashed]):
                     yield name, branches.drop(catalog, name)
+                if crashed:
+                    lease.settle()
         finally:
             lease.release()

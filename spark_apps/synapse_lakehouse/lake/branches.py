@@ -1,6 +1,6 @@
 """The branches that runs leave on the tables: found and dropped."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from pyiceberg.catalog import Catalog
@@ -22,16 +22,18 @@ def drop(catalog: Catalog, branch: str) -> int:
     return len(having)
 
 
-def take_over(catalog: Catalog, crashed: str, branch: str) -> None:
-    """Let ``branch`` go on from what a crashed run copied to bronze on its own branch, which is dropped.
+def take_over(catalog: Catalog, crashed: Sequence[str], branch: str) -> None:
+    """Let ``branch`` go on from what the latest of the ``crashed`` branches has of bronze; all of them are dropped.
 
     Whoever calls this holds the lease.
     """
     for table in branched_tables(catalog):
-        if head := table.snapshot_by_name(crashed):
-            if table.name()[0] == "bronze":
-                table.manage_snapshots().create_branch(head.snapshot_id, branch).commit()
-            table.manage_snapshots().remove_branch(crashed).commit()
+        refs = table.refs()
+        left = [one for one in reversed(crashed) if one in refs]
+        if left and table.name()[0] == "bronze" and branch not in refs:
+            table.manage_snapshots().create_branch(refs[left[0]].snapshot_id, branch).commit()
+        for one in left:
+            table.manage_snapshots().remove_branch(one).commit()
 
 
 def branched_tables(catalog: Catalog) -> Iterator[Table]:

@@ -2,16 +2,21 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import Final
 
 
 @dataclass(frozen=True)
 class Holding:
-    """Who holds the lease, for which branch, and until when unless renewed; after that it counts as dead."""
+    """Who holds the lease, for which branch, and until when unless renewed; after that it counts as dead.
+
+    ``crashed``: branches of holders that died, the latest last, of which nobody has disposed yet.
+    """
 
     holder: str
     branch: str
     until: datetime
+    crashed: tuple[str, ...] = ()
 
     def is_live(self, now: datetime) -> bool:
         """Whether the holder still counts as alive."""
@@ -19,13 +24,31 @@ class Holding:
 
     def summary(self) -> dict[str, str]:
         """What a snapshot's summary says of it."""
-        return {"lease.holder": self.holder, "lease.branch": self.branch, "lease.until": self.until.isoformat()}
+        return {
+            "lease.holder": self.holder,
+            "lease.branch": self.branch,
+            "lease.until": self.until.isoformat(),
+            "lease.crashed": " ".join(self.crashed),
+        }
+
+
+NOBODY: Final = Holding("", "", datetime.min.replace(tzinfo=UTC))
+"""The lease before anybody took it."""
+
+
+def last_said(summary: Mapping[str, str | None]) -> Holding:
+    """What a snapshot's summary says of the lease; its holder is empty if it was given back."""
+    if not summary.get("lease.until"):
+        return NOBODY
+    return Holding(
+        str(summary["lease.holder"]),
+        str(summary["lease.branch"]),
+        datetime.fromisoformat(str(summary["lease.until"])),
+        tuple((summary.get("lease.crashed") or "").split()),
+    )
 
 
 def from_summary(summary: Mapping[str, str | None]) -> Holding | None:
     """The holding that a snapshot's summary speaks of; None if the lease was given back."""
-    if not summary.get("lease.holder"):
-        return None
-    return Holding(
-        str(summary["lease.holder"]), str(summary["lease.branch"]), datetime.fromisoformat(str(summary["lease.until"]))
-    )
+    said = last_said(summary)
+    return said if said.holder else None

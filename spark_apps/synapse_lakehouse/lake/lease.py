@@ -20,7 +20,7 @@ from pyiceberg.expressions import LessThan
 from pyiceberg.table import Table
 
 from synapse_lakehouse.lake import audit
-from synapse_lakehouse.lake.holding import Holding, from_summary
+from synapse_lakehouse.lake.holding import NOBODY, Holding, last_said
 
 log = logging.getLogger(__name__)
 
@@ -44,10 +44,11 @@ class Lease:
     branch: str
     seconds: int
 
-    def acquire(self, wait_seconds: float = 0) -> Holding | None:
+    def acquire(self, wait_seconds: float = 0) -> tuple[str, ...]:
         """Take the lease, waiting up to ``wait_seconds`` for a live holder; again is the same as once.
 
-        :returns: the holding of a crashed holder that was taken over, whose branch the caller drops; else None.
+        :returns: branches of holders that crashed, the latest last. The caller takes them over or drops them, and then
+            calls :meth:`settle`; if it crashes before that, whoever comes next gets them too.
         :raises LeaseError: when somebody else still holds it at the end of the wait.
         """
         deadline = time.monotonic() + wait_seconds
@@ -55,9 +56,11 @@ class Lease:
         while True:
             table = self.catalog.load_table(TABLE)
             held = _read(table)
-            if held is None or held.holder == self.holder or not held.is_live(_now()):
-                if self._write(table, "renew" if held and held.holder == self.holder else "acquire"):
-                    return held if held and held.holder != self.holder else None
+            if held.holder == self.holder or not held.is_live(_now()):
+                left = (*held.crashed, *([held.branch] if held.holder else []))
+                crashed = tuple(one for one in dict.fromkeys(left) if one and one != self.branch)
+                if self._write(table, "renew" if held.holder == self.holder else "acquire", crashed):
+                    return crashed
                 continue
             if time.monotonic() >= deadline:
                 raise LeaseError(
@@ -75,23 +78,21 @@ class Lease:
 
         :raises LeaseError: when it was taken over: this run was taken for dead, and its branch is gone.
         """
-        while True:
-            table = self.catalog.load_table(TABLE)
-            held = _read(table)
-            if held is None or held.holder != self.holder:
-                raise LeaseError(
-                    f"The lake lease of {self.holder} was lost to {held.holder if held else 'nobody'}: it had not been "
-                    f"renewed for {self.seconds} s, so its branch was dropped. Nothing was published; run it again."
-                )
-            if self._write(table, "renew"):
-                return
+        self._extend(settled=False)
+
+    def settle(self) -> None:
+        """Say that the branches that :meth:`acquire` returned are disposed of.
+
+        :raises LeaseError: as :meth:`renew`.
+        """
+        self._extend(settled=True)
 
     def release(self) -> None:
         """Give the lease back; without effect if it is not ours (any more)."""
         while True:
             table = self.catalog.load_table(TABLE)
             held = _read(table)
-            if held is None or held.holder != self.holder or self._write(table, "release"):
+            if held.holder != self.holder or self._write(table, "release", held.crashed):
                 return
 
     @contextmanager
@@ -123,15 +124,25 @@ class Lease:
         if lost:
             raise lost[0]
 
-    def _write(self, table: Table, action: str) -> bool:
+    def _extend(self, *, settled: bool) -> None:
+        while True:
+            table = self.catalog.load_table(TABLE)
+            held = _read(table)
+            if held.holder != self.holder:
+                raise LeaseError(
+                    f"The lake lease of {self.holder} was lost to {held.holder or 'nobody'}: it had not been "
+                    f"renewed for {self.seconds} s, so its branch was dropped. Nothing was published; run it again."
+                )
+            if self._write(table, "renew", () if settled else held.crashed):
+                return
+
+    def _write(self, table: Table, action: str, crashed: tuple[str, ...]) -> bool:
         now = _now()
         until = now if action == "release" else now + timedelta(seconds=self.seconds)
         row = {"holder": self.holder, "branch": self.branch, "action": action, "until": until, "at": now}
+        said = Holding("" if action == "release" else self.holder, self.branch, until, crashed)
         try:
-            table.append(
-                pa.Table.from_pylist([row], schema=audit.TABLES[TABLE]),
-                snapshot_properties=Holding("" if action == "release" else self.holder, self.branch, until).summary(),
-            )
+            table.append(pa.Table.from_pylist([row], schema=audit.TABLES[TABLE]), snapshot_properties=said.summary())
         except CommitFailedException:
             return False
         return True
@@ -139,7 +150,8 @@ class Lease:
 
 def holding(catalog: Catalog) -> Holding | None:
     """Who holds the lease at present (perhaps expired), or None."""
-    return _read(catalog.load_table(TABLE))
+    held = _read(catalog.load_table(TABLE))
+    return held if held.holder else None
 
 
 def trim(catalog: Catalog, before: datetime) -> None:
@@ -151,14 +163,14 @@ def trim(catalog: Catalog, before: datetime) -> None:
         if not list(table.scan(row_filter=old).plan_files()):
             return
         with suppress(CommitFailedException):
-            table.delete(old, snapshot_properties=held.summary() if held else {})
+            table.delete(old, snapshot_properties=held.summary())
 
 
-def _read(table: Table) -> Holding | None:
+def _read(table: Table) -> Holding:
     snapshot = table.current_snapshot()
     if snapshot is None or snapshot.summary is None:
-        return None
-    return from_summary(snapshot.summary.additional_properties)
+        return NOBODY
+    return last_said(snapshot.summary.additional_properties)
 
 
 def _now() -> datetime:

@@ -1,0 +1,136 @@
+"""Increments every few seconds while two homeservers federate under load, rooms are purged and users erased."""
+
+import json
+import os
+import runpy
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from sample.homeserver import homeserver
+from sample.processes import free_ports
+from sample.settle import settle
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.app import SparkApp
+from synapse_lakehouse.embedded import postgres
+from synapse_lakehouse.lake import audit, duck
+from synapse_lakehouse.settings import PROJECT, Settings
+from tests.advancing import AdvancingLake, advancing
+from tests.integration.federated_load import Load
+
+pytestmark = pytest.mark.heavy
+
+SECONDS = 180
+SEED = int(os.environ.get("SOAK_SEED") or time.time())
+LOCAL, REMOTE = "here.example", "there.example"
+LARGE = ("events", "event_json", "state_groups_state")
+
+
+@dataclass
+class MeasuredLake(AdvancingLake):
+    """Measures before it publishes, so that each run's ids are judged by the bounds that were accepted before.
+
+    ``gone``: keys of events that were published once and are not any more.
+    """
+
+    events: set[str] = field(default_factory=set)
+    gone: set[str] = field(default_factory=set)
+    bounded: set[str] = field(default_factory=set)
+
+    def publish(self, app: SparkApp) -> None:
+        """Publish, unless an id came at or below an accepted bound, a bound went back or a key repeats."""
+        runpy.run_path(str(PROJECT / "spark_apps" / "measure_streams.py"))["measure_streams"](app)
+        facts = audit.of_run(app.catalog, "audit.stream_facts", app.run.run_id)
+        assert {(row["stream"], row["table_name"], row["late_ids"]) for row in facts if row["late_ids"]} == set()
+        tables = audit.of_run(app.catalog, "audit.table_facts", app.run.run_id)
+        assert [row for row in tables if row["null_keys"] or row["duplicate_keys"]] == []
+        positions = audit.of_run(app.catalog, "audit.stream_positions", app.run.run_id)
+        assert [row for row in positions if _went_back(row)] == []
+        self.bounded |= {row["stream"] for row in positions if row["previous_bound"] is not None}
+        super().publish(app)
+        now = self.published_events()
+        self.gone = (self.gone | self.events - now) - now
+        self.events = now
+
+    def published_events(self) -> set[str]:
+        """Event ids of the latest release."""
+        with duck.connect(self.settings) as lake:
+            release = duck.release(lake, self.settings)
+            duck.bind(lake, self.settings, release, ["bronze.events"])
+            return {row[0] for row in lake.execute("select event_id from bronze.events").fetchall()}
+
+
+def test_increments_beside_a_busy_federation_end_equal_to_the_source(
+    new_lake: Callable[..., Settings], tmp_path: Path
+) -> None:
+    print(f"SOAK_SEED={SEED}")
+    peers = dict(zip((LOCAL, REMOTE), free_ports(2), strict=True))
+    with postgres.running(tmp_path / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:
+        for name in ("here", "there"):
+            server.create_database(name)
+        source = server.dsn("here")
+        with (
+            homeserver(tmp_path / "here", server_name=LOCAL, dsn=source, peers=peers) as local,
+            homeserver(
+                tmp_path / "there", server_name=REMOTE, dsn=server.dsn("there"), peers=peers, workers=False
+            ) as remote,
+        ):
+            of_source = {"synapse_dsn": source, "synapse_server_name": LOCAL, "synapse_config": local.config_path}
+            early, soaked = (new_lake(**of_source) for _ in range(2))
+            load = Load(local, remote, SEED)
+            with load.running():
+                with advancing(early) as first:
+                    first.advance()
+                with advancing(soaked) as started:
+                    lake = MeasuredLake(started.settings)
+                    until = time.monotonic() + SECONDS
+                    while time.monotonic() < until:
+                        extents = [row["extent"] for row in lake.advance().values()]
+                        print(f"run {lake.runs}: {len(lake.events)} events, {extents.count('changes')} tables changed")
+            print(f"done {load.done}, refused {load.refused}")
+            assert load.broken == []
+            assert load.done.keys() >= ACTS
+            settle(source)
+
+        with advancing(soaked):
+            lake.advance()
+            assert lake.departures() == {}
+            assert {"events", "receipts", "backfill"} <= lake.bounded
+            deleted = {json.loads(key)["event_id"] for table, key in lake.deletions() if table == "events"}
+            assert lake.gone, "nothing was purged"
+            assert lake.gone <= deleted
+            with psycopg.connect(source) as connection:
+                for table, statement in SHOULD_HAVE_HAPPENED.items():
+                    assert connection.execute(statement.encode()).fetchone() != (0,), table
+        with advancing(early):
+            extents = {name: row["extent"] for name, row in first.advance().items()}
+            assert first.departures() == {}
+            print({name: extents[name] for name in LARGE})
+
+
+SHOULD_HAVE_HAPPENED = {
+    "events by backfill": "select count(*) from events where stream_ordering < 0",
+    "outliers": "select count(*) from events where outlier",
+    "erased users": "select count(*) from erased_users",
+    "redactions": "select count(*) from redactions",
+    "events of the other homeserver": f"select count(*) from events where sender like '%:{REMOTE}'",
+    "both event persisters": "select count(distinct instance_name) - 1 from events",
+}
+
+
+ACTS = {
+    "talk", "change_state", "come_and_go", "redact", "look_after_oneself", "open_room", "meet_elsewhere",
+    "talk_elsewhere", "moderate", "upgrade", "cut_the_link",
+}  # fmt: skip
+
+
+def _went_back(row: dict[str, Any]) -> bool:
+    now, before = row["safe_bound"], row["previous_bound"]
+    if before is None:
+        return False
+    return now is None or (now > before if catalogue.load().stream(row["stream"]).sign == "negative" else now < before)
