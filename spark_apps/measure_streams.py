@@ -23,7 +23,7 @@ def measure_streams(app: SparkApp) -> None:
         kept=frozenset(name for name, _ in snapshot["drifted"] or ()),
         sequences={one["name"]: (one["last_value"], one["is_called"]) for one in snapshot["sequences"]},
         accepted=published[-1] if published else None,
-        baseline=release.before_interval(published, app.run),
+        earlier=release.of_interval(published, app.run),
         snapshots=snapshots,
         measured={name: row for row in before if row["snapshot_id"] == snapshots.get(name := row["table_name"], -1)},
     )

@@ -85,15 +85,19 @@ def merge(spark: SparkSession, name: str) -> None:
 
 
 def _drop_idle_deletes(spark: SparkSession, table: Any, branch: str) -> None:
-    """Remove files that mark rows only of data files that are no longer there; Iceberg leaves them when in doubt."""
+    """Remove files that mark rows only of data files that are no longer there.
+
+    Iceberg leaves those that are as young as the data and name several files: it looks at their age only.
+    """
     table.refresh()
     snapshot = table.snapshot(branch)
-    used = {str(delete.location()) for task in _tasks(table, snapshot.snapshotId()) for delete in each(task.deletes())}
+    data = {str(task.file().location()) for task in _tasks(table, snapshot.snapshotId())}
     manifests: Any = spark._jvm.org.apache.iceberg.ManifestFiles  # type: ignore[union-attr]
     rewrite, idle = table.newRewrite().toBranch(branch), 0
     for manifest in each(snapshot.deleteManifests(table.io())):
         for delete in each(manifests.readDeleteManifest(manifest, table.io(), table.specs())):
-            if str(delete.location()) not in used:
+            marked = spark.read.parquet(str(delete.location())).select("file_path").distinct().collect()
+            if data.isdisjoint(row.file_path for row in marked):
                 rewrite.deleteFile(delete)
                 idle += 1
     if idle:

@@ -48,11 +48,16 @@ class Release:
         return cls(**values | maps | {"partial": tuple(values.get("partial") or ())})
 
 
-def before_interval(published: Sequence[Release], run: Run) -> Release | None:
-    """The release that stood when ``run``'s interval was first published, or the latest if it never was.
+def of_interval(published: Sequence[Release], run: Run) -> list[tuple[Release | None, Release]]:
+    """The releases of ``run``'s interval, each after the one before it: what it has more was seen first by its run.
+
+    Compactions are left out, as they have nothing more.
 
     :param published: all releases, oldest first.
     """
-    same = [one.number for one in published if (one.interval_start, one.interval_end) == (run.start, run.end)]
-    earlier = [one for one in published if not same or one.number < min(same)]
-    return earlier[-1] if earlier else None
+    return [
+        (former, one)
+        for former, one in zip([None, *published], published, strict=False)
+        if (one.interval_start, one.interval_end) == (run.start, run.end)
+        and not (former and former.run_id == one.run_id)
+    ]

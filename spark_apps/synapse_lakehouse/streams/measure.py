@@ -29,9 +29,10 @@ class Measuring:
     """What the measures of one run are taken from.
 
     ``kept``: tables that this run could not copy, so that they hold what they held before. ``accepted``: the release
-    whose bounds no new id may undercut. ``baseline``: the release before this interval's first one; ids that it lacks
-    are the interval's, where a table has no ``received_ts``. ``snapshots``: the Iceberg snapshot of each table that was
-    copied; ``measured``: rows of ``audit.table_facts`` that were taken of the very same snapshots, by table.
+    whose bounds no new id may undercut. ``earlier``: releases of this interval, each after the one before it. Where a
+    table has no ``received_ts``, the interval's ids are those that this run or one of these saw first. ``snapshots``:
+    the Iceberg snapshot of each table that was copied; ``measured``: rows of ``audit.table_facts`` that were taken of
+    the very same snapshots, by table.
     """
 
     spark: SparkSession
@@ -41,7 +42,7 @@ class Measuring:
     kept: frozenset[str]
     sequences: Mapping[str, tuple[int, bool]]
     accepted: Release | None
-    baseline: Release | None
+    earlier: Sequence[tuple[Release | None, Release]]
     snapshots: Mapping[str, int]
     measured: Mapping[str, Mapping[str, Any]]
 
@@ -82,12 +83,17 @@ class Measuring:
         pairs = self._pairs()
         ids = _union([self._ids(stream, table) for stream, table in pairs])
         ids = self._mark_known(ids, self.accepted, "accepted")
-        ids = self._mark_known(ids, self.baseline, "baseline")
+        is_first_seen = ~f.col("accepted")
+        for number, (former, one) in enumerate(self.earlier):
+            ids = self._mark_known(ids, former, f"before_{number}")
+            ids = self._mark_known(ids, one, f"after_{number}")
+            is_known = f.col(f"before_{number}") | f.col("table_name").isin(*self._forgotten(former))
+            is_first_seen |= f.col(f"after_{number}") & ~is_known
         is_late = f.col("is_below") & ~f.col("accepted")
         found: dict[tuple[str, str], list[Any]] = {}
         for row in (
             ids.withColumn("is_late", is_late)
-            .withColumn("is_recent", f.coalesce("is_received", ~f.col("baseline")))
+            .withColumn("is_recent", f.coalesce("is_received", is_first_seen))
             .groupingSets(
                 [["stream", "table_name"], ["stream", "table_name", "writer"]], "stream", "table_name", "writer"
             )
@@ -202,6 +208,11 @@ class Measuring:
         there = _union(known).distinct().withColumn("_known", f.lit(True))
         marked = ids.join(there, ["stream", "table_name", "id"], "left")
         return marked.withColumn(mark, is_unchanged | f.coalesce("_known", f.lit(False))).drop("_known")
+
+    def _forgotten(self, release: Release | None) -> list[str]:
+        published = release.tables if release else {}
+        names = {table.name for _, table in self._pairs() if f"bronze.{table.name}" in published}
+        return sorted(name for name in names if not self._remembers(f"bronze.{name}", published))
 
     def _remembers(self, name: str, published: Mapping[str, int]) -> bool:
         return name in published and iceberg_table(self.spark, name).snapshot(published[name]) is not None

@@ -1,0 +1,98 @@
+"""Days run late, out of order and twice, beside the same days run in order: the same content, the same slices."""
+
+import subprocess
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.embedded import sample
+from synapse_lakehouse.embedded.postgres import Server
+from synapse_lakehouse.lake import audit, duck
+from synapse_lakehouse.lake.catalog import pyiceberg_catalog
+from synapse_lakehouse.settings import Settings
+from tests.conftest import lakehouse
+
+pytestmark = pytest.mark.heavy
+
+TODAY = datetime.now(UTC).date()
+SPREAD = f"""
+update events set received_ts = 1000 * extract(epoch from timestamptz '{TODAY} 12:00Z')::bigint
+                                - 86400000 * (1 + abs(stream_ordering) % 3)
+"""
+LATE = "update receipts_linearized set stream_id = nextval('receipts_sequence') where stream_id % 3 = 0"
+
+Slices = dict[tuple[str, str], int]
+
+
+def test_days_in_any_order_and_twice_give_what_they_give_in_order(
+    server: Server, new_lake: Callable[..., Settings], source_copy: str
+) -> None:
+    server.tool("createdb", "--template", sample.DATABASE, "backfilled_source")
+    for dsn in (source_copy, server.dsn("backfilled_source")):
+        _spread(dsn)
+    ordered, backfilled = new_lake(synapse_dsn=source_copy), new_lake(synapse_dsn=server.dsn("backfilled_source"))
+    days = [str(TODAY - timedelta(days=ago)) for ago in (3, 2, 1)]
+    in_order = {day: _ran(ordered, day) for day in days}
+
+    first, second, third = days
+    late = {day: _ran(backfilled, day) for day in (third, first, second)}
+    timed = {(stream.name, table.name) for stream, table in _backing() if _knows_when(table)}
+    for day in days:
+        assert {one: late[day][one] for one in timed} == {one: in_order[day][one] for one in timed}
+    # Without a time, ids belong to the run that saw them first: once, in either order.
+    for slices in (in_order, late):
+        seen_by = Counter(one for day in days for one in slices[day] if one not in timed and slices[day][one])
+        assert set(seen_by.values()) == {1}
+    assert {one: late[third][one] for one in in_order[first].keys() - timed} == {
+        one: in_order[first][one] for one in in_order[first].keys() - timed
+    }
+
+    # What came meanwhile, and was seen first by another day's run, is not the day's when that is run again.
+    for dsn in (source_copy, server.dsn("backfilled_source")):
+        with psycopg.connect(dsn) as source:
+            source.execute(LATE)
+    moved = _ran(ordered, third)[("receipts", "receipts_linearized")]
+    assert moved > 0
+    assert _ran(backfilled, second)[("receipts", "receipts_linearized")] == moved
+    assert _ran(backfilled, first) == late[first]
+    assert _ran(backfilled, second)[("receipts", "receipts_linearized")] == moved
+    assert _content(backfilled) == _content(ordered)
+    server.tool("dropdb", "--force", "backfilled_source")
+
+
+def _spread(dsn: str) -> None:
+    with psycopg.connect(dsn) as source:
+        source.execute(SPREAD.encode())
+
+
+def _ran(settings: Settings, day: str) -> Slices:
+    """Run the day; rows in its interval by stream and table."""
+    done: subprocess.CompletedProcess[str] = lakehouse(settings, "run", "--date", day)
+    assert done.returncode == 0, done.stdout + done.stderr
+    catalog = pyiceberg_catalog(settings)
+    latest = audit.releases(catalog)[-1]
+    assert f"{latest.interval_start:%Y-%m-%d}" == day
+    facts = audit.of_run(catalog, "audit.stream_facts", latest.run_id)
+    return {(row["stream"], row["table_name"]): row["rows_in_interval"] for row in facts}
+
+
+def _knows_when(table: catalogue.Table) -> bool:
+    return "received_ts" in {column.name for column in table.columns}
+
+
+def _backing() -> list[tuple[catalogue.Stream, catalogue.Table]]:
+    declared = catalogue.load()
+    return [(stream, table) for stream in declared.streams for table, _ in declared.backing(stream.name)]
+
+
+def _content(settings: Settings) -> dict[str, Counter[Any]]:
+    with duck.connect(settings) as lake:
+        release = duck.release(lake, settings)
+        duck.bind(lake, settings, release, release.tables)
+        names = sorted(name for name in release.tables if name.startswith(("bronze.", "gold.")))
+        return {name: Counter(lake.execute(f"select * from {name}").fetchall()) for name in names}

@@ -1,0 +1,30 @@
+"""Which releases belong to an interval, whatever the order in which its runs and others took place."""
+
+from datetime import UTC, datetime, timedelta
+
+from synapse_lakehouse.lake.release import Release, of_interval
+from synapse_lakehouse.run import Run
+
+DAY = datetime(2026, 11, 1, tzinfo=UTC)
+
+
+def release(number: int, day: int, run_id: str | None = None) -> Release:
+    """A release without tables."""
+    start, end = DAY + timedelta(days=day), DAY + timedelta(days=day + 1)
+    return Release(number, run_id or f"run {number}", start, end, "", "", "it", {}, {}, {}, 1, 0, end)
+
+
+def test_each_release_of_the_interval_comes_with_the_one_before_it() -> None:
+    third, first, second, again, compacted = published = [
+        release(1, 3),
+        release(2, 1),
+        release(3, 2),
+        release(4, 1),
+        release(5, 1, "run 4"),
+    ]
+    day = Run("now", first.interval_start, first.interval_end)
+    assert of_interval(published, day) == [(third, first), (second, again)]
+    assert compacted not in [one for _, one in of_interval(published, day)]
+    assert of_interval(published, Run("now", third.interval_start, third.interval_end)) == [(None, third)]
+    assert of_interval(published, Run("now", DAY, DAY + timedelta(days=1))) == []
+    assert of_interval([], day) == []
