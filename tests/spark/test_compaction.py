@@ -1,0 +1,34 @@
+"""Compaction of what increments make of a table: deletes that mark rows of several files at once."""
+
+from collections.abc import Callable
+
+from pyspark.sql import functions as f
+
+from synapse_lakehouse.lake import compaction
+from synapse_lakehouse.lake.files import change_content, start_branch, write_position_deletes
+from synapse_lakehouse.lake.session import iceberg_table
+from synapse_lakehouse.settings import Settings
+from tests.advancing import advancing
+
+NAME = "bronze.numbers"
+
+
+def test_deletes_that_mark_several_files_are_applied_and_gone(new_lake: Callable[..., Settings]) -> None:
+    with advancing(new_lake()) as lake:
+        spark = lake.app().spark
+        spark.conf.unset("spark.wap.branch")
+        spark.sql("create namespace if not exists bronze")
+        spark.sql(f"create table {NAME} (n bigint) tblproperties ('format-version' = '2')")
+        for first in (0, 100):
+            spark.range(first, first + 100).toDF("n").coalesce(1).writeTo(NAME).append()
+        table = iceberg_table(spark, NAME)
+        start_branch(spark, NAME, "changed", int(table.currentSnapshot().snapshotId()))
+        marked = spark.table(NAME).where("n % 10 = 0")
+        places = marked.select(f.col("_file").alias("file_path"), f.col("_pos").alias("pos")).toArrow()
+        deletes = write_position_deletes(places, f"{table.location()}/data", {})
+        changed = change_content(spark, NAME, "changed", [], deletes, {}).snapshot_id
+
+        compacted = compaction.compact(spark, NAME, changed, "compacted")
+        assert compaction.files(spark, NAME, compacted) == compaction.Files(data=1, small=1, deletes=0)
+        left = spark.read.option("versionAsOf", compacted).table(NAME)
+        assert sorted(row.n for row in left.collect()) == [n for n in range(200) if n % 10]
