@@ -48,7 +48,9 @@ class MeasuredLake(AdvancingLake):
         facts = audit.of_run(app.catalog, "audit.stream_facts", app.run.run_id)
         assert {(row["stream"], row["table_name"], row["late_ids"]) for row in facts if row["late_ids"]} == set()
         tables = audit.of_run(app.catalog, "audit.table_facts", app.run.run_id)
-        assert [row for row in tables if row["null_keys"] or row["duplicate_keys"]] == []
+        repeating = {table.name for table in catalogue.load().copied() if table.repeats_keys}
+        unsound = {row["table_name"] for row in tables if row["null_keys"] or row["duplicate_keys"]}
+        assert unsound <= repeating
         positions = audit.of_run(app.catalog, "audit.stream_positions", app.run.run_id)
         assert [row for row in positions if _went_back(row)] == []
         self.bounded |= {row["stream"] for row in positions if row["previous_bound"] is not None}

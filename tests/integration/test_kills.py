@@ -34,7 +34,7 @@ from tests.mortal import few_tables
 pytestmark = pytest.mark.heavy
 
 SEED = int(os.environ.get("KILLS_SEED") or time.time())
-KILLS = 6
+KILLS = 52
 KILLS_BETWEEN_CHECKS = 5
 LEASE_SECONDS = 10
 PATIENCE_SECONDS = 300.0
