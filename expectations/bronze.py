@@ -91,7 +91,7 @@ def _of_table(table: Table) -> list[MeasureExpectation]:
         ExpectRowsOfSource(
             column=subject, severity=FAIL, description="it has as many rows as the source in the same snapshot"
         ),
-        *key_is_sound(subject, table.primary_key, table.nullable_key),
+        *key_is_sound(subject, table.primary_key, table.nullable_key, repeats=table.repeats_keys),
     ]
 
 
@@ -100,7 +100,7 @@ def _of_kept(table: Table) -> list[MeasureExpectation]:
     copied = ExpectTableCopied(column=subject, severity=WARN, description="the source's schema lets it be copied")
     if table.load is Load.MEASURE:
         return [copied]
-    return [copied, *key_is_sound(subject, table.primary_key, table.nullable_key)]
+    return [copied, *key_is_sound(subject, table.primary_key, table.nullable_key, repeats=table.repeats_keys)]
 
 
 def _of_stream(stream: Stream, backing: Iterable[tuple[Table, str]]) -> list[MeasureExpectation]:

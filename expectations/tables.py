@@ -78,11 +78,13 @@ class ExpectUniqueKey(CountExpectation):
     words: ClassVar[str] = "repeating a key"
 
 
-def key_is_sound(subject: str, key: Sequence[str], nullable: Sequence[str] = ()) -> list[MeasureExpectation]:
-    """What is expected of a table's key; of its columns, ``nullable`` ones may be NULL."""
+def key_is_sound(
+    subject: str, key: Sequence[str], nullable: Sequence[str] = (), *, repeats: bool = False
+) -> list[MeasureExpectation]:
+    """What is expected of a table's key: its ``nullable`` columns may be NULL; with ``repeats`` rows may share it."""
     required = [name for name in key if name not in nullable]
     each = key[0] if len(key) == 1 else f"({', '.join(key)})"
-    return [
-        ExpectNoNullKey(column=subject, severity=FAIL, description=f"no NULL in {', '.join(required)}"),
-        ExpectUniqueKey(column=subject, severity=FAIL, description=f"every {each} occurs once"),
-    ]
+    complete = ExpectNoNullKey(column=subject, severity=FAIL, description=f"no NULL in {', '.join(required)}")
+    if repeats:
+        return [complete]
+    return [complete, ExpectUniqueKey(column=subject, severity=FAIL, description=f"every {each} occurs once")]

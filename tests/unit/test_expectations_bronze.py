@@ -342,6 +342,16 @@ def test_what_the_catalogue_has_never_heard_of_is_named(settings: Settings) -> N
     ]
 
 
+def test_rows_may_repeat_where_the_catalogue_says_so(settings: Settings) -> None:
+    deltas = DECLARED.table("deltas").model_copy(update={"key_enforced": False, "repeats_keys": True})
+    declared = DECLARED.model_copy(
+        update={"tables": (DECLARED.table("events"), deltas, DECLARED.table("invalidations"))}
+    )
+    assert not judge(settings, change("table_facts", 1, duplicate_keys=1), declared).failed
+    assert judge(settings, change("table_facts", 1, null_keys=1), declared).failed
+    assert judge(settings, change("table_facts", 0, duplicate_keys=1), declared).failed
+
+
 def test_sequence_that_was_never_called(settings: Settings) -> None:
     fresh = {"sequence_last_value": 1, "sequence_is_called": False, "largest_id": None, "writers": [("main", 1)]}
     judgement = judge(settings, change("stream_positions", 0, safe_bound=1, previous_bound=None, **fresh))
