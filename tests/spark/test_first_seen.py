@@ -48,7 +48,10 @@ def test_an_id_stays_with_the_interval_that_saw_it_first(
     full = catalogue.load()
     few = full.model_copy(update={"tables": tuple(map(full.table, NAMES)), "streams": (full.stream("receipts"),)})
     monkeypatch.setattr(catalogue, "load", lambda: few)
-    with advancing(new_lake(synapse_dsn=source_copy)) as started, psycopg.connect(source_copy) as source:
+    with (
+        advancing(new_lake(synapse_dsn=source_copy, synapse_config=None)) as started,
+        psycopg.connect(source_copy) as source,
+    ):
         lake = DayLake(started.settings)
         rows = lake.seen(3)
         assert rows > 0
