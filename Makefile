@@ -46,7 +46,7 @@ sample: setup test-tools ## Build the shipped sample anew from a real Synapse
 	@$(UV) run --locked python -m sample.build
 
 bench: setup ## Measure copies and increments beside their peers, into docs/bench.md (BENCH="--scale 0.1 --rounds 3")
-	@$(UV) run --locked --with connectorx==0.4.6 python -m bench $(BENCH)
+	@$(UV) run --locked --group bench python -m bench $(BENCH)
 
 clean: ## Delete what runs left here (the lake included); the environment stays
 	@rm -rf .lakehouse dbt/target dbt/logs .pytest_cache .mypy_cache .ruff_cache

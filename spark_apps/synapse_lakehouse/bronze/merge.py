@@ -7,19 +7,26 @@ from operator import and_
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.table import Table as LakeTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from synapse_lakehouse.bronze.base import Base
 from synapse_lakehouse.catalogue import Table
+from synapse_lakehouse.lake.places import SCHEMA, places
 from synapse_lakehouse.source.connection import Connection
 from synapse_lakehouse.source.keys import RANGE_DIGITS, count_by_range, keys_in_ranges
 
-_FILE, _POSITION = "file_path", "pos"
+_FILE, _POSITION = SCHEMA.names
 
 
 _MOST_KEYS: Final = 1_000_000
 """More keys than this are not sent to be compared: copying the table whole is then cheaper."""
+
+
+_MOST_ROWS_HERE: Final = 20_000_000
+"""In a larger table keys are looked up by Spark's workers."""
 
 
 class CopyWhole(RuntimeError):
@@ -40,6 +47,7 @@ def removal(
     spark: SparkSession,
     connection: Connection,
     table: Table,
+    lake: LakeTable,
     base: Base,
     changes: Sequence[str],
     expected_rows: int,
@@ -54,27 +62,54 @@ def removal(
     :param changed_rows: rows in ``changes``.
     :raises CopyWhole: when the counts cannot be made to agree, as when keys repeat, or too much was deleted.
     """
-    held = (
-        spark.read.option("versionAsOf", base.snapshot_id)
-        .table(f"bronze.{table.name}")
-        .select(*table.primary_key, f.col("_file").alias(_FILE), f.col("_pos").alias(_POSITION))
-    )
-    kept, outdated = held, _places(held.limit(0))
-    if changes:
-        changed = spark.read.parquet(*changes).select(*table.primary_key)
-        changed = f.broadcast(changed) if changed_rows <= _MOST_KEYS else changed
-        outdated = _places(held.join(changed, _same_key(held, changed, table.primary_key), "left_semi"))
-        kept = held.join(changed, _same_key(held, changed, table.primary_key), "left_anti")
+    outdated = _outdated(spark, table, lake, base, changes, changed_rows)
     surplus = base.rows - outdated.num_rows + changed_rows - expected_rows
     if surplus < 0:
         raise CopyWhole(f"{-surplus} rows of {table.name} are missing in the lake")
     if not surplus:
         return Removal(outdated, outdated.num_rows, None)
-    gone = _gone(spark, connection, table, kept, changes).toArrow()
+    held = _held(spark, table, base)
+    if changes:
+        changed = _changed(spark, table, changes, changed_rows)
+        held = held.join(changed, _same_key(held, changed, table.primary_key), "left_anti")
+    gone = _gone(spark, connection, table, held, changes).toArrow()
     if gone.num_rows != surplus:
         raise CopyWhole(f"{gone.num_rows} rows of {table.name} were deleted where counts say {surplus}")
-    places = pa.concat_tables([outdated, gone.select([_FILE, _POSITION]).cast(_PLACES)])
+    places = pa.concat_tables([outdated, gone.select([_FILE, _POSITION]).cast(SCHEMA)])
     return Removal(places, outdated.num_rows, gone.select(list(table.primary_key)))
+
+
+def _outdated(
+    spark: SparkSession, table: Table, lake: LakeTable, base: Base, changes: Sequence[str], changed_rows: int
+) -> pa.Table:
+    """Places of older versions of the changed rows."""
+    if not changes:
+        return SCHEMA.empty_table()
+    if base.rows <= _MOST_ROWS_HERE and changed_rows <= _MOST_KEYS:
+        return places(lake, base.snapshot_id, table.primary_key, _keys(lake, table, changes))
+    held, changed = _held(spark, table, base), _changed(spark, table, changes, changed_rows)
+    return _places(held.join(changed, _same_key(held, changed, table.primary_key), "left_semi"))
+
+
+def _keys(lake: LakeTable, table: Table, changes: Sequence[str]) -> pa.Table:
+    read = []
+    for path in changes:
+        with lake.io.new_input(path).open() as stream:
+            read.append(pq.read_table(stream, columns=list(table.primary_key)))
+    return pa.concat_tables(read)
+
+
+def _held(spark: SparkSession, table: Table, base: Base) -> DataFrame:
+    return (
+        spark.read.option("versionAsOf", base.snapshot_id)
+        .table(f"bronze.{table.name}")
+        .select(*table.primary_key, f.col("_file").alias(_FILE), f.col("_pos").alias(_POSITION))
+    )
+
+
+def _changed(spark: SparkSession, table: Table, changes: Sequence[str], changed_rows: int) -> DataFrame:
+    changed = spark.read.parquet(*changes).select(*table.primary_key)
+    return f.broadcast(changed) if changed_rows <= _MOST_KEYS else changed
 
 
 def vanished(spark: SparkSession, table: Table, before: int, after: int) -> pa.Table:
@@ -112,8 +147,5 @@ def _same_key(left: DataFrame, right: DataFrame, key: Sequence[str]) -> Column:
     return reduce(and_, (left[name].eqNullSafe(right[name]) for name in key))
 
 
-_PLACES = pa.schema([pa.field(_FILE, pa.string(), nullable=False), pa.field(_POSITION, pa.int64(), nullable=False)])
-
-
 def _places(frame: DataFrame) -> pa.Table:
-    return frame.select(_FILE, _POSITION).toArrow().cast(_PLACES)
+    return frame.select(_FILE, _POSITION).toArrow().cast(SCHEMA)

@@ -159,6 +159,7 @@ class TableCopy:
             self.app.spark,
             self.connection,
             self.table,
+            self._lake,
             base,
             [path for one in self._written for path in one.paths],
             self._rows_source,
