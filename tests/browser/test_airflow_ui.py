@@ -67,8 +67,8 @@ def test_the_form_explains_its_params(page: Callable[..., str], browser: Chrome)
 
 
 def test_assets_are_the_published_tables(page: Callable[..., str]) -> None:
-    page("/assets?name_pattern=gold.events", "gold.events", "1 Task")
-    page("/assets?name_pattern=release", "release", "1 Task")
+    page("/assets?name_pattern=gold.events", "gold.events", "2 Tasks")
+    page("/assets?name_pattern=release", "release", "2 Tasks")
 
 
 def test_a_used_port_is_named(ui: Ui, published: Published) -> None:

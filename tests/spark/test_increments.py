@@ -164,6 +164,21 @@ def test_an_interrupted_copy_goes_on_where_it_stopped(
     assert row["rows_read"] < 0.8 * row["rows_source"]
 
 
+def test_a_row_that_shares_its_key_changes_alone(
+    lake: AdvancingLake, source: psycopg.Connection[tuple[object, ...]]
+) -> None:
+    """Counts agree, as another row goes at the same time: only the key tells that they must not be trusted."""
+    source.execute(
+        "insert into scheduled_tasks (id, action, status, timestamp, resource_id)"
+        " select 'twin ' || n, 'purge', 'active', 1, '!twins:it' from generate_series(1, 3) n"
+    )
+    lake.advance()
+    source.execute("update scheduled_tasks set status = 'complete' where id = 'twin 1'")
+    source.execute("delete from scheduled_tasks where id = (select min(id) from scheduled_tasks where id <> 'twin 1')")
+    lake.advance()
+    assert lake.departures() == {}
+
+
 def test_a_compaction_between_runs_changes_nothing(
     lake: AdvancingLake, source: psycopg.Connection[tuple[object, ...]]
 ) -> None:

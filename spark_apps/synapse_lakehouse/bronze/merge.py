@@ -63,6 +63,8 @@ def removal(
     :raises CopyWhole: when the counts cannot be made to agree, as when keys repeat, or too much was deleted.
     """
     outdated = _outdated(spark, table, lake, base, changes, changed_rows)
+    if table.repeats_keys and outdated.num_rows:
+        raise CopyWhole(f"keys of {table.name} may repeat, so it is not known which rows of a key changed")
     surplus = base.rows - outdated.num_rows + changed_rows - expected_rows
     if surplus < 0:
         raise CopyWhole(f"{-surplus} rows of {table.name} are missing in the lake")
