@@ -18,6 +18,13 @@ from synapse_lakehouse.settings import PROJECT, Settings
 BIN = Path(sys.executable).parent
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where two processes share the tests, a file stays with one, and so do all users of the published lake."""
+    for item in items:
+        uses_lake = "published" in getattr(item, "fixturenames", ())
+        item.add_marker(pytest.mark.xdist_group("published" if uses_lake else item.nodeid.partition("::")[0]))
+
+
 @dataclass(frozen=True)
 class Published:
     """A lake that ``lakehouse run`` published from the sample, and what the command printed."""

@@ -1,7 +1,6 @@
 """Airflow on this machine: its home, its metadata database, its environment. Started as programs, never imported."""
 
 import base64
-import fcntl
 import json
 import os
 import secrets
@@ -14,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from synapse_lakehouse.embedded import class_archive, jars, java, services
+from synapse_lakehouse.embedded import class_archive, jars, java, processes, services
 from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.settings import PROJECT, Settings
 
@@ -70,8 +69,7 @@ def prepared(
     given = settings or Settings()
     given.lakehouse_home.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        with (given.lakehouse_home / "prepare.lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with processes.alone(given.lakehouse_home / "prepare.lock"):
             java.environment()
             tell("starting the embedded PostgreSQL")
             server = stack.enter_context(services.embedded_server(given))

@@ -5,14 +5,13 @@ one Java and one set of jars; a JVM that it does not fit starts without it.
 """
 
 import hashlib
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from synapse_lakehouse.embedded import java
+from synapse_lakehouse.embedded import java, processes
 from synapse_lakehouse.settings import PROJECT, Settings
 
 _EXERCISE: Final = PROJECT / "spark_apps" / "record_classes.py"
@@ -30,15 +29,9 @@ def make(settings: Settings, jars: Sequence[Path]) -> None:
     archive = _path(jars)
     if archive.exists():
         return
-    fresh = archive.with_name(f"{archive.name}.{os.getpid()}")
-    options = f"{settings.lakehouse_driver_java_options} -XX:ArchiveClassesAtExit={fresh}"
-    subprocess.run(
-        [Path(sys.executable).with_name("spark-submit"), "--master", "local[1]", "--driver-class-path",
-         class_path(jars), "--conf", f"spark.driver.defaultJavaOptions={options}", _EXERCISE],
-        env=java.environment(), capture_output=True, check=False,
-    )  # fmt: skip
-    if fresh.exists():
-        fresh.replace(archive)
+    with processes.alone(archive.with_suffix(".lock")):
+        if not archive.exists():
+            _record(settings, jars, archive)
 
 
 def class_path(jars: Sequence[Path]) -> str:
@@ -47,6 +40,18 @@ def class_path(jars: Sequence[Path]) -> str:
     With their real places, as the archive fits the class path that it was made with, to the letter.
     """
     return ":".join(str(jar.resolve()) for jar in jars)
+
+
+def _record(settings: Settings, jars: Sequence[Path], archive: Path) -> None:
+    fresh = archive.with_suffix(".fresh")
+    options = f"{settings.lakehouse_driver_java_options} -XX:ArchiveClassesAtExit={fresh}"
+    subprocess.run(
+        [Path(sys.executable).with_name("spark-submit"), "--master", "local[1]", "--driver-class-path",
+         class_path(jars), "--conf", f"spark.driver.defaultJavaOptions={options}", _EXERCISE],
+        env=java.environment(), capture_output=True, check=False,
+    )  # fmt: skip
+    if fresh.exists():
+        fresh.replace(archive)
 
 
 def _path(jars: Sequence[Path]) -> Path:

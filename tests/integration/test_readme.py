@@ -1,0 +1,23 @@
+"""The README's examples print what it says they print."""
+
+import re
+import shlex
+
+import pytest
+
+from synapse_lakehouse.settings import PROJECT
+from tests.conftest import Published
+
+EXAMPLES = re.findall(
+    r"^```console\n\$ uv run lakehouse ([^\n]+)\n(.*?)^```", (PROJECT / "README.md").read_text(), re.DOTALL | re.MULTILINE
+)
+
+
+@pytest.mark.parametrize(("command", "output"), EXAMPLES, ids=range(len(EXAMPLES)))
+def test_an_example_is_real(published: Published, command: str, output: str) -> None:
+    printed = published.lakehouse(*shlex.split(command)).stdout
+    assert [line.rstrip() for line in printed.splitlines()] == output.splitlines()
+
+
+def test_five_questions_are_answered() -> None:
+    assert len(EXAMPLES) == 5
