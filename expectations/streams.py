@@ -99,6 +99,8 @@ class ExpectKnownWriters(MeasureExpectation):
         if rule is Rule.MISSING_WRITER:
             missing = ", ".join(sorted(measures["missing_writers"])) or "any writer"
             return False, f"no position of {missing}, so there is no safe bound"
+        if rule is Rule.UNKNOWN_WRITER:
+            return False, f"{', '.join(measures['unknown_writers'])} went on writing and is not configured"
         if rule is Rule.HELD:
             return False, "a table of it could not be copied, so its bound stays where it was"
         return True, _FINE[rule]

@@ -74,7 +74,7 @@ def healthy() -> Rows:
     def position(name: str, bound: int | None, previous: int | None, **other: Any) -> dict[str, Any]:
         found = {"stream": name, "rule": "configured", "safe_bound": bound, "previous_bound": previous}
         sequence = {"sequence_last_value": 1300, "sequence_is_called": True, "largest_id": bound}
-        return found | sequence | {"writers": [("main", bound)], "missing_writers": []} | other
+        return found | sequence | {"writers": [("main", bound)], "missing_writers": [], "unknown_writers": []} | other
 
     def facts(name: str, of: str, **other: Any) -> dict[str, Any]:
         return {"stream": name, "table_name": of, "null_ids": 0, "duplicate_ids": 0, "late_ids": 0} | other
@@ -274,6 +274,15 @@ def test_healthy_run_passes(settings: Settings) -> None:
                 " no safe bound"
             ],
             id="missing writer",
+        ),
+        pytest.param(
+            change("stream_positions", 0, rule="unknown_writer", unknown_writers=["persister3"]),
+            "warn",
+            [
+                "stream events: its writers are configured and have positions — persister3 went on writing and is not"
+                " configured"
+            ],
+            id="unknown writer",
         ),
     ],
 )

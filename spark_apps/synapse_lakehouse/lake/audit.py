@@ -69,7 +69,7 @@ TABLES: Final[dict[str, pa.Schema]] = {
         | {"stream": _STRING, "writers": _BY_NAME, "missing_writers": pa.list_(_STRING), "linear_minimum": _LONG}
         | {"linear_maximum": _LONG, "safe_bound": _LONG, "rule": _STRING, "previous_bound": _LONG}
         | {"sequence": _STRING, "sequence_last_value": _LONG, "sequence_is_called": _BOOLEAN, "largest_id": _LONG}
-        | {"measured_at": _TIME},
+        | {"unknown_writers": pa.list_(_STRING), "measured_at": _TIME},
         # One row per run, stream and backing table; late_ids is NULL where the stream cannot be checked.
         "audit.stream_facts": _RUN
         | {"stream": _STRING, "table_name": _STRING, "rows": _LONG, "rows_in_interval": _LONG, "ids": _LONG}

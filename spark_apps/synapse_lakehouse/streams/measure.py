@@ -18,6 +18,7 @@ from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.lake.session import iceberg_table
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.streams.positions import Bound, Rule, linear_minimum
+from synapse_lakehouse.streams.queries import GAPLESS_RUNS
 from synapse_lakehouse.streams.writers import MASTER
 
 _RECEIVED = "received_ts"
@@ -242,7 +243,14 @@ class Measuring:
             return Bound(self.accepted.positions.get(stream.name) if self.accepted else None, Rule.HELD)
         seen = {writer for fact in facts for writer, rows in fact["rows_by_writer"] if rows}
         _, is_called = self.sequences[stream.sequence]
-        return linear_minimum(positions, self.writers.get(stream.name), seen, sign=_sign(stream), is_used=is_called)
+        return linear_minimum(
+            positions,
+            self.writers.get(stream.name),
+            seen,
+            sign=_sign(stream),
+            is_used=is_called,
+            accepted=self.accepted.positions.get(stream.name) if self.accepted else None,
+        )
 
     def _gapless_ends(self, minimums: Mapping[str, int]) -> dict[str, int]:
         """As :func:`positions.gapless_end` for each stream, over ids that need not fit in memory."""
@@ -259,13 +267,8 @@ class Measuring:
         ]
         if not beyond:
             return {}
-        _union(beyond).distinct().createOrReplaceTempView("beyond")
-        rows = self.spark.sql(
-            "select stream, max(distance) as run from"
-            " (select *, row_number() over (partition by stream order by distance) as n from beyond)"
-            " where distance = n group by stream"
-        ).collect()
-        runs = {row.stream: row.run for row in rows}
+        _union(beyond).createOrReplaceTempView("beyond")
+        runs = {row.stream: row.run for row in self.spark.sql(GAPLESS_RUNS).collect()}
         return {
             name: minimum + _sign(self.catalogue.stream(name)) * runs.get(name, 0) for name, minimum in minimums.items()
         }
@@ -284,6 +287,7 @@ class Measuring:
             "stream": stream.name,
             "writers": sorted(positions.items()),
             "missing_writers": list(bound.missing),
+            "unknown_writers": list(bound.unknown),
             "linear_minimum": bound.minimum,
             "linear_maximum": end,
             "safe_bound": end,

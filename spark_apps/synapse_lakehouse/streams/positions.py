@@ -16,6 +16,8 @@ class Rule(StrEnum):
     """All configured writers have positions."""
     ASSUMED = "assumed"
     """The writers were guessed from positions and rows: one that never wrote may be missing."""
+    UNKNOWN_WRITER = "unknown_writer"
+    """A writer that is not configured went on since the bound before, so it counts as one."""
     MISSING_WRITER = "missing_writer"
     """A writer has no position yet, so what it is writing now cannot be bounded."""
     HELD = "held"
@@ -28,23 +30,35 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True)
 class Bound:
-    """``minimum``: the least position over the writers; None without one. ``missing``: writers without a position."""
+    """``minimum``: the least position over the writers; None without one. ``missing``: writers without a position,
+    ``unknown``: writers at work that are not configured."""
 
     minimum: int | None
     rule: Rule
     missing: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
 
 def linear_minimum(
-    positions: Mapping[str, int], configured: frozenset[str] | None, seen: Iterable[str], *, sign: int, is_used: bool
+    positions: Mapping[str, int],
+    configured: frozenset[str] | None,
+    seen: Iterable[str],
+    *,
+    sign: int,
+    is_used: bool,
+    accepted: int | None = None,
 ) -> Bound:
     """The id up to which all writers are known to be complete.
+
+    A writer that was removed leaves its position behind, which is not to hold the bound back. One that was added and
+    never told to the lakehouse looks alike, until it goes beyond the bound that was accepted before.
 
     :param positions: position by writer, as ``stream_positions`` holds it (negative where the stream is).
     :param configured: writers that may write, or None if they are not known.
     :param seen: writers of the rows that are there, which stand in for ``configured`` when that is not known.
     :param sign: 1, or -1 for a stream that counts downwards.
     :param is_used: whether the stream's sequence was ever called.
+    :param accepted: the bound that the release before accepted.
     """
     if not positions and not is_used:
         return Bound(None, Rule.UNUSED)
@@ -53,7 +67,11 @@ def linear_minimum(
         return Bound(None, Rule.MISSING_WRITER, missing)
     if not writers:
         return Bound(None, Rule.MISSING_WRITER)
-    minimum = sign * min(sign * positions[writer] for writer in writers)
+    others = sorted(set(positions) - writers)
+    unknown = tuple(one for one in others if accepted is not None and sign * positions[one] > sign * accepted)
+    minimum = sign * min(sign * positions[writer] for writer in (*writers, *unknown))
+    if unknown:
+        return Bound(minimum, Rule.UNKNOWN_WRITER, unknown=unknown)
     return Bound(minimum, Rule.ASSUMED if configured is None else Rule.CONFIGURED)
 
 

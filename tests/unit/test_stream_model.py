@@ -1,0 +1,236 @@
+"""Streams as Synapse's documentation defines them, and the bound that a lakehouse reads out of the database."""
+
+from typing import Any
+
+import duckdb
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from synapse_lakehouse.streams.model import FIRST, Database, Position, Rdata, Reader, Stream
+from synapse_lakehouse.streams.positions import Bound, Rule, gapless_end, linear_minimum
+from synapse_lakehouse.streams.queries import GAPLESS_RUNS
+
+DUCKDB = duckdb.connect()
+
+DOCUMENTED = [
+    ("reserve", 2, 1),
+    ("reserve", 3, 1),
+    ("complete", 3, 1),
+    ("complete", 2, 3),
+    ("reserve", 4, 3),
+    ("reserve", 5, 3),
+    ("reserve", 6, 3),
+    ("complete", 5, 3),
+    ("complete", 4, 5),
+    ("complete", 6, 6),
+]
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_documented_example_step_by_step(sign: int) -> None:
+    stream = Stream(["master"], sign=sign, stored={"master": sign})
+    for action, token, current in DOCUMENTED:
+        if action == "reserve":
+            assert stream.reserve("master") == sign * token
+        else:
+            stream.complete(sign * token)
+        senses = (stream.minimum("master"), stream.maximum("master"), stream.linear_minimum(), stream.linear_maximum())
+        assert senses == (sign * current,) * 4, (action, token)
+
+
+def test_advancing_tells_readers_once_of_each_fact_that_it_passes() -> None:
+    stream = Stream(["ep1", "ep2"])
+    mine, other, later = stream.reserve("ep1"), stream.reserve("ep2"), stream.reserve("ep1")
+    assert stream.complete(later, rows=3) == []
+    assert stream.complete(other) == [Rdata("ep2", other, 1)]
+    assert stream.complete(mine, succeeded=False) == [Rdata("ep1", mine, 0), Rdata("ep1", later, 3)]
+
+
+def test_a_writer_that_starts_again_has_its_position_from_the_database_and_awaits_nothing() -> None:
+    stream = Stream(["ep1", "ep2"])
+    kept, lost = stream.reserve("ep1"), stream.reserve("ep1")
+    stream.end(kept, rows=1)
+    stream.start("ep1")
+    assert stream.awaiting("ep1") == stream.open == set()
+    assert stream.position("ep1") == lost
+    assert stream.minimum("ep1") is None
+    assert stream.database().writers == {kept: "ep1"}
+
+
+def test_a_writer_that_never_wrote_or_is_not_configured_keeps_the_linear_minimum_unknown() -> None:
+    stream = Stream(["ep1", "ep2"])
+    stream.complete(stream.reserve("ep1"))
+    assert stream.linear_minimum() is None
+    stream.complete(stream.reserve("ep2"))
+    assert stream.linear_minimum() == 2
+    stream.start("admin script")
+    assert stream.linear_minimum() is None
+
+
+def test_an_idle_writer_holds_the_minimum_and_not_the_maximum() -> None:
+    stream = Stream(["ep1", "ep2"], stored={"ep1": 5, "ep2": 5})
+    for _ in range(3):
+        stream.complete(stream.reserve("ep1"))
+    assert (stream.minimum("ep2"), stream.linear_minimum()) == (5, 5)
+    assert (stream.maximum("ep2"), stream.linear_maximum()) == (8, 8)
+
+
+def test_a_writer_nobody_configured_counts_once_it_goes_beyond_the_accepted_bound() -> None:
+    positions = {"ep1": 20, "ep2": 30, "ep3": 12}
+    configured = frozenset({"ep1", "ep2"})
+    assert linear_minimum(positions, configured, [], sign=1, is_used=True, accepted=12).minimum == 20
+    found = linear_minimum(positions, configured, [], sign=1, is_used=True, accepted=11)
+    assert found == Bound(12, Rule.UNKNOWN_WRITER, unknown=("ep3",))
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.dictionaries(st.sampled_from(["events", "backfill"]), st.sets(st.integers(1, 40)), min_size=1),
+    st.integers(0, 20),
+)
+def test_the_query_for_gapless_runs_is_the_arithmetic(ids: dict[str, set[int]], minimum: int) -> None:
+    rows = [f"('{stream}', {one - minimum})" for stream, of in ids.items() for one in of if one > minimum]
+    beyond = (
+        f"from (values {', '.join(rows + rows[:1])}) _ (stream, distance)"
+        if rows
+        else "select '' as stream, 0 as distance where false"
+    )
+    DUCKDB.execute(f"create or replace temp view beyond as {beyond}")
+    runs = dict(DUCKDB.execute(GAPLESS_RUNS).fetchall())
+    for stream, of in ids.items():
+        sign = -1 if stream == "backfill" else 1
+        end = gapless_end(sign * minimum, [sign * one for one in of], sign=sign)
+        assert sign * end == minimum + runs.get(stream, 0)
+
+
+WRITERS = st.sampled_from(["ep1", "ep2", "ep3"])
+
+
+class Streaming(RuleBasedStateMachine):
+    """Writers at work on a stream, while its database and its messages are looked at after every step."""
+
+    @initialize(
+        sign=st.sampled_from([1, -1]), configured=st.sets(WRITERS, min_size=1, max_size=2), is_new=st.booleans()
+    )
+    def begin(self, sign: int, configured: set[str], is_new: bool) -> None:
+        self.sign = sign
+        self.stream = Stream(configured, sign=sign, stored={} if is_new else dict.fromkeys(configured, sign * FIRST))
+        self.reader = Reader(configured, self.stream.replicate(), sign=sign)
+        self.told: list[Rdata] = []
+        self.accepted = FIRST
+        self.seen: dict[str, int] = {}
+
+    def awaiting(self) -> list[tuple[str, int]]:
+        return [(writer, one) for writer in sorted(self.stream.writers) for one in sorted(self.stream.awaiting(writer))]
+
+    @rule(writer=WRITERS)
+    def reserve(self, writer: str) -> None:
+        if writer in self.stream.writers:
+            self.stream.reserve(writer)
+
+    @precondition(lambda self: self.stream.open)
+    @rule(data=st.data(), rows=st.integers(0, 2))
+    def end(self, data: Any, rows: int) -> None:
+        token = data.draw(st.sampled_from(sorted(self.stream.open)))
+        assert not rows or self.sign * token > self.accepted, "a row came late"
+        self.stream.end(token, rows)
+
+    @precondition(lambda self: self.awaiting())
+    @rule(data=st.data(), rows=st.integers(0, 2), succeeded=st.booleans())
+    def complete(self, data: Any, rows: int, succeeded: bool) -> None:
+        writer, token = data.draw(st.sampled_from(self.awaiting()))
+        if token in self.stream.open and rows and succeeded:
+            assert self.sign * token > self.accepted, "a row came late"
+        before = self.sign * self.stream.position(writer)
+        told = self.stream.complete(token, rows, succeeded=succeeded)
+        passed = [self.sign * one.token for one in told]
+        assert passed == sorted(set(passed))
+        assert all(before < one <= self.sign * self.stream.position(writer) for one in passed)
+        for one in told:
+            assert one not in self.told
+            self.told.append(one)
+            self.reader.receive(one)
+
+    @rule(writer=WRITERS, other=WRITERS)
+    def hear(self, writer: str, other: str) -> None:
+        if {writer, other} <= self.stream.writers:
+            self.stream.hear(writer, Position(other, self.stream.position(other)))
+
+    @rule(writer=WRITERS)
+    def start(self, writer: str) -> None:
+        if writer not in self.stream.writers:
+            self.stream.configured.add(writer)
+            self.seen.pop("linear minimum", None)
+            self.reader = Reader(self.stream.configured, self.stream.replicate(), sign=self.sign)
+        self.stream.start(writer)
+
+    @rule(writer=WRITERS, forgotten=st.booleans())
+    def remove(self, writer: str, forgotten: bool) -> None:
+        if writer in self.stream.writers and len(self.stream.writers) > 1:
+            self.stream.remove(writer)
+            for sense in ("minimum", "maximum", "position"):
+                self.seen.pop(f"{sense} of {writer}", None)
+            if forgotten:
+                self.stream.forget(writer)
+
+    @invariant()
+    def is_monotonic(self) -> None:
+        senses: dict[str, int | None] = {
+            "linear minimum": self.stream.linear_minimum(),
+            "linear maximum": self.stream.linear_maximum(),
+        }
+        for writer in self.stream.writers:
+            senses[f"minimum of {writer}"] = self.stream.minimum(writer)
+            senses[f"maximum of {writer}"] = self.stream.maximum(writer)
+            senses[f"position of {writer}"] = self.stream.position(writer)
+        for sense, value in senses.items():
+            if value is not None:
+                assert self.sign * value >= self.sign * self.seen.get(sense, value), sense
+                self.seen[sense] = value
+
+    @invariant()
+    def minimum_and_maximum_hold_their_order(self) -> None:
+        least, most = self.stream.linear_minimum(), self.stream.linear_maximum()
+        for writer in self.stream.writers:
+            minimum, maximum = self.stream.minimum(writer), self.stream.maximum(writer)
+            assert self.sign * most <= self.sign * maximum
+            assert minimum is None or self.sign * minimum <= self.sign * maximum
+            if least is not None:
+                assert minimum is not None
+                assert self.sign * least <= self.sign * minimum
+        assert least is None or self.sign * least <= self.sign * most
+        assert all(self.sign * most < self.sign * one for one in self.stream.open)
+
+    @invariant()
+    def no_writer_passes_what_it_has_open(self) -> None:
+        for writer in self.stream.writers:
+            awaited = self.stream.awaiting(writer)
+            assert all(self.sign * self.stream.position(writer) < self.sign * one for one in awaited)
+
+    @invariant()
+    def a_reader_is_never_ahead(self) -> None:
+        current = self.reader.linear()
+        if current is not None and self.reader.writers >= self.stream.writers:
+            assert all(self.sign * current < self.sign * one for one in self.stream.open)
+
+    @invariant()
+    def the_bound_of_the_database_is_safe(self) -> None:
+        bound = bound_of(self.stream.database(), frozenset(self.stream.configured), self.sign)
+        if bound is None:
+            return
+        least = self.stream.linear_minimum()
+        assert least is not None
+        assert self.sign * least <= self.sign * bound <= self.sign * self.stream.linear_maximum()
+        self.accepted = max(self.accepted, self.sign * bound)
+
+
+def bound_of(database: Database, configured: frozenset[str], sign: int) -> int | None:
+    positions, used = database.positions, database.is_called
+    bound = linear_minimum(positions, configured, database.writers.values(), sign=sign, is_used=used)
+    return None if bound.minimum is None else gapless_end(bound.minimum, database.writers, sign=sign)
+
+
+Streaming.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+test_laws_of_streams = Streaming.TestCase
