@@ -1,0 +1,103 @@
+"""What the commands of a connection say about its streams: whole tokens, and where something is missing.
+
+A position moves only with the last row of a token, so that whoever resumes from it gets every row once.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from synapse_lakehouse.replication.commands import Position, Rdata
+
+REPEATING: Final = frozenset({"caches"})
+"""Streams whose tokens Synapse may send again, or out of order: they are requests to forget, which do no harm twice."""
+
+MOST_ROWS: Final = 100_000
+"""Rows of unfinished tokens that are held before their sender counts as broken."""
+
+Source = tuple[str, str | None]
+"""A stream and the instance that writes it; None where instances are not told apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """All rows of one token."""
+
+    stream: str
+    instance: str | None
+    token: int
+    rows: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """Tokens after ``after`` and up to ``upto`` of which nothing was heard; some may never have had rows."""
+
+    stream: str
+    instance: str | None
+    after: int
+    upto: int
+
+
+class Endless(ValueError):
+    """A token that gathers rows and never ends."""
+
+
+class Progress:
+    """Where each stream stands, by source, and what half of a token has arrived.
+
+    ``repeated`` counts tokens that came again and were dropped.
+    """
+
+    def __init__(self, positions: Mapping[Source, int] | None = None) -> None:
+        self.positions: dict[Source, int] = dict(positions or {})
+        self.repeated = 0
+        self._rows: dict[Source, list[Any]] = {}
+        self._held = 0
+
+    def rdata(self, command: Rdata) -> Update | None:
+        """The token that this row completes; None while more rows are to come, or when all of it was seen before.
+
+        :raises Endless: when more than ``MOST_ROWS`` rows wait for the last one of their token.
+        """
+        source = (command.stream, command.instance)
+        if command.token is None:
+            self._rows.setdefault(source, []).append(command.row)
+            self._held += 1
+            if self._held > MOST_ROWS:
+                raise Endless(f"{command.stream}: more than {MOST_ROWS} rows, and not the last of their token")
+            return None
+        rows = self._rows.pop(source, [])
+        self._held -= len(rows)
+        return self.update(Update(command.stream, command.instance, command.token, (*rows, command.row)))
+
+    def update(self, update: Update) -> Update | None:
+        """``update``, with the position moved; None when it was seen before."""
+        source = (update.stream, update.instance)
+        position = self.positions.get(source)
+        if position is not None and update.token <= position and update.stream not in REPEATING:
+            self.repeated += 1
+            return None
+        self.positions[source] = update.token if position is None else max(position, update.token)
+        return update
+
+    def position(self, command: Position) -> Missed | None:
+        """What is missing before the announced position. Without anything missing, the position moves there.
+
+        The first position of a source is where following it begins.
+        """
+        source = (command.stream, command.instance)
+        position = self.positions.get(source)
+        if position is not None and command.previous is not None and command.previous > position:
+            return Missed(command.stream, command.instance, position, max(command.previous, command.token))
+        self.reach(source, command.token)
+        return None
+
+    def reach(self, source: Source, token: int) -> None:
+        """Nothing more is to come at or below ``token``."""
+        self.positions[source] = max(self.positions.get(source, token), token)
+
+    def disconnected(self) -> None:
+        """Rows of tokens that were not complete are given up: they are sent again."""
+        self._rows.clear()
+        self._held = 0

@@ -1,0 +1,99 @@
+"""Whole tokens and positions out of rows."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from synapse_lakehouse.replication import updates
+from synapse_lakehouse.replication.commands import Position, Rdata
+from synapse_lakehouse.replication.updates import Endless, Missed, Progress, Update
+
+EP1 = ("events", "ep1")
+
+
+def test_the_position_moves_only_with_the_last_row_of_a_token() -> None:
+    progress = Progress({EP1: 53})
+    assert progress.rdata(Rdata(*EP1, None, ["a"])) is None
+    assert progress.rdata(Rdata(*EP1, None, ["b"])) is None
+    assert progress.positions == {EP1: 53}
+    assert progress.rdata(Rdata(*EP1, 54, ["c"])) == Update(*EP1, 54, (["a"], ["b"], ["c"]))
+    assert progress.positions == {EP1: 54}
+
+
+def test_rows_of_writers_that_take_turns_are_not_mixed() -> None:
+    progress = Progress()
+    progress.rdata(Rdata("events", "ep1", None, [1]))
+    progress.rdata(Rdata("events", "ep2", None, [2]))
+    assert progress.rdata(Rdata("events", "ep1", 5, [3])) == Update("events", "ep1", 5, ([1], [3]))
+    assert progress.rdata(Rdata("events", "ep2", 6, [4])) == Update("events", "ep2", 6, ([2], [4]))
+
+
+def test_half_a_token_is_given_up_with_its_connection() -> None:
+    progress = Progress({EP1: 53})
+    progress.rdata(Rdata(*EP1, None, ["half"]))
+    progress.disconnected()
+    assert progress.rdata(Rdata(*EP1, 54, ["whole"])) == Update(*EP1, 54, (["whole"],))
+
+
+def test_a_token_that_was_seen_is_dropped_but_caches_may_go_back() -> None:
+    progress = Progress({EP1: 53, ("caches", "ep1"): 53})
+    assert progress.rdata(Rdata(*EP1, 53, [])) is None
+    assert progress.repeated == 1
+    assert progress.rdata(Rdata("caches", "ep1", 40, [])) == Update("caches", "ep1", 40, ([],))
+    assert progress.positions[("caches", "ep1")] == 53
+
+
+def test_the_first_position_is_where_following_begins() -> None:
+    progress = Progress()
+    assert progress.position(Position(*EP1, 53, 53)) is None
+    assert progress.positions == {EP1: 53}
+
+
+@pytest.mark.parametrize(("previous", "token"), [(53, 60), (40, 60), (53, 53)])
+def test_a_position_that_follows_what_was_seen_misses_nothing(previous: int, token: int) -> None:
+    progress = Progress({EP1: 53})
+    assert progress.position(Position(*EP1, previous, token)) is None
+    assert progress.positions == {EP1: token}
+
+
+def test_a_position_from_further_ahead_tells_what_is_missed_and_waits_for_it() -> None:
+    progress = Progress({EP1: 53})
+    assert progress.position(Position(*EP1, 57, 60)) == Missed(*EP1, 53, 60)
+    assert progress.positions == {EP1: 53}
+    progress.reach(EP1, 60)
+    assert progress.position(Position(*EP1, 57, 60)) is None
+
+
+def test_positions_never_go_back() -> None:
+    progress = Progress({EP1: 53})
+    progress.position(Position(*EP1, 10, 20))
+    assert progress.positions == {EP1: 53}
+
+
+def test_a_token_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(updates, "MOST_ROWS", 10)
+    progress = Progress()
+    for number in range(10):
+        progress.rdata(Rdata("events", f"ep{number}", None, []))
+    with pytest.raises(Endless):
+        progress.rdata(Rdata("events", "ep10", None, []))
+
+
+TOKENS = st.dictionaries(st.integers(2, 40), st.lists(st.integers(), min_size=1, max_size=4), min_size=1)
+
+
+@settings(deadline=None)
+@given(TOKENS, st.lists(st.integers(0, 60)))
+def test_whoever_resumes_from_whole_tokens_gets_every_row_once(tokens: dict[int, list[int]], cuts: list[int]) -> None:
+    progress, received = Progress({EP1: 1}), []
+    for cut in [*cuts, None]:
+        progress.disconnected()
+        start = progress.positions[EP1]
+        sent = [
+            Rdata(*EP1, token if number == len(rows) - 1 else None, row)
+            for token, rows in sorted(tokens.items())
+            if token > start
+            for number, row in enumerate(rows)
+        ]
+        received += [update for one in sent[:cut] if (update := progress.rdata(one))]
+    assert [(update.token, list(update.rows)) for update in received] == sorted(tokens.items())
