@@ -9,7 +9,9 @@ from synapse_lakehouse.settings import PROJECT
 from tests.conftest import Published
 
 EXAMPLES = re.findall(
-    r"^```console\n\$ uv run lakehouse ([^\n]+)\n(.*?)^```", (PROJECT / "README.md").read_text(), re.DOTALL | re.MULTILINE
+    r"^```console\n\$ uv run lakehouse ([^\n]+)\n(.*?)^```",
+    (PROJECT / "README.md").read_text(),
+    re.DOTALL | re.MULTILINE,
 )
 
 

@@ -16,7 +16,7 @@ from synapse_lakehouse.bronze.base import Base
 from synapse_lakehouse.catalogue import Table
 from synapse_lakehouse.lake.places import SCHEMA, places
 from synapse_lakehouse.source.connection import Connection
-from synapse_lakehouse.source.keys import RANGE_DIGITS, count_by_range, keys_in_ranges
+from synapse_lakehouse.source.keys import count_by_range, keys_in_ranges, range_in_lake
 
 _FILE, _POSITION = SCHEMA.names
 
@@ -128,21 +128,16 @@ def _gone(
 ) -> DataFrame:
     here: dict[str, int] = {}
     for frame in [kept, *([spark.read.parquet(*changes)] if changes else [])]:
-        for row in frame.groupBy(_range(table).alias("range")).count().collect():
+        for row in frame.groupBy(f.expr(range_in_lake(table)).alias("range")).count().collect():
             here[row.range] = here.get(row.range, 0) + row["count"]
     in_source = count_by_range(connection, table)
     differing = sorted(one for one in here.keys() | in_source.keys() if here.get(one, 0) != in_source.get(one, 0))
     if sum(in_source.get(one, 0) for one in differing) > _MOST_KEYS:
         raise CopyWhole(f"rows were deleted all over {table.name}")
     there = spark.createDataFrame(keys_in_ranges(connection, table, differing), kept.select(*table.primary_key).schema)
-    return kept.where(_range(table).isin(differing)).join(
+    return kept.where(f.expr(range_in_lake(table)).isin(differing)).join(
         f.broadcast(there), _same_key(kept, there, table.primary_key), "left_anti"
     )
-
-
-def _range(table: Table) -> Column:
-    key = f.concat_ws("\x1f", *(f.col(name).cast("string") for name in table.primary_key))
-    return f.substring(f.md5(key), 1, RANGE_DIGITS)
 
 
 def _same_key(left: DataFrame, right: DataFrame, key: Sequence[str]) -> Column:

@@ -23,6 +23,7 @@ from synapse_lakehouse.bronze.repair import Repair
 from synapse_lakehouse.catalogue import Catalogue, Table
 from synapse_lakehouse.lake import audit
 from synapse_lakehouse.source.connection import Connection
+from synapse_lakehouse.source.keys import range_in_lake
 from synapse_lakehouse.source.parity import (
     RANGES,
     Digest,
@@ -31,7 +32,6 @@ from synapse_lakehouse.source.parity import (
     differing,
     hash_in_lake,
     in_source,
-    range_in_lake,
     slices,
     sum_in_lake,
 )

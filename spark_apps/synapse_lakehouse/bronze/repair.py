@@ -19,7 +19,8 @@ from synapse_lakehouse.lake.amending import amend
 from synapse_lakehouse.lake.files import parquet_schema
 from synapse_lakehouse.source.connection import conninfo
 from synapse_lakehouse.source.content import combined
-from synapse_lakehouse.source.parity import Slice, hash_in_lake, range_in_lake, rows_of
+from synapse_lakehouse.source.keys import range_in_lake
+from synapse_lakehouse.source.parity import Slice, hash_in_lake, rows_of
 from synapse_lakehouse.source.read import Chunk, Written
 from synapse_lakehouse.source.snapshot import Snapshot
 

@@ -36,7 +36,13 @@ def keys_in_ranges(connection: Connection, table: Table, ranges: Sequence[str]) 
 
 
 def key_range(table: Table) -> sql.Composed:
-    """Expression of the range of a row's key: as the lake computes it with the functions of the same names."""
+    """PostgreSQL's expression of the range of a row's key."""
     return sql.SQL("left(md5(concat_ws(chr(31), {key})), {digits})").format(
         key=sql.SQL(", ").join(map(sql.Identifier, table.primary_key)), digits=sql.Literal(RANGE_DIGITS)
     )
+
+
+def range_in_lake(table: Table) -> str:
+    """Spark's SQL for the same."""
+    key = ", ".join(f"cast(`{name}` as string)" for name in table.primary_key)
+    return f"left(md5(concat_ws(chr(31), {key})), {RANGE_DIGITS})"

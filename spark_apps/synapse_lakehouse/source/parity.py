@@ -97,12 +97,6 @@ def rows_of(table: Table, ranges: Collection[str]) -> sql.Composed:
     return select(table) + sql.SQL(" where {} in ({})").format(key_range(table), names)
 
 
-def range_in_lake(table: Table) -> str:
-    """Spark's SQL for the range of a row's key."""
-    key = ", ".join(f"cast(`{name}` as string)" for name in table.primary_key)
-    return f"left(md5(concat_ws(chr(31), {key})), {RANGE_DIGITS})"
-
-
 def hash_in_lake(table: Table) -> str:
     """Spark's SQL for the MD5 of a row's text."""
     return f"md5(concat({', '.join(map(_text_in_lake, table.columns))}))"
