@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -253,6 +253,46 @@ def report_maintenance() -> None:
             "%s was mended: %s rows were missing, %s outdated, %s too many",
             one["table_name"], one["rows_added"], one["rows_changed"], one["rows_removed"],
         )  # fmt: skip
+
+
+def watch_streams() -> None:
+    """Look at every stream of the running Synapse, keep what was seen, and say what is behind.
+
+    :raises AirflowFailException: when the source cannot be read as it is.
+    :raises ReadFailed: when it is too busy to be watched; a retry may find it at rest.
+    """
+    from synapse_lakehouse.lake import tables
+    from synapse_lakehouse.lake.catalog import pyiceberg_catalog
+    from synapse_lakehouse.source.errors import SourceError
+    from synapse_lakehouse.source.live import standings
+    from synapse_lakehouse.streams import watch, watch_history
+    from synapse_lakehouse.streams.writers import configured
+
+    settings, declared = Settings(), catalogue.load()
+    writers = configured(declared, settings.lakehouse_stream_writers, settings.synapse_config)
+    with closing(pyiceberg_catalog(settings)) as catalog:
+        tables.ensure_audit(catalog)
+        before = watch_history.last(catalog)
+        try:
+            found, now = standings(settings, declared), datetime.now(UTC)
+        except SourceError as refusal:
+            raise AirflowFailException(str(refusal)) from None
+        looks = [
+            watch.look(
+                stream,
+                one.positions,
+                one.handed_out,
+                one.beyond,
+                writers.get(stream.name),
+                before.get(stream.name),
+                now,
+            )
+            for stream in declared.streams
+            for one in [found[stream.name]]
+        ]
+        watch_history.record(catalog, looks)
+    for one in looks:
+        log.info("%s", watch.sentence(one))
 
 
 def unless_rehearsal(context: Context) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 FILES = sorted((PROJECT / "dags").glob("*.py"))
 HEAVY = {"pyspark", "great_expectations", "pandas", "pyarrow", "pyiceberg", "duckdb", "dbt", "numpy"}
-TAGS = {"layer:bronze", "layer:silver", "layer:gold", "impact:reads-source", "impact:publishes"}
+TAGS = {"layer:bronze", "layer:audit", "layer:silver", "layer:gold", "impact:reads-source", "impact:publishes"}
 PARSE_SECONDS = 2.0
 
 PARSE = """

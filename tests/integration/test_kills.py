@@ -38,6 +38,8 @@ KILLS = 52
 KILLS_BETWEEN_CHECKS = 5
 LEASE_SECONDS = 10
 PATIENCE_SECONDS = 300.0
+CLUSTER = {"SPARK_MASTER": "local-cluster[1,2,1024]", "SPARK_LOCAL_IP": "127.0.0.1"}
+"""An executor of its own beside the driver, so that each can be killed alone."""
 
 CHANGES = (
     "update event_json set format_version = format_version",
@@ -110,7 +112,7 @@ def test_killed_runs_leave_nothing_that_the_next_one_cannot_mend(
             print(f"run {runs}: {victim}{'' if was_killed else ' not'} killed after {at:.1f} s: {outcome or 'died'}")
             if outcome and not was_killed:
                 duration = at
-            if outcome is None or (was_killed and victim in ("group", "jvm")):
+            if outcome is None or (was_killed and victim in ("group", "driver")):
                 _end(mortal)
                 mortal = None
         if mortal:
@@ -182,7 +184,8 @@ def _path(location: str) -> Path:
 def _born(settings: Settings, log: object) -> Mortal:
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.mortal"],
-        env=environment(settings) | {"PYTHONPATH": f"{PROJECT}:{PROJECT / 'spark_apps'}"}, cwd=settings.lakehouse_home,
+        env=environment(settings) | CLUSTER | {"PYTHONPATH": f"{PROJECT}:{PROJECT / 'spark_apps'}"},
+        cwd=settings.lakehouse_home,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
     )  # fmt: skip
     said: queue.Queue[str | None] = queue.Queue()
@@ -221,8 +224,13 @@ def _kill_group(pid: int, _: object, __: random.Random) -> bool:
     return True
 
 
-def _kill_jvm(pid: int, _: object, chance: random.Random) -> bool:
-    return _kill([one.pid for one in _descendants(pid) if Path(one.command[0]).name == "java"], chance)
+def _kill_driver(pid: int, _: object, chance: random.Random) -> bool:
+    return _kill([one.pid for one in _descendants(pid) if "org.apache.spark.deploy.SparkSubmit" in one.command], chance)
+
+
+def _kill_executor(pid: int, _: object, chance: random.Random) -> bool:
+    executor = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
+    return _kill([one.pid for one in _descendants(pid) if executor in one.command], chance)
 
 
 def _kill_worker(pid: int, _: object, chance: random.Random) -> bool:
@@ -251,7 +259,13 @@ def _kill_backend(_: int, source: psycopg.Connection[tuple[object, ...]], chance
     return source.execute("select pg_terminate_backend(%s)", [chance.choice(found)[0]]).fetchone() == (True,)
 
 
-VICTIMS = {"group": _kill_group, "jvm": _kill_jvm, "worker": _kill_worker, "backend": _kill_backend}
+VICTIMS = {
+    "group": _kill_group,
+    "driver": _kill_driver,
+    "executor": _kill_executor,
+    "worker": _kill_worker,
+    "backend": _kill_backend,
+}
 
 
 class Child(NamedTuple):

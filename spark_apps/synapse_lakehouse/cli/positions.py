@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from synapse_lakehouse.cli import output, reading
+from synapse_lakehouse.cli.history import history as show_history
 from synapse_lakehouse.lake import duck
 from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.settings import Settings
@@ -37,8 +38,12 @@ class Position:
 def positions(
     format: Annotated[output.Format, typer.Option(help="How rows are written.")] = output.Format.TABLE,
     release: reading.Release = None,
+    history: Annotated[bool, typer.Option("--history", help="What stream_watch saw since, instead.")] = False,
 ) -> None:
     """Show where every stream stands: its safe bound, the rule that gave it, its writers, its sequence, its lag."""
+    if history:
+        show_history(format)
+        return
     with reading.lake() as (settings, connection):
         at = duck.release(connection, settings, release)
         found = read(connection, settings, at)

@@ -70,6 +70,10 @@ TABLES: Final[dict[str, pa.Schema]] = {
         | {"linear_maximum": _LONG, "safe_bound": _LONG, "rule": _STRING, "previous_bound": _LONG}
         | {"sequence": _STRING, "sequence_last_value": _LONG, "sequence_is_called": _BOOLEAN, "largest_id": _LONG}
         | {"unknown_writers": pa.list_(_STRING), "measured_at": _TIME},
+        # One row per stream and look at it while Synapse runs (streams/watch.py); no run belongs to it.
+        "audit.stream_watch": {"stream": _STRING, "watched_at": _TIME, "writers": _BY_NAME}
+        | {"missing_writers": pa.list_(_STRING), "safe_bound": _LONG, "rule": _STRING, "handed_out": _LONG}
+        | {"open_since": _TIME, "unmoved_since": pa.map_(_STRING, _TIME), "vanished": pa.list_(_STRING)},
         # One row per run, stream and backing table; late_ids is NULL where the stream cannot be checked.
         "audit.stream_facts": _RUN
         | {"stream": _STRING, "table_name": _STRING, "rows": _LONG, "rows_in_interval": _LONG, "ids": _LONG}

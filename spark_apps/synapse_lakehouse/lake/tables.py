@@ -52,14 +52,20 @@ def ensure(catalog: Catalog, declared: catalogue.Catalogue) -> None:
     """
     for schema in SCHEMAS:
         catalog.create_namespace_if_not_exists(schema)
-    existing = {".".join(name) for schema in SCHEMAS for name in catalog.list_tables(schema)}
-    for name, columns in audit.TABLES.items():
-        _ensure_table(
-            catalog, name, columns, _UNBRANCHED | (_NEVER_RETRIED if name == "audit.leases" else {}), name in existing
-        )
+    ensure_audit(catalog)
+    existing = {".".join(name) for name in catalog.list_tables("bronze")}
     for table in declared.copied():
         name = f"bronze.{table.name}"
         _ensure_table(catalog, name, arrow_schema(table), BRANCHED, name in existing)
+
+
+def ensure_audit(catalog: Catalog) -> None:
+    """Create what is missing of the audit tables; add columns that they gained."""
+    catalog.create_namespace_if_not_exists("audit")
+    existing = {".".join(name) for name in catalog.list_tables("audit")}
+    for name, columns in audit.TABLES.items():
+        properties = _UNBRANCHED | (_NEVER_RETRIED if name == "audit.leases" else {})
+        _ensure_table(catalog, name, columns, properties, name in existing)
 
 
 def _ensure_table(catalog: Catalog, name: str, columns: pa.Schema, properties: dict[str, str], exists: bool) -> None:

@@ -1,0 +1,90 @@
+"""Where Synapse's streams stand at this moment, read in one short transaction: it costs the source milliseconds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import psycopg
+from psycopg import sql
+
+from synapse_lakehouse.catalogue import Catalogue, Stream
+from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.source.connection import Connection, connect
+from synapse_lakehouse.source.errors import ReadFailed
+
+_MOST_SECONDS: Final = 10
+"""A database that needs longer for a statement has no time to be watched."""
+
+_MOST_IDS: Final = 1_000
+"""Ids that are read beyond the slowest writer's position: a bound that lags further is not extended by more."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a stream stands.
+
+    ``positions``: by writer, as ``stream_positions`` has them. ``handed_out``: the last id that its sequence gave out,
+    0 if none; sequences count up even where rows have negative ids. ``beyond``: ids of the first rows beyond the
+    slowest writer's position.
+    """
+
+    positions: Mapping[str, int]
+    handed_out: int
+    beyond: tuple[int, ...]
+
+
+def standings(settings: Settings, catalogue: Catalogue) -> dict[str, Standing]:
+    """Every stream's standing by its name, as one snapshot shows them.
+
+    :raises SourceError: when the source cannot be connected to.
+    :raises ReadFailed: when a statement fails, or takes too long.
+    """
+    with connect(settings) as connection:
+        try:
+            return _standings(connection, catalogue)
+        except psycopg.Error as error:
+            raise ReadFailed(error) from None
+
+
+def _standings(connection: Connection, catalogue: Catalogue) -> dict[str, Standing]:
+    connection.execute(sql.SQL("set local statement_timeout = {}").format(sql.Literal(f"{_MOST_SECONDS}s")))
+    positions: dict[str, dict[str, int]] = {}
+    for name, writer, position in connection.execute(
+        "select stream_name, instance_name, stream_id from stream_positions"
+    ).fetchall():
+        positions.setdefault(name, {})[writer] = position
+    found = {}
+    for stream in catalogue.streams:
+        of_writers = positions.get(stream.stream_positions or "", {})
+        beyond = _beyond(connection, catalogue, stream, list(of_writers.values()))
+        found[stream.name] = Standing(of_writers, _handed_out(connection, stream), beyond)
+    return found
+
+
+def _handed_out(connection: Connection, stream: Stream) -> int:
+    row = connection.execute(
+        sql.SQL("select last_value - (not is_called)::int from {}").format(sql.Identifier(stream.sequence))
+    ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def _beyond(connection: Connection, catalogue: Catalogue, stream: Stream, positions: list[int]) -> tuple[int, ...]:
+    if not positions:
+        return ()
+    counts_down = stream.sign == "negative"
+    ids: set[int] = set()
+    for table, column in catalogue.backing(stream.name):
+        statement = sql.SQL("select {id} from {table} where {id} {beyond} {slowest} order by {id} {order} limit {most}")
+        rows = connection.execute(
+            statement.format(
+                id=sql.Identifier(column),
+                table=sql.Identifier(table.name),
+                beyond=sql.SQL("<" if counts_down else ">"),
+                slowest=sql.Literal(max(positions) if counts_down else min(positions)),
+                order=sql.SQL("desc" if counts_down else "asc"),
+                most=sql.Literal(_MOST_IDS),
+            )
+        )
+        ids.update(row[0] for row in rows.fetchall())
+    return tuple(ids)

@@ -1,0 +1,101 @@
+"""What one look at a stream tells, together with the look before it: how long something has been open or silent."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from synapse_lakehouse.catalogue import Stream
+from synapse_lakehouse.streams.positions import Rule, gapless_end, linear_minimum
+
+
+@dataclass(frozen=True)
+class Look:
+    """A stream at ``watched_at``: a row of ``audit.stream_watch``.
+
+    ``safe_bound`` and ``rule``: as in ``audit.stream_positions``. ``handed_out``: the last id of the sequence.
+    ``open_since``: when the id next to the bound was first seen handed out and not complete, None where none is.
+    ``unmoved_since``: by writer, when its position was first seen to be where it is. ``vanished``: writers that had a
+    position once and have none now, although nobody said that they shall write no more.
+    """
+
+    stream: str
+    watched_at: datetime
+    writers: Mapping[str, int]
+    missing_writers: tuple[str, ...]
+    safe_bound: int | None
+    rule: str
+    handed_out: int
+    open_since: datetime | None
+    unmoved_since: Mapping[str, datetime]
+    vanished: tuple[str, ...]
+
+    @property
+    def lag(self) -> int | None:
+        """Ids handed out beyond the bound."""
+        return None if self.safe_bound is None else max(self.handed_out - abs(self.safe_bound), 0)
+
+    def behind(self, writer: str) -> int:
+        """Ids handed out beyond the writer's position. A writer that is idle falls behind, which harms nobody."""
+        return max(self.handed_out - abs(self.writers[writer]), 0)
+
+
+def look(
+    stream: Stream,
+    positions: Mapping[str, int],
+    handed_out: int,
+    beyond: Collection[int],
+    configured: frozenset[str] | None,
+    before: Look | None,
+    now: datetime,
+) -> Look:
+    """What is seen of ``stream`` now.
+
+    :param positions: by writer, as ``stream_positions`` has them.
+    :param handed_out: the last id of the sequence, which counts up whatever the sign of the rows' ids; 0 for none.
+    :param beyond: ids of the first rows beyond the slowest writer's position.
+    :param configured: the writers that may write; None: guessed from those that were ever seen.
+    :param before: the look before this one.
+    """
+    seen = {*before.writers, *before.vanished} if before else set()
+    sign = -1 if stream.sign == "negative" else 1
+    accepted = before.safe_bound if before else None
+    bound = linear_minimum(positions, configured, seen, sign=sign, is_used=handed_out > 0, accepted=accepted)
+    end = None if bound.minimum is None else gapless_end(bound.minimum, beyond, sign=sign)
+    is_open = end is not None and handed_out > abs(end)
+    is_still_open = before is not None and before.safe_bound == end and before.open_since is not None
+    gone = seen - set(positions)
+    return Look(
+        stream=stream.name,
+        watched_at=now,
+        writers=positions,
+        missing_writers=bound.missing,
+        safe_bound=end,
+        rule=(bound.rule if stream.stream_positions else Rule.NO_POSITIONS).value,
+        handed_out=handed_out,
+        open_since=(before.open_since if before and is_still_open else now) if is_open else None,
+        unmoved_since={
+            writer: before.unmoved_since[writer] if before and before.writers.get(writer) == position else now
+            for writer, position in positions.items()
+        },
+        vanished=tuple(sorted(gone if configured is None else gone & configured)),
+    )
+
+
+def sentence(look: Look) -> str:
+    """``look`` in a line, for a log."""
+    if look.safe_bound is None:
+        said = f"{look.stream}: no bound ({look.rule.replace('_', ' ')})"
+    else:
+        said = f"{look.stream}: complete up to {look.safe_bound:,}, {look.lag:,} ids open"
+    if look.open_since and look.open_since < look.watched_at:
+        said += f" for {_minutes(look.watched_at - look.open_since)}"
+    waits = [writer for writer in sorted(look.writers) if look.open_since and look.behind(writer)]
+    for writer in waits:
+        unmoved = look.watched_at - look.unmoved_since[writer]
+        said += f"; {writer} {look.behind(writer):,} behind, unmoved for {_minutes(unmoved)}"
+    said += f"; without a position: {', '.join(look.missing_writers)}" if look.missing_writers else ""
+    return said + (f"; vanished: {', '.join(look.vanished)}" if look.vanished else "")
+
+
+def _minutes(span: timedelta) -> str:
+    return f"{span / timedelta(minutes=1):,.0f} min"

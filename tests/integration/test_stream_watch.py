@@ -1,0 +1,58 @@
+"""Looks at a real database's streams, kept in a real lake and shown by the command."""
+
+import json
+from collections.abc import Callable
+
+import psycopg
+import pytest
+
+from synapse_lakehouse.orchestration import watch_streams
+from synapse_lakehouse.settings import Settings
+from tests.conftest import lakehouse
+
+WRITERS = "events:persister1,persister2 receipts:worker1"
+Looks = dict[str, dict[str, object]]
+
+IN_FLIGHT = "select nextval('events_stream_seq')"
+NEXT_COMMITS = """
+with next as (select nextval('events_stream_seq') as id),
+     event as (insert into ex_outlier_stream (event_stream_ordering, event_id, state_group, instance_name)
+               select id, '$late', 1, 'persister2' from next)
+update stream_positions set stream_id = next.id from next
+ where stream_name = 'events' and instance_name = 'persister2'
+"""
+VANISHES = "delete from stream_positions where stream_name = 'receipts' and instance_name = 'worker1'"
+
+
+@pytest.fixture
+def looked(source_copy: str, new_lake: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch) -> Callable[[], Looks]:
+    """Looks at the streams as the DAG's task does; the latest look at each stream as the command shows it."""
+    settings = new_lake(synapse_dsn=source_copy, lakehouse_stream_writers=WRITERS)
+    for name, value in settings.environment().items():
+        monkeypatch.setenv(name, value)
+
+    def look() -> Looks:
+        watch_streams()
+        told = lakehouse(settings, "positions", "--history", "--format", "json")
+        assert lakehouse(settings, "positions", "--history").stdout.startswith("Streams as they were last looked at")
+        return {row["stream"]: row for row in json.loads(told.stdout)}
+
+    return look
+
+
+def test_what_is_open_idle_or_gone_is_kept(source_copy: str, looked: Callable[[], Looks]) -> None:
+    quiet = looked()
+    assert quiet["events"]["safe_bound"] == quiet["events"]["handed_out"]
+    assert quiet["events"]["open_since"] is None
+    assert quiet["backfill"]["rule"] == "missing_writer"
+
+    with psycopg.connect(source_copy, autocommit=True) as synapse:
+        synapse.execute(IN_FLIGHT)
+        synapse.execute(NEXT_COMMITS)
+        synapse.execute(VANISHES)
+    first, second = looked(), looked()
+
+    assert first["events"]["safe_bound"] == quiet["events"]["safe_bound"]
+    assert first["events"]["open_since"] == first["events"]["watched_at"] == second["events"]["open_since"]
+    assert second["receipts"]["vanished"] == ["worker1"]
+    assert second["receipts"]["safe_bound"] is None

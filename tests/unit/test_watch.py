@@ -1,0 +1,113 @@
+"""What one look at a stream tells after another."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.cli.history import bars
+from synapse_lakehouse.streams.watch import Look, look, sentence
+
+BOTH = frozenset({"ep1", "ep2"})
+
+
+@dataclass
+class Watcher:
+    """Looks at ``events`` (or another stream) every five minutes."""
+
+    stream: str = "events"
+    configured: frozenset[str] | None = BOTH
+    now: datetime = datetime(2026, 11, 17, tzinfo=UTC)
+    last: Look | None = field(default=None)
+
+    def sees(self, positions: dict[str, int], handed_out: int, beyond: tuple[int, ...] = ()) -> Look:
+        self.now += timedelta(minutes=5)
+        self.last = look(
+            catalogue.load().stream(self.stream), positions, handed_out, beyond, self.configured, self.last, self.now
+        )
+        return self.last
+
+
+def minutes_open(found: Look) -> float | None:
+    return None if found.open_since is None else (found.watched_at - found.open_since) / timedelta(minutes=1)
+
+
+def minutes_unmoved(found: Look, writer: str) -> float:
+    return (found.watched_at - found.unmoved_since[writer]) / timedelta(minutes=1)
+
+
+def test_a_quiet_stream_has_nothing_open() -> None:
+    found = Watcher().sees({"ep1": 7, "ep2": 9}, 9, (8, 9))
+    assert (found.safe_bound, found.lag, found.open_since) == (9, 0, None)
+
+
+def test_an_open_id_is_timed_until_it_closes() -> None:
+    watcher = Watcher()
+    assert minutes_open(watcher.sees({"ep1": 7, "ep2": 7}, 8)) == 0
+    assert minutes_open(watcher.sees({"ep1": 7, "ep2": 9}, 9, (9,))) == 5
+    assert watcher.sees({"ep1": 9, "ep2": 9}, 9).open_since is None
+
+
+def test_another_id_that_is_open_is_timed_anew() -> None:
+    watcher = Watcher()
+    watcher.sees({"ep1": 7, "ep2": 7}, 8)
+    assert minutes_open(watcher.sees({"ep1": 8, "ep2": 8}, 9)) == 0
+
+
+def test_an_idle_writer_is_told_from_one_that_works() -> None:
+    watcher = Watcher()
+    watcher.sees({"ep1": 5, "ep2": 7}, 7)
+    found = watcher.sees({"ep1": 5, "ep2": 20}, 20)
+    assert (found.behind("ep1"), minutes_unmoved(found, "ep1")) == (15, 5)
+    assert (found.behind("ep2"), minutes_unmoved(found, "ep2")) == (0, 0)
+
+
+def test_a_writer_that_lost_its_position_is_missed_until_it_is_back() -> None:
+    watcher = Watcher()
+    watcher.sees({"ep1": 7, "ep2": 9}, 9)
+    for _ in range(2):
+        found = watcher.sees({"ep1": 9}, 10)
+        assert (found.vanished, found.safe_bound, found.rule) == (("ep2",), None, "missing_writer")
+    assert watcher.sees({"ep1": 9, "ep2": 10}, 10).vanished == ()
+
+
+def test_a_writer_that_was_taken_out_of_the_configuration_is_not_missed() -> None:
+    watcher = Watcher()
+    watcher.sees({"ep1": 7, "ep2": 9}, 9)
+    watcher.configured = frozenset({"ep1"})
+    assert watcher.sees({"ep1": 9}, 9).vanished == ()
+
+
+def test_where_writers_are_guessed_any_that_goes_is_missed() -> None:
+    watcher = Watcher(configured=None)
+    assert watcher.sees({"ep1": 7, "ep2": 9}, 9).rule == "assumed"
+    assert watcher.sees({"ep1": 9}, 9).vanished == ("ep2",)
+
+
+def test_backfill_counts_down_while_its_sequence_counts_up() -> None:
+    watcher = Watcher("backfill")
+    found = watcher.sees({"ep1": -10, "ep2": -12}, 13, (-11,))
+    assert (found.safe_bound, found.lag, found.behind("ep2")) == (-11, 2, 1)
+    assert minutes_open(watcher.sees({"ep1": -10, "ep2": -12}, 13, (-11,))) == 5
+
+
+def test_a_stream_without_positions_says_so() -> None:
+    found = Watcher("caches", None).sees({}, 500)
+    assert (found.safe_bound, found.lag, found.rule) == (None, None, "no_positions")
+
+
+def test_the_log_says_who_is_waited_for() -> None:
+    watcher = Watcher()
+    watcher.sees({"ep1": 7, "ep2": 7}, 7)
+    assert sentence(watcher.sees({"ep1": 7, "ep2": 1210}, 1210)) == (
+        "events: complete up to 7, 1,203 ids open; ep1 1,203 behind, unmoved for 5 min"
+    )
+    assert sentence(watcher.sees({"ep1": 1210}, 1210)) == (
+        "events: no bound (missing writer); without a position: ep2; vanished: ep2"
+    )
+
+
+@pytest.mark.parametrize(("values", "drawn"), [([0, 0], "▁▁"), ([0, 7, None, 14], "▁▄·█"), ([], ""), ([None], "·")])
+def test_lags_are_drawn(values: list[int | None], drawn: str) -> None:
+    assert bars(values) == drawn
