@@ -12,6 +12,7 @@ from synapse_lakehouse.cli import (
     prove_erased,
     query,
     releases,
+    replicate,
     run,
     summary,
     ui,
@@ -42,3 +43,4 @@ app.command()(grants.grants)
 
 
 app.add_typer(branches.app, name="branches")
+app.add_typer(replicate.app, name="replicate")

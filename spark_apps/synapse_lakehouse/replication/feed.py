@@ -1,0 +1,213 @@
+"""The streams of a Synapse database, read as replication sends them: positions, and the rows between two of them."""
+
+import json
+import logging
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from time import monotonic
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+
+from synapse_lakehouse.catalogue import Catalogue, Stream
+from synapse_lakehouse.replication import rows
+from synapse_lakehouse.replication.updates import Source, Update
+from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.source.connection import Connection, connect
+from synapse_lakehouse.source.errors import ReadFailed
+from synapse_lakehouse.streams.positions import Bound, Rule, gapless_end, linear_minimum
+from synapse_lakehouse.streams.writers import MASTER, configured
+
+log = logging.getLogger(__name__)
+
+FIRST: Final = 1
+"""The token of a stream that has no rows yet: Synapse's ids begin after it."""
+
+PAGE_ROWS: Final = 1000
+"""Rows of one table that are read at a time, give or take those of one token."""
+
+SETTLE_SECONDS: Final = 5.0
+"""Synapse keeps no positions of some streams. Their ids are handed out in the transaction that writes the rows, so they
+count as complete when they are this old and no transaction of their time is open any more."""
+
+
+@dataclass(frozen=True)
+class Heads:
+    """How far streams are complete: in all, and by the instance that writes them.
+
+    ``handed_out``: the highest token that a writer may have got. ``settling``: streams without positions.
+    """
+
+    linear: Mapping[str, int]
+    by_instance: Mapping[Source, int]
+    handed_out: Mapping[str, int]
+    settling: Collection[str]
+
+    def of(self, source: Source) -> int:
+        """The position of a stream, or of one instance's part in it."""
+        stream, instance = source
+        return self.linear[stream] if instance is None else self.by_instance[source]
+
+    def now(self, source: Source) -> int:
+        """Where to begin with whatever comes from now on, even if what was before is not complete."""
+        return self.of(source) if source[0] not in self.settling else self.handed_out[source[0]]
+
+
+@dataclass(frozen=True)
+class _Settling:
+    value: int
+    seen_at: float
+    transaction: int
+
+
+class Feed:
+    """Reads a database; for one thread at a time. It connects when it needs to, and again after a failure."""
+
+    def __init__(self, settings: Settings, catalogue: Catalogue, settle_seconds: float = SETTLE_SECONDS) -> None:
+        """:raises WritersError: when the configured writers cannot be understood."""
+        self._settings = settings
+        self._settle_seconds = settle_seconds
+        self._catalogue = catalogue
+        self._writers = configured(catalogue, settings.lakehouse_stream_writers, settings.synapse_config)
+        self._linear: dict[str, int] = {}
+        self._settling: dict[str, list[_Settling]] = {}
+        self._told: dict[str, Bound] = {}
+        self._looked_at: dict[str, object] = {}
+        self._open = ExitStack()
+        self._connection: Connection | None = None
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        self._connection = None
+        with suppress(psycopg.Error):
+            self._open.close()
+
+    def heads(self) -> Heads:
+        """How far the streams are complete now. Never goes back.
+
+        :raises SourceError: when the database cannot be reached.
+        :raises ReadFailed: when it cannot be read.
+        """
+        with self._snapshot() as connection:
+            positions: dict[str, dict[str, int]] = {}
+            for name, instance, token in connection.execute(
+                "select stream_name, coalesce(instance_name, %s), stream_id from stream_positions", [MASTER]
+            ):
+                positions.setdefault(name, {})[instance] = token
+            sequences = self._sequences(connection)
+            oldest, next_transaction = _transactions(connection)
+            by_instance: dict[Source, int] = {}
+            for stream in self._catalogue.streams:
+                stored = positions.get(stream.stream_positions or "", {})
+                last_value, is_called = sequences[stream.sequence]
+                if stream.stream_positions:
+                    linear = self._bound(connection, stream, stored, last_value, is_used=is_called)
+                else:
+                    linear = self._settled(stream.name, last_value, oldest, next_transaction)
+                linear = max(linear, self._linear.get(stream.name, FIRST))
+                self._linear[stream.name] = linear
+                for instance in self._instances(stream, stored):
+                    by_instance[(stream.name, instance)] = max(_sign(stream) * stored.get(instance, 0), linear)
+            return Heads(
+                dict(self._linear),
+                by_instance,
+                {stream.name: sequences[stream.sequence][0] for stream in self._catalogue.streams},
+                {stream.name for stream in self._catalogue.streams if not stream.stream_positions},
+            )
+
+    def page(self, source: Source, after: int, upto: int) -> tuple[list[Update], int]:
+        """Tokens of ``source`` in (``after``, ``upto``], lowest first, and how far they reach if there are many.
+
+        :raises SourceError: when the database cannot be reached.
+        :raises ReadFailed: when it cannot be read.
+        """
+        stream, instance = source
+        given: dict[str, Any] = {"after": after, "upto": upto, "writer": instance, "rows": PAGE_ROWS}
+        with self._snapshot() as connection:
+            for shape in rows.SHAPES[stream]:
+                row = connection.execute(rows.page_end(self._catalogue, stream, shape), given).fetchone()
+                given["upto"] = min(given["upto"], row[0]) if row else given["upto"]
+            found: list[tuple[int, Any]] = []
+            for shape in rows.SHAPES[stream]:
+                found += connection.execute(rows.select(self._catalogue, stream, shape), given).fetchall()
+        found.sort(key=itemgetter(0))
+        updates = [
+            Update(stream, instance, token, tuple(json.loads(row) for _, row in rows_of_token))
+            for token, rows_of_token in groupby(found, key=itemgetter(0))
+        ]
+        return updates, given["upto"]
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[Connection]:
+        if self._connection is None:
+            self._connection = self._open.enter_context(connect(self._settings))
+        try:
+            yield self._connection
+            self._connection.rollback()
+        except BaseException as error:
+            self.close()
+            if isinstance(error, psycopg.Error):
+                raise ReadFailed(error) from None
+            raise
+
+    def _sequences(self, connection: Connection) -> dict[str, tuple[int, bool]]:
+        each = sql.SQL(" union all ").join(
+            sql.SQL("select {}, last_value, is_called from {}").format(sql.Literal(name), sql.Identifier(name))
+            for name in sorted({stream.sequence for stream in self._catalogue.streams})
+        )
+        return {name: (int(value), bool(called)) for name, value, called in connection.execute(each)}
+
+    def _bound(
+        self, connection: Connection, stream: Stream, stored: Mapping[str, int], last_value: int, *, is_used: bool
+    ) -> int:
+        bound = linear_minimum(stored, self._writers.get(stream.name), (), sign=_sign(stream), is_used=is_used)
+        self._tell(stream.name, bound)
+        if bound.minimum is None:
+            return FIRST
+        linear = max(_sign(stream) * bound.minimum, self._linear.get(stream.name, FIRST))
+        # Rows beyond the bound are looked for only when something moved.
+        looked_at = (dict(stored), last_value, linear)
+        if linear >= last_value or self._looked_at.get(stream.name) == looked_at:
+            return linear
+        self._looked_at[stream.name] = looked_at
+        given = {"after": linear, "upto": last_value, "writer": None, "rows": PAGE_ROWS}
+        ids = connection.execute(rows.ids(self._catalogue, stream.name), given)
+        return gapless_end(linear, (row[0] for row in ids), sign=1)
+
+    def _settled(self, stream: str, last_value: int, oldest: int, next_transaction: int) -> int:
+        now = monotonic()
+        waiting = self._settling.setdefault(stream, [])
+        if not waiting or waiting[-1].value < last_value:
+            waiting.append(_Settling(last_value, now, next_transaction))
+        settled = FIRST
+        while waiting and now - waiting[0].seen_at >= self._settle_seconds and waiting[0].transaction <= oldest:
+            settled = waiting.pop(0).value
+        return settled
+
+    def _instances(self, stream: Stream, stored: Mapping[str, int]) -> set[str]:
+        if stream.stream_positions:
+            return set(self._writers.get(stream.name, ())) | set(stored)
+        return {MASTER, *(writer for writers in self._writers.values() for writer in writers)}
+
+    def _tell(self, stream: str, bound: Bound) -> None:
+        if bound.rule is Rule.MISSING_WRITER and self._told.get(stream) != bound:
+            names = ", ".join(bound.missing) or "somebody"
+            log.warning("%s stands still: %s should write it and has no position yet", stream, names)
+        self._told[stream] = bound
+
+
+def _transactions(connection: Connection) -> tuple[int, int]:
+    """The oldest transaction that is open, and the next one."""
+    row = connection.execute(
+        "select pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint from pg_current_snapshot() s"
+    ).fetchone()
+    assert row is not None
+    return int(row[0]), int(row[1])
+
+
+def _sign(stream: Stream) -> int:
+    return -1 if stream.sign == "negative" else 1

@@ -1,0 +1,27 @@
+"""Commands as they may be kept: without keys, tokens and addresses."""
+
+import hashlib
+import json
+from dataclasses import fields
+from typing import Any, Final
+
+from synapse_lakehouse.replication import commands as c
+from synapse_lakehouse.replication.commands import Command
+
+_HASHED: Final = {(c.RemovePusher, "push_key"), (c.InvalidateCache, "keys")}
+
+
+def record(command: Command) -> dict[str, Any]:
+    """The command's word and fields. What may be private is hashed; of an unknown command only its length is told."""
+    if isinstance(command, c.Unknown):
+        return {"command": "unknown", "length": len(command.word) + len(command.rest)}
+    kept = {
+        field.name: _hash(value) if (type(command), field.name) in _HASHED and value is not None else value
+        for field in fields(command)
+        for value in [getattr(command, field.name)]
+    }
+    return {"command": c.word(command)} | kept
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, separators=(",", ":")).encode()).hexdigest()

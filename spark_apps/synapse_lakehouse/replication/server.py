@@ -1,0 +1,140 @@
+"""Publishes the streams of a Synapse database to subscribers over TCP, in either dialect."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from synapse_lakehouse.replication.commands import Command
+from synapse_lakehouse.replication.feed import Feed, Heads
+from synapse_lakehouse.replication.grammar import Dialect
+from synapse_lakehouse.replication.subscriber import Subscriber
+from synapse_lakehouse.replication.updates import Source, Update
+from synapse_lakehouse.source.errors import ReadFailed, SourceError
+
+_Read = TypeVar("_Read")
+
+log = logging.getLogger(__name__)
+
+MOST_SUBSCRIBERS: Final = 100
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds; those between commands are what the protocol's documents ask for.
+
+    ``congestion``: how long a subscriber may leave its full buffer as it is.
+    """
+
+    poll: float = 0.5
+    ping: float = 5.0
+    silence: float = 15.0
+    congestion: float = 15.0
+
+
+DOCUMENTED: Final = Timing()
+
+Record = Callable[[str, Command], None]
+"""What happens to a command that is recorded and not executed: given the subscriber's name and the command."""
+
+
+class Server:
+    """Reads a feed as it grows and serves it to whoever connects.
+
+    :ivar heads: how far the streams are complete.
+    """
+
+    def __init__(self, feed: Feed, dialect: Dialect, name: str, record: Record, timing: Timing = DOCUMENTED) -> None:
+        """:param name: the homeserver's name, as ``SERVER`` tells it."""
+        self.dialect = dialect
+        self.name = name
+        self.timing = timing
+        self.record = record
+        self.heads = Heads({}, {}, {}, ())
+        self._feed = feed
+        self._database = ThreadPoolExecutor(1, "replication-feed")
+        self._begin: dict[Source, int] = {}
+        self._subscribers: set[Subscriber] = set()
+        self._number = 0
+
+    async def serve(self, host: str, port: int, ready: Callable[[int], None], stop: asyncio.Event) -> None:
+        """Serve until ``stop`` is set; then tell everybody.
+
+        :param ready: called with the port, once it is open.
+        :raises SourceError: when the database cannot be read at the start.
+        :raises OSError: when the port cannot be opened.
+        """
+        try:
+            await self._look()
+            listening = await asyncio.start_server(self._connected, host, port)
+            ready(listening.sockets[0].getsockname()[1])
+            polling, asked = asyncio.create_task(self._poll()), asyncio.create_task(stop.wait())
+            await asyncio.wait([polling, asked], return_when=asyncio.FIRST_COMPLETED)
+            listening.close()
+            await asyncio.gather(*(one.stop("server stopping") for one in list(self._subscribers)))
+            polling.cancel()
+            with suppress(asyncio.CancelledError):
+                await polling
+        finally:
+            await self._in_database(self._feed.close)
+            self._database.shutdown()
+
+    def sources(self) -> Sequence[Source]:
+        """What can be subscribed to, in this dialect."""
+        if self.dialect is Dialect.TOKENS:
+            return [(stream, None) for stream in sorted(self.heads.linear)]
+        return sorted(self.heads.by_instance)
+
+    def begin(self, source: Source) -> int:
+        """Where a source that nobody has seen yet begins."""
+        return self._begin.get(source, self.heads.now(source))
+
+    async def page(self, source: Source, after: int, upto: int) -> tuple[list[Update], int]:
+        """As :meth:`Feed.page`; waits while the database cannot be read."""
+        while True:
+            try:
+                return await self._in_database(self._feed.page, source, after, upto)
+            except (ReadFailed, SourceError) as error:
+                log.warning("The database cannot be read, trying again: %s", error)
+                await asyncio.sleep(1)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._number += 1
+        subscriber = Subscriber(self, self._number, reader, writer)
+        if len(self._subscribers) >= MOST_SUBSCRIBERS:
+            log.warning("%s is turned away: there are %d subscribers already", subscriber, MOST_SUBSCRIBERS)
+            await subscriber.stop("too many connections")
+            return
+        self._subscribers.add(subscriber)
+        try:
+            await subscriber.run()
+        finally:
+            self._subscribers.discard(subscriber)
+
+    async def _poll(self) -> None:
+        failing = False
+        while True:
+            await asyncio.sleep(self.timing.poll)
+            try:
+                await self._look()
+                failing = False
+            except (ReadFailed, SourceError) as error:
+                if not failing:
+                    log.warning("The database cannot be read, trying again: %s", error)
+                failing = True
+
+    async def _look(self) -> None:
+        before = self.heads
+        self.heads = await self._in_database(self._feed.heads)
+        for source in self.heads.by_instance:
+            if before.linear and source not in before.by_instance:
+                self._begin[source] = before.linear[source[0]]
+        if self.heads != before:
+            for subscriber in self._subscribers:
+                subscriber.wake()
+
+    async def _in_database(self, call: Callable[..., _Read], *given: Any) -> _Read:
+        return await asyncio.get_running_loop().run_in_executor(self._database, call, *given)

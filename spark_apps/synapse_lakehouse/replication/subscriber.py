@@ -1,0 +1,225 @@
+"""One connection of the server: what it asked for, how far it has got it, and whether it is still there."""
+
+import asyncio
+import logging
+from collections import Counter
+from contextlib import suppress
+from time import time
+from typing import TYPE_CHECKING, Final
+
+from synapse_lakehouse.replication import commands as c
+from synapse_lakehouse.replication.commands import Command
+from synapse_lakehouse.replication.formatting import format_line
+from synapse_lakehouse.replication.grammar import Malformed
+from synapse_lakehouse.replication.lines import Lines, TooLong
+from synapse_lakehouse.replication.parsing import parse
+from synapse_lakehouse.replication.rows import MEMORY_ONLY
+from synapse_lakehouse.replication.updates import Source, Update
+
+if TYPE_CHECKING:
+    from synapse_lakehouse.replication.server import Server
+
+log = logging.getLogger(__name__)
+
+BUFFER_BYTES: Final = 4 << 20
+"""What may wait for a subscriber that is slow to read, besides one page of rows."""
+
+LONGEST_LINE: Final = 1 << 16
+_PIECE: Final = 1 << 16
+_NAME_SHOWN: Final = 60
+
+
+class _Refused(Exception):
+    """The connection ends with an ERROR that says why."""
+
+
+class Subscriber:
+    """Serves one client. ``str`` of it is what to call it in logs, which never hold its address."""
+
+    def __init__(
+        self, server: "Server", number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self._server = server
+        self._number = number
+        self._reader = reader
+        self._writer = writer
+        self._name = ""
+        self._cursors: dict[Source, int] = {}
+        self._wants_all = False
+        self._wake = asyncio.Event()
+        self._pinged = False
+        self._heard_at = self._sent_at = asyncio.get_running_loop().time()
+        self._received: Counter[str] = Counter()
+        writer.transport.set_write_buffer_limits(BUFFER_BYTES)
+
+    def __str__(self) -> str:
+        return f"subscriber {self._number}" + (f" ({self._name})" if self._name else "")
+
+    async def run(self) -> None:
+        """Serve until either side ends the connection."""
+        log.info("%s connected", self)
+        self._send(c.Server(self._server.name), _ping())
+        tasks = [asyncio.create_task(one()) for one in (self._listen, self._stream, self._keep_alive)]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            ends = await asyncio.gather(*tasks, return_exceptions=True)
+        for end in ends:
+            if isinstance(end, _Refused):
+                log.warning("%s is disconnected: %s", self, end)
+                self._send(c.Error(str(end)))
+            elif isinstance(end, Exception) and not isinstance(end, OSError):
+                raise end
+        await self._close()
+        log.info("%s is gone; it sent %s", self, dict(self._received) or "nothing")
+
+    async def stop(self, why: str) -> None:
+        """End the connection with an ERROR."""
+        self._send(c.Error(why))
+        await self._close()
+
+    def wake(self) -> None:
+        """There may be more to send."""
+        self._wake.set()
+
+    async def _close(self) -> None:
+        self._writer.close()
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(1):
+                await self._writer.wait_closed()
+        self._writer.transport.abort()
+
+    async def _listen(self) -> None:
+        lines = Lines(LONGEST_LINE)
+        silence = self._server.timing.silence
+        while True:
+            try:
+                # Who never sent a PING may be a person: they are not timed.
+                async with asyncio.timeout_at(self._heard_at + silence if self._pinged else None):
+                    data = await self._reader.read(_PIECE)
+            except TimeoutError:
+                raise _Refused(f"no command was heard for {silence:g} s") from None
+            if not data:
+                return
+            try:
+                for line in lines.feed(data):
+                    command = parse(line, self._server.dialect)
+                    if command is not None and not self._handle(command):
+                        return
+            except (Malformed, TooLong) as error:
+                raise _Refused(str(error)) from None
+            await self._drain()
+
+    def _handle(self, command: Command) -> bool:
+        """Do what a command asks for; False when it ends the connection."""
+        self._heard_at = asyncio.get_running_loop().time()
+        self._received["unknown" if isinstance(command, c.Unknown) else c.word(command)] += 1
+        match command:
+            case c.Error():
+                return False
+            case c.Ping():
+                self._pinged = True
+            case c.Name(name):
+                self._name = "".join(one for one in name if one.isprintable())[:_NAME_SHOWN]
+            case c.Replicate(stream, token):
+                self._subscribe(stream, token)
+            case c.Server() | c.Rdata() | c.Position():
+                raise _Refused(f"{c.word(command)}: only servers send this")
+            case c.Unknown() | c.Sync():
+                pass
+            case _:
+                self._server.record(str(self), command)
+        return True
+
+    def _subscribe(self, stream: str | None, token: int | None) -> None:
+        heads = self._server.heads
+        if stream is None:
+            self._wants_all = True
+            self._follow_new()
+            self._send(*(_position(source, at, at) for source, at in self._cursors.items()))
+        elif stream in MEMORY_ONLY:
+            raise _Refused(f"{stream}: Synapse keeps this stream in memory only, so its database does not have it")
+        elif stream not in heads.linear:
+            raise _Refused(f"REPLICATE: there is no such stream. There are: {', '.join(sorted(heads.linear))}")
+        elif token is not None and token > heads.handed_out[stream]:
+            raise _Refused(f"{stream}: no token after {heads.handed_out[stream]} was handed out. Another database?")
+        else:
+            source = (stream, None)
+            at = self._cursors[source] = heads.now(source) if token is None else token
+            self._send(_position(source, at, at))
+        self._wake.set()
+
+    def _follow_new(self) -> list[Source]:
+        new = [source for source in self._server.sources() if source not in self._cursors]
+        self._cursors |= {source: self._server.begin(source) for source in new}
+        return new
+
+    async def _stream(self) -> None:
+        """Send every row, in the order of its stream, at the subscriber's pace."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if self._wants_all:
+                self._send(*(_position(source, at := self._cursors[source], at) for source in self._follow_new()))
+            while await self._advance():
+                pass
+
+    async def _advance(self) -> bool:
+        moved = False
+        for source, after in list(self._cursors.items()):
+            head = self._server.heads.of(source)
+            if head <= after:
+                continue
+            moved = True
+            updates, upto = await self._server.page(source, after, head)
+            if self._cursors[source] != after:
+                continue
+            self._send(*(row for update in updates for row in _rdata(update)))
+            last = updates[-1].token if updates else after
+            if upto > last:
+                self._send(_position(source, last, upto))
+            self._cursors[source] = upto
+            await self._drain()
+        return moved
+
+    async def _keep_alive(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            left = self._sent_at + self._server.timing.ping - loop.time()
+            if left > 0:
+                await asyncio.sleep(left)
+            else:
+                self._send(_ping())
+
+    async def _drain(self) -> None:
+        try:
+            async with asyncio.timeout(self._server.timing.congestion):
+                await self._writer.drain()
+        except TimeoutError:
+            waiting = self._writer.transport.get_write_buffer_size()
+            log.warning("%s does not keep up: %d bytes wait for it, so it is cut off", self, waiting)
+            self._writer.transport.abort()
+            raise ConnectionAbortedError from None
+
+    def _send(self, *commands: Command) -> None:
+        if commands:
+            dialect = self._server.dialect
+            self._writer.write(b"".join(format_line(one, dialect) + b"\n" for one in commands))
+            self._sent_at = asyncio.get_running_loop().time()
+
+
+def _ping() -> c.Ping:
+    return c.Ping(str(int(time() * 1000)))
+
+
+def _position(source: Source, previous: int, token: int) -> c.Position:
+    stream, instance = source
+    return c.Position(stream, instance, None if instance is None else previous, token)
+
+
+def _rdata(update: Update) -> list[c.Rdata]:
+    *others, last = update.rows
+    source = (update.stream, update.instance)
+    return [*(c.Rdata(*source, None, row) for row in others), c.Rdata(*source, update.token, last)]

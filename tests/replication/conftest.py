@@ -1,0 +1,35 @@
+"""Databases for replication."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from synapse_lakehouse.embedded import sample as shipped
+from synapse_lakehouse.embedded.postgres import Server
+from synapse_lakehouse.settings import Settings
+from tests.replication.database import Database
+
+NAME = "replication_source"
+
+
+@pytest.fixture
+def sample(settings: Settings) -> Database:
+    """The sample; tests only read it."""
+    return Database(settings)
+
+
+@pytest.fixture(scope="module")
+def _copy(server: Server, settings: Settings) -> Iterator[str]:
+    assert settings.synapse_dsn
+    server.tool("createdb", "--template", shipped.DATABASE, NAME)
+    yield server.dsn(NAME)
+    server.tool("dropdb", "--force", NAME)
+
+
+@pytest.fixture
+def homeserver(settings: Settings, _copy: str) -> Database:
+    """A homeserver with two event persisters, before its first event."""
+    given = {"synapse_dsn": _copy, "synapse_config": None, "lakehouse_stream_writers": "events:ep1,ep2"}
+    database = Database(settings.model_copy(update=given))
+    database.empty()
+    return database

@@ -1,0 +1,76 @@
+"""A netcat for tests: lines out, lines in."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from synapse_lakehouse.replication.commands import Command
+from synapse_lakehouse.replication.feed import Feed
+from synapse_lakehouse.replication.grammar import Dialect
+from synapse_lakehouse.replication.server import Server, Timing
+
+SECONDS = 10
+QUICK = Timing(poll=0.02)
+
+
+class Conversation:
+    """A plain TCP connection to a server on loopback."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    def say(self, *lines: str) -> None:
+        self.writer.write("".join(line + "\n" for line in lines).encode())
+
+    async def hear(self) -> str | None:
+        """The next line; None at the end."""
+        async with asyncio.timeout(SECONDS):
+            return (await self.reader.readline()).decode().rstrip("\n") or None
+
+    async def until(self, wanted: Callable[[str], bool]) -> list[str]:
+        """Lines up to the first that is wanted, without PINGs."""
+        heard = []
+        while (line := await self.hear()) is not None:
+            if not line.startswith("PING"):
+                heard.append(line)
+            if wanted(line):
+                break
+        return heard
+
+    async def to_the_end(self) -> list[str]:
+        return await self.until(lambda line: False)
+
+
+@asynccontextmanager
+async def connected(port: int) -> AsyncIterator[Conversation]:
+    """A connection to ``port`` on loopback that is closed at the end."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        yield Conversation(reader, writer)
+    finally:
+        writer.close()
+
+
+@asynccontextmanager
+async def serving(
+    feed: Feed,
+    dialect: Dialect,
+    name: str = "synapse.example",
+    timing: Timing = QUICK,
+    recorded: list[Command] | None = None,
+    port: int = 0,
+) -> AsyncIterator[int]:
+    """A running server; yields its port."""
+    kept = recorded if recorded is not None else []
+    server = Server(feed, dialect, name, lambda _, command: kept.append(command), timing)
+    stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
+    running = asyncio.create_task(server.serve("127.0.0.1", port, ready.set_result, stop))
+    try:
+        done, _ = await asyncio.wait([running, ready], return_when=asyncio.FIRST_COMPLETED)
+        if running in done:
+            running.result()
+        yield ready.result()
+    finally:
+        stop.set()
+        await running

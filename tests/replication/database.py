@@ -1,0 +1,65 @@
+"""A Synapse database that a test writes as Synapse would."""
+
+from typing import Any
+
+import psycopg
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.replication.feed import Feed
+from synapse_lakehouse.settings import Settings
+
+KNOWN = catalogue.load()
+
+
+class Database:
+    """Writes to the source of ``settings``; every statement commits."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        assert settings.synapse_dsn
+        self._connection = psycopg.connect(settings.synapse_dsn, autocommit=True)
+
+    def feed(self, settle_seconds: float = 0.05) -> Feed:
+        return Feed(self.settings, KNOWN, settle_seconds)
+
+    def do(self, statement: str, *given: object) -> list[tuple[Any, ...]]:
+        cursor = self._connection.execute(statement, given)
+        return cursor.fetchall() if cursor.description else []
+
+    def empty(self) -> None:
+        """As before the first event."""
+        tables = {table.name for stream in KNOWN.streams for table, _ in KNOWN.backing(stream.name)}
+        self.do(f"truncate stream_positions, {', '.join(sorted(tables))} cascade")
+        for stream in KNOWN.streams:
+            self.do(f"alter sequence {stream.sequence} restart with 1")
+
+    def event(self, token: int, writer: str) -> None:
+        self.do(
+            "insert into events (event_id, room_id, type, sender, stream_ordering, topological_ordering, depth,"
+            " outlier, processed, instance_name) values (%s, '!r', 'm.room.message', '@a', %s, 1, 1, false, true, %s)",
+            f"$e{token}", token, writer,
+        )  # fmt: skip
+
+    def state(self, token: int, writer: str, *keys: str) -> None:
+        for key in keys:
+            self.do(
+                "insert into current_state_delta_stream (stream_id, room_id, type, state_key, event_id, instance_name)"
+                " values (%s, '!r', 'm.room.member', %s, %s, %s)",
+                token, key, f"$e{token}", writer,
+            )  # fmt: skip
+
+    def invalidation(self, token: int, writer: str) -> None:
+        self.do(
+            "insert into cache_invalidation_stream_by_instance values (%s, %s, 'get_user', '{@a}', 1)", token, writer
+        )
+
+    def handed_out(self, stream: str, token: int) -> None:
+        """The highest id that the stream's sequence has given so far."""
+        self.do("select setval(%s, %s)", KNOWN.stream(stream).sequence, token)
+
+    def position(self, stream: str, writer: str, token: int) -> None:
+        self.do(
+            "insert into stream_positions values (%s, %s, %s) on conflict (stream_name, instance_name)"
+            " do update set stream_id = excluded.stream_id",
+            KNOWN.stream(stream).stream_positions, writer, token,
+        )  # fmt: skip

@@ -1,0 +1,294 @@
+"""The server on real databases, spoken to as with netcat."""
+
+import asyncio
+import json
+import logging
+import re
+import signal
+import socket
+import subprocess
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from synapse_lakehouse.replication import commands as c
+from synapse_lakehouse.replication import subscriber
+from synapse_lakehouse.replication.grammar import Dialect
+from synapse_lakehouse.replication.rows import SHAPES
+from synapse_lakehouse.replication.server import Timing
+from tests.conftest import BIN, environment
+from tests.replication.conversation import QUICK, Conversation, connected, serving
+from tests.replication.database import KNOWN, Database
+
+Talk = Callable[[Conversation], Awaitable[None]]
+
+
+def talk(source: Database, dialect: Dialect, *talks: Talk, timing: Timing = QUICK) -> list[c.Command]:
+    """Serve ``source`` and hold conversations one after the other; returns what was recorded."""
+    recorded: list[c.Command] = []
+
+    async def all_of_it() -> None:
+        async with serving(source.feed(), dialect, timing=timing, recorded=recorded) as port:
+            for one in talks:
+                async with connected(port) as conversation:
+                    await one(conversation)
+
+    asyncio.run(all_of_it())
+    return recorded
+
+
+def test_every_stream_of_the_catalogue_has_a_shape_for_each_of_its_tables() -> None:
+    shaped = {stream: {shape.table for shape in shapes} for stream, shapes in SHAPES.items()}
+    assert shaped == {stream.name: {table.name for table, _ in KNOWN.backing(stream.name)} for stream in KNOWN.streams}
+
+
+def test_the_first_dialects_conversation(homeserver: Database) -> None:
+    async def follow(conversation: Conversation) -> None:
+        assert await conversation.hear() == "SERVER synapse.example"
+        assert re.fullmatch(r"PING \d{13}", await conversation.hear() or "")
+        conversation.say("NAME synapse.app.appservice", "PING 1490197665618", "")
+        conversation.say("REPLICATE events 1", "REPLICATE backfill 1", "REPLICATE caches 1")
+        for stream in ("events", "backfill", "caches"):
+            assert await conversation.hear() == f"POSITION {stream} 1"
+        homeserver.invalidation(2, "ep1")
+        homeserver.handed_out("caches", 2)
+        assert await conversation.hear() == "RDATA caches 2 [null,null,null]"
+        homeserver.event(14, "ep1")
+        homeserver.state(14, "ep1", "@a", "@b")
+        homeserver.handed_out("events", 14)
+        for writer in ("ep1", "ep2"):
+            homeserver.position("events", writer, 14)
+        expected = '["$e14","!r","m.room.message",null,null,null,null,false,false]'
+        assert await conversation.hear() == f'RDATA events batch ["ev",{expected}]'
+        assert await conversation.hear() == 'RDATA events batch ["state",["!r","m.room.member","@a","$e14"]]'
+        assert await conversation.hear() == 'RDATA events 14 ["state",["!r","m.room.member","@b","$e14"]]'
+
+    talk(homeserver, Dialect.TOKENS, follow)
+
+
+def test_the_present_dialects_conversation(homeserver: Database) -> None:
+    homeserver.handed_out("events", 53)
+    homeserver.position("events", "ep1", 53)
+    homeserver.position("events", "ep2", 40)
+
+    async def follow(conversation: Conversation) -> None:
+        conversation.say("PING 1490197665618", "REPLICATE")
+        positions = await conversation.until(lambda line: line.startswith("POSITION un_partial_stated_room"))
+        assert positions[0] == "SERVER synapse.example"
+        assert {"POSITION events ep1 53 53", "POSITION events ep2 40 40", "POSITION backfill ep1 1 1"} < set(positions)
+        homeserver.event(54, "ep1")
+        homeserver.event(55, "ep2")
+        homeserver.handed_out("events", 60)
+        homeserver.position("events", "ep1", 57)
+        assert (await conversation.hear() or "").startswith('RDATA events ep1 54 ["ev",["$e54"')
+        assert await conversation.hear() == "POSITION events ep1 54 57"
+        homeserver.position("events", "ep2", 60)
+        assert (await conversation.hear() or "").startswith('RDATA events ep2 55 ["ev",["$e55"')
+        assert await conversation.hear() == "POSITION events ep2 55 60"
+
+    talk(homeserver, Dialect.INSTANCES, follow)
+
+
+def test_tokens_wait_for_the_writer_that_is_behind_and_for_gaps(homeserver: Database) -> None:
+    async def follow(conversation: Conversation) -> None:
+        conversation.say("REPLICATE events NOW")
+        await conversation.until(lambda line: line == "POSITION events 1")
+        for token, writer in ((2, "ep1"), (3, "ep2"), (5, "ep2")):
+            homeserver.event(token, writer)
+        homeserver.handed_out("events", 5)
+        homeserver.position("events", "ep2", 5)
+        homeserver.position("events", "ep1", 2)
+        # 3 follows 2 without a gap, so it is complete. 4 may still be written by ep1.
+        assert [line[:14] for line in await conversation.until(lambda line: "$e3" in line)] == [
+            "RDATA events 2", "RDATA events 3",
+        ]  # fmt: skip
+        homeserver.event(4, "ep1")
+        homeserver.position("events", "ep1", 4)
+        assert [line[:14] for line in await conversation.until(lambda line: "$e5" in line)] == [
+            "RDATA events 4", "RDATA events 5",
+        ]  # fmt: skip
+
+    talk(homeserver, Dialect.TOKENS, follow)
+
+
+def test_backfill_counts_up_on_the_wire(homeserver: Database) -> None:
+    homeserver.event(-7, "ep1")
+    homeserver.event(-9, "ep2")
+    homeserver.handed_out("backfill", 9)
+    homeserver.position("backfill", "ep1", -7)
+    homeserver.position("backfill", "ep2", -9)
+
+    async def follow(conversation: Conversation) -> None:
+        conversation.say("REPLICATE backfill 5")
+        assert [line.split(" [")[0] for line in await conversation.until(lambda line: "backfill 7" in line)][1:] == [
+            "POSITION backfill 5", "RDATA backfill 7",
+        ]  # fmt: skip
+
+    talk(homeserver, Dialect.TOKENS, follow)
+
+
+def test_there_is_a_line_for_every_row_of_the_sample_and_no_more(sample: Database) -> None:
+    heads = sample.feed().heads().linear
+    streams = sorted(set(heads) - {"caches"})
+    seen: Counter[str] = Counter()
+    tokens: dict[str, list[int]] = {stream: [] for stream in streams}
+
+    async def follow(conversation: Conversation) -> None:
+        conversation.say(*(f"REPLICATE {stream} 0" for stream in streams))
+        at: dict[str, int] = {}
+        while at != {stream: heads[stream] for stream in streams}:
+            match (await conversation.hear() or "").split(" ", 3):
+                case ["RDATA", stream, token, row]:
+                    json.loads(row)
+                    seen[stream] += 1
+                    if token != "batch":
+                        tokens[stream].append(int(token))
+                        at[stream] = int(token)
+                case ["POSITION", stream, token]:
+                    at[stream] = int(token)
+
+    talk(sample, Dialect.TOKENS, follow)
+    for stream in streams:
+        sign = -1 if KNOWN.stream(stream).sign == "negative" else 1
+        counted = [
+            sample.do(
+                f"select {sign} * {column} from {table.name} where {sign} * {column} between 1 and {heads[stream]}"
+            )
+            for table, column in KNOWN.backing(stream)
+        ]
+        assert seen[stream] == sum(map(len, counted)), stream
+        assert tokens[stream] == sorted({token for rows in counted for (token,) in rows}), stream
+    assert seen["events"] > 4000
+
+
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [
+        (
+            "REPLICATE typing 0",
+            "ERROR typing: Synapse keeps this stream in memory only, so its database does not have it",
+        ),
+        ("REPLICATE nothing 0", "ERROR REPLICATE: there is no such stream. There are: account_data, backfill, "),
+        ("REPLICATE events 99999", "ERROR events: no token after 4413 was handed out. Another database?"),
+        ("REPLICATE ALL 5", "ERROR REPLICATE: ALL goes with NOW, and with nothing else"),
+        ("RDATA events 5 []", "ERROR RDATA: only servers send this"),
+        ("NAME \udcff", "ERROR NAME: not UTF-8"),
+        ("x" * 70_000, "ERROR a line of more than 65536 bytes"),
+    ],
+)
+def test_what_cannot_be_is_answered_with_an_error_and_the_end(sample: Database, said: str, answer: str) -> None:
+    async def ask(conversation: Conversation) -> None:
+        conversation.writer.write(said.encode(errors="surrogateescape") + b"\n")
+        lines = await conversation.to_the_end()
+        assert lines[-1].startswith(answer)
+
+    talk(sample, Dialect.TOKENS, ask)
+
+
+def test_what_clients_tell_is_recorded_and_what_is_unknown_does_no_harm(sample: Database) -> None:
+    told = [
+        c.UserSync("@a:x", True, 5, "id"),
+        c.ClearUserSync("id"),
+        c.FederationAck(5, "fed"),
+        c.RemovePusher("app", "key", "@a:x"),
+        c.InvalidateCache("f", [1]),
+        c.RemoteServerUp("y"),
+    ]
+
+    async def tell(conversation: Conversation) -> None:
+        conversation.say("USER_SYNC id @a:x start 5", "CLEAR_USER_SYNC id", "FEDERATION_ACK fed 5", "WHAT is this")
+        conversation.say("REMOVE_PUSHER app key @a:x", "INVALIDATE_CACHE f [1]", "REMOTE_SERVER_UP y", "", "REPLICATE")
+        await conversation.until(lambda line: line.startswith("POSITION"))
+
+    assert talk(sample, Dialect.INSTANCES, tell) == told
+
+
+def test_silence_ends_only_connections_that_sent_a_ping(sample: Database) -> None:
+    async def be_silent_after_a_ping(conversation: Conversation) -> None:
+        conversation.say("PING 1")
+        lines = await conversation.until(lambda line: line.startswith("ERROR"))
+        assert lines[-1] == "ERROR no command was heard for 0.4 s"
+        assert await conversation.hear() is None
+
+    async def be_silent(conversation: Conversation) -> None:
+        conversation.say("NAME me")
+        pings = 0
+        while pings < 8:
+            pings += (await conversation.hear() or "").startswith("PING")
+
+    talk(sample, Dialect.TOKENS, be_silent_after_a_ping, be_silent, timing=Timing(ping=0.1, silence=0.4))
+
+
+def test_a_subscriber_that_does_not_read_is_cut_off_loudly_and_catches_up_later(
+    homeserver: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(subscriber, "BUFFER_BYTES", 1 << 16)
+    rows = 20_000
+    homeserver.do(
+        "insert into push_rules_stream (stream_id, event_stream_ordering, user_id, rule_id, op)"
+        " select n, 1, repeat('@long', 100), 'x', 'ADD' from generate_series(2, %s) n", rows + 1,
+    )  # fmt: skip
+    homeserver.handed_out("push_rules", rows + 1)
+    homeserver.position("push_rules", "sw1", rows + 1)
+    last = 1
+
+    async def stall(conversation: Conversation) -> None:
+        nonlocal last
+        conversation.say("REPLICATE push_rules 1")
+        conversation.reader._transport.pause_reading()
+        while "does not keep up" not in caplog.text:
+            await asyncio.sleep(0.05)
+        conversation.reader._transport.resume_reading()
+        last = await _last_token(conversation, rows + 1)
+
+    async def resume(conversation: Conversation) -> None:
+        conversation.say(f"REPLICATE push_rules {last}")
+        assert await _last_token(conversation, rows + 1) == rows + 1
+
+    with caplog.at_level(logging.WARNING):
+        talk(homeserver, Dialect.TOKENS, stall, resume, timing=Timing(congestion=0.3))
+    assert 1 < last < rows
+
+
+async def _last_token(conversation: Conversation, upto: int) -> int:
+    """The last token heard whole before the end, or ``upto``; each must follow the one before."""
+    token = None
+    while token != upto:
+        try:
+            line = await conversation.reader.readuntil()
+        except (asyncio.IncompleteReadError, ConnectionResetError):
+            break
+        if line.startswith(b"RDATA"):
+            following = int(line.split()[2])
+            assert token in (None, following - 1)
+            token = following
+    return token or 0
+
+
+def test_the_command_serves_the_sample_and_says_good_bye(sample: Database) -> None:
+    serve = subprocess.Popen(
+        [BIN / "lakehouse", "replicate", "serve", "--dialect", "tokens", "--port", "0"],
+        env=environment(sample.settings), cwd=sample.settings.lakehouse_home, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        assert serve.stdout
+        said = serve.stdout.readline()
+        where = re.fullmatch(r"Serving the streams of synapse.example on 127.0.0.1:(\d+), dialect tokens.\n", said)
+        assert where, said + serve.communicate(timeout=5)[1]
+        with socket.create_connection(("127.0.0.1", int(where[1])), timeout=10) as connection:
+            lines = connection.makefile("rw", newline="\n")
+            lines.write("NAME netcat\nUSER_SYNC id @a:x start 5\nREPLICATE events 4400\n")
+            lines.flush()
+            while not lines.readline().startswith("RDATA events"):
+                pass
+            serve.send_signal(signal.SIGTERM)
+            assert lines.readlines()[-1] == "ERROR server stopping\n"
+        assert serve.wait(timeout=10) == 0
+        recorded = sample.settings.lakehouse_home / "logs/replication/received.jsonl"
+        kept = json.loads(recorded.read_text().splitlines()[-1])
+        assert (kept["from"], kept["command"], kept["user_id"]) == ("subscriber 1 (netcat)", "USER_SYNC", "@a:x")
+    finally:
+        serve.kill()
+        serve.communicate()
