@@ -9,6 +9,7 @@ from synapse_lakehouse.catalogue import Column, Day, JsonKeys, JsonKeysOfType, T
 from synapse_lakehouse.source.pages import WHOLE, PageRange
 
 _MILLISECONDS_A_DAY: Final = 86_400_000
+_REFUSED: Final = r"\\u(?:0000|[dD][89a-fA-F][0-9a-fA-F]{2})"
 
 
 def select(table: Table, pages: PageRange = WHOLE, since: int | None = None) -> sql.Composed:
@@ -85,8 +86,23 @@ def _json_keys(source: sql.Identifier, keys: tuple[str, ...]) -> sql.Composed:
     named = sql.SQL(" or ").join(
         sql.SQL("strpos({}, {}) > 0").format(source, sql.Literal(name)) for name in (*keys, "\\")
     )
-    # json, not jsonb: jsonb refuses \\u0000 and rewrites numbers.
+    # json, not jsonb, which rewrites numbers.
     return sql.SQL(
-        "case when {named} then coalesce((select json_object_agg(key, value)::text from json_each({source}::json)"
-        " where key in ({keys})), '{{}}') when {source} is not null then '{{}}' end"
-    ).format(named=named, source=source, keys=sql.SQL(", ").join(map(sql.Literal, keys)))
+        "case when {named} then (select coalesce(json_object_agg(each.key, each.value)::text, '{{}}')"
+        " from (select {document}::json as whole offset 0) as document,"
+        " json_each(case when json_typeof(whole) = 'object' then whole else '{{}}' end) as each"
+        " where each.key in ({keys})) when {source} is not null then '{{}}' end"
+    ).format(named=named, document=_readable(source), source=source, keys=sql.SQL(", ").join(map(sql.Literal, keys)))
+
+
+def _readable(source: sql.Identifier) -> sql.Composed:
+    """JSON text that PostgreSQL can read: it refuses what JSON allows and others may send, the escape of U+0000 and
+    halves of surrogate pairs. All such escapes become that of U+FFFD, where a text has any."""
+    return sql.SQL(
+        "case when {source} ~ {bad} then regexp_replace({source}, {escaped}, {mended}, 'g') else {source} end"
+    ).format(
+        source=source,
+        bad=sql.Literal(_REFUSED),
+        escaped=sql.Literal(rf"(?<!\\)((?:\\\\)*){_REFUSED}"),
+        mended=sql.Literal(r"\1\\ufffd"),
+    )
