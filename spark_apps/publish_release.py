@@ -6,7 +6,8 @@ from synapse_lakehouse.lake.publishing import publish
 
 def publish_release(app: SparkApp) -> None:
     """Make the run's branch what readers see; safe to repeat after a crash."""
-    published = publish(app.spark, app.catalog, app.run, str(app.settings.synapse_server_name))
+    server_name = str(app.settings.synapse_server_name)
+    published = publish(app.spark, app.catalog, app.run, server_name, app.lease.renew)
     app.progress(f"release {published.number} published: {len(published.tables)} tables")
 
 

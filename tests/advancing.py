@@ -56,7 +56,7 @@ class AdvancingLake:
         passed = {"suite": "", "expectation": "", "subject": "", "severity": "fail", "success": True, "observed": ""}
         checks = [passed | {"stage": stage, "checked_at": datetime.now(UTC)} for stage in ("bronze", "gold")]
         audit.append(app.catalog, "audit.checks", checks, app.run)
-        publish(app.spark, app.catalog, app.run, str(self.settings.synapse_server_name))
+        publish(app.spark, app.catalog, app.run, str(self.settings.synapse_server_name), lambda: None)
 
     def departures(self) -> dict[str, tuple[int, int]]:
         """Tables that are not equal to the source: rows that only the lake has, and that only the source has."""

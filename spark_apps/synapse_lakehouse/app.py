@@ -46,6 +46,11 @@ class SparkApp:
         """The Spark session, on the run's branch."""
         return spark_session(self.name, self.settings, self.run.branch)
 
+    @property
+    def lease(self) -> Lease:
+        """The lake lease as this run wants it; it is held while the app works."""
+        return Lease(self.catalog, self.run.run_id, self.run.branch, self.settings.lakehouse_lease_seconds)
+
     def progress(self, line: str) -> None:
         """Tell whoever watches the run how far it is."""
         print(f"progress: {line}", flush=True)
@@ -59,8 +64,7 @@ def main(description: str | None, work: Callable[[SparkApp], None]) -> None:
     try:
         with connected() as settings:
             app = SparkApp(work.__name__, run, settings)
-            lease = Lease(app.catalog, run.run_id, run.branch, settings.lakehouse_lease_seconds)
-            with lease.kept():
+            with app.lease.kept():
                 work(app)
             app.spark.stop()
         print(f"progress: {work.__name__} done in {time.monotonic() - started:.1f} s", flush=True)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ARGUMENTS: Final = (
-    "--run-id", "{{ run_id }}",
+    "--run-id", "{{ lake_run_id(dag.dag_id, run_id) }}",
     "--start", "{{ data_interval_start.isoformat() }}",
     "--end", "{{ data_interval_end.isoformat() }}",
 )  # fmt: skip
@@ -117,7 +117,14 @@ def _jars() -> list[Path]:
     return jars.installed(Settings())
 
 
+def lake_run_id(dag_id: str, run_id: str) -> str:
+    """What the lake calls a run: as Airflow does, with the DAG's name for other DAGs than ``lakehouse``, since run ids
+    are unique in a DAG only and two runs of one name would share a lease and a branch."""
+    return run_id if dag_id == "lakehouse" else f"{dag_id} {run_id}"
+
+
 MACROS: Final = {
+    "lake_run_id": lake_run_id,
     "spark_jars": spark_jars,
     "spark_class_path": spark_class_path,
     "spark_java_options": spark_java_options,
@@ -149,7 +156,7 @@ def run_of(context: Context) -> Run:
             "This run has no data interval, so it is not known what it shall cover. Trigger it with a logical date: "
             "it covers the last complete day before that date."
         )
-    return Run(context["run_id"], start, end)
+    return Run(lake_run_id(context["dag"].dag_id, context["run_id"]), start, end)
 
 
 def open_run() -> None:

@@ -74,6 +74,6 @@ def test_a_run_may_be_started_with_other_settings(
 ) -> None:
     task = dag.get_task(task_id).prepare_for_execution()
     moment = datetime(2026, 11, 17, tzinfo=UTC)
-    context = {"run_id": "manual__1", "data_interval_start": moment, "data_interval_end": moment}
+    context = {"dag": dag, "run_id": "manual__1", "data_interval_start": moment, "data_interval_end": moment}
     task.render_template_fields(context | {"params": {param: asked}})
     assert task.env_vars == {variable: given}

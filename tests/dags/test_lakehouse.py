@@ -87,7 +87,12 @@ def test_spark_apps_get_the_run_and_no_secret(
     monkeypatch.setenv("LAKEHOUSE_CATALOG_URI", f"postgresql://lake:{SECRET}@127.0.0.1/lake")
     monkeypatch.setenv("LAKEHOUSE_CATALOG_PROPERTIES", json.dumps({"s3.secret-access-key": SECRET}))
     task = lakehouse_dag.get_task(task_id).prepare_for_execution()
-    context = {"run_id": INTERVAL.run_id, "data_interval_start": INTERVAL.start, "data_interval_end": INTERVAL.end}
+    context = {
+        "dag": lakehouse_dag,
+        "run_id": INTERVAL.run_id,
+        "data_interval_start": INTERVAL.start,
+        "data_interval_end": INTERVAL.end,
+    }
 
     task.render_template_fields(context)
 

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from airflow.sdk import DAG
+
+if TYPE_CHECKING:
     pass
 
 pytestmark = pytest.mark.usefixtures("dags")
@@ -20,12 +23,15 @@ def test_a_run_without_a_data_interval_is_refused() -> None:
         run_of({"run_id": "manual__1", "data_interval_start": None, "data_interval_end": None})
 
 
-def test_the_run_is_the_context_s() -> None:
+def test_the_run_is_the_context_s(dags: "dict[str, DAG]") -> None:
     from synapse_lakehouse.orchestration import run_of
 
     start, end = datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC)
-    run = run_of({"run_id": "manual__1", "data_interval_start": start, "data_interval_end": end})
+    interval = {"run_id": "manual__1", "data_interval_start": start, "data_interval_end": end}
+    run, other = (run_of(interval | {"dag": dags[name]}) for name in ("lakehouse", "lake_maintenance"))
     assert (run.run_id, run.start, run.end) == ("manual__1", start, end)
+    assert other.run_id == "lake_maintenance manual__1"
+    assert other.branch != run.branch
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,20 @@
 import time
 from collections.abc import Callable
 from contextlib import closing
+from datetime import UTC, datetime
+from typing import cast
 
 import pyarrow as pa
+import pytest
 from pyiceberg.table import Table
+from pyspark.sql import SparkSession
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.lake import branches, tables
+from synapse_lakehouse.lake import audit, branches, tables
 from synapse_lakehouse.lake.catalog import pyiceberg_catalog
-from synapse_lakehouse.lake.lease import Lease
+from synapse_lakehouse.lake.lease import Lease, LeaseError
+from synapse_lakehouse.lake.publishing import publish
+from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import Settings
 
 SECONDS = 1
@@ -43,6 +49,22 @@ def test_branches_of_crashed_holders_are_handed_on_until_somebody_has_disposed_o
         assert held == {"rooms": {"main", "three"}, "users": {"main", "three"}}
         third.release()
         assert first.acquire() == ()
+
+
+def test_a_run_that_lost_its_lease_publishes_nothing(new_lake: Callable[..., Settings]) -> None:
+    run = Run("slow", datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 11, 2, tzinfo=UTC))
+    passed = {"suite": "", "expectation": "", "subject": "", "severity": "fail", "success": True, "observed": ""}
+    with closing(pyiceberg_catalog(new_lake())) as catalog:
+        tables.ensure(catalog, catalogue.load())
+        checks = [passed | {"stage": stage, "checked_at": datetime.now(UTC)} for stage in ("bronze", "gold")]
+        audit.append(catalog, "audit.checks", checks, run)
+        slow, quick = (Lease(catalog, holder, branch, SECONDS) for holder, branch in (("slow", run.branch), ("q", "q")))
+        slow.acquire()
+        time.sleep(SECONDS)
+        assert quick.acquire() == (run.branch,)
+        with pytest.raises(LeaseError, match="was lost to q"):
+            publish(cast("SparkSession", None), catalog, run, "it", slow.renew)
+        assert audit.releases(catalog) == []
 
 
 def _write(table: Table, branch: str) -> None:

@@ -1,8 +1,9 @@
 """Which releases belong to an interval, whatever the order in which its runs and others took place."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from synapse_lakehouse.lake.release import Release, of_interval
+from synapse_lakehouse.lake.release import Release, accepted_bounds, of_interval
 from synapse_lakehouse.run import Run
 
 DAY = datetime(2026, 11, 1, tzinfo=UTC)
@@ -28,3 +29,9 @@ def test_each_release_of_the_interval_comes_with_the_one_before_it() -> None:
     assert of_interval(published, Run("now", third.interval_start, third.interval_end)) == [(None, third)]
     assert of_interval(published, Run("now", DAY, DAY + timedelta(days=1))) == []
     assert of_interval([], day) == []
+
+
+def test_a_bound_that_cannot_be_measured_now_stays_accepted() -> None:
+    before = replace(release(1, 1), positions={"events": 7, "receipts": 5})
+    assert accepted_bounds(before, {"events": None, "receipts": 9, "caches": None}) == {"events": 7, "receipts": 9}
+    assert accepted_bounds(None, {"events": None, "receipts": 9}) == {"receipts": 9}

@@ -1,5 +1,6 @@
 """Publish a run: main of every table moves to the run's branch, then one row of ``audit.releases`` says so."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
@@ -8,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from synapse_lakehouse.lake import audit
 from synapse_lakehouse.lake.branches import branched_tables
-from synapse_lakehouse.lake.release import TABLE, Release, ReleaseError
+from synapse_lakehouse.lake.release import TABLE, Release, ReleaseError, accepted_bounds
 from synapse_lakehouse.lake.session import iceberg_table
 from synapse_lakehouse.run import Run
 
@@ -16,26 +17,30 @@ _STAGES = ("bronze", "gold")
 _AT_ONCE = 4
 
 
-def publish(spark: SparkSession, catalog: Catalog, run: Run, server_name: str) -> Release:
+def publish(
+    spark: SparkSession, catalog: Catalog, run: Run, server_name: str, require_lease: Callable[[], None]
+) -> Release:
     """Move main of every table to the run's branch, tag the interval, drop the branch, then write the release.
 
     A second call after a crash goes on where the first one stopped.
 
+    :param require_lease: raises where the lake lease was lost: whoever has it now may have dropped the branch already,
+        so that its tables look unchanged.
     :raises ReleaseError: when the run's audits are missing or failed.
     """
     passed, warned = require_audited(catalog, run)
+    require_lease()
     names = [".".join(table.name()) for table in branched_tables(catalog)]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         heads = list(pool.map(lambda name: fast_forward(spark, name, run.branch, run.tag), names))
     tables = {name: head for name, head in zip(names, heads, strict=True) if head is not None}
     positions = {
-        row["stream"]: row["safe_bound"]
-        for row in audit.of_run(catalog, "audit.stream_positions", run.run_id)
-        if row["safe_bound"] is not None
+        row["stream"]: row["safe_bound"] for row in audit.of_run(catalog, "audit.stream_positions", run.run_id)
     }
+    earlier = audit.releases(catalog)
     snapshots = audit.of_run(catalog, "audit.snapshots", run.run_id)
     release = Release(
-        number=max((one.number for one in audit.releases(catalog)), default=0) + 1,
+        number=max((one.number for one in earlier), default=0) + 1,
         run_id=run.run_id,
         interval_start=run.start,
         interval_end=run.end,
@@ -43,13 +48,14 @@ def publish(spark: SparkSession, catalog: Catalog, run: Run, server_name: str) -
         tag=run.tag,
         server_name=server_name,
         tables=tables,
-        positions=positions,
+        positions=accepted_bounds(earlier[-1] if earlier else None, positions),
         views={},
         checks_passed=passed,
         checks_warned=warned,
         published_at=datetime.now(UTC),
         partial=sorted(name for one in snapshots for name, _ in one["drifted"] or ()),
     )
+    require_lease()
     record(catalog, release)
     return release
 

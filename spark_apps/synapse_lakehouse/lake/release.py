@@ -61,3 +61,9 @@ def of_interval(published: Sequence[Release], run: Run) -> list[tuple[Release | 
         if (one.interval_start, one.interval_end) == (run.start, run.end)
         and not (former and former.run_id == one.run_id)
     ]
+
+
+def accepted_bounds(latest: Release | None, measured: Mapping[str, int | None]) -> dict[str, int]:
+    """Safe bounds by stream that a new release accepts: as ``measured`` by its run; where that found none, as when a
+    writer is missing, the bound of the ``latest`` release stays, for what it closed stays closed."""
+    return {**(latest.positions if latest else {}), **{name: one for name, one in measured.items() if one is not None}}
