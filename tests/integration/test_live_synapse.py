@@ -51,7 +51,7 @@ def _talk(hs: Synapse, quiet: threading.Event) -> None:
     """Send through every process in turn until told to be quiet."""
     alice = hs.register("alice", admin=True)
     rooms = [alice.create_room(preset="public_chat") for _ in range(6)]
-    turns = itertools.product(itertools.count(), rooms, hs.urls)
-    while not quiet.is_set():
-        number, room, process = next(turns)
+    for number, (room, process) in enumerate(itertools.cycle(itertools.product(rooms, hs.urls))):
+        if quiet.is_set():
+            break
         alice.say(room, f"message {number}", via=process)
