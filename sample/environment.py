@@ -1,4 +1,4 @@
-"""Synapse's own virtual environment, apart from the project's: a released wheel, installed by uv."""
+"""Virtual environments apart from the project's: Synapse's, and those of other released wheels, installed by uv."""
 
 import fcntl
 import shutil
@@ -18,23 +18,31 @@ def synapse_python(venv: Path = VENV, version: str = VERSION) -> Path:
 
     :raises ServiceError: when uv is missing or the installation fails.
     """
+    return python_with("matrix-synapse", version, venv, extras="[postgres,redis]")
+
+
+def python_with(package: str, version: str, venv: Path, *, extras: str = "") -> Path:
+    """Python of the environment ``venv`` that holds ``version`` of ``package``; installs it when it does not.
+
+    :raises ServiceError: when uv is missing or the installation fails.
+    """
     venv = venv.absolute()
     python = venv / "bin" / "python"
     venv.parent.mkdir(parents=True, exist_ok=True)
     with venv.with_name(venv.name + ".lock").open("a+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if _installed_version(python) != version:
+        if _installed_version(python, package) != version:
             uv = _uv()
             run([uv, "venv", "--clear", "--python", sys.executable, venv], f"Creating {venv}")
-            package = f"matrix-synapse[postgres,redis]=={version}"
-            run([uv, "pip", "install", "--python", python, package], f"Installing {package}")
+            requirement = f"{package}{extras}=={version}"
+            run([uv, "pip", "install", "--python", python, requirement], f"Installing {requirement}")
     return python
 
 
-def _installed_version(python: Path) -> str | None:
+def _installed_version(python: Path, package: str) -> str | None:
     if not python.exists():
         return None
-    question = "from importlib.metadata import version; print(version('matrix-synapse'))"
+    question = f"from importlib.metadata import version; print(version({package!r}))"
     answer = subprocess.run([python, "-c", question], capture_output=True, text=True, check=False)
     return answer.stdout.strip() or None
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import settings as hypothesis_settings
 
 from synapse_lakehouse.embedded import class_archive, jars, sample
 from synapse_lakehouse.embedded.postgres import Server
@@ -16,6 +17,9 @@ from synapse_lakehouse.embedded.services import connected, embedded_server
 from synapse_lakehouse.settings import PROJECT, Settings
 
 BIN = Path(sys.executable).parent
+# A first call may compile what it runs, and machines differ: time is no law.
+hypothesis_settings.register_profile("unhurried", deadline=None)
+hypothesis_settings.load_profile("unhurried")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

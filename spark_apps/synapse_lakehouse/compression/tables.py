@@ -1,0 +1,86 @@
+"""Synapse's three tables of state as arrays: texts become codes, and codes texts again."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from synapse_lakehouse.compression.compiled import Codes, Longs
+from synapse_lakehouse.compression.groups import NONE, Groups, indexed
+from synapse_lakehouse.compression.stored import Stored
+
+_Encoded = tuple[Codes, pa.Array]
+
+
+@dataclass(frozen=True)
+class Names:
+    """What the codes stand for."""
+
+    rooms: pa.Array
+    types: pa.Array
+    state_keys: pa.Array
+    events: pa.Array
+    key_types: Codes
+    """For each code of a key, the code of its type."""
+    key_state_keys: Codes
+
+    def rows(self, groups: Groups) -> pa.Table:
+        """The rows of ``groups``: state_group, type, state_key, event_id."""
+        return pa.table(
+            {
+                "state_group": np.repeat(groups.ids, groups.rows),
+                "type": self.types.take(pa.array(self.key_types[groups.keys])),
+                "state_key": self.state_keys.take(pa.array(self.key_state_keys[groups.keys])),
+                "event_id": self.events.take(pa.array(groups.events)),
+            }
+        )
+
+
+def edges(groups: Groups) -> pa.Table:
+    """The edges of ``groups``: state_group, prev_state_group."""
+    has_one = groups.prev != NONE
+    return pa.table({"state_group": groups.ids[has_one], "prev_state_group": groups.prev_ids()[has_one]})
+
+
+def encoded(state_groups: pa.Table, state_group_edges: pa.Table, state_groups_state: pa.Table) -> tuple[Stored, Names]:
+    """The groups of three tables with Synapse's column names, rows in any order.
+
+    :raises BadGroups: for groups that cannot be what Synapse stored.
+    """
+    room_codes, rooms = _encoded(state_groups["room_id"])
+    types, type_names = _encoded(state_groups_state["type"])
+    state_keys, state_key_names = _encoded(state_groups_state["state_key"])
+    events, event_names = _encoded(state_groups_state["event_id"])
+    pairs, keys = _encoded_pairs(types, state_keys, len(state_key_names))
+    ids = _longs(state_groups["id"])
+    groups, present = indexed(
+        ids,
+        _longs(state_group_edges["state_group"]),
+        _longs(state_group_edges["prev_state_group"]),
+        _longs(state_groups_state["state_group"]),
+        keys,
+        events,
+    )
+    of_group = np.full(len(groups), NONE, np.int32)
+    of_group[np.searchsorted(groups.ids, ids)] = room_codes
+    key_types, key_state_keys = np.divmod(pairs, max(len(state_key_names), 1))
+    names = Names(
+        rooms, type_names, state_key_names, event_names, key_types.astype(np.int32), key_state_keys.astype(np.int32)
+    )
+    return Stored(groups, present, of_group), names
+
+
+def _encoded(texts: pa.ChunkedArray) -> _Encoded:
+    dictionary = texts.dictionary_encode().combine_chunks()
+    if isinstance(dictionary, pa.ChunkedArray):
+        dictionary = dictionary.unify_dictionaries().combine_chunks()
+    return dictionary.indices.to_numpy(zero_copy_only=False).astype(np.int32), dictionary.dictionary
+
+
+def _encoded_pairs(first: Codes, second: Codes, seconds: int) -> tuple[Longs, Codes]:
+    dictionary = pa.array(first.astype(np.int64) * seconds + second).dictionary_encode()
+    return dictionary.dictionary.to_numpy(), dictionary.indices.to_numpy().astype(np.int32)
+
+
+def _longs(column: pa.ChunkedArray) -> Longs:
+    return column.to_numpy().astype(np.int64)  # type: ignore[no-any-return]

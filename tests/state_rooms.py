@@ -1,0 +1,210 @@
+"""Rooms of every kind that state groups come in, made up from a seed."""
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+Key = tuple[str, str]
+State = dict[Key, str]
+
+SNAPSHOT_AFTER = 100
+"""Synapse writes a whole state rather than make a chain longer than this."""
+ODD = ["", " ", "it's", 'a "quoted" one', "back\\slash", "two\nlines", "%s %d", "ünï✓", "a$1b", "/*", "--", "\t;"]
+
+
+@dataclass
+class World:
+    """The three tables, filled as Synapse would; ``states`` is what each group resolves to."""
+
+    rng: random.Random
+    next_id: int = 1
+    groups: dict[int, str] = field(default_factory=dict)
+    edges: dict[int, int] = field(default_factory=dict)
+    rows: dict[int, State] = field(default_factory=dict)
+    states: dict[int, State] = field(default_factory=dict)
+    nodes: dict[int, int] = field(default_factory=dict)
+    events: int = 0
+
+    def event(self) -> str:
+        """A new event's id."""
+        self.events += 1
+        return f"$event{self.events}:example.org"
+
+    def add(self, room: str, state: State, prev: int | None = None) -> int:
+        """A group of ``room`` with ``state``, stored as a delta on ``prev`` where that can be; its id."""
+        group, self.next_id = self.next_id, self.next_id + 1
+        self.groups[group], self.states[group], self.nodes[group] = room, dict(state), 1
+        self.rows[group] = dict(state)
+        if prev is not None and self.nodes[prev] < SNAPSHOT_AFTER and self.states[prev].keys() <= state.keys():
+            self.edges[group], self.nodes[group] = prev, self.nodes[prev] + 1
+            base = self.states[prev]
+            self.rows[group] = {key: event for key, event in state.items() if base.get(key) != event}
+        return group
+
+    def tables(self) -> tuple[pa.Table, pa.Table, pa.Table]:
+        """``state_groups``, ``state_group_edges`` and ``state_groups_state``."""
+        rows = [(group, *key, event) for group, state in self.rows.items() for key, event in state.items()]
+        return (
+            _table({"id": pa.int64(), "room_id": pa.string()}, list(self.groups.items())),
+            _table({"state_group": pa.int64(), "prev_state_group": pa.int64()}, list(self.edges.items())),
+            _table(
+                {"state_group": pa.int64(), "type": pa.string(), "state_key": pa.string(), "event_id": pa.string()},
+                rows,
+            ),
+        )
+
+
+def _table(columns: dict[str, pa.DataType], rows: list[tuple[object, ...]]) -> pa.Table:
+    values = zip(*rows, strict=True) if rows else ((),) * len(columns)
+    return pa.table([pa.array(column, kind) for column, kind in zip(values, columns.values(), strict=True)], [*columns])
+
+
+Grow = Iterator[None]
+
+
+def _start(world: World, members: int) -> State:
+    state = {(kind, ""): world.event() for kind in ("m.room.create", "m.room.power_levels", "m.room.join_rules")}
+    return state | {_member(number): world.event() for number in range(members)}
+
+
+def _member(number: int) -> Key:
+    return "m.room.member", f"@user{number}:example.org"
+
+
+def _next(world: World, state: State, join: float = 0.5) -> State:
+    """One state event later: somebody joins, or what is there is changed."""
+    joins = world.rng.random() < join or not state
+    key = _member(world.events) if joins else world.rng.choice(sorted(state))
+    return state | {key: world.event()}
+
+
+def linear(world: World, room: str, groups: int) -> Grow:
+    """Each group follows the one before; a whole state after 100 of them."""
+    state = _start(world, world.rng.randrange(30))
+    tip = world.add(room, state)
+    for _ in range(groups - 1):
+        yield
+        state = _next(world, state)
+        tip = world.add(room, state, tip)
+
+
+def forks(world: World, room: str, groups: int) -> Grow:
+    """A few ends at a time, which go on side by side and are resolved into one now and then."""
+    tips = [world.add(room, _start(world, world.rng.randrange(20)))]
+    for _ in range(groups - 1):
+        yield
+        here = world.rng.choice(tips)
+        if len(tips) > 1 and world.rng.random() < 0.2:
+            other = world.rng.choice(tips)
+            resolved = world.states[here] | dict(world.rng.sample(sorted(world.states[other].items()), 3))
+            tips = [tip for tip in tips if tip not in (here, other)]
+            tips.append(world.add(room, resolved, world.rng.choice([here, other])))
+            continue
+        end = world.add(room, _next(world, world.states[here]), here)
+        if len(tips) > 4 or world.rng.random() < 0.8:
+            tips.remove(here)
+        tips.append(end)
+
+
+def backfilled(world: World, room: str, groups: int) -> Grow:
+    """History that arrives backwards: whole states of ever fewer members, without edges, between what is new."""
+    state = _start(world, 40)
+    tip = world.add(room, state)
+    past = dict(state)
+    for _ in range(groups - 1):
+        yield
+        if world.rng.random() < 0.5:
+            state = _next(world, state)
+            tip = world.add(room, state, tip)
+        else:
+            past = dict(past)
+            if len(past) > 5:
+                del past[world.rng.choice(sorted(past))]
+            world.add(room, past)
+
+
+def redundant(world: World, room: str, groups: int) -> Grow:
+    """Groups that change nothing, and rows that repeat what the predecessor has."""
+    tip = world.add(room, _start(world, 8))
+    for _ in range(groups - 1):
+        yield
+        state = world.states[tip]
+        tip = world.add(room, state if world.rng.random() < 0.4 else _next(world, state, 0.1), tip)
+        key = world.rng.choice(sorted(state))
+        world.rows[tip][key] = world.states[tip][key]
+
+
+def odd_texts(world: World, room: str, groups: int) -> Grow:
+    """Types, keys and events as no sane server sends them."""
+    state: State = {}
+    tip = world.add(room, state)
+    for number in range(groups - 1):
+        yield
+        key = (world.rng.choice(ODD), world.rng.choice(ODD))
+        state = state | {key: f"{world.rng.choice(ODD)}{number}"}
+        tip = world.add(room, state, tip)
+
+
+def crossing(world: World, room: str, groups: int) -> Grow:
+    """Chains that start in another room."""
+    for _ in range(groups):
+        base = world.rng.choice(sorted(world.groups)) if world.groups else None
+        world.add(room, _next(world, world.states[base] if base else _start(world, 3)), base)
+        yield
+
+
+def gaps(world: World, room: str, groups: int) -> Grow:
+    """Ids that skip, as after transactions that failed."""
+    for _ in linear(world, room, groups):
+        world.next_id += world.rng.randrange(50)
+        yield
+
+
+def single(world: World, room: str, groups: int) -> Grow:
+    """A room of one group."""
+    world.add(room, _start(world, world.rng.randrange(5)))
+    yield
+
+
+KINDS: list[Callable[[World, str, int], Grow]] = [
+    linear, forks, backfilled, redundant, odd_texts, crossing, gaps, single,
+]  # fmt: skip
+
+
+def begin(world: World, kinds: list[Callable[[World, str, int], Grow]], groups: int) -> list[Grow]:
+    """A room of each kind, of up to so many groups, for ``grow``."""
+    return [kind(world, f"!{number}:it's.example", groups) for number, kind in enumerate(kinds)]
+
+
+def grow(world: World, rooms: list[Grow], groups: int) -> None:
+    """Let rooms come about side by side, about ``groups`` groups more; rooms that are complete leave the list."""
+    while rooms and groups > 0:
+        room = world.rng.choice(rooms)
+        groups -= 1
+        if next(room, rooms) is rooms:
+            rooms.remove(room)
+
+
+def purge(world: World, share: float, spared: set[int]) -> None:
+    """Take groups away as a purge that left the edges to them, and the rows of some, behind.
+
+    Groups above them resolve to less from then on.
+    """
+    for group in sorted(world.groups.keys() - spared):
+        if world.rng.random() < share:
+            del world.groups[group]
+            world.edges.pop(group, None)
+            if world.rng.random() < 0.7:
+                del world.rows[group]
+
+
+def resolved(edges: dict[int, int], rows: dict[int, State], group: int) -> State:
+    """The state of ``group``, by the definition: its chain merged, the nearest group wins."""
+    state: State = {}
+    node: int | None = group
+    while node is not None:
+        state = rows.get(node, {}) | state
+        node = edges.get(node)
+    return state
