@@ -2,6 +2,9 @@
     Replace a table's whole content as one commit on the run's branch; readers of main see nothing of it until it is
     published. The table is created empty from the model's contract. A column added to the contract is added to the
     table (at once, and NULL on main until the next release); one that is gone or has changed its type is refused.
+
+    Each snapshot says what it was made of: the model's SQL, and what the tables that it reads were at. A table that
+    would be made of the same again is left as it is.
 #}
 {% materialization rebuild, adapter='spark', supported_languages=['sql'] %}
     {%- if not config.get('contract').enforced or not model.columns -%}
@@ -21,19 +24,42 @@
         {%- set table_columns = evolved_columns(target_relation) -%}
     {%- endif -%}
 
-    {% call statement('main') %}
-        {{- get_assert_columns_equivalent(compiled_code) -}}
-        insert into {{ target_relation }} replace where true
-        select {{ table_columns | map('lower') | join(', ') }}
-        from (
-            {{ compiled_code }}
-        )
-    {% endcall %}
+    {%- set ingredients = [compiled_code, table_columns | join(',')] -%}
+    {%- for id in model.depends_on.nodes -%}
+        {%- do ingredients.append(made_of((graph.sources.get(id) or graph.nodes.get(id)).relation_name)) -%}
+    {%- endfor -%}
+    {%- set made_now = local_md5(ingredients | join(' ')) -%}
+
+    {%- if made_of(target_relation) == made_now -%}
+        {% call statement('main') %}select 'unchanged'{% endcall %}
+    {%- else -%}
+        {%- do run_query("set `spark.sql.iceberg.snapshot-property.made-of` = " ~ made_now) -%}
+        {% call statement('main') %}
+            {{- get_assert_columns_equivalent(compiled_code) -}}
+            insert into {{ target_relation }} replace where true
+            select {{ table_columns | map('lower') | join(', ') }}
+            from (
+                {{ compiled_code }}
+            )
+        {% endcall %}
+        {%- do run_query("reset `spark.sql.iceberg.snapshot-property.made-of`") -%}
+    {%- endif -%}
 
     {{ run_hooks(post_hooks) }}
 
     {{ return({'relations': [target_relation]}) }}
 {% endmaterialization %}
+
+
+{# What the rows of a table were made of, as a reader on the run's branch finds them: its snapshot, where none says. #}
+{% macro made_of(relation) -%}
+    {%- set branch = run_query("set spark.wap.branch").columns[1].values()[0] -%}
+    {%- set found = run_query(
+        "select coalesce(summary['made-of'], string(snapshot_id)) from " ~ relation ~ ".refs join " ~ relation
+        ~ ".snapshots using (snapshot_id) where name in ('main', '" ~ branch ~ "') order by name = 'main' limit 1"
+    ) -%}
+    {{- return(found.columns[0].values()[0] if found.rows else "nothing") -}}
+{%- endmacro %}
 
 
 {# `if not exists`: a table that an earlier, failed run created is as good as a new one. #}

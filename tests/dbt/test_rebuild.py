@@ -70,9 +70,10 @@ def test_a_table_is_rebuilt_on_a_branch_and_only_ever_grows(session: DbtSession,
     described = {row["col_name"]: row["comment"] for row in session.sql("describe silver.thing")}
     assert described == {"a": "It's a", "b": "It's b", "c": "It's c"}
 
-    # twice on one branch is as good as once
+    # twice on one branch is as good as once: what it is made of did not change, so nothing is written
     assert build(session, project, SECOND)[0] == "success"
     assert session.sql("select * from silver.thing", SECOND) == [{"a": 3, "b": "z", "c": 7}]
+    assert session.sql("select count(*) as snapshots from silver.thing.snapshots") == [{"snapshots": 2}]
 
     # what readers rely on does not go away
     project.model("select 3 as a, 'z' as b", a="int", b="string")
@@ -98,3 +99,33 @@ def test_a_table_is_rebuilt_on_a_branch_and_only_ever_grows(session: DbtSession,
         assert status == "error"
         assert "before the audit" in message
     assert session.sql("select a from silver.thing order by a") == [{"a": 1}, {"a": 2}]
+
+
+def test_a_table_is_only_rewritten_when_what_it_is_made_of_changed(session: DbtSession, project: Project) -> None:
+    project.model("select 1 as a", a="int")
+    models = project.folder / "models" / "silver"
+    (models / "more.sql").write_text("select a + 1 as b from {{ ref('thing') }}")
+    (models / "_more.yml").write_text(
+        "models: [{name: more, description: More, columns: [{name: b, data_type: int, description: B}]}]"
+    )
+
+    def snapshots() -> dict[str, int]:
+        return {
+            name: session.sql(f"select count(*) as n from silver.{name}.snapshots")[0]["n"]
+            for name in ("thing", "more")
+        }
+
+    assert build(session, project, FIRST)[0] == "success"
+    for name in ("thing", "more"):
+        session.sql(f"call lake.system.fast_forward('silver.{name}', 'main', '{FIRST}')")
+    assert snapshots() == {"thing": 1, "more": 1}
+
+    assert build(session, project, SECOND)[0] == "success"
+    assert snapshots() == {"thing": 1, "more": 1}
+    assert session.sql("select b from silver.more", SECOND) == [{"b": 2}]
+
+    project.model("select 2 as a", a="int")
+    assert build(session, project, SECOND)[0] == "success"
+    assert snapshots() == {"thing": 2, "more": 2}
+    assert session.sql("select b from silver.more", SECOND) == [{"b": 3}]
+    assert session.sql("select b from silver.more") == [{"b": 2}]
