@@ -18,7 +18,7 @@ def sample(settings: Settings) -> Database:
     return Database(settings)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def _copy(server: Server, settings: Settings) -> Iterator[str]:
     assert settings.synapse_dsn
     server.tool("createdb", "--template", shipped.DATABASE, NAME)

@@ -17,21 +17,21 @@ class Database:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         assert settings.synapse_dsn
-        self._connection = psycopg.connect(settings.synapse_dsn, autocommit=True)
+        self._connection = psycopg.connect(settings.synapse_dsn, autocommit=True, options="-c synchronous_commit=off")
 
     def feed(self, settle_seconds: float = 0.05) -> Feed:
         return Feed(self.settings, KNOWN, settle_seconds)
 
     def do(self, statement: str, *given: object) -> list[tuple[Any, ...]]:
-        cursor = self._connection.execute(statement, given)
+        cursor = self._connection.execute(statement, given or None)
         return cursor.fetchall() if cursor.description else []
 
     def empty(self) -> None:
         """As before the first event."""
         tables = {table.name for stream in KNOWN.streams for table, _ in KNOWN.backing(stream.name)}
-        self.do(f"truncate stream_positions, {', '.join(sorted(tables))} cascade")
-        for stream in KNOWN.streams:
-            self.do(f"alter sequence {stream.sequence} restart with 1")
+        filled = [name for name in sorted(tables | {"stream_positions"}) if self.do(f"select 1 from {name} limit 1")]
+        restarts = [f"select setval('{stream.sequence}', 1, false)" for stream in KNOWN.streams]
+        self.do("; ".join([*restarts, *([f"truncate {', '.join(filled)} cascade"] if filled else [])]))
 
     def event(self, token: int, writer: str) -> None:
         self.do(

@@ -50,7 +50,7 @@ class Heads:
     def of(self, source: Source) -> int:
         """The position of a stream, or of one instance's part in it."""
         stream, instance = source
-        return self.linear[stream] if instance is None else self.by_instance[source]
+        return self.linear[stream] if instance is None else self.by_instance.get(source, FIRST)
 
     def now(self, source: Source) -> int:
         """Where to begin with whatever comes from now on, even if what was before is not complete."""

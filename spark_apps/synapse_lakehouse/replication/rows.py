@@ -12,9 +12,6 @@ from synapse_lakehouse.catalogue import Catalogue, Table
 from synapse_lakehouse.source.projection import expression
 from synapse_lakehouse.streams.writers import MASTER
 
-MEMORY_ONLY: Final = frozenset({"typing", "presence_federation", "federation"})
-"""Streams that Synapse keeps in memory: no table has their rows."""
-
 
 @dataclass(frozen=True)
 class Constant:

@@ -3,19 +3,17 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from synapse_lakehouse.replication.commands import Command
+from synapse_lakehouse.replication.connection import PING_SECONDS, SILENCE_SECONDS
 from synapse_lakehouse.replication.feed import Feed, Heads
 from synapse_lakehouse.replication.grammar import Dialect
+from synapse_lakehouse.replication.reading import Reader
 from synapse_lakehouse.replication.subscriber import Subscriber
 from synapse_lakehouse.replication.updates import Source, Update
-from synapse_lakehouse.source.errors import ReadFailed, SourceError
-
-_Read = TypeVar("_Read")
 
 log = logging.getLogger(__name__)
 
@@ -24,14 +22,11 @@ MOST_SUBSCRIBERS: Final = 100
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds; those between commands are what the protocol's documents ask for.
-
-    ``congestion``: how long a subscriber may leave its full buffer as it is.
-    """
+    """Seconds. ``congestion``: how long a subscriber may leave its full buffer as it is."""
 
     poll: float = 0.5
-    ping: float = 5.0
-    silence: float = 15.0
+    ping: float = PING_SECONDS
+    silence: float = SILENCE_SECONDS
     congestion: float = 15.0
 
 
@@ -54,8 +49,7 @@ class Server:
         self.timing = timing
         self.record = record
         self.heads = Heads({}, {}, {}, ())
-        self._feed = feed
-        self._database = ThreadPoolExecutor(1, "replication-feed")
+        self._reader = Reader(feed)
         self._begin: dict[Source, int] = {}
         self._subscribers: set[Subscriber] = set()
         self._number = 0
@@ -79,8 +73,7 @@ class Server:
             with suppress(asyncio.CancelledError):
                 await polling
         finally:
-            await self._in_database(self._feed.close)
-            self._database.shutdown()
+            await self._reader.close()
 
     def sources(self) -> Sequence[Source]:
         """What can be subscribed to, in this dialect."""
@@ -89,17 +82,12 @@ class Server:
         return sorted(self.heads.by_instance)
 
     def begin(self, source: Source) -> int:
-        """Where a source that nobody has seen yet begins."""
+        """Where a source begins that came up while the server ran, for those who followed everything before."""
         return self._begin.get(source, self.heads.now(source))
 
     async def page(self, source: Source, after: int, upto: int) -> tuple[list[Update], int]:
-        """As :meth:`Feed.page`; waits while the database cannot be read."""
-        while True:
-            try:
-                return await self._in_database(self._feed.page, source, after, upto)
-            except (ReadFailed, SourceError) as error:
-                log.warning("The database cannot be read, trying again: %s", error)
-                await asyncio.sleep(1)
+        """As :meth:`Reader.page`."""
+        return await self._reader.page(source, after, upto)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._number += 1
@@ -115,26 +103,16 @@ class Server:
             self._subscribers.discard(subscriber)
 
     async def _poll(self) -> None:
-        failing = False
         while True:
             await asyncio.sleep(self.timing.poll)
-            try:
-                await self._look()
-                failing = False
-            except (ReadFailed, SourceError) as error:
-                if not failing:
-                    log.warning("The database cannot be read, trying again: %s", error)
-                failing = True
+            await self._look()
 
     async def _look(self) -> None:
         before = self.heads
-        self.heads = await self._in_database(self._feed.heads)
+        self.heads = await self._reader.heads()
         for source in self.heads.by_instance:
             if before.linear and source not in before.by_instance:
                 self._begin[source] = before.linear[source[0]]
         if self.heads != before:
             for subscriber in self._subscribers:
                 subscriber.wake()
-
-    async def _in_database(self, call: Callable[..., _Read], *given: Any) -> _Read:
-        return await asyncio.get_running_loop().run_in_executor(self._database, call, *given)

@@ -3,18 +3,15 @@
 import asyncio
 import logging
 from collections import Counter
-from contextlib import suppress
-from time import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from synapse_lakehouse.replication import commands as c
 from synapse_lakehouse.replication.commands import Command
-from synapse_lakehouse.replication.formatting import format_line
+from synapse_lakehouse.replication.connection import Connection, Silent, ping
 from synapse_lakehouse.replication.grammar import Malformed
-from synapse_lakehouse.replication.lines import Lines, TooLong
-from synapse_lakehouse.replication.parsing import parse
-from synapse_lakehouse.replication.rows import MEMORY_ONLY
-from synapse_lakehouse.replication.updates import Source, Update
+from synapse_lakehouse.replication.lines import TooLong
+from synapse_lakehouse.replication.updates import MEMORY_ONLY, Source, Update
 
 if TYPE_CHECKING:
     from synapse_lakehouse.replication.server import Server
@@ -25,7 +22,6 @@ BUFFER_BYTES: Final = 4 << 20
 """What may wait for a subscriber that is slow to read, besides one page of rows."""
 
 LONGEST_LINE: Final = 1 << 16
-_PIECE: Final = 1 << 16
 _NAME_SHOWN: Final = 60
 
 
@@ -41,14 +37,11 @@ class Subscriber:
     ) -> None:
         self._server = server
         self._number = number
-        self._reader = reader
-        self._writer = writer
+        self._connection = Connection(reader, writer, server.dialect, LONGEST_LINE)
         self._name = ""
         self._cursors: dict[Source, int] = {}
         self._wants_all = False
         self._wake = asyncio.Event()
-        self._pinged = False
-        self._heard_at = self._sent_at = asyncio.get_running_loop().time()
         self._received: Counter[str] = Counter()
         writer.transport.set_write_buffer_limits(BUFFER_BYTES)
 
@@ -58,8 +51,12 @@ class Subscriber:
     async def run(self) -> None:
         """Serve until either side ends the connection."""
         log.info("%s connected", self)
-        self._send(c.Server(self._server.name), _ping())
-        tasks = [asyncio.create_task(one()) for one in (self._listen, self._stream, self._keep_alive)]
+        timing = self._server.timing
+        self._connection.send(c.Server(self._server.name), ping())
+        tasks = [
+            asyncio.create_task(one)
+            for one in (self._connection.keep_alive(timing.ping), self._listen(timing.silence), self._stream())
+        ]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -67,67 +64,42 @@ class Subscriber:
                 task.cancel()
             ends = await asyncio.gather(*tasks, return_exceptions=True)
         for end in ends:
-            if isinstance(end, _Refused):
+            if isinstance(end, _Refused | Silent | Malformed | TooLong):
                 log.warning("%s is disconnected: %s", self, end)
-                self._send(c.Error(str(end)))
+                self._connection.send(c.Error(str(end)))
             elif isinstance(end, Exception) and not isinstance(end, OSError):
                 raise end
-        await self._close()
+        await self._connection.close()
         log.info("%s is gone; it sent %s", self, dict(self._received) or "nothing")
 
     async def stop(self, why: str) -> None:
         """End the connection with an ERROR."""
-        self._send(c.Error(why))
-        await self._close()
+        self._connection.send(c.Error(why))
+        await self._connection.close()
 
     def wake(self) -> None:
         """There may be more to send."""
         self._wake.set()
 
-    async def _close(self) -> None:
-        self._writer.close()
-        with suppress(OSError, TimeoutError):
-            async with asyncio.timeout(1):
-                await self._writer.wait_closed()
-        self._writer.transport.abort()
-
-    async def _listen(self) -> None:
-        lines = Lines(LONGEST_LINE)
-        silence = self._server.timing.silence
-        while True:
-            try:
-                # Who never sent a PING may be a person: they are not timed.
-                async with asyncio.timeout_at(self._heard_at + silence if self._pinged else None):
-                    data = await self._reader.read(_PIECE)
-            except TimeoutError:
-                raise _Refused(f"no command was heard for {silence:g} s") from None
-            if not data:
+    async def _listen(self, silence: float) -> None:
+        async for command in self._connection.received(silence):
+            if not self._handle(command):
                 return
-            try:
-                for line in lines.feed(data):
-                    command = parse(line, self._server.dialect)
-                    if command is not None and not self._handle(command):
-                        return
-            except (Malformed, TooLong) as error:
-                raise _Refused(str(error)) from None
             await self._drain()
 
     def _handle(self, command: Command) -> bool:
         """Do what a command asks for; False when it ends the connection."""
-        self._heard_at = asyncio.get_running_loop().time()
         self._received["unknown" if isinstance(command, c.Unknown) else c.word(command)] += 1
         match command:
             case c.Error():
                 return False
-            case c.Ping():
-                self._pinged = True
             case c.Name(name):
                 self._name = "".join(one for one in name if one.isprintable())[:_NAME_SHOWN]
             case c.Replicate(stream, token):
                 self._subscribe(stream, token)
             case c.Server() | c.Rdata() | c.Position():
                 raise _Refused(f"{c.word(command)}: only servers send this")
-            case c.Unknown() | c.Sync():
+            case c.Ping() | c.Unknown() | c.Sync():
                 pass
             case _:
                 self._server.record(str(self), command)
@@ -137,8 +109,8 @@ class Subscriber:
         heads = self._server.heads
         if stream is None:
             self._wants_all = True
-            self._follow_new()
-            self._send(*(_position(source, at, at) for source, at in self._cursors.items()))
+            self._follow_new(self._server.heads.now)
+            self._connection.send(*(_position(source, at, at) for source, at in self._cursors.items()))
         elif stream in MEMORY_ONLY:
             raise _Refused(f"{stream}: Synapse keeps this stream in memory only, so its database does not have it")
         elif stream not in heads.linear:
@@ -148,13 +120,13 @@ class Subscriber:
         else:
             source = (stream, None)
             at = self._cursors[source] = heads.now(source) if token is None else token
-            self._send(_position(source, at, at))
+            self._connection.send(_position(source, at, at))
         self._wake.set()
 
-    def _follow_new(self) -> list[Source]:
-        new = [source for source in self._server.sources() if source not in self._cursors]
-        self._cursors |= {source: self._server.begin(source) for source in new}
-        return new
+    def _follow_new(self, begin: Callable[[Source], int]) -> list[c.Position]:
+        new = {source: begin(source) for source in self._server.sources() if source not in self._cursors}
+        self._cursors |= new
+        return [_position(source, at, at) for source, at in new.items()]
 
     async def _stream(self) -> None:
         """Send every row, in the order of its stream, at the subscriber's pace."""
@@ -162,7 +134,7 @@ class Subscriber:
             await self._wake.wait()
             self._wake.clear()
             if self._wants_all:
-                self._send(*(_position(source, at := self._cursors[source], at) for source in self._follow_new()))
+                self._connection.send(*self._follow_new(self._server.begin))
             while await self._advance():
                 pass
 
@@ -176,42 +148,21 @@ class Subscriber:
             updates, upto = await self._server.page(source, after, head)
             if self._cursors[source] != after:
                 continue
-            self._send(*(row for update in updates for row in _rdata(update)))
+            self._connection.send(*(row for update in updates for row in _rdata(update)))
             last = updates[-1].token if updates else after
             if upto > last:
-                self._send(_position(source, last, upto))
+                self._connection.send(_position(source, last, upto))
             self._cursors[source] = upto
             await self._drain()
         return moved
 
-    async def _keep_alive(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            left = self._sent_at + self._server.timing.ping - loop.time()
-            if left > 0:
-                await asyncio.sleep(left)
-            else:
-                self._send(_ping())
-
     async def _drain(self) -> None:
         try:
-            async with asyncio.timeout(self._server.timing.congestion):
-                await self._writer.drain()
+            await self._connection.drain(self._server.timing.congestion)
         except TimeoutError:
-            waiting = self._writer.transport.get_write_buffer_size()
-            log.warning("%s does not keep up: %d bytes wait for it, so it is cut off", self, waiting)
-            self._writer.transport.abort()
+            log.warning("%s does not keep up: %d bytes wait for it, so it is cut off", self, self._connection.waiting)
+            self._connection.abort()
             raise ConnectionAbortedError from None
-
-    def _send(self, *commands: Command) -> None:
-        if commands:
-            dialect = self._server.dialect
-            self._writer.write(b"".join(format_line(one, dialect) + b"\n" for one in commands))
-            self._sent_at = asyncio.get_running_loop().time()
-
-
-def _ping() -> c.Ping:
-    return c.Ping(str(int(time() * 1000)))
 
 
 def _position(source: Source, previous: int, token: int) -> c.Position:

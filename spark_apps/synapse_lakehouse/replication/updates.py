@@ -12,6 +12,9 @@ from synapse_lakehouse.replication.commands import Position, Rdata
 REPEATING: Final = frozenset({"caches"})
 """Streams whose tokens Synapse may send again, or out of order: they are requests to forget, which do no harm twice."""
 
+MEMORY_ONLY: Final = frozenset({"typing", "presence_federation", "federation"})
+"""Streams that Synapse keeps in memory: no table has their rows, and their tokens begin again when it restarts."""
+
 MOST_ROWS: Final = 100_000
 """Rows of unfinished tokens that are held before their sender counts as broken."""
 
@@ -37,6 +40,19 @@ class Missed:
     instance: str | None
     after: int
     upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Tokens after ``after`` and up to ``upto`` that were not heard: ``found`` of them were read from the database
+    instead, and ``cause`` says why there were not more."""
+
+    stream: str
+    instance: str | None
+    after: int
+    upto: int
+    found: int
+    cause: str
 
 
 class Endless(ValueError):
@@ -75,10 +91,10 @@ class Progress:
         """``update``, with the position moved; None when it was seen before."""
         source = (update.stream, update.instance)
         position = self.positions.get(source)
-        if position is not None and update.token <= position and update.stream not in REPEATING:
+        if position is not None and update.token <= position and update.stream not in REPEATING | MEMORY_ONLY:
             self.repeated += 1
             return None
-        self.positions[source] = update.token if position is None else max(position, update.token)
+        self.reach(source, update.token)
         return update
 
     def position(self, command: Position) -> Missed | None:
@@ -95,7 +111,8 @@ class Progress:
 
     def reach(self, source: Source, token: int) -> None:
         """Nothing more is to come at or below ``token``."""
-        self.positions[source] = max(self.positions.get(source, token), token)
+        begins_again = source[0] in MEMORY_ONLY
+        self.positions[source] = token if begins_again else max(self.positions.get(source, token), token)
 
     def disconnected(self) -> None:
         """Rows of tokens that were not complete are given up: they are sent again."""

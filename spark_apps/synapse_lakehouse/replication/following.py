@@ -1,0 +1,61 @@
+"""What a follower is given: whole tokens, gaps and what filled them, and every other command."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from random import uniform
+from typing import Final
+
+from synapse_lakehouse.replication import commands as c
+from synapse_lakehouse.replication.commands import Command
+from synapse_lakehouse.replication.connection import PING_SECONDS, SILENCE_SECONDS
+from synapse_lakehouse.replication.reading import Reader
+from synapse_lakehouse.replication.updates import Gap, Missed, Progress, Update
+
+Item = Update | Gap | Command
+"""Whole tokens; tokens that were not heard; every other command as it came."""
+
+
+@dataclass(frozen=True)
+class Patience:
+    """Seconds: between signs of life, and before another attempt, which doubles from ``first`` to ``most``."""
+
+    ping: float = PING_SECONDS
+    silence: float = SILENCE_SECONDS
+    first: float = 1.0
+    most: float = 60.0
+
+    def before(self, attempt: int) -> float:
+        """How long to wait before an attempt; the first one after a success is number 1."""
+        return uniform(0.5, 1.0) * min(self.most, self.first * 2.0 ** min(attempt - 1, 20))  # noqa: S311
+
+
+DOCUMENTED: Final = Patience()
+
+
+async def items(command: Command, progress: Progress, reader: Reader | None) -> AsyncIterator[Item]:
+    """What ``command`` brings; what it shows to be missed is read from a database.
+
+    :raises Endless: when a token never ends.
+    """
+    match command:
+        case c.Rdata():
+            if update := progress.rdata(command):
+                yield update
+        case c.Position():
+            missed = progress.position(command)
+            yield command
+            if missed:
+                async for item in fill(missed, progress, reader):
+                    yield item
+        case _:
+            yield command
+
+
+async def fill(missed: Missed, progress: Progress, reader: Reader | None) -> AsyncIterator[Update | Gap]:
+    """What was missed, as far as a database has it, and then the gap; moves ``progress`` along."""
+    if reader:
+        async for item in reader.fill(missed, progress):
+            yield item
+    else:
+        progress.reach((missed.stream, missed.instance), missed.upto)
+        yield Gap(missed.stream, missed.instance, missed.after, missed.upto, 0, "there is no database to read it from")

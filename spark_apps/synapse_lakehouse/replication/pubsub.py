@@ -1,0 +1,107 @@
+"""Follows what Synapse's processes tell each other on Redis: listens, and says nothing.
+
+Redis keeps nothing for those who are not there, so what was missed is read from the database.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Any, Final
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from synapse_lakehouse.replication.commands import Command
+from synapse_lakehouse.replication.connection import Silent
+from synapse_lakehouse.replication.following import DOCUMENTED, Item, Patience, fill, items
+from synapse_lakehouse.replication.grammar import Dialect, Malformed
+from synapse_lakehouse.replication.parsing import parse
+from synapse_lakehouse.replication.reading import Reader
+from synapse_lakehouse.replication.updates import Endless, Missed, Progress
+
+log = logging.getLogger(__name__)
+
+CLIENT_NAME: Final = "synapse-lakehouse"
+"""As Redis lists it among its clients."""
+
+
+async def listen(
+    url: str, server_name: str, progress: Progress, reader: Reader, patience: Patience = DOCUMENTED
+) -> AsyncGenerator[Item, None]:
+    """Everything that is published for ``server_name``, without end. Connects again whenever the connection ends.
+
+    Once subscribed, and again after every interruption, it reads from the database what came after ``progress``; what
+    is published meanwhile waits. Only the channel of the homeserver's name is subscribed to: the one for addresses of
+    users carries their access tokens.
+
+    :param url: of Redis, as ``redis://127.0.0.1:6379``; may hold a password, so it is never logged.
+    """
+    attempt = 0
+    while True:
+        try:
+            async with aclosing(_messages(url, server_name, patience)) as messages:
+                async for data in messages:
+                    attempt = 0
+                    if data is None:
+                        async for item in _catch_up(progress, reader):
+                            yield item
+                    elif command := _parsed(data):
+                        async for item in items(command, progress, reader):
+                            yield item
+        except (RedisError, OSError, Silent, Endless) as error:
+            attempt += 1
+            log.warning("Redis is not heard any more: %s", type(error).__name__ if not str(error) else error)
+        finally:
+            progress.disconnected()
+        await asyncio.sleep(patience.before(attempt))
+
+
+async def _messages(url: str, channel: str, patience: Patience) -> AsyncGenerator[bytes | None, None]:
+    """What is published on ``channel``; None as soon as nothing more can be missed."""
+    # The library would connect again by itself, and nobody would know that something was missed.
+    client = Redis.from_url(
+        url, client_name=CLIENT_NAME, retry=Retry(NoBackoff(), 0), socket_connect_timeout=patience.silence
+    )
+    async with client, client.pubsub() as subscription:
+        await subscription.subscribe(channel)
+        pinged = False
+        while True:
+            message: dict[str, Any] | None = await subscription.get_message(timeout=patience.ping)
+            if message is None:
+                if pinged:
+                    raise Silent(2 * patience.ping)
+                await subscription.ping()
+                pinged = True
+                continue
+            pinged = False
+            if message["type"] == "subscribe":
+                yield None
+            elif message["type"] == "message":
+                yield message["data"]
+
+
+def _parsed(data: bytes) -> Command | None:
+    try:
+        return parse(data, Dialect.REDIS)
+    except Malformed as refused:
+        log.warning("A message is left out: %s", refused)
+        return None
+
+
+async def _catch_up(progress: Progress, reader: Reader) -> AsyncIterator[Item]:
+    """What the database has after ``progress``; streams that are new to it are followed from now on."""
+    heads = await reader.heads()
+    for source in sorted({*progress.positions, *heads.by_instance}, key=str):
+        stream, _ = source
+        if stream not in heads.linear:
+            continue
+        head = heads.by_instance.get(source, heads.linear[stream])
+        position = progress.positions.get(source)
+        if position is None:
+            progress.reach(source, head)
+        elif position < head:
+            async for item in fill(Missed(*source, position, head), progress, reader):
+                yield item

@@ -1,0 +1,221 @@
+"""The client against the server over real TCP, through a network that breaks."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager, suppress
+from random import Random
+from typing import Any
+
+import pytest
+
+from synapse_lakehouse.replication.client import Address, WrongServer, follow
+from synapse_lakehouse.replication.commands import Position, Unknown
+from synapse_lakehouse.replication.following import Item, Patience
+from synapse_lakehouse.replication.grammar import Dialect
+from synapse_lakehouse.replication.reading import Reader
+from synapse_lakehouse.replication.updates import Gap, Progress, Update
+from tests.replication.conversation import serving
+from tests.replication.database import Database
+
+HASTY = Patience(ping=0.1, silence=1.0, first=0.01, most=0.02)
+TOKENS = range(2, 120)
+
+
+def write(homeserver: Database, random: Random) -> None:
+    """Events by two persisters that take turns, with gaps, batches of state, and positions that lag behind."""
+    for token in TOKENS:
+        writer = random.choice(["ep1", "ep2"])
+        if random.random() < 0.8:
+            homeserver.event(token, writer)
+            homeserver.state(token, writer, *(f"@{n}" for n in range(random.choice([0, 0, 1, 4]))))
+        homeserver.handed_out("events", token)
+        homeserver.position("events", writer, token)
+    for writer in ("ep1", "ep2"):
+        homeserver.position("events", writer, TOKENS[-1])
+
+
+def written(homeserver: Database, *, by_writer: bool) -> dict[Any, int]:
+    """Rows of each token, as they are in the database."""
+    rows = homeserver.do(
+        "select instance_name, id, count(*)::int from (select instance_name, stream_ordering as id from events"
+        " union all select instance_name, stream_id from current_state_delta_stream) _ group by 1, 2"
+    )
+    return {(writer, token) if by_writer else token: count for writer, token, count in rows}
+
+
+@asynccontextmanager
+async def breaking(port: int, random: Random) -> AsyncIterator[int]:
+    """A relay to ``port`` that breaks each connection after some bytes, now and then after very few."""
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        to, back = await asyncio.open_connection("127.0.0.1", port)
+        left = random.choice([1, 60, 600, 6000])
+
+        async def up() -> None:
+            while data := await reader.read(1 << 16):
+                back.write(data)
+
+        pumping = asyncio.create_task(up())
+        with suppress(OSError):
+            while left > 0 and (data := await to.read(left)):
+                writer.write(data)
+                await writer.drain()
+                left -= len(data)
+        pumping.cancel()
+        back.transport.abort()
+        writer.close()
+
+    relaying = await asyncio.start_server(relay, "127.0.0.1", 0)
+    try:
+        yield relaying.sockets[0].getsockname()[1]
+    finally:
+        relaying.close()
+
+
+async def gather(following: AsyncIterator[Item], enough: Callable[[Item], bool]) -> list[Item]:
+    """Items up to the first that is enough."""
+    found = []
+    async with asyncio.timeout(30):
+        async for item in following:
+            found.append(item)
+            if enough(item):
+                break
+    return found
+
+
+SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.heavy) for seed in range(2, 22))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_token_arrives_once_and_whole_over_a_network_that_breaks(homeserver: Database, seed: int) -> None:
+    async def scenario() -> tuple[list[Update], Progress]:
+        random, progress = Random(seed), Progress({("events", None): 1})
+        async with serving(homeserver.feed(), Dialect.TOKENS) as port, breaking(port, random) as broken:
+            address = Address("127.0.0.1", broken, Dialect.TOKENS, "synapse.example")
+            writing = asyncio.create_task(asyncio.to_thread(write, homeserver, random))
+            async with aclosing(follow(address, progress, streams=["events"], patience=HASTY)) as following:
+                items = await gather(following, lambda _: progress.positions[("events", None)] == TOKENS[-1])
+            await writing
+        return [item for item in items if isinstance(item, Update)], progress
+
+    updates, progress = asyncio.run(scenario())
+    assert {update.token: len(update.rows) for update in updates} == written(homeserver, by_writer=False)
+    assert [update.token for update in updates] == sorted({update.token for update in updates})
+    assert progress.repeated == 0
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_is_missed_by_instance_is_read_from_the_database(homeserver: Database, seed: int) -> None:
+    sources = [("events", "ep1"), ("events", "ep2")]
+
+    async def scenario() -> list[Item]:
+        random, progress = Random(seed), Progress(dict.fromkeys(sources, 1))
+        reader = Reader(homeserver.feed())
+        async with serving(homeserver.feed(), Dialect.INSTANCES) as port, breaking(port, random) as broken:
+            address = Address("127.0.0.1", broken, Dialect.INSTANCES, "synapse.example")
+            writing = asyncio.create_task(asyncio.to_thread(write, homeserver, random))
+            async with aclosing(follow(address, progress, reader=reader, patience=HASTY)) as following:
+                items = await gather(
+                    following, lambda _: all(progress.positions[source] == TOKENS[-1] for source in sources)
+                )
+            await writing
+        await reader.close()
+        return items
+
+    items = asyncio.run(scenario())
+    updates = [item for item in items if isinstance(item, Update)]
+    assert {(one.instance, one.token): len(one.rows) for one in updates} == written(homeserver, by_writer=True)
+    assert len(updates) == len({(one.instance, one.token) for one in updates})
+    assert any(isinstance(item, Gap) and item.found for item in items)
+
+
+def test_following_goes_on_when_the_server_was_away(homeserver: Database) -> None:
+    progress, received = Progress({("events", None): 1}), []
+
+    async def once(upto: int) -> None:
+        async with serving(homeserver.feed(), Dialect.TOKENS) as port:
+            address = Address("127.0.0.1", port, Dialect.TOKENS, "synapse.example")
+            async with aclosing(follow(address, progress, streams=["events"], patience=HASTY)) as following:
+                items = await gather(following, lambda _: progress.positions[("events", None)] == upto)
+                received.extend(item.token for item in items if isinstance(item, Update))
+
+    for token in (2, 3):
+        homeserver.event(token, "ep1")
+        homeserver.handed_out("events", token)
+        for writer in ("ep1", "ep2"):
+            homeserver.position("events", writer, token)
+        asyncio.run(once(token))
+    assert received == [2, 3]
+
+
+def against(answer: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]], count: int) -> list[Item]:
+    """What a client gets from a server that behaves as ``answer``: the first ``count`` items."""
+
+    async def scenario() -> list[Item]:
+        running = await asyncio.start_server(answer, "127.0.0.1", 0)
+        address = Address("127.0.0.1", running.sockets[0].getsockname()[1], Dialect.TOKENS, "synapse.example")
+        following = follow(address, Progress({("events", None): 1}), streams=["events"], patience=HASTY)
+        found: list[Item] = []
+        async with running, aclosing(following), asyncio.timeout(10):
+            async for item in following:
+                found.append(item)
+                if len(found) == count:
+                    break
+        return found
+
+    return asyncio.run(scenario())
+
+
+def test_the_client_introduces_itself_and_stays_alive() -> None:
+    heard: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.extend([await reader.readline() for _ in range(6)])
+        writer.write(b"SERVER synapse.example\nWHATEVER comes\n")
+
+    assert against(answer, 2)[1] == Unknown("WHATEVER", "comes")
+    assert heard[0] == b"NAME synapse-lakehouse\n"
+    assert heard[1].startswith(b"PING 1")
+    assert heard[2] == b"REPLICATE events 1\n"
+    assert all(line.startswith(b"PING ") for line in heard[3:])
+
+
+def test_a_server_of_another_homeserver_is_refused() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"SERVER other.example\nPOSITION events 5\n")
+
+    with pytest.raises(WrongServer, match=r"belongs to other\.example, not to synapse\.example"):
+        against(answer, 2)
+
+
+@pytest.mark.parametrize(
+    ("ending", "said"),
+    [
+        (b"ERROR server stopping\n", "the server says: 'server stopping'"),
+        (b'RDATA events 2 ["half\n', "RDATA: not JSON"),
+        (b"RDATA events 2 " + b"x" * (1 << 20) + b"\n", "a line of more than 1048576 bytes"),
+        (b"PING 1\n", "no command was heard for 1 s"),
+        (b"NAME me\n", "NAME: only clients send this"),
+    ],
+)
+def test_what_ends_a_connection_is_told_and_the_token_asked_for_again(
+    ending: bytes, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append([await reader.readline() for _ in range(3)][2])
+        writer.write(b"SERVER synapse.example\nPOSITION events 1\n")
+        if len(asked) == 1:
+            writer.write(b"RDATA events batch [1]\n" + ending)
+        else:
+            writer.write(b"RDATA events batch [1]\nRDATA events 2 [2]\n")
+        await reader.read()
+
+    with caplog.at_level(logging.WARNING):
+        items = against(answer, 5)
+    assert [item for item in items if isinstance(item, Update)] == [Update("events", None, 2, ([1], [2]))]
+    assert Position("events", None, None, 1) in items
+    assert asked == [b"REPLICATE events 1\n"] * 2
+    assert said in caplog.text

@@ -1,0 +1,166 @@
+"""Listening on a real Redis."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from sample.redis import redis
+from synapse_lakehouse.replication import commands as c
+from synapse_lakehouse.replication.following import Item, Patience
+from synapse_lakehouse.replication.pubsub import listen
+from synapse_lakehouse.replication.reading import Reader
+from synapse_lakehouse.replication.updates import Gap, Progress, Update
+from tests.replication.database import Database
+
+SERVER = "synapse.example"
+HASTY = Patience(ping=0.2, silence=1.0, first=0.01, most=0.02)
+EP1, EP2 = ("events", "ep1"), ("events", "ep2")
+
+
+class Hub:
+    """A Redis that the test's processes publish on."""
+
+    def __init__(self, port: int) -> None:
+        self.url = f"redis://127.0.0.1:{port}"
+        self.client = Redis.from_url(self.url)
+
+    def publish(self, *lines: str, channel: str = SERVER) -> None:
+        for line in lines:
+            self.client.publish(channel, line)
+
+    def break_connections(self) -> None:
+        self.client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+
+    async def subscribed(self) -> None:
+        async with asyncio.timeout(10):
+            while self.client.pubsub_numsub(SERVER)[0][1] == 0:  # type: ignore[index]
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def _port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    folder: Path = tmp_path_factory.mktemp("redis")
+    with redis(folder, folder / "redis.log") as port:
+        yield port
+
+
+@pytest.fixture
+def hub(_port: int) -> Hub:
+    """The Redis, with nothing counted yet."""
+    hub = Hub(_port)
+    hub.client.config_resetstat()
+    return hub
+
+
+@asynccontextmanager
+async def listening(hub: Hub, homeserver: Database, progress: Progress) -> AsyncIterator[AsyncGenerator[Item, None]]:
+    reader = Reader(homeserver.feed())
+    async with aclosing(listen(hub.url, SERVER, progress, reader, HASTY)) as items:
+        yield items
+    await reader.close()
+
+
+async def take(items: AsyncIterator[Item], count: int) -> list[Item]:
+    async with asyncio.timeout(10):
+        return [await anext(items) for _ in range(count)]
+
+
+def test_what_is_published_is_heard_and_nothing_is_said(hub: Hub, homeserver: Database) -> None:
+    lines = [
+        'RDATA caches ep1 5 ["get_user_by_id",["@a:synapse.example"],1795216825120]',
+        'RDATA events ep2 batch ["ev",["$a","!r:synapse.example","m.room.create","",null,null,null,false,false]]',
+        'RDATA events ep2 2 ["state",["!r:synapse.example","m.room.create","","$a"]]',
+        "POSITION device_lists sw1 1 2",
+        'LOCK_RELEASED ["ep1","update_join_states_lock","@a:synapse.example"]',
+        "NEW_ACTIVE_TASK aYRrMPhyfajdBZtE",
+        "USER_SYNC PGHkD @a:synapse.example DEV1 start 1795216947534",
+        "REPLICATE ",
+        "SOMETHING new",
+        "RDATA events ep2",
+        'RDATA typing sw1 1 ["!r:synapse.example",["@a:synapse.example"]]',
+        'RDATA caches ep1 4 ["cs_cache_fake",["!r:synapse.example"],1795216825120]',
+    ]
+
+    async def scenario() -> list[Item]:
+        async with listening(hub, homeserver, Progress()) as items:
+            first = asyncio.create_task(take(items, 10))
+            await hub.subscribed()
+            assert hub.client.pubsub_channels() == [SERVER.encode()]
+            await asyncio.to_thread(hub.publish, 'USER_IP @a ["token","127.0.0.1"]', channel=f"{SERVER}/USER_IP")
+            await asyncio.to_thread(hub.publish, *lines)
+            return await first
+
+    items = asyncio.run(scenario())
+    assert items[1] == Update(
+        *EP2, 2,
+        (
+            ["ev", ["$a", "!r:synapse.example", "m.room.create", "", None, None, None, False, False]],
+            ["state", ["!r:synapse.example", "m.room.create", "", "$a"]],
+        ),
+    )  # fmt: skip
+    assert [type(item) for item in items] == [
+        Update, Update, c.Position, c.LockReleased, c.NewActiveTask, c.UserSync, c.Replicate, c.Unknown, Update, Update,
+    ]  # fmt: skip
+    assert hub.client.info("commandstats")["cmdstat_publish"]["calls"] == len(lines) + 1
+
+
+def test_what_is_missed_while_disconnected_is_read_from_the_database_and_not_heard_twice(
+    hub: Hub, homeserver: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    def happens(token: int, writer: str, *, is_published: bool) -> None:
+        homeserver.event(token, writer)
+        homeserver.handed_out("events", token)
+        homeserver.position("events", writer, token)
+        if is_published:
+            hub.publish(f'RDATA events {writer} {token} ["ev",["$e{token}"]]')
+
+    async def scenario() -> list[Item]:
+        progress = Progress()
+        async with listening(hub, homeserver, progress) as items:
+            first = asyncio.create_task(take(items, 1))
+            await hub.subscribed()
+            # Both are announced only after the database was read, so that this is where following begins.
+            while not progress.positions:
+                await asyncio.sleep(0.01)
+            await asyncio.to_thread(happens, 2, "ep1", is_published=True)
+            found = await first
+            await asyncio.to_thread(happens, 3, "ep1", is_published=False)
+            await asyncio.to_thread(happens, 4, "ep2", is_published=False)
+            hub.break_connections()
+            rest = asyncio.create_task(take(items, 6))
+            await asyncio.sleep(0.1)
+            await hub.subscribed()
+            await asyncio.to_thread(hub.publish, 'RDATA events ep2 4 ["ev",["$e4"]]')
+            await asyncio.to_thread(hub.publish, "POSITION events ep1 9 9")
+            await asyncio.to_thread(happens, 10, "ep1", is_published=True)
+            return found + await rest
+
+    with caplog.at_level(logging.WARNING):
+        items = asyncio.run(scenario())
+    updates = [(one.instance, one.token) for one in items if isinstance(one, Update)]
+    gaps = [(one.instance, one.after, one.upto, one.found) for one in items if isinstance(one, Gap)]
+    assert updates == [("ep1", 2), ("ep1", 3), ("ep2", 4)]
+    # 2, 3 and 4 have rows, so both writers are complete up to 4.
+    assert gaps == [("ep1", 2, 4, 1), ("ep2", 1, 4, 1), ("ep1", 4, 9, 0)]
+    assert "Redis is not heard any more" in caplog.text
+
+
+def test_a_listener_that_was_away_goes_on_where_it_stopped(hub: Hub, homeserver: Database) -> None:
+    for token in (2, 3, 4):
+        homeserver.event(token, "ep1")
+    homeserver.handed_out("events", 4)
+    homeserver.position("events", "ep1", 4)
+    homeserver.position("events", "ep2", 4)
+
+    async def scenario() -> list[Item]:
+        async with listening(hub, homeserver, Progress({EP1: 2})) as items:
+            return await take(items, 3)
+
+    items = asyncio.run(scenario())
+    assert [item.token for item in items if isinstance(item, Update)] == [3, 4]
+    assert isinstance(items[-1], Gap)
