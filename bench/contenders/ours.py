@@ -4,18 +4,16 @@ import os
 import time
 import uuid
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from bench import lakes
 from bench.contenders import Copied
 from synapse_lakehouse.app import SparkApp
+from synapse_lakehouse.bronze.attempts import on_a_snapshot
 from synapse_lakehouse.bronze.copying import copy_tables
-from synapse_lakehouse.bronze.recording import record_snapshot
 from synapse_lakehouse.lake import audit, tables
 from synapse_lakehouse.lake.publishing import publish
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import Settings
-from synapse_lakehouse.source.snapshot import exported
 
 
 class Ours:
@@ -35,14 +33,14 @@ class Ours:
                 self._app.spark.sql(f"drop table if exists {schema}.{name} purge")
         tables.ensure(self._app.catalog, lakes.declared())
 
-    def copy(self, table: str) -> Copied:
+    def copy(self, table: str) -> None:
         """Copy ``table`` onto the branch of a new run: all of it, or what changed since the run that was published."""
         self._app = self._new_app()
-        declared = lakes.declared(table)
-        with exported(self.settings, declared) as (connection, snapshot):
-            record_snapshot(self._app, snapshot)
-            copy_tables(self._app, declared, connection, snapshot)
-        row = self._ledger_row()
+        on_a_snapshot(self._app, copy_tables, lakes.declared(table))
+
+    def copied(self) -> Copied:
+        """What the last copy wrote down."""
+        (row,) = audit.of_run(self._app.catalog, "audit.ledger", self._app.run.run_id)
         return Copied(row["rows_read"], row["bytes"])
 
     def publish(self) -> float:
@@ -57,10 +55,6 @@ class Ours:
     def close(self) -> None:
         """Stop Spark."""
         self._app.spark.stop()
-
-    def _ledger_row(self) -> dict[str, Any]:
-        (row,) = audit.of_run(self._app.catalog, "audit.ledger", self._app.run.run_id)
-        return row
 
     def _new_app(self) -> SparkApp:
         self._runs += 1

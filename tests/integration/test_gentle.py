@@ -61,7 +61,7 @@ def test_counting_uses_no_temporary_files_and_no_parallel_workers(
             assert measured(connection, table, next(iter(table.streams.values())))
         table = declared.table("state_groups_state")
         assert count(connection, table) > ROWS
-        assert count_since(connection, table, 3)[0] > ROWS
+        assert count_since(connection, table, 3).rows > ROWS
         assert sum(count_by_range(connection, table).values()) > ROWS
         settings_in_force = dict(
             connection.execute(

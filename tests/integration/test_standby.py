@@ -22,7 +22,7 @@ from synapse_lakehouse.source.connection import conninfo
 from synapse_lakehouse.source.errors import RecoveryConflict
 from synapse_lakehouse.source.projection import select
 from synapse_lakehouse.source.read import Chunk, copy_chunks
-from synapse_lakehouse.source.snapshot import count, count_since, exported
+from synapse_lakehouse.source.snapshot import Changes, count, count_since, exported
 from tests.conftest import BIN, environment, lakehouse
 
 IMPATIENT = ["max_standby_streaming_delay=0", "hot_standby_feedback=off"]
@@ -65,7 +65,7 @@ def test_a_standby_is_checked_and_read_like_a_primary(settings: Settings, pair: 
         assert snapshot.in_recovery
         for table in declared.copied():
             chunk = _chunk(source, table, snapshot.name, tmp_path)
-            assert copy_chunks([chunk])[0].rows == count(connection, table) == count_since(connection, table, 3)[0]
+            assert copy_chunks([chunk])[0].rows == count(connection, table) == count_since(connection, table, 3).rows
 
 
 def test_changes_since_a_snapshot_of_the_standby_are_found_there(settings: Settings, pair: Pair) -> None:
@@ -75,8 +75,8 @@ def test_changes_since_a_snapshot_of_the_standby_are_found_there(settings: Setti
     _remove_row_versions(pair)
     with exported(source, catalogue.load()) as (connection, after):
         assert after.lineage.continues(before.lineage)
-        assert count_since(connection, table, before.xmin) == (rows, rows)
-        assert count_since(connection, table, after.xmin) == (rows, 0)
+        assert count_since(connection, table, before.xmin).changed == rows
+        assert count_since(connection, table, after.xmin) == Changes(rows, 0, "{}")
 
 
 @pytest.mark.parametrize("reading", ["in the session that keeps the snapshot", "in another that imported it"])

@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synapse_lakehouse.bronze.base import Base
-from synapse_lakehouse.bronze.plan import Extent, plan
+from synapse_lakehouse.bronze.plan import Extent, Part, Plan, plan
 from synapse_lakehouse.source import pages
-from synapse_lakehouse.source.pages import PageRange, remaining, split
+from synapse_lakehouse.source.pages import WHOLE, PageRange, remaining, split
 
 WHOLE_COPY = Base(snapshot_id=1, rows=1000, since=50)
 RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 10)), max_size=6)
@@ -15,12 +15,12 @@ RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 10)), max_size=6)
 def test_a_table_without_a_base_is_read_whole_in_chunks() -> None:
     planned = plan(None, 2 * pages.PAGES_A_CHUNK + 1, 1000, 0)
     assert planned.extent is Extent.WHOLE
-    assert [part for part, _ in planned.parts] == [
+    assert [part.pages for part in planned.parts] == [
         (0, pages.PAGES_A_CHUNK),
         (pages.PAGES_A_CHUNK, 2 * pages.PAGES_A_CHUNK),
         (2 * pages.PAGES_A_CHUNK, None),
     ]
-    assert {since for _, since in planned.parts} == {None}
+    assert {part.since for part in planned.parts} == {None}
 
 
 def test_an_unchanged_table_is_not_read() -> None:
@@ -30,7 +30,14 @@ def test_an_unchanged_table_is_not_read() -> None:
 def test_changes_and_deletions_are_read_since_the_base() -> None:
     for rows, changed in ((1000, 3), (990, 0), (1100, 100)):
         planned = plan(WHOLE_COPY, 10, rows, changed)
-        assert (planned.extent, planned.base, planned.parts) == (Extent.CHANGES, WHOLE_COPY, (((0, None), 50),))
+        assert planned == Plan(Extent.CHANGES, WHOLE_COPY, (Part(WHOLE, 50),))
+
+
+def test_rows_whose_places_are_known_are_read_there() -> None:
+    planned = plan(WHOLE_COPY, 40 * pages.PAGES_A_CHUNK, 1000, 2, '{"(0,1)","(7,2)"}')
+    assert planned.parts == (Part(WHOLE, 50, '{"(0,1)","(7,2)"}'),)
+    assert planned.parts[0].is_small
+    assert plan(WHOLE_COPY, 10, 1000, 501, "{}").parts == (Part(WHOLE),)
 
 
 def test_few_changes_in_many_pages_become_few_files() -> None:
@@ -48,7 +55,8 @@ def test_an_interrupted_copy_reads_the_rest_and_what_changed() -> None:
     part = Base(snapshot_id=1, rows=10, since=50, pages=((4, 8), (0, 2)))
     planned = plan(part, 10, 1000, 0)
     assert (planned.extent, planned.base) == (Extent.REST, part)
-    assert planned.parts == (((2, 4), None), ((8, None), None), ((4, 8), 50), ((0, 2), 50))
+    assert planned.parts == (Part((2, 4)), Part((8, None)), Part((4, 8), 50), Part((0, 2), 50))
+    assert plan(part, 10, 1000, 1, '{"(5,1)"}').parts == planned.parts
 
 
 @given(RANGES, st.booleans())

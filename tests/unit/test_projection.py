@@ -15,6 +15,11 @@ def test_ranges_of_pages_are_asked_for_by_ctid_and_a_whole_table_is_not() -> Non
     assert select(table, (16, None)).as_string().endswith("where ctid >= '(16,0)'")
 
 
+def test_rows_whose_places_are_known_are_asked_for_by_them_alone() -> None:
+    statement = select(CATALOGUE.table("erased_users"), since=7, places='{"(0,1)"}').as_string()
+    assert statement.endswith("""where ctid = any('{"(0,1)"}'::tid[])""")
+
+
 @pytest.mark.parametrize("table", CATALOGUE.copied(), ids=lambda table: table.name)
 def test_nothing_but_listed_columns_is_selected(table: catalogue.Table) -> None:
     statement = select(table).as_string()

@@ -1,6 +1,7 @@
 """Work on one snapshot of the source, begun again when a standby takes the snapshot back."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from synapse_lakehouse import catalogue
@@ -17,28 +18,30 @@ Work = Callable[[SparkApp, Catalogue, Connection, Snapshot], None]
 _RESTARTS: Final = 2
 
 
-def on_a_snapshot(app: SparkApp, work: Work) -> None:
+def on_a_snapshot(app: SparkApp, work: Work, declared: Catalogue | None = None) -> None:
     """Take a snapshot of the source, write it down and do ``work`` on it, which may be done more than once.
 
+    :param declared: what is copied; by default the project's catalogue.
     :raises SourceError: when the source cannot be read as the catalogue says.
     :raises RecoveryConflict: when a standby took back one snapshot after the other.
     """
+    declared = declared or catalogue.load()
     for _ in range(_RESTARTS):
         try:
-            _attempt(app, work)
+            _attempt(app, work, declared)
         except RecoveryConflict:
             app.progress("the standby cancelled the copy (conflict with recovery): starting over with a new snapshot")
         else:
             return
-    _attempt(app, work)
+    _attempt(app, work, declared)
 
 
-def _attempt(app: SparkApp, work: Work) -> None:
-    declared = catalogue.load()
-    with exported(app.settings, declared) as (connection, snapshot):
-        record_snapshot(app, snapshot)
+def _attempt(app: SparkApp, work: Work, declared: Catalogue) -> None:
+    with exported(app.settings, declared) as (connection, snapshot), ThreadPoolExecutor(1) as meanwhile:
+        recorded = meanwhile.submit(record_snapshot, app, snapshot)
         for reason in snapshot.drifted.values():
             app.progress(f"left as it was: {reason}")
         for novelty in snapshot.novelties:
             app.progress(f"not copied, because this lakehouse does not know it: {novelty}")
         work(app, declared.without(snapshot.drifted), connection, snapshot)
+        recorded.result()

@@ -72,26 +72,26 @@ def interrupted(
     done: list[PageRange] = []
     since = snapshot.xmin
     while at and at.summary and (part := at.summary.additional_properties.get(PART)):
-        told = json.loads(part)
-        if told["filenode"] != heap.filenode or not _continues(told, table, snapshot):
+        said = json.loads(part)
+        if said["filenode"] != heap.filenode or not _continues(said, table, snapshot):
             return None
-        done.append(tuple(told["pages"]))
-        since = min(since, told["snapshot_xmin"])
-        if told["is_first"]:
+        done.append(tuple(said["pages"]))
+        since = min(since, said["snapshot_xmin"])
+        if said["is_first"]:
             return Base(head.snapshot_id, count(head.snapshot_id), since, tuple(done)) if head else None
         at = held.snapshot_by_id(at.parent_snapshot_id) if at.parent_snapshot_id else None
     return None
 
 
-def part(table: Table, heap: Heap, snapshot: Snapshot, pages: PageRange, *, is_first: bool) -> dict[str, str]:
+def told(table: Table, heap: Heap, snapshot: Snapshot, pages: PageRange, *, is_first: bool) -> dict[str, str]:
     """Properties of a commit by which :func:`interrupted` finds it. ``is_first``: what was there before is gone."""
-    told = {
+    said = {
         "pages": pages,
         "is_first": is_first,
         "filenode": heap.filenode,
         "statement": snapshot.fingerprints[table.name],
     }
-    return {PART: json.dumps(told | {"snapshot_xmin": snapshot.xmin} | asdict(snapshot.lineage))}
+    return {PART: json.dumps(said | {"snapshot_xmin": snapshot.xmin} | asdict(snapshot.lineage))}
 
 
 def _continues(told: Mapping[str, Any], table: Table, snapshot: Snapshot) -> bool:

@@ -1,23 +1,28 @@
 """Copy the catalogue's tables in parallel from one snapshot: what changed since the release before, or all of it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from datetime import UTC, datetime
+from time import monotonic
 
 from pyspark import inheritable_thread_target
 
 from synapse_lakehouse.app import SparkApp
 from synapse_lakehouse.bronze import deletions
 from synapse_lakehouse.bronze.base import published
+from synapse_lakehouse.bronze.pace import Pace
 from synapse_lakehouse.bronze.plan import Part
 from synapse_lakehouse.bronze.recording import origin
 from synapse_lakehouse.bronze.table_copy import TableCopy, read_in_worker
 from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.lake import audit
 from synapse_lakehouse.source.connection import Connection
+from synapse_lakehouse.source.pages import length
+from synapse_lakehouse.source.read import copy_chunks
 from synapse_lakehouse.source.snapshot import Snapshot
 
 _PING_SECONDS = 30.0
+_TELL_SECONDS = 3.0
 _PAGES_A_BATCH = 1024
 _PARTS_A_BATCH = 8
 
@@ -37,19 +42,21 @@ def copy_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, sna
             if copy.base:
                 copy.count()
             work += [(copy, part) for part in copy.plan().parts]
-        waiting: set[Future[list[str]]] = {readers.submit(read, app, batch) for batch in batches(work)}
+        waiting: set[Future[list[tuple[str, Pace]]]] = {readers.submit(read, app, batch) for batch in batches(work)}
         for copy in copies:
             if not copy.base:
                 copy.count()
-        done = len(copies) - len({copy.name for copy, _ in work})
+        done, told = len(copies) - len({copy.name for copy, _ in work}), monotonic()
         while waiting:
             finished, waiting = wait(waiting, timeout=_PING_SECONDS, return_when=FIRST_COMPLETED)
             for future in finished:
                 if future.exception():
                     readers.shutdown(wait=False, cancel_futures=True)
-                for line in future.result():
-                    done += 1
-                    app.progress(f"{done}/{len(copies)} {line}")
+                for name, pace in future.result():
+                    done += pace.is_finished
+                    if pace.is_finished or monotonic() - told > _TELL_SECONDS:
+                        app.progress(f"{done}/{len(copies)} {name}: {pace}")
+                        told = monotonic()
             # Also keeps the exporting transaction from counting as idle.
             connection.execute("select 1")
     gone = list(deletions.rows({copy.table.name: copy.deleted for copy in copies}, datetime.now(UTC)))
@@ -62,13 +69,16 @@ def copy_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, sna
     app.progress(f"{unchanged} of {len(copies)} tables unchanged, {read:,} rows read, {written:,} written")
 
 
-def batches(work: Sequence[tuple[TableCopy, Part]]) -> Iterator[list[tuple[TableCopy, Part]]]:
-    """Parts that are read one after the other: large ones alone, small ones together, as each job costs its start."""
+def batches(work: Iterable[tuple[TableCopy, Part]]) -> Iterator[list[tuple[TableCopy, Part]]]:
+    """Parts that are read one after the other: large ones alone, others together, as each job costs its start."""
     batch: list[tuple[TableCopy, Part]] = []
     pages = 0
-    for copy, ((first, last), since) in work:
-        batch.append((copy, ((first, last), since)))
-        pages += (copy.heap.pages if last is None else last) - first
+    for copy, part in sorted(work, key=lambda one: one[1].is_small):
+        if batch and part.is_small != batch[-1][1].is_small:
+            yield batch
+            batch, pages = [], 0
+        batch.append((copy, part))
+        pages += 0 if part.is_small else length(part.pages, copy.heap.pages)
         if pages >= _PAGES_A_BATCH or len(batch) == _PARTS_A_BATCH:
             yield batch
             batch, pages = [], 0
@@ -76,8 +86,9 @@ def batches(work: Sequence[tuple[TableCopy, Part]]) -> Iterator[list[tuple[Table
         yield batch
 
 
-def _read(app: SparkApp, batch: Sequence[tuple[TableCopy, Part]]) -> list[str]:
-    """Read a batch; a line for each table that is finished with it."""
-    written = read_in_worker(app.spark, [copy.chunk(*part) for copy, part in batch])
-    lines = [copy.keep(one, *part) for one, (copy, part) in zip(written, batch, strict=True)]
-    return [line for line in lines if line]
+def _read(app: SparkApp, batch: Sequence[tuple[TableCopy, Part]]) -> list[tuple[str, Pace]]:
+    """Read a batch; each table's pace after each of its parts. What is small is read here, without Spark's workers."""
+    chunks = [copy.chunk(part) for copy, part in batch]
+    is_small = all(part.is_small for _, part in batch)
+    written = copy_chunks(chunks) if is_small else read_in_worker(app.spark, chunks)
+    return [(copy.name, copy.keep(one, part)) for one, (copy, part) in zip(written, batch, strict=True)]

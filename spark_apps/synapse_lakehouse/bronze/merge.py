@@ -55,17 +55,21 @@ def removal(
 ) -> Removal:
     """What to remove from ``base`` before the rows in the Parquet files ``changes`` are added.
 
-    Every row that the source wrote since is among the changes. So if counts still differ, the rest are deletions: they
-    are found by counting ranges of keys on both sides, and the keys of the ranges that differ.
+    Every row that the source wrote since is among the changes; the others are in ``base`` as they are. So counts tell
+    how many rows of it have to go. Those without a newer version among the changes were deleted: they are found by
+    counting ranges of keys on both sides, and the keys of the ranges that differ.
 
     :param expected_rows: rows that the source's snapshot sees.
     :param changed_rows: rows in ``changes``.
     :raises CopyWhole: when the counts cannot be made to agree, as when keys repeat, or too much was deleted.
     """
+    to_go = base.rows + changed_rows - expected_rows
+    if not to_go:
+        return Removal(SCHEMA.empty_table(), 0, None)
     outdated = _outdated(spark, table, lake, base, changes, changed_rows)
     if table.repeats_keys and outdated.num_rows:
         raise CopyWhole(f"keys of {table.name} may repeat, so it is not known which rows of a key changed")
-    surplus = base.rows - outdated.num_rows + changed_rows - expected_rows
+    surplus = to_go - outdated.num_rows
     if surplus < 0:
         raise CopyWhole(f"{-surplus} rows of {table.name} are missing in the lake")
     if not surplus:

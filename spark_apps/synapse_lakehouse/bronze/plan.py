@@ -21,8 +21,21 @@ class Extent(StrEnum):
     NOTHING = "nothing"
 
 
-Part = tuple[PageRange, int | None]
-"""Pages, and the transaction since which their rows are read; None: all of them."""
+@dataclass(frozen=True)
+class Part:
+    """Pages, and the transaction since which their rows are read; None: all of them.
+
+    ``places``: where these rows are, an array of ctids, if that is known.
+    """
+
+    pages: PageRange
+    since: int | None = None
+    places: str | None = None
+
+    @property
+    def is_small(self) -> bool:
+        """Whether reading it costs less than letting another process do it."""
+        return self.places is not None
 
 
 @dataclass(frozen=True)
@@ -34,13 +47,19 @@ class Plan:
     parts: tuple[Part, ...]
 
 
-def plan(base: Base | None, heap_pages: int, rows_source: int, rows_changed: int) -> Plan:
-    """The plan for a table of so many pages and rows, of which ``rows_changed`` were written since ``base``."""
+def plan(base: Base | None, heap_pages: int, rows_source: int, rows_changed: int, places: str | None = None) -> Plan:
+    """The plan for a table of so many pages and rows, of which ``rows_changed`` were written since ``base``.
+
+    :param places: where the changed rows are, if they are few.
+    """
     extent = _extent(base, rows_source, rows_changed)
+    if extent is Extent.NOTHING:
+        return Plan(extent, base, ())
+    if extent is Extent.CHANGES and base and places is not None:
+        return Plan(extent, base, (Part(WHOLE, base.since, places),))
     if extent is Extent.WHOLE:
         base = None
-    parts = () if extent is Extent.NOTHING else tuple(_parts(base, heap_pages, rows_changed / max(rows_source, 1)))
-    return Plan(extent, base, parts)
+    return Plan(extent, base, tuple(_parts(base, heap_pages, rows_changed / max(rows_source, 1))))
 
 
 def _extent(base: Base | None, rows_source: int, rows_changed: int) -> Extent:
@@ -56,10 +75,10 @@ def _extent(base: Base | None, rows_source: int, rows_changed: int) -> Extent:
 def _parts(base: Base | None, heap_pages: int, share_changed: float) -> Iterator[Part]:
     for left in pages.remaining(base.pages if base else ()):
         for part in pages.split(left, heap_pages, pages.PAGES_A_CHUNK):
-            yield part, None
+            yield Part(part)
     if base:
         # Changes are few in many pages, and shall not become as many files.
         pages_a_file = int(pages.PAGES_A_CHUNK / max(share_changed, _FEWEST_FILES))
         for known in (WHOLE,) if base.is_whole else base.pages:
             for part in pages.split(known, heap_pages, pages_a_file):
-                yield part, base.since
+                yield Part(part, base.since)

@@ -9,9 +9,10 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from synapse_lakehouse.app import SparkApp
-from synapse_lakehouse.bronze.base import Base, interrupted, part
+from synapse_lakehouse.bronze.base import Base, interrupted, told
 from synapse_lakehouse.bronze.merge import CopyWhole, removal, vanished
-from synapse_lakehouse.bronze.plan import Extent, Plan, plan
+from synapse_lakehouse.bronze.pace import Pace
+from synapse_lakehouse.bronze.plan import Extent, Part, Plan, plan
 from synapse_lakehouse.catalogue import Table
 from synapse_lakehouse.lake.files import (
     Commit,
@@ -23,14 +24,14 @@ from synapse_lakehouse.lake.files import (
 )
 from synapse_lakehouse.source.connection import Connection, conninfo
 from synapse_lakehouse.source.content import combined
-from synapse_lakehouse.source.pages import WHOLE, PageRange
+from synapse_lakehouse.source.pages import WHOLE, PageRange, length
 from synapse_lakehouse.source.projection import select
 from synapse_lakehouse.source.read import Chunk, Written, copy_chunks
-from synapse_lakehouse.source.snapshot import Snapshot, count, count_since, heap
+from synapse_lakehouse.source.snapshot import Changes, Snapshot, count, count_since, heap
 
 
 def read_in_worker(spark: SparkSession, chunks: Sequence[Chunk]) -> list[Written]:
-    """Let one of Spark's workers read ``chunks``, all of one snapshot, over one connection."""
+    """Let one of Spark's workers do :func:`copy_chunks`."""
     (written,) = spark.sparkContext.parallelize([list(chunks)], 1).map(copy_chunks).collect()
     return written
 
@@ -51,9 +52,11 @@ class TableCopy:
         self._main = self._lake.current_snapshot()
         self._left = interrupted(self._lake, app.run.branch, table, self.heap, snapshot, self._rows_at)
         self.base = self._left or published
-        self._rows_source = self._rows_changed = self._rows_written = self._outdated = 0
+        self._counted = Changes(0, 0, None)
+        self._rows_written = self._outdated = 0
         self._plan = Plan(Extent.WHOLE, None, ())
         self._lock = threading.Lock()
+        self._pace = Pace(0)
         self._written: list[Written] = []
         self._changes: list[str] = []
         self._commit: Commit | None = None
@@ -62,47 +65,44 @@ class TableCopy:
     def count(self) -> None:
         """Count the source's rows, and with a base those that changed since."""
         if self.base is None:
-            self._rows_source = count(self.connection, self.table)
+            self._counted = Changes(count(self.connection, self.table), 0, None)
         else:
-            self._rows_source, self._rows_changed = count_since(self.connection, self.table, self.base.since)
+            self._counted = count_since(self.connection, self.table, self.base.since)
 
     def plan(self) -> Plan:
         """What to read, after making the run's branch what that is added to."""
-        self._plan = plan(self.base, self.heap.pages, self._rows_source, self._rows_changed)
-        base, branch, main = self._plan.base, self.app.run.branch, self._main
-        if self._plan.extent is not Extent.NOTHING or self._left:
-            at = base.snapshot_id if base else main.snapshot_id if main else None
-            start_branch(self.app.spark, self.name, branch, at)
-        elif branch in self._lake.refs():
-            start_branch(self.app.spark, self.name, branch, None)
-        if self._plan.extent is Extent.NOTHING and self._left and main:
-            self._deleted = vanished(self.app.spark, self.table, main.snapshot_id, self._left.snapshot_id)
+        counted = self._counted
+        self._to_do(plan(self.base, self.heap.pages, counted.rows, counted.changed, counted.places))
+        match self._plan.extent:
+            case Extent.WHOLE | Extent.REST:
+                self._start_branch()
+            case Extent.NOTHING if self._left:
+                self._start_branch()
+                if self._main:
+                    self._deleted = self._vanished(self._left.snapshot_id)
+            case Extent.NOTHING if self.app.run.branch in self._lake.refs():
+                start_branch(*self._target, None)
         return self._plan
 
-    def chunk(self, pages: PageRange, since: int | None) -> Chunk:
+    def chunk(self, part: Part) -> Chunk:
         """What a worker needs to read a part of the plan."""
         return Chunk(
             conninfo=conninfo(self.app.settings),
             snapshot=self.snapshot.name,
-            statement=select(self.table, pages, since).as_string(),
+            statement=select(self.table, part.pages, part.since, part.places).as_string(),
             schema=parquet_schema(self._lake, [column.name for column in self.table.columns]),
             unique_columns=(*self.table.primary_key, "json"),
             folder=self._folder,
             io_properties=self._io,
         )
 
-    def keep(self, written: Written, pages: PageRange, since: int | None) -> str | None:
-        """Take a part that was read, and commit it if it stands for itself; with the last one finish the table.
-
-        :returns: a line about the table when it is finished.
-        """
+    def keep(self, written: Written, part: Part) -> Pace:
+        """Take a part that was read, and commit it if it stands for itself; with the last one finish the table."""
         with self._lock:
-            self._keep(written, pages, since)
-            if len(self._written) < len(self._plan.parts):
-                return None
-        self._finish()
-        rows, size, seconds = (sum(getattr(one, of) for one in self._written) for of in ("rows", "bytes", "seconds"))
-        return f"{self.name}: {rows:,} rows, {size / 1e6:,.1f} MB, {rows / max(seconds, 1e-3):,.0f} rows/s"
+            pace = self._keep(written, part)
+        if pace.is_finished:
+            self._finish()
+        return pace
 
     def ledger_row(self) -> dict[str, Any]:
         """The table's row of ``audit.ledger``."""
@@ -113,7 +113,7 @@ class TableCopy:
             "load": self.table.load.value,
             "extent": self._plan.extent.value,
             "statement": self.snapshot.fingerprints[self.table.name],
-            "rows_source": self._rows_source,
+            "rows_source": self._counted.rows,
             "rows_read": sum(one.rows for one in self._written),
             "rows_written": self._rows_written,
             "hash_read": f"{combined(one.hash_received for one in self._written):016x}",
@@ -132,16 +132,18 @@ class TableCopy:
         """Keys that the published table had and the source no longer has."""
         return self._deleted.to_pylist() if self._deleted else []
 
-    def _keep(self, written: Written, pages: PageRange, since: int | None) -> None:
+    def _keep(self, written: Written, part: Part) -> Pace:
         """Commit whole pages at once, so that they are not read again if this attempt does not live to the end."""
         is_first = not self._plan.base and not self._written
         self._written.append(written)
-        if since is not None:
-            self._changes += [written.path] if written.path else []
+        if part.since is not None:
+            self._changes += written.paths
         elif is_first:
-            self._committed(replace_content(*self._target, written.paths, self._part(pages, is_first=True)))
+            self._committed(replace_content(*self._target, written.paths, self._told(part.pages, is_first=True)))
         elif written.path:
-            self._committed(change_content(*self._target, written.paths, None, self._part(pages, is_first=False)))
+            self._committed(change_content(*self._target, written.paths, None, self._told(part.pages, is_first=False)))
+        self._pace = self._pace.after(written, length(part.pages, self.heap.pages))
+        return self._pace
 
     def _finish(self) -> None:
         if self._plan.base:
@@ -151,7 +153,7 @@ class TableCopy:
                 self.app.progress(f"{self.name} is copied whole: {reason}")
                 self._start_over()
         if self._main and self._commit and (self._left or self._plan.extent is Extent.WHOLE):
-            self._deleted = vanished(self.app.spark, self.table, self._main.snapshot_id, self._commit.snapshot_id)
+            self._deleted = self._vanished(self._commit.snapshot_id)
 
     def _change(self, base: Base) -> None:
         """Add the changed rows, and take away what they outdate and what the source no longer has."""
@@ -162,19 +164,37 @@ class TableCopy:
             self._lake,
             base,
             [path for one in self._written for path in one.paths],
-            self._rows_source,
+            self._counted.rows,
             sum(one.rows for one in self._written),
         )
         deletes = write_position_deletes(removed.places, self._folder, self._io) if removed.places.num_rows else None
-        self._committed(change_content(*self._target, self._changes, deletes, self._part(WHOLE, is_first=True)))
+        at = base.snapshot_id if self._plan.extent is Extent.CHANGES else None
+        said = self._told(WHOLE, is_first=True)
+        self._committed(change_content(*self._target, self._changes, deletes, said, at))
         self._outdated, self._deleted = removed.outdated, removed.deleted
 
     def _start_over(self) -> None:
-        self._plan = plan(None, self.heap.pages, self._rows_source, 0)
+        self._to_do(plan(None, self.heap.pages, self._counted.rows, 0))
+        self._start_branch()
         self._written, self._changes, self._rows_written = [], [], 0
-        for pages, since in self._plan.parts:
-            (written,) = read_in_worker(self.app.spark, [self.chunk(pages, since)])
-            self._keep(written, pages, since)
+        for part in self._plan.parts:
+            (written,) = read_in_worker(self.app.spark, [self.chunk(part)])
+            self.app.progress(f"{self.name}: {self._keep(written, part)}")
+
+    def _to_do(self, plan: Plan) -> None:
+        self._plan = plan
+        self._pace = Pace(
+            sum(length(part.pages, self.heap.pages) for part in plan.parts),
+            self._counted.rows if plan.extent is Extent.WHOLE else None,
+        )
+
+    def _start_branch(self) -> None:
+        at = self._plan.base or self._main
+        start_branch(*self._target, at.snapshot_id if at else None)
+
+    def _vanished(self, now: int) -> pa.Table:
+        assert self._main
+        return vanished(self.app.spark, self.table, self._main.snapshot_id, now)
 
     def _committed(self, commit: Commit) -> None:
         self._commit = commit
@@ -183,9 +203,9 @@ class TableCopy:
     def _rows_at(self, snapshot_id: int) -> int:
         return self.app.spark.read.option("versionAsOf", snapshot_id).table(self.name).count()
 
-    def _part(self, pages: PageRange, *, is_first: bool) -> dict[str, str]:
-        told = part(self.table, self.heap, self.snapshot, pages, is_first=is_first)
-        return told | {"lakehouse.run": self.app.run.run_id}
+    def _told(self, pages: PageRange, *, is_first: bool) -> dict[str, str]:
+        said = told(self.table, self.heap, self.snapshot, pages, is_first=is_first)
+        return said | {"lakehouse.run": self.app.run.run_id}
 
     @property
     def _target(self) -> tuple[SparkSession, str, str]:

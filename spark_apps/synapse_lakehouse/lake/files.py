@@ -34,13 +34,10 @@ def parquet_schema(table: Table, columns: Sequence[str]) -> pa.Schema:
 def start_branch(spark: SparkSession, name: str, branch: str, at: int | None) -> None:
     """Point ``branch`` of a table at the snapshot ``at``, whatever it held; with None, remove it."""
     table = _fresh(spark, name)
-    refs = table.refs()
-    if refs.containsKey(branch) and refs.get(branch).snapshotId() != at:
+    if at is not None:
+        _point(table, table, branch, at)
+    elif table.refs().containsKey(branch):
         table.manageSnapshots().removeBranch(branch).commit()
-        table.refresh()
-    if at is not None and not table.refs().containsKey(branch):
-        # A commit that makes its branch itself counts from zero, and its totals, which engines plan by, come out wrong.
-        table.manageSnapshots().createBranch(branch, at).commit()
 
 
 def replace_content(
@@ -52,7 +49,8 @@ def replace_content(
     overwrite = table.newOverwrite().overwriteByRowFilter(everything)
     for path in paths:
         overwrite.addFile(_data_file(spark, table, path))
-    return _commit(overwrite, table, branch, properties)
+    _set(overwrite, branch, properties).commit()
+    return _committed(table, branch)
 
 
 def change_content(
@@ -62,15 +60,24 @@ def change_content(
     paths: Sequence[str],
     deletes: str | None,
     properties: Mapping[str, str],
+    at: int | None = None,
 ) -> Commit:
-    """Add ``paths`` to ``branch`` and take away the rows that the file ``deletes`` places, in one commit."""
+    """Add ``paths`` to ``branch`` and take away the rows that the file ``deletes`` places, in one commit.
+
+    :param at: the snapshot that this is done to, whatever the branch held; by default what it holds.
+    """
     table = _fresh(spark, name)
-    delta = table.newRowDelta()
+    transaction = table.newTransaction()
+    if at is not None:
+        _point(table, transaction, branch, at)
+    delta = transaction.newRowDelta()
     for path in paths:
         delta.addRows(_data_file(spark, table, path))
     if deletes:
         delta.addDeletes(_delete_file(spark, table, deletes))
-    return _commit(delta, table, branch, properties)
+    _set(delta, branch, properties).commit()
+    transaction.commitTransaction()
+    return _committed(table, branch)
 
 
 def write_position_deletes(places: pa.Table, folder: str, io_properties: Mapping[str, str]) -> str:
@@ -96,6 +103,15 @@ def _fresh(spark: SparkSession, name: str) -> Any:
     return table
 
 
+def _point(table: Any, on: Any, branch: str, at: int) -> None:
+    # A commit that makes its branch itself counts from zero, and its totals, which engines plan by, come out wrong.
+    refs = table.refs()
+    if not refs.containsKey(branch):
+        on.manageSnapshots().createBranch(branch, at).commit()
+    elif refs.get(branch).snapshotId() != at:
+        on.manageSnapshots().replaceBranch(branch, at).commit()
+
+
 def _data_file(spark: SparkSession, table: Any, path: str) -> Any:
     iceberg = _jvm(spark).org.apache.iceberg
     file = table.io().newInputFile(path)
@@ -112,10 +128,13 @@ def _delete_file(spark: SparkSession, table: Any, path: str) -> Any:
     return builder.withInputFile(file).withFormat("parquet").withMetrics(metrics).build()
 
 
-def _commit(update: Any, table: Any, branch: str, properties: Mapping[str, str]) -> Commit:
+def _set(update: Any, branch: str, properties: Mapping[str, str]) -> Any:
     for key, value in properties.items():
         update.set(key, value)
-    update.toBranch(branch).commit()
+    return update.toBranch(branch)
+
+
+def _committed(table: Any, branch: str) -> Commit:
     table.refresh()
     snapshot = table.snapshot(branch)
     summary = snapshot.summary()

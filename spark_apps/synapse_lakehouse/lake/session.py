@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from synapse_lakehouse.embedded import class_archive, jars, java
@@ -26,11 +27,12 @@ _FIXED: Final = {
 def spark_session(name: str, settings: Settings, branch: str | None = None) -> SparkSession:
     """The session of this process on the lake; with ``branch`` it reads and writes that branch of branched tables.
 
-    Inside spark-submit the master and the jars are the submitter's; elsewhere it runs here, on all cores.
+    Inside spark-submit the master and the jars are the submitter's; elsewhere it runs here, on all cores. One that runs
+    already is brought onto the branch.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
-    if "SPARK_ENV_LOADED" not in os.environ:
+    if "SPARK_ENV_LOADED" not in os.environ and not SparkContext._active_spark_context:
         os.environ |= java.environment()
         found = jars.installed(settings)
         builder = (

@@ -19,6 +19,12 @@ def split(part: PageRange, pages: int, pages_a_chunk: int) -> list[PageRange]:
     return [(start, following) for start, following in zip(starts, [*starts[1:], last], strict=True)]
 
 
+def length(part: PageRange, pages: int) -> int:
+    """Pages that ``part`` of a table of ``pages`` has; at least one, as reading none takes its time too."""
+    first, last = part
+    return max((pages if last is None else last) - first, 1)
+
+
 def remaining(done: Iterable[PageRange]) -> list[PageRange]:
     """The ranges between those that are done, and after them."""
     left: list[PageRange] = []

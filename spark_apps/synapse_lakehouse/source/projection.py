@@ -12,11 +12,12 @@ _MILLISECONDS_A_DAY: Final = 86_400_000
 _REFUSED: Final = r"\\u(?:0000|[dD][89a-fA-F][0-9a-fA-F]{2})"
 
 
-def select(table: Table, pages: PageRange = WHOLE, since: int | None = None) -> sql.Composed:
+def select(table: Table, pages: PageRange = WHOLE, since: int | None = None, places: str | None = None) -> sql.Composed:
     """Statement that reads ``table`` as bronze holds it, or only the rows that live in a range of its pages.
 
     PostgreSQL reads a range of pages by itself (TID range scan, since version 14), so ranges split any table, with or
-    without a key, and each row is read once. With ``since``, only rows written by it or a later transaction are read.
+    without a key, and each row is read once. With ``since``, only rows written by it or a later transaction are read;
+    with ``places``, an array of ctids as PostgreSQL writes it, only rows that are there are looked at.
     """
     statement = sql.SQL("select {columns} from {table}").format(
         columns=sql.SQL(", ").join(map(expression, table.columns)), table=sql.Identifier(table.name)
@@ -27,7 +28,9 @@ def select(table: Table, pages: PageRange = WHOLE, since: int | None = None) -> 
         conditions.append(sql.SQL("ctid >= {}").format(sql.Literal(f"({first},0)")))
     if last is not None:
         conditions.append(sql.SQL("ctid < {}").format(sql.Literal(f"({last},0)")))
-    if since is not None:
+    if places is not None:
+        conditions.append(sql.SQL("ctid = any({}::tid[])").format(sql.Literal(places)))
+    elif since is not None:
         conditions.append(is_written_since(since))
     return statement + sql.SQL(" where ") + sql.SQL(" and ").join(conditions) if conditions else statement
 
@@ -45,9 +48,12 @@ def is_written_since(transaction: int) -> sql.Composed:
     """Condition on rows whose version was written by ``transaction`` (64 bits) or a later one.
 
     ``age`` compares in 32 bits against the next transaction id, so both sides must lie within half of that; older rows
-    then count as unchanged, as they are.
+    then count as unchanged, as they are. Their age is negative: with its first bit turned it is above all others, so
+    that one look at a row's age is enough. The other side is a subquery, as PostgreSQL then computes it once.
     """
-    return sql.SQL("age(xmin) between 0 and age({}::xid)").format(sql.Literal(str(transaction % (1 << 32))))
+    return sql.SQL("(age(xmin) # {turn}) <= (select age({since}::xid) # {turn})").format(
+        turn=sql.SQL("(-2147483648)"), since=sql.Literal(str(transaction % (1 << 32)))
+    )
 
 
 def expression(column: Column) -> sql.Composable:

@@ -4,10 +4,12 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
+import adbc_driver_postgresql
 import pyarrow as pa
 import pyarrow.parquet as pq
-from adbc_driver_postgresql import dbapi
+from adbc_driver_manager import AdbcConnection, AdbcDatabase, AdbcStatement, Error
 from pyiceberg.io import FileIO, load_file_io
 
 from synapse_lakehouse.source.content import combined, content_hash
@@ -66,22 +68,39 @@ def copy_chunks(chunks: Sequence[Chunk]) -> list[Written]:
     :raises OSError: when the warehouse cannot be written.
     """
     try:
-        with dbapi.connect(chunks[0].conninfo) as connection, connection.cursor() as cursor:
-            cursor.execute("set transaction isolation level repeatable read read only")
-            cursor.execute(f"set transaction snapshot '{chunks[0].snapshot}'")
-            cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)})
-            return [_copy(chunk, cursor) for chunk in chunks]
-    except (dbapi.Error, OSError) as error:
+        with AdbcConnection(_database(chunks[0].conninfo)) as connection:
+            connection.set_autocommit(False)
+            _run(connection, "set transaction isolation level repeatable read read only")
+            _run(connection, f"set transaction snapshot '{chunks[0].snapshot}'")
+            return [_copy(chunk, connection) for chunk in chunks]
+    except (Error, OSError) as error:
         # What breaks in the middle of a result comes as OSError, as does what breaks in the warehouse.
         if isinstance(error, OSError) and "libpq" not in str(error):
             raise
         raise ReadFailed(error) from None
 
 
-def _copy(chunk: Chunk, cursor: dbapi.Cursor) -> Written:
+@cache
+def _database(conninfo: str) -> AdbcDatabase:
+    """What ADBC asks of a database before it connects: all of its types, which takes longer than connecting."""
+    database: AdbcDatabase = adbc_driver_postgresql.connect(conninfo)
+    return database
+
+
+def _run(connection: AdbcConnection, statement: str) -> None:
+    with AdbcStatement(connection) as running:
+        running.set_sql_query(statement)
+        running.execute_update()
+
+
+def _copy(chunk: Chunk, connection: AdbcConnection) -> Written:
     started = time.monotonic()
-    cursor.execute(chunk.statement)
-    written = _write(chunk, cursor.fetch_record_batch())
+    with AdbcStatement(connection) as reading:
+        reading.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)})
+        reading.set_sql_query(chunk.statement)
+        stream, _ = reading.execute_query()
+        with pa.RecordBatchReader._import_from_c(stream.address) as reader:
+            written = _write(chunk, reader)
     return replace(written, seconds=time.monotonic() - started)
 
 

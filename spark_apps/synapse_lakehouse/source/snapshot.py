@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 import psycopg
 from psycopg import sql
@@ -16,6 +17,11 @@ from synapse_lakehouse.source.lineage import Lineage, lineage
 from synapse_lakehouse.source.preflight import check
 from synapse_lakehouse.source.projection import fingerprint, is_written_since, measure
 from synapse_lakehouse.source.schema import drifted, layouts, novelties
+
+MOST_PLACES: Final = 50_000
+"""Of more changed rows it is not kept where they are."""
+
+_COUNTER: Final = "lakehouse.changed"
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,18 @@ class Heap:
 
     filenode: int
     pages: int
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Rows of a table, how many of them changed, and the ctids of these as PostgreSQL writes an array, if they are few.
+
+    The ctids hold as long as the snapshot that they were found in.
+    """
+
+    rows: int
+    changed: int
+    places: str | None
 
 
 @dataclass(frozen=True)
@@ -151,15 +169,29 @@ def count(connection: Connection, table: Table) -> int:
     return int(row[0]) if row else 0
 
 
-def count_since(connection: Connection, table: Table, transaction: int) -> tuple[int, int]:
-    """Rows of ``table`` that the snapshot sees, and how many of them ``transaction`` or a later one wrote."""
+def count_since(connection: Connection, table: Table, transaction: int) -> Changes:
+    """Rows of ``table`` that the snapshot sees, and those that ``transaction`` or a later one wrote, in one scan.
+
+    No aggregate of PostgreSQL stops at a number of values, so a setting of the session counts those that changed: the
+    server never holds more than ``MOST_PLACES`` of them.
+    """
+    connection.execute("select set_config(%s, '0', true)", [_COUNTER])
     row = connection.execute(
-        sql.SQL("select count(*), count(*) filter (where {}) from {}").format(
-            is_written_since(transaction), sql.Identifier(table.name)
+        sql.SQL(
+            "select count(*), array_agg(ctid) filter (where case when {changed} then"
+            " set_config({n}, (current_setting({n})::bigint + 1)::text, true)::bigint <= {most} end)::text from {table}"
+        ).format(
+            changed=is_written_since(transaction),
+            n=sql.Literal(_COUNTER),
+            most=sql.Literal(MOST_PLACES),
+            table=sql.Identifier(table.name),
         )
     ).fetchone()
+    counted = connection.execute("select current_setting(%s)::bigint", [_COUNTER]).fetchone()
     assert row is not None
-    return int(row[0]), int(row[1])
+    assert counted is not None
+    changed = int(counted[0])
+    return Changes(int(row[0]), changed, (row[1] or "{}") if changed <= MOST_PLACES else None)
 
 
 def measured(connection: Connection, table: Table, stream_column: str) -> list[Measure]:
