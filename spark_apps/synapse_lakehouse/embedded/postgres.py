@@ -8,6 +8,7 @@ import fcntl
 import os
 import pwd
 import secrets
+import shutil
 import socket
 import subprocess
 import time
@@ -16,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
 from synapse_lakehouse.embedded import processes
@@ -34,10 +36,11 @@ class PostgresError(RuntimeError):
 
 @dataclass(frozen=True)
 class Server:
-    """A running server: where it listens and who may log in. The password never leaves this machine's files."""
+    """A running server: where it listens, who may log in, its log. The password never leaves this machine's files."""
 
     port: int
     password: str = field(repr=False)
+    log: Path
 
     def dsn(self, database: str = "postgres") -> str:
         """libpq URI of ``database`` for the superuser."""
@@ -65,7 +68,8 @@ class Server:
             **options,  # type: ignore[call-overload]
         )
         if done.returncode:
-            raise PostgresError(f"{name} failed: {done.stderr.decode(errors='replace').strip()}")
+            said = done.stderr.decode(errors="replace").strip()
+            raise PostgresError(f"{name} failed: {said} The server's own log is {self.log}.")
         return done
 
     def databases(self) -> set[str]:
@@ -93,12 +97,12 @@ def running(data: Path, port: int | None = None, options: Sequence[str] = ()) ->
     data.parent.mkdir(parents=True, exist_ok=True)
     changing = data.with_name(data.name + ".start.lock")
     with data.with_name(data.name + ".lock").open("a+") as users:
-        with processes.alone(changing):
-            fcntl.flock(users, fcntl.LOCK_SH)
-            password = _initialise(data)
-            server = Server(_running_port(data) or _start(data, port or free_port(), options), password)
         try:
-            yield server
+            with processes.alone(changing):
+                fcntl.flock(users, fcntl.LOCK_SH)
+                password = _initialised(data)
+                at = _awaited(data, _running_port(data) or _start(data, port or free_port(), options))
+            yield Server(at, password, _log(data))
         finally:
             with processes.alone(changing):
                 try:
@@ -106,8 +110,7 @@ def running(data: Path, port: int | None = None, options: Sequence[str] = ()) ->
                 except BlockingIOError:
                     pass
                 else:
-                    if _running_port(data):
-                        _pg_ctl(data, "stop", "--mode", "fast")
+                    _stop(data)
 
 
 def free_port() -> int:
@@ -117,30 +120,53 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _initialise(data: Path) -> str:
+def _initialised(data: Path) -> str:
+    """The password of ``data``. What is not there is made, in a folder that gets its name when it is complete."""
     secret = data.with_name(data.name + ".password")
-    if (data / "PG_VERSION").exists():
+    if _is_complete(data):
         return secret.read_text().strip()
+    if data.exists():
+        _stop(data)
+        try:
+            shutil.rmtree(data)
+        except OSError as error:
+            raise PostgresError(f"{data} holds no complete database: delete it, and try again. ({error})") from None
+    for abandoned in data.parent.glob(f"{data.name}.new-*"):
+        shutil.rmtree(abandoned, ignore_errors=True)
     password = secrets.token_urlsafe(24)
-    secret.touch(mode=0o600)
-    secret.write_text(password)
-    data.mkdir(mode=0o700, exist_ok=True)
-    if os.geteuid() == 0:
-        account = pwd.getpwnam(UNPRIVILEGED_USER)
-        os.chown(data, account.pw_uid, account.pw_gid)
-    pwfile_read, pwfile_write = os.pipe()
-    with os.fdopen(pwfile_write, "w") as writer:
-        writer.write(password)
-    _as_server_user(
-        [BIN / "initdb", "--pgdata", data, "--username", SUPERUSER, "--auth", "scram-sha-256", "--encoding", "UTF8",
-         "--locale", "C", "--no-sync", "--pwfile", f"/dev/fd/{pwfile_read}"],
-        pass_fds=(pwfile_read,),
-    )  # fmt: skip
-    os.close(pwfile_read)
+    with TemporaryDirectory(dir=data.parent, prefix=f"{data.name}.new-", ignore_cleanup_errors=True) as folder:
+        if os.geteuid() == 0:
+            account = pwd.getpwnam(UNPRIVILEGED_USER)
+            os.chown(folder, account.pw_uid, account.pw_gid)
+        made = Path(folder) / data.name
+        _initdb(made, password)
+        secret.touch(mode=0o600)
+        secret.write_text(password)
+        made.rename(data)
     return password
 
 
+def _is_complete(data: Path) -> bool:
+    # initdb makes template1, template0 and postgres, in this order; without the last nobody made a database of theirs.
+    return len(list((data / "base").glob("*/PG_VERSION"))) >= 3
+
+
+def _initdb(data: Path, password: str) -> None:
+    pwfile_read, pwfile_write = os.pipe()
+    with os.fdopen(pwfile_write, "w") as writer:
+        writer.write(password)
+    try:
+        _as_server_user(
+            [BIN / "initdb", "--pgdata", data, "--username", SUPERUSER, "--auth", "scram-sha-256", "--encoding", "UTF8",
+             "--locale", "C", "--no-sync", "--pwfile", f"/dev/fd/{pwfile_read}"],
+            pass_fds=(pwfile_read,),
+        )  # fmt: skip
+    finally:
+        os.close(pwfile_read)
+
+
 def _running_port(data: Path) -> int | None:
+    """Port of the server process of ``data``, whether it answers or not."""
     pidfile = data / "postmaster.pid"
     try:
         lines = pidfile.read_text().splitlines()
@@ -148,7 +174,19 @@ def _running_port(data: Path) -> int | None:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except (FileNotFoundError, IndexError, ValueError):
         return None
-    return port if str(data).encode() in command and _answers(port) else None
+    return port if str(data).encode() in command else None
+
+
+def _awaited(data: Path, port: int) -> int:
+    """``port``, as soon as the server answers there."""
+    deadline = time.monotonic() + START_SECONDS
+    while not _answers(port):
+        if not _running_port(data):
+            raise PostgresError(f"The embedded PostgreSQL ended by itself; see {_log(data)}")
+        if time.monotonic() > deadline:
+            raise PostgresError(f"The embedded PostgreSQL did not answer within {START_SECONDS} s; see {_log(data)}")
+        time.sleep(0.05)
+    return port
 
 
 def _answers(port: int) -> bool:
@@ -163,15 +201,20 @@ def _start(data: Path, port: int, options: Sequence[str]) -> int:
         "max_connections": "200",
     } | dict(option.split("=", 1) for option in options)
     flags = " ".join(f"-c {name}='{value}'" for name, value in settings.items())
-    _pg_ctl(data, "start", "--log", str(data / "server.log"), "--options", flags)
-    deadline = time.monotonic() + START_SECONDS
-    while not _answers(port):
-        if time.monotonic() > deadline:
-            raise PostgresError(
-                f"The embedded PostgreSQL did not answer within {START_SECONDS} s; see {data}/server.log"
-            )
-        time.sleep(0.05)
+    try:
+        _pg_ctl(data, "start", "--log", str(_log(data)), "--options", flags)
+    except PostgresError as error:
+        raise PostgresError(f"{error} See {_log(data)}") from None
     return port
+
+
+def _stop(data: Path) -> None:
+    if _running_port(data):
+        _pg_ctl(data, "stop", "--mode", "fast")
+
+
+def _log(data: Path) -> Path:
+    return data / "server.log"
 
 
 def _pg_ctl(data: Path, *arguments: str) -> None:
