@@ -84,7 +84,9 @@ def _publish(catalog: Catalog, number: int, run: Run) -> None:
     unused = {"sequence_is_called": False, "writers": [], "missing_writers": []}
     audit.append(catalog, "audit.stream_positions", [events | used, caches | unused], run)
     warned = {"stage": "bronze", "subject": "events", "expectation": "no late rows", "observed": "3 late rows"}
-    audit.append(catalog, "audit.checks", [warned | {"severity": "warn", "success": number == 1}], run)
+    void = warned | {"subject": "judged before", "severity": "warn", "success": False, "checked_at": run.start}
+    counts = warned | {"severity": "warn", "success": number == 1, "checked_at": run.end}
+    audit.append(catalog, "audit.checks", [void, counts], run)
     release = {"release": number, "branch": run.branch, "tag": run.tag, "server_name": "example.org"}
     views = [("gold.busy_rooms", BUSY), ("gold.a_busiest", "select * from gold.busy_rooms where events > 10")]
     told = {"checks_passed": 40, "checks_warned": number - 1, "published_at": run.end, "positions": [("events", 29)]}
@@ -215,6 +217,7 @@ def test_positions(ask: Ask) -> None:
 def test_releases_and_summary(ask: Ask) -> None:
     assert [one["release"] for one in _json(ask("releases", "--format", "json"))] == [2, 1]
     printed = ask("summary").stdout
+    assert "judged before" not in printed
     assert "Release 2 published at 2026-11-19 00:00:00Z" in printed
     assert "40 passed, 1 warned, 0 failed" in printed
     assert "warned: events: no late rows (3 late rows)" in printed

@@ -76,8 +76,9 @@ def read(connection: DuckDBPyConnection, settings: Settings, release: Release) -
         " order by bytes desc nulls last, rows_source desc nulls last, table_name"
     ).fetchall()
     warned = connection.execute(
-        "select distinct subject, expectation, observed from audit.checks"
-        " where run_id = getvariable('run') and not success order by all"
+        "with last as (from audit.checks where run_id = getvariable('run')"
+        " qualify rank() over (partition by stage order by checked_at desc) = 1)"
+        " select distinct subject, expectation, observed from last where not success order by all"
     ).fetchall()
     return Summary(
         release,

@@ -109,7 +109,6 @@ _KEYS: Final = {
     "audit.table_facts": ("table_name",),
     "audit.stream_positions": ("stream",),
     "audit.stream_facts": ("stream", "table_name"),
-    "audit.checks": ("stage", "suite", "expectation", "subject"),
     "audit.parity": ("table_name", "slice"),
     "audit.repairs": ("table_name", "slice"),
 }
@@ -117,10 +116,21 @@ _KEYS: Final = {
 
 def of_run(catalog: Catalog, table: str, run_id: str) -> list[dict[str, Any]]:
     """The rows of a run. A task that was retried wrote its rows again: the last ones count."""
-    rows = catalog.load_table(table).scan(row_filter=EqualTo(term="run_id", value=run_id)).to_arrow()
+    rows = _of_run(catalog, table, run_id)
     moment = next(name for name in reversed(rows.column_names) if rows.schema.field(name).type == _TIME)
     latest = {tuple(row[key] for key in _KEYS[table]): row for row in rows.sort_by(moment).to_pylist()}
     return list(latest.values())
+
+
+def checks_of_run(catalog: Catalog, run_id: str) -> list[dict[str, Any]]:
+    """The checks of a run, as each stage was judged last: an earlier judgement of a run that was cleared is void."""
+    rows = _of_run(catalog, "audit.checks", run_id).sort_by("checked_at").to_pylist()
+    last = {row["stage"]: row["checked_at"] for row in rows}
+    return [row for row in rows if row["checked_at"] == last[row["stage"]]]
+
+
+def _of_run(catalog: Catalog, table: str, run_id: str) -> pa.Table:
+    return catalog.load_table(table).scan(row_filter=EqualTo(term="run_id", value=run_id)).to_arrow()
 
 
 def releases(catalog: Catalog) -> list[Release]:

@@ -67,11 +67,11 @@ def record(catalog: Catalog, release: Release) -> None:
 
 
 def require_audited(catalog: Catalog, run: Run) -> tuple[int, int]:
-    """How many checks of the run passed, and how many only warned.
+    """How many checks of the run passed, and how many only warned, as each stage was judged last.
 
     :raises ReleaseError: when a stage was not judged, or a check that blocks publishing failed.
     """
-    checks = audit.of_run(catalog, "audit.checks", run.run_id)
+    checks = audit.checks_of_run(catalog, run.run_id)
     if unjudged := [stage for stage in _STAGES if not any(check["stage"] == stage for check in checks)]:
         raise ReleaseError(f"Nothing is published: {' and '.join(unjudged)} of run {run.run_id} were never judged.")
     failed = [check for check in checks if not check["success"]]

@@ -1,0 +1,57 @@
+"""What may be published, by the checks that count."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.memory import InMemoryCatalog
+
+from synapse_lakehouse.lake import audit
+from synapse_lakehouse.lake.publishing import require_audited
+from synapse_lakehouse.lake.release import ReleaseError
+from synapse_lakehouse.run import Run
+
+DAY = datetime(2026, 11, 18, tzinfo=UTC)
+RUN = Run("scheduled__1", DAY, DAY + timedelta(days=1))
+BOUND = {"subject": "stream events", "expectation": "the safe bound did not go back"}
+KEYS = {"subject": "bronze.rooms", "expectation": "every key occurs once"}
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Catalog:
+    catalog = InMemoryCatalog("lake", warehouse=tmp_path.as_uri())
+    catalog.create_namespace("audit")
+    catalog.create_table("audit.checks", schema=audit.TABLES["audit.checks"])
+    return catalog
+
+
+def judge(lake: Catalog, stage: str, hour: int, *checks: dict[str, Any]) -> None:
+    plain = {"stage": stage, "suite": stage, "severity": "fail", "success": True, "observed": ""}
+    moment = {"checked_at": DAY + timedelta(hours=hour)}
+    audit.append(lake, "audit.checks", [plain | moment | check for check in checks], RUN)
+
+
+def test_a_check_that_failed_and_that_the_next_judgement_does_not_have_blocks_no_longer(lake: Catalog) -> None:
+    judge(lake, "bronze", 1, KEYS, BOUND | {"success": False})
+    with pytest.raises(ReleaseError, match="gold of run scheduled__1 were never judged"):
+        require_audited(lake, RUN)
+    judge(lake, "gold", 2, KEYS)
+    with pytest.raises(ReleaseError, match="1 checks of run scheduled__1 failed"):
+        require_audited(lake, RUN)
+
+    judge(lake, "bronze", 3, KEYS)
+
+    assert require_audited(lake, RUN) == (2, 0)
+
+
+def test_a_later_judgement_that_fails_blocks(lake: Catalog) -> None:
+    judge(lake, "bronze", 1, KEYS, BOUND | {"severity": "warn", "success": False})
+    judge(lake, "gold", 2, KEYS)
+    assert require_audited(lake, RUN) == (2, 1)
+
+    judge(lake, "gold", 3, KEYS | {"success": False})
+
+    with pytest.raises(ReleaseError, match=r"failed, the first on bronze\.rooms"):
+        require_audited(lake, RUN)
