@@ -5,18 +5,20 @@ from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 
+import duckdb
 import pytest
 import typer
+import yaml
 from pydantic import ValidationError
 from rich.console import Console
 from typer.testing import CliRunner
 
-from synapse_lakehouse.cli import app, output, summary
+from synapse_lakehouse.cli import app, output, query, releases, summary
 from synapse_lakehouse.cli.errors import Explaining, explanation
 from synapse_lakehouse.cli.positions import Position
 from synapse_lakehouse.lake import duck
 from synapse_lakehouse.lake.release import Release
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.settings import PROJECT, Settings
 
 NOON = datetime(2026, 11, 18, 12, tzinfo=UTC)
 
@@ -128,3 +130,53 @@ def test_the_summary_fits_80_columns_and_condenses_empty_tables() -> None:
     assert "30 without rows: empty_table_0" in text
     assert "512 passed, 1 warned, 0 failed" in text
     assert "stream ids are unique (1 duplicate)" in text.replace("\n  ", " ")
+
+
+def test_releases_fit_80_columns_and_break_no_heading() -> None:
+    run_id = "manual__2026-11-18T12:34:56.123456+00:00"
+    known = [Release(n, run_id, NOON, NOON, "", "", "it", {}, {}, {}, 1512, 12, NOON, ["rooms"]) for n in (12345, 9)]
+    console = Console(width=80, highlight=False)
+    with console.capture() as printed:
+        console.print(releases.drawn(known))
+    lines = printed.get().splitlines()
+    assert max(map(len, lines)) <= 80
+    heading = next(line for line in lines if line.strip())
+    assert heading.split() == ["Release", "From", "To", "Published", "Tables", "Passed", "Warned", "Run"]
+    assert any(line.split()[1:4] == ["2026-11-18"] * 3 for line in lines if line.strip())
+
+
+def test_what_is_no_user_id_is_not_searched_for() -> None:
+    done = CliRunner().invoke(app, ["prove-erased", "erin"])
+    assert done.exit_code == 2
+    assert "erin is not a Matrix user id (@localpart:server)" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("sql", "kind"),
+    [
+        ("drop table gold.events", "DROP"),
+        ("insert into gold.events select 1", "INSERT"),
+        ("copy (select 1) to 'x.csv'", "COPY"),
+        ("select 1; delete from gold.events", "SELECT and DELETE"),
+        ("", "no statement"),
+    ],
+)
+def test_a_query_that_would_write_is_told_what_is_allowed(sql: str, kind: str) -> None:
+    with duckdb.connect() as connection, pytest.raises(duck.LakeError) as refused:
+        query.answer(connection, Settings(_env_file=None), sql)
+    assert "one SELECT (or FROM, DESCRIBE, SUMMARIZE, SHOW)" in str(refused.value)
+    assert f"this is {kind}. Nothing was run and nothing was changed." in str(refused.value)
+
+
+@pytest.mark.parametrize("command", [["run"], ["ui", "--port", "18080"], ["airflow", "version"]])
+def test_no_second_airflow_is_started_beside_that_of_the_services(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services = yaml.safe_load((PROJECT / "docker-compose.yaml").read_text())["services"]
+    for name, value in services["airflow-scheduler"]["environment"].items():
+        monkeypatch.setenv(name, value or "")
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path / "home"))
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 1
+    assert "would start a second one" in done.stderr
+    assert not (tmp_path / "home").exists()

@@ -1,6 +1,7 @@
 """What the documents name exists: files behind links, settings, make targets, the operator's commands."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from synapse_lakehouse.cli import app
 from synapse_lakehouse.settings import PROJECT, Settings
 
 DOCUMENTS = sorted([*PROJECT.glob("*.md"), *(PROJECT / "docs").rglob("*.md")])
+OPERATORS = set(tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["scripts"])
+DEVELOPERS = OPERATORS | {"lint-imports", "pre-commit"}
 DECISIONS = sorted((PROJECT / "docs" / "adr").glob("0*.md"))
 
 
@@ -20,11 +23,15 @@ def test_what_a_document_names_exists(document: Path) -> None:
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
     targets = set(re.findall(r"`make ([a-z-]+)", text))
     commands = set(re.findall(r"(?:^|`)(?:uv run )?lakehouse ([a-z-]+)", text, re.MULTILINE))
+    programs = set(re.findall(r"\buv run (?:--\S+ )*([\w.-]+)", text))
+    bare = re.findall(r"(?:^|`)airflow [a-z].*", text, re.MULTILINE)
 
     assert [link for link in links if not (document.parent / link).exists()] == []
     assert set(re.findall(r"\b(?:LAKEHOUSE|SYNAPSE)_[A-Z_]+\b", text)) <= _variables()
     assert targets <= set(re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(), re.MULTILINE))
     assert commands <= set(get_command(app).commands)  # type: ignore[attr-defined]
+    assert programs <= (DEVELOPERS if document.name == "CONTRIBUTING.md" else OPERATORS)
+    assert bare == [], "Airflow's own command knows nothing of LAKEHOUSE_HOME"
 
 
 def test_every_decision_is_short_and_in_the_index() -> None:

@@ -1,5 +1,6 @@
 """``lakehouse prove-erased``: what the lake's files still hold of a user whose erasure Synapse has on record."""
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Final
 
@@ -23,8 +24,14 @@ _COLUMNS: Final = ("table", "what", "rows", "in_other_files", "why")
 _IDS: Final = "ids and membership"
 
 
+def _user_id(text: str) -> str:
+    if not re.fullmatch(r"@[^:]+:\S+", text):
+        raise typer.BadParameter(f"{text} is not a Matrix user id (@localpart:server).")
+    return text
+
+
 def prove_erased(
-    user: Annotated[str, typer.Argument(help="The erased user, as @name:server.")],
+    user: Annotated[str, typer.Argument(callback=_user_id, help="The erased user, as @localpart:server.")],
     format: Annotated[output.Format, typer.Option(help="How rows are written.")] = output.Format.TABLE,
 ) -> None:
     """Show what is left of an erased user, table by table, and why; fails while any message content is in any file.

@@ -59,11 +59,14 @@ def answer(
 
 def _require_one_select(connection: DuckDBPyConnection, sql: str) -> None:
     try:
-        types = [statement.type for statement in connection.extract_statements(sql)]
+        types = [statement.type.name for statement in connection.extract_statements(sql)]
     except duckdb.Error as error:
         raise duck.LakeError(_explain(error, [], None)) from error
-    if types != [StatementType.SELECT]:
-        raise duck.LakeError("A query is one SELECT statement (or DESCRIBE, SUMMARIZE, SHOW). Nothing was run.")
+    if types != [StatementType.SELECT.name]:
+        raise duck.LakeError(
+            "A query only reads: it is one SELECT (or FROM, DESCRIBE, SUMMARIZE, SHOW), and this is "
+            f"{' and '.join(types) or 'no statement'}. Nothing was run and nothing was changed."
+        )
 
 
 def _visible(known: dict[str, duck.Entry], release: Release | None) -> list[str]:

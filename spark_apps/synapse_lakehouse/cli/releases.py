@@ -1,11 +1,16 @@
 """``lakehouse releases``: what has been published."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Final
 
 import typer
+from rich.table import Table
 
 from synapse_lakehouse.cli import output, reading
 from synapse_lakehouse.lake import duck
+from synapse_lakehouse.lake.release import Release
+
+_DAY: Final = len("2026-11-18")
 
 _COLUMNS = (
     "release", "interval_start", "interval_end", "published_at", "tables", "checks_passed", "checks_warned", "partial",
@@ -19,6 +24,9 @@ def releases(
     """List the releases, the latest first."""
     with reading.lake() as (settings, connection):
         known = duck.releases(connection, settings)
+    if format is output.Format.TABLE:
+        output.console().print(drawn(known))
+        return
     rows = (
         (
             one.number,
@@ -34,3 +42,22 @@ def releases(
         for one in known
     )
     output.write(_COLUMNS, rows, format)
+
+
+def drawn(known: Sequence[Release]) -> Table:
+    """The releases for people, 80 columns or more."""
+    table = output.table()
+    table.add_column("Release", justify="right", no_wrap=True)
+    for heading in ("From", "To", "Published"):
+        table.add_column(heading, min_width=_DAY)
+    for heading in ("Tables", "Passed", "Warned"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("Run", overflow="fold")
+    for one in known:
+        moments = (one.interval_start, one.interval_end, one.published_at.replace(microsecond=0))
+        partial = f"\npartial, without {', '.join(one.partial)}" if one.partial else ""
+        table.add_row(
+            str(one.number), *map(output.cell, moments),
+            *map(str, (len(one.tables), one.checks_passed, one.checks_warned)), output.cell(one.run_id + partial),
+        )  # fmt: skip
+    return table

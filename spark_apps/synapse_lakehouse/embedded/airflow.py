@@ -24,6 +24,8 @@ POOLS = {"synapse_source": (1, "Tasks that read Synapse's database: one at a tim
 SPARK = "AIRFLOW_CONN_SPARK_DEFAULT"
 """Where an operator names the cluster that runs the Spark apps, as Airflow's connection ``spark_default``."""
 
+_DATABASE = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
+
 LOCAL_SPARK = {
     SPARK: json.dumps({"conn_type": "spark", "host": "local[*]", "extra": {"deploy-mode": "client"}}),
     "SPARK_LOCAL_IP": "127.0.0.1",
@@ -67,6 +69,7 @@ def prepared(
     :raises AirflowError, JavaError, JarError, PostgresError: when something cannot be had; the message says what to do.
     """
     given = settings or Settings()
+    refuse_beside_services()
     given.lakehouse_home.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         with processes.alone(given.lakehouse_home / "prepare.lock"):
@@ -80,6 +83,16 @@ def prepared(
             airflow = Airflow(resolved, environment(resolved, server.dsn(services.AIRFLOW_DATABASE), port))
             _migrate(airflow, server, tell)
         yield airflow
+
+
+def refuse_beside_services() -> None:
+    """:raises AirflowError: where an Airflow is configured already, as in the containers of docker-compose.yaml."""
+    if _DATABASE in os.environ:
+        raise AirflowError(
+            f"An Airflow of its own is configured here ({_DATABASE} is set), as in the containers of Docker Compose, "
+            "and this command would start a second one beside it. Use that one: trigger the DAG in its pages, and say "
+            "`airflow …` instead of `lakehouse airflow …`."
+        )
 
 
 def environment(settings: Settings, metadata: str, port: int) -> dict[str, str]:
@@ -104,7 +117,7 @@ def environment(settings: Settings, metadata: str, port: int) -> dict[str, str]:
         "AIRFLOW__API__PORT": str(port),
         "AIRFLOW__API__WORKERS": "1",
         "AIRFLOW__API__EXPOSE_CONFIG": "False",
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": _with_driver("psycopg2", metadata),
+        _DATABASE: _with_driver("psycopg2", metadata),
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": _with_driver("psycopg", metadata),
         "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(here / "logs"),
     } | _keys(here)
