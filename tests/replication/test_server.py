@@ -128,6 +128,18 @@ def test_backfill_counts_up_on_the_wire(homeserver: Database) -> None:
     talk(homeserver, Dialect.TOKENS, follow)
 
 
+def test_rows_that_name_no_writer_are_those_of_the_only_one(sample: Database) -> None:
+    feed, source = sample.feed(), ("account_data", "worker1")
+    updates, _ = feed.page(source, 1, feed.heads().of(source))
+    feed.close()
+    rows = sample.do(
+        "select stream_id from account_data union select stream_id from room_account_data"
+        " union select stream_id from room_tags_revisions"
+    )
+    assert {(update.token,) for update in updates} == set(rows)
+    assert len(rows) == 21
+
+
 def test_there_is_a_line_for_every_row_of_the_sample_and_no_more(sample: Database) -> None:
     heads = sample.feed().heads().linear
     streams = sorted(set(heads) - {"caches"})

@@ -73,6 +73,7 @@ class Feed:
         self._settle_seconds = settle_seconds
         self._catalogue = catalogue
         self._writers = configured(catalogue, settings.lakehouse_stream_writers, settings.synapse_config)
+        self._stored: dict[str, frozenset[str]] = {}
         self._linear: dict[str, int] = {}
         self._settling: dict[str, list[_Settling]] = {}
         self._told: dict[str, Bound] = {}
@@ -103,6 +104,7 @@ class Feed:
             by_instance: dict[Source, int] = {}
             for stream in self._catalogue.streams:
                 stored = positions.get(stream.stream_positions or "", {})
+                self._stored[stream.name] = frozenset(stored)
                 last_value, is_called = sequences[stream.sequence]
                 if stream.stream_positions:
                     linear = self._bound(connection, stream, stored, last_value, is_used=is_called)
@@ -126,7 +128,7 @@ class Feed:
         :raises ReadFailed: when it cannot be read.
         """
         stream, instance = source
-        given: dict[str, Any] = {"after": after, "upto": upto, "writer": instance, "rows": PAGE_ROWS}
+        given = self._given(stream, after, upto, instance)
         with self._snapshot() as connection:
             for shape in rows.SHAPES[stream]:
                 row = connection.execute(rows.page_end(self._catalogue, stream, shape), given).fetchone()
@@ -165,7 +167,7 @@ class Feed:
         self, connection: Connection, stream: Stream, stored: Mapping[str, int], last_value: int, *, is_used: bool
     ) -> int:
         bound = linear_minimum(stored, self._writers.get(stream.name), (), sign=_sign(stream), is_used=is_used)
-        self._tell(stream.name, bound)
+        self._tell(stream.name, bound, last_value)
         if bound.minimum is None:
             return FIRST
         linear = max(_sign(stream) * bound.minimum, self._linear.get(stream.name, FIRST))
@@ -174,7 +176,7 @@ class Feed:
         if linear >= last_value or self._looked_at.get(stream.name) == looked_at:
             return linear
         self._looked_at[stream.name] = looked_at
-        given = {"after": linear, "upto": last_value, "writer": None, "rows": PAGE_ROWS}
+        given = self._given(stream.name, linear, last_value, None)
         ids = connection.execute(rows.ids(self._catalogue, stream.name), given)
         return gapless_end(linear, (row[0] for row in ids), sign=1)
 
@@ -188,12 +190,24 @@ class Feed:
             settled = waiting.pop(0).value
         return settled
 
+    def _given(self, stream: str, after: int, upto: int, writer: str | None) -> dict[str, Any]:
+        """Parameters of the statements in :mod:`rows`.
+
+        Rows without a writer are the main process's, from when there was no other; but Synapse never names the writer
+        of account data, which is whichever one process writes it.
+        """
+        writers = self._writers.get(stream, frozenset()) or self._stored.get(stream, frozenset())
+        unnamed = next(iter(writers)) if len(writers) == 1 else MASTER
+        return {"after": after, "upto": upto, "writer": writer, "unnamed": unnamed, "rows": PAGE_ROWS}
+
     def _instances(self, stream: Stream, stored: Mapping[str, int]) -> set[str]:
         if stream.stream_positions:
             return set(self._writers.get(stream.name, ())) | set(stored)
         return {MASTER, *(writer for writers in self._writers.values() for writer in writers)}
 
-    def _tell(self, stream: str, bound: Bound) -> None:
+    def _tell(self, stream: str, bound: Bound, last_value: int) -> None:
+        if last_value <= FIRST:
+            return
         if bound.rule is Rule.MISSING_WRITER and self._told.get(stream) != bound:
             names = ", ".join(bound.missing) or "somebody"
             log.warning("%s stands still: %s should write it and has no position yet", stream, names)

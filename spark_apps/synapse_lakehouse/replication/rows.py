@@ -10,7 +10,6 @@ from psycopg import sql
 
 from synapse_lakehouse.catalogue import Catalogue, Table
 from synapse_lakehouse.source.projection import expression
-from synapse_lakehouse.streams.writers import MASTER
 
 
 @dataclass(frozen=True)
@@ -105,6 +104,8 @@ SHAPES: Final[dict[str, tuple[Shape, ...]]] = {
 def select(catalogue: Catalogue, stream: str, shape: Shape) -> sql.Composed:
     """Statement that reads rows with tokens in (``%(after)s``, ``%(upto)s``], of ``%(writer)s`` unless that is NULL.
 
+    Rows that name no writer are those of ``%(unnamed)s``.
+
     Columns: token (positive, also where ids are negative), row (JSON text).
 
     :raises KeyError: when the shape names a column that the catalogue does not list.
@@ -191,7 +192,7 @@ def _range(catalogue: Catalogue, stream: str, table: Table) -> sql.Composed:
     between = "{id} < -%(after)s::bigint and {id} >= -%(upto)s::bigint"
     if not is_negative(catalogue, stream):
         between = "{id} > %(after)s::bigint and {id} <= %(upto)s::bigint"
-    writer = sql.Identifier(table.writer_column) if table.writer_column else sql.Literal(MASTER)
+    writer = sql.Identifier(table.writer_column) if table.writer_column else sql.NULL
     return sql.SQL(
-        "(" + between + ") and (%(writer)s::text is null or coalesce({writer}, {master}) = %(writer)s)"
-    ).format(id=column, writer=writer, master=sql.Literal(MASTER))
+        "(" + between + ") and (%(writer)s::text is null or coalesce({writer}, %(unnamed)s) = %(writer)s)"
+    ).format(id=column, writer=writer)
