@@ -69,7 +69,7 @@ SOURCE_POOL = "synapse_source"
             description="Let a check that would only warn, such as a writer without a position, fail the audit.",
         ),
     },
-    default_args={"owner": "lakehouse", "retries": 0},
+    default_args={"owner": "lakehouse", "retries": 0, "on_failure_callback": orchestration.tell_of_failure},
 )
 def lake_maintenance() -> None:
     """Wire the run: lease, proven copy, audits and models, publishing; then the lake's files; the report; the end."""
@@ -86,7 +86,7 @@ def lake_maintenance() -> None:
     @task_group(group_display_name="Audit of bronze", tooltip="Spark measures the branch, Great Expectations judges it")
     def audit_bronze() -> None:
         measured = orchestration.spark_app("measure_streams", "Measure keys and streams")
-        measured >> task(task_display_name="Judge bronze")(orchestration.judge_bronze)()
+        measured >> orchestration.gate("Judge bronze", orchestration.judge_bronze)
 
     @task_group(group_display_name="Silver and gold", tooltip="dbt derives on the same branch")
     def silver_and_gold() -> None:
@@ -94,7 +94,7 @@ def lake_maintenance() -> None:
 
     @task_group(group_display_name="Audit of gold", tooltip="Great Expectations judges what readers will see")
     def audit_gold() -> None:
-        task(task_display_name="Judge gold")(orchestration.judge_gold)()
+        orchestration.gate("Judge gold", orchestration.judge_gold)
 
     opened = task(task_display_name="Open the run", task_id="open_run", retries=3, retry_delay=timedelta(minutes=1))(
         orchestration.open_maintenance
@@ -110,7 +110,9 @@ def lake_maintenance() -> None:
         trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS,
     )
     # Needs both, so that a run in which either failed is red.
-    report = task(task_display_name="Report")(orchestration.report_maintenance)()
+    report = task(task_display_name="Report", on_success_callback=orchestration.tell_of_success)(
+        orchestration.report_maintenance
+    )()
     close = task(task_display_name="Close the run", retries=2, retry_delay=timedelta(seconds=10))(
         orchestration.close_run
     )

@@ -65,7 +65,7 @@ SOURCE_POOL = "synapse_source"
             description="Let a check that would only warn, such as a writer without a position, fail the audit.",
         ),
     },
-    default_args={"owner": "lakehouse", "retries": 0},
+    default_args={"owner": "lakehouse", "retries": 0, "on_failure_callback": orchestration.tell_of_failure},
 )
 def lakehouse() -> None:
     """Wire the run: bronze, its audit, silver and gold, their audit, publishing."""
@@ -84,7 +84,7 @@ def lakehouse() -> None:
     @task_group(group_display_name="Audit of bronze", tooltip="Spark measures the branch, Great Expectations judges it")
     def audit_bronze() -> None:
         measured = orchestration.spark_app("measure_streams", "Measure keys and streams")
-        measured >> task(task_display_name="Judge bronze")(orchestration.judge_bronze)()
+        measured >> orchestration.gate("Judge bronze", orchestration.judge_bronze)
 
     @task_group(group_display_name="Silver and gold", tooltip="dbt derives on the same branch")
     def silver_and_gold() -> None:
@@ -92,7 +92,7 @@ def lakehouse() -> None:
 
     @task_group(group_display_name="Audit of gold", tooltip="Great Expectations judges what readers will see")
     def audit_gold() -> None:
-        task(task_display_name="Judge gold")(orchestration.judge_gold)()
+        orchestration.gate("Judge gold", orchestration.judge_gold)
 
     @task_group(group_display_name="Publish", tooltip="Every table at once, then the release")
     def publish() -> None:
@@ -100,6 +100,7 @@ def lakehouse() -> None:
             "publish_release",
             "Publish the release",
             pre_execute=orchestration.unless_rehearsal,
+            on_success=orchestration.tell_of_success,
             outlets=orchestration.published_assets(),
         )
 

@@ -31,7 +31,13 @@ from synapse_lakehouse import orchestration
     dagrun_timeout=timedelta(minutes=5),
     is_paused_upon_creation=False,
     tags=["layer:audit", "impact:reads-source"],
-    default_args={"owner": "lakehouse", "retries": 1, "retry_delay": timedelta(seconds=20)},
+    default_args={
+        "owner": "lakehouse",
+        "retries": 1,
+        "retry_delay": timedelta(seconds=20),
+        "on_failure_callback": orchestration.tell_of_failure,
+        "on_success_callback": orchestration.tell_of_success,
+    },
 )
 def stream_watch() -> None:
     """Wire the one task."""

@@ -83,6 +83,7 @@ def _check(suite: str, one: ExpectationValidationResult) -> Check:
     assert declared is not None
     return Check(
         suite=suite,
+        type=declared.type,
         subject=declared.kwargs["column"],
         expectation=str(declared.description),
         severity="warn" if declared.severity == WARN else "fail",

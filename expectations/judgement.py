@@ -11,9 +11,11 @@ class AuditFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class Check:
-    """One expectation and whether it was met. ``expectation`` and ``observed`` are in words, without content."""
+    """One expectation and whether it was met. ``expectation`` and ``observed`` are in words, without content; ``type``
+    is Great Expectations' name of the expectation's class."""
 
     suite: str
+    type: str
     subject: str
     expectation: str
     severity: Literal["fail", "warn"]

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import Asset, Context, RetryDecision, RetryPolicy, TriggerRule, get_current_context
+from airflow.sdk import Asset, Context, RetryDecision, RetryPolicy, TriggerRule, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from synapse_lakehouse import catalogue
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from expectations.judgement import Judgement
+    from synapse_lakehouse.alerts.incidents import Finding
     from synapse_lakehouse.lake.lease import Lease
 
 log = logging.getLogger(__name__)
@@ -59,6 +60,7 @@ def spark_app(
     pool: str = "default_pool",
     outlets: Sequence[Asset] = (),
     pre_execute: Callable[[Context], None] | None = None,
+    on_success: Callable[[Context], None] | None = None,
     overrides: Mapping[str, str] | None = None,
     trigger_rule: TriggerRule = TriggerRule.ALL_SUCCESS,
 ) -> SparkSubmitOperator:
@@ -87,6 +89,7 @@ def spark_app(
         pool=pool,
         outlets=outlets,
         pre_execute=pre_execute,
+        on_success_callback=on_success,
         env_vars=dict(overrides or {}),
         trigger_rule=trigger_rule,
     )
@@ -268,7 +271,8 @@ def watch_streams() -> None:
     :raises AirflowFailException: when the source cannot be read as it is.
     :raises ReadFailed: when it is too busy to be watched; a retry may find it at rest.
     """
-    from synapse_lakehouse.lake import tables
+    from synapse_lakehouse.alerts import watching
+    from synapse_lakehouse.lake import audit, tables
     from synapse_lakehouse.lake.catalog import pyiceberg_catalog
     from synapse_lakehouse.source.errors import SourceError
     from synapse_lakehouse.source.live import standings
@@ -298,8 +302,56 @@ def watch_streams() -> None:
             for one in [found[stream.name]]
         ]
         watch_history.record(catalog, looks)
+        releases = audit.releases(catalog)
+        latest = max((one.published_at for one in releases), default=None)
+        overdue = timedelta(hours=settings.lakehouse_overdue_hours)
+        found_wrong = [
+            *watching.of_looks(looks, before, writers),
+            *watching.of_releases(latest, overdue, now),
+        ]
+        _report(settings, catalog, "streams", found_wrong)
     for one in looks:
         log.info("%s", watch.sentence(one))
+
+
+def gate(title: str, judge: Callable[[], None]) -> object:
+    """The task of a gate. It tells of what it finds wrong itself, so its failure is not told a second time."""
+    return task(task_display_name=title, on_failure_callback=None)(judge)()
+
+
+def tell_of_failure(context: Context) -> None:
+    """Callback of a task that failed for good: its DAG's incident begins, unless it goes on already."""
+    from synapse_lakehouse.alerts.incidents import Finding, Kind
+
+    failed, dag_id = context["ti"], context["dag"].dag_id
+    said = f"task {failed.task_id} of run {context['run_id']} failed; its log ends with the reason"
+    _report_alone(f"dag {dag_id}", [Finding(Kind.RUN_FAILED, f"DAG {dag_id}", said)], failed.log_url)
+
+
+def tell_of_success(context: Context) -> None:
+    """Callback of the task that makes a run of a DAG good: the DAG's incident, if there is one, ends."""
+    _report_alone(f"dag {context['dag'].dag_id}", [], "")
+
+
+def _report_alone(scope: str, found: Sequence[Finding], page: str) -> None:
+    from synapse_lakehouse.lake.catalog import pyiceberg_catalog
+
+    settings = Settings()
+    try:
+        with closing(pyiceberg_catalog(settings)) as catalog:
+            _report(settings, catalog, scope, found, page)
+    except Exception:
+        log.warning("no alert could be sent", exc_info=True)
+
+
+def _report(settings: Settings, catalog: Catalog, scope: str, found: Sequence[Finding], page: str = "") -> None:
+    from synapse_lakehouse.alerts.reporting import report
+
+    try:
+        report(settings, catalog, scope, found, page)
+    except Exception:
+        # Whatever is the matter with the alerts, the data are not to suffer.
+        log.warning("no alert could be sent", exc_info=True)
 
 
 def unless_rehearsal(context: Context) -> None:
@@ -309,6 +361,7 @@ def unless_rehearsal(context: Context) -> None:
 
 
 def _judge(gate: Callable[[Settings, Catalog, Run], Judgement]) -> None:
+    from expectations.findings import findings
     from expectations.judgement import AuditFailed
     from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 
@@ -316,6 +369,7 @@ def _judge(gate: Callable[[Settings, Catalog, Run], Judgement]) -> None:
     run, settings = run_of(context), Settings()
     with closing(pyiceberg_catalog(settings)) as catalog, _lease(run, catalog, settings).kept():
         judgement = gate(settings, catalog, run)
+        _report(settings, catalog, judgement.stage, findings(judgement), judgement.data_docs)
     log.info("%s", judgement.summary())
     try:
         judgement.raise_if_failed()

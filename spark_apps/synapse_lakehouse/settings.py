@@ -65,6 +65,17 @@ class Settings(BaseSettings):
         60,
         description="most seconds of Synapse's database that a maintenance run may take to compare it with the lake",
     )
+    lakehouse_alert_urls: str = Field(
+        "",
+        repr=False,
+        description="where alerts go, as Apprise URLs separated by spaces: matrix://token@host/!room, mailto://, json://",
+    )
+    lakehouse_runbooks: str = Field(
+        "docs/runbooks", description="where alerts say that the runbooks are: a URL, or the folder in the checkout"
+    )
+    lakehouse_overdue_hours: Annotated[int, Field(ge=1)] = Field(
+        26, description="a lake whose latest release is older than so many hours is overdue, and somebody is told"
+    )
     lakehouse_spark_packages: str = Field(
         "", description="further Maven coordinates for Spark, comma separated, such as iceberg-aws-bundle for S3"
     )

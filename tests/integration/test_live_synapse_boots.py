@@ -2,6 +2,7 @@
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -9,8 +10,12 @@ import psycopg
 import pytest
 import yaml
 
-from sample.client import MatrixError
+from sample.client import V3, MatrixError, q
 from sample.homeserver import Synapse, homeserver
+from synapse_lakehouse.alerts.incidents import Finding, Kind, changes
+from synapse_lakehouse.alerts.message import messages
+from synapse_lakehouse.alerts.sinks import sinks
+from synapse_lakehouse.settings import Settings
 
 
 class Interruption(Exception):
@@ -30,6 +35,7 @@ def _run_and_fail(workdir: Path, pids: list[int]) -> None:
     with homeserver(workdir) as hs:
         pids += hs.processes.values()
         _use(hs)
+        _be_alerted(hs)
         raise Interruption
 
 
@@ -56,6 +62,23 @@ def _use(hs: Synapse) -> None:
     assert ("receipts", "worker1") in positions
     assert stored == (8,)
     assert all(_runs(pid) for pid in hs.processes.values())
+
+
+def _be_alerted(hs: Synapse) -> None:
+    """An alert arrives in a room of the homeserver."""
+    alice = hs.register("oncall")
+    room = alice.create_room(preset="private_chat")
+    address = f"matrix://{alice.token}@{hs.url.removeprefix('http://')}/{room}?hsreq=no&discovery=no"
+    settings = Settings(_env_file=None, synapse_server_name=hs.server_name, lakehouse_alert_urls=address)
+    (begun,) = changes(
+        [], [Finding(Kind.LATE_IDS, "stream events", "2 ids came late")], "bronze", "", datetime.now(UTC)
+    )
+    (message,) = messages([begun], hs.server_name, settings.lakehouse_runbooks)
+    (sink,) = sinks(settings)
+    assert sink.take(message)
+    said = alice.call("GET", f"{V3}/rooms/{q(room)}/messages", params={"dir": "b", "limit": "5"})["chunk"]
+    bodies = [one["content"]["body"] for one in said if one["type"] == "m.room.message"]
+    assert any("late ids: stream events" in body and "docs/runbooks/late-ids.md" in body for body in bodies), bodies
 
 
 def _runs(pid: int) -> bool:

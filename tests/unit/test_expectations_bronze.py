@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.catalog.memory import InMemoryCatalog
 
 from expectations import bronze, docs, gates, site
-from expectations.judgement import AuditFailed, Check, Judgement
+from expectations.judgement import AuditFailed, Judgement
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.catalogue import Catalogue, Column, Stream, Table
 from synapse_lakehouse.lake import audit
@@ -451,9 +451,7 @@ def test_gate_reads_the_runs_measures_and_records_its_checks(settings: Settings)
     ]
     assert judgement.warned == 0
     rows: pa.Table = catalog.load_table("audit.checks").scan().to_arrow()
-    recorded = [
-        Check(row["suite"], row["subject"], row["expectation"], row["severity"], row["success"], row["observed"])
-        for row in rows.to_pylist()
-    ]
-    assert recorded == list(judgement.checks)
+    columns = ("suite", "subject", "expectation", "severity", "success", "observed")
+    recorded = [{name: row[name] for name in columns} for row in rows.to_pylist()]
+    assert recorded == [{name: getattr(check, name) for name in columns} for check in judgement.checks]
     assert set(zip(rows["stage"].to_pylist(), rows["run_id"].to_pylist(), strict=True)) == {("bronze", RUN.run_id)}

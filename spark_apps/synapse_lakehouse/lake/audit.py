@@ -83,6 +83,10 @@ TABLES: Final[dict[str, pa.Schema]] = {
         "audit.checks": _RUN
         | {"stage": _STRING, "suite": _STRING, "expectation": _STRING, "subject": _STRING, "severity": _STRING}
         | {"success": _BOOLEAN, "observed": _STRING, "checked_at": _TIME},
+        # One row when an incident begins, one when it ends (alerts/incidents.py), and the same again with the sink that
+        # took the news; at is when that happened.
+        "audit.incidents": {"id": _STRING, "at": _TIME, "scope": _STRING, "kind": _STRING, "subject": _STRING}
+        | {"said": _STRING, "begins": _BOOLEAN, "page": _STRING, "sink": _STRING},
         # One row a release: tables maps a table to its published snapshot, positions a stream to its safe bound;
         # partial names bronze tables that kept their former content.
         "audit.releases": {"release": _LONG}

@@ -1,0 +1,26 @@
+"""What a gate found wrong, as those who send alerts want it: an incident for each subject and kind."""
+
+from typing import Final
+
+from expectations.judgement import Check, Judgement
+from expectations.streams import ExpectBoundNotToGoBack, ExpectNoLateId, ExpectSequenceNotBehind, ExpectUniqueStreamId
+from synapse_lakehouse.alerts.incidents import Finding, Kind
+
+_KINDS: Final = {
+    ExpectNoLateId.expectation_type: Kind.LATE_IDS,
+    ExpectUniqueStreamId.expectation_type: Kind.DUPLICATE_IDS,
+    ExpectBoundNotToGoBack.expectation_type: Kind.POSITION_WENT_BACK,
+    ExpectSequenceNotBehind.expectation_type: Kind.SEQUENCE_BEHIND,
+}
+
+
+def findings(judgement: Judgement) -> list[Finding]:
+    """What is wrong, from all checks that were not met; several of a kind about one subject are one finding."""
+    said: dict[tuple[Kind, str], list[str]] = {}
+    for check in (*judgement.failures, *judgement.warnings):
+        said.setdefault((_kind(check), check.subject), []).append(f"{check.expectation} — {check.observed}")
+    return [Finding(kind, subject, "\n".join(several)) for (kind, subject), several in said.items()]
+
+
+def _kind(check: Check) -> Kind:
+    return _KINDS.get(check.type, Kind.AUDIT_FAILED if check.severity == "fail" else Kind.AUDIT_WARNED)

@@ -1,0 +1,73 @@
+"""Incidents: what begins, goes on and ends, from one report of what is wrong to the next. Pure."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+
+class Kind(StrEnum):
+    """What can be the matter; the value names the runbook, ``docs/runbooks/<value>.md``."""
+
+    LOST_IDS = "lost-ids"
+    LATE_IDS = "late-ids"
+    DUPLICATE_IDS = "duplicate-ids"
+    POSITION_WENT_BACK = "position-went-back"
+    SEQUENCE_BEHIND = "sequence-behind"
+    WRITER_VANISHED = "writer-vanished"
+    AUDIT_FAILED = "audit-failed"
+    AUDIT_WARNED = "audit-warned"
+    RUN_FAILED = "run-failed"
+    RELEASE_OVERDUE = "release-overdue"
+
+
+MILD: Final = frozenset({Kind.AUDIT_WARNED})
+"""What can wait for the morning: it is told, but as a warning."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is wrong at present. ``subject``: what it is wrong with, as ``stream events``; ``said``: how, in
+    words and numbers, never with content."""
+
+    kind: Kind
+    subject: str
+    said: str
+
+
+@dataclass(frozen=True)
+class Event:
+    """The beginning or the end of an incident: a row of ``audit.incidents``.
+
+    ``scope``: who looks after it, and ends it by finding it no more. ``page``: where more is to be seen, or "".
+    """
+
+    id: str
+    at: datetime
+    scope: str
+    kind: Kind
+    subject: str
+    said: str
+    begins: bool
+    page: str
+
+
+def current(events: Iterable[Event], scope: str) -> list[Event]:
+    """The beginnings of what goes on in ``scope``; ``events`` in the order in which they were recorded."""
+    last = {(one.kind, one.subject): one for one in events if one.scope == scope}
+    return [one for one in last.values() if one.begins]
+
+
+def changes(going_on: Sequence[Event], found: Collection[Finding], scope: str, page: str, at: datetime) -> list[Event]:
+    """What begins and what ends now that ``found`` is all that is wrong in ``scope``."""
+    wrong = {(one.kind, one.subject): one for one in found}
+    known = {(one.kind, one.subject) for one in going_on}
+    over = [one for one in going_on if (one.kind, one.subject) not in wrong]
+
+    def event(one: Finding | Event, *, begins: bool) -> Event:
+        name = f"{at:%Y%m%dT%H%M%S.%f} {one.kind} {one.subject}"
+        return Event(name, at, scope, one.kind, one.subject, one.said, begins, page)
+
+    begun = [event(one, begins=True) for key, one in wrong.items() if key not in known]
+    return begun + [event(one, begins=False) for one in over]

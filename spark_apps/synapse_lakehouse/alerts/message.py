@@ -1,0 +1,72 @@
+"""What people are told of incidents. Pure."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from synapse_lakehouse.alerts.incidents import MILD, Event, Kind
+
+MOST_AT_ONCE: Final = 5
+"""More than so many that are to be told at once are folded into one message."""
+
+_NAMED: Final = 20
+
+
+@dataclass(frozen=True)
+class Message:
+    """``events``: what it tells of."""
+
+    title: str
+    body: str
+    is_good_news: bool
+    is_mild: bool
+    events: tuple[Event, ...]
+
+
+def messages(events: Sequence[Event], server_name: str, runbooks: str) -> list[Message]:
+    """A message for each of ``events``, or one for all when they are many.
+
+    :param runbooks: where the runbooks are: a URL or a folder, without a trailing slash.
+    """
+    if len(events) > MOST_AT_ONCE:
+        return [_storm(events, server_name, runbooks)]
+    return [_single(one, server_name, runbooks) for one in events]
+
+
+def _single(event: Event, server_name: str, runbooks: str) -> Message:
+    where = [f"since {event.at:%Y-%m-%d %H:%M} UTC" if event.begins else f"over at {event.at:%Y-%m-%d %H:%M} UTC"]
+    where += [f"What to do: {runbooks}/{event.kind}.md"] if event.begins else []
+    where += [f"More: {event.page}"] if event.page else []
+    return Message(
+        title=f"{server_name}: {_what(event)}",
+        body="\n".join([event.said, *where]),
+        is_good_news=not event.begins,
+        is_mild=event.kind in MILD,
+        events=(event,),
+    )
+
+
+def _storm(events: Sequence[Event], server_name: str, runbooks: str) -> Message:
+    counts = Counter((one.kind, one.begins) for one in events)
+    lines = [
+        f"{count} times {_title(kind)}{'' if begins else ', over'} ({runbooks}/{kind}.md)"
+        for (kind, begins), count in counts.most_common()
+    ]
+    lines += [f"- {_what(one)}" for one in events[:_NAMED]]
+    lines += [f"- and {len(events) - _NAMED} more: see audit.incidents"] if len(events) > _NAMED else []
+    return Message(
+        title=f"{server_name}: {len(events)} changes at once",
+        body="\n".join(lines),
+        is_good_news=not any(one.begins for one in events),
+        is_mild=all(one.kind in MILD for one in events),
+        events=tuple(events),
+    )
+
+
+def _what(event: Event) -> str:
+    return f"{_title(event.kind)}: {event.subject}{'' if event.begins else ' — over'}"
+
+
+def _title(kind: Kind) -> str:
+    return kind.replace("-", " ")

@@ -1,0 +1,45 @@
+"""What is wrong with the running Synapse's streams, or with the lake that should have followed them. Pure."""
+
+from collections.abc import Collection, Mapping
+from datetime import datetime, timedelta
+
+from synapse_lakehouse.alerts.incidents import Finding, Kind
+from synapse_lakehouse.streams.watch import Look
+
+
+def of_looks(
+    looks: Collection[Look], before: Mapping[str, Look], configured: Mapping[str, Collection[str]]
+) -> list[Finding]:
+    """What is wrong with the streams that were looked at.
+
+    A writer that has no position any more is only missed where the configuration says that it writes.
+
+    :param before: the look before at each stream.
+    :param configured: writers by stream, where they are known.
+    """
+    found = []
+    for one in looks:
+        subject = f"stream {one.stream}"
+        if gone := [writer for writer in one.vanished if writer in configured.get(one.stream, ())]:
+            said = f"{', '.join(gone)} had a position and has none: what it is writing now cannot be bounded"
+            found.append(Finding(Kind.WRITER_VANISHED, subject, said))
+        furthest = max((abs(position) for position in one.writers.values()), default=0)
+        # Id 1 counts as handed out from the start (Synapse's MultiWriterIdGenerator).
+        if furthest > max(one.handed_out, 1):
+            said = f"its sequence is at {one.handed_out:,}, a writer at {furthest:,}: ids will be given out twice"
+            found.append(Finding(Kind.SEQUENCE_BEHIND, subject, said))
+        for writer, position in one.writers.items():
+            earlier = before[one.stream].writers.get(writer) if one.stream in before else None
+            if earlier is not None and abs(position) < abs(earlier):
+                said = f"{writer} was at {earlier:,} and is at {position:,}: the database is not the one it was"
+                found.append(Finding(Kind.POSITION_WENT_BACK, subject, said))
+    return found
+
+
+def of_releases(latest: datetime | None, overdue: timedelta, now: datetime) -> list[Finding]:
+    """Whether the lake is overdue. ``latest``: when the latest release was published, None: none ever was."""
+    if latest is None or now - latest <= overdue:
+        return []
+    hours = (now - latest) / timedelta(hours=1)
+    said = f"the latest release is {hours:,.0f} hours old, {overdue / timedelta(hours=1):,.0f} are allowed"
+    return [Finding(Kind.RELEASE_OVERDUE, "the lake", said)]

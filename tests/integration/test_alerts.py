@@ -1,0 +1,118 @@
+"""News of incidents reaches a real webhook, survives one that is dead, and is told once."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from synapse_lakehouse.alerts.incidents import Finding, Kind
+from synapse_lakehouse.alerts.reporting import report
+from synapse_lakehouse.embedded.postgres import free_port
+from synapse_lakehouse.lake import tables
+from synapse_lakehouse.lake.catalog import pyiceberg_catalog
+from synapse_lakehouse.settings import Settings
+
+SECRET = "sesame-open"
+LATE = Finding(Kind.LATE_IDS, "stream events", "2 ids came late")
+OVERDUE = Finding(Kind.RELEASE_OVERDUE, "the lake", "30 hours old")
+
+
+@dataclass
+class Webhook:
+    """Takes what is posted to it, while it is open."""
+
+    port: int = field(default_factory=free_port)
+    titles: list[str] = field(default_factory=list)
+
+    @property
+    def address(self) -> str:
+        return f"json://user:{SECRET}@127.0.0.1:{self.port}/alerts"
+
+    def open(self) -> ThreadingHTTPServer:
+        hook = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                hook.titles.append(json.loads(self.rfile.read(int(self.headers["Content-Length"])))["title"])
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, *arguments: object) -> None:
+                """Say nothing."""
+
+        server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return server
+
+
+@pytest.fixture
+def hook() -> Webhook:
+    return Webhook()
+
+
+@pytest.fixture
+def tell(new_lake: Callable[..., Settings], hook: Webhook) -> Iterator[Callable[..., None]]:
+    """Reports findings to a lake of its own whose alerts go to the webhook, or to other addresses."""
+    settings = new_lake(synapse_server_name="example.org")
+    with closing(pyiceberg_catalog(settings)) as catalog:
+        tables.ensure_audit(catalog)
+
+        def tell(scope: str, *found: Finding, to: str = hook.address) -> None:
+            report(settings.model_copy(update={"lakehouse_alert_urls": to}), catalog, scope, found)
+
+        yield tell
+
+
+def test_each_incident_is_told_once_when_it_begins_and_once_when_it_is_over(
+    hook: Webhook, tell: Callable[..., None]
+) -> None:
+    server = hook.open()
+    for found in ([LATE], [LATE], [], []):
+        tell("bronze", *found)
+    server.shutdown()
+    assert hook.titles == ["example.org: late ids: stream events", "example.org: late ids: stream events — over"]
+
+
+def test_a_dead_sink_holds_nobody_up_and_hears_of_it_when_it_is_back(
+    hook: Webhook, tell: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    other = Webhook()
+    living = other.open()
+    both = f"{hook.address} {other.address}"
+    tell("bronze", LATE, to=both)
+    tell("bronze", LATE, to=both)
+    assert "did not take the news" in caplog.text
+    assert SECRET not in caplog.text
+    assert len(other.titles) == 1, "who heard it does not hear it again"
+
+    server = hook.open()
+    tell("streams", OVERDUE, to=both)
+    for one in (server, living):
+        one.shutdown()
+    assert sorted(hook.titles) == sorted(other.titles) == [
+        "example.org: late ids: stream events", "example.org: release overdue: the lake",
+    ]  # fmt: skip
+
+
+def test_what_happened_before_anybody_was_to_be_told_is_not_told_later(
+    hook: Webhook, tell: Callable[..., None]
+) -> None:
+    tell("bronze", LATE, to="")
+    server = hook.open()
+    tell("bronze", LATE)
+    assert hook.titles == []
+    tell("bronze")
+    server.shutdown()
+    assert hook.titles == ["example.org: late ids: stream events — over"]
+
+
+def test_an_address_that_is_none_is_like_a_dead_sink(
+    tell: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    tell("bronze", LATE, to=SECRET)
+    assert "did not take the news" in caplog.text
+    assert SECRET not in caplog.text

@@ -1,0 +1,114 @@
+"""Incidents: one message when something begins, one when it is over, none in between."""
+
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.alerts import watching
+from synapse_lakehouse.alerts.incidents import Event, Finding, Kind, changes, current
+from synapse_lakehouse.alerts.message import MOST_AT_ONCE, messages
+from synapse_lakehouse.settings import PROJECT
+from synapse_lakehouse.streams.watch import Look, look
+
+NOW = datetime(2026, 11, 17, tzinfo=UTC)
+LATE = Finding(Kind.LATE_IDS, "stream events", "2 ids came late")
+WARNED = Finding(Kind.AUDIT_WARNED, "stream backfill", "no position of ep2")
+FINDINGS = st.frozensets(st.builds(Finding, st.sampled_from(Kind), st.sampled_from(["a", "b"]), st.just("wrong")))
+
+
+def told(reports: list[list[Finding]]) -> list[list[tuple[str, bool]]]:
+    """What each of several reports on one scope tells."""
+    events: list[Event] = []
+    news = []
+    for number, found in enumerate(reports):
+        new = changes(current(events, "bronze"), found, "bronze", "", NOW + timedelta(days=number))
+        news.append([(one.subject, one.begins) for one in new])
+        events += new
+    return news
+
+
+def test_an_incident_is_told_when_it_begins_and_when_it_is_over() -> None:
+    assert told([[], [LATE], [LATE, WARNED], [LATE], [], [LATE]]) == [
+        [],
+        [("stream events", True)],
+        [("stream backfill", True)],
+        [("stream backfill", False)],
+        [("stream events", False)],
+        [("stream events", True)],
+    ]
+
+
+def test_scopes_do_not_end_each_other_s_incidents() -> None:
+    (begun,) = changes([], [LATE], "bronze", "", NOW)
+    assert current([begun], "streams") == []
+    assert current([begun], "bronze") == [begun]
+
+
+@given(st.lists(FINDINGS, max_size=6))
+def test_what_goes_on_is_what_was_found_last(reports: list[frozenset[Finding]]) -> None:
+    events: list[Event] = []
+    for number, found in enumerate(reports):
+        events += changes(current(events, "s"), found, "s", "", NOW + timedelta(minutes=number))
+        assert {(one.kind, one.subject) for one in current(events, "s")} == {(one.kind, one.subject) for one in found}
+    assert len({one.id for one in events}) == len(events)
+
+
+def test_a_message_says_what_where_since_when_and_what_to_do() -> None:
+    (begun,) = changes([], [LATE], "bronze", "https://lake/docs/1.html", NOW)
+    (message,) = messages([begun], "example.org", "https://runbooks")
+    assert message.title == "example.org: late ids: stream events"
+    assert message.body.splitlines() == [
+        "2 ids came late",
+        "since 2026-11-17 00:00 UTC",
+        "What to do: https://runbooks/late-ids.md",
+        "More: https://lake/docs/1.html",
+    ]
+    (over,) = messages(changes([begun], [], "bronze", "", NOW), "example.org", "https://runbooks")
+    assert over.title == "example.org: late ids: stream events — over"
+    assert over.is_good_news
+
+
+def test_a_storm_is_one_message() -> None:
+    found = [Finding(Kind.LATE_IDS, f"stream {number}", "late") for number in range(MOST_AT_ONCE + 1)]
+    (message,) = messages(changes([], found, "bronze", "", NOW), "example.org", "docs/runbooks")
+    assert message.title == "example.org: 6 changes at once"
+    assert "6 times late ids (docs/runbooks/late-ids.md)" in message.body
+    assert len(message.events) == len(found)
+
+
+def test_every_kind_has_a_runbook_with_the_answers_of_one() -> None:
+    folder = PROJECT / "docs" / "runbooks"
+    assert {path.stem for path in folder.glob("*.md")} - {"README"} == {kind.value for kind in Kind}
+    for kind in Kind:
+        text = (folder / f"{kind}.md").read_text()
+        for heading in ("## What it means", "## What to look at", "## What to do"):
+            assert heading in text, kind
+
+
+def watched(positions: dict[str, int], handed_out: int, before: Look | None = None) -> Look:
+    """A look at ``events``, written by ep1 and ep2."""
+    return look(catalogue.load().stream("events"), positions, handed_out, (), frozenset({"ep1", "ep2"}), before, NOW)
+
+
+def of_looks(now: Look, before: Look) -> list[Kind]:
+    found = watching.of_looks([now], {"events": before}, {"events": {"ep1", "ep2"}})
+    return [one.kind for one in found]
+
+
+def test_watching_finds_what_is_wrong_with_a_stream_and_nothing_else() -> None:
+    well = watched({"ep1": 7, "ep2": 9}, 9)
+    assert of_looks(well, well) == []
+    assert of_looks(watched({"ep1": 7, "ep2": 90}, 95, well), well) == [], "an idle writer"
+    assert of_looks(watched({"ep2": 9}, 9, well), well) == [Kind.WRITER_VANISHED]
+    assert of_looks(watched({"ep1": 7, "ep2": 9}, 8, well), well) == [Kind.SEQUENCE_BEHIND]
+    assert of_looks(watched({"ep1": 6, "ep2": 9}, 9, well), well) == [Kind.POSITION_WENT_BACK]
+
+
+def test_a_lake_is_overdue_after_so_many_hours_unless_there_was_never_a_release() -> None:
+    hours = timedelta(hours=26)
+    assert watching.of_releases(None, hours, NOW) == []
+    assert watching.of_releases(NOW - hours, hours, NOW) == []
+    (finding,) = watching.of_releases(NOW - timedelta(hours=30), hours, NOW)
+    assert finding.said == "the latest release is 30 hours old, 26 are allowed"
