@@ -1,13 +1,15 @@
 """The suite of bronze, derived from the catalogue, and the measures that it judges."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from expectations.measures import FAIL, WARN, MeasureExpectation, Measures
 from expectations.streams import (
     ExpectBoundNotToGoBack,
+    ExpectIdInOneTable,
     ExpectKnownWriters,
     ExpectNoLateId,
+    ExpectNoLostId,
     ExpectNoNullStreamId,
     ExpectSequenceNotBehind,
     ExpectUniqueStreamId,
@@ -21,7 +23,7 @@ from expectations.tables import (
     ExpectTableInLedger,
     key_is_sound,
 )
-from synapse_lakehouse.catalogue import Catalogue, Load, Stream, Table
+from synapse_lakehouse.catalogue import Catalogue, Contiguity, Load, Stream, Table, contiguity
 
 Row = Mapping[str, Any]
 
@@ -29,7 +31,7 @@ _SCHEMA = "schema of the source"
 _LEDGER = ("rows_source", "rows_read", "rows_written", "hash_read", "hash_written")
 _TABLE = ("rows", "null_keys", "duplicate_keys")
 _STREAM = (
-    *("rule", "safe_bound", "previous_bound", "missing_writers", "unknown_writers"),
+    *("rule", "safe_bound", "previous_bound", "missing_writers", "unknown_writers", "gaps", "shared_ids"),
     *("sequence_last_value", "sequence_is_called", "largest_id"),
 )
 _BACKING = ("null_ids", "duplicate_ids", "late_ids")
@@ -103,10 +105,11 @@ def _of_kept(table: Table) -> list[MeasureExpectation]:
     return [copied, *key_is_sound(subject, table.primary_key, table.nullable_key, repeats=table.repeats_keys)]
 
 
-def _of_stream(stream: Stream, backing: Iterable[tuple[Table, str]]) -> list[MeasureExpectation]:
+def _of_stream(stream: Stream, backing: Sequence[tuple[Table, str]]) -> list[MeasureExpectation]:
     subject = _subject(stream)
     expected = [one for table, column in backing for one in _of_ids(stream, table, column)]
     if stream.stream_positions:
+        expected += _of_rows(stream, [table for table, _ in backing if table.load is not Load.MEASURE])
         direction = "rises" if stream.sign == "negative" else "falls"
         expected += [
             ExpectBoundNotToGoBack(
@@ -118,6 +121,21 @@ def _of_stream(stream: Stream, backing: Iterable[tuple[Table, str]]) -> list[Mea
         ]
     description = "its writers are configured and have positions" if stream.stream_positions else "it was measured"
     return [*expected, ExpectKnownWriters(column=subject, severity=WARN, description=description)]
+
+
+def _of_rows(stream: Stream, copied: Sequence[Table]) -> list[MeasureExpectation]:
+    """What is expected of the rows of a stream, all its copied tables taken together."""
+    subject = _subject(stream)
+    expected: list[MeasureExpectation] = []
+    if any(contiguity(stream, table) in (Contiguity.APPEND_ONLY, Contiguity.UPSERT) for table in copied):
+        expected.append(
+            ExpectNoLostId(column=subject, severity=FAIL, description="no row is gone that nothing explains")
+        )
+    if stream.unique_ids and sum(not table.repeats_ids for table in copied) > 1:
+        expected.append(
+            ExpectIdInOneTable(column=subject, severity=FAIL, description="every id is in one of its tables")
+        )
+    return expected
 
 
 def _of_ids(stream: Stream, table: Table, column: str) -> list[MeasureExpectation]:

@@ -10,6 +10,8 @@ from typing import ClassVar, Literal
 from expectations.measures import MeasureExpectation, Measures, counted
 from synapse_lakehouse.streams.positions import Rule
 
+_LEGAL = ("in_flight", "rolled_back", "purged")
+
 _FINE = {
     Rule.CONFIGURED: "all configured writers have a position",
     Rule.UNUSED: "it was never used",
@@ -57,6 +59,24 @@ class ExpectNoLateId(_BackingExpectation):
             return True, "no bound was accepted before"
         success, observed = super()._judge(measures)
         return success, f"{observed}, the bound was {previous:,}"
+
+
+class ExpectNoLostId(MeasureExpectation):
+    """No row that was there is gone without an explanation. Gaps are legal, and are not counted here."""
+
+    def _judge(self, measures: Measures) -> tuple[bool, str]:
+        gaps = dict(measures["gaps"])
+        lost = gaps.pop("lost", 0)
+        others = ", ".join(f"{ids:,} {name.replace('_', ' ')}" for name, ids in sorted(gaps.items()) if name in _LEGAL)
+        return lost == 0, f"{counted(lost, 'id')} lost" + (f" ({others})" if others else "")
+
+
+class ExpectIdInOneTable(MeasureExpectation):
+    """No id of the stream is in two of its tables, where each id is in one."""
+
+    def _judge(self, measures: Measures) -> tuple[bool, str]:
+        shared = measures["shared_ids"]
+        return shared == 0, f"{counted(shared, 'id')} in several tables"
 
 
 class ExpectBoundNotToGoBack(MeasureExpectation):

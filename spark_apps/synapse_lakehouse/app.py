@@ -22,9 +22,20 @@ from synapse_lakehouse.lake.session import spark_session
 from synapse_lakehouse.run import Run, from_arguments
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.errors import SourceError
+from synapse_lakehouse.streams.acknowledged import AcknowledgedError
 from synapse_lakehouse.streams.writers import WritersError
 
-EXPECTED = (SourceError, LeaseError, ReleaseError, CatalogError, WritersError, PostgresError, JavaError, JarError)
+EXPECTED = (
+    SourceError,
+    LeaseError,
+    ReleaseError,
+    CatalogError,
+    WritersError,
+    AcknowledgedError,
+    PostgresError,
+    JavaError,
+    JarError,
+)
 """Errors whose message is for people and needs no stack trace."""
 
 

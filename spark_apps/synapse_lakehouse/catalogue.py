@@ -40,6 +40,21 @@ class Load(StrEnum):
     """Counted inside the snapshot, never copied."""
 
 
+class Contiguity(StrEnum):
+    """What becomes of a stream's rows below the bound, and so what can be said of an id that has none."""
+
+    APPEND_ONLY = "append_only"
+    """Rows stay, unless what they belong to is purged. A missing id never gets a row; one that had a row is lost."""
+    UPSERT = "upsert"
+    """A row moves to a higher id when its key is written again: ids only rise per key, missing ones mean nothing."""
+    PRUNED = "pruned"
+    """Rows are deleted from the lowest id upwards."""
+    TRANSIENT = "transient"
+    """A row is deleted when it was acknowledged, or has expired."""
+    UNCHECKED = "unchecked"
+    """Nothing is known that a check could hold."""
+
+
 class _Declared(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -100,8 +115,8 @@ class Stream(_Declared):
     ``stream_positions`` is its name in that table (None: Synapse keeps no position); ``writers`` the key of
     ``stream_writers`` in homeserver.yaml, ``master`` (hard coded) or ``any``; ``sign`` of the ids in tables.
     ``unique_ids``: one row per id holds in each backing table that does not say ``repeats_ids``, so repeated ids are
-    duplicates. ``immutable_below_bound``: no new id may appear at or below an accepted bound. ``why`` says in a
-    sentence what a check may assert.
+    duplicates. ``immutable_below_bound``: no new id may appear at or below an accepted bound. ``contiguity``: what
+    becomes of its rows. ``why`` says in a sentence what a check may assert.
     """
 
     name: Identifier
@@ -112,7 +127,14 @@ class Stream(_Declared):
     sign: Literal["positive", "negative"]
     unique_ids: bool
     immutable_below_bound: bool
-    why: str
+    contiguity: Contiguity
+    why: Annotated[str, Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _bound_is_there(self) -> "Stream":
+        if self.contiguity is Contiguity.APPEND_ONLY and not (self.stream_positions and self.immutable_below_bound):
+            raise ValueError(f"stream {self.name}: without positions and a bound it cannot be append_only")
+        return self
 
 
 class Table(_Declared):
@@ -122,7 +144,9 @@ class Table(_Declared):
     ``nullable_key`` names its columns that may be NULL. With ``repeats_keys`` equal rows may legitimately occur more
     than once. ``streams`` maps a stream's name to the column of this table
     that holds its ids; with ``repeats_ids`` several rows may share one. A table that ``follows`` another has no stream
-    id of its own: its rows belong to those of the other with the same ``event_id``.
+    id of its own: its rows belong to those of the other with the same ``event_id``. ``contiguity``, with a sentence
+    why, is given where its rows fare otherwise than the stream says. ``rises_per``: columns per which ids only rise in
+    an ``upsert`` table, where these are not the primary key.
     """
 
     name: Identifier
@@ -136,12 +160,15 @@ class Table(_Declared):
     repeats_ids: bool = False
     follows: Identifier | None = None
     writer_column: Identifier | None
+    contiguity: Contiguity | None = None
+    contiguity_why: str = ""
+    rises_per: tuple[Identifier, ...] = ()
     columns: tuple[Column, ...]
 
     @model_validator(mode="after")
     def _names_exist(self) -> "Table":
         known = {column.name for column in self.columns}
-        named = {*self.primary_key, *self.streams.values(), *filter(None, [self.writer_column])}
+        named = {*self.primary_key, *self.rises_per, *self.streams.values(), *filter(None, [self.writer_column])}
         if missing := named - known:
             raise ValueError(f"table {self.name}: not among its columns: {', '.join(sorted(missing))}")
         if len(known) != len(self.columns):
@@ -158,6 +185,8 @@ class Table(_Declared):
             raise ValueError(f"table {self.name}: an appended table has either streams or a table that it follows")
         if self.load is Load.MERGE and not self.streams:
             raise ValueError(f"table {self.name}: a merged table needs a stream that its rows move along")
+        if bool(self.contiguity) is not bool(self.contiguity_why) or (self.contiguity and not self.streams):
+            raise ValueError(f"table {self.name}: contiguity is of the ids of a stream, and needs a sentence why")
         return self
 
     def column(self, name: str) -> Column:
@@ -166,6 +195,11 @@ class Table(_Declared):
             if column.name == name:
                 return column
         raise KeyError(f"{self.name}.{name} is not in the catalogue")
+
+
+def contiguity(stream: Stream, table: Table) -> Contiguity:
+    """What becomes of the rows of ``table``, which backs ``stream``."""
+    return table.contiguity or stream.contiguity
 
 
 class Catalogue(_Declared):
@@ -192,11 +226,21 @@ class Catalogue(_Declared):
                 raise ValueError(f"table {table.name} names unknown streams: {', '.join(sorted(missing))}")
         if unbacked := known - {name for table in self.tables for name in table.streams}:
             raise ValueError(f"streams without a table: {', '.join(sorted(unbacked))}")
+        for table in self.tables:
+            for stream in table.streams:
+                self._check_rise(table, self.stream(stream))
         appended = {table.name for table in self.tables if table.load is Load.APPEND and table.streams}
         for table in self.tables:
             if table.follows and table.follows not in appended:
                 raise ValueError(f"table {table.name} follows {table.follows}, which is not appended by a stream")
         return self
+
+    def _check_rise(self, table: Table, stream: Stream) -> None:
+        is_upsert = contiguity(stream, table) is Contiguity.UPSERT and table.load is not Load.MEASURE
+        if table.rises_per and not is_upsert:
+            raise ValueError(f"table {table.name}: rises_per is of upsert tables")
+        if is_upsert and table.streams[stream.name] in (table.rises_per or table.primary_key):
+            raise ValueError(f"table {table.name}: ids rise per something else than themselves: say rises_per")
 
     def table(self, name: str) -> Table:
         """The table called ``name``; KeyError if it is not listed."""

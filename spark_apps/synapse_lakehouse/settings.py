@@ -42,6 +42,10 @@ class Settings(BaseSettings):
         "",
         description="writers per stream, as 'events:persister1,persister2 receipts:worker1'; wins over SYNAPSE_CONFIG",
     )
+    lakehouse_acknowledged_ids: str = Field(
+        "",
+        description="lost, late or repeated ids to publish with once, as 'events:4711,4800..4810 receipts:77'",
+    )
     lakehouse_source_connections: Annotated[int, Field(ge=2, le=64)] = Field(
         4, description="most connections that a snapshot opens to Synapse's database"
     )

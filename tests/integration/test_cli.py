@@ -83,6 +83,8 @@ def _publish(catalog: Catalog, number: int, run: Run) -> None:
     caches = {"stream": "caches", "rule": "no_positions", "sequence": "caches_seq", "sequence_last_value": 1}
     unused = {"sequence_is_called": False, "writers": [], "missing_writers": []}
     audit.append(catalog, "audit.stream_positions", [events | used, caches | unused], run)
+    _gap(catalog, run, "rolled_back", 10 * number, 10 * number + 2)
+    _gap(catalog, run, "in_flight", 30 + number, 30 + number)
     warned = {"stage": "bronze", "subject": "events", "expectation": "no late rows", "observed": "3 late rows"}
     void = warned | {"subject": "judged before", "severity": "warn", "success": False, "checked_at": run.start}
     counts = warned | {"severity": "warn", "success": number == 1, "checked_at": run.end}
@@ -98,6 +100,13 @@ def _fail(catalog: Catalog, run: Run) -> None:
     table.manage_snapshots().create_branch(table.refs()["main"].snapshot_id, run.branch).commit()
     table.append(_rows(3, 5), branch=run.branch)
     audit.append(catalog, "audit.snapshots", [{"branch": run.branch}], run)
+
+    _gap(catalog, run, "lost", 7, 7, witness="accepted_row", table_name="events")
+
+
+def _gap(catalog: Catalog, run: Run, kind: str, first: int, last: int, **told: str) -> None:
+    gap = {"stream": "events", "class": kind, "first_id": first, "last_id": last, "flags": [], "measured_at": run.end}
+    audit.append(catalog, "audit.stream_gaps", [gap | told], run)
 
 
 def _rows(number: int, count: int) -> pa.Table:
@@ -204,6 +213,21 @@ def test_an_unreachable_catalog(ask: Ask, lake: Settings) -> None:
     assert "The Iceberg catalog cannot be read" in done.stderr
     assert "LAKEHOUSE_CATALOG_URI" in done.stderr
     assert "secret-word" not in done.output
+
+
+def test_gaps_of_all_releases_and_the_faults_of_a_run_that_was_not_published(ask: Ask) -> None:
+    def gaps(*arguments: str) -> list[tuple[str, int, int, int | None]]:
+        found = _json(ask("positions", "--gaps", "--format", "json", *arguments))
+        return [(one["class"], one["first_id"], one["last_id"], one["release"]) for one in found]
+
+    first = [("rolled_back", 10, 12, 1)]
+    assert gaps("--release", "1") == [*first, ("in_flight", 31, 31, 1)]
+    later = [*first, ("rolled_back", 20, 22, 2), ("in_flight", 32, 32, 2)]
+    assert gaps("--release", "2") == later
+    assert gaps() == [("lost", 7, 7, None), *later]
+    shown = ask("positions", "--gaps").stdout
+    assert "not published" in shown
+    assert "20 to 22" in shown
 
 
 def test_positions(ask: Ask) -> None:

@@ -18,6 +18,7 @@ STREAM = {
     "sign": "positive",
     "unique_ids": True,
     "immutable_below_bound": True,
+    "contiguity": "upsert",
     "why": "Newer receipts replace older ones.",
 }
 RECEIPTS: dict[str, Any] = {
@@ -165,6 +166,14 @@ def test_unknown_names_are_key_errors() -> None:
         (changed(load="merge", streams={}), "needs a stream that its rows move along"),
         (changed(repeats_keys=True), "a key that Synapse enforces cannot repeat"),
         (changed(primary_keys=["user_id"]), "primary_keys"),
+        (changed(contiguity="pruned"), "needs a sentence why"),
+        (changed(contiguity="shrinking", contiguity_why="It shrinks."), "contiguity"),
+        (
+            changed(contiguity="pruned", contiguity_why="By age.", rises_per=["user_id"]),
+            "rises_per is of upsert tables",
+        ),
+        (changed(rises_per=["device_id"]), "not among its columns: device_id"),
+        (changed(primary_key=["stream_id"], nullable_key=[]), "ids rise per something else than themselves"),
         (with_column(name="user_id"), "a column is listed twice"),
         (with_column(name="User"), "name"),
         (with_column(name="data; drop table users"), "name"),
@@ -193,6 +202,11 @@ def test_a_stream_without_a_table_is_refused() -> None:
 def test_a_misspelt_stream_is_refused() -> None:
     with pytest.raises(ValidationError, match="signs"):
         catalogue.parse(sources(RECEIPTS, receipts=STREAM | {"signs": "positive"}))
+
+
+def test_a_stream_without_a_bound_cannot_be_append_only() -> None:
+    with pytest.raises(ValidationError, match="without positions and a bound"):
+        catalogue.parse(sources(RECEIPTS, receipts=STREAM | {"contiguity": "append_only", "stream_positions": None}))
 
 
 def test_a_followed_table_must_be_appended() -> None:

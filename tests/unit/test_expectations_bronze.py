@@ -13,6 +13,7 @@ from pyiceberg.catalog.memory import InMemoryCatalog
 
 from expectations import bronze, docs, gates, site
 from expectations.judgement import AuditFailed, Judgement
+from expectations.streams import ExpectIdInOneTable
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.catalogue import Catalogue, Column, Stream, Table
 from synapse_lakehouse.lake import audit
@@ -37,6 +38,7 @@ def stream(name: str, **declared: Any) -> Stream:
     """A declared stream."""
     defaults = {"stream_positions": name, "writers": "events", "sign": "positive", "unique_ids": True}
     names = {"name": name, "description": name, "sequence": f"{name}_seq", "why": name, "immutable_below_bound": True}
+    names["contiguity"] = "append_only"
     return Stream(**names | defaults | declared)
 
 
@@ -46,7 +48,7 @@ DECLARED = Catalogue(
     streams=(
         stream("events"),
         stream("backfill", sign="negative"),
-        stream("caches", stream_positions=None, immutable_below_bound=False),
+        stream("caches", stream_positions=None, immutable_below_bound=False, contiguity="unchecked"),
     ),
     tables=(
         table(
@@ -74,6 +76,7 @@ def healthy() -> Rows:
     def position(name: str, bound: int | None, previous: int | None, **other: Any) -> dict[str, Any]:
         found = {"stream": name, "rule": "configured", "safe_bound": bound, "previous_bound": previous}
         sequence = {"sequence_last_value": 1300, "sequence_is_called": True, "largest_id": bound}
+        sequence |= {"gaps": [("rolled_back", 3)], "shared_ids": 0}
         return found | sequence | {"writers": [("main", bound)], "missing_writers": [], "unknown_writers": []} | other
 
     def facts(name: str, of: str, **other: Any) -> dict[str, Any]:
@@ -258,6 +261,14 @@ def test_healthy_run_passes(settings: Settings) -> None:
             id="sequence behind a position",
         ),
         pytest.param(
+            change("stream_positions", 0, gaps=[("lost", 1), ("rolled_back", 1200), ("purged", 7)]),
+            "fail",
+            [
+                "stream events: no row is gone that nothing explains — 1 id lost (7 purged, 1,200 rolled back)",
+            ],
+            id="lost row",
+        ),
+        pytest.param(
             change("stream_positions", 0, rule="assumed"),
             "warn",
             [
@@ -300,6 +311,14 @@ def test_fault_is_found(settings: Settings, plant: Plant, severity: str, sentenc
         judgement.raise_if_failed()
     assert all(sentence in str(failure.value) for sentence in sentences)
     assert judgement.data_docs in str(failure.value)
+
+
+def test_ids_in_several_tables_are_expected_of_streams_with_several_only() -> None:
+    suite = bronze.suite(catalogue.load())
+    of = {one.column for one in suite if isinstance(one, ExpectIdInOneTable)}
+    assert of == {f"stream {name}" for name in ("events", "backfill", "pushers", "account_data")}
+    judged = ExpectIdInOneTable(column="stream account_data")._judge({"shared_ids": 2})
+    assert judged == (False, "2 ids in several tables")
 
 
 @pytest.mark.parametrize(
@@ -434,7 +453,8 @@ def test_gate_reads_the_runs_measures_and_records_its_checks(settings: Settings)
     audit.append(
         catalog, "audit.stream_positions",
         [{"stream": one.name, "writers": [("main", 1)], "missing_writers": [], "rule": "configured", "safe_bound": 1,
-          "sequence_last_value": 2, "sequence_is_called": True, "measured_at": DAY} for one in known.streams], RUN,
+          "sequence_last_value": 2, "sequence_is_called": True, "gaps": [], "shared_ids": 0, "measured_at": DAY}
+         for one in known.streams], RUN,
     )  # fmt: skip
     audit.append(
         catalog, "audit.stream_facts",

@@ -9,7 +9,7 @@ from duckdb import DuckDBPyConnection
 from rich.table import Table
 from rich.text import Text
 
-from synapse_lakehouse.cli import output, reading
+from synapse_lakehouse.cli import gaps, output, reading
 from synapse_lakehouse.cli.history import history as show_history
 from synapse_lakehouse.lake import duck
 from synapse_lakehouse.lake.release import Release
@@ -39,6 +39,9 @@ def positions(
     format: Annotated[output.Format, typer.Option(help="How rows are written.")] = output.Format.TABLE,
     release: reading.Release = None,
     history: Annotated[bool, typer.Option("--history", help="What stream_watch saw since, instead.")] = False,
+    show_gaps: Annotated[
+        bool, typer.Option("--gaps", help="Show ids that are missing, late or repeated instead, and why.")
+    ] = False,
 ) -> None:
     """Show where every stream stands: its safe bound, the rule that gave it, its writers, its sequence, its lag."""
     if history:
@@ -46,6 +49,9 @@ def positions(
         return
     with reading.lake() as (settings, connection):
         at = duck.release(connection, settings, release)
+        if show_gaps:
+            gaps.write(gaps.read(connection, settings, at, is_latest=release is None), format)
+            return
         found = read(connection, settings, at)
     if format is output.Format.TABLE:
         output.console().print(

@@ -10,13 +10,14 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from synapse_lakehouse.catalogue import Catalogue, Load, Stream, Table
+from synapse_lakehouse.catalogue import Load, Stream, Table
 from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.lake.session import iceberg_table
 from synapse_lakehouse.run import Run
+from synapse_lakehouse.streams.held import Held, distance, of_sign, sign, union
 from synapse_lakehouse.streams.positions import Bound, Rule, linear_minimum
 from synapse_lakehouse.streams.queries import GAPLESS_RUNS
 from synapse_lakehouse.streams.writers import MASTER
@@ -29,30 +30,26 @@ _COUNTS = ("rows", "ids", "null_ids", "rows_in_interval", "late_ids")
 class Measuring:
     """What the measures of one run are taken from.
 
-    ``kept``: tables that this run could not copy, so that they hold what they held before. ``accepted``: the release
-    whose bounds no new id may undercut. ``earlier``: releases of this interval, each after the one before it. Where a
-    table has no ``received_ts``, the interval's ids are those that this run or one of these saw first. ``snapshots``:
-    the Iceberg snapshot of each table that was copied; ``measured``: rows of ``audit.table_facts`` that were taken of
-    the very same snapshots, by table.
+    ``kept``: tables that this run could not copy, so that they hold what they held before. ``earlier``: releases of
+    this interval, each after the one before it. Where a table has no ``received_ts``, the interval's ids are those that
+    this run or one of these saw first. ``measured``: rows of ``audit.table_facts`` that were taken of the very same
+    snapshots, by table.
     """
 
-    spark: SparkSession
-    catalogue: Catalogue
+    held: Held
     run: Run
     writers: Mapping[str, frozenset[str]]
     kept: frozenset[str]
     sequences: Mapping[str, tuple[int, bool]]
-    accepted: Release | None
     earlier: Sequence[tuple[Release | None, Release]]
-    snapshots: Mapping[str, int]
     measured: Mapping[str, Mapping[str, Any]]
 
     def table_facts(self) -> list[dict[str, Any]]:
         """Rows of ``audit.table_facts``; what was measured of an unchanged table still holds."""
-        tables = [table for table in self.catalogue.copied() if table.name not in self.measured]
+        tables = [table for table in self.held.catalogue.copied() if table.name not in self.measured]
         found = {}
         if tables:
-            keys = _union([self._keys(table) for table in tables]).groupBy("table_name")
+            keys = union([self._keys(table) for table in tables]).groupBy("table_name")
             found = {
                 row.table_name: row
                 for row in keys.agg(
@@ -73,7 +70,7 @@ class Measuring:
                     "rows": rows,
                     "null_keys": nulls,
                     "duplicate_keys": rows - nulls - distinct,
-                    "snapshot_id": self.snapshots.get(table.name),
+                    "snapshot_id": self.held.snapshots.get(table.name),
                     "measured_at": now,
                 }
             )
@@ -81,9 +78,9 @@ class Measuring:
 
     def stream_facts(self) -> list[dict[str, Any]]:
         """Rows of ``audit.stream_facts`` for the tables that bronze holds."""
-        pairs = self._pairs()
-        ids = _union([self._ids(stream, table) for stream, table in pairs])
-        ids = self._mark_known(ids, self.accepted, "accepted")
+        pairs = self.held.pairs()
+        ids = union([self._ids(stream, table) for stream, table in pairs])
+        ids = self._mark_known(ids, self.held.accepted, "accepted")
         is_first_seen = ~f.col("accepted")
         for number, (former, one) in enumerate(self.earlier):
             ids = self._mark_known(ids, former, f"before_{number}")
@@ -116,14 +113,15 @@ class Measuring:
     def stream_positions(self, facts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Rows of ``audit.stream_positions``; ``facts`` are all of the run's stream facts, measured tables included."""
         positions: dict[str, dict[str, int]] = {}
-        for row in self.spark.table("bronze.stream_positions").collect():
+        for row in self.held.spark.table("bronze.stream_positions").collect():
             positions.setdefault(row.stream_name, {})[row.instance_name] = row.stream_id
         of_stream = {
-            stream.name: [fact for fact in facts if fact["stream"] == stream.name] for stream in self.catalogue.streams
+            stream.name: [fact for fact in facts if fact["stream"] == stream.name]
+            for stream in self.held.catalogue.streams
         }
         bounds = {
             stream.name: self._bound(stream, positions.get(stream.stream_positions or "", {}), of_stream[stream.name])
-            for stream in self.catalogue.streams
+            for stream in self.held.catalogue.streams
         }
         minimums = {
             name: bound.minimum
@@ -139,24 +137,16 @@ class Measuring:
                 ends.get(stream.name, bounds[stream.name].minimum),
                 of_stream[stream.name],
             )
-            for stream in self.catalogue.streams
+            for stream in self.held.catalogue.streams
         ]
 
     def _keys(self, table: Table) -> DataFrame:
         required = [f.col(name).isNull() for name in table.primary_key if name not in table.nullable_key]
-        return self.spark.table(f"bronze.{table.name}").select(
+        return self.held.spark.table(f"bronze.{table.name}").select(
             f.lit(table.name).alias("table_name"),
             reduce(or_, required, f.lit(False)).alias("has_null"),
             f.array(*(f.col(name).cast("string") for name in table.primary_key)).alias("key"),
         )
-
-    def _pairs(self) -> list[tuple[Stream, Table]]:
-        return [
-            (stream, table)
-            for stream in self.catalogue.streams
-            for table, _ in self.catalogue.backing(stream.name)
-            if table.load is not Load.MEASURE
-        ]
 
     def _ids(self, stream: Stream, table: Table) -> DataFrame:
         """Columns: stream, table_name, writer, id, is_received (in the interval; NULL: not known), is_below."""
@@ -164,12 +154,12 @@ class Measuring:
         start, end = (int(moment.timestamp() * 1000) for moment in (self.run.start, self.run.end))
         knows_when = _RECEIVED in {one.name for one in table.columns}
         received = (f.col(_RECEIVED) >= start) & (f.col(_RECEIVED) < end) if knows_when else f.lit(None).cast("boolean")
-        bound = self._accepted_bound(stream)
-        below = f.lit(False) if bound is None else column >= bound if stream.sign == "negative" else column <= bound
+        bound = self._accepted_bound(stream, table)
+        below = f.lit(False) if bound is None else distance(stream, table) <= sign(stream) * bound
         writer = f.coalesce(f.col(table.writer_column), f.lit(MASTER)) if table.writer_column else f.lit(MASTER)
         return (
-            self.spark.table(f"bronze.{table.name}")
-            .where(_of_sign(column, stream))
+            self.held.spark.table(f"bronze.{table.name}")
+            .where(of_sign(stream, table))
             .select(
                 f.lit(stream.name).alias("stream"),
                 f.lit(table.name).alias("table_name"),
@@ -187,14 +177,14 @@ class Measuring:
         """
         published = release.tables if release else {}
         pairs = [
-            (stream, table) for stream, table in self._pairs() if self._remembers(f"bronze.{table.name}", published)
+            (stream, table) for stream, table in self.held.pairs() if self._remembers(f"bronze.{table.name}", published)
         ]
         unchanged = {
-            table.name for _, table in pairs if published[f"bronze.{table.name}"] == self.snapshots.get(table.name)
+            table.name for _, table in pairs if published[f"bronze.{table.name}"] == self.held.snapshots.get(table.name)
         }
         is_unchanged = f.col("table_name").isin(*unchanged)
         known = [
-            self.spark.read.option("versionAsOf", published[f"bronze.{table.name}"])
+            self.held.spark.read.option("versionAsOf", published[f"bronze.{table.name}"])
             .table(f"bronze.{table.name}")
             .select(
                 f.lit(stream.name).alias("stream"),
@@ -206,17 +196,17 @@ class Measuring:
         ]
         if not known:
             return ids.withColumn(mark, is_unchanged)
-        there = _union(known).distinct().withColumn("_known", f.lit(True))
+        there = union(known).distinct().withColumn("_known", f.lit(True))
         marked = ids.join(there, ["stream", "table_name", "id"], "left")
         return marked.withColumn(mark, is_unchanged | f.coalesce("_known", f.lit(False))).drop("_known")
 
     def _forgotten(self, release: Release | None) -> list[str]:
         published = release.tables if release else {}
-        names = {table.name for _, table in self._pairs() if f"bronze.{table.name}" in published}
+        names = {table.name for _, table in self.held.pairs() if f"bronze.{table.name}" in published}
         return sorted(name for name in names if not self._remembers(f"bronze.{name}", published))
 
     def _remembers(self, name: str, published: Mapping[str, int]) -> bool:
-        return name in published and iceberg_table(self.spark, name).snapshot(published[name]) is not None
+        return name in published and iceberg_table(self.held.spark, name).snapshot(published[name]) is not None
 
     def _stream_fact(self, stream: Stream, table: Table, rows: Sequence[Any]) -> dict[str, Any]:
         total = next((row.asDict() for row in rows if row.is_total), dict.fromkeys(_COUNTS, 0))
@@ -225,52 +215,55 @@ class Measuring:
             "table_name": table.name,
             **{name: total[name] for name in _COUNTS},
             "duplicate_ids": total["rows"] - total["null_ids"] - total["ids"],
-            "late_ids": None if self._accepted_bound(stream) is None else total["late_ids"],
+            "late_ids": None if self.held.bound(stream) is None else total["late_ids"],
             "first_id": total.get("first_id"),
             "last_id": total.get("last_id"),
             "rows_by_writer": sorted((row.writer, row.rows) for row in rows if not row.is_total),
             "measured_at": datetime.now(UTC),
         }
 
-    def _accepted_bound(self, stream: Stream) -> int | None:
-        return self.accepted.positions.get(stream.name) if self.accepted and stream.immutable_below_bound else None
+    def _accepted_bound(self, stream: Stream, table: Table) -> int | None:
+        """The bound that no new id may undercut; None for a table that the release before did not have."""
+        is_known = self.held.accepted is not None and f"bronze.{table.name}" in self.held.accepted.tables
+        return self.held.bound(stream) if is_known else None
 
     def _bound(self, stream: Stream, positions: dict[str, int], facts: Sequence[Mapping[str, Any]]) -> Bound:
         if not stream.stream_positions:
             return Bound(None, Rule.NO_POSITIONS)
-        backing = self.catalogue.backing(stream.name)
+        backing = self.held.catalogue.backing(stream.name)
         if any(table.name in self.kept and table.load is not Load.MEASURE for table, _ in backing):
-            return Bound(self.accepted.positions.get(stream.name) if self.accepted else None, Rule.HELD)
+            return Bound(self.held.bound(stream), Rule.HELD)
         seen = {writer for fact in facts for writer, rows in fact["rows_by_writer"] if rows}
         _, is_called = self.sequences[stream.sequence]
         return linear_minimum(
             positions,
             self.writers.get(stream.name),
             seen,
-            sign=_sign(stream),
+            sign=sign(stream),
             is_used=is_called,
-            accepted=self.accepted.positions.get(stream.name) if self.accepted else None,
+            accepted=self.held.bound(stream),
         )
 
     def _gapless_ends(self, minimums: Mapping[str, int]) -> dict[str, int]:
         """As :func:`positions.gapless_end` for each stream, over ids that need not fit in memory."""
         beyond = [
-            self.spark.table(f"bronze.{table.name}")
-            .select((f.col(table.streams[stream.name]).cast("bigint") * _sign(stream)).alias("id"))
-            .where(f.col("id") > _sign(stream) * minimums[stream.name])
+            self.held.spark.table(f"bronze.{table.name}")
+            .select((f.col(table.streams[stream.name]).cast("bigint") * sign(stream)).alias("id"))
+            .where(f.col("id") > sign(stream) * minimums[stream.name])
             .select(
                 f.lit(stream.name).alias("stream"),
-                (f.col("id") - _sign(stream) * minimums[stream.name]).alias("distance"),
+                (f.col("id") - sign(stream) * minimums[stream.name]).alias("distance"),
             )
-            for stream, table in self._pairs()
+            for stream, table in self.held.pairs()
             if stream.name in minimums
         ]
         if not beyond:
             return {}
-        _union(beyond).createOrReplaceTempView("beyond")
-        runs = {row.stream: row.run for row in self.spark.sql(GAPLESS_RUNS).collect()}
+        union(beyond).createOrReplaceTempView("beyond")
+        runs = {row.stream: row.run for row in self.held.spark.sql(GAPLESS_RUNS).collect()}
         return {
-            name: minimum + _sign(self.catalogue.stream(name)) * runs.get(name, 0) for name, minimum in minimums.items()
+            name: minimum + sign(self.held.catalogue.stream(name)) * runs.get(name, 0)
+            for name, minimum in minimums.items()
         }
 
     def _position(
@@ -292,22 +285,10 @@ class Measuring:
             "linear_maximum": end,
             "safe_bound": end,
             "rule": bound.rule.value,
-            "previous_bound": self.accepted.positions.get(stream.name) if self.accepted else None,
+            "previous_bound": self.held.bound(stream),
             "sequence": stream.sequence,
             "sequence_last_value": last_value,
             "sequence_is_called": is_called,
-            "largest_id": max(ids, key=lambda one: _sign(stream) * one, default=None),
+            "largest_id": max(ids, key=lambda one: sign(stream) * one, default=None),
             "measured_at": datetime.now(UTC),
         }
-
-
-def _sign(stream: Stream) -> int:
-    return -1 if stream.sign == "negative" else 1
-
-
-def _of_sign(column: Column, stream: Stream) -> Column:
-    return column < 0 if stream.sign == "negative" else column.isNull() | (column >= 0)
-
-
-def _union(frames: Sequence[DataFrame]) -> DataFrame:
-    return reduce(DataFrame.unionAll, frames)

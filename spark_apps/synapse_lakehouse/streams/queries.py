@@ -14,3 +14,42 @@ where distance = n group by stream
 
 Reads ``beyond``: stream and distance from the minimum, over zero. Gives stream and run; no row where there is none.
 """
+
+MISSING: Final = """
+with points as (
+    select distinct stream, id, cast(floor(id / 1000000) as bigint) as block
+    from (
+        select ids.stream, ids.id from ids join windows on ids.stream = windows.stream
+        where ids.id > windows.after and ids.id <= windows.until
+        union all select stream, after from windows where until > after
+        union all select stream, until + 1 from windows where until > after
+    )
+),
+blocks as (select stream, block, min(id) as lowest, max(id) as highest from points group by stream, block),
+followed as (
+    select stream, id, lead(id) over (partition by stream, block order by id) as following from points
+    union all
+    select stream, highest, lead(lowest) over (partition by stream order by block) from blocks
+)
+select stream, id + 1 as first_id, following - 1 as last_id from followed where following > id + 1
+"""
+"""Ranges of ids that are missing in a window; no worker holds more than a block of ids.
+
+Reads ``ids`` (stream, id) and ``windows`` (stream, after, until): one row a stream, its ids over ``after`` and up to
+``until``. Gives stream, first_id, last_id.
+"""
+
+ISLANDS: Final = """
+select stream, table_name, witness, explanation, min(id) as first_id, max(id) as last_id
+from (
+    select stream, table_name, witness, explanation, id,
+        id - row_number() over (partition by stream, table_name, witness, explanation order by id) as island
+    from witnessed
+)
+group by stream, table_name, witness, explanation, island
+"""
+"""Ids that had a row, as ranges.
+
+Reads ``witnessed`` (stream, table_name, id, witness, explanation), each id once per table. Gives the same columns with
+first_id and last_id for id.
+"""

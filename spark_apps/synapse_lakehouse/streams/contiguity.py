@@ -1,0 +1,201 @@
+"""Which ids of a run's streams are missing, late or repeated: found with Spark, decided by ``gaps``.
+
+Only the window that the run closed is searched for gaps, and only tables that it changed for rows that are gone. What
+comes to the driver are ranges, one after the other.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from synapse_lakehouse.catalogue import Contiguity, Stream, Table
+from synapse_lakehouse.streams import gaps, orphans, witnesses
+from synapse_lakehouse.streams.gaps import Explanation, Gap, Missing, Present, Window, Witness
+from synapse_lakehouse.streams.held import Held, distance, of_sign, sign, union
+from synapse_lakehouse.streams.model import FIRST
+from synapse_lakehouse.streams.positions import Rule
+from synapse_lakehouse.streams.queries import ISLANDS, MISSING
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Examining:
+    """What the gaps of one run are found in.
+
+    ``positions`` and ``facts`` are the run's rows of ``audit.stream_positions`` and ``audit.stream_facts``; ``rows``
+    counts the rows of tables; ``since`` says, in milliseconds since the epoch, when the source was read for the release
+    before.
+    """
+
+    held: Held
+    positions: Sequence[Row]
+    facts: Sequence[Row]
+    rows: Mapping[str, int]
+    since: int | None
+
+    def gaps(self) -> Iterator[tuple[Stream, Gap]]:
+        """All gaps and faults, by stream."""
+        witnessed = self._orphaned(self._witnessed())
+        yield from self._missing(witnessed)
+        yield from self._present()
+
+    @cached_property
+    def windows(self) -> dict[str, Window]:
+        """By stream, where it has a bound that this run found, the window that is closed now."""
+        found = {}
+        for row in self.positions:
+            stream = self.held.catalogue.stream(row["stream"])
+            if row["safe_bound"] is not None and row["rule"] != Rule.HELD.value:
+                accepted = self.held.bound(stream)
+                last = row["sequence_last_value"] - (0 if row["sequence_is_called"] else 1)
+                bound = sign(stream) * row["safe_bound"]
+                found[stream.name] = Window(
+                    None if accepted is None else sign(stream) * accepted, bound, max(last, bound)
+                )
+        return found
+
+    def _searched(self) -> dict[str, Window]:
+        """Windows of the streams in which a missing id means something, where there is one to search."""
+        kinds = {stream.name: stream.contiguity for stream in self.held.catalogue.streams}
+        return {
+            name: window
+            for name, window in self.windows.items()
+            if kinds[name] is Contiguity.APPEND_ONLY and _after(window) < window.last
+        }
+
+    def _witnessed(self) -> DataFrame | None:
+        """Ids that had a row and have none, in ``witnesses.COLUMNS``, once per table."""
+        found = [witnesses.vanished(self.held, self.since), witnesses.went_back(self.held)]
+        for name, window in self._searched().items():
+            if name in ("events", "backfill") and _after(window) < window.bound:
+                found.append(witnesses.named(self.held, self.held.catalogue.stream(name), _after(window), window.bound))
+        frames = [one for one in found if one is not None]
+        if not frames:
+            return None
+        # The row itself is the best witness; "accepted_row" comes before all others by name, too.
+        first = f.min_by(f.struct("witness", "explanation"), "witness").alias("told")
+        told = union(frames).groupBy("stream", "table_name", "id").agg(first)
+        return told.select("stream", "table_name", "id", "told.*").persist()
+
+    def _orphaned(self, witnessed: DataFrame | None) -> DataFrame | None:
+        """``witnessed``, and ids of events that are missed because their JSON is there without them."""
+        searched = self._searched()
+        is_closed = any(_after(window) < window.bound for window in searched.values())
+        if not is_closed or self.rows.get("event_json", 0) <= self.rows.get("events", 0):
+            return witnessed
+        found = orphans.located(self.held, self._ranges(searched, witnessed)).persist()
+        return found if witnessed is None else union([witnessed, found])
+
+    def _missing(self, witnessed: DataFrame | None) -> Iterator[tuple[Stream, Gap]]:
+        spark, catalogue = self.held.spark, self.held.catalogue
+        if witnessed is not None:
+            witnessed.createOrReplaceTempView("witnessed")
+            for row in spark.sql(ISLANDS).toLocalIterator():
+                stream = catalogue.stream(row.stream)
+                missing = Missing(
+                    row.first_id,
+                    row.last_id,
+                    row.table_name,
+                    Witness(row.witness),
+                    Explanation(row.explanation) if row.explanation else None,
+                )
+                yield from ((stream, gap) for gap in gaps.of_missing(missing, self._window(stream)))
+        searched = self._searched()
+        if not searched:
+            return
+        found = self._ranges(searched, witnessed)
+        for row in found.toLocalIterator():
+            stream = catalogue.stream(row.stream)
+            yield from (
+                (stream, gap) for gap in gaps.of_missing(Missing(row.first_id, row.last_id), searched[stream.name])
+            )
+
+    def _ranges(self, searched: Mapping[str, Window], witnessed: DataFrame | None) -> DataFrame:
+        """Columns: stream, first_id, last_id of what is missing in the windows without a witness."""
+        spark = self.held.spark
+        ids = [
+            spark.table(f"bronze.{table.name}").select(
+                f.lit(stream.name).alias("stream"), distance(stream, table).alias("id")
+            )
+            for stream, table in self.held.pairs()
+            if stream.name in searched
+        ]
+        if witnessed is not None:
+            ids.append(witnessed.select("stream", "id"))
+        union(ids).createOrReplaceTempView("ids")
+        windows = [(name, _after(window), window.last) for name, window in searched.items()]
+        spark.createDataFrame(windows, "stream string, after bigint, until bigint").createOrReplaceTempView("windows")
+        return spark.sql(MISSING)
+
+    def _present(self) -> Iterator[tuple[Stream, Gap]]:
+        """Late and duplicate ids, looked up where counting says that there are some."""
+        counted = {(fact["stream"], fact["table_name"]): fact for fact in self.facts}
+        for stream, table in self.held.pairs():
+            fact = counted.get((stream.name, table.name))
+            repeats = table.repeats_ids or not stream.unique_ids
+            if fact and (fact["late_ids"] or (fact["duplicate_ids"] and not repeats)):
+                for row in self._suspects(stream, table, repeats=repeats).toLocalIterator():
+                    present = Present(row.id, table.name, row["rows"], row.was_accepted, row.is_second_life)
+                    found = gaps.of_present(present, self._window(stream), repeats=repeats)
+                    yield from ((stream, gap) for gap in found)
+        for row in self._shared():
+            stream = self.held.catalogue.stream(row.stream)
+            present = Present(row.id, None, row.tables, was_accepted=True)
+            yield from ((stream, gap) for gap in gaps.of_present(present, self._window(stream)))
+
+    def _suspects(self, stream: Stream, table: Table, *, repeats: bool) -> DataFrame:
+        """Columns: id, rows, was_accepted, is_second_life of ids that are new below the bound, or repeated."""
+        spark = self.held.spark
+        is_event = f.col("event_id") if table.primary_key == ("event_id",) else f.lit(None).cast("string")
+        rows = spark.table(f"bronze.{table.name}").where(of_sign(stream, table))
+        ids = rows.select(distance(stream, table).alias("id"), is_event.alias("event_id"))
+        grouped = ids.groupBy("id").agg(f.count(f.lit(1)).alias("rows"), f.min("event_id").alias("event_id"))
+        before = self.held.before(table.name)
+        known = (ids.limit(0) if before is None else before.select(distance(stream, table).alias("id"))).select("id")
+        known = known.distinct().withColumn("was_accepted", f.lit(True))
+        accepted = self._window(stream).accepted
+        is_new = f.lit(False) if accepted is None else (f.col("id") <= accepted) & f.col("was_accepted").isNull()
+        is_repeated = (f.col("rows") > 1) & f.lit(not repeats)
+        lived = spark.table("audit.deletions").where(f.col("table_name") == table.name)
+        lives = [lived.select(f.get_json_object("key", "$.event_id").alias("event_id"))]
+        if before is not None and table.primary_key == ("event_id",):
+            lives.append(before.select("event_id"))
+        return (
+            grouped.join(known, "id", "left")
+            .where(is_new | is_repeated)
+            .join(union(lives).distinct().withColumn("is_second_life", f.lit(True)), "event_id", "left")
+            .select(
+                "id", "rows", *(f.coalesce(one, f.lit(False)).alias(one) for one in ("was_accepted", "is_second_life"))
+            )
+        )
+
+    def _shared(self) -> list[Any]:
+        """Rows of stream, id and number of tables: new ids that several tables have, where one table should."""
+        changed = {stream.name for stream, table in self.held.pairs() if table.name in self.held.changed_names()}
+        by_stream: dict[str, list[DataFrame]] = {}
+        for stream, table in self.held.pairs():
+            if stream.name in self.windows and stream.name in changed and stream.unique_ids and not table.repeats_ids:
+                ids = self.held.spark.table(f"bronze.{table.name}").select(
+                    f.lit(stream.name).alias("stream"),
+                    f.lit(table.name).alias("table_name"),
+                    distance(stream, table).alias("id"),
+                )
+                after = _after(self.windows[stream.name])
+                by_stream.setdefault(stream.name, []).append(ids.where(f.col("id") > after))
+        several = [frame for frames in by_stream.values() if len(frames) > 1 for frame in frames]
+        if not several:
+            return []
+        tables = f.count_distinct("table_name").alias("tables")
+        return union(several).groupBy("stream", "id").agg(tables).where("tables > 1").collect()
+
+    def _window(self, stream: Stream) -> Window:
+        return self.windows.get(stream.name, Window(None, FIRST, FIRST))
+
+
+def _after(window: Window) -> int:
+    return FIRST if window.accepted is None else window.accepted

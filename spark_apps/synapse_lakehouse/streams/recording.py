@@ -1,0 +1,88 @@
+"""Write down the gaps of a run, however many they are."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, Final
+
+from pyiceberg.catalog import Catalog
+
+from synapse_lakehouse.catalogue import Stream
+from synapse_lakehouse.lake import audit
+from synapse_lakehouse.run import Run
+from synapse_lakehouse.streams.acknowledged import ACKNOWLEDGED, Ranges, marked
+from synapse_lakehouse.streams.gaps import Class, Gap
+from synapse_lakehouse.streams.held import sign
+
+_AT_ONCE: Final = 100_000
+
+
+@dataclass
+class Tally:
+    """How many ids were found that nobody has acknowledged.
+
+    By stream and class; late and duplicate ones by stream and table, too (no table: several of them share the id).
+    ``acknowledged``: streams and tables with duplicates that somebody has acknowledged.
+    """
+
+    by_class: dict[str, Counter[str]] = field(default_factory=dict)
+    late: Counter[tuple[str, str | None]] = field(default_factory=Counter)
+    duplicate: Counter[tuple[str, str | None]] = field(default_factory=Counter)
+    acknowledged: set[tuple[str, str | None]] = field(default_factory=set)
+
+    def __str__(self) -> str:
+        total = sum(self.by_class.values(), Counter[str]())
+        return ", ".join(f"{ids:,} ids {name.replace('_', ' ')}" for name, ids in total.items()) or "none"
+
+    def correct(self, positions: Iterable[dict[str, Any]], facts: Iterable[dict[str, Any]]) -> None:
+        """Enter what was found into rows of ``audit.stream_positions``, and into suspect ones of ``stream_facts``."""
+        for row in positions:
+            row["gaps"] = sorted(self.by_class.get(row["stream"], {}).items())
+            row["shared_ids"] = self.duplicate[row["stream"], None]
+        for fact in facts:
+            where = fact["stream"], fact["table_name"]
+            fact["late_ids"] = fact["late_ids"] and self.late[where]
+            if where in self.acknowledged and not self.duplicate[where]:
+                fact["duplicate_ids"] = 0
+
+    def add(self, stream: Stream, gap: Gap) -> None:
+        """Count the ids of a gap."""
+        if ACKNOWLEDGED in gap.flags:
+            if gap.verdict is Class.DUPLICATE:
+                self.acknowledged.add((stream.name, gap.table))
+            return
+        ids = gap.last - gap.first + 1
+        self.by_class.setdefault(stream.name, Counter())[gap.verdict.value] += ids
+        if gap.verdict is Class.LATE:
+            self.late[stream.name, gap.table] += ids
+        if gap.verdict is Class.DUPLICATE:
+            self.duplicate[stream.name, gap.table] += ids
+
+
+def record(catalog: Catalog, run: Run, found: Iterable[tuple[Stream, Gap]], acknowledged: Ranges) -> Tally:
+    """Append ``found`` to ``audit.stream_gaps``, of which no more than a batch is held at once."""
+    tally = Tally()
+    now = datetime.now(UTC)
+    left = ((stream, part) for stream, gap in found for part in marked(gap, acknowledged.get(stream.name, ())))
+    while batch := list(islice(left, _AT_ONCE)):
+        for stream, gap in batch:
+            tally.add(stream, gap)
+        audit.append(catalog, "audit.stream_gaps", [_row(stream, gap, now) for stream, gap in batch], run)
+    return tally
+
+
+def _row(stream: Stream, gap: Gap, now: datetime) -> dict[str, Any]:
+    first, last = sorted((sign(stream) * gap.first, sign(stream) * gap.last))
+    return {
+        "stream": stream.name,
+        "table_name": gap.table,
+        "first_id": first,
+        "last_id": last,
+        "class": gap.verdict.value,
+        "witness": gap.witness.value if gap.witness else None,
+        "explanation": gap.explanation.value if gap.explanation else None,
+        "flags": list(gap.flags),
+        "measured_at": now,
+    }

@@ -1,0 +1,172 @@
+"""Ids that had a row and have none: who tells of the row, and what explains that it is gone.
+
+Where Synapse deletes rows itself, it leaves signs: a room that is gone, the room's least depth that was raised, a task
+that purged, an event that is back under another id, an account that was closed. A purge of history takes messages and
+never state, as far as Synapse knows which is which, and all of them up to a depth.
+"""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from synapse_lakehouse.catalogue import Contiguity, Stream, Table, contiguity
+from synapse_lakehouse.streams.gaps import Explanation, Witness
+from synapse_lakehouse.streams.held import Held, distance, of_sign, sign, union
+
+COLUMNS: Final = ("stream", "table_name", "id", "witness", "explanation")
+
+_EVENTS: Final = "events"
+_CONTEXT: Final = {
+    "event_id": "string",
+    "room_id": "string",
+    "user_id": "string",
+    "state_key": "string",
+    "depth": "bigint",
+}
+_MEMBERSHIPS: Final = ("room_memberships", "local_current_membership", "current_state_events")
+
+_EXPLAINED: Final = """
+with gone_events as (select event_id, room_id, depth from gone where table_name = 'events'),
+rooms_of_gone as (select distinct room_id from gone where room_id is not null),
+kept as (
+    select distinct room_id
+    from former_events left semi join rooms_of_gone using (room_id) left semi join events using (event_id, room_id)
+),
+lives as (
+    select room_id, max(depth) as depth
+    from gone_events left semi join events using (event_id, room_id) group by room_id
+),
+purges as (
+    select resource_id as room_id, bool_or(action <> 'purge_history') as of_room,
+        bool_or(action = 'purge_history') as of_history
+    from tasks group by resource_id
+),
+signs as (
+    select room_id, rooms.room_id is null or coalesce(purges.of_room, false) as was_deleted,
+        kept.room_id is null and present.room_id is not null as began_anew,
+        coalesce(purges.of_history, false) as was_purged, lives.depth as came_back_below,
+        case when depths.min_depth > coalesce(former_depths.min_depth, -1) then depths.min_depth end as purged_below
+    from rooms_of_gone
+    left join rooms using (room_id) left join purges using (room_id) left join kept using (room_id)
+    left join (select distinct room_id from events) present using (room_id) left join lives using (room_id)
+    left join depths using (room_id) left join former_depths using (room_id)
+)
+select gone.stream, gone.table_name, gone.id, 'accepted_row' as witness,
+    case
+        when gone.table_name = 'events' and events.event_id is not null then 'second_life'
+        when gone.table_name <> 'events' and gone.event_id is not null and events.event_id is null then 'event_gone'
+        when signs.was_deleted or (gone.table_name = 'events' and signs.began_anew) then 'room_deleted'
+        when gone.table_name = 'events' and gone.state_key is null
+            and (signs.was_purged or gone.depth < signs.purged_below or gone.depth <= signs.came_back_below)
+            then 'history_purged'
+        when closed.name is not null then 'account_closed'
+    end as explanation
+from gone left join signs on gone.room_id = signs.room_id
+left join events on gone.event_id = events.event_id left join closed on gone.user_id = closed.name
+"""
+
+
+def vanished(held: Held, since: int | None) -> DataFrame | None:
+    """Rows of append-only tables that the release before has and bronze now has not, in ``COLUMNS``; None if none is.
+
+    :param since: milliseconds since the epoch at which the source was read for that release.
+    """
+    frames = [
+        _gone(held, stream, table, before)
+        for stream, table, before in held.changed()
+        if contiguity(stream, table) is Contiguity.APPEND_ONLY
+    ]
+    if not frames:
+        return None
+    gone = union(frames).persist()
+    if gone.isEmpty():
+        return None
+    former = {name: held.before(name) for name in (_EVENTS, "room_depth")}
+    tasks = held.now("scheduled_tasks", "action", "resource_id", "timestamp").where(f.col("timestamp") >= (since or 0))
+    views = {
+        "gone": gone,
+        "events": held.now(_EVENTS, "event_id", "room_id"),
+        "former_events": held.now(_EVENTS, "event_id", "room_id") if (was := former[_EVENTS]) is None else was,
+        "rooms": held.now("rooms", "room_id"),
+        "depths": held.now("room_depth", "room_id", "min_depth"),
+        "former_depths": held.now("room_depth", "room_id", "min_depth")
+        if (was := former["room_depth"]) is None
+        else was,
+        "tasks": tasks.where(f.col("action").isin("purge_history", "purge_room", "shutdown_and_purge_room")),
+        "closed": held.now("users", "name", "deactivated").where("deactivated = 1"),
+    }
+    for name, view in views.items():
+        view.createOrReplaceTempView(name)
+    return held.spark.sql(_EXPLAINED)
+
+
+def went_back(held: Held) -> DataFrame | None:
+    """Highest ids of keys that have a lower id now, in ``COLUMNS``; None if no table was changed that could tell."""
+    frames = []
+    for stream, table, before in held.changed():
+        if contiguity(stream, table) is Contiguity.UPSERT:
+            key = f.to_json(f.struct(*(table.rises_per or table.primary_key))).alias("key")
+            highest = f.max(distance(stream, table))
+            was = before.groupBy(key).agg(highest.alias("id"))
+            now = held.spark.table(f"bronze.{table.name}").groupBy(key).agg(highest.alias("now"))
+            fell = was.join(now, "key").where(f.col("now") < f.col("id"))
+            told = f.lit(stream.name).alias("stream"), f.lit(table.name).alias("table_name"), "id"
+            frames.append(fell.select(*told, *_witness(Witness.OTHER_ID)))
+    return union(frames).distinct() if frames else None
+
+
+def named(held: Held, stream: Stream, after: int, until: int) -> DataFrame:
+    """Ids of ``stream`` from ``after`` to ``until`` that rows of other tables give to events that are not there.
+
+    In ``COLUMNS``. A room that was deleted and joined again began anew: what is from before is explained by that.
+    """
+    there = held.now(_EVENTS, "event_id", "room_id", "stream_ordering")
+    id_there = there.select((f.col("stream_ordering") * sign(stream)).alias("id"))
+    naming = [
+        _naming(held, name, "event_stream_ordering", stream).withColumn("witness", f.lit(Witness.MEMBERSHIP.value))
+        for name in _MEMBERSHIPS
+    ]
+    if stream.sign == "positive":
+        deltas = _naming(held, "current_state_delta_stream", "stream_id", stream)
+        naming.append(deltas.withColumn("witness", f.lit(Witness.DELTA.value)))
+    orphans = (
+        union(naming)
+        .where((f.col("id") > after) & (f.col("id") <= until))
+        .join(id_there, "id", "left_anti")
+        .join(there, "event_id", "left_anti")
+        .groupBy("id", "room_id")
+        .agg(f.min("witness").alias("witness"))
+    )
+    began = there.where("stream_ordering > 0").groupBy("room_id").agg(f.min("stream_ordering").alias("began"))
+    is_deleted = f.col("began").isNull() | (f.lit(stream.sign == "positive") & (f.col("began") > f.col("id")))
+    explanation = f.when(is_deleted, f.lit(Explanation.ROOM_DELETED.value))
+    return orphans.join(began, "room_id", "left").select(
+        f.lit(stream.name).alias("stream"),
+        f.lit(_EVENTS).alias("table_name"),
+        "id",
+        "witness",
+        explanation.alias("explanation"),
+    )
+
+
+def _naming(held: Held, name: str, column: str, stream: Stream) -> DataFrame:
+    return held.now(name, "event_id", "room_id", column).select(
+        "event_id", "room_id", (f.col(column).cast("bigint") * sign(stream)).alias("id")
+    )
+
+
+def _gone(held: Held, stream: Stream, table: Table, before: DataFrame) -> DataFrame:
+    """Columns: stream, table_name, id, and what the row says of ``_CONTEXT``, as text."""
+    is_in_key = table.streams[stream.name] in table.primary_key
+    key = list(table.primary_key) if is_in_key else [table.streams[stream.name]]
+    now = held.spark.table(f"bronze.{table.name}").select(*key)
+    known = {column.name for column in table.columns}
+    context = [(f.col(one) if one in known else f.lit(None)).cast(of).alias(one) for one, of in _CONTEXT.items()]
+    gone = before.where(of_sign(stream, table)).join(now, key, "left_anti")
+    names = f.lit(stream.name).alias("stream"), f.lit(table.name).alias("table_name")
+    return gone.select(*names, distance(stream, table).alias("id"), *context)
+
+
+def _witness(witness: Witness) -> tuple[Column, Column]:
+    return f.lit(witness.value).alias("witness"), f.lit(None).cast("string").alias("explanation")

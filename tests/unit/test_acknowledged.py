@@ -1,0 +1,38 @@
+"""Faults that an operator acknowledged do not count, and no others."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.streams.acknowledged import ACKNOWLEDGED, AcknowledgedError, marked, parse
+from synapse_lakehouse.streams.gaps import Class, Gap
+
+CATALOGUE = catalogue.load()
+
+
+def test_ids_and_ranges_of_streams_are_read() -> None:
+    found = parse(CATALOGUE, "events:4711,4800..4810 backfill:-20..-12")
+    assert found == {"events": [(4711, 4711), (4800, 4810)], "backfill": [(12, 20)]}
+    assert parse(CATALOGUE, "") == {}
+
+
+@pytest.mark.parametrize("setting", ["events", "events:", "events:x", "events:4..", "evnets:4", "events:1;2", ":4"])
+def test_what_cannot_be_understood_is_named(setting: str) -> None:
+    with pytest.raises(AcknowledgedError, match=setting.split(":")[0]):
+        parse(CATALOGUE, setting)
+
+
+RANGES = st.lists(st.tuples(st.integers(1, 40), st.integers(0, 10)).map(lambda one: (one[0], sum(one))), max_size=4)
+
+
+@given(st.integers(1, 40), st.integers(0, 20), RANGES, st.sampled_from(Class))
+def test_only_acknowledged_ids_are_flagged_and_none_is_dropped(
+    first: int, more: int, ranges: list[tuple[int, int]], verdict: Class
+) -> None:
+    parts = list(marked(Gap(first, first + more, verdict), ranges))
+    told = [one for part in parts for one in range(part.first, part.last + 1)]
+    assert told == list(range(first, first + more + 1))
+    flagged = {one for part in parts if ACKNOWLEDGED in part.flags for one in range(part.first, part.last + 1)}
+    is_fault = verdict in (Class.LOST, Class.LATE, Class.DUPLICATE)
+    assert flagged == {one for one in told if is_fault and any(low <= one <= high for low, high in ranges)}
