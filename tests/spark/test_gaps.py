@@ -173,7 +173,7 @@ def test_every_class_is_found_with_its_witness(lake: tuple[Examined, Database]) 
     (highest,) = source.one("select max(stream_id) from receipts_linearized where stream_id < %s", 84)
     (free,) = source.one(
         "select min(id) from generate_series(2, 83) id where id not in (select stream_id from receipts_linearized)"
-        " and id % 3 <> 0"
+        " and mod(id, 3) <> 0"
     )
     source.run("update receipts_linearized set stream_id = %s where stream_id = %s", [free, highest])
     expected |= {

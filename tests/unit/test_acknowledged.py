@@ -17,7 +17,7 @@ def test_ids_and_ranges_of_streams_are_read() -> None:
     assert parse(CATALOGUE, "") == {}
 
 
-@pytest.mark.parametrize("setting", ["events", "events:", "events:x", "events:4..", "evnets:4", "events:1;2", ":4"])
+@pytest.mark.parametrize("setting", ["events", "events:", "events:x", "events:4..", "evnets:4", "events:1;2"])
 def test_what_cannot_be_understood_is_named(setting: str) -> None:
     with pytest.raises(AcknowledgedError, match=setting.split(":")[0]):
         parse(CATALOGUE, setting)

@@ -139,7 +139,7 @@ def test_healthy_run_passes(settings: Settings) -> None:
     judgement = judge(settings)
     judgement.raise_if_failed()
     assert (judgement.warned, judgement.failed) == (0, 0)
-    assert judgement.passed == len(judgement.checks) == 29
+    assert judgement.passed == len(judgement.checks) == 31
     told = {check.sentence for check in judgement.checks}
     assert {
         "bronze.events: every event_id occurs once — 0 rows repeating a key",
