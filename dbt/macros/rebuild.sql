@@ -24,6 +24,8 @@
         {%- set table_columns = evolved_columns(target_relation) -%}
     {%- endif -%}
 
+    {%- do withhold_bounds(target_relation) -%}
+
     {%- set ingredients = [compiled_code, table_columns | join(',')] -%}
     {%- for id in model.depends_on.nodes -%}
         {%- do ingredients.append(made_of((graph.sources.get(id) or graph.nodes.get(id)).relation_name)) -%}
@@ -74,6 +76,18 @@
     {{ partition_cols(label="partitioned by") }}
     comment {{ sql_string(model.description) }}
     {{ tblproperties_clause() }}
+{%- endmacro %}
+
+
+{# Iceberg's manifests hold least and greatest values of columns: of those that hold what people said, none may be. #}
+{% macro withhold_bounds(relation) -%}
+    {%- set known = run_query("show tblproperties " ~ relation).columns[0].values() -%}
+    {%- for column in model.columns.values() if (column.meta or {}).get('holds_content') -%}
+        {%- set property = "write.metadata.metrics.column." ~ column.name -%}
+        {%- if property not in known -%}
+            {%- do run_query("alter table " ~ relation ~ " set tblproperties ('" ~ property ~ "' = 'none')") -%}
+        {%- endif -%}
+    {%- endfor -%}
 {%- endmacro %}
 
 

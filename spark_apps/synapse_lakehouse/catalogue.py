@@ -91,6 +91,7 @@ class Column(_Declared):
     """A column that may leave the source.
 
     ``source_type`` is PostgreSQL's name of the type in the source, where it is not the usual one for ``data_type``.
+    With ``holds_content`` it holds what people said, of which no copy may be left in metadata.
     """
 
     name: Identifier
@@ -98,6 +99,7 @@ class Column(_Declared):
     description: Annotated[str, Field(min_length=1)]
     source_type: str
     projection: Projection | None = None
+    holds_content: bool = False
 
     @property
     def reads(self) -> tuple[str, ...]:

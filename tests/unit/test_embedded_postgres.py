@@ -1,5 +1,6 @@
 """A server of the wheel comes up whatever killed its predecessors, and goes with its last user."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -40,8 +41,10 @@ def half_made(data: Path) -> Path:
 
 def test_a_first_use_that_is_interrupted_leaves_nothing_to_the_next(tmp_path: Path) -> None:
     data = tmp_path / "postgres"
+    tmp_path.chmod(0o700)
     half_made(data)
 
+    assert tmp_path.stat().st_mode & 0o777 == (0o711 if os.geteuid() == 0 else 0o700)
     assert not data.exists()
     with postgres.running(data) as server:
         assert server.create_database("lake")

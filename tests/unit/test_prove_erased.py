@@ -23,7 +23,7 @@ def content(state: State, events: int) -> Content:
 @pytest.mark.parametrize(
     ("found", "code", "said"),
     [
-        ([], 0, "Proven: no file"),
+        ([], 0, "Proven: no Parquet file"),
         ([content(State.IN_SOURCE, 3)], 3, "3 messages of @erin:synapse.example are in the lake because"),
         ([content(State.REPLACED, 2)], 1, "content of 2 messages of @erin:synapse.example and of 0 purged events"),
         ([content(State.PURGED, 5), content(State.IN_SOURCE, 3)], 1, "and of 5 purged events"),

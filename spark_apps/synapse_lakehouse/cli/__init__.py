@@ -1,5 +1,7 @@
 """The operator's command. What is heavy (PyIceberg, Airflow, Spark) is imported inside the commands that need it."""
 
+import os
+
 import typer
 
 from synapse_lakehouse.cli import (
@@ -27,6 +29,14 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Ask and look after the lakehouse of a Synapse homeserver.",
 )
+
+
+@app.callback()
+def private() -> None:
+    """The lake holds what people wrote to each other: what this command and its children write is its user's alone."""
+    os.umask(0o077)
+
+
 app.command()(run.run)
 app.command()(ui.ui)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})(

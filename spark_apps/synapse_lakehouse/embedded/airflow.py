@@ -120,6 +120,8 @@ def environment(settings: Settings, metadata: str, port: int) -> dict[str, str]:
         _DATABASE: _with_driver("psycopg2", metadata),
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": _with_driver("psycopg", metadata),
         "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(here / "logs"),
+        "AIRFLOW__LOGGING__FILE_TASK_HANDLER_NEW_FOLDER_PERMISSIONS": "0o700",
+        "AIRFLOW__LOGGING__FILE_TASK_HANDLER_NEW_FILE_PERMISSIONS": "0o600",
     } | _keys(here)
     programs = {"PATH": f"{BIN}:{base.get('PATH', os.defpath)}"}
     return (base if SPARK in base else LOCAL_SPARK | base) | settings.environment() | airflow | programs

@@ -45,8 +45,16 @@ def arrow_schema(table: catalogue.Table) -> pa.Schema:
     return pa.schema([(column.name, ARROW_TYPES[column.data_type]) for column in table.columns])
 
 
+def without_bounds(table: catalogue.Table) -> dict[str, str]:
+    """Properties that keep the least and greatest values of what people said out of Iceberg's manifests."""
+    content = [column.name for column in table.columns if column.holds_content]
+    return {f"write.metadata.metrics.column.{name}": "none" for name in content}
+
+
 def ensure(catalog: Catalog, declared: catalogue.Catalogue) -> None:
     """Create what is missing of the schemas, the audit tables and bronze; add columns that the catalogue gained.
+
+    Properties that a table does not have yet are set; an operator's own values stay.
 
     :raises pyiceberg.exceptions.ValidationError: when a column of the catalogue changed its type.
     """
@@ -56,7 +64,7 @@ def ensure(catalog: Catalog, declared: catalogue.Catalogue) -> None:
     existing = {".".join(name) for name in catalog.list_tables("bronze")}
     for table in declared.copied():
         name = f"bronze.{table.name}"
-        _ensure_table(catalog, name, arrow_schema(table), BRANCHED, name in existing)
+        _ensure_table(catalog, name, arrow_schema(table), BRANCHED | without_bounds(table), name in existing)
 
 
 def ensure_audit(catalog: Catalog) -> None:
@@ -77,6 +85,11 @@ def _ensure_table(catalog: Catalog, name: str, columns: pa.Schema, properties: d
     if not set(columns.names) <= set(table.schema().column_names):
         with table.update_schema() as update:
             update.union_by_name(columns)
+    # The format's version is no property any more once the table is there.
+    known = {*table.properties, "format-version"}
+    if missing := {key: value for key, value in properties.items() if key not in known}:
+        with table.transaction() as change:
+            change.set_properties(missing)
 
 
 def load_or_none(catalog: Catalog, name: str) -> Table | None:

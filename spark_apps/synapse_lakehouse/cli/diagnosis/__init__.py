@@ -30,4 +30,4 @@ def examine(given: Settings) -> list[Finding]:
                 database_bytes = source.size(connection)
         except (PostgresError, SourceError) as error:
             found.append(Finding(Level.FAIL, "source", str(error)))
-        return [*found, *machine.disk(given, database_bytes), *lake.examine(settings)]
+        return [*found, *machine.disk(given, database_bytes), *machine.privacy(given), *lake.examine(settings)]

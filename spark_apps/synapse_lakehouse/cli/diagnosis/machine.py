@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import stat
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -53,9 +54,7 @@ def catalogue() -> Findings:
 
 def disk(settings: Settings, database_bytes: int | None = None) -> Findings:
     """Is there room for a copy of a database of ``database_bytes``, and may we write?"""
-    folders = [settings.lakehouse_home]
-    if settings.warehouse.startswith("file:"):
-        folders.append(Path(urlsplit(settings.warehouse).path))
+    folders = filter(None, [settings.lakehouse_home, _warehouse(settings)])
     for folder in {one.stat().st_dev: one for one in map(_existing, folders)}.values():
         free = shutil.disk_usage(folder).free
         message = f"{free / 2**30:.1f} GiB free under {folder}"
@@ -77,6 +76,27 @@ def disk(settings: Settings, database_bytes: int | None = None) -> Findings:
             )
         else:
             yield Finding(Level.OK, "disk", message)
+
+
+def privacy(settings: Settings) -> Findings:
+    """Are the messages in the lake for its user's eyes alone?"""
+    home = settings.lakehouse_home
+    folders = [_warehouse(settings), home / "logs", home / "airflow" / "logs", home / "data_docs"]
+    if open_ones := [str(folder) for folder in folders if folder and _is_open(folder)]:
+        message = f"Everybody on this machine may read {', '.join(open_ones)}, with what people wrote to each other."
+        yield Finding(Level.WARN, "privacy", message, f"chmod -R go-rwx {' '.join(open_ones)}")
+    else:
+        yield Finding(Level.OK, "privacy", "warehouse, logs and Data Docs are closed to other users of this machine")
+
+
+def _is_open(folder: Path) -> bool:
+    others = [one.stat().st_mode for one in (folder, *folder.parents)] if folder.exists() else [0]
+    return bool(others[0] & stat.S_IROTH) and all(mode & stat.S_IXOTH for mode in others)
+
+
+def _warehouse(settings: Settings) -> Path | None:
+    where = urlsplit(settings.warehouse)
+    return Path(where.path) if where.scheme == "file" else None
 
 
 def _pattern(coordinates: str) -> str:

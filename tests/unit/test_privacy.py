@@ -1,0 +1,55 @@
+"""What the command writes is for its user's eyes alone, and doctor says where that is not so."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from synapse_lakehouse.cli import app
+from synapse_lakehouse.cli.diagnosis import machine
+from synapse_lakehouse.cli.diagnosis.finding import Level
+from synapse_lakehouse.embedded import airflow
+from synapse_lakehouse.settings import Settings
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A LAKEHOUSE_HOME that everybody may enter, whatever pytest's own folders are like."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o711)
+        yield Path(folder).resolve()
+
+
+def test_the_command_and_its_children_write_for_their_user_alone() -> None:
+    before = os.umask(0o022)
+    try:
+        CliRunner().invoke(app, ["grants"])
+        assert os.umask(0o022) == 0o077
+    finally:
+        os.umask(before)
+
+
+def test_airflows_task_logs_are_private(tmp_path: Path) -> None:
+    variables = airflow.environment(Settings(_env_file=None, lakehouse_home=tmp_path), "postgresql://it/airflow", 8080)
+    modes = {name: value for name, value in variables.items() if "FILE_TASK_HANDLER_NEW" in name}
+    assert sorted(modes.values()) == ["0o600", "0o700"]
+
+
+def test_doctor_warns_of_folders_that_others_may_read(home: Path) -> None:
+    settings = Settings(_env_file=None, lakehouse_home=home)
+    (home / "data_docs").mkdir(mode=0o700)
+    (home / "warehouse").mkdir(mode=0o755)
+    (home / "warehouse").chmod(0o755)
+
+    (found,) = machine.privacy(settings)
+    assert found.level is Level.WARN
+    assert found.advice == f"chmod -R go-rwx {home / 'warehouse'}"
+
+    home.chmod(0o700)
+    assert [one.level for one in machine.privacy(settings)] == [Level.OK]
+    home.chmod(0o711)
+    (home / "warehouse").chmod(0o711)
+    assert [one.level for one in machine.privacy(settings)] == [Level.OK]

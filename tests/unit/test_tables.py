@@ -1,0 +1,42 @@
+"""The lake's own tables: what is made, and what is added to those that are there."""
+
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.memory import InMemoryCatalog
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.lake import remains, tables
+
+EVENTS = catalogue.load().table("event_json")
+FEW = catalogue.load().model_copy(update={"tables": (EVENTS,)})
+BOUNDS = "write.metadata.metrics.column.json"
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Catalog:
+    return InMemoryCatalog("lake", warehouse=tmp_path.as_uri())
+
+
+def test_no_bounds_of_message_content_reach_metadata(lake: Catalog) -> None:
+    tables.ensure(lake, FEW)
+    assert lake.load_table("bronze.event_json").properties[BOUNDS] == "none"
+
+
+def test_a_table_of_before_gets_what_it_lacks_and_keeps_what_was_set(lake: Catalog) -> None:
+    lake.create_namespace("bronze")
+    own = tables.BRANCHED | {"write.parquet.compression-codec": "gzip"}
+    lake.create_table("bronze.event_json", schema=tables.arrow_schema(EVENTS), properties=own)
+    kept = lake.load_table("bronze.event_json").properties
+    tables.ensure(lake, FEW)
+    assert lake.load_table("bronze.event_json").properties == kept | {BOUNDS: "none"}
+
+    before = lake.load_table("bronze.event_json").metadata_location
+    tables.ensure(lake, FEW)
+    assert lake.load_table("bronze.event_json").metadata_location == before
+
+
+def test_what_prove_erased_looks_for_is_declared_as_content() -> None:
+    declared = {column.name for table in catalogue.load().tables for column in table.columns if column.holds_content}
+    assert set(remains.CONTENT_COLUMNS) <= declared
