@@ -17,6 +17,8 @@ _FIXED: Final = {
     "spark.sql.defaultCatalog": catalog.NAME,
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.catalogImplementation": "in-memory",
+    # Hadoop gives files and folders rights of its own, whatever the process's umask.
+    "spark.hadoop.fs.permissions.umask-mode": "077",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # Small shuffles: a homeserver's tables are mostly small, and adaptive execution splits what is not.
