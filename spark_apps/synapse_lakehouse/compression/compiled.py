@@ -1,6 +1,8 @@
 """Numba's compiler, with types."""
 
+import hashlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import ParamSpec, TypeVar, cast
 
 import numba
@@ -12,6 +14,12 @@ Codes = NDArray[np.int32]
 Flags = NDArray[np.bool_]
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_HERE = Path(__file__).parent
+_SOURCES = b"".join(source.read_bytes() for source in sorted(_HERE.glob("*.py")))
+_VERSION = hashlib.sha256(_SOURCES).hexdigest()[:16]
+# Numba compiles a function anew when its own file changes, but not when one does that it calls: so a folder a version.
+numba.config.CACHE_DIR = str(_HERE / "__pycache__" / f"compiled-{_VERSION}")  # type: ignore[attr-defined]
 
 
 def compiled(function: Callable[P, T]) -> Callable[P, T]:

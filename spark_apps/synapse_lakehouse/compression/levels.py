@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from synapse_lakehouse.compression.compiled import Codes, Flags, Longs, compiled
-from synapse_lakehouse.compression.deltas import INFEASIBLE, delta_size, slot_of, with_room, write_delta
+from synapse_lakehouse.compression.deltas import INFEASIBLE, delta_size, slots, state_of, with_room, write_delta
 from synapse_lakehouse.compression.groups import NONE, Groups
 
 _SLOTS_BESIDE_HEADS = 8
@@ -97,10 +97,7 @@ def _hung(
     prev: Longs, starts: Longs, keys: Codes, events: Codes, key_count: int,
     in_range: Flags, sizes: Longs, lengths: Longs, heads: Longs,
 ) -> tuple[Longs, Longs, Codes, Codes]:  # fmt: skip
-    slots = len(sizes) + _SLOTS_BESIDE_HEADS
-    states = np.empty((slots, key_count), np.int32)
-    held, used = np.full(slots, NONE), np.arange(slots)
-    path = np.empty(len(prev), np.int64)
+    resolved = slots(len(sizes) + _SLOTS_BESIDE_HEADS, len(prev), key_count)
     nothing = np.full(key_count, NONE, np.int32)
     new_prev, new_starts = prev.copy(), np.zeros(len(prev) + 1, np.int64)
     new_keys, new_events = np.empty(len(keys), np.int32), np.empty(len(keys), np.int32)
@@ -117,18 +114,17 @@ def _hung(
             new_events[row : row + count] = events[starts[group] : starts[group + 1]]
             row += count
         else:
-            state = states[slot_of(group, prev, starts, keys, events, states, held, used, path)]
             against, count = nothing, INFEASIBLE
             while base != NONE:
-                against = states[slot_of(base, prev, starts, keys, events, states, held, used, path)]
-                # The walk may take more slots than there are.
-                state = states[slot_of(group, prev, starts, keys, events, states, held, used, path)]
-                count = delta_size(state, against)
+                against = state_of(base, prev, starts, keys, events, resolved)
+                state = state_of(group, prev, starts, keys, events, resolved)
+                count = delta_size(state, against, key_count)
                 if count != INFEASIBLE:
                     break
                 base = new_prev[base]
+            state = state_of(group, prev, starts, keys, events, resolved)
             if base == NONE:
-                against, count = nothing, delta_size(state, nothing)
+                against, count = nothing, delta_size(state, nothing, key_count)
             new_keys, new_events = with_room(new_keys, row, count), with_room(new_events, row, count)
             row = write_delta(state, against, new_keys, new_events, row)
             new_prev[group] = base

@@ -94,9 +94,8 @@ class Stored:
         return members if after is None else members[np.searchsorted(self._ids[members], after, side="right") :]
 
     def _gathered(self, where: Longs) -> tuple[Groups, Codes]:
-        starts, keys, events, codes = _gathered(
-            where, self._from, self._count, self._keys, self._events, self._chunk_key
-        )
+        starts = np.concatenate([[0], np.cumsum(self._count[where])])
+        keys, events, codes = _gathered(where, starts, self._from, self._keys, self._events, self._chunk_key)
         prev = self._prev[where]
         prev = np.where(prev == NONE, NONE, np.searchsorted(where, prev))
         return Groups(self._ids[where], prev, starts, keys, events), codes
@@ -127,24 +126,23 @@ def _with_chains(chosen: Longs, prev: Longs, marked: Flags) -> Longs:
 
 @compiled
 def _gathered(
-    where: Longs, first: Longs, count: Longs, keys: Codes, events: Codes, chunk_key: Codes
-) -> tuple[Longs, Codes, Codes, Codes]:
-    """Starts, keys and events of the groups ``where``, and which key each new code of one stands for.
+    where: Longs, starts: Longs, first: Longs, keys: Codes, events: Codes, chunk_key: Codes
+) -> tuple[Codes, Codes, Codes]:
+    """Keys and events of the groups ``where``, and which key each new code of one stands for.
 
     ``chunk_key`` has a place for every key and is ``NONE`` everywhere, before and after.
     """
-    starts = np.zeros(len(where) + 1, np.int64)
-    starts[1:] = np.cumsum(count[where])
     new_keys, new_events = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.int32)
     codes = np.empty(min(starts[-1], len(chunk_key)), np.int32)
     known = 0
     for group in range(len(where)):
-        for offset in range(count[where[group]]):
-            key = keys[first[where[group]] + offset]
+        offset = first[where[group]] - starts[group]
+        for row in range(starts[group], starts[group + 1]):
+            key = keys[row + offset]
             if chunk_key[key] == NONE:
                 chunk_key[key], codes[known] = known, key
                 known += 1
-            new_keys[starts[group] + offset] = chunk_key[key]
-            new_events[starts[group] + offset] = events[first[where[group]] + offset]
-    chunk_key[codes[:known]] = NONE
-    return starts, new_keys, new_events, codes[:known].copy()
+            new_keys[row], new_events[row] = chunk_key[key], events[row + offset]
+    for code in range(known):
+        chunk_key[codes[code]] = NONE
+    return new_keys, new_events, codes[:known].copy()

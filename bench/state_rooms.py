@@ -1,0 +1,158 @@
+"""Rooms whose state is compressed: synthetic, of sizes that servers have, from a seed."""
+
+from __future__ import annotations
+
+import random
+from array import array
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+Tables = tuple[pa.Table, pa.Table, pa.Table]
+
+_CHAIN = 100
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a room is like. The shares are of its state groups."""
+
+    groups: int
+    members: int
+    """Members at the start."""
+    joins: float = 0.1
+    """Share that adds a member; the others change what is there."""
+    active: float = 1.0
+    """Share of the keys that are ever changed."""
+    forks: float = 0.0
+    """Share that starts from a group other than the latest."""
+    merges: float = 0.0
+    """Share that resolves two ends into one."""
+    backfilled: float = 0.0
+    """Share of whole states of the past, without a predecessor."""
+    resets: float = 0.0
+    """Share that loses keys, and so is stored whole."""
+
+
+SHAPES = {
+    "one room of 40,000 groups": Shape(40_000, 3_000, joins=0.3, active=0.5, forks=0.02, merges=0.02, resets=0.0003),
+    "federated, 20,000 members": Shape(6_000, 20_000, joins=0.2, forks=0.15, merges=0.14, resets=0.001),
+    "calm, with backfill": Shape(5_000, 200, joins=0.1, active=0.3, backfilled=0.02),
+    "linear, 20,000 members": Shape(10_000, 20_000, joins=0.2),
+    "many forks": Shape(5_000, 300, joins=0.2, forks=0.6, merges=0.5, resets=0.01),
+    "backfilled": Shape(4_000, 500, joins=0.3, backfilled=0.2),
+}
+SMALL = Shape(150, 20, joins=0.3, forks=0.05, merges=0.05, backfilled=0.02)
+
+
+@dataclass
+class _End:
+    """An end of the room's history: its last group, that one's state and the nodes of its chain."""
+
+    group: int
+    state: dict[int, int]
+    nodes: int
+
+
+@dataclass
+class _Columns:
+    ids: list[int] = field(default_factory=list)
+    edges: list[tuple[int, int]] = field(default_factory=list)
+    row_groups: array[int] = field(default_factory=lambda: array("q"))
+    keys: array[int] = field(default_factory=lambda: array("i"))
+    events: array[int] = field(default_factory=lambda: array("i"))
+
+
+def room(shape: Shape, seed: int, name: str = "!room:example.org", first_id: int = 1, first_event: int = 0) -> Tables:
+    """``state_groups``, ``state_group_edges`` and ``state_groups_state`` of one room of that shape."""
+    rng = random.Random(seed)  # noqa: S311
+    columns = _Columns()
+    event = first_event + shape.members
+    start = {key: first_event + key for key in range(shape.members)}
+    keys = shape.members
+    ends = [_added(columns, first_id, start, None)]
+    past = dict(start)
+    for group in range(first_id + 1, first_id + shape.groups):
+        chance = rng.random()
+        end = rng.choice(ends) if rng.random() < shape.forks else ends[-1]
+        if chance < shape.backfilled:
+            for _ in range(rng.randrange(3)):
+                past.pop(rng.choice(list(past)), None) if len(past) > 5 else None
+            _added(columns, group, past, None)
+            continue
+        if chance < shape.backfilled + shape.resets:
+            state = dict(end.state)
+            for _ in range(rng.randint(1, 5)):
+                state.pop(rng.choice(list(state)), None)
+            ends[ends.index(end)] = _added(columns, group, state, None)
+            continue
+        if len(ends) > 1 and rng.random() < shape.merges:
+            other = rng.choice([one for one in ends if one is not end])
+            state = dict(end.state)
+            state.update((key, other.state[key]) for key in rng.sample(list(other.state), min(5, len(other.state))))
+            newer = [key for key, value in other.state.items() if value > state.get(key, -1)]
+            state.update((key, other.state[key]) for key in newer)
+            ends.remove(end)
+            ends.remove(other)
+        else:
+            state = end.state
+            if rng.random() < shape.forks and len(ends) < 8:
+                state = dict(state)
+            else:
+                ends.remove(end)
+            if rng.random() < shape.joins:
+                key, keys = keys, keys + 1
+            else:
+                key = rng.randrange(max(1, int(shape.active * keys)))
+            state = dict(state) if any(one.state is state for one in ends) else state
+            before = state.get(key)
+            state[key] = event
+            event += 1
+            if end.nodes < _CHAIN:
+                _row(columns, group, key, state[key])
+                columns.ids.append(group)
+                columns.edges.append((group, end.group))
+                ends.append(_End(group, state, end.nodes + 1))
+                continue
+            del before
+        ends.append(_added(columns, group, state, end))
+    return _tables(columns, name)
+
+
+def _row(columns: _Columns, group: int, key: int, event: int) -> None:
+    columns.row_groups.append(group)
+    columns.keys.append(key)
+    columns.events.append(event)
+
+
+def _added(columns: _Columns, group: int, state: dict[int, int], prev: _End | None) -> _End:
+    columns.ids.append(group)
+    base: dict[int, int] = {}
+    nodes = 1
+    if prev and prev.state is not state and prev.nodes < _CHAIN and prev.state.keys() <= state.keys():
+        columns.edges.append((group, prev.group))
+        base, nodes = prev.state, prev.nodes + 1
+    for key, event in state.items():
+        if base.get(key) != event:
+            _row(columns, group, key, event)
+    return _End(group, state, nodes)
+
+
+def _tables(columns: _Columns, name: str) -> Tables:
+    keys, events = np.frombuffer(columns.keys, np.int32), np.frombuffer(columns.events, np.int32)
+    members = pa.array([f"@user{key}:example.org" for key in range(int(keys.max()) + 1)])
+    names = pa.array([f"$event{event}" for event in range(int(events.max()) + 1)])
+    edges = np.array(columns.edges, np.int64).reshape(-1, 2)
+    return (
+        pa.table({"id": pa.array(columns.ids, pa.int64()), "room_id": [name] * len(columns.ids)}),
+        pa.table({"state_group": edges[:, 0], "prev_state_group": edges[:, 1]}),
+        pa.table(
+            {
+                "state_group": np.frombuffer(columns.row_groups, np.int64),
+                "type": pa.repeat("m.room.member", len(keys)),
+                "state_key": members.take(pa.array(keys)),
+                "event_id": names.take(pa.array(events)),
+            }
+        ),
+    )

@@ -1,0 +1,118 @@
+"""Compression to as few rows as can be found: what it may never change, and how few rows that is."""
+
+import random
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.state_rooms import SHAPES, SMALL, Shape, room
+from synapse_lakehouse.compression import best, levels, tables
+from synapse_lakehouse.compression.groups import NONE, Groups
+from synapse_lakehouse.compression.lines import hang_line, line_cost, reach
+from synapse_lakehouse.compression.states import states
+from tests.state_rooms import KINDS, World, begin, grow, purge
+
+BOUNDS = st.sampled_from([1, 2, 3, 5, 20, 100])
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> Groups:
+    """Rooms of some kinds, some of their groups purged."""
+    world = World(random.Random(draw(st.integers(0, 2**32))))
+    kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=3))
+    grow(world, begin(world, kinds, 60), draw(st.integers(1, 150)))
+    purge(world, draw(st.sampled_from([0, 0, 0.1])), set())
+    return tables.encoded(*world.tables())[0].groups()
+
+
+def whole(groups: Groups) -> np.ndarray:
+    """All of the groups."""
+    return np.ones(len(groups), bool)
+
+
+@given(worlds(), BOUNDS)
+def test_every_group_keeps_its_state_and_hangs_on_an_older_one(groups: Groups, max_chain: int) -> None:
+    better = best.compress(groups, whole(groups), max_chain)
+    assert not states(groups).differ(states(better)).any()
+    assert (better.prev < np.arange(len(better))).all()
+
+
+@given(worlds(), BOUNDS)
+def test_rows_never_become_more_and_chains_keep_the_bound_where_something_is_won(
+    groups: Groups, max_chain: int
+) -> None:
+    better = best.compress(groups, whole(groups), max_chain)
+    assert len(better.keys) <= len(groups.keys)
+    if groups.changed(better).any():
+        assert better.chain_nodes().max() <= max_chain
+
+
+@given(worlds(), BOUNDS)
+def test_a_second_time_there_is_nothing_to_win(groups: Groups, max_chain: int) -> None:
+    better = best.compress(groups, whole(groups), max_chain)
+    assert not better.changed(best.compress(better, whole(better), max_chain)).any()
+
+
+@given(worlds(), st.data())
+def test_groups_out_of_range_are_left_alone(groups: Groups, data: st.DataObject) -> None:
+    in_range = np.array(data.draw(st.lists(st.booleans(), min_size=len(groups), max_size=len(groups))), bool)
+    better = best.compress(groups, in_range, 100)
+    assert not groups.changed(better)[~in_range].any()
+    assert not states(groups).differ(states(better)).any()
+
+
+@pytest.mark.parametrize(
+    ("shape", "most"),
+    [
+        (Shape(3000, 1000, joins=0.2), 0.90),
+        (Shape(1500, 1500, joins=0.2, forks=0.15, merges=0.14), 0.45),
+        (Shape(3000, 100, joins=0.1, active=0.3, backfilled=0.02), 0.85),
+        (Shape(1000, 100, joins=0.3, backfilled=0.2), 0.70),
+        (SMALL, 0.95),
+    ],
+)
+def test_far_fewer_rows_are_left_than_the_levels_leave(shape: Shape, most: float) -> None:
+    groups = tables.encoded(*room(shape, 1))[0].groups()
+    by_levels, _ = levels.compress(groups, whole(groups), levels.parse_levels("100,50,25"))
+    theirs = min(len(by_levels.keys), len(groups.keys))
+    assert len(best.compress(groups, whole(groups), 100).keys) <= most * theirs
+
+
+@given(st.integers(1, 300), st.integers(1, 12))
+def test_a_line_hangs_on_itself_as_cheaply_as_can_be(length: int, depth: int) -> None:
+    line = np.arange(length)
+    bases, depths = np.full(length, NONE), np.ones(length, np.int64)
+    hang_line(line, depth, bases, depths)
+    assert depths.max() <= depth + 1
+    assert (bases[1:] >= 0).all()
+    assert (depths[1:] == depths[bases[1:]] + 1).all()
+    assert (line - bases)[1:].sum() == line_cost(length, depth)
+
+
+def test_no_tree_for_a_line_spans_fewer_steps() -> None:
+    """The cost by trying every place for the last child of the first node."""
+
+    @cache
+    def least(length: int, depth: int) -> int:
+        if length == 1:
+            return 0
+        if depth == 0:
+            return 10**9
+        return min(least(at, depth) + at + least(length - at, depth - 1) for at in range(1, length))
+
+    for depth in range(1, 6):
+        for length in range(1, 60):
+            assert line_cost(length, depth) == least(length, depth), (length, depth)
+
+
+def test_a_tree_holds_binomially_many_nodes() -> None:
+    assert (reach(99, 1), reach(99, 2), reach(99, 3)) == (100, 5050, 171_700)
+
+
+def test_the_shapes_of_the_bench_are_the_same_each_time() -> None:
+    assert SHAPES
+    assert room(SMALL, 5)[2].equals(room(SMALL, 5)[2])
+    assert not room(SMALL, 5)[2].equals(room(SMALL, 6)[2])
