@@ -42,28 +42,35 @@ def _nearest(
     resolved = slots(RECENT + _CHILDREN, len(prev), key_count)
     best, rows = np.full(len(prev), NONE), sizes.copy()
     latest_child, next_child = np.full(len(prev), NONE), np.full(len(prev), NONE)
-    recent = np.full(RECENT, NONE)
+    recent, turn = np.full(RECENT, NONE), 0
+    candidates = np.empty(1 + RECENT + _CHILDREN, np.int64)
     compared = np.full(len(prev), NONE)
-    turn = 0
     for group in range(len(prev)):
         if not in_range[group]:
             continue
         if twin[group] != NONE:
             best[group], rows[group] = twin[group], 0
             continue
-        if prev[group] != NONE:
-            first = prev[group] if twin[prev[group]] == NONE else twin[prev[group]]
-            if in_range[first]:
-                _compare(group, first, prev, starts, keys, events, sizes, resolved, best, rows, compared)
+        count, base = 0, prev[group]
+        if base != NONE and twin[base] != NONE:
+            base = twin[base]
+        if base != NONE and in_range[base]:
+            candidates[0], count = base, 1
         for back in range(1, RECENT + 1):
-            _compare(group, recent[turn - back], prev, starts, keys, events, sizes, resolved, best, rows, compared)
+            candidates[count] = recent[turn - back]
+            count += 1
         base = NONE
-        while base != best[group]:
-            base = best[group]
-            child = latest_child[base]
-            for _ in range(_CHILDREN):
-                _compare(group, child, prev, starts, keys, events, sizes, resolved, best, rows, compared)
-                child = NONE if child == NONE else next_child[child]
+        while count:
+            for number in range(count):
+                candidate = candidates[number]
+                _compare(group, candidate, prev, starts, keys, events, sizes, resolved, best, rows, compared)
+            count = 0
+            if best[group] != base:
+                base = best[group]
+                child = latest_child[base]
+                while child != NONE and count < _CHILDREN:
+                    candidates[count], count = child, count + 1
+                    child = next_child[child]
         if base != NONE:
             next_child[group], latest_child[base] = latest_child[base], group
         recent[turn] = group
