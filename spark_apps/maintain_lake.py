@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from synapse_lakehouse.app import SparkApp, main
-from synapse_lakehouse.lake import audit, housekeeping, lease
+from synapse_lakehouse.lake import audit, housekeeping, lease, tables
 from synapse_lakehouse.lake.branches import branched_tables
 from synapse_lakehouse.run import Run
 
@@ -33,8 +33,9 @@ def maintain_lake(app: SparkApp) -> None:
         return housekeeping.tidy(app.spark, name, pinned, old)
 
     branched = [".".join(table.name()) for table in branched_tables(app.catalog)]
+    unbranched = [*audit.TABLES, *([tables.COMMANDS] if tables.load_or_none(app.catalog, tables.COMMANDS) else [])]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        done = [*pool.map(tidy, branched), *pool.map(partial(housekeeping.tidy_unbranched, app.spark), audit.TABLES)]
+        done = [*pool.map(tidy, branched), *pool.map(partial(housekeeping.tidy_unbranched, app.spark), unbranched)]
     lease.trim(app.catalog, now - housekeeping.LEASE_LOG)
     total = sum(done, start=housekeeping.Tidied())
     app.progress(

@@ -80,6 +80,9 @@ class Settings(BaseSettings):
     lakehouse_overdue_hours: Annotated[int, Field(ge=1)] = Field(
         26, description="a lake whose latest release is older than so many hours is overdue, and somebody is told"
     )
+    lakehouse_redis_url: str | None = Field(
+        None, repr=False, description="Synapse's Redis, as redis://:password@host:6379, for `lakehouse replicate tap`"
+    )
     lakehouse_spark_packages: str = Field(
         "", description="further Maven coordinates for Spark, comma separated, such as iceberg-aws-bundle for S3"
     )

@@ -15,8 +15,8 @@ import pytest
 from synapse_lakehouse.replication import commands as c
 from synapse_lakehouse.replication import subscriber
 from synapse_lakehouse.replication.grammar import Dialect
-from synapse_lakehouse.replication.rows import SHAPES
 from synapse_lakehouse.replication.server import Timing
+from synapse_lakehouse.replication.shapes import SHAPES
 from tests.conftest import BIN, environment
 from tests.replication.conversation import QUICK, Conversation, connected, serving
 from tests.replication.database import KNOWN, Database

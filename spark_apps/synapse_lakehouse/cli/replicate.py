@@ -1,4 +1,4 @@
-"""``lakehouse replicate``: Synapse's streams, served by its replication protocol."""
+"""``lakehouse replicate``: Synapse's replication, served and landed."""
 
 import logging
 from enum import StrEnum
@@ -8,7 +8,10 @@ import typer
 
 from synapse_lakehouse.embedded.services import connected
 
-app = typer.Typer(help="Serve Synapse's streams to whoever follows them.", no_args_is_help=True)
+app = typer.Typer(
+    help="Serve Synapse's streams to whoever follows them, or land what its processes tell each other.",
+    no_args_is_help=True,
+)
 
 
 class TcpDialect(StrEnum):
@@ -18,9 +21,17 @@ class TcpDialect(StrEnum):
     INSTANCES = "instances"
 
 
+class AnyDialect(StrEnum):
+    """Every form of the protocol."""
+
+    REDIS = "redis"
+    TOKENS = "tokens"
+    INSTANCES = "instances"
+
+
 @app.callback()
 def replicate() -> None:
-    """Serve Synapse's streams to whoever follows them."""
+    """Serve Synapse's streams, or land what its processes tell each other."""
 
 
 @app.command()
@@ -45,3 +56,24 @@ def serve(
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     with connected() as settings:
         service.serve(settings, Dialect(dialect), host, port, typer.echo)
+
+
+@app.command()
+def tap(
+    dialect: Annotated[
+        AnyDialect, typer.Option(help="redis: what Synapse's processes publish; the others: a server over TCP.")
+    ] = AnyDialect.REDIS,
+    host: Annotated[str, typer.Option(help="The server, over TCP.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Its port.")] = 9092,
+) -> None:
+    """Land every replication command in bronze.replication_commands, until Ctrl-C.
+
+    It goes on where it stopped; what it missed is read from Synapse's database. On Redis (LAKEHOUSE_REDIS_URL) it only
+    listens, and never to the channel that carries access tokens.
+    """
+    from synapse_lakehouse.replication import service
+    from synapse_lakehouse.replication.grammar import Dialect
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    with connected() as settings:
+        service.tap(settings, Dialect(dialect), host, port, typer.echo)

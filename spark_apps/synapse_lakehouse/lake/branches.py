@@ -7,6 +7,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from synapse_lakehouse.lake.catalog import SCHEMAS
+from synapse_lakehouse.lake.tables import COMMANDS
 
 _AT_ONCE = 4
 
@@ -37,7 +38,8 @@ def take_over(catalog: Catalog, crashed: Sequence[str], branch: str) -> None:
 
 
 def branched_tables(catalog: Catalog) -> Iterator[Table]:
-    """The tables that runs write on branches: all but audit."""
+    """The tables that runs write on branches: all but audit and what the replication tap heard."""
     names = [name for schema in SCHEMAS if schema != "audit" for name in catalog.list_tables(schema)]
+    names = [name for name in names if ".".join(name) != COMMANDS]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         yield from pool.map(catalog.load_table, names)

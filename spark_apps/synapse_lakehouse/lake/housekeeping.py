@@ -98,7 +98,7 @@ def tidy(spark: SparkSession, name: str, pinned: Collection[int], old: datetime)
 
 
 def tidy_unbranched(spark: SparkSession, name: str) -> Tidied:
-    """Merge an audit table's small files, give up its snapshots but the last ones, sweep its strays. All rows stay."""
+    """Merge an unbranched table's small files, give up its snapshots but the last, sweep its strays. All rows stay."""
     # Who holds the lease is said by the head of its log, which must not be replaced.
     if name != lease.TABLE:
         compaction.merge(spark, name)

@@ -12,6 +12,9 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.lake import audit
 from synapse_lakehouse.lake.catalog import SCHEMAS
 
+COMMANDS: Final = "bronze.replication_commands"
+"""What the replication tap heard: of bronze's tables the only one that is appended to while no run is at work."""
+
 ARROW_TYPES: Final = {
     "string": pa.string(),
     "bigint": pa.int64(),
@@ -74,6 +77,14 @@ def ensure_audit(catalog: Catalog) -> None:
     for name, columns in audit.TABLES.items():
         properties = _UNBRANCHED | (_NEVER_RETRIED if name == "audit.leases" else {})
         _ensure_table(catalog, name, columns, properties, name in existing)
+
+
+def ensure_commands(catalog: Catalog, columns: pa.Schema) -> None:
+    """Create the table of the replication tap, or add columns that it gained."""
+    catalog.create_namespace_if_not_exists("bronze")
+    # Thousands of small commits a day must not make each of them slower.
+    properties = _UNBRANCHED | {"commit.manifest-merge.enabled": "true"}
+    _ensure_table(catalog, COMMANDS, columns, properties, load_or_none(catalog, COMMANDS) is not None)
 
 
 def _ensure_table(catalog: Catalog, name: str, columns: pa.Schema, properties: dict[str, str], exists: bool) -> None:

@@ -15,6 +15,7 @@ from psycopg import sql
 
 from synapse_lakehouse.catalogue import Catalogue, Stream
 from synapse_lakehouse.replication import rows
+from synapse_lakehouse.replication.shapes import SHAPES
 from synapse_lakehouse.replication.updates import Source, Update
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.connection import Connection, connect
@@ -130,11 +131,11 @@ class Feed:
         stream, instance = source
         given = self._given(stream, after, upto, instance)
         with self._snapshot() as connection:
-            for shape in rows.SHAPES[stream]:
+            for shape in SHAPES[stream]:
                 row = connection.execute(rows.page_end(self._catalogue, stream, shape), given).fetchone()
                 given["upto"] = min(given["upto"], row[0]) if row else given["upto"]
             found: list[tuple[int, Any]] = []
-            for shape in rows.SHAPES[stream]:
+            for shape in SHAPES[stream]:
                 found += connection.execute(rows.select(self._catalogue, stream, shape), given).fetchall()
         found.sort(key=itemgetter(0))
         updates = [

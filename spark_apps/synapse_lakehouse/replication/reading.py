@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from synapse_lakehouse.replication.feed import Feed, Heads
@@ -47,7 +48,7 @@ class Reader:
                 for update in updates:
                     if progress.update(update):
                         found += 1
-                        yield update
+                        yield replace(update, is_read=True)
             cause = "what has no row is another writer's, was never written, or was replaced or deleted since"
         else:
             cause = "Synapse keeps this stream in memory only"

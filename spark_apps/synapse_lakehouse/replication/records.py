@@ -1,14 +1,13 @@
 """Commands as they may be kept: without keys, tokens and addresses."""
 
-import hashlib
-import json
 from dataclasses import fields
 from typing import Any, Final
 
 from synapse_lakehouse.replication import commands as c
 from synapse_lakehouse.replication.commands import Command
+from synapse_lakehouse.replication.keeping import hash_of
 
-_HASHED: Final = {(c.RemovePusher, "push_key"), (c.InvalidateCache, "keys")}
+_HASHED: Final = {(c.RemovePusher, "push_key"), (c.InvalidateCache, "keys"), (c.LockReleased, "key")}
 
 
 def record(command: Command) -> dict[str, Any]:
@@ -16,12 +15,8 @@ def record(command: Command) -> dict[str, Any]:
     if isinstance(command, c.Unknown):
         return {"command": "unknown", "length": len(command.word) + len(command.rest)}
     kept = {
-        field.name: _hash(value) if (type(command), field.name) in _HASHED and value is not None else value
+        field.name: hash_of(value) if (type(command), field.name) in _HASHED and value is not None else value
         for field in fields(command)
         for value in [getattr(command, field.name)]
     }
     return {"command": c.word(command)} | kept
-
-
-def _hash(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, separators=(",", ":")).encode()).hexdigest()

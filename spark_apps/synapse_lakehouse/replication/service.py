@@ -1,4 +1,4 @@
-"""The server as a process: what it records, and what ends it."""
+"""The server and the tap as processes: where things are kept, and what ends them."""
 
 import asyncio
 import errno
@@ -12,11 +12,18 @@ from pathlib import Path
 from typing import Final
 
 from synapse_lakehouse import catalogue
+from synapse_lakehouse.lake.tables import COMMANDS
+from synapse_lakehouse.replication.client import Address, follow
 from synapse_lakehouse.replication.commands import Command
 from synapse_lakehouse.replication.feed import Feed
 from synapse_lakehouse.replication.grammar import Dialect
+from synapse_lakehouse.replication.keeping import Keeping
+from synapse_lakehouse.replication.pubsub import listen
+from synapse_lakehouse.replication.reading import Reader
 from synapse_lakehouse.replication.records import record
 from synapse_lakehouse.replication.server import Record, Server
+from synapse_lakehouse.replication.tap import land
+from synapse_lakehouse.replication.updates import Progress
 from synapse_lakehouse.settings import Settings
 
 RECORDED_BYTES: Final = 64 << 20
@@ -35,19 +42,14 @@ def serve(settings: Settings, dialect: Dialect, host: str, port: int, tell: Call
     :raises SourceError: when the database cannot be read.
     """
     name = str(settings.synapse_server_name)
-    server = Server(
-        Feed(settings, catalogue.load()), dialect, name, recorder(settings.lakehouse_home / "logs" / "replication")
-    )
+    server = Server(Feed(settings, catalogue.load()), dialect, name, recorder(_folder(settings)))
 
     async def run() -> None:
-        stop = asyncio.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
         await server.serve(
             host,
             port,
             lambda opened: tell(f"Serving the streams of {name} on {host}:{opened}, dialect {dialect}."),
-            stop,
+            _stopped(),
         )
 
     try:
@@ -60,9 +62,55 @@ def serve(settings: Settings, dialect: Dialect, host: str, port: int, tell: Call
         ) from None
 
 
+def tap(settings: Settings, dialect: Dialect, host: str, port: int, tell: Callable[[str], None]) -> None:
+    """Land what is heard, until SIGINT or SIGTERM: on Redis, or from a server at ``host`` and ``port`` over TCP.
+
+    :raises ServiceError: when LAKEHOUSE_REDIS_URL is missing.
+    :raises WrongServer: when the server belongs to another homeserver.
+    """
+    from synapse_lakehouse.lake.catalog import pyiceberg_catalog
+    from synapse_lakehouse.replication.landing import Batch, Landing
+
+    declared, name, url = catalogue.load(), str(settings.synapse_server_name), settings.lakehouse_redis_url
+    if dialect is Dialect.REDIS and not url:
+        raise ServiceError("LAKEHOUSE_REDIS_URL is not set: the Redis that Synapse's workers talk through.")
+    source = "redis" if dialect is Dialect.REDIS else "tcp"
+    landing = Landing(pyiceberg_catalog(settings), source, dialect)
+    alive = _folder(settings) / "tap.alive"
+    progress = Progress(landing.positions())
+    streams, keeping = [stream.name for stream in declared.streams], Keeping(declared)
+
+    async def run() -> None:
+        reader = Reader(Feed(settings, declared))
+        if dialect is Dialect.REDIS:
+            items = listen(str(url), name, progress, reader)
+        else:
+            items = follow(Address(host, port, dialect, name), progress, streams=streams, reader=reader)
+        tell(f"Landing the replication of {name} in {COMMANDS}.")
+        try:
+            await land(items, progress, landing, lambda: Batch(keeping, source, dialect), _stopped(), beat=alive.touch)
+        finally:
+            await reader.close()
+
+    asyncio.run(run())
+
+
+def _folder(settings: Settings) -> Path:
+    folder = settings.lakehouse_home / "logs" / "replication"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _stopped() -> asyncio.Event:
+    """Set once this process is asked to end."""
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
 def recorder(folder: Path) -> Record:
     """Keeps what clients tell in ``received.jsonl`` of ``folder``, the oldest given up beyond ``RECORDED_BYTES``."""
-    folder.mkdir(parents=True, exist_ok=True)
     handler = RotatingFileHandler(
         folder / "received.jsonl", maxBytes=RECORDED_BYTES // _FILES, backupCount=_FILES - 1, encoding="utf-8"
     )

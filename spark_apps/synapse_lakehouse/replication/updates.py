@@ -4,7 +4,7 @@ A position moves only with the last row of a token, so that whoever resumes from
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from synapse_lakehouse.replication.commands import Position, Rdata
@@ -24,12 +24,13 @@ Source = tuple[str, str | None]
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """All rows of one token."""
+    """All rows of one token. ``is_read``: they were read from the database instead of heard."""
 
     stream: str
     instance: str | None
     token: int
     rows: tuple[Any, ...]
+    is_read: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

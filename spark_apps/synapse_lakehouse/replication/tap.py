@@ -1,0 +1,77 @@
+"""Lands what is heard, in small commits, as fast as it comes and no faster than it can be written."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from time import monotonic
+from typing import Final
+
+from synapse_lakehouse.replication.following import Item
+from synapse_lakehouse.replication.landing import Batch, Landing
+from synapse_lakehouse.replication.updates import Progress
+
+log = logging.getLogger(__name__)
+
+_LOOK_SECONDS: Final = 0.2
+
+
+@dataclass(frozen=True)
+class Pace:
+    """A commit is made of ``rows``, or of what came in ``seconds``; ``most`` rows wait in memory while one is made."""
+
+    rows: int = 50_000
+    seconds: float = 6.0
+    most: int = 100_000
+
+
+DEFAULT: Final = Pace()
+
+
+async def land(
+    items: AsyncGenerator[Item, None],
+    progress: Progress,
+    landing: Landing,
+    new_batch: Callable[[], Batch],
+    stop: asyncio.Event,
+    pace: Pace = DEFAULT,
+    beat: Callable[[], object] = lambda: None,
+) -> None:
+    """Land ``items``, which move ``progress``, until ``stop`` is set; what was heard by then is landed too.
+
+    :param beat: called again and again while all is well.
+    """
+    batch, room = new_batch(), asyncio.Event()
+
+    async def hear() -> None:
+        async with aclosing(items):
+            async for item in items:
+                batch.add(item)
+                while len(batch) >= pace.most:
+                    room.clear()
+                    await room.wait()
+
+    async def write() -> None:
+        nonlocal batch
+        full, batch = batch, new_batch()
+        full.end(progress.positions)
+        room.set()
+        await asyncio.to_thread(landing.append, full)
+
+    hearing, stopping = asyncio.create_task(hear()), asyncio.create_task(stop.wait())
+    try:
+        while not stopping.done() and not hearing.done():
+            await asyncio.wait([hearing, stopping], timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            beat()
+            is_due = batch.since is not None and monotonic() - batch.since >= pace.seconds
+            if is_due or len(batch) >= pace.rows:
+                await write()
+    finally:
+        stopping.cancel()
+        hearing.cancel()
+        await asyncio.wait([hearing])
+    if len(batch):
+        await write()
+    if not hearing.cancelled():
+        hearing.result()

@@ -1,0 +1,162 @@
+"""What is heard, landed in a real Iceberg table."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from pyiceberg.catalog import Catalog, load_catalog
+
+from synapse_lakehouse.lake.tables import COMMANDS
+from synapse_lakehouse.replication import commands as c
+from synapse_lakehouse.replication.following import Item, items
+from synapse_lakehouse.replication.grammar import Dialect
+from synapse_lakehouse.replication.keeping import Keeping, hash_of
+from synapse_lakehouse.replication.landing import Batch, Landing
+from synapse_lakehouse.replication.tap import Pace, land
+from synapse_lakehouse.replication.updates import Gap, Progress
+from tests.replication.database import KNOWN
+
+EP1 = ("events", "ep1")
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    """A catalog of its own, in a file."""
+    return load_catalog("lake", type="sql", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/lake")
+
+
+def new_batch() -> Batch:
+    return Batch(Keeping(KNOWN), "redis", Dialect.REDIS)
+
+
+def landed(catalog: Catalog, **wanted: str) -> list[dict[str, Any]]:
+    rows = catalog.load_table(COMMANDS).scan().to_arrow().sort_by("received_at").to_pylist()
+    return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+
+
+@pytest.mark.parametrize(
+    ("stream", "row", "stored"),
+    [
+        ("events", ["ev", ["$a", "!r", "m.x", None, None, "$b", None, False, False]], ...),
+        ("events", ["state", ["!r", "m.x", "", "$a"]], ...),
+        ("events", ["state-all", ["!r"]], ...),
+        ("events", ["future", ["secret"]], None),
+        ("presence", ["@a", "offline", 86400001, 5, 172800000, "at the doctor's", True],
+         ["@a", "offline", 86400000, 0, 172800000, None, True]),
+        ("receipts", ["!r", "m.read", "@a", "$a", "main", {"ts": 5, "more": "secret"}],
+         ["!r", "m.read", "@a", "$a", "main", {"ts": 5}]),
+        ("pushers", ["@a", "app", "secret", False], ["@a", "app", None, False]),
+        ("device_lists", ["@a", False, True], ...),
+        ("account_data", ["@a", "!r", "m.tag"], ...),
+        ("to_device", ["@a"], [None]),
+        ("typing", ["!r", ["@a"]], None),
+        ("push_rules", ["@a", "more than is known"], ["@a"]),
+        ("caches", ["get_user_by_id", ["@a"], 5], ["get_user_by_id", hash_of(["@a"]), 5]),
+        ("caches", ["get_user_by_id", None, 5], ...),
+        ("caches", "odd", None),
+        ("unheard_of", ["secret"], None),
+    ],
+)  # fmt: skip
+def test_rows_keep_what_the_catalogue_lists(stream: str, row: Any, stored: Any) -> None:
+    assert Keeping(KNOWN).of(stream, row) == (row if stored is ... else stored)
+
+
+def test_every_command_has_its_place(catalog: Catalog) -> None:
+    landing, progress = Landing(catalog, "redis", Dialect.REDIS), Progress()
+    batch = new_batch()
+    for command in (c.Rdata(*EP1, None, ["ev", ["$a"]]), c.Rdata(*EP1, 5, ["ev", ["$b"]])):
+        if update := progress.rdata(command):
+            batch.add(update)
+    batch.add(c.Position(*EP1, 5, 7))
+    batch.add(Gap(*EP1, 7, 9, 1, "because"))
+    batch.add(c.LockReleased("ep1", "lock", "!r"))
+    batch.add(c.Unknown("USER_IP", "@a secret"))
+    batch.end(progress.positions)
+    landing.append(batch)
+    rows = landed(catalog)
+    named = ("command", "stream", "instance", "token", "ordinal", "previous", "row")
+    assert [tuple(row[name] for name in named) for row in rows[:4]] == [
+        ("RDATA", *EP1, 5, 0, None, '["ev",["$a"]]'),
+        ("RDATA", *EP1, 5, 1, None, '["ev",["$b"]]'),
+        ("POSITION", *EP1, 7, None, 5, None),
+        ("GAP", *EP1, 9, None, 7, None),
+    ]
+    assert json.loads(rows[4]["fields"]) == {"instance": "ep1", "name": "lock", "key": hash_of("!r")}
+    assert "secret" not in json.dumps(rows, default=str)
+    assert landing.positions() == {EP1: 5}
+    assert Landing(catalog, "tcp", Dialect.TOKENS).positions() == {}
+
+
+class Crash(Exception):
+    """The process is gone."""
+
+
+def test_each_token_is_landed_once_whatever_crashes_when(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    random, last = Random(7), 150
+    append = Landing.append
+
+    def crashing(self: Landing, batch: Batch) -> None:
+        how = random.choice(["before", "after", "not", "not"])
+        if how == "before":
+            raise Crash
+        append(self, batch)
+        if how == "after":
+            raise Crash
+
+    async def heard(progress: Progress) -> AsyncGenerator[Item, None]:
+        progress.disconnected()
+        for token in range(progress.positions.get(EP1, 1) + 1, last + 1):
+            for number in range(token % 3, -1, -1):
+                async for item in items(
+                    c.Rdata(*EP1, None if number else token, ["ev", [f"${token}"]]), progress, None
+                ):
+                    yield item
+            await asyncio.sleep(0)
+        await asyncio.Event().wait()
+
+    async def until_it_crashes() -> None:
+        landing, stop = Landing(catalog, "redis", Dialect.REDIS), asyncio.Event()
+        progress = Progress(landing.positions())
+        landing_it = asyncio.create_task(
+            land(heard(progress), progress, landing, new_batch, stop, Pace(rows=60, seconds=0.2, most=90))
+        )
+        while progress.positions.get(EP1) != last and not landing_it.done():
+            await asyncio.sleep(0.01)
+        stop.set()
+        await landing_it
+
+    monkeypatch.setattr(Landing, "append", crashing)
+    crashes = 0
+    while Landing(catalog, "redis", Dialect.REDIS).positions().get(EP1) != last:
+        try:
+            asyncio.run(until_it_crashes())
+        except Crash:
+            crashes += 1
+    assert crashes > 1
+    rows = [(row["token"], row["ordinal"]) for row in landed(catalog, command="RDATA")]
+    assert sorted(rows) == [(token, number) for token in range(2, last + 1) for number in range(token % 3 + 1)]
+
+
+def test_a_commit_whose_answer_was_lost_is_not_repeated(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    landing, batch, fails = Landing(catalog, "redis", Dialect.REDIS), new_batch(), ["after", "before"]
+    batch.add(c.Position(*EP1, 5, 7))
+    commit = type(catalog).commit_table
+
+    def losing(*given: Any, **named: Any) -> Any:
+        how = fails.pop() if fails else None
+        if how == "before":
+            raise ConnectionError
+        answer = commit(*given, **named)
+        if how == "after":
+            raise ConnectionError
+        return answer
+
+    monkeypatch.setattr(type(catalog), "commit_table", losing)
+    monkeypatch.setattr("synapse_lakehouse.replication.landing.time.sleep", lambda _: None)
+    landing.append(batch)
+    assert [row["command"] for row in landed(catalog)] == ["POSITION"]
+    assert not fails

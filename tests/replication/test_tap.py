@@ -1,0 +1,84 @@
+"""The tap as an operator runs it, killed in between."""
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from sample.redis import redis
+from synapse_lakehouse.lake.catalog import pyiceberg_catalog
+from synapse_lakehouse.lake.tables import COMMANDS, load_or_none
+from synapse_lakehouse.replication.pubsub import CLIENT_NAME
+from synapse_lakehouse.settings import Settings
+from tests.conftest import BIN, environment
+from tests.replication.database import Database
+
+pytestmark = pytest.mark.heavy
+
+
+@contextmanager
+def tapping(settings: Settings, hub: Redis) -> Iterator[subprocess.Popen[str]]:
+    """``lakehouse replicate tap``, from when it listens."""
+    tap = subprocess.Popen(
+        [BIN / "lakehouse", "replicate", "tap"], env=environment(settings), cwd=settings.lakehouse_home, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 60
+        while not any(one["name"] == CLIENT_NAME for one in hub.client_list(_type="pubsub")):
+            assert tap.poll() is None, tap.communicate()[0]
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        yield tap
+    finally:
+        tap.kill()
+        tap.communicate()
+
+
+def test_what_a_killed_tap_missed_is_landed_by_the_next(
+    homeserver: Database, new_lake: Callable[..., Settings], tmp_path: Path
+) -> None:
+    def happens(token: int) -> None:
+        homeserver.event(token, "ep1")
+        homeserver.handed_out("events", token)
+        homeserver.position("events", "ep1", token)
+        homeserver.position("events", "ep2", token)
+        hub.publish("synapse.example", f'RDATA events ep1 {token} ["ev",["$e{token}","!r"]]')
+
+    def tokens(count: int) -> list[tuple[int, str]]:
+        """Tokens that were landed, at least ``count`` of them."""
+        deadline, found = time.monotonic() + 30, []
+        while len(found) < count:
+            assert time.monotonic() < deadline, found
+            time.sleep(0.2)
+            table = load_or_none(catalog, COMMANDS)
+            rows = table.scan().to_arrow().to_pylist() if table else []
+            found = [(row["token"], row["source"]) for row in rows if row["command"] == "RDATA"]
+        return sorted(found)
+
+    with redis(tmp_path, tmp_path / "redis.log") as port:
+        hub = Redis(port=port)
+        given = homeserver.settings.model_dump(include={"synapse_dsn", "lakehouse_stream_writers", "synapse_config"})
+        settings = new_lake(**given, lakehouse_redis_url=f"redis://127.0.0.1:{port}")
+        catalog = pyiceberg_catalog(settings)
+        with tapping(settings, hub) as tap:
+            time.sleep(1)
+            happens(2)
+            assert tokens(1) == [(2, "redis")]
+            happens(3)
+            tap.kill()
+        happens(4)
+        with tapping(settings, hub) as tap:
+            time.sleep(1)
+            happens(5)
+            assert tokens(4) == [(2, "redis"), (3, "database"), (4, "database"), (5, "redis")]
+            happens(6)
+            time.sleep(0.5)
+            tap.send_signal(signal.SIGTERM)
+            assert tap.wait(timeout=15) == 0
+        assert tokens(5)[-1] == (6, "redis")
