@@ -14,14 +14,14 @@ def written(rows: int, size: int, seconds: float) -> Written:
 def test_a_table_that_is_being_copied_tells_how_much_is_left() -> None:
     pace = Pace(of=400).after(written(1_000, 3_000_000, 2.0), 100, now=10.0)
     assert str(pace) == "1,000 of about 4,000 rows, 3.0 MB, 500 rows/s, 0:00:06 left"
-    counted = Pace(of=400, expected=3_900).after(written(1_000, 3_000_000, 2.0), 100, now=10.0)
+    counted = Pace(of=400).after(written(1_000, 3_000_000, 2.0), 100, 3_900, now=10.0)
     assert str(counted) == "1,000 of 3,900 rows, 3.0 MB, 500 rows/s, 0:00:06 left"
 
 
 def test_parts_that_are_read_side_by_side_take_their_time_once() -> None:
     pace = Pace(of=4)
     for now in (10.0, 10.5, 12.0, 12.5):
-        pace = pace.after(written(100, 1_000, 2.0), 1, now)
+        pace = pace.after(written(100, 1_000, 2.0), 1, now=now)
     assert str(pace) == "400 rows, 0.0 MB, 89 rows/s"
     assert pace.seconds == 4.5
 

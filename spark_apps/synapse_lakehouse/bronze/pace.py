@@ -22,12 +22,12 @@ class Pace:
     seconds: float = 0.0
     began: float | None = None
 
-    def after(self, written: Written, pages: int, now: float | None = None) -> "Pace":
+    def after(self, written: Written, pages: int, expected: int | None = None, now: float | None = None) -> "Pace":
         """The pace with ``pages`` more of the table ``written`` ``now``, by the monotonic clock."""
         now = time.monotonic() if now is None else now
         began = now - written.seconds if self.began is None else min(self.began, now - written.seconds)
         rows, size = self.rows + written.rows, self.bytes + written.bytes
-        return Pace(self.of, self.expected, self.pages + pages, rows, size, now - began, began)
+        return Pace(self.of, expected, self.pages + pages, rows, size, now - began, began)
 
     @property
     def is_finished(self) -> bool:

@@ -142,7 +142,8 @@ class TableCopy:
             self._committed(replace_content(*self._target, written.paths, self._told(part.pages, is_first=True)))
         elif written.path:
             self._committed(change_content(*self._target, written.paths, None, self._told(part.pages, is_first=False)))
-        self._pace = self._pace.after(written, length(part.pages, self.heap.pages))
+        expected = self._counted.rows if self._plan.extent is Extent.WHOLE else None
+        self._pace = self._pace.after(written, length(part.pages, self.heap.pages), expected)
         return self._pace
 
     def _finish(self) -> None:
@@ -183,10 +184,7 @@ class TableCopy:
 
     def _to_do(self, plan: Plan) -> None:
         self._plan = plan
-        self._pace = Pace(
-            sum(length(part.pages, self.heap.pages) for part in plan.parts),
-            self._counted.rows if plan.extent is Extent.WHOLE else None,
-        )
+        self._pace = Pace(sum(length(part.pages, self.heap.pages) for part in plan.parts))
 
     def _start_branch(self) -> None:
         at = self._plan.base or self._main

@@ -21,6 +21,7 @@ _FIXED: Final = {
     "spark.hadoop.fs.permissions.umask-mode": "077",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    "spark.python.daemon.module": "synapse_lakehouse.bronze.daemon",
     # Small shuffles: a homeserver's tables are mostly small, and adaptive execution splits what is not.
     "spark.sql.shuffle.partitions": "8",
 }

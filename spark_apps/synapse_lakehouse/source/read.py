@@ -16,7 +16,7 @@ from synapse_lakehouse.source.content import combined, content_hash
 from synapse_lakehouse.source.errors import ReadFailed
 
 BATCH_BYTES = 2 << 20
-ROW_GROUP_BYTES = 16 << 20
+ROW_GROUP_BYTES = 4 << 20
 # Level 1 writes twice as fast as level 3 for about 2% more bytes.
 COMPRESSION_LEVEL = 1
 
