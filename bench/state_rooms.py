@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +33,10 @@ class Shape:
     """Share of whole states of the past, without a predecessor."""
     resets: float = 0.0
     """Share that loses keys, and so is stored whole."""
+
+    def times(self, scale: float) -> Shape:
+        """The same with ``scale`` times as many groups."""
+        return replace(self, groups=max(1, int(scale * self.groups)))
 
 
 SHAPES = {

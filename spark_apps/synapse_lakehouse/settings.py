@@ -22,7 +22,7 @@ class Settings(BaseSettings):
     )
     synapse_server_name: str | None = Field(None, description="server_name of the homeserver; needed with SYNAPSE_DSN")
     synapse_config: Path | None = Field(
-        None, description="path of a homeserver.yaml to read stream_writers from; optional"
+        None, description="path of a homeserver.yaml to read stream_writers and state_compressor from; optional"
     )
     lakehouse_home: Path = Field(
         Path(".lakehouse"), description="folder for everything the platform keeps on this machine"
@@ -82,6 +82,27 @@ class Settings(BaseSettings):
     )
     lakehouse_redis_url: str | None = Field(
         None, repr=False, description="Synapse's Redis, as redis://:password@host:6379, for `lakehouse replicate tap`"
+    # The section state_compressor of SYNAPSE_CONFIG, and its defaults, apply where these are unset.
+    lakehouse_compressor_enabled: str | None = Field(
+        None, description="true: the state compressor runs by itself; unset: as state_compressor in SYNAPSE_CONFIG says"
+    )
+    lakehouse_compressor_chunk_size: str | None = Field(
+        None, description="about how many state groups the compressor works on at once; 500 by default"
+    )
+    lakehouse_compressor_number_of_rooms: str | None = Field(
+        None, description="how many rooms, those with the most uncompressed state, a run compresses; 5 by default"
+    )
+    lakehouse_compressor_default_levels: str | None = Field(
+        None, description="sizes of the levels, the most granular first; 100,50,25 by default"
+    )
+    lakehouse_compressor_time_between_runs: str | None = Field(
+        None, description="time between runs of the compressor, such as 12h; 1d by default"
+    )
+    lakehouse_compressor_strategy: str | None = Field(
+        None, description="levels (as Synapse's own compressor, the default), or best (as few rows as can be found)"
+    )
+    lakehouse_compressor_max_chain: str | None = Field(
+        None, description="for best: most state groups that have to be read for the state of one; 100 by default"
     )
     lakehouse_spark_packages: str = Field(
         "", description="further Maven coordinates for Spark, comma separated, such as iceberg-aws-bundle for S3"

@@ -1,11 +1,20 @@
 """Settings of the state compressor."""
 
+from pathlib import Path
+
 import pytest
 import yaml
 from pydantic import ValidationError
 
 from synapse_lakehouse.compression.levels import parse_levels
-from synapse_lakehouse.compression.settings import CompressorSettings, milliseconds
+from synapse_lakehouse.compression.settings import (
+    CompressorError,
+    CompressorSettings,
+    Strategy,
+    configured,
+    milliseconds,
+)
+from synapse_lakehouse.settings import Settings
 
 DAY = 24 * 60 * 60 * 1000
 
@@ -42,3 +51,54 @@ def test_durations_are_synapses(text: object, expected: int) -> None:
 def test_settings_that_mean_nothing_are_refused(section: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         CompressorSettings(**section)
+
+
+def test_the_environment_wins_over_the_section_and_defaults_fill_the_rest(tmp_path: Path) -> None:
+    settings = homeserver(tmp_path, "enabled: true\nchunk_size: 50\ndefault_levels: 10,5", chunk_size="70")
+    found = configured(settings.model_copy(update={"lakehouse_compressor_strategy": "best"}))
+    assert (found.enabled, found.chunk_size, found.default_levels) == (True, 70, parse_levels("10,5"))
+    assert (found.strategy, found.time_between_runs) == (Strategy.BEST, DAY)
+
+
+@pytest.mark.parametrize("text", ["", "# nothing is set", "enabled:"])
+def test_an_empty_section_says_nothing(tmp_path: Path, text: str) -> None:
+    assert configured(homeserver(tmp_path, text)) == CompressorSettings()
+
+
+def test_without_a_homeserver_yaml_the_compressor_is_off() -> None:
+    assert configured(Settings(_env_file=None)) == CompressorSettings()
+
+
+@pytest.mark.parametrize(
+    ("section", "own", "reason"),
+    [
+        ("chunk_size: many", {}, "state_compressor.chunk_size in SYNAPSE_CONFIG is 'many'"),
+        ("default_levels: 100,0", {}, "positive whole numbers"),
+        ("chunks: 5", {}, "state_compressor.chunks in SYNAPSE_CONFIG"),
+        ("", {"time_between_runs": "soon"}, "LAKEHOUSE_COMPRESSOR_TIME_BETWEEN_RUNS is 'soon'"),
+    ],
+)
+def test_what_means_nothing_is_named_with_its_place(
+    tmp_path: Path, section: str, own: dict[str, str], reason: str
+) -> None:
+    with pytest.raises(CompressorError, match=reason):
+        configured(homeserver(tmp_path, section, **own))
+
+
+@pytest.mark.parametrize("text", ["state_compressor: true", "a: [", "\x00"])
+def test_a_file_that_is_no_configuration_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "homeserver.yaml"
+    path.write_text(text)
+    with pytest.raises(CompressorError, match="SYNAPSE_CONFIG"):
+        configured(Settings(_env_file=None, synapse_config=path))
+
+
+def homeserver(folder: Path, section: str, **own: str) -> Settings:
+    """Settings with a homeserver.yaml that has the section."""
+    path = folder / "homeserver.yaml"
+    path.write_text(
+        "server_name: example.org\nstate_compressor:\n" + "".join(f"  {one}\n" for one in section.split("\n"))
+    )
+    return Settings(
+        _env_file=None, synapse_config=path, **{f"lakehouse_compressor_{name}": value for name, value in own.items()}
+    )

@@ -1,14 +1,22 @@
 """Settings of the state compressor, as Synapse's documentation names them, and ours beside them."""
 
 import re
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from synapse_lakehouse.compression.levels import Levels, parse_levels
+from synapse_lakehouse.settings import Settings
 
 _UNITS = {"": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000, "y": 31_536_000_000}
+
+
+class CompressorError(ValueError):
+    """LAKEHOUSE_COMPRESSOR_* or the state_compressor of SYNAPSE_CONFIG cannot be understood."""
 
 
 class Strategy(StrEnum):
@@ -53,3 +61,32 @@ class CompressorSettings(BaseModel):
     )
     strategy: Strategy = Field(Strategy.LEVELS, description="levels, as the reference compresses, or best")
     max_chain: int = Field(100, ge=1, description="most groups that the state of one may take to read; for best")
+
+
+def configured(settings: Settings) -> CompressorSettings:
+    """The section of SYNAPSE_CONFIG, what LAKEHOUSE_COMPRESSOR_* sets in place of that, and defaults for the rest.
+
+    :raises CompressorError: on a file that cannot be read, or a setting that is unknown or means nothing.
+    """
+    section = _section(settings.synapse_config) if settings.synapse_config else {}
+    prefix = "lakehouse_compressor_"
+    own = {name: getattr(settings, prefix + name) for name in CompressorSettings.model_fields}
+    own = {name: value for name, value in own.items() if value is not None}
+    try:
+        return CompressorSettings(**section | own)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        name = str(wrong["loc"][0])
+        where = (prefix + name).upper() if name in own else f"state_compressor.{name} in SYNAPSE_CONFIG"
+        raise CompressorError(f"{where} is {wrong['input']!r}: {wrong['msg']}.") from error
+
+
+def _section(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise CompressorError(f"SYNAPSE_CONFIG={path} cannot be read as YAML: {error}") from error
+    section = content.get("state_compressor") if isinstance(content, Mapping) else None
+    if not isinstance(section, Mapping | None):
+        raise CompressorError(f"state_compressor in SYNAPSE_CONFIG is {section!r}, and should be a section.")
+    return {str(name): value for name, value in (section or {}).items() if value is not None}
