@@ -82,6 +82,7 @@ class Settings(BaseSettings):
     )
     lakehouse_redis_url: str | None = Field(
         None, repr=False, description="Synapse's Redis, as redis://:password@host:6379, for `lakehouse replicate tap`"
+    )
     # The section state_compressor of SYNAPSE_CONFIG, and its defaults, apply where these are unset.
     lakehouse_compressor_enabled: str | None = Field(
         None, description="true: the state compressor runs by itself; unset: as state_compressor in SYNAPSE_CONFIG says"
