@@ -10,6 +10,7 @@ from functools import partial
 from synapse_lakehouse.app import SparkApp, main
 from synapse_lakehouse.lake import audit, housekeeping, lease, tables
 from synapse_lakehouse.lake.branches import branched_tables
+from synapse_lakehouse.lake.catalog import COMMANDS
 from synapse_lakehouse.run import Run
 
 AT_ONCE = 4
@@ -33,7 +34,7 @@ def maintain_lake(app: SparkApp) -> None:
         return housekeeping.tidy(app.spark, name, pinned, old)
 
     branched = [".".join(table.name()) for table in branched_tables(app.catalog)]
-    unbranched = [*audit.TABLES, *([tables.COMMANDS] if tables.load_or_none(app.catalog, tables.COMMANDS) else [])]
+    unbranched = [*audit.TABLES, *([COMMANDS] if tables.load_or_none(app.catalog, COMMANDS) else [])]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         done = [*pool.map(tidy, branched), *pool.map(partial(housekeeping.tidy_unbranched, app.spark), unbranched)]
     lease.trim(app.catalog, now - housekeeping.LEASE_LOG)

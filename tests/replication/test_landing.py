@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 
-from synapse_lakehouse.lake.tables import COMMANDS
+from synapse_lakehouse.lake.catalog import COMMANDS
 from synapse_lakehouse.replication import commands as c
 from synapse_lakehouse.replication.following import Item, items
 from synapse_lakehouse.replication.grammar import Dialect

@@ -109,6 +109,22 @@ def test_what_is_published_is_heard_and_nothing_is_said(hub: Hub, homeserver: Da
     assert hub.client.info("commandstats")["cmdstat_publish"]["calls"] == len(lines) + 1
 
 
+def test_a_user_of_redis_who_may_only_listen_is_enough(hub: Hub, homeserver: Database) -> None:
+    rights = ["+subscribe", "+ping", "+hello", "+client|setname"]
+    hub.client.execute_command("ACL", "SETUSER", "lakehouse", "on", ">secret", "resetchannels", f"&{SERVER}", *rights)
+    hub.url = hub.url.replace("redis://", "redis://lakehouse:secret@")
+
+    async def scenario() -> list[Item]:
+        async with listening(hub, homeserver, Progress()) as items:
+            first = asyncio.create_task(take(items, 1))
+            await hub.subscribed()
+            await asyncio.sleep(2.5 * HASTY.ping)
+            await asyncio.to_thread(hub.publish, "NEW_ACTIVE_TASK a")
+            return await first
+
+    assert asyncio.run(scenario()) == [c.NewActiveTask("a")]
+
+
 def test_what_is_missed_while_disconnected_is_read_from_the_database_and_not_heard_twice(
     hub: Hub, homeserver: Database, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,5 +1,6 @@
 """The tap as an operator runs it, killed in between."""
 
+import json
 import signal
 import subprocess
 import time
@@ -11,11 +12,11 @@ import pytest
 from redis import Redis
 
 from sample.redis import redis
-from synapse_lakehouse.lake.catalog import pyiceberg_catalog
-from synapse_lakehouse.lake.tables import COMMANDS, load_or_none
+from synapse_lakehouse.lake.catalog import COMMANDS, pyiceberg_catalog
+from synapse_lakehouse.lake.tables import load_or_none
 from synapse_lakehouse.replication.pubsub import CLIENT_NAME
 from synapse_lakehouse.settings import Settings
-from tests.conftest import BIN, environment
+from tests.conftest import BIN, environment, lakehouse
 from tests.replication.database import Database
 
 pytestmark = pytest.mark.heavy
@@ -82,3 +83,7 @@ def test_what_a_killed_tap_missed_is_landed_by_the_next(
             tap.send_signal(signal.SIGTERM)
             assert tap.wait(timeout=15) == 0
         assert tokens(5)[-1] == (6, "redis")
+        asked = "select count(distinct token) from bronze.replication_commands where command = 'RDATA'"
+        assert json.loads(lakehouse(settings, "query", asked, "--format", "json").stdout) == [
+            {"count(DISTINCT token)": 5}
+        ]

@@ -8,6 +8,7 @@ from typing import Any
 from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse.lake import duck
+from synapse_lakehouse.lake.catalog import is_unbranched
 from synapse_lakehouse.lake.holding import Holding, from_summary
 from synapse_lakehouse.run import is_branch
 from synapse_lakehouse.settings import Settings
@@ -29,7 +30,7 @@ def branches(connection: DuckDBPyConnection, settings: Settings) -> list[Branch]
     tables: dict[str, list[str]] = {}
     written: dict[str, int] = {}
     for name, entry in sorted(known.items()):
-        if entry.is_view or name.startswith("audit."):
+        if entry.is_view or is_unbranched(name):
             continue
         metadata = duck.metadata(connection, entry.location)
         for ref, pointer in metadata.get("refs", {}).items():

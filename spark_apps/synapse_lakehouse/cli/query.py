@@ -12,7 +12,7 @@ from duckdb import DuckDBPyConnection, StatementType
 
 from synapse_lakehouse.cli import output, reading
 from synapse_lakehouse.lake import duck
-from synapse_lakehouse.lake.catalog import NAME, SCHEMAS
+from synapse_lakehouse.lake.catalog import NAME, SCHEMAS, is_unbranched
 from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.settings import Settings
 
@@ -38,7 +38,7 @@ def answer(
 ) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
     """Columns and rows of ``sql`` at release ``number``, by default the latest.
 
-    What names audit tables only is answered before anything was released, too.
+    What names unbranched tables only is answered before anything was released, too.
 
     :raises LakeError: when it is not one SELECT, names a table that is not there, or DuckDB cannot run it.
     """
@@ -46,8 +46,8 @@ def answer(
     known = duck.entries(settings)
     names = sorted(name for name in duck.named_in(sql) if name.partition(".")[0] in SCHEMAS)
     lists = _LISTS_TABLES.search(sql) is not None
-    audits = not lists and all(name.startswith("audit.") for name in names)
-    at = None if audits and number is None else duck.release(connection, settings, number)
+    is_unreleased = not lists and all(is_unbranched(name) for name in names)
+    at = None if is_unreleased and number is None else duck.release(connection, settings, number)
     visible = _visible(known, at)
     try:
         duck.bind(connection, settings, at, visible if lists else names)
@@ -71,8 +71,8 @@ def _require_one_select(connection: DuckDBPyConnection, sql: str) -> None:
 
 def _visible(known: dict[str, duck.Entry], release: Release | None) -> list[str]:
     """Names that can be read at ``release``."""
-    audit = [name for name in known if name.startswith("audit.")]
-    return sorted({*audit, *release.tables, *release.views} if release else audit)
+    unbranched = [name for name in known if is_unbranched(name)]
+    return sorted({*unbranched, *release.tables, *release.views} if release else unbranched)
 
 
 def _rows(connection: DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:

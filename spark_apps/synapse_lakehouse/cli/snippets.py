@@ -10,7 +10,7 @@ from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse.embedded import jars
 from synapse_lakehouse.lake import duck
-from synapse_lakehouse.lake.catalog import NAME, SCHEMAS
+from synapse_lakehouse.lake.catalog import NAME, SCHEMAS, is_unbranched
 from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.settings import Settings
 
@@ -42,7 +42,7 @@ def write(tool: Tool, connection: DuckDBPyConnection, settings: Settings, releas
 
 def _duckdb(connection: DuckDBPyConnection, settings: Settings, release: Release) -> str:
     """The tables are read where the catalog says they are at present, so neither it nor a password is needed."""
-    known = [name for name in duck.entries(settings) if name.startswith("audit.")]
+    known = [name for name in duck.entries(settings) if is_unbranched(name)]
     names = sorted({*release.tables, *release.views, *known})
     return "\n".join(
         [

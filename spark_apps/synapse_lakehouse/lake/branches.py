@@ -6,8 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from synapse_lakehouse.lake.catalog import SCHEMAS
-from synapse_lakehouse.lake.tables import COMMANDS
+from synapse_lakehouse.lake.catalog import SCHEMAS, is_unbranched
 
 _AT_ONCE = 4
 
@@ -39,7 +38,6 @@ def take_over(catalog: Catalog, crashed: Sequence[str], branch: str) -> None:
 
 def branched_tables(catalog: Catalog) -> Iterator[Table]:
     """The tables that runs write on branches: all but audit and what the replication tap heard."""
-    names = [name for schema in SCHEMAS if schema != "audit" for name in catalog.list_tables(schema)]
-    names = [name for name in names if ".".join(name) != COMMANDS]
+    names = [name for schema in SCHEMAS for name in catalog.list_tables(schema) if not is_unbranched(".".join(name))]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         yield from pool.map(catalog.load_table, names)

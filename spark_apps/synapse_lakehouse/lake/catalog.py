@@ -10,6 +10,13 @@ if TYPE_CHECKING:
 
 NAME: Final = "lake"
 SCHEMAS: Final = ("bronze", "audit", "silver", "gold")
+COMMANDS: Final = "bronze.replication_commands"
+"""What the replication tap heard."""
+
+
+def is_unbranched(name: str) -> bool:
+    """Whether a table is only ever appended to, on main, and so belongs to no release."""
+    return name.startswith("audit.") or name == COMMANDS
 
 
 class CatalogError(ValueError):

@@ -19,7 +19,7 @@ import duckdb
 import psycopg2  # type: ignore[import-untyped]
 from duckdb import DuckDBPyConnection
 
-from synapse_lakehouse.lake.catalog import NAME, SCHEMAS
+from synapse_lakehouse.lake.catalog import NAME, SCHEMAS, is_unbranched
 from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.settings import Settings
 
@@ -149,7 +149,7 @@ def bind(
 ) -> None:
     """Make ``names`` (as ``gold.events``) readable under these names; what the lake does not have is passed over.
 
-    At a release, tables are read at its snapshots and views as it recorded them; audit tables always as they are now.
+    At a release, tables are read at its snapshots and views as it recorded them; unbranched tables as they are now.
     Without one, tables are read on ``branch`` where they have it, otherwise on main, and views as the catalog has them.
 
     :raises LakeError: when a table cannot be read, as when its snapshot has been expired.
@@ -207,7 +207,7 @@ def _definition(
     if name not in known:
         return None
     location = known[name].location
-    if name.startswith("audit."):
+    if is_unbranched(name):
         return f"from {scan(location)}"
     if release:
         return f"from {scan(location, release.tables[name])}" if name in release.tables else None

@@ -14,6 +14,7 @@ from typing import Final
 from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse.lake import duck
+from synapse_lakehouse.lake.catalog import is_unbranched
 from synapse_lakehouse.lake.duck import literal, qualified
 from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.settings import Settings
@@ -111,8 +112,8 @@ class Remains:
             yield Content(table, State(state), events, tuple(sorted(files)))
 
     def _is_bound(self, table: str) -> bool:
-        """Make ``table`` readable as the release has it; audit tables as they are now."""
-        if table not in self.release.tables and not table.startswith("audit."):
+        """Make ``table`` readable as the release has it; unbranched tables as they are now."""
+        if table not in self.release.tables and not is_unbranched(table):
             return False
         duck.bind(self.connection, self.settings, self.release, [table])
         return True

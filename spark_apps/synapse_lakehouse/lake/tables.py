@@ -10,10 +10,7 @@ from pyiceberg.table import Table
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.lake import audit
-from synapse_lakehouse.lake.catalog import SCHEMAS
-
-COMMANDS: Final = "bronze.replication_commands"
-"""What the replication tap heard: of bronze's tables the only one that is appended to while no run is at work."""
+from synapse_lakehouse.lake.catalog import COMMANDS, SCHEMAS
 
 ARROW_TYPES: Final = {
     "string": pa.string(),

@@ -18,7 +18,7 @@ from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, G
 from pyiceberg.table import Table
 
 from synapse_lakehouse.lake import tables
-from synapse_lakehouse.lake.tables import COMMANDS
+from synapse_lakehouse.lake.catalog import COMMANDS
 from synapse_lakehouse.replication import commands as c
 from synapse_lakehouse.replication.following import Item
 from synapse_lakehouse.replication.keeping import Keeping

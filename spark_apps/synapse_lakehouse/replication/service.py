@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.lake.tables import COMMANDS
+from synapse_lakehouse.lake.catalog import COMMANDS, pyiceberg_catalog
 from synapse_lakehouse.replication.client import Address, follow
 from synapse_lakehouse.replication.commands import Command
 from synapse_lakehouse.replication.feed import Feed
@@ -68,7 +68,6 @@ def tap(settings: Settings, dialect: Dialect, host: str, port: int, tell: Callab
     :raises ServiceError: when LAKEHOUSE_REDIS_URL is missing.
     :raises WrongServer: when the server belongs to another homeserver.
     """
-    from synapse_lakehouse.lake.catalog import pyiceberg_catalog
     from synapse_lakehouse.replication.landing import Batch, Landing
 
     declared, name, url = catalogue.load(), str(settings.synapse_server_name), settings.lakehouse_redis_url
