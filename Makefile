@@ -8,7 +8,7 @@ TEST_PACKAGES := redis-server chromium chromium-driver
 PYTEST := $(UV) run --locked pytest
 export XDG_RUNTIME_DIR ?= $(or $(TMPDIR),/tmp)/runtime-$(shell id -u)
 
-.PHONY: help run ui setup test test-heavy test-tools check format sample bench clean
+.PHONY: help run ui setup test test-heavy test-tools check format sample earlier-lake bench clean
 
 ##@ Use
 help: ## Show this help
@@ -44,6 +44,11 @@ format: setup ## Format and mend what the linter can mend
 
 sample: setup test-tools ## Build the shipped sample anew from a real Synapse
 	@$(UV) run --locked python -m sample.build
+
+earlier-lake: setup ## Keep a small lake made by the version COMMIT, for the test that this one opens it
+	@git worktree add --quiet --detach .lakehouse/earlier $(COMMIT)
+	@cd .lakehouse/earlier; $(abspath $(UV)) run --locked python $(CURDIR)/tests/upgrade/keep.py; done=$$?; \
+	git -C $(CURDIR) worktree remove --force .lakehouse/earlier; exit $$done
 
 bench: setup ## Measure copies and increments beside their peers, into docs/bench.md (BENCH="--scale 0.1 --rounds 3")
 	@$(UV) run --locked --group bench python -m bench $(BENCH)
