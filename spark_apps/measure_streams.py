@@ -19,6 +19,7 @@ def measure_streams(app: SparkApp) -> None:
     ledger = audit.of_run(app.catalog, "audit.ledger", app.run.run_id)
     snapshots = {row["table_name"]: row["snapshot_id"] for row in ledger}
     before = audit.of_run(app.catalog, "audit.table_facts", accepted.run_id) if accepted else []
+    positions_before = audit.of_run(app.catalog, "audit.stream_positions", accepted.run_id) if accepted else []
     held = Held(app.spark, declared, accepted, snapshots)
     measuring = Measuring(
         held=held,
@@ -28,6 +29,7 @@ def measure_streams(app: SparkApp) -> None:
         sequences={one["name"]: (one["last_value"], one["is_called"]) for one in snapshot["sequences"]},
         earlier=release.of_interval(published, app.run),
         measured={name: row for row in before if row["snapshot_id"] == snapshots.get(name := row["table_name"], -1)},
+        positions_before={row["stream"]: dict(row["writers"]) for row in positions_before},
     )
     table_facts = measuring.table_facts()
     audit.append(app.catalog, "audit.table_facts", table_facts, app.run)

@@ -7,6 +7,7 @@ import psycopg
 import pytest
 
 from synapse_lakehouse import catalogue
+from synapse_lakehouse.lake import audit
 from synapse_lakehouse.settings import PROJECT, Settings
 from tests.advancing import AdvancingLake, advancing
 
@@ -34,6 +35,10 @@ class Examined(AdvancingLake):
         rows = app.catalog.load_table("audit.stream_gaps").scan().to_arrow().to_pylist()
         names = ("stream", "table_name", "first_id", "last_id", "class", "witness", "explanation")
         return {tuple(row[name] for name in names) for row in rows if row["run_id"] == app.run.run_id}
+
+    def bound(self) -> int:
+        """The safe bound of events that the latest release accepted."""
+        return audit.releases(self.app().catalog)[-1].positions["events"]
 
 
 class Database:
@@ -189,3 +194,19 @@ def test_every_class_is_found_with_its_witness(lake: tuple[Examined, Database]) 
     under_way = source.reserve()
     expected.add(("events", None, under_way, under_way, "in_flight", None, None))
     assert examined.examine() == expected
+
+
+def test_a_purge_beyond_an_idle_writer_s_position_takes_no_bound_back(lake: tuple[Examined, Database]) -> None:
+    examined, source = lake
+    examined.examine()
+    (idle, furthest) = source.one(
+        "select min(stream_id), max(stream_id) from stream_positions where stream_name = 'events'"
+    )
+    assert examined.bound() == furthest
+    (purged,) = source.one(
+        "delete from events where stream_ordering = (select min(stream_ordering) from events"
+        " where stream_ordering > %s and state_key is null) returning stream_ordering", idle,
+    )  # fmt: skip
+    assert purged < furthest
+    examined.examine()
+    assert examined.bound() == furthest

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synapse_lakehouse.streams.positions import Rule, gapless_end, linear_minimum
+from synapse_lakehouse.streams.positions import Rule, gapless_end, linear_minimum, still_closed
 
 WRITERS = st.dictionaries(st.sampled_from(["master", "ep1", "ep2", "sw1"]), st.integers(1, 50), min_size=1)
 
@@ -55,3 +55,27 @@ def test_the_bound_only_rises_as_writers_advance(positions: dict[str, int], ids:
     assert before is not None
     assert after is not None
     assert gapless_end(after, ids, sign=1) >= gapless_end(before, ids, sign=1)
+
+
+@given(WRITERS, st.sets(st.integers(1, 60)), st.sets(st.integers(1, 60)), st.integers(0, 9), st.sampled_from([1, -1]))
+def test_a_bound_never_goes_back_whatever_is_purged(
+    positions: dict[str, int], ids: set[int], purged: set[int], by: int, sign: int
+) -> None:
+    def end(positions: dict[str, int], ids: set[int], accepted: int | None, before: dict[str, int]) -> int:
+        minimum = linear_minimum(positions, frozenset(positions), [], sign=sign, is_used=True).minimum
+        assert minimum is not None
+        closed = still_closed(minimum, accepted, positions, before, sign=sign)
+        return gapless_end(closed, [sign * one for one in ids], sign=sign)
+
+    before = {writer: sign * position for writer, position in positions.items()}
+    after = {writer: sign * (position + by) for writer, position in positions.items()}
+    first = end(before, ids, None, {})
+    second = end(after, ids - purged, first, before)
+    assert sign * second >= sign * first
+    assert sign * second >= min(sign * position for position in after.values())
+
+
+def test_a_position_that_went_back_takes_the_bound_with_it() -> None:
+    assert still_closed(7, 9, {"ep1": 7, "ep2": 8}, {"ep1": 7, "ep2": 9}, sign=1) == 7
+    assert still_closed(7, 9, {"ep1": 7, "new": 8}, {"ep1": 7, "gone": 9}, sign=1) == 9
+    assert still_closed(-7, -9, {"ep1": -7, "ep2": -9}, {"ep1": -7, "ep2": -9}, sign=-1) == -9

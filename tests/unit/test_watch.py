@@ -49,6 +49,14 @@ def test_an_open_id_is_timed_until_it_closes() -> None:
     assert watcher.sees({"ep1": 9, "ep2": 9}, 9).open_since is None
 
 
+def test_what_was_complete_stays_so_although_its_rows_are_purged() -> None:
+    watcher = Watcher()
+    watcher.sees({"ep1": 5, "ep2": 9}, 9, (6, 7, 8, 9))
+    found = watcher.sees({"ep1": 5, "ep2": 9}, 9, (6, 8, 9))
+    assert (found.safe_bound, found.open_since) == (9, None)
+    assert watcher.sees({"ep1": 4, "ep2": 9}, 9, (6, 8, 9)).safe_bound == 4
+
+
 def test_another_id_that_is_open_is_timed_anew() -> None:
     watcher = Watcher()
     watcher.sees({"ep1": 7, "ep2": 7}, 8)

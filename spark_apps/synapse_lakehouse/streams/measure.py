@@ -18,7 +18,7 @@ from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.lake.session import iceberg_table
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.streams.held import Held, distance, of_sign, sign, union
-from synapse_lakehouse.streams.positions import Bound, Rule, linear_minimum
+from synapse_lakehouse.streams.positions import Bound, Rule, linear_minimum, still_closed
 from synapse_lakehouse.streams.queries import GAPLESS_RUNS
 from synapse_lakehouse.streams.writers import MASTER
 
@@ -33,7 +33,7 @@ class Measuring:
     ``kept``: tables that this run could not copy, so that they hold what they held before. ``earlier``: releases of
     this interval, each after the one before it. Where a table has no ``received_ts``, the interval's ids are those that
     this run or one of these saw first. ``measured``: rows of ``audit.table_facts`` that were taken of the very same
-    snapshots, by table.
+    snapshots, by table. ``positions_before``: by stream and writer, as the release before has them.
     """
 
     held: Held
@@ -43,6 +43,7 @@ class Measuring:
     sequences: Mapping[str, tuple[int, bool]]
     earlier: Sequence[tuple[Release | None, Release]]
     measured: Mapping[str, Mapping[str, Any]]
+    positions_before: Mapping[str, Mapping[str, int]]
 
     def table_facts(self) -> list[dict[str, Any]]:
         """Rows of ``audit.table_facts``; what was measured of an unchanged table still holds."""
@@ -123,12 +124,19 @@ class Measuring:
             stream.name: self._bound(stream, positions.get(stream.stream_positions or "", {}), of_stream[stream.name])
             for stream in self.held.catalogue.streams
         }
-        minimums = {
-            name: bound.minimum
+        closed = {
+            name: still_closed(
+                bound.minimum,
+                self._previous_bound(stream),
+                positions.get(stream.stream_positions or "", {}),
+                self.positions_before.get(name, {}),
+                sign=sign(stream),
+            )
             for name, bound in bounds.items()
+            for stream in [self.held.catalogue.stream(name)]
             if bound.minimum is not None and bound.rule is not Rule.HELD
         }
-        ends = self._gapless_ends(minimums)
+        ends = self._gapless_ends(closed)
         return [
             self._position(
                 stream,
@@ -227,6 +235,9 @@ class Measuring:
         is_known = self.held.accepted is not None and f"bronze.{table.name}" in self.held.accepted.tables
         return self.held.bound(stream) if is_known else None
 
+    def _previous_bound(self, stream: Stream) -> int | None:
+        return self.held.accepted.positions.get(stream.name) if self.held.accepted else None
+
     def _bound(self, stream: Stream, positions: dict[str, int], facts: Sequence[Mapping[str, Any]]) -> Bound:
         if not stream.stream_positions:
             return Bound(None, Rule.NO_POSITIONS)
@@ -244,27 +255,24 @@ class Measuring:
             accepted=self.held.bound(stream),
         )
 
-    def _gapless_ends(self, minimums: Mapping[str, int]) -> dict[str, int]:
+    def _gapless_ends(self, closed: Mapping[str, int]) -> dict[str, int]:
         """As :func:`positions.gapless_end` for each stream, over ids that need not fit in memory."""
         beyond = [
             self.held.spark.table(f"bronze.{table.name}")
             .select((f.col(table.streams[stream.name]).cast("bigint") * sign(stream)).alias("id"))
-            .where(f.col("id") > sign(stream) * minimums[stream.name])
+            .where(f.col("id") > sign(stream) * closed[stream.name])
             .select(
                 f.lit(stream.name).alias("stream"),
-                (f.col("id") - sign(stream) * minimums[stream.name]).alias("distance"),
+                (f.col("id") - sign(stream) * closed[stream.name]).alias("distance"),
             )
             for stream, table in self.held.pairs()
-            if stream.name in minimums
+            if stream.name in closed
         ]
         if not beyond:
             return {}
         union(beyond).createOrReplaceTempView("beyond")
         runs = {row.stream: row.run for row in self.held.spark.sql(GAPLESS_RUNS).collect()}
-        return {
-            name: minimum + sign(self.held.catalogue.stream(name)) * runs.get(name, 0)
-            for name, minimum in minimums.items()
-        }
+        return {name: end + sign(self.held.catalogue.stream(name)) * runs.get(name, 0) for name, end in closed.items()}
 
     def _position(
         self,

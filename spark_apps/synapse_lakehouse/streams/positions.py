@@ -84,3 +84,20 @@ def gapless_end(minimum: int, ids: Iterable[int], *, sign: int) -> int:
         elif one > end:
             break
     return sign * end
+
+
+def still_closed(
+    minimum: int, accepted: int | None, positions: Mapping[str, int], before: Mapping[str, int], *, sign: int
+) -> int:
+    """The id up to which a stream was closed already, or is by now: where its gapless run goes on from.
+
+    What was closed stays closed, although rows beyond the ``minimum`` that closed it are purged later. But where a
+    writer's position went back, the database is not the one it was, and nothing that was known of it holds.
+
+    :param minimum: the least position of the writers.
+    :param accepted: the bound that was accepted before.
+    :param positions: position by writer.
+    :param before: the same when that bound was accepted.
+    """
+    went_back = any(sign * positions[one] < sign * before[one] for one in positions.keys() & before.keys())
+    return minimum if accepted is None or went_back else sign * max(sign * minimum, sign * accepted)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from synapse_lakehouse.catalogue import Stream
-from synapse_lakehouse.streams.positions import Rule, gapless_end, linear_minimum
+from synapse_lakehouse.streams.positions import Rule, gapless_end, linear_minimum, still_closed
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,10 @@ def look(
     sign = -1 if stream.sign == "negative" else 1
     accepted = before.safe_bound if before else None
     bound = linear_minimum(positions, configured, seen, sign=sign, is_used=handed_out > 0, accepted=accepted)
-    end = None if bound.minimum is None else gapless_end(bound.minimum, beyond, sign=sign)
+    end = None
+    if bound.minimum is not None:
+        closed = still_closed(bound.minimum, accepted, positions, before.writers if before else {}, sign=sign)
+        end = gapless_end(closed, beyond, sign=sign)
     is_open = end is not None and handed_out > abs(end)
     is_still_open = before is not None and before.safe_bound == end and before.open_since is not None
     gone = seen - set(positions)
