@@ -17,6 +17,8 @@ from tests.conftest import lakehouse
 
 pytestmark = pytest.mark.heavy
 
+PAUSE_SECONDS = 0.1
+
 
 def test_a_live_homeserver_is_copied_and_then_equal_to_its_source(
     new_lake: Callable[..., Settings], tmp_path: Path
@@ -51,7 +53,8 @@ def _talk(hs: Synapse, quiet: threading.Event) -> None:
     """Send through every process in turn until told to be quiet."""
     alice = hs.register("alice", admin=True)
     rooms = [alice.create_room(preset="public_chat") for _ in range(6)]
-    for number, (room, process) in enumerate(itertools.cycle(itertools.product(rooms, hs.urls))):
-        if quiet.is_set():
-            break
-        alice.say(room, f"message {number}", via=process)
+    turns = itertools.cycle(itertools.product(rooms, hs.urls))
+    # A homeserver in use, not one that takes both cores from what copies it.
+    while not quiet.wait(PAUSE_SECONDS):
+        room, process = next(turns)
+        alice.say(room, "and another thing", via=process)
