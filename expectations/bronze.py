@@ -31,7 +31,7 @@ _SCHEMA = "schema of the source"
 _LEDGER = ("rows_source", "rows_read", "rows_written", "hash_read", "hash_written")
 _TABLE = ("rows", "null_keys", "duplicate_keys")
 _STREAM = (
-    *("rule", "safe_bound", "previous_bound", "missing_writers", "unknown_writers", "gaps", "shared_ids"),
+    *("rule", "safe_bound", "previous_bound", "missing_writers", "unknown_writers", "gaps", "shared_ids", "faults"),
     *("sequence_last_value", "sequence_is_called", "largest_id"),
 )
 _BACKING = ("null_ids", "duplicate_ids", "late_ids")

@@ -3,12 +3,21 @@
 from typing import Final
 
 from expectations.judgement import Check, Judgement
-from expectations.streams import ExpectBoundNotToGoBack, ExpectNoLateId, ExpectSequenceNotBehind, ExpectUniqueStreamId
+from expectations.streams import (
+    ExpectBoundNotToGoBack,
+    ExpectIdInOneTable,
+    ExpectNoLateId,
+    ExpectNoLostId,
+    ExpectSequenceNotBehind,
+    ExpectUniqueStreamId,
+)
 from synapse_lakehouse.alerts.incidents import Finding, Kind
 
 _KINDS: Final = {
+    ExpectNoLostId.expectation_type: Kind.LOST_IDS,
     ExpectNoLateId.expectation_type: Kind.LATE_IDS,
     ExpectUniqueStreamId.expectation_type: Kind.DUPLICATE_IDS,
+    ExpectIdInOneTable.expectation_type: Kind.DUPLICATE_IDS,
     ExpectBoundNotToGoBack.expectation_type: Kind.POSITION_WENT_BACK,
     ExpectSequenceNotBehind.expectation_type: Kind.SEQUENCE_BEHIND,
 }

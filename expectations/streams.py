@@ -26,10 +26,12 @@ class _BackingExpectation(MeasureExpectation, ABC):
     counts: ClassVar[str]
     noun: ClassVar[str] = "row"
     words: ClassVar[str]
+    fault: ClassVar[str] = ""
+    """Class of the faults to name."""
 
     def _judge(self, measures: Measures) -> tuple[bool, str]:
         found = measures[f"{self.table}.{self.counts}"]
-        return found == 0, f"{counted(found, self.noun)} {self.words}"
+        return found == 0, f"{counted(found, self.noun)} {self.words}{_named(measures, self.fault, self.table)}"
 
 
 class ExpectNoNullStreamId(_BackingExpectation):
@@ -44,6 +46,7 @@ class ExpectUniqueStreamId(_BackingExpectation):
 
     counts: ClassVar[str] = "duplicate_ids"
     words: ClassVar[str] = "repeating an id"
+    fault: ClassVar[str] = "duplicate"
 
 
 class ExpectNoLateId(_BackingExpectation):
@@ -52,6 +55,7 @@ class ExpectNoLateId(_BackingExpectation):
     counts: ClassVar[str] = "late_ids"
     noun: ClassVar[str] = "id"
     words: ClassVar[str] = "came late"
+    fault: ClassVar[str] = "late"
 
     def _judge(self, measures: Measures) -> tuple[bool, str]:
         previous = measures.get("previous_bound")
@@ -68,7 +72,8 @@ class ExpectNoLostId(MeasureExpectation):
         gaps = dict(measures["gaps"])
         lost = gaps.pop("lost", 0)
         others = ", ".join(f"{ids:,} {name.replace('_', ' ')}" for name, ids in sorted(gaps.items()) if name in _LEGAL)
-        return lost == 0, f"{counted(lost, 'id')} lost" + (f" ({others})" if others else "")
+        where = _named(measures, "lost")
+        return lost == 0, f"{counted(lost, 'id')} lost{where}" + (f" ({others})" if others else "")
 
 
 class ExpectIdInOneTable(MeasureExpectation):
@@ -76,7 +81,10 @@ class ExpectIdInOneTable(MeasureExpectation):
 
     def _judge(self, measures: Measures) -> tuple[bool, str]:
         shared = measures["shared_ids"]
-        return shared == 0, f"{counted(shared, 'id')} in several tables"
+        return (
+            shared == 0,
+            f"{counted(shared, 'id')} in several tables{_named(measures, 'duplicate', 'several tables')}",
+        )
 
 
 class ExpectBoundNotToGoBack(MeasureExpectation):
@@ -124,6 +132,16 @@ class ExpectKnownWriters(MeasureExpectation):
         if rule is Rule.HELD:
             return False, "a table of it could not be copied, so its bound stays where it was"
         return True, _FINE[rule]
+
+
+def _named(measures: Measures, fault: str, table: str = "") -> str:
+    """The ids of some faults of a class, as in ``: 4711..4713 in events``."""
+    found = [one.removeprefix(f"{fault} ") for one in measures.get("faults", []) if one.startswith(f"{fault} ")]
+    return (
+        f": {', '.join(named)}"
+        if (named := [one for one in found if one.endswith(f" in {table}") or not table])
+        else ""
+    )
 
 
 def _number(value: int | None) -> str:

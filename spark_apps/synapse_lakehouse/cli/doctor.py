@@ -14,7 +14,7 @@ _STYLES: Final = {"OK": "green", "WARN": "yellow", "FAIL": "bold red"}
 def doctor(
     format: Annotated[output.Format, typer.Option(help="How findings are written.")] = output.Format.TABLE,
 ) -> None:
-    """Examine source, role, schema, rights, clock, disk, catalogue, Java, jars and lake; exit 1 if something fails."""
+    """Examine source, role, schema, sequences, clock, disk, catalogue, Java, jars, lake; exit 1 if something fails."""
     from synapse_lakehouse.cli.diagnosis import examine
     from synapse_lakehouse.cli.diagnosis.finding import Level
 

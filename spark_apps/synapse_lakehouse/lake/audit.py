@@ -65,12 +65,14 @@ TABLES: Final[dict[str, pa.Schema]] = {
         | {"table_name": _STRING, "rows": _LONG, "null_keys": _LONG, "duplicate_keys": _LONG, "measured_at": _TIME}
         | {"snapshot_id": _LONG},
         # One row per run and stream; rule names what gave the safe bound (streams/positions.py), gaps counts the ids
-        # of audit.stream_gaps by class, shared_ids those that are in several tables and should be in one.
+        # of audit.stream_gaps by class, shared_ids those that are in several tables and should be in one; faults
+        # names the first ones.
         "audit.stream_positions": _RUN
         | {"stream": _STRING, "writers": _BY_NAME, "missing_writers": pa.list_(_STRING), "linear_minimum": _LONG}
         | {"linear_maximum": _LONG, "safe_bound": _LONG, "rule": _STRING, "previous_bound": _LONG}
         | {"sequence": _STRING, "sequence_last_value": _LONG, "sequence_is_called": _BOOLEAN, "largest_id": _LONG}
-        | {"unknown_writers": pa.list_(_STRING), "gaps": _BY_NAME, "shared_ids": _LONG, "measured_at": _TIME},
+        | {"unknown_writers": pa.list_(_STRING), "gaps": _BY_NAME, "shared_ids": _LONG, "faults": pa.list_(_STRING)}
+        | {"measured_at": _TIME},
         # One row per stream and look at it while Synapse runs (streams/watch.py); no run belongs to it.
         "audit.stream_watch": {"stream": _STRING, "watched_at": _TIME, "writers": _BY_NAME}
         | {"missing_writers": pa.list_(_STRING), "safe_bound": _LONG, "rule": _STRING, "handed_out": _LONG}

@@ -13,10 +13,11 @@ from synapse_lakehouse.catalogue import Stream
 from synapse_lakehouse.lake import audit
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.streams.acknowledged import ACKNOWLEDGED, Ranges, marked
-from synapse_lakehouse.streams.gaps import Class, Gap
+from synapse_lakehouse.streams.gaps import FAULTS, Class, Gap
 from synapse_lakehouse.streams.held import sign
 
 _AT_ONCE: Final = 100_000
+_NAMED: Final = 5
 
 
 @dataclass
@@ -24,13 +25,15 @@ class Tally:
     """How many ids were found that nobody has acknowledged.
 
     By stream and class; late and duplicate ones by stream and table, too (no table: several of them share the id).
-    ``acknowledged``: streams and tables with duplicates that somebody has acknowledged.
+    ``acknowledged``: streams and tables with duplicates that somebody has acknowledged. ``named``: the first faults of
+    each stream, table and class, in words.
     """
 
     by_class: dict[str, Counter[str]] = field(default_factory=dict)
     late: Counter[tuple[str, str | None]] = field(default_factory=Counter)
     duplicate: Counter[tuple[str, str | None]] = field(default_factory=Counter)
     acknowledged: set[tuple[str, str | None]] = field(default_factory=set)
+    named: dict[tuple[str, str | None, Class], list[str]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         total = sum(self.by_class.values(), Counter[str]())
@@ -41,6 +44,9 @@ class Tally:
         for row in positions:
             row["gaps"] = sorted(self.by_class.get(row["stream"], {}).items())
             row["shared_ids"] = self.duplicate[row["stream"], None]
+            row["faults"] = [
+                one for (stream, *_), words in self.named.items() if stream == row["stream"] for one in words
+            ]
         for fact in facts:
             where = fact["stream"], fact["table_name"]
             fact["late_ids"] = fact["late_ids"] and self.late[where]
@@ -55,6 +61,11 @@ class Tally:
             return
         ids = gap.last - gap.first + 1
         self.by_class.setdefault(stream.name, Counter())[gap.verdict.value] += ids
+        words = self.named.setdefault((stream.name, gap.table, gap.verdict), []) if gap.verdict in FAULTS else []
+        if len(words) < _NAMED:
+            first, last = _ends(stream, gap)
+            ids_of = str(first) if first == last else f"{first}..{last}"
+            words.append(f"{gap.verdict} {ids_of} in {gap.table or 'several tables'}")
         if gap.verdict is Class.LATE:
             self.late[stream.name, gap.table] += ids
         if gap.verdict is Class.DUPLICATE:
@@ -73,8 +84,13 @@ def record(catalog: Catalog, run: Run, found: Iterable[tuple[Stream, Gap]], ackn
     return tally
 
 
+def _ends(stream: Stream, gap: Gap) -> tuple[int, int]:
+    ends = sign(stream) * gap.first, sign(stream) * gap.last
+    return min(ends), max(ends)
+
+
 def _row(stream: Stream, gap: Gap, now: datetime) -> dict[str, Any]:
-    first, last = sorted((sign(stream) * gap.first, sign(stream) * gap.last))
+    first, last = _ends(stream, gap)
     return {
         "stream": stream.name,
         "table_name": gap.table,

@@ -2,13 +2,14 @@
 
 from contextlib import ExitStack
 
-from synapse_lakehouse.cli.diagnosis import lake, machine, source
+from synapse_lakehouse.cli.diagnosis import lake, machine, sequences, source
 from synapse_lakehouse.cli.diagnosis.finding import Finding, Level
 from synapse_lakehouse.embedded.postgres import PostgresError
 from synapse_lakehouse.embedded.services import connected
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.connection import connect
 from synapse_lakehouse.source.errors import SourceError
+from synapse_lakehouse.streams.sequences import Standing
 
 
 def examine(given: Settings) -> list[Finding]:
@@ -23,11 +24,16 @@ def examine(given: Settings) -> list[Finding]:
             settings = stack.enter_context(connected(given, source=False))
         except PostgresError as error:
             return [*found, *machine.disk(given), Finding(Level.FAIL, "lake", str(error))]
-        database_bytes = None
+        database_bytes, declared = None, source.declared_or_none()
+        standings: dict[str, Standing] = {}
         try:
             with connected(given) as both, connect(both) as connection:
                 found += source.examine(connection, both, is_sample=given.uses_sample)
+                if declared:
+                    standings = sequences.read(connection, declared)
+                    found += sequences.examine(declared, standings)
                 database_bytes = source.size(connection)
         except (PostgresError, SourceError) as error:
             found.append(Finding(Level.FAIL, "source", str(error)))
-        return [*found, *machine.disk(given, database_bytes), *machine.privacy(given), *lake.examine(settings)]
+        found += [*machine.disk(given, database_bytes), *machine.privacy(given)]
+        return [*found, *lake.examine(settings, declared, standings)]

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Level(StrEnum):
-    """How bad a finding is: FAIL stops a run."""
+    """How bad a finding is: FAIL stops a run, or Synapse."""
 
     OK = "OK"
     WARN = "WARN"

@@ -1,17 +1,24 @@
 """The lake: its catalog, its releases, what runs left in it, and who holds the lease."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from duckdb import DuckDBPyConnection
 
+from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.cli import leftovers, output
+from synapse_lakehouse.cli.diagnosis import sequences
 from synapse_lakehouse.cli.diagnosis.finding import Finding, Findings, Level
 from synapse_lakehouse.lake import duck
 from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.streams.sequences import Standing
 
 
-def examine(settings: Settings) -> Findings:
-    """Can the lake be read, and is it tidy?"""
+def examine(settings: Settings, declared: Catalogue | None, standings: Mapping[str, Standing]) -> Findings:
+    """Can the lake be read, is it tidy, and is the source not behind what it knows?
+
+    :param standings: where the source's streams stand now.
+    """
     try:
         known = duck.entries(settings)
         if not known:
@@ -20,6 +27,8 @@ def examine(settings: Settings) -> Findings:
         yield Finding(Level.OK, "lake", f"{len(known)} tables and views in the catalog")
         with duck.connect(settings) as connection:
             yield _releases(connection, settings)
+            if declared:
+                yield from sequences.compare(connection, settings, declared, standings)
             yield from _branches(connection, settings)
     except duck.LakeError as error:
         yield Finding(Level.FAIL, "lake", str(error))

@@ -27,7 +27,7 @@ def examine(connection: Connection, settings: Settings, *, is_sample: bool) -> F
     try:
         if is_sample:
             yield Finding(Level.OK, "role", "the embedded server's own; all access is read-only")
-        elif declared := _declared():
+        elif declared := declared_or_none():
             yield from role.examine(connection, declared)
         yield from _schema(connection, settings)
     except SourceError as error:
@@ -59,7 +59,7 @@ def _clock(connection: Connection) -> Finding:
 
 
 def _schema(connection: Connection, settings: Settings) -> Findings:
-    declared = _declared()
+    declared = declared_or_none()
     if declared is None:
         return
     version = preflight.schema_version(connection)
@@ -99,7 +99,7 @@ def _schema(connection: Connection, settings: Settings) -> Findings:
         yield Finding(Level.FAIL, "server name", problem)
 
 
-def _declared() -> catalogue.Catalogue | None:
+def declared_or_none() -> catalogue.Catalogue | None:
     """The catalogue; None where it cannot be read, which is a finding of its own."""
     try:
         return catalogue.load()

@@ -1,0 +1,96 @@
+"""How a stream's sequence, stored positions and rows have to stand to each other: what Synapse checks when it starts.
+
+``synapse.storage.util.sequence``: a position beyond the sequence makes Synapse refuse to start; rows beyond it make it
+move the sequence on, but until then ids are given out that are taken. Repairs are printed for people to review.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from synapse_lakehouse.catalogue import Stream
+
+
+@dataclass(frozen=True)
+class Standing:
+    """``handed_out``: the last id that the sequence gave out, 0 if none; sequences count up whatever the ids' sign.
+
+    ``positions``: by writer, as ``stream_positions`` has them; ``furthest``: the furthest id by table.
+    """
+
+    handed_out: int
+    positions: Mapping[str, int]
+    furthest: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong, and the SQL that mends it, to be reviewed and run while all of Synapse is stopped."""
+
+    message: str
+    repair: str
+
+
+def faults(stream: Stream, now: Standing) -> Iterator[Fault]:
+    """What does not fit together, worst first."""
+    sign = -1 if stream.sign == "negative" else 1
+    wrong = {writer: position for writer, position in now.positions.items() if sign * position < 0}
+    ahead = {writer: position for writer, position in now.positions.items() if sign * position > now.handed_out}
+    rows = {table: one for table, one in now.furthest.items() if sign * one > now.handed_out}
+    setval = f"select setval({_literal(stream.sequence)}, {_end(now, sign)});"
+    if ahead:
+        refuses = "Synapse will refuse to start" if sign > 0 else "ids will be given out again"
+        yield Fault(
+            f"{stream.sequence} is inconsistent with stream_positions: it has handed out {now.handed_out}, but "
+            f"{_listed(ahead)} is stored as complete. {refuses}.",
+            setval,
+        )
+    if rows:
+        yield Fault(
+            f"{stream.sequence} has handed out {now.handed_out}, but {_listed(rows)} is there. Until Synapse is "
+            "restarted and moves it on, it gives out ids that are taken.",
+            setval,
+        )
+    if wrong:
+        side = "below" if sign < 0 else "above"
+        deletes = (
+            f"delete from stream_positions where stream_name = {_literal(stream.stream_positions or '')}"  # noqa: S608
+            f" and instance_name = {_literal(writer)};"
+            for writer in sorted(wrong)
+        )
+        yield Fault(f"Positions of {stream.name} lie {side} zero, but {_listed(wrong)} does not.", "\n".join(deletes))
+
+
+def went_back(stream: Stream, then: Standing, now: Standing) -> Fault | None:
+    """Whether a position or the sequence is behind where it was: the database is not the one that it was.
+
+    :param then: what the lake knows from before; ``furthest`` is not looked at.
+    """
+    sign = -1 if stream.sign == "negative" else 1
+    fell = [
+        f"{writer} from {position} to {now.positions[writer]}"
+        for writer, position in sorted(then.positions.items())
+        if writer in now.positions and sign * now.positions[writer] < sign * position
+    ]
+    if then.handed_out > now.handed_out:
+        fell.append(f"{stream.sequence} from {then.handed_out} to {now.handed_out}")
+    if not fell:
+        return None
+    furthest = max(_end(then, sign), _end(now, sign))
+    return Fault(
+        f"THE DATABASE WENT BACK: {stream.name}: {', '.join(fell)}. A backup was restored, or a failover lost the last "
+        f"transactions. Ids up to {sign * furthest} were given out once and will be given out again, for other rows.",
+        f"select setval({_literal(stream.sequence)}, {furthest});",
+    )
+
+
+def _end(standing: Standing, sign: int) -> int:
+    known = [sign * one for one in (*standing.positions.values(), *standing.furthest.values())]
+    return max([standing.handed_out, *known])
+
+
+def _listed(ids: Mapping[str, int]) -> str:
+    return ", ".join(f"{one} of {name}" for name, one in sorted(ids.items()))
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

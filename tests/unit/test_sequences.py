@@ -1,0 +1,55 @@
+"""What Synapse would object to at its next start, and databases that went back."""
+
+import pytest
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.streams.sequences import Standing, faults, went_back
+
+EVENTS, BACKFILL = (catalogue.load().stream(name) for name in ("events", "backfill"))
+
+
+@pytest.mark.parametrize(
+    ("stream", "now"),
+    [
+        (EVENTS, Standing(9, {"ep1": 9, "ep2": 4}, {"events": 9})),
+        (EVENTS, Standing(12, {"ep1": 9}, {"events": 11})),
+        (EVENTS, Standing(0, {}, {})),
+        (BACKFILL, Standing(9, {"ep1": -9, "ep2": -4}, {"events": -8})),
+    ],
+)
+def test_what_fits_is_left_alone(stream: catalogue.Stream, now: Standing) -> None:
+    assert list(faults(stream, now)) == []
+    assert went_back(stream, now, now) is None
+
+
+def test_a_position_beyond_the_sequence_stops_synapse() -> None:
+    (fault,) = faults(EVENTS, Standing(7, {"ep1": 9, "ep2": 4}, {"events": 7}))
+    assert "9 of ep1 is stored as complete. Synapse will refuse to start" in fault.message
+    assert fault.repair == "select setval('events_stream_seq', 9);"
+
+
+def test_a_sequence_that_was_never_called_has_handed_out_nothing() -> None:
+    (fault,) = faults(EVENTS, Standing(0, {"ep1": 1}, {}))
+    assert "has handed out 0" in fault.message
+
+
+def test_rows_beyond_the_sequence_are_ids_that_are_taken() -> None:
+    (fault,) = faults(BACKFILL, Standing(7, {"ep1": -7}, {"events": -9, "ex_outlier_stream": -5}))
+    assert "-9 of events is there" in fault.message
+    assert fault.repair == "select setval('events_backfill_stream_seq', 9);"
+
+
+@pytest.mark.parametrize(("stream", "position"), [(EVENTS, -3), (BACKFILL, 3)])
+def test_a_position_of_the_wrong_sign_is_deleted(stream: catalogue.Stream, position: int) -> None:
+    (fault,) = faults(stream, Standing(9, {"o'ep": position}, {}))
+    assert fault.repair.endswith("and instance_name = 'o''ep';")
+
+
+@pytest.mark.parametrize(("stream", "sign"), [(EVENTS, 1), (BACKFILL, -1)])
+def test_going_back_is_told_with_the_ids_that_would_be_given_out_again(stream: catalogue.Stream, sign: int) -> None:
+    fault = went_back(
+        stream, Standing(20, {"ep1": sign * 18, "gone": sign * 2}, {}), Standing(12, {"ep1": sign * 11}, {})
+    )
+    assert fault is not None
+    assert fault.message.startswith(f"THE DATABASE WENT BACK: {stream.name}: ep1 from {sign * 18} to {sign * 11}, ")
+    assert fault.repair.endswith(", 20);")
