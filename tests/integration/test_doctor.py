@@ -4,6 +4,7 @@ import json
 import re
 import uuid
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psycopg
@@ -14,6 +15,9 @@ from typer.testing import CliRunner
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.embedded.postgres import Server, free_port
+from synapse_lakehouse.lake import audit
+from synapse_lakehouse.lake.catalog import SCHEMAS, pyiceberg_catalog
+from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.grants import script
 
@@ -121,6 +125,39 @@ def test_what_the_role_can_do_beyond_reading_is_named_and_mended(
                 owner.execute(statement.encode())
     _, found = examine(synapse_dsn=reader)
     assert {one["level"] for one in found["role"]} == {"OK"}, found["role"]
+
+
+def test_sequences_are_held_against_positions_rows_and_the_release_before(
+    examine: Examine, reader: str, source_copy: str, new_lake: Callable[..., Settings]
+) -> None:
+    lake = new_lake()
+    with pyiceberg_catalog(lake) as catalog:
+        for schema in SCHEMAS:
+            catalog.create_namespace(schema)
+        for name in ("audit.releases", "audit.stream_positions", "audit.leases"):
+            catalog.create_table(name, audit.TABLES[name])
+        now = datetime.now(UTC)
+        run = Run("run", now - timedelta(days=1), now)
+        audit.append(catalog, "audit.releases", [{"release": 1, "tables": [], "positions": [], "views": []}
+                                                 | {"published_at": now}], run)  # fmt: skip
+        known = {"stream": "events", "writers": [("persister1", 4373)], "sequence_last_value": 4413}
+        audit.append(catalog, "audit.stream_positions",
+                     [known | {"sequence_is_called": True, "measured_at": now}], run)  # fmt: skip
+    own = {"synapse_dsn": reader, "lakehouse_catalog_uri": lake.lakehouse_catalog_uri}
+    own["lakehouse_warehouse"] = lake.lakehouse_warehouse
+    _, found = examine(**own)
+    assert [one["level"] for one in found["sequences"]] == ["OK"]
+    with psycopg.connect(source_copy, autocommit=True) as owner:
+        owner.execute("select setval('receipts_sequence', 10)")
+        owner.execute("update stream_positions set stream_id = 4300 where instance_name = 'persister1'")
+    code, found = examine(**own)
+    assert code == 1
+    said = [one["message"] for one in found["sequences"]]
+    assert "Synapse will refuse to start" in said[0]
+    assert said[-1].startswith("THE DATABASE WENT BACK: events: persister1 from 4373 to 4300.")
+    assert found["sequences"][0]["advice"].endswith("select setval('receipts_sequence', 83);")
+    with psycopg.connect(source_copy, autocommit=True) as owner:
+        assert owner.execute("select last_value from receipts_sequence").fetchone() == (10,)
 
 
 def test_an_owner_is_told_to_use_another_role(examine: Examine, reader: str, source_copy: str) -> None:
