@@ -123,6 +123,7 @@ def ranges(ids: list[int]) -> set[tuple[int, int]]:
     return {(one, next(end for end in range(one, max(ids) + 2) if end + 1 not in ids)) for one in starts}
 
 
+@pytest.mark.heavy
 def test_every_class_is_found_with_its_witness(lake: tuple[Examined, Database]) -> None:
     examined, source = lake
     source.store()

@@ -76,7 +76,7 @@ def healthy() -> Rows:
     def position(name: str, bound: int | None, previous: int | None, **other: Any) -> dict[str, Any]:
         found = {"stream": name, "rule": "configured", "safe_bound": bound, "previous_bound": previous}
         sequence = {"sequence_last_value": 1300, "sequence_is_called": True, "largest_id": bound}
-        sequence |= {"gaps": [("rolled_back", 3)], "shared_ids": 0}
+        sequence |= {"gaps": [("rolled_back", 3)], "shared_ids": 0, "faults": []}
         return found | sequence | {"writers": [("main", bound)], "missing_writers": [], "unknown_writers": []} | other
 
     def facts(name: str, of: str, **other: Any) -> dict[str, Any]:
@@ -459,7 +459,8 @@ def test_gate_reads_the_runs_measures_and_records_its_checks(settings: Settings)
     audit.append(
         catalog, "audit.stream_positions",
         [{"stream": one.name, "writers": [("main", 1)], "missing_writers": [], "rule": "configured", "safe_bound": 1,
-          "sequence_last_value": 2, "sequence_is_called": True, "gaps": [], "shared_ids": 0, "measured_at": DAY}
+          "sequence_last_value": 2, "sequence_is_called": True, "gaps": [], "shared_ids": 0, "faults": [],
+          "measured_at": DAY}
          for one in known.streams], RUN,
     )  # fmt: skip
     audit.append(
