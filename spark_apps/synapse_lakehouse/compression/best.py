@@ -22,15 +22,17 @@ _SLOTS = 64
 def compress(groups: Groups, in_range: Flags, max_chain: int) -> Groups:
     """The same groups, those ``in_range`` in fewer rows and in chains of at most ``max_chain`` nodes.
 
-    ``groups`` holds the predecessors of all its groups. They are left as they are where nothing is won; a second time
-    there is nothing to win.
+    ``groups`` holds the predecessors of all its groups. They are left as they are where nothing is won, and where the
+    chain of a group that is not ``in_range`` would become too long; a second time there is nothing to win.
 
     :raises BadGroups: when a group would resolve to another state.
     """
     known = states(groups)
     while True:
         better = _once(groups, known, in_range, max_chain)
-        if _worth(better, max_chain) >= _worth(groups, max_chain):
+        if _worth(better, max_chain) >= _worth(groups, max_chain) or _longest(better) > max(
+            max_chain, _longest(groups)
+        ):
             return groups
         if (wrong := known.differ(states(better))).any():
             raise BadGroups(f"state group {groups.ids[wrong.argmax()]} would resolve to another state")
@@ -39,7 +41,11 @@ def compress(groups: Groups, in_range: Flags, max_chain: int) -> Groups:
 
 def _worth(groups: Groups, max_chain: int) -> tuple[int, bool]:
     """Less is better: rows first, then whether a chain is too long."""
-    return len(groups.keys), bool((groups.chain_nodes() > max_chain).any())
+    return len(groups.keys), _longest(groups) > max_chain
+
+
+def _longest(groups: Groups) -> int:
+    return int(groups.chain_nodes().max(initial=0))
 
 
 def _once(groups: Groups, known: States, in_range: Flags, max_chain: int) -> Groups:

@@ -43,6 +43,10 @@ class Stored:
         """Codes of the rooms that have groups, ascending."""
         return list(self._members)
 
+    def members(self, room: int) -> Flags:
+        """Which of all groups are those of ``room``."""
+        return np.isin(np.arange(len(self._ids)), self._members[room])
+
     def first_after(self, room: int, after: int) -> int | None:
         """Id of the first group of ``room`` whose id is above ``after``."""
         members = self._after(room, after)

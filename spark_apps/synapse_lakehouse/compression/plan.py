@@ -1,0 +1,111 @@
+"""What compressing rooms would come to, before anything is changed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from synapse_lakehouse.compression import best
+from synapse_lakehouse.compression.chunks import Progress, compress_chunks
+from synapse_lakehouse.compression.compiled import Flags, Longs
+from synapse_lakehouse.compression.groups import Groups
+from synapse_lakehouse.compression.settings import CompressorSettings, Strategy
+from synapse_lakehouse.compression.stored import Stored
+from synapse_lakehouse.compression.tables import Names, encoded
+
+_HEAP_ROW, _INDEX_ROW = 24 + 4 + 8, 8 + 4 + 8
+"""Bytes of a row of state_groups_state, and of its entry in the index, beside the texts."""
+
+
+@dataclass(frozen=True)
+class RoomPlan:
+    """One room; rows and bytes are those of its groups in ``state_groups_state``, its index included."""
+
+    room_id: str
+    groups: int
+    groups_to_rewrite: int
+    rows_before: int
+    rows_after: int
+    bytes_before: int
+    bytes_after: int
+    rows_to_delete: int
+    rows_to_insert: int
+    bytes_needed: int
+    """What new rows take until VACUUM has given back the old ones."""
+    longest_chain_before: int
+    longest_chain_after: int
+
+
+def plan(
+    contents: tuple[pa.Table, pa.Table, pa.Table], settings: CompressorSettings, known: Mapping[str, Progress]
+) -> list[RoomPlan]:
+    """The plan of each room in the tables, by room_id.
+
+    :param contents: ``state_groups``, ``state_group_edges`` and ``state_groups_state`` of rooms whose chains lead to no
+        other ones. Rooms that are linked by their chains are planned together.
+    :param known: the progress that was saved, by room_id; only levels have any.
+    :raises BadGroups: for groups that cannot be what Synapse stored.
+    """
+    stored, names = encoded(*contents)
+    rooms = names.rooms.to_pylist()
+    before = stored.groups()
+    if settings.strategy is Strategy.LEVELS:
+        progress = {rooms.index(room): one for room, one in known.items() if room in rooms}
+        for _ in compress_chunks(stored, settings.default_levels, settings.chunk_size, progress):
+            pass
+        after = stored.groups()
+    else:
+        after = before
+        for room in sorted(stored.rooms, key=lambda room: str(rooms[room])):
+            after = best.compress(after, stored.members(room), settings.max_chain)
+    return _compared(stored, names, before, after)
+
+
+def _compared(stored: Stored, names: Names, before: Groups, after: Groups) -> list[RoomPlan]:
+    changed = before.changed(after)
+    sizes = _sizes(names, before), _sizes(names, after)
+    chains = before.chain_nodes(), after.chain_nodes()
+    rooms = names.rooms.to_pylist()
+    return sorted(
+        (_room_plan(rooms[room], stored.members(room), changed, before, after, sizes, chains) for room in stored.rooms),
+        key=lambda one: one.room_id,
+    )
+
+
+def _room_plan(
+    room_id: str, of_room: Flags, changed: Flags, before: Groups, after: Groups,
+    sizes: tuple[Longs, Longs], chains: tuple[Longs, Longs],
+) -> RoomPlan:  # fmt: skip
+    rewritten = of_room & changed
+    return RoomPlan(
+        room_id=room_id,
+        groups=int(of_room.sum()),
+        groups_to_rewrite=int(rewritten.sum()),
+        rows_before=int(before.rows[of_room].sum()),
+        rows_after=int(after.rows[of_room].sum()),
+        bytes_before=int(sizes[0][of_room].sum()),
+        bytes_after=int(sizes[1][of_room].sum()),
+        rows_to_delete=int(before.rows[rewritten].sum()),
+        rows_to_insert=int(after.rows[rewritten].sum()),
+        bytes_needed=int(sizes[1][rewritten].sum()),
+        longest_chain_before=int(chains[0][of_room].max()),
+        longest_chain_after=int(chains[1][of_room].max()),
+    )
+
+
+def _sizes(names: Names, groups: Groups) -> Longs:
+    """Bytes that the rows of each group take, by their texts."""
+    kinds, state_keys, events = (_lengths(texts) for texts in (names.types, names.state_keys, names.events))
+    rooms = _lengths(names.rooms).mean() if len(names.rooms) else 0
+    key = (kinds[names.key_types] + state_keys[names.key_state_keys])[groups.keys]
+    row = _HEAP_ROW + rooms + key + events[groups.events] + _INDEX_ROW + key
+    total = np.concatenate([[0], np.cumsum(row)])
+    return cast(Longs, (total[groups.starts[1:]] - total[groups.starts[:-1]]).astype(np.int64))
+
+
+def _lengths(texts: pa.Array) -> Longs:
+    """Bytes of each text with its length."""
+    return cast(Longs, pc.binary_length(texts).to_numpy(zero_copy_only=False).astype(np.int64) + 1)
