@@ -166,6 +166,30 @@ def test_what_is_missed_while_disconnected_is_read_from_the_database_and_not_hea
     assert "Redis is not heard any more" in caplog.text
 
 
+def test_a_redis_that_says_nothing_is_given_up(homeserver: Database, caplog: pytest.LogCaptureFixture) -> None:
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while command := await reader.read(1 << 16):
+            if b"SUBSCRIBE" in command:
+                writer.write(b"*3\r\n$9\r\nsubscribe\r\n$15\r\nsynapse.example\r\n:1\r\n")
+            elif b"HELLO" in command:
+                writer.write(b"%1\r\n$6\r\nserver\r\n$5\r\nredis\r\n")
+            elif b"PING" not in command:
+                writer.write(b"+OK\r\n" * command.count(b"CLIENT\r\n"))
+
+    async def scenario() -> None:
+        mute = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+        hub = Hub(mute.sockets[0].getsockname()[1])
+        async with mute, listening(hub, homeserver, Progress()) as items:
+            heard = asyncio.create_task(anext(items))
+            while "no command was heard for 1 s" not in caplog.text:
+                await asyncio.sleep(0.05)
+            heard.cancel()
+            await asyncio.wait([heard])
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
 def test_a_listener_that_was_away_goes_on_where_it_stopped(hub: Hub, homeserver: Database) -> None:
     for token in (2, 3, 4):
         homeserver.event(token, "ep1")

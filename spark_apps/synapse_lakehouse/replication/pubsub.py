@@ -7,9 +7,12 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from dataclasses import dataclass
+from time import monotonic
 from typing import Any, Final
 
 from redis.asyncio import Redis
+from redis.asyncio.client import PubSub
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
@@ -67,20 +70,40 @@ async def _messages(url: str, channel: str, patience: Patience) -> AsyncGenerato
     )
     async with client, client.pubsub() as subscription:
         await subscription.subscribe(channel)
-        pinged = False
-        while True:
-            message: dict[str, Any] | None = await subscription.get_message(timeout=patience.ping)
-            if message is None:
-                if pinged:
-                    raise Silent(2 * patience.ping)
-                await subscription.ping()
-                pinged = True
-                continue
-            pinged = False
-            if message["type"] == "subscribe":
-                yield None
-            elif message["type"] == "message":
-                yield message["data"]
+        waiting = _Waiting()
+        watching = asyncio.create_task(_watch(subscription, waiting, patience))
+        try:
+            while True:
+                waiting.since = monotonic()
+                message: dict[str, Any] | None = await subscription.get_message(timeout=None)
+                waiting.since = None
+                if message is not None and message["type"] == "subscribe":
+                    yield None
+                elif message is not None and message["type"] == "message":
+                    yield message["data"]
+        except RedisError:
+            if watching.done():
+                raise Silent(patience.silence) from None
+            raise
+        finally:
+            watching.cancel()
+
+
+@dataclass
+class _Waiting:
+    since: float | None = None
+
+
+async def _watch(subscription: PubSub, waiting: _Waiting, patience: Patience) -> None:
+    """Ask for a sign of life while nothing is heard; end the connection when none comes."""
+    while True:
+        await asyncio.sleep(patience.ping)
+        silent = 0.0 if waiting.since is None else monotonic() - waiting.since
+        if silent >= patience.silence and subscription.connection:
+            await subscription.connection.disconnect(nowait=True)
+            return
+        if silent >= patience.ping:
+            await subscription.ping()
 
 
 def _parsed(data: bytes) -> Command | None:
