@@ -13,6 +13,7 @@ from psycopg.conninfo import make_conninfo
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.embedded.postgres import BIN, Server
+from synapse_lakehouse.replication.feed import Feed
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.grants import SYSTEM_COLUMNS, needed
 from synapse_lakehouse.source.projection import measure, select
@@ -182,3 +183,11 @@ def make(settings: Settings, name: str, database: str) -> None:
         [BIN / "psql", "-Xq", "--set", "ON_ERROR_STOP=1", "--dbname", database],
         input=printed.stdout, text=True, check=True, env=os.environ,
     )  # fmt: skip
+
+
+def test_it_can_follow_every_stream(settings: Settings, role: Role) -> None:
+    feed = Feed(settings.model_copy(update={"synapse_dsn": role.dsn}), catalogue.load())
+    heads = feed.heads()
+    for stream, token in heads.handed_out.items():
+        feed.page((stream, None), 0, token)
+    feed.close()

@@ -166,6 +166,21 @@ def test_what_is_missed_while_disconnected_is_read_from_the_database_and_not_hea
     assert "Redis is not heard any more" in caplog.text
 
 
+def test_what_is_only_in_memory_is_reported_and_not_read(hub: Hub, homeserver: Database) -> None:
+    async def scenario() -> list[Item]:
+        async with listening(hub, homeserver, Progress({("typing", "sw1"): 7})) as items:
+            first = asyncio.create_task(take(items, 4))
+            await hub.subscribed()
+            for token in (11, 12, 1):
+                await asyncio.to_thread(hub.publish, f'RDATA typing sw1 {token} ["!r",[]]')
+            return await first
+
+    gap, *updates = asyncio.run(scenario())
+    assert isinstance(gap, Gap)
+    assert (gap.after, gap.upto, gap.found) == (7, 10, 0)
+    assert [update.token for update in updates if isinstance(update, Update)] == [11, 12, 1]
+
+
 def test_a_redis_that_says_nothing_is_given_up(homeserver: Database, caplog: pytest.LogCaptureFixture) -> None:
     async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while command := await reader.read(1 << 16):

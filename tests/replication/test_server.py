@@ -112,6 +112,26 @@ def test_tokens_wait_for_the_writer_that_is_behind_and_for_gaps(homeserver: Data
     talk(homeserver, Dialect.TOKENS, follow)
 
 
+def test_a_lost_database_is_waited_for(homeserver: Database, caplog: pytest.LogCaptureFixture) -> None:
+    async def follow(conversation: Conversation) -> None:
+        conversation.say("REPLICATE events NOW")
+        await conversation.until(lambda line: line == "POSITION events 1")
+        homeserver.do(
+            "select pg_terminate_backend(pid) from pg_stat_activity"
+            " where application_name = 'synapse-lakehouse' and datname = current_database()"
+        )
+        while "cannot be read, trying again" not in caplog.text:
+            await asyncio.sleep(0.02)
+        homeserver.event(2, "ep1")
+        homeserver.handed_out("events", 2)
+        for writer in ("ep1", "ep2"):
+            homeserver.position("events", writer, 2)
+        await conversation.until(lambda line: line.startswith("RDATA events 2"))
+
+    with caplog.at_level(logging.WARNING):
+        talk(homeserver, Dialect.TOKENS, follow)
+
+
 def test_backfill_counts_up_on_the_wire(homeserver: Database) -> None:
     homeserver.event(-7, "ep1")
     homeserver.event(-9, "ep2")

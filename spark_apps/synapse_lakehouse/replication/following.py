@@ -8,7 +8,7 @@ from typing import Final
 from synapse_lakehouse.replication import commands as c
 from synapse_lakehouse.replication.commands import Command
 from synapse_lakehouse.replication.connection import PING_SECONDS, SILENCE_SECONDS
-from synapse_lakehouse.replication.reading import Reader
+from synapse_lakehouse.replication.reading import ONLY_IN_MEMORY, Reader
 from synapse_lakehouse.replication.updates import Gap, Missed, Progress, Update
 
 Item = Update | Gap | Command
@@ -39,6 +39,8 @@ async def items(command: Command, progress: Progress, reader: Reader | None) -> 
     """
     match command:
         case c.Rdata():
+            if unheard := progress.unheard(command):
+                yield Gap(*unheard, 0, ONLY_IN_MEMORY)
             if update := progress.rdata(command):
                 yield update
         case c.Position():

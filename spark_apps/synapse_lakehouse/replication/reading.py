@@ -15,6 +15,8 @@ log = logging.getLogger(__name__)
 
 AGAIN_SECONDS: Final = 1.0
 
+ONLY_IN_MEMORY: Final = "Synapse keeps this stream in memory only, and its tokens may have begun again"
+
 _Read = TypeVar("_Read")
 
 
@@ -51,7 +53,7 @@ class Reader:
                         yield replace(update, is_read=True)
             cause = "what has no row is another writer's, was never written, or was replaced or deleted since"
         else:
-            cause = "Synapse keeps this stream in memory only"
+            cause = ONLY_IN_MEMORY
         progress.reach(source, missed.upto)
         yield Gap(missed.stream, missed.instance, missed.after, missed.upto, found, cause)
 

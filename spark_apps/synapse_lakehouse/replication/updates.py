@@ -71,6 +71,7 @@ class Progress:
         self.repeated = 0
         self._rows: dict[Source, list[Any]] = {}
         self._held = 0
+        self._interrupted = {source for source in self.positions if source[0] in MEMORY_ONLY}
 
     def rdata(self, command: Rdata) -> Update | None:
         """The token that this row completes; None while more rows are to come, or when all of it was seen before.
@@ -87,6 +88,18 @@ class Progress:
         rows = self._rows.pop(source, [])
         self._held -= len(rows)
         return self.update(Update(command.stream, command.instance, command.token, (*rows, command.row)))
+
+    def unheard(self, command: Rdata) -> tuple[str, str | None, int, int] | None:
+        """Source, last token before and first after an interruption, where the stream is one that is kept in memory.
+
+        What such a stream said meanwhile is known to nobody; all others are asked for again, or read.
+        """
+        source = (command.stream, command.instance)
+        position = self.positions.get(source)
+        if source not in self._interrupted or command.token is None or position is None:
+            return None
+        self._interrupted.discard(source)
+        return None if command.token == position + 1 else (*source, position, command.token - 1)
 
     def update(self, update: Update) -> Update | None:
         """``update``, with the position moved; None when it was seen before."""
@@ -117,5 +130,6 @@ class Progress:
 
     def disconnected(self) -> None:
         """Rows of tokens that were not complete are given up: they are sent again."""
+        self._interrupted = {source for source in self.positions if source[0] in MEMORY_ONLY}
         self._rows.clear()
         self._held = 0
