@@ -22,12 +22,10 @@ hypothesis_settings.register_profile("unhurried", deadline=None)
 hypothesis_settings.load_profile("unhurried")
 
 
-@pytest.hookimpl(tryfirst=True)  # before the marks are read
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """Where two processes share the tests, a file stays with one, and so do all users of the published lake."""
-    for item in items:
-        uses_lake = "published" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("published" if uses_lake else item.nodeid.partition("::")[0]))
+    uses_lake = "published" in getattr(item, "fixturenames", ())
+    item.add_marker(pytest.mark.xdist_group("published" if uses_lake else item.nodeid.partition("::")[0]))
 
 
 @dataclass(frozen=True)
