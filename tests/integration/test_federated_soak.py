@@ -53,6 +53,7 @@ class MeasuredLake(AdvancingLake):
         assert unsound <= repeating
         positions = audit.of_run(app.catalog, "audit.stream_positions", app.run.run_id)
         assert [row for row in positions if _went_back(row)] == []
+        assert [f"{row['stream']}: {fault}" for row in positions for fault in row["faults"]] == []
         self.bounded |= {row["stream"] for row in positions if row["previous_bound"] is not None}
         super().publish(app)
         now = self.published_events()
