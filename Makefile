@@ -27,7 +27,7 @@ setup: $(if $(findstring .tools,$(UV)),.tools/uv/bin/uv) ## Install what is miss
 
 ##@ Develop
 test: setup test-tools ## All tests on real parts, under 15 minutes on 2 cores
-	@$(PYTEST) --numprocesses 2 --dist loadgroup
+	@$(PYTEST) --numprocesses 2
 
 test-heavy: setup test-tools ## Long ones: soaks, kills, millions of answers
 	@$(PYTEST) -m heavy

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings as hypothesis_settings
+from xdist.scheduler import LoadScopeScheduling
 
 from synapse_lakehouse.embedded import class_archive, jars, sample
 from synapse_lakehouse.embedded.postgres import Server
@@ -22,10 +23,17 @@ hypothesis_settings.register_profile("unhurried", deadline=None)
 hypothesis_settings.load_profile("unhurried")
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
+class _Sharing(LoadScopeScheduling):
     """Where two processes share the tests, a file stays with one, and so do all users of the published lake."""
-    uses_lake = "published" in getattr(item, "fixturenames", ())
-    item.add_marker(pytest.mark.xdist_group("published" if uses_lake else item.nodeid.partition("::")[0]))
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return "published" if "published: Published" in (PROJECT / file).read_text() else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScopeScheduling:
+    """How ``make test`` shares the tests."""
+    return _Sharing(config, log)
 
 
 @dataclass(frozen=True)
