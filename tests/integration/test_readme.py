@@ -18,7 +18,8 @@ EXAMPLES = re.findall(
 @pytest.mark.parametrize(("command", "output"), EXAMPLES, ids=range(len(EXAMPLES)))
 def test_an_example_is_real(published: Published, command: str, output: str) -> None:
     printed = published.lakehouse(*shlex.split(command)).stdout
-    assert [line.rstrip() for line in printed.splitlines()] == output.splitlines()
+    # The air around a table is left out.
+    assert [line.rstrip() for line in printed.splitlines() if line.strip()] == output.splitlines()
 
 
 def test_five_questions_are_answered() -> None:
