@@ -18,8 +18,11 @@ from synapse_lakehouse.embedded.services import connected, embedded_server
 from synapse_lakehouse.settings import PROJECT, Settings
 
 BIN = Path(sys.executable).parent
-# A first call may compile what it runs, and machines differ: time is no law.
-hypothesis_settings.register_profile("unhurried", deadline=None)
+
+# A first call may compile what it runs, and machines differ: time is no law. Everybody gets the same examples, so that
+# no change is blamed for a law that was broken before; `pytest --hypothesis-profile search` looks for others.
+hypothesis_settings.register_profile("unhurried", deadline=None, derandomize=True)
+hypothesis_settings.register_profile("search", deadline=None)
 hypothesis_settings.load_profile("unhurried")
 
 

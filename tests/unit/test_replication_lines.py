@@ -133,6 +133,7 @@ CUT_LINES = st.builds(lambda spoken, at: spoken[1].encode()[:at], st.sampled_fro
 @example(line=b"RDATA events ep1 1 " + b"9" * 5000)
 @example(line=b'USER_IP @a:x.org ["secret",\xff]')
 @example(line=b"REPLICATE events 53 ")
+@example(line=b"\x00\r ")
 def test_any_bytes_are_a_command_or_blank_or_refused(dialect: Dialect, line: bytes) -> None:
     try:
         command = parse(line, dialect)

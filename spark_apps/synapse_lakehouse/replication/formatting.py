@@ -31,7 +31,8 @@ def format_line(command: Command, dialect: Dialect) -> bytes:
     word = c.word(command)
     try:
         rest = _rest(command, dialect)
-        line = f"{word} {rest}" if rest or dialect is Dialect.REDIS else word
+        # A carriage return at the end would be taken for that of the line.
+        line = f"{word} {rest}" if rest or dialect is Dialect.REDIS or word.endswith("\r") else word
         if "\n" in line or line.endswith("\r"):
             raise Reason("a field holds a line break")
         return line.encode("utf-8", "surrogateescape" if isinstance(command, c.Unknown) else "strict")
