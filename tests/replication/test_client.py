@@ -157,7 +157,7 @@ def against(answer: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Await
         address = Address("127.0.0.1", running.sockets[0].getsockname()[1], Dialect.TOKENS, "synapse.example")
         following = follow(address, Progress({("events", None): 1}), streams=["events"], patience=HASTY)
         found: list[Item] = []
-        async with running, aclosing(following), asyncio.timeout(10):
+        async with running, aclosing(following), asyncio.timeout(60):
             async for item in following:
                 found.append(item)
                 if len(found) == count:

@@ -308,8 +308,8 @@ def test_the_command_serves_the_sample_and_says_good_bye(sample: Database) -> No
         assert serve.stdout
         said = serve.stdout.readline()
         where = re.fullmatch(r"Serving the streams of synapse.example on 127.0.0.1:(\d+), dialect tokens.\n", said)
-        assert where, said + serve.communicate(timeout=5)[1]
-        with socket.create_connection(("127.0.0.1", int(where[1])), timeout=10) as connection:
+        assert where, said + serve.communicate(timeout=60)[1]
+        with socket.create_connection(("127.0.0.1", int(where[1])), timeout=60) as connection:
             lines = connection.makefile("rw", newline="\n")
             lines.write("NAME netcat\nUSER_SYNC id @a:x start 5\nREPLICATE events 4400\n")
             lines.flush()
@@ -317,7 +317,7 @@ def test_the_command_serves_the_sample_and_says_good_bye(sample: Database) -> No
                 pass
             serve.send_signal(signal.SIGTERM)
             assert lines.readlines()[-1] == "ERROR server stopping\n"
-        assert serve.wait(timeout=10) == 0
+        assert serve.wait(timeout=60) == 0
         recorded = sample.settings.lakehouse_home / "logs/replication/received.jsonl"
         kept = json.loads(recorded.read_text().splitlines()[-1])
         assert (kept["from"], kept["command"], kept["user_id"]) == ("subscriber 1 (netcat)", "USER_SYNC", "@a:x")
