@@ -138,6 +138,11 @@ class Stream(_Declared):
             raise ValueError(f"stream {self.name}: without positions and a bound it cannot be append_only")
         return self
 
+    @property
+    def direction(self) -> int:
+        """1, or -1 where ids in tables count downwards: an id times this is its distance from zero."""
+        return -1 if self.sign == "negative" else 1
+
 
 class Table(_Declared):
     """A table of Synapse's database as bronze holds it: ``bronze.<name>`` with ``columns`` in this order.

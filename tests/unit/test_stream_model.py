@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from synapse_lakehouse.streams.model import FIRST, Database, Position, Rdata, Reader, Stream
-from synapse_lakehouse.streams.positions import Bound, Rule, gapless_end, linear_minimum
+from synapse_lakehouse.streams.model import Database, Position, Rdata, Reader, Stream
+from synapse_lakehouse.streams.positions import FIRST, Bound, Rule, gapless_end, linear_minimum
 from synapse_lakehouse.streams.queries import GAPLESS_RUNS
 
 DUCKDB = duckdb.connect()

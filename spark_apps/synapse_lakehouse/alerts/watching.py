@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 
 from synapse_lakehouse.alerts.incidents import Finding, Kind
+from synapse_lakehouse.streams.positions import FIRST
 from synapse_lakehouse.streams.watch import Look
 
 
@@ -24,8 +25,7 @@ def of_looks(
             said = f"{', '.join(gone)} had a position and has none: what it is writing now cannot be bounded"
             found.append(Finding(Kind.WRITER_VANISHED, subject, said))
         furthest = max((abs(position) for position in one.writers.values()), default=0)
-        # Id 1 counts as handed out from the start (Synapse's MultiWriterIdGenerator).
-        if furthest > max(one.handed_out, 1):
+        if furthest > max(one.handed_out, FIRST):
             said = f"its sequence is at {one.handed_out:,}, a writer at {furthest:,}: ids will be given out twice"
             found.append(Finding(Kind.SEQUENCE_BEHIND, subject, said))
         for writer, position in one.writers.items():

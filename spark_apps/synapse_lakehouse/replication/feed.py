@@ -20,13 +20,10 @@ from synapse_lakehouse.replication.updates import Source, Update
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.connection import Connection, connect
 from synapse_lakehouse.source.errors import ReadFailed
-from synapse_lakehouse.streams.positions import Bound, Rule, gapless_end, linear_minimum
+from synapse_lakehouse.streams.positions import FIRST, Bound, Rule, gapless_end, linear_minimum
 from synapse_lakehouse.streams.writers import MASTER, configured
 
 log = logging.getLogger(__name__)
-
-FIRST: Final = 1
-"""The token of a stream that has no rows yet: Synapse's ids begin after it."""
 
 PAGE_ROWS: Final = 1000
 """Rows of one table that are read at a time, give or take those of one token."""
@@ -114,7 +111,7 @@ class Feed:
                 linear = max(linear, self._linear.get(stream.name, FIRST))
                 self._linear[stream.name] = linear
                 for instance in self._instances(stream, stored):
-                    by_instance[(stream.name, instance)] = max(_sign(stream) * stored.get(instance, 0), linear)
+                    by_instance[(stream.name, instance)] = max(stream.direction * stored.get(instance, 0), linear)
             return Heads(
                 dict(self._linear),
                 by_instance,
@@ -167,11 +164,11 @@ class Feed:
     def _bound(
         self, connection: Connection, stream: Stream, stored: Mapping[str, int], last_value: int, *, is_used: bool
     ) -> int:
-        bound = linear_minimum(stored, self._writers.get(stream.name), (), sign=_sign(stream), is_used=is_used)
+        bound = linear_minimum(stored, self._writers.get(stream.name), (), sign=stream.direction, is_used=is_used)
         self._tell(stream.name, bound, last_value)
         if bound.minimum is None:
             return FIRST
-        linear = max(_sign(stream) * bound.minimum, self._linear.get(stream.name, FIRST))
+        linear = max(stream.direction * bound.minimum, self._linear.get(stream.name, FIRST))
         # Rows beyond the bound are looked for only when something moved.
         looked_at = (dict(stored), last_value, linear)
         if linear >= last_value or self._looked_at.get(stream.name) == looked_at:
@@ -222,7 +219,3 @@ def _transactions(connection: Connection) -> tuple[int, int]:
     ).fetchone()
     assert row is not None
     return int(row[0]), int(row[1])
-
-
-def _sign(stream: Stream) -> int:
-    return -1 if stream.sign == "negative" else 1

@@ -15,9 +15,8 @@ from pyspark.sql import functions as f
 from synapse_lakehouse.catalogue import Contiguity, Stream, Table
 from synapse_lakehouse.streams import gaps, orphans, witnesses
 from synapse_lakehouse.streams.gaps import Explanation, Gap, Missing, Present, Window, Witness
-from synapse_lakehouse.streams.held import Held, distance, of_sign, sign, union
-from synapse_lakehouse.streams.model import FIRST
-from synapse_lakehouse.streams.positions import Rule
+from synapse_lakehouse.streams.held import Held, distance, of_sign, union
+from synapse_lakehouse.streams.positions import FIRST, Rule
 from synapse_lakehouse.streams.queries import ISLANDS, MISSING
 
 Row = Mapping[str, Any]
@@ -53,9 +52,9 @@ class Examining:
             if row["safe_bound"] is not None and row["rule"] != Rule.HELD.value:
                 accepted = self.held.bound(stream)
                 last = row["sequence_last_value"] - (0 if row["sequence_is_called"] else 1)
-                bound = sign(stream) * row["safe_bound"]
+                bound = stream.direction * row["safe_bound"]
                 found[stream.name] = Window(
-                    None if accepted is None else sign(stream) * accepted, bound, max(last, bound)
+                    None if accepted is None else stream.direction * accepted, bound, max(last, bound)
                 )
         return found
 

@@ -62,14 +62,9 @@ class Held:
         return self.accepted.positions.get(stream.name) if self.accepted and stream.immutable_below_bound else None
 
 
-def sign(stream: Stream) -> int:
-    """1, or -1 for a stream that counts downwards."""
-    return -1 if stream.sign == "negative" else 1
-
-
 def distance(stream: Stream, table: Table) -> Column:
     """The ids of ``stream`` in ``table`` without their sign."""
-    return f.col(table.streams[stream.name]).cast("bigint") * sign(stream)
+    return f.col(table.streams[stream.name]).cast("bigint") * stream.direction
 
 
 def of_sign(stream: Stream, table: Table) -> Column:

@@ -17,7 +17,7 @@ from synapse_lakehouse.catalogue import Load, Stream, Table
 from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.lake.session import iceberg_table
 from synapse_lakehouse.run import Run
-from synapse_lakehouse.streams.held import Held, distance, of_sign, sign, union
+from synapse_lakehouse.streams.held import Held, distance, of_sign, union
 from synapse_lakehouse.streams.positions import Bound, Rule, linear_minimum, still_closed
 from synapse_lakehouse.streams.queries import GAPLESS_RUNS
 from synapse_lakehouse.streams.writers import MASTER
@@ -113,39 +113,28 @@ class Measuring:
 
     def stream_positions(self, facts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Rows of ``audit.stream_positions``; ``facts`` are all of the run's stream facts, measured tables included."""
-        positions: dict[str, dict[str, int]] = {}
+        stored: dict[str, dict[str, int]] = {}
         for row in self.held.spark.table("bronze.stream_positions").collect():
-            positions.setdefault(row.stream_name, {})[row.instance_name] = row.stream_id
-        of_stream = {
-            stream.name: [fact for fact in facts if fact["stream"] == stream.name]
-            for stream in self.held.catalogue.streams
-        }
-        bounds = {
-            stream.name: self._bound(stream, positions.get(stream.stream_positions or "", {}), of_stream[stream.name])
-            for stream in self.held.catalogue.streams
-        }
+            stored.setdefault(row.stream_name, {})[row.instance_name] = row.stream_id
+        streams = {stream.name: stream for stream in self.held.catalogue.streams}
+        positions = {name: stored.get(stream.stream_positions or "", {}) for name, stream in streams.items()}
+        of_stream = {name: [fact for fact in facts if fact["stream"] == name] for name in streams}
+        bounds = {name: self._bound(stream, positions[name], of_stream[name]) for name, stream in streams.items()}
         closed = {
             name: still_closed(
                 bound.minimum,
-                self._previous_bound(stream),
-                positions.get(stream.stream_positions or "", {}),
+                self.held.bound(streams[name]),
+                positions[name],
                 self.positions_before.get(name, {}),
-                sign=sign(stream),
+                sign=streams[name].direction,
             )
             for name, bound in bounds.items()
-            for stream in [self.held.catalogue.stream(name)]
             if bound.minimum is not None and bound.rule is not Rule.HELD
         }
         ends = self._gapless_ends(closed)
         return [
-            self._position(
-                stream,
-                positions.get(stream.stream_positions or "", {}),
-                bounds[stream.name],
-                ends.get(stream.name, bounds[stream.name].minimum),
-                of_stream[stream.name],
-            )
-            for stream in self.held.catalogue.streams
+            self._position(stream, positions[name], bounds[name], ends.get(name, bounds[name].minimum), of_stream[name])
+            for name, stream in streams.items()
         ]
 
     def _keys(self, table: Table) -> DataFrame:
@@ -163,7 +152,7 @@ class Measuring:
         knows_when = _RECEIVED in {one.name for one in table.columns}
         received = (f.col(_RECEIVED) >= start) & (f.col(_RECEIVED) < end) if knows_when else f.lit(None).cast("boolean")
         bound = self._accepted_bound(stream, table)
-        below = f.lit(False) if bound is None else distance(stream, table) <= sign(stream) * bound
+        below = f.lit(False) if bound is None else distance(stream, table) <= stream.direction * bound
         writer = f.coalesce(f.col(table.writer_column), f.lit(MASTER)) if table.writer_column else f.lit(MASTER)
         return (
             self.held.spark.table(f"bronze.{table.name}")
@@ -235,9 +224,6 @@ class Measuring:
         is_known = self.held.accepted is not None and f"bronze.{table.name}" in self.held.accepted.tables
         return self.held.bound(stream) if is_known else None
 
-    def _previous_bound(self, stream: Stream) -> int | None:
-        return self.held.accepted.positions.get(stream.name) if self.held.accepted else None
-
     def _bound(self, stream: Stream, positions: dict[str, int], facts: Sequence[Mapping[str, Any]]) -> Bound:
         if not stream.stream_positions:
             return Bound(None, Rule.NO_POSITIONS)
@@ -250,7 +236,7 @@ class Measuring:
             positions,
             self.writers.get(stream.name),
             seen,
-            sign=sign(stream),
+            sign=stream.direction,
             is_used=is_called,
             accepted=self.held.bound(stream),
         )
@@ -259,11 +245,11 @@ class Measuring:
         """As :func:`positions.gapless_end` for each stream, over ids that need not fit in memory."""
         beyond = [
             self.held.spark.table(f"bronze.{table.name}")
-            .select((f.col(table.streams[stream.name]).cast("bigint") * sign(stream)).alias("id"))
-            .where(f.col("id") > sign(stream) * closed[stream.name])
+            .select(distance(stream, table).alias("id"))
+            .where(f.col("id") > stream.direction * closed[stream.name])
             .select(
                 f.lit(stream.name).alias("stream"),
-                (f.col("id") - sign(stream) * closed[stream.name]).alias("distance"),
+                (f.col("id") - stream.direction * closed[stream.name]).alias("distance"),
             )
             for stream, table in self.held.pairs()
             if stream.name in closed
@@ -272,7 +258,9 @@ class Measuring:
             return {}
         union(beyond).createOrReplaceTempView("beyond")
         runs = {row.stream: row.run for row in self.held.spark.sql(GAPLESS_RUNS).collect()}
-        return {name: end + sign(self.held.catalogue.stream(name)) * runs.get(name, 0) for name, end in closed.items()}
+        return {
+            name: end + self.held.catalogue.stream(name).direction * runs.get(name, 0) for name, end in closed.items()
+        }
 
     def _position(
         self,
@@ -297,6 +285,6 @@ class Measuring:
             "sequence": stream.sequence,
             "sequence_last_value": last_value,
             "sequence_is_called": is_called,
-            "largest_id": max(ids, key=lambda one: sign(stream) * one, default=None),
+            "largest_id": max(ids, key=lambda one: stream.direction * one, default=None),
             "measured_at": datetime.now(UTC),
         }

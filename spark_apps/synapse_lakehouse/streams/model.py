@@ -7,10 +7,8 @@ may fall between any two of these steps. Ids of a stream that counts downwards a
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
-FIRST: Final = 1
-"""The id that counts as seen before anything was written."""
+from synapse_lakehouse.streams.positions import FIRST
 
 
 @dataclass(frozen=True)

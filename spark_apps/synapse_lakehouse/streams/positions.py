@@ -7,6 +7,10 @@ rows, so every row of that writer with an id up to it is committed. Streams that
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
+
+FIRST: Final = 1
+"""The id that counts as seen before anything was written: a new sequence gives the next one."""
 
 
 class Rule(StrEnum):

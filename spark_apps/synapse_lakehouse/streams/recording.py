@@ -14,7 +14,6 @@ from synapse_lakehouse.lake import audit
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.streams.acknowledged import ACKNOWLEDGED, Ranges, marked
 from synapse_lakehouse.streams.gaps import FAULTS, Class, Gap
-from synapse_lakehouse.streams.held import sign
 
 _AT_ONCE: Final = 100_000
 _NAMED: Final = 5
@@ -85,7 +84,7 @@ def record(catalog: Catalog, run: Run, found: Iterable[tuple[Stream, Gap]], ackn
 
 
 def _ends(stream: Stream, gap: Gap) -> tuple[int, int]:
-    ends = sign(stream) * gap.first, sign(stream) * gap.last
+    ends = stream.direction * gap.first, stream.direction * gap.last
     return min(ends), max(ends)
 
 

@@ -32,7 +32,7 @@ class Fault:
 
 def faults(stream: Stream, now: Standing) -> Iterator[Fault]:
     """What does not fit together, worst first."""
-    sign = -1 if stream.sign == "negative" else 1
+    sign = stream.direction
     wrong = {writer: position for writer, position in now.positions.items() if sign * position < 0}
     ahead = {writer: position for writer, position in now.positions.items() if sign * position > now.handed_out}
     rows = {table: one for table, one in now.furthest.items() if sign * one > now.handed_out}
@@ -65,7 +65,7 @@ def went_back(stream: Stream, then: Standing, now: Standing) -> Fault | None:
 
     :param then: what the lake knows from before; ``furthest`` is not looked at.
     """
-    sign = -1 if stream.sign == "negative" else 1
+    sign = stream.direction
     fell = [
         f"{writer} from {position} to {now.positions[writer]}"
         for writer, position in sorted(then.positions.items())

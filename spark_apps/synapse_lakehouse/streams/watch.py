@@ -57,7 +57,7 @@ def look(
     :param before: the look before this one.
     """
     seen = {*before.writers, *before.vanished} if before else set()
-    sign = -1 if stream.sign == "negative" else 1
+    sign = stream.direction
     accepted = before.safe_bound if before else None
     bound = linear_minimum(positions, configured, seen, sign=sign, is_used=handed_out > 0, accepted=accepted)
     end = None

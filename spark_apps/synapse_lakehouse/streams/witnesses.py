@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 
 from synapse_lakehouse.catalogue import Contiguity, Stream, Table, contiguity
 from synapse_lakehouse.streams.gaps import Explanation, Witness
-from synapse_lakehouse.streams.held import Held, distance, of_sign, sign, union
+from synapse_lakehouse.streams.held import Held, distance, of_sign, union
 
 COLUMNS: Final = ("stream", "table_name", "id", "witness", "explanation")
 
@@ -122,7 +122,7 @@ def named(held: Held, stream: Stream, after: int, until: int) -> DataFrame:
     In ``COLUMNS``. A room that was deleted and joined again began anew: what is from before is explained by that.
     """
     there = held.now(_EVENTS, "event_id", "room_id", "stream_ordering")
-    id_there = there.select((f.col("stream_ordering") * sign(stream)).alias("id"))
+    id_there = there.select((f.col("stream_ordering") * stream.direction).alias("id"))
     naming = [
         _naming(held, name, "event_stream_ordering", stream).withColumn("witness", f.lit(Witness.MEMBERSHIP.value))
         for name in _MEMBERSHIPS
@@ -152,7 +152,7 @@ def named(held: Held, stream: Stream, after: int, until: int) -> DataFrame:
 
 def _naming(held: Held, name: str, column: str, stream: Stream) -> DataFrame:
     return held.now(name, "event_id", "room_id", column).select(
-        "event_id", "room_id", (f.col(column).cast("bigint") * sign(stream)).alias("id")
+        "event_id", "room_id", (f.col(column).cast("bigint") * stream.direction).alias("id")
     )
 
 
