@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -271,47 +271,20 @@ def watch_streams() -> None:
     :raises AirflowFailException: when the source cannot be read as it is.
     :raises ReadFailed: when it is too busy to be watched; a retry may find it at rest.
     """
-    from synapse_lakehouse.alerts import watching
-    from synapse_lakehouse.lake import audit, tables
+    from synapse_lakehouse.alerts.patrol import patrol
     from synapse_lakehouse.lake.catalog import pyiceberg_catalog
     from synapse_lakehouse.source.errors import SourceError
-    from synapse_lakehouse.source.live import standings
-    from synapse_lakehouse.streams import watch, watch_history
-    from synapse_lakehouse.streams.writers import configured
+    from synapse_lakehouse.streams.watch import sentence
 
-    settings, declared = Settings(), catalogue.load()
-    writers = configured(declared, settings.lakehouse_stream_writers, settings.synapse_config)
-    with closing(pyiceberg_catalog(settings)) as catalog:
-        tables.ensure_audit(catalog)
-        before = watch_history.last(catalog)
-        try:
-            found, now = standings(settings, declared), datetime.now(UTC)
-        except SourceError as refusal:
-            raise AirflowFailException(str(refusal)) from None
-        looks = [
-            watch.look(
-                stream,
-                one.positions,
-                one.handed_out,
-                one.beyond,
-                writers.get(stream.name),
-                before.get(stream.name),
-                now,
-            )
-            for stream in declared.streams
-            for one in [found[stream.name]]
-        ]
-        watch_history.record(catalog, looks)
-        releases = audit.releases(catalog)
-        latest = max((one.published_at for one in releases), default=None)
-        overdue = timedelta(hours=settings.lakehouse_overdue_hours)
-        found_wrong = [
-            *watching.of_looks(looks, before, writers),
-            *watching.of_releases(latest, overdue, now),
-        ]
-        _report(settings, catalog, "streams", found_wrong)
+    settings = Settings()
+    try:
+        with closing(pyiceberg_catalog(settings)) as catalog:
+            looks, wrong = patrol(settings, catalog)
+    except SourceError as refusal:
+        raise AirflowFailException(str(refusal)) from None
+    _report(settings, "streams", wrong)
     for one in looks:
-        log.info("%s", watch.sentence(one))
+        log.info("%s", sentence(one))
 
 
 def gate(title: str, judge: Callable[[], None]) -> object:
@@ -325,30 +298,21 @@ def tell_of_failure(context: Context) -> None:
 
     failed, dag_id = context["ti"], context["dag"].dag_id
     said = f"task {failed.task_id} of run {context['run_id']} failed; its log ends with the reason"
-    _report_alone(f"dag {dag_id}", [Finding(Kind.RUN_FAILED, f"DAG {dag_id}", said)], failed.log_url)
+    _report(Settings(), f"dag {dag_id}", [Finding(Kind.RUN_FAILED, f"DAG {dag_id}", said)], failed.log_url)
 
 
 def tell_of_success(context: Context) -> None:
     """Callback of the task that makes a run of a DAG good: the DAG's incident, if there is one, ends."""
-    _report_alone(f"dag {context['dag'].dag_id}", [], "")
+    _report(Settings(), f"dag {context['dag'].dag_id}", [])
 
 
-def _report_alone(scope: str, found: Sequence[Finding], page: str) -> None:
+def _report(settings: Settings, scope: str, found: Sequence[Finding], page: str = "") -> None:
+    from synapse_lakehouse.alerts.reporting import report
     from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 
-    settings = Settings()
     try:
         with closing(pyiceberg_catalog(settings)) as catalog:
-            _report(settings, catalog, scope, found, page)
-    except Exception:
-        log.warning("no alert could be sent", exc_info=True)
-
-
-def _report(settings: Settings, catalog: Catalog, scope: str, found: Sequence[Finding], page: str = "") -> None:
-    from synapse_lakehouse.alerts.reporting import report
-
-    try:
-        report(settings, catalog, scope, found, page)
+            report(settings, catalog, scope, found, page)
     except Exception:
         # Whatever is the matter with the alerts, the data are not to suffer.
         log.warning("no alert could be sent", exc_info=True)
@@ -369,7 +333,7 @@ def _judge(gate: Callable[[Settings, Catalog, Run], Judgement]) -> None:
     run, settings = run_of(context), Settings()
     with closing(pyiceberg_catalog(settings)) as catalog, _lease(run, catalog, settings).kept():
         judgement = gate(settings, catalog, run)
-        _report(settings, catalog, judgement.stage, findings(judgement), judgement.data_docs)
+    _report(settings, judgement.stage, findings(judgement), judgement.data_docs)
     log.info("%s", judgement.summary())
     try:
         judgement.raise_if_failed()

@@ -33,22 +33,28 @@ def read(catalog: Catalog) -> Log:
 def record(catalog: Catalog, events: Collection[Event]) -> None:
     """Append what begins and what ends."""
     if events:
-        audit.append(catalog, TABLE, [asdict(one) | {"kind": one.kind.value} for one in events])
+        audit.append(catalog, TABLE, [_row(one) for one in events])
 
 
 def record_told(catalog: Catalog, events: Collection[Event], sink: str) -> None:
     """Append that ``sink`` took the news of ``events``."""
     if events:
-        now = datetime.now(UTC)
-        rows = [asdict(one) | {"kind": one.kind.value, "sink": sink, "at": now} for one in events]
-        audit.append(catalog, TABLE, rows)
+        audit.append(catalog, TABLE, _told(events, sink))
 
 
 def introduce(catalog: Catalog, past: Collection[Event], sink: str) -> set[str]:
     """Append that there is a new ``sink``, which is not to hear of ``past``: the ids of what it need not be told."""
-    audit.append(catalog, TABLE, [{"id": "", "sink": sink, "at": datetime.now(UTC)}])
-    record_told(catalog, past, sink)
+    audit.append(catalog, TABLE, [{"id": "", "sink": sink, "at": datetime.now(UTC)}, *_told(past, sink)])
     return {one.id for one in past}
+
+
+def _told(events: Collection[Event], sink: str) -> list[dict[str, Any]]:
+    now = datetime.now(UTC)
+    return [_row(one) | {"sink": sink, "at": now} for one in events]
+
+
+def _row(event: Event) -> dict[str, Any]:
+    return asdict(event) | {"kind": event.kind.value}
 
 
 def _event(row: dict[str, Any]) -> Event:

@@ -8,6 +8,7 @@ from pyiceberg.catalog import Catalog
 
 from synapse_lakehouse.alerts import log
 from synapse_lakehouse.alerts.incidents import Finding, changes, current
+from synapse_lakehouse.alerts.log import Log
 from synapse_lakehouse.alerts.message import messages
 from synapse_lakehouse.alerts.sinks import Sink, sinks
 from synapse_lakehouse.settings import Settings
@@ -23,15 +24,15 @@ def report(settings: Settings, catalog: Catalog, scope: str, found: Collection[F
 
     :param page: URL of the page that shows more.
     """
-    known = log.read(catalog).events
-    log.record(catalog, changes(current(known, scope), found, scope, page, datetime.now(UTC)))
-    tell(settings, catalog)
+    book = log.read(catalog)
+    new = changes(current(book.events, scope), found, scope, page, datetime.now(UTC))
+    log.record(catalog, new)
+    _tell(settings, catalog, Log((*book.events, *new), book.told))
 
 
-def tell(settings: Settings, catalog: Catalog) -> None:
+def _tell(settings: Settings, catalog: Catalog, book: Log) -> None:
     """Tell every sink what it was not told yet."""
     names: dict[str, Sink | None] = {sink.name: sink for sink in sinks(settings)} or {NOBODY: None}
-    book = log.read(catalog)
     told_at_all = {event for event, _ in book.told}
     for name, sink in names.items():
         known = {event for event, to in book.told if to == name}

@@ -1,0 +1,37 @@
+"""One look at the streams of the running Synapse: it is kept, and what is wrong is found."""
+
+from datetime import UTC, datetime, timedelta
+
+from pyiceberg.catalog import Catalog
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.alerts import watching
+from synapse_lakehouse.alerts.incidents import Finding
+from synapse_lakehouse.lake import audit, tables
+from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.source.live import standings
+from synapse_lakehouse.streams import watch_history
+from synapse_lakehouse.streams.watch import Look, look
+from synapse_lakehouse.streams.writers import configured
+
+
+def patrol(settings: Settings, catalog: Catalog) -> tuple[list[Look], list[Finding]]:
+    """Look at every stream and append the looks to ``audit.stream_watch``: the looks, and what is wrong.
+
+    :raises SourceError: when the source cannot be connected to.
+    :raises ReadFailed: when it is too busy to be watched.
+    :raises WritersError: when the configured writers cannot be understood.
+    """
+    declared = catalogue.load()
+    writers = configured(declared, settings.lakehouse_stream_writers, settings.synapse_config)
+    tables.ensure_audit(catalog)
+    before = watch_history.last(catalog)
+    found, now = standings(settings, declared), datetime.now(UTC)
+    looks = [
+        look(stream, one.positions, one.handed_out, one.beyond, writers.get(stream.name), before.get(stream.name), now)
+        for stream, one in ((stream, found[stream.name]) for stream in declared.streams)
+    ]
+    watch_history.record(catalog, looks)
+    latest = max((one.published_at for one in audit.releases(catalog)), default=None)
+    overdue = timedelta(hours=settings.lakehouse_overdue_hours)
+    return looks, [*watching.of_looks(looks, before, writers), *watching.of_releases(latest, overdue, now)]
