@@ -10,7 +10,7 @@ from enum import StrEnum
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -79,6 +79,8 @@ class JsonKeysOfType(_Declared):
 
 class Day(_Declared):
     """Round a time in milliseconds since the epoch down to its UTC day."""
+
+    MILLISECONDS: ClassVar[int] = 86_400_000
 
     kind: Literal["day"]
     source: Identifier

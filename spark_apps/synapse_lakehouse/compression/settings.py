@@ -6,10 +6,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from synapse_lakehouse.compression.levels import Levels, parse_levels
+from synapse_lakehouse.homeserver import section
 from synapse_lakehouse.settings import Settings
 
 _UNITS = {"": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000, "y": 31_536_000_000}
@@ -68,12 +68,12 @@ def configured(settings: Settings) -> CompressorSettings:
 
     :raises CompressorError: on a file that cannot be read, or a setting that is unknown or means nothing.
     """
-    section = _section(settings.synapse_config) if settings.synapse_config else {}
+    given = _section(settings.synapse_config) if settings.synapse_config else {}
     prefix = "lakehouse_compressor_"
     own = {name: getattr(settings, prefix + name) for name in CompressorSettings.model_fields}
     own = {name: value for name, value in own.items() if value is not None}
     try:
-        return CompressorSettings(**section | own)
+        return CompressorSettings(**given | own)
     except ValidationError as error:
         wrong = error.errors()[0]
         name = str(wrong["loc"][0])
@@ -82,11 +82,7 @@ def configured(settings: Settings) -> CompressorSettings:
 
 
 def _section(path: Path) -> dict[str, Any]:
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise CompressorError(f"SYNAPSE_CONFIG={path} cannot be read as YAML: {error}") from error
-    section = content.get("state_compressor") if isinstance(content, Mapping) else None
-    if not isinstance(section, Mapping | None):
-        raise CompressorError(f"state_compressor in SYNAPSE_CONFIG is {section!r}, and should be a section.")
-    return {str(name): value for name, value in (section or {}).items() if value is not None}
+    given = section(path, "state_compressor", CompressorError)
+    if not isinstance(given, Mapping | None):
+        raise CompressorError(f"state_compressor in SYNAPSE_CONFIG is {given!r}, and should be a section.")
+    return {str(name): value for name, value in (given or {}).items() if value is not None}

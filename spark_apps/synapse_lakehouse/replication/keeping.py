@@ -9,10 +9,6 @@ from synapse_lakehouse.catalogue import Catalogue, Day, JsonKeys
 from synapse_lakehouse.replication.shapes import SHAPES, Constant, Field, IsSet, Json, Shape
 
 CACHES: Final = "caches"
-EXPANDING: Final = frozenset({"cs_cache_fake", "ph_cache_fake", "dr_cache_fake"})
-"""Names that stand for several caches: of a room's current state, its purged history, and its deletion."""
-
-_DAY_MS: Final = 86_400_000
 
 Keep = Callable[[Any], Any]
 
@@ -85,7 +81,7 @@ def _keep(catalogue: Catalogue, shape: Shape, field: Field) -> Keep | None:
         case None:
             return _as_it_is
         case Day():
-            return lambda value: value - value % _DAY_MS if isinstance(value, int) else None
+            return lambda value: value - value % Day.MILLISECONDS if isinstance(value, int) else None
         case JsonKeys(keys=keys):
             return lambda value: {key: value[key] for key in keys if key in value} if isinstance(value, dict) else None
     return None

@@ -14,11 +14,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, GreaterThanOrEqual
+from pyiceberg.expressions import And, EqualTo
 from pyiceberg.table import Table
 
 from synapse_lakehouse.lake import tables
 from synapse_lakehouse.lake.catalog import COMMANDS
+from synapse_lakehouse.lake.recent import newest
 from synapse_lakehouse.replication import commands as c
 from synapse_lakehouse.replication.following import Item
 from synapse_lakehouse.replication.keeping import Keeping
@@ -48,7 +49,6 @@ Besides the protocol's own commands there are ``GAP``, what was not heard, and `
 commit."""
 
 _FLUSH: Final = "lakehouse.replication.flush"
-_NEAR: Final = (timedelta(hours=1), timedelta(days=2))
 _LOOKED_BACK: Final = 50
 _TIDIED_EVERY: Final = 200
 _KEPT: Final = timedelta(hours=1)
@@ -118,21 +118,13 @@ class Landing:
 
     def positions(self) -> dict[Source, int]:
         """Positions at the end of the last commit; none if there was none."""
-        table, now = self._catalog.load_table(COMMANDS), datetime.now(UTC)
-        near: list[BooleanExpression] = [
-            GreaterThanOrEqual(term="received_at", value=(now - one).isoformat()) for one in _NEAR
-        ]
         tap = And(
             EqualTo(term="command", value="TAP"),
             EqualTo(term="source", value=self._source),
             EqualTo(term="dialect", value=self._dialect),
         )
-        for wanted in (*near, AlwaysTrue()):
-            found = table.scan(row_filter=And(wanted, tap), selected_fields=("received_at", "fields")).to_arrow()
-            if found.num_rows:
-                last = found.sort_by("received_at")["fields"][-1].as_py()
-                return {(stream, instance): token for stream, instance, token in json.loads(last)}
-        return {}
+        told = newest(self._catalog.load_table(COMMANDS), "received_at", tap, ("received_at", "fields"))["fields"]
+        return {(stream, at): token for stream, at, token in json.loads(told[-1].as_py())} if len(told) else {}
 
     def append(self, batch: Batch) -> None:
         """Commit ``batch``, once, however often it takes."""

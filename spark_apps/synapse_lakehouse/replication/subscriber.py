@@ -97,7 +97,7 @@ class Subscriber:
                 self._name = "".join(one for one in name if one.isprintable())[:_NAME_SHOWN]
             case c.Replicate(stream, token):
                 self._subscribe(stream, token)
-            case c.Server() | c.Rdata() | c.Position():
+            case command if isinstance(command, c.ONLY_SERVERS_SEND):
                 raise _Refused(f"{c.word(command)}: only servers send this")
             case c.Ping() | c.Unknown() | c.Sync():
                 pass

@@ -57,11 +57,12 @@ def _standings(connection: Connection, catalogue: Catalogue) -> dict[str, Standi
     for stream in catalogue.streams:
         of_writers = positions.get(stream.stream_positions or "", {})
         beyond = _beyond(connection, catalogue, stream, list(of_writers.values()))
-        found[stream.name] = Standing(of_writers, _handed_out(connection, stream), beyond)
+        found[stream.name] = Standing(of_writers, handed_out(connection, stream), beyond)
     return found
 
 
-def _handed_out(connection: Connection, stream: Stream) -> int:
+def handed_out(connection: Connection, stream: Stream) -> int:
+    """The last id that the stream's sequence gave out, 0 if none."""
     row = connection.execute(
         sql.SQL("select last_value - (not is_called)::int from {}").format(sql.Identifier(stream.sequence))
     ).fetchone()

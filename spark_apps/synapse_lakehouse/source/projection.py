@@ -8,7 +8,6 @@ from psycopg import sql
 from synapse_lakehouse.catalogue import Column, Day, JsonKeys, JsonKeysOfType, Table
 from synapse_lakehouse.source.pages import WHOLE, PageRange
 
-_MILLISECONDS_A_DAY: Final = 86_400_000
 _REFUSED: Final = r"\\u(?:0000|[dD][89a-fA-F][0-9a-fA-F]{2})"
 
 
@@ -69,9 +68,7 @@ def expression(column: Column) -> sql.Composable:
                 sql.Identifier(type_column), sql.Literal(wanted), _json_keys(source, keys)
             )
         case Day():
-            value = sql.SQL("{source} - mod({source}, {day})").format(
-                source=source, day=sql.Literal(_MILLISECONDS_A_DAY)
-            )
+            value = sql.SQL("{source} - mod({source}, {day})").format(source=source, day=sql.Literal(Day.MILLISECONDS))
     return sql.SQL("{} as {}").format(value, sql.Identifier(column.name))
 
 

@@ -2,32 +2,20 @@
 
 from collections.abc import Collection
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression, GreaterThanOrEqual
 
 from synapse_lakehouse.lake import audit
+from synapse_lakehouse.lake.recent import newest
 from synapse_lakehouse.streams.watch import Look
 
 TABLE: Final = "audit.stream_watch"
-_NEAR: Final = (timedelta(minutes=30), timedelta(days=2))
 
 
 def last(catalog: Catalog) -> dict[str, Look]:
     """The latest look at each stream by its name; empty where nobody looked yet."""
-    table = catalog.load_table(TABLE)
-    now = datetime.now(UTC)
-    # Every look is a file: the recent ones are few, and only after a long pause are all of them read.
-    filters: list[BooleanExpression] = [
-        GreaterThanOrEqual(term="watched_at", value=(now - near).isoformat()) for near in _NEAR
-    ]
-    for wanted in (*filters, AlwaysTrue()):
-        rows = table.scan(row_filter=wanted).to_arrow().sort_by("watched_at").to_pylist()
-        if rows:
-            return {row["stream"]: _look(row) for row in rows}
-    return {}
+    return {row["stream"]: _look(row) for row in newest(catalog.load_table(TABLE), "watched_at").to_pylist()}
 
 
 def record(catalog: Catalog, looks: Collection[Look]) -> None:

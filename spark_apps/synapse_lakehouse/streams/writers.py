@@ -1,12 +1,10 @@
 """Who writes which stream, as the operator configured it."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
-
-import yaml
+from typing import Final
 
 from synapse_lakehouse.catalogue import Catalogue
+from synapse_lakehouse.homeserver import section
 
 MASTER: Final = "master"
 """instance_name of Synapse's main process."""
@@ -55,11 +53,7 @@ def _from_setting(setting: str) -> dict[str, frozenset[str]]:
 
 
 def _from_config(path: Path) -> dict[str, frozenset[str]]:
-    try:
-        content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise WritersError(f"SYNAPSE_CONFIG={path} cannot be read as YAML: {error}") from error
-    given = content.get("stream_writers") if isinstance(content, Mapping) else None
+    given = section(path, "stream_writers", WritersError)
     return {
         str(key): frozenset([value] if isinstance(value, str) else map(str, value))
         for key, value in (given or {}).items()

@@ -13,6 +13,7 @@ from synapse_lakehouse.cli.diagnosis.finding import Finding, Findings, Level
 from synapse_lakehouse.lake import duck
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.connection import Connection
+from synapse_lakehouse.source.live import handed_out
 from synapse_lakehouse.streams.sequences import Fault, Standing, faults, went_back
 
 _SUBJECT: Final = "sequences"
@@ -60,9 +61,6 @@ def _finding(fault: Fault) -> Finding:
 
 
 def _standing(connection: Connection, declared: Catalogue, stream: Stream) -> Standing:
-    counted = connection.execute(
-        sql.SQL("select last_value - (not is_called)::int from {}").format(sql.Identifier(stream.sequence))
-    ).fetchone()
     stored = connection.execute(
         "select instance_name, stream_id from stream_positions where stream_name = %s", [stream.stream_positions]
     ).fetchall()
@@ -74,5 +72,4 @@ def _standing(connection: Connection, declared: Catalogue, stream: Stream) -> St
         ).fetchone()
         if row and row[0] is not None and (row[0] < 0) is (stream.sign == "negative"):
             furthest[table.name] = int(row[0])
-    assert counted
-    return Standing(int(counted[0]), {writer: int(position) for writer, position in stored}, furthest)
+    return Standing(handed_out(connection, stream), {writer: int(position) for writer, position in stored}, furthest)
