@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+from hypothesis import strategies as st
 
 Key = tuple[str, str]
 State = dict[Key, str]
@@ -208,3 +209,13 @@ def resolved(edges: dict[int, int], rows: dict[int, State], group: int) -> State
         state = rows.get(node, {}) | state
         node = edges.get(node)
     return state
+
+
+@st.composite
+def worlds(draw: st.DrawFn, most_kinds: int, groups_a_room: int, most_groups: int) -> World:
+    """Rooms of some kinds, some of their groups purged."""
+    world = World(random.Random(draw(st.integers(0, 2**32))))
+    kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=most_kinds))
+    grow(world, begin(world, kinds, groups_a_room), draw(st.integers(1, most_groups)))
+    purge(world, draw(st.sampled_from([0, 0, 0.1])), set())
+    return world

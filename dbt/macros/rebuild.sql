@@ -26,13 +26,14 @@
 
     {%- do withhold_bounds(target_relation) -%}
 
+    {%- set branch = run_query("set spark.wap.branch").columns[1].values()[0] -%}
     {%- set ingredients = [compiled_code, table_columns | join(',')] -%}
     {%- for id in model.depends_on.nodes -%}
-        {%- do ingredients.append(made_of((graph.sources.get(id) or graph.nodes.get(id)).relation_name)) -%}
+        {%- do ingredients.append(made_of((graph.sources.get(id) or graph.nodes.get(id)).relation_name, branch)) -%}
     {%- endfor -%}
     {%- set made_now = local_md5(ingredients | join(' ')) -%}
 
-    {%- if made_of(target_relation) == made_now -%}
+    {%- if made_of(target_relation, branch) == made_now -%}
         {% call statement('main') %}select 'unchanged'{% endcall %}
     {%- else -%}
         {%- do run_query("set `spark.sql.iceberg.snapshot-property.made-of` = " ~ made_now) -%}
@@ -53,9 +54,8 @@
 {% endmaterialization %}
 
 
-{# What the rows of a table were made of, as a reader on the run's branch finds them: its snapshot, where none says. #}
-{% macro made_of(relation) -%}
-    {%- set branch = run_query("set spark.wap.branch").columns[1].values()[0] -%}
+{# What the rows of a table were made of, as a reader on `branch` finds them: its snapshot, where none says. #}
+{% macro made_of(relation, branch) -%}
     {%- set found = run_query(
         "select coalesce(summary['made-of'], string(snapshot_id)) from " ~ relation ~ ".refs join " ~ relation
         ~ ".snapshots using (snapshot_id) where name in ('main', '" ~ branch ~ "') order by name = 'main' limit 1"

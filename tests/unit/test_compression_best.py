@@ -1,6 +1,5 @@
 """Compression to as few rows as can be found: what it may never change, and how few rows that is."""
 
-import random
 from functools import cache
 
 import numpy as np
@@ -13,19 +12,12 @@ from synapse_lakehouse.compression import best, levels, tables
 from synapse_lakehouse.compression.groups import NONE, Groups
 from synapse_lakehouse.compression.lines import hang_line, line_cost, reach
 from synapse_lakehouse.compression.states import states
-from tests.state_rooms import KINDS, World, begin, grow, purge
+from tests.state_rooms import worlds
 
 BOUNDS = st.sampled_from([1, 2, 3, 5, 20, 100])
 
 
-@st.composite
-def worlds(draw: st.DrawFn) -> Groups:
-    """Rooms of some kinds, some of their groups purged."""
-    world = World(random.Random(draw(st.integers(0, 2**32))))
-    kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=3))
-    grow(world, begin(world, kinds, 60), draw(st.integers(1, 150)))
-    purge(world, draw(st.sampled_from([0, 0, 0.1])), set())
-    return tables.encoded(*world.tables())[0].groups()
+WORLDS = worlds(3, 60, 150).map(lambda world: tables.encoded(*world.tables())[0].groups())
 
 
 def whole(groups: Groups) -> np.ndarray:
@@ -33,14 +25,14 @@ def whole(groups: Groups) -> np.ndarray:
     return np.ones(len(groups), bool)
 
 
-@given(worlds(), BOUNDS)
+@given(WORLDS, BOUNDS)
 def test_every_group_keeps_its_state_and_hangs_on_an_older_one(groups: Groups, max_chain: int) -> None:
     better = best.compress(groups, whole(groups), max_chain)
     assert not states(groups).differ(states(better)).any()
     assert (better.prev < np.arange(len(better))).all()
 
 
-@given(worlds(), BOUNDS)
+@given(WORLDS, BOUNDS)
 def test_rows_never_become_more_and_chains_keep_the_bound_where_something_is_won(
     groups: Groups, max_chain: int
 ) -> None:
@@ -50,13 +42,13 @@ def test_rows_never_become_more_and_chains_keep_the_bound_where_something_is_won
         assert better.chain_nodes().max() <= max_chain
 
 
-@given(worlds(), BOUNDS)
+@given(WORLDS, BOUNDS)
 def test_a_second_time_there_is_nothing_to_win(groups: Groups, max_chain: int) -> None:
     better = best.compress(groups, whole(groups), max_chain)
     assert not better.changed(best.compress(better, whole(better), max_chain)).any()
 
 
-@given(worlds(), st.data())
+@given(WORLDS, st.data())
 def test_groups_out_of_range_are_left_alone(groups: Groups, data: st.DataObject) -> None:
     in_range = np.array(data.draw(st.lists(st.booleans(), min_size=len(groups), max_size=len(groups))), bool)
     better = best.compress(groups, in_range, 100)

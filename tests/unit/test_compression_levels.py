@@ -14,20 +14,13 @@ from synapse_lakehouse.compression.chunks import Progress, Step, compress_chunks
 from synapse_lakehouse.compression.groups import NONE, BadGroups, Groups
 from synapse_lakehouse.compression.levels import Level, Levels, compress, parse_levels, saved_levels
 from synapse_lakehouse.compression.states import states
-from tests.state_rooms import KINDS, State, World, begin, grow, purge, resolved
+from tests.state_rooms import State, World, resolved, worlds
 
 SIZES = st.lists(st.integers(1, 8), min_size=1, max_size=4).map(lambda sizes: tuple(Level(size) for size in sizes))
 CHUNKS = st.sampled_from([3, 20, 100_000])
 
 
-@st.composite
-def worlds(draw: st.DrawFn) -> World:
-    """Rooms of some kinds, some of their groups purged."""
-    world = World(random.Random(draw(st.integers(0, 2**32))))
-    kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=4))
-    grow(world, begin(world, kinds, 40), draw(st.integers(1, 120)))
-    purge(world, draw(st.sampled_from([0, 0, 0.1])), set())
-    return world
+WORLDS = worlds(4, 40, 120)
 
 
 def compressed(
@@ -60,14 +53,14 @@ def line(groups: int, keys: int = 5) -> World:
     return world
 
 
-@given(worlds(), SIZES, CHUNKS)
+@given(WORLDS, SIZES, CHUNKS)
 def test_every_group_keeps_its_state(world: World, levels: Levels, chunk_size: int) -> None:
     edges, rows, _, _ = compressed(world, levels, chunk_size)
     for group in world.groups:
         assert resolved(edges, rows, group) == resolved(world.edges, world.rows, group)
 
 
-@given(worlds(), SIZES, CHUNKS)
+@given(WORLDS, SIZES, CHUNKS)
 def test_a_group_hangs_on_an_older_one_and_rows_do_not_become_more(
     world: World, levels: Levels, chunk_size: int
 ) -> None:
@@ -77,14 +70,14 @@ def test_a_group_hangs_on_an_older_one_and_rows_do_not_become_more(
     assert all(step.is_skipped or step.rows_after <= step.rows_before for step in steps)
 
 
-@given(worlds(), SIZES, CHUNKS)
+@given(WORLDS, SIZES, CHUNKS)
 def test_the_order_of_rooms_does_not_matter(world: World, levels: Levels, chunk_size: int) -> None:
     edges, rows, _, _ = compressed(world, levels, chunk_size)
     world.groups = dict(sorted(world.groups.items(), key=lambda one: (one[1], -one[0]), reverse=True))
     assert compressed(world, levels, chunk_size)[:2] == (edges, rows)
 
 
-@given(worlds(), SIZES, CHUNKS)
+@given(WORLDS, SIZES, CHUNKS)
 def test_a_second_run_finds_nothing_to_do(world: World, levels: Levels, chunk_size: int) -> None:
     edges, rows, steps, names = compressed(world, levels, chunk_size)
     rooms = names.rooms.to_pylist()
@@ -210,7 +203,7 @@ def test_nothing_compresses_to_nothing() -> None:
     assert list(compress_chunks(stored, parse_levels("100"), 500, {})) == []
 
 
-@given(worlds())
+@given(WORLDS)
 def test_fingerprints_tell_states_apart(world: World) -> None:
     stored, _ = tables.encoded(*world.tables())
     groups = stored.groups()
