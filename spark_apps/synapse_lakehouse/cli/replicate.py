@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from synapse_lakehouse.embedded.services import connected
+from synapse_lakehouse.replication.grammar import Dialect
 
 app = typer.Typer(
     help="Serve Synapse's streams to whoever follows them, or land what its processes tell each other.",
@@ -17,14 +18,6 @@ app = typer.Typer(
 class TcpDialect(StrEnum):
     """Forms of the protocol over TCP."""
 
-    TOKENS = "tokens"
-    INSTANCES = "instances"
-
-
-class AnyDialect(StrEnum):
-    """Every form of the protocol."""
-
-    REDIS = "redis"
     TOKENS = "tokens"
     INSTANCES = "instances"
 
@@ -51,7 +44,6 @@ def serve(
     LAKEHOUSE_HOME/logs/replication, and never executed.
     """
     from synapse_lakehouse.replication import service
-    from synapse_lakehouse.replication.grammar import Dialect
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     with connected() as settings:
@@ -61,8 +53,8 @@ def serve(
 @app.command()
 def tap(
     dialect: Annotated[
-        AnyDialect, typer.Option(help="redis: what Synapse's processes publish; the others: a server over TCP.")
-    ] = AnyDialect.REDIS,
+        Dialect, typer.Option(help="redis: what Synapse's processes publish; the others: a server over TCP.")
+    ] = Dialect.REDIS,
     host: Annotated[str, typer.Option(help="The server, over TCP.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Its port.")] = 9092,
 ) -> None:
@@ -72,8 +64,7 @@ def tap(
     listens, and never to the channel that carries access tokens.
     """
     from synapse_lakehouse.replication import service
-    from synapse_lakehouse.replication.grammar import Dialect
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     with connected() as settings:
-        service.tap(settings, Dialect(dialect), host, port, typer.echo)
+        service.tap(settings, dialect, host, port, typer.echo)

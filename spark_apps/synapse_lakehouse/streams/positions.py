@@ -90,6 +90,11 @@ def gapless_end(minimum: int, ids: Iterable[int], *, sign: int) -> int:
     return sign * end
 
 
+def fallen(before: Mapping[str, int], positions: Mapping[str, int], *, sign: int) -> list[str]:
+    """Writers whose position is behind where it was, which Synapse never lets happen."""
+    return sorted(one for one in positions.keys() & before.keys() if sign * positions[one] < sign * before[one])
+
+
 def still_closed(
     minimum: int, accepted: int | None, positions: Mapping[str, int], before: Mapping[str, int], *, sign: int
 ) -> int:
@@ -103,5 +108,6 @@ def still_closed(
     :param positions: position by writer.
     :param before: the same when that bound was accepted.
     """
-    went_back = any(sign * positions[one] < sign * before[one] for one in positions.keys() & before.keys())
-    return minimum if accepted is None or went_back else sign * max(sign * minimum, sign * accepted)
+    if accepted is None or fallen(before, positions, sign=sign):
+        return minimum
+    return sign * max(sign * minimum, sign * accepted)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from synapse_lakehouse.catalogue import Stream
+from synapse_lakehouse.streams.positions import fallen
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,8 @@ def went_back(stream: Stream, then: Standing, now: Standing) -> Fault | None:
     """
     sign = stream.direction
     fell = [
-        f"{writer} from {position} to {now.positions[writer]}"
-        for writer, position in sorted(then.positions.items())
-        if writer in now.positions and sign * now.positions[writer] < sign * position
+        f"{writer} from {then.positions[writer]} to {now.positions[writer]}"
+        for writer in fallen(then.positions, now.positions, sign=sign)
     ]
     if then.handed_out > now.handed_out:
         fell.append(f"{stream.sequence} from {then.handed_out} to {now.handed_out}")
