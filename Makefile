@@ -8,7 +8,7 @@ TEST_PACKAGES := redis-server chromium chromium-driver
 PYTEST := $(UV) run --locked pytest
 export XDG_RUNTIME_DIR ?= $(or $(TMPDIR),/tmp)/runtime-$(shell id -u)
 
-.PHONY: help run ui setup test test-heavy test-tools check format sample earlier-lake bench clean
+.PHONY: help run ui setup test test-heavy test-tools check format sample answers earlier-lake bench clean
 
 ##@ Use
 help: ## Show this help
@@ -44,6 +44,10 @@ format: setup ## Format and mend what the linter can mend
 
 sample: setup test-tools ## Build the shipped sample anew from a real Synapse
 	@$(UV) run --locked python -m sample.build
+	@$(MAKE) --no-print-directory answers
+
+answers: setup ## Record anew what a real Synapse shows whom of the sample
+	@$(UV) run --locked python -m tests.visibility.record
 
 earlier-lake: setup ## Keep a small lake made by the version COMMIT, for the test that this one opens it
 	@git worktree add --quiet --detach .lakehouse/earlier $(COMMIT)

@@ -1,0 +1,56 @@
+"""A HomeServer of Synapse's own on a database, to be asked what its code answers. Imported by Synapse's own Python."""
+
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from synapse.app import homeserver
+from synapse.config.homeserver import HomeServerConfig
+from synapse.logging.context import LoggingContext
+from twisted.internet import defer, reactor
+
+CONFIG = {
+    "server_name": "synapse.example",
+    "report_stats": False,
+    "listeners": [],
+    "trusted_key_servers": [],
+    "enable_registration": False,
+    "background_updates": {"background_update_duration_ms": 1},
+    "registration_shared_secret": "unused",
+    "macaroon_secret_key": "unused",
+    "form_secret": "unused",
+}
+
+
+def ask(dsn: str, scratch: Path, question: Callable[[Any], Awaitable[None]], **sections: object) -> None:
+    """Await ``question(homeserver)`` on the database ``dsn``, which Synapse writes to when it starts.
+
+    :param sections: sections of homeserver.yaml that replace or join those of :data:`CONFIG`.
+    :raises SystemExit: with the traceback printed, when the question raised.
+    """
+    database = {"name": "psycopg2", "args": {"dsn": dsn, "cp_min": 1, "cp_max": 2}}
+    own = {"signing_key_path": str(scratch / "key"), "media_store_path": str(scratch / "media"), "database": database}
+    path = scratch / "homeserver.yaml"
+    path.write_text(yaml.safe_dump(CONFIG | own | sections))
+    HomeServerConfig.load_or_generate_config("", ["-c", str(path), "--generate-keys"])
+    config = HomeServerConfig.load_config("", ["-c", str(path)])
+    hs = homeserver.SynapseHomeServer(config.server.server_name, config=config)
+    hs.setup()
+    failures: list[Any] = []
+
+    async def within_context() -> None:
+        with LoggingContext(name="question", server_name=hs.hostname):
+            await question(hs)
+
+    def start() -> None:
+        asked = defer.ensureDeferred(within_context())
+        asked.addErrback(failures.append)
+        asked.addBoth(lambda _: reactor.stop())
+
+    reactor.callWhenRunning(start)
+    reactor.run()
+    for failure in failures:
+        failure.printTraceback(sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,56 @@
+"""Record anew what Synapse answers on the sample: as it is shipped, and made harsh by ``harsh.sql``.
+
+``python -m tests.visibility.record`` takes some minutes and writes ``sample_answers.parquet`` and
+``harsh_answers.parquet``.
+"""
+
+import hashlib
+import json
+import tempfile
+from datetime import datetime
+from pathlib import Path
+
+import psycopg
+import yaml
+
+from synapse_lakehouse.embedded import postgres, sample
+from tests.visibility import answers
+
+HERE = Path(__file__).resolve().parent
+SAMPLE = HERE / "sample_answers.parquet"
+HARSH = HERE / "harsh_answers.parquet"
+HARSH_SQL = HERE / "harsh.sql"
+MANIFEST = json.loads((sample.FOLDER / "manifest.json").read_text())
+
+TAKEN_AT = int(datetime.fromisoformat(MANIFEST["taken_at"]).timestamp() * 1000)
+SECTIONS = {key: yaml.safe_load(sample.CONFIG.read_text())[key] for key in ("server_name", "retention")}
+# Of the messages of rooms without a policy of their own, this share is older than the default policy allows.
+EXPIRED = (
+    "select percentile_disc(0.2) within group (order by origin_server_ts) from events where type = 'm.room.message'"
+)
+
+
+def record_sample(dsn: str, path: Path = SAMPLE) -> None:
+    """Answers on ``dsn``, a copy of the sample that Synapse may write to."""
+    answers.record(dsn, path, TAKEN_AT, SECTIONS, sample=MANIFEST["sha256"])
+
+
+def record_harsh(dsn: str, path: Path = HARSH) -> None:
+    """Answers on ``dsn``, a copy of the sample that is made harsh first."""
+    with psycopg.connect(dsn) as source:
+        source.execute(HARSH_SQL.read_text())
+        (oldest,) = source.execute(EXPIRED).fetchone() or (0,)
+    retention = {"enabled": True, "default_policy": {"max_lifetime": TAKEN_AT - oldest}}
+    harsh = hashlib.sha256(HARSH_SQL.read_bytes()).hexdigest()
+    answers.record(dsn, path, TAKEN_AT, SECTIONS | {"retention": retention}, sample=MANIFEST["sha256"], harsh=harsh)
+
+
+def main() -> None:
+    """Command line."""
+    with tempfile.TemporaryDirectory(prefix="visibility-") as folder, postgres.running(Path(folder) / "pg") as server:
+        record_sample(sample.restore(server, "plain"))
+        record_harsh(sample.restore(server, "harsh"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""Asks Synapse's own filter what every local user may see of every event. Run by Synapse's own Python.
+
+Arguments: a libpq URI of a database that may be written to, a folder for scratch files, the file to write, the time
+in ms that the filter shall take for now, and sections of homeserver.yaml as JSON. Writes JSON lines:
+
+- ``{"room_id", "event_ids"}`` begins a room: all of its events in ``events``, sorted;
+- ``{"user_id", "peeking", "answers"}``, for everyone who ever had a membership there, sorted, then for one who never
+  had (user_id null): an answer per event, as its number in the vocabulary, null where Synapse raised;
+- ``{"vocabulary": [[outcome, membership], …], "errors": {event_id: error, …}}`` ends the file.
+"""
+
+import json
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from synapse.visibility import filter_and_transform_events_for_client
+
+from tests.homeserver_on import ask
+
+MEMBERS = """
+select room_id, state_key from events where type = 'm.room.member' and state_key is not null
+union select room_id, user_id from room_memberships
+union select room_id, user_id from local_current_membership
+"""
+NOBODY = "@never.a.member:"
+
+Answer = tuple[str, str | None]
+HIDDEN: Answer = ("hidden", None)
+
+
+class Filter:
+    """The loader and the filter of one homeserver, asked for many events at once; errors are kept by event id."""
+
+    def __init__(self, hs: Any) -> None:
+        self.store = hs.get_datastores().main
+        self.storage = hs.get_storage_controllers()
+        self.errors: dict[str, str] = {}
+
+    async def load(self, event_ids: list[str]) -> list[Any]:
+        """The events as clients get them, with the content they replaced; those that are withheld are not there."""
+        try:
+            return list((await self.store.get_events(event_ids, get_prev_content=True)).values())
+        except Exception as error:  # noqa: BLE001 - whatever it raises is its answer
+            return [one for half in self._halves(event_ids, event_ids[0], error) for one in await self.load(half)]
+
+    async def see(self, user_id: str, peeking: bool, events: list[Any]) -> dict[str, Answer | None]:
+        """Event id → answer: absent when hidden, None when Synapse raises on this event."""
+        try:
+            seen = await filter_and_transform_events_for_client(self.storage, user_id, events, is_peeking=peeking)
+        except Exception as error:  # noqa: BLE001 - whatever it raises is its answer
+            answers: dict[str, Answer | None] = {}
+            for half in self._halves(events, events[0].event_id, error):
+                answers |= await self.see(user_id, peeking, half)
+            return answers if len(events) > 1 else {events[0].event_id: None}
+        # what is not pruned comes back as the very object that was given
+        given = {id(event) for event in events}
+        return {one.event.event_id: ("full" if id(one.event) in given else "redacted", one.membership) for one in seen}
+
+    def _halves(self, asked: list[Any], first: str, error: Exception) -> list[list[Any]]:
+        if len(asked) == 1:
+            self.errors[first] = repr(error)
+            return []
+        return [asked[: len(asked) // 2], asked[len(asked) // 2 :]]
+
+
+async def answers(hs: Any, out: Path, as_of: int, began: float) -> None:
+    """Write the answers of ``hs`` to every question there is."""
+    asked = Filter(hs)
+    asked.store.clock.time_msec = lambda: as_of
+    execute = asked.store.db_pool.execute
+    rooms, members = defaultdict(list), defaultdict(list)
+    for event_id, room_id in await execute("events", "select event_id, room_id from events"):
+        rooms[room_id].append(event_id)
+    for room_id, user_id in await execute("members", MEMBERS):
+        if hs.is_mine_id(user_id):
+            members[room_id].append(user_id)
+    vocabulary: dict[Answer, int] = {HIDDEN: 0}
+    count = 0
+    with out.open("w") as lines:
+        for number, room_id in enumerate(sorted(rooms), 1):
+            event_ids = sorted(rooms[room_id])
+            events = await asked.load(event_ids)
+            unknown = dict.fromkeys(asked.errors.keys() & event_ids)
+            print(json.dumps({"room_id": room_id, "event_ids": event_ids}), file=lines)
+            for user_id in (*sorted(members[room_id]), None):
+                for peeking in (False, True):
+                    seen = unknown | await asked.see(user_id or NOBODY + hs.hostname, peeking, events)
+                    said = [seen.get(event_id, HIDDEN) for event_id in event_ids]
+                    numbers = [one and vocabulary.setdefault(one, len(vocabulary)) for one in said]
+                    print(json.dumps({"user_id": user_id, "peeking": peeking, "answers": numbers}), file=lines)
+                    count += len(event_ids)
+            pace = f"{count / (time.monotonic() - began):,.0f} a second"
+            print(f"{number} of {len(rooms)} rooms, {count:,} answers, {pace}", file=sys.stderr, flush=True)
+        print(json.dumps({"vocabulary": list(vocabulary), "errors": asked.errors}), file=lines)
+
+
+def main(dsn: str, scratch: str, out: str, as_of: str, sections: str) -> None:
+    """Command line."""
+    began = time.monotonic()
+    ask(dsn, Path(scratch), lambda hs: answers(hs, Path(out), int(as_of), began), **json.loads(sections))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

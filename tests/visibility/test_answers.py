@@ -1,0 +1,76 @@
+"""The recorded answers belong to the shipped sample, are complete, and were given with replaced content filled in."""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import psycopg
+import pytest
+
+from synapse_lakehouse.embedded import sample
+from tests.visibility import answers, record
+
+QUESTIONS = """
+select (select count(*) from (
+    select room_id, state_key from events where type = 'm.room.member'
+    union select room_id, user_id from room_memberships
+    union select room_id, user_id from local_current_membership
+    union select room_id, null from events
+  ) as asking (room_id, user_id) join events using (room_id)
+  where user_id is null or user_id like '%:synapse.example') * 2
+"""
+OWN_LEAVES = """
+select e.event_id, e.state_key
+from events e join event_json j using (event_id)
+join room_memberships new using (event_id)
+join room_memberships old on old.event_id = j.json::jsonb #>> '{unsigned,replaces_state}'
+where e.type = 'm.room.member' and new.membership = 'leave' and old.membership in ('join', 'invite')
+  and e.state_key like '%:synapse.example' and e.sender not in (select user_id from erased_users)
+"""
+
+
+@pytest.mark.parametrize("path", [record.SAMPLE, record.HARSH], ids=["sample", "harsh"])
+def test_answers_were_given_on_the_shipped_sample(path: Path) -> None:
+    recorded = answers.load(path)
+    assert recorded.about["sample"] == hashlib.sha256(sample.DUMP.read_bytes()).hexdigest(), "run `make answers`"
+    if path == record.HARSH:
+        assert recorded.about["harsh"] == hashlib.sha256(record.HARSH_SQL.read_bytes()).hexdigest(), (
+            "run `make answers`"
+        )
+    given = recorded.answers
+    counted = duckdb.sql("""
+        select count(*), count(distinct (room_id, user_id, event_id, peeking)), count(distinct outcome),
+            count(*) filter ((outcome = 'hidden') <> (membership is null)),
+            count(distinct room_id) - count(distinct room_id) filter (user_id is null)
+        from given
+    """)
+    assert counted.fetchone() == (len(given), len(given), 3, 0, 0)
+
+
+def test_every_question_about_the_sample_is_answered(sample_dsn: str) -> None:
+    recorded = answers.load(record.SAMPLE)
+    given = recorded.answers
+    assert not recorded.errors
+    with psycopg.connect(sample_dsn) as source:
+        assert source.execute(QUESTIONS).fetchone() == (len(given),)
+        leaves = source.execute(OWN_LEAVES).fetchall()
+    seen = duckdb.sql(
+        "select event_id, user_id, outcome from given where event_id = any($leaves)",
+        params={"leaves": [e for e, _ in leaves]},
+    )
+    assert leaves
+    outcomes = [row[2] for row in seen.fetchall() if row[:2] in set(leaves)]
+    # Nobody could see them leave a room with history for members only, were it not known what they left.
+    assert outcomes == ["full"] * 2 * len(leaves)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("kind", ["sample", "harsh"])
+def test_synapse_answers_the_same_again(kind: str, source_copy: str, tmp_path: Path) -> None:
+    again: Callable[[str, Path], None] = getattr(record, f"record_{kind}")
+    again(source_copy, tmp_path / "again.parquet")
+    recorded, now = answers.load(getattr(record, kind.upper())), answers.load(tmp_path / "again.parquet")
+    assert now.about == recorded.about
+    assert now.errors == recorded.errors
+    assert now.answers.equals(recorded.answers)
