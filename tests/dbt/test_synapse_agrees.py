@@ -19,7 +19,7 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.lake import tables
 from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 from synapse_lakehouse.run import Run
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.settings import PROJECT, Settings
 from tests.dbt.conftest import dbt_session
 
 RUN = Run("test_synapse_agrees", datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC))
@@ -56,8 +56,8 @@ update event_json set internal_metadata = jsonb_set(internal_metadata::jsonb, '{
 
 
 def _synapse_says(dsn: str, scratch: Path) -> dict[str, str | None]:
-    script = Path(__file__).with_name("synapse_redactions.py")
-    asked = subprocess.run([synapse_python(), script, dsn, scratch], capture_output=True, text=True, check=False)
+    command = [synapse_python(), "-m", "tests.dbt.synapse_redactions", dsn, scratch]
+    asked = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     assert asked.returncode == 0, asked.stderr
     said: dict[str, str | None] = json.loads(asked.stdout.splitlines()[-1])
     return said
