@@ -11,6 +11,7 @@ from pyiceberg.catalog import Catalog
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from synapse_lakehouse.compression.errors import BadGroups, CompressorError
 from synapse_lakehouse.embedded.jars import JarError
 from synapse_lakehouse.embedded.java import JavaError
 from synapse_lakehouse.embedded.postgres import PostgresError
@@ -32,6 +33,8 @@ EXPECTED = (
     CatalogError,
     WritersError,
     AcknowledgedError,
+    CompressorError,
+    BadGroups,
     PostgresError,
     JavaError,
     JarError,

@@ -21,6 +21,11 @@ class Settings(BaseSettings):
         None, repr=False, description="libpq URI of Synapse's database, for a read-only role; unset: the shipped sample"
     )
     synapse_server_name: str | None = Field(None, description="server_name of the homeserver; needed with SYNAPSE_DSN")
+    synapse_write_dsn: str | None = Field(
+        None,
+        repr=False,
+        description="libpq URI of Synapse's database for a role that may compress state; only for that",
+    )
     synapse_config: Path | None = Field(
         None, description="path of a homeserver.yaml to read stream_writers and state_compressor from; optional"
     )
@@ -104,6 +109,13 @@ class Settings(BaseSettings):
     )
     lakehouse_compressor_max_chain: str | None = Field(
         None, description="for best: most state groups that have to be read for the state of one; 100 by default"
+    )
+    lakehouse_compressor_busy_sessions: str | None = Field(
+        None,
+        description="the compressor pauses while more sessions of the database are in a transaction; 20 by default",
+    )
+    lakehouse_compressor_lag_megabytes: str | None = Field(
+        None, description="the compressor pauses while a replica is further behind than so many MB; 64 by default"
     )
     lakehouse_spark_packages: str = Field(
         "", description="further Maven coordinates for Spark, comma separated, such as iceberg-aws-bundle for S3"

@@ -3,7 +3,6 @@
 import itertools
 import random
 import subprocess
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,13 +10,16 @@ import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from typer.testing import CliRunner
 
 from sample.environment import python_with
+from synapse_lakehouse.cli import app
 from synapse_lakehouse.compression import tables
 from synapse_lakehouse.compression.chunks import Progress, Step, compress_chunks
 from synapse_lakehouse.compression.levels import parse_levels, saved_levels
 from synapse_lakehouse.embedded.postgres import Server
-from synapse_lakehouse.settings import PROJECT
+from synapse_lakehouse.settings import PROJECT, Settings
+from tests.state_database import state_database, state_tables, store, stored
 from tests.state_rooms import KINDS, World, begin, grow, purge
 
 VERSION = "0.1.2"
@@ -26,18 +28,6 @@ RUN = """
 from os import environ as given
 from synapse_auto_compressor import compress_state_events_table
 compress_state_events_table(given["DSN"], int(given["CHUNK"]), given["LEVELS"], int(given["CHUNKS"]))
-"""
-SCHEMA = """
-CREATE TABLE state_groups (id bigint PRIMARY KEY, room_id text NOT NULL, event_id text NOT NULL);
-CREATE TABLE state_group_edges (state_group bigint NOT NULL, prev_state_group bigint NOT NULL);
-CREATE UNIQUE INDEX ON state_group_edges (state_group, prev_state_group);
-CREATE INDEX ON state_group_edges (prev_state_group);
-CREATE TABLE state_groups_state (
-    state_group bigint NOT NULL, room_id text NOT NULL, type text NOT NULL, state_key text NOT NULL,
-    event_id text NOT NULL
-);
-CREATE INDEX ON state_groups_state (state_group, type, state_key);
-CREATE INDEX ON state_groups (room_id);
 """
 
 
@@ -50,59 +40,8 @@ def reference() -> Path:
 @pytest.fixture
 def database(server: Server) -> Iterator[str]:
     """An empty database with Synapse's tables of state."""
-    name = f"compression_{uuid.uuid4().hex[:8]}"
-    server.create_database(name)
-    with psycopg.connect(server.dsn(name), autocommit=True) as connection:
-        connection.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
-        connection.execute(SCHEMA)
-    yield server.dsn(name)
-    server.tool("dropdb", "--force", name)
-
-
-def store(world: World, dsn: str) -> None:
-    """Bring what is new in the world into the database, and take out what was purged."""
-    with psycopg.connect(dsn) as connection, connection.cursor() as cursor:
-        there = {one for (one,) in cursor.execute("SELECT id FROM state_groups")}
-        new = [group for group in world.groups if group not in there]
-        gone = list(there - world.groups.keys())
-        cursor.execute("DELETE FROM state_groups WHERE id = ANY(%s)", [gone])
-        cursor.execute("DELETE FROM state_group_edges WHERE state_group = ANY(%s)", [gone])
-        gone = [group for group in gone if group not in world.rows]
-        cursor.execute("DELETE FROM state_groups_state WHERE state_group = ANY(%s)", [gone])
-        with cursor.copy("COPY state_groups FROM STDIN") as copy:
-            for group in new:
-                copy.write_row((group, world.groups[group], "$any"))
-        with cursor.copy("COPY state_group_edges FROM STDIN") as copy:
-            for group in new:
-                if group in world.edges:
-                    copy.write_row((group, world.edges[group]))
-        with cursor.copy("COPY state_groups_state FROM STDIN") as copy:
-            for group in new:
-                for (kind, state_key), event in world.rows[group].items():
-                    copy.write_row((group, world.groups[group], kind, state_key, event))
-
-
-def fetched(dsn: str, columns: str, table: str) -> pa.Table:
-    """A table of the database, in its order."""
-    with psycopg.connect(dsn) as connection:
-        cursor = connection.execute(f"SELECT {columns} FROM {table} ORDER BY {columns}")
-        names = columns.split(", ")
-        kinds = [
-            pa.int64() if name.endswith(("id", "group")) and name not in ("room_id", "event_id") else pa.string()
-            for name in names
-        ]
-        rows = cursor.fetchall()
-    values = zip(*rows, strict=True) if rows else ((),) * len(names)
-    return pa.table([pa.array(column, kind) for column, kind in zip(values, kinds, strict=True)], names)
-
-
-def state_tables(dsn: str) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """The three tables as arrays."""
-    return (
-        fetched(dsn, "id, room_id", "state_groups"),
-        fetched(dsn, "state_group, prev_state_group", "state_group_edges"),
-        fetched(dsn, "state_group, type, state_key, event_id", "state_groups_state"),
-    )
+    with state_database(server) as dsn:
+        yield dsn
 
 
 def progress(dsn: str) -> tuple[dict[str, Progress], int]:
@@ -166,6 +105,32 @@ def several_runs(python: Path, dsn: str, seed: int, groups: int) -> list[Step]:
         chunk_size = world.rng.choice([7, 50, 500, 100_000])
         steps += compare(python, dsn, chunk_size, levels, world.rng.choice([3, 1000]))
     return steps
+
+
+def test_the_command_stores_and_saves_what_the_reference_does(
+    reference: Path, server: Server, database: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Turn by turn: each goes on from what the other saved."""
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(settings.lakehouse_home))
+    world = World(random.Random(7))
+    rooms = begin(world, KINDS, 120)
+    options = ["--levels", "7,3,2", "--chunk-size", "20", "--number-of-rooms", "1000", "--yes"]
+    with state_database(server) as twin:
+        for turn in range(3):
+            grow(world, rooms, 150)
+            heads = {level.head for room in progress(twin)[0].values() for level in room.levels if level.head}
+            purge(world, 0.03 * (turn > 0), heads)
+            for dsn in (database, twin):
+                store(world, dsn)
+            run_reference(reference, twin, 20, "7,3,2", 1000)
+            if turn == 1:
+                run_reference(reference, database, 20, "7,3,2", 1000)
+            else:
+                monkeypatch.setenv("SYNAPSE_WRITE_DSN", database)
+                done = CliRunner().invoke(app, ["compress", "apply", *options])
+                assert done.exit_code == 0, done.output
+            assert stored(database) == stored(twin)
+            assert progress(database)[0] == progress(twin)[0]
 
 
 def test_three_runs_over_rooms_that_grow(reference: Path, database: str) -> None:

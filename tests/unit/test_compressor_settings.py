@@ -6,9 +6,9 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from synapse_lakehouse.compression.errors import CompressorError
 from synapse_lakehouse.compression.levels import parse_levels
 from synapse_lakehouse.compression.settings import (
-    CompressorError,
     CompressorSettings,
     Strategy,
     configured,

@@ -7,6 +7,7 @@ import typer
 from synapse_lakehouse.cli import (
     airflow,
     branches,
+    compress,
     connect,
     doctor,
     grants,
@@ -53,4 +54,5 @@ app.command()(grants.grants)
 
 
 app.add_typer(branches.app, name="branches")
+app.add_typer(compress.app, name="compress")
 app.add_typer(replicate.app, name="replicate")

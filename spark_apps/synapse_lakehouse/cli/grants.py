@@ -1,4 +1,4 @@
-"""``lakehouse grants``: the SQL of the role that reads Synapse's database."""
+"""``lakehouse grants``: the SQL of the roles that read Synapse's database, and that compress its state."""
 
 import re
 from typing import Annotated, Final
@@ -10,17 +10,25 @@ from synapse_lakehouse.settings import Settings
 _PLAIN_NAME: Final = r"[a-z_][a-z0-9_]{0,62}"
 
 
-def _plain(name: str) -> str:
-    if not re.fullmatch(_PLAIN_NAME, name):
+def _plain(name: str | None) -> str | None:
+    if name is not None and not re.fullmatch(_PLAIN_NAME, name):
         raise typer.BadParameter("a role's name has lower-case letters, digits and underscores here, and no others")
     return name
 
 
 def grants(
-    role: Annotated[str, typer.Option(help="Name of the role.", callback=_plain)] = "lakehouse",
+    role: Annotated[
+        str | None,
+        typer.Option(help="Name of the role: lakehouse, or lakehouse_compressor, if omitted.", callback=_plain),
+    ] = None,
+    compress: Annotated[bool, typer.Option("--compress", help="The role that `compress apply` writes with.")] = False,
 ) -> None:
     """Print the SQL that makes a role which can read what the lakehouse copies, and nothing else: pipe it into psql."""
     from synapse_lakehouse import catalogue
-    from synapse_lakehouse.source.grants import script
+    from synapse_lakehouse.rewriting import grants as rewriting
+    from synapse_lakehouse.source import grants as source
 
-    typer.echo(script(catalogue.load(), Settings(), role), nl=False)
+    if compress:
+        typer.echo(rewriting.script(role or "lakehouse_compressor"), nl=False)
+    else:
+        typer.echo(source.script(catalogue.load(), Settings(), role or "lakehouse"), nl=False)

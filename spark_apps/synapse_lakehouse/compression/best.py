@@ -11,7 +11,8 @@ import numpy as np
 
 from synapse_lakehouse.compression.compiled import Codes, Flags, Longs, compiled
 from synapse_lakehouse.compression.deltas import delta_size, slots, state_of, with_room, write_delta
-from synapse_lakehouse.compression.groups import NONE, BadGroups, Groups
+from synapse_lakehouse.compression.errors import BadGroups
+from synapse_lakehouse.compression.groups import NONE, Groups
 from synapse_lakehouse.compression.lines import IMPOSSIBLE, hang_line, line_cost
 from synapse_lakehouse.compression.nearest import nearest
 from synapse_lakehouse.compression.states import States, states

@@ -6,13 +6,10 @@ from typing import cast
 import numpy as np
 
 from synapse_lakehouse.compression.compiled import Codes, Flags, Longs, compiled
+from synapse_lakehouse.compression.errors import BadGroups
 
 NONE = -1
 """Stands for no predecessor and for no event."""
-
-
-class BadGroups(ValueError):
-    """State groups that cannot be what Synapse stored; the message names one and says what is wrong with it."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """What compressing rooms would come to, before anything is changed."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from synapse_lakehouse.compression import best
-from synapse_lakehouse.compression.chunks import Progress, compress_chunks
+from synapse_lakehouse.compression.chunks import Progress, Step, compress_chunks
 from synapse_lakehouse.compression.compiled import Flags, Longs
 from synapse_lakehouse.compression.groups import Groups
 from synapse_lakehouse.compression.settings import CompressorSettings, Strategy
@@ -39,6 +39,30 @@ class RoomPlan:
     longest_chain_after: int
 
 
+@dataclass(frozen=True)
+class Planned:
+    """Some rooms' groups as they are stored, and as they would be."""
+
+    stored: Stored
+    names: Names
+    before: Groups
+    after: Groups
+    steps: tuple[Step, ...]
+    """What the levels did, chunk by chunk."""
+
+    def rooms(self, only: Collection[int] | None = None) -> list[RoomPlan]:
+        """What it comes to for each room, by room_id; for those whose codes are given, or all."""
+        changed = self.before.changed(self.after)
+        sizes = _sizes(self.names, self.before), _sizes(self.names, self.after)
+        chains = self.before.chain_nodes(), self.after.chain_nodes()
+        rooms = self.names.rooms.to_pylist()
+        plans = (
+            _room_plan(rooms[room], self.stored.members(room), changed, self.before, self.after, sizes, chains)
+            for room in (self.stored.rooms if only is None else only)
+        )
+        return sorted(plans, key=lambda one: one.room_id)
+
+
 def plan(
     contents: tuple[pa.Table, pa.Table, pa.Table], settings: CompressorSettings, known: Mapping[str, Progress]
 ) -> list[RoomPlan]:
@@ -51,28 +75,48 @@ def plan(
     """
     stored, names = encoded(*contents)
     rooms = names.rooms.to_pylist()
+    progress = {rooms.index(room): one for room, one in known.items() if room in rooms}
+    return _planned(stored, names, settings, progress, stored.rooms, (), ()).rooms()
+
+
+def plan_room(
+    contents: tuple[pa.Table, pa.Table, pa.Table],
+    room_id: str,
+    settings: CompressorSettings,
+    progress: Progress | None,
+    *,
+    excluded: Collection[int] = (),
+    begun: Collection[int] = (),
+) -> tuple[Planned, RoomPlan]:
+    """What compressing one room would make of it.
+
+    :param contents: its groups in the three tables, and all that they and the heads of its levels rest on.
+    :param progress: what was saved of it; only levels have any.
+    :param excluded: ids of groups that ``best`` leaves as they are and hangs nothing on.
+    :param begun: last group of a chunk that is stored in part; see ``compress_chunks``.
+    :raises BadGroups: for groups that cannot be what Synapse stored.
+    """
+    stored, names = encoded(*contents)
+    room = names.rooms.to_pylist().index(room_id)
+    known = {} if progress is None else {room: progress}
+    planned = _planned(stored, names, settings, known, [room], excluded, begun)
+    return planned, planned.rooms([room])[0]
+
+
+def _planned(
+    stored: Stored, names: Names, settings: CompressorSettings, progress: Mapping[int, Progress],
+    rooms: Collection[int], excluded: Collection[int], begun: Collection[int],
+) -> Planned:  # fmt: skip
     before = stored.groups()
     if settings.strategy is Strategy.LEVELS:
-        progress = {rooms.index(room): one for room, one in known.items() if room in rooms}
-        for _ in compress_chunks(stored, settings.default_levels, settings.chunk_size, progress):
-            pass
-        after = stored.groups()
-    else:
-        after = before
-        for room in sorted(stored.rooms, key=lambda room: str(rooms[room])):
-            after = best.compress(after, stored.members(room), settings.max_chain)
-    return _compared(stored, names, before, after)
-
-
-def _compared(stored: Stored, names: Names, before: Groups, after: Groups) -> list[RoomPlan]:
-    changed = before.changed(after)
-    sizes = _sizes(names, before), _sizes(names, after)
-    chains = before.chain_nodes(), after.chain_nodes()
-    rooms = names.rooms.to_pylist()
-    return sorted(
-        (_room_plan(rooms[room], stored.members(room), changed, before, after, sizes, chains) for room in stored.rooms),
-        key=lambda one: one.room_id,
-    )
+        levels, size = settings.default_levels, settings.chunk_size
+        steps = tuple(compress_chunks(stored, levels, size, progress, rooms=rooms, begun=begun))
+        return Planned(stored, names, before, stored.groups(), steps)
+    after = before
+    allowed = ~np.isin(before.ids, np.fromiter(excluded, np.int64))
+    for room in sorted(rooms, key=lambda room: str(names.rooms[room])):
+        after = best.compress(after, stored.members(room) & allowed, settings.max_chain)
+    return Planned(stored, names, before, after, ())
 
 
 def _room_plan(

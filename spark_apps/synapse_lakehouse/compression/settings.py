@@ -8,15 +8,12 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from synapse_lakehouse.compression.errors import CompressorError
 from synapse_lakehouse.compression.levels import Levels, parse_levels
 from synapse_lakehouse.homeserver import section
 from synapse_lakehouse.settings import Settings
 
 _UNITS = {"": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000, "y": 31_536_000_000}
-
-
-class CompressorError(ValueError):
-    """LAKEHOUSE_COMPRESSOR_* or the state_compressor of SYNAPSE_CONFIG cannot be understood."""
 
 
 class Strategy(StrEnum):
@@ -61,6 +58,8 @@ class CompressorSettings(BaseModel):
     )
     strategy: Strategy = Field(Strategy.LEVELS, description="levels, as the reference compresses, or best")
     max_chain: int = Field(100, ge=1, description="most groups that the state of one may take to read; for best")
+    busy_sessions: int = Field(20, ge=0, description="pause while more sessions than these are in a transaction")
+    lag_megabytes: int = Field(64, ge=0, description="pause while a replica is further behind")
 
 
 def configured(settings: Settings) -> CompressorSettings:

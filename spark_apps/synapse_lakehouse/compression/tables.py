@@ -1,6 +1,7 @@
 """Synapse's three tables of state as arrays: texts become codes, and codes texts again."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,17 @@ from synapse_lakehouse.compression.groups import NONE, Groups, indexed
 from synapse_lakehouse.compression.stored import Stored
 
 _Encoded = tuple[Codes, pa.Array]
+
+
+class Contents(NamedTuple):
+    """Some rooms' rows of the three tables, in any order, by Synapse's names of the columns."""
+
+    groups: pa.Table
+    """id, room_id"""
+    edges: pa.Table
+    """state_group, prev_state_group"""
+    rows: pa.Table
+    """state_group, type, state_key, event_id"""
 
 
 @dataclass(frozen=True)
@@ -24,14 +36,19 @@ class Names:
     """For each code of a key, the code of its type."""
     key_state_keys: Codes
 
-    def rows(self, groups: Groups) -> pa.Table:
-        """The rows of ``groups``: state_group, type, state_key, event_id."""
+    def rows(self, groups: Groups, at: Longs | None = None) -> pa.Table:
+        """The rows of ``groups``, or of those ``at`` some places: state_group, type, state_key, event_id."""
+        chosen = np.arange(len(groups)) if at is None else at
+        counts = groups.rows[chosen]
+        ends = np.cumsum(counts)
+        rows = np.arange(counts.sum()) + np.repeat(groups.starts[chosen] - ends + counts, counts)
+        keys = groups.keys[rows]
         return pa.table(
             {
-                "state_group": np.repeat(groups.ids, groups.rows),
-                "type": self.types.take(pa.array(self.key_types[groups.keys])),
-                "state_key": self.state_keys.take(pa.array(self.key_state_keys[groups.keys])),
-                "event_id": self.events.take(pa.array(groups.events)),
+                "state_group": np.repeat(groups.ids[chosen], counts),
+                "type": self.types.take(pa.array(self.key_types[keys])),
+                "state_key": self.state_keys.take(pa.array(self.key_state_keys[keys])),
+                "event_id": self.events.take(pa.array(groups.events[rows])),
             }
         )
 
@@ -43,7 +60,7 @@ def edges(groups: Groups) -> pa.Table:
 
 
 def encoded(state_groups: pa.Table, state_group_edges: pa.Table, state_groups_state: pa.Table) -> tuple[Stored, Names]:
-    """The groups of three tables with Synapse's column names, rows in any order.
+    """The groups of the three tables of ``Contents``; texts may be dictionaries.
 
     :raises BadGroups: for groups that cannot be what Synapse stored.
     """

@@ -1,6 +1,6 @@
 """Connections to Synapse's database: named, read-only, with timeouts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -42,19 +42,27 @@ def conninfo(settings: Settings) -> str:
             "SYNAPSE_DSN and SYNAPSE_SERVER_NAME belong together: the database to read, and the server_name of the "
             "homeserver it belongs to. Set both, or neither to use the shipped sample."
         )
-    ours = [f"-c {name}={_escaped(value)}" for name, value in session(settings).items()]
+    return with_session(settings.synapse_dsn, session(settings))
+
+
+def with_session(dsn: str, session: Mapping[str, str], setting: str = "SYNAPSE_DSN") -> str:
+    """``dsn`` with our name and PostgreSQL's settings for the session; ``setting`` is where it comes from.
+
+    :raises SourceError: when it is not a connection string.
+    """
+    ours = [f"-c {name}={_escaped(value)}" for name, value in session.items()]
     try:
         # An operator's own options, such as a search_path, stay.
-        theirs = conninfo_to_dict(settings.synapse_dsn).get("options")
+        theirs = conninfo_to_dict(dsn).get("options")
         return make_conninfo(
-            settings.synapse_dsn,
+            dsn,
             application_name=APPLICATION_NAME,
             connect_timeout=10,
             options=" ".join(map(str, filter(None, [theirs, *ours]))),
         )
     except psycopg.ProgrammingError:
         raise SourceError(
-            "SYNAPSE_DSN is not a PostgreSQL connection string. It looks like postgresql://user:password@host:5432/synapse"
+            f"{setting} is not a PostgreSQL connection string. It looks like postgresql://user:password@host:5432/synapse"
         ) from None
 
 

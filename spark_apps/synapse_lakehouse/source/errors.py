@@ -19,16 +19,19 @@ class ReadFailed(RuntimeError):
         super().__init__(str(error).partition("\n")[0])
 
 
-def connection_failed(error: psycopg.Error, conninfo: str) -> SourceError:
-    """The error of a connection that could not be made, naming host and database but never the password."""
+def connection_failed(error: psycopg.Error, conninfo: str, setting: str = "SYNAPSE_DSN") -> SourceError:
+    """The error of a connection that could not be made, naming host and database but never the password.
+
+    :param setting: where ``conninfo`` comes from.
+    """
     given = conninfo_to_dict(conninfo)
     where = f"{given.get('dbname', 'the default database')} at {given.get('host', 'the local socket')}"
     where += f":{given['port']}" if "port" in given else ""
     said = " ".join(str(error).split())
     if "password authentication failed" in said or "no password supplied" in said:
-        advice = f"The password for {given.get('user', 'this user')} is wrong or missing. Correct it in SYNAPSE_DSN."
+        advice = f"The password for {given.get('user', 'this user')} is wrong or missing. Correct it in {setting}."
     elif "does not exist" in said:
-        advice = "The server is there, but that database or role is not. Correct its name in SYNAPSE_DSN."
+        advice = f"The server is there, but that database or role is not. Correct its name in {setting}."
     elif "permission denied for database" in said:
         advice = (
             "The role may not connect to it. As the owner of the database: GRANT CONNECT ON DATABASE … TO the role."
@@ -40,7 +43,7 @@ def connection_failed(error: psycopg.Error, conninfo: str) -> SourceError:
     elif "too many" in said or "remaining connection slots" in said:
         advice = "The server has no free connection. Raise max_connections, or run at a quieter time."
     else:
-        advice = "It cannot be reached. Check host and port in SYNAPSE_DSN, and that PostgreSQL is running."
+        advice = f"It cannot be reached. Check host and port in {setting}, and that PostgreSQL is running."
     return SourceError(f"No connection to {where}. {advice} PostgreSQL said: {said}")
 
 

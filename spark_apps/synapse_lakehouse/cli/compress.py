@@ -1,0 +1,175 @@
+"""``lakehouse compress``: fewer rows for the same room state, planned, applied to Synapse's database and verified."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from synapse_lakehouse.cli import output
+from synapse_lakehouse.settings import Settings
+
+if TYPE_CHECKING:
+    from synapse_lakehouse.compression.settings import CompressorSettings
+
+app = typer.Typer(
+    help="Give back the space that room state takes in Synapse's database, without changing any state.",
+    no_args_is_help=True,
+)
+
+INTERRUPTED: Final = 130
+"""Exit code after Ctrl-C."""
+
+
+def _levels(text: str | None) -> str | None:
+    from synapse_lakehouse.compression.levels import parse_levels
+
+    try:
+        if text is not None:
+            parse_levels(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    return text
+
+
+def _strategy(text: str | None) -> str | None:
+    from synapse_lakehouse.compression.settings import Strategy
+
+    if text is not None and text not in list(Strategy):
+        raise typer.BadParameter(f"{text!r} is not {' or '.join(Strategy)}")
+    return text
+
+
+Rooms = Annotated[
+    list[str] | None,
+    typer.Option("--room", help="A room's id, may be repeated; those with the most uncompressed state if omitted."),
+]
+StrategyOption = Annotated[
+    str | None,
+    typer.Option("--strategy", callback=_strategy, help="levels, as Synapse's own compressor, or best: fewest rows."),
+]
+LevelsOption = Annotated[
+    str | None, typer.Option("--levels", callback=_levels, help="Sizes of the levels, such as 100,50,25.")
+]
+MaxChain = Annotated[int | None, typer.Option(min=1, help="For best: most groups to read for the state of one.")]
+ChunkSize = Annotated[int | None, typer.Option(min=1, help="For levels: groups that are worked on at once.")]
+NumberOfRooms = Annotated[int | None, typer.Option(min=1, help="How many rooms to take, if --room names none.")]
+FormatOption = Annotated[output.Format, typer.Option("--format", help="How rows are written.")]
+
+
+def _configured(settings: Settings, **given: object) -> "CompressorSettings":
+    from synapse_lakehouse.compression.settings import configured
+
+    changes = {f"lakehouse_compressor_{name}": str(value) for name, value in given.items() if value is not None}
+    return configured(settings.model_copy(update=changes))
+
+
+@contextmanager
+def _source(given: Settings) -> Iterator[Settings]:
+    """Settings with the database to read: SYNAPSE_DSN, or the sample."""
+    from synapse_lakehouse.embedded.services import connected
+
+    if given.synapse_dsn:
+        yield given
+    else:
+        with connected(given) as settings:
+            yield settings
+
+
+@app.callback()
+def compress() -> None:
+    """Give back the space that room state takes in Synapse's database, without changing any state."""
+
+
+@app.command()
+def plan(
+    room: Rooms = None,
+    strategy: StrategyOption = None,
+    levels: LevelsOption = None,
+    max_chain: MaxChain = None,
+    chunk_size: ChunkSize = None,
+    number_of_rooms: NumberOfRooms = None,
+    format: FormatOption = output.Format.TABLE,
+) -> None:
+    """Show what compressing rooms of SYNAPSE_DSN would come to. Nothing is written anywhere."""
+    from synapse_lakehouse.cli import compressing
+
+    with _source(Settings()) as settings:
+        wanted = _configured(
+            settings, strategy=strategy, default_levels=levels, max_chain=max_chain, chunk_size=chunk_size,
+            number_of_rooms=number_of_rooms,
+        )  # fmt: skip
+        compressing.plan(settings, wanted, room or [], format)
+
+
+@app.command()
+def apply(
+    room: Rooms = None,
+    strategy: StrategyOption = None,
+    levels: LevelsOption = None,
+    max_chain: MaxChain = None,
+    chunk_size: ChunkSize = None,
+    number_of_rooms: NumberOfRooms = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this, only the plan is shown.")] = False,
+    hand_over_unreferenced: Annotated[
+        bool,
+        typer.Option("--hand-over-unreferenced", help="Also let Synapse delete groups that nothing needs any more."),
+    ] = False,
+    format: FormatOption = output.Format.TABLE,
+) -> None:
+    """Compress rooms of SYNAPSE_WRITE_DSN, beside a Synapse that goes on working; resumes what was stopped.
+
+    What was there is kept in LAKEHOUSE_HOME/compression/undo. Every group is read again and compared: a room that does
+    not resolve as before is put back, and the command fails.
+    """
+    from synapse_lakehouse.cli import compressing
+    from synapse_lakehouse.embedded.processes import interruptible
+
+    settings = Settings()
+    wanted = _configured(
+        settings, strategy=strategy, default_levels=levels, max_chain=max_chain, chunk_size=chunk_size,
+        number_of_rooms=number_of_rooms,
+    )  # fmt: skip
+    try:
+        with interruptible():
+            compressing.apply(
+                settings, wanted, room or [], format, yes=yes, hand_over_unreferenced=hand_over_unreferenced
+            )
+    except KeyboardInterrupt:
+        typer.echo("Stopped. Every state is as it was; run the same command again to go on from here.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+@app.command()
+def verify(
+    room: Rooms = None,
+    undo: Annotated[
+        list[Path] | None,
+        typer.Option(exists=True, dir_okay=False, help="An undo file to compare with, may be repeated."),
+    ] = None,
+    strategy: StrategyOption = None,
+    max_chain: Annotated[int | None, typer.Option(min=1, help="Longest chain that is right; 100 for best.")] = None,
+    number_of_rooms: NumberOfRooms = None,
+    format: FormatOption = output.Format.TABLE,
+) -> None:
+    """Examine how rooms of SYNAPSE_DSN are stored, and with an undo file whether they resolve as before; 1 if not."""
+    from synapse_lakehouse.cli import compressing
+
+    with _source(Settings()) as settings:
+        wanted = _configured(settings, strategy=strategy, max_chain=max_chain, number_of_rooms=number_of_rooms)
+        is_right = compressing.verify(
+            settings, wanted, room or [], undo or [], format, any_strategy=max_chain is not None
+        )
+    raise typer.Exit(0 if is_right else 1)
+
+
+@app.command()
+def undo(
+    files: Annotated[list[Path], typer.Argument(exists=True, dir_okay=False, help="Undo files, in any order.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this, only what would be done is said.")] = False,
+) -> None:
+    """Put rooms of SYNAPSE_WRITE_DSN back as undo files have them, where they still resolve to the same."""
+    from synapse_lakehouse.cli import compressing
+
+    compressing.undo(Settings(), files, yes=yes)

@@ -1,0 +1,232 @@
+"""What ``lakehouse compress`` does with its options: read, show how far it is, write rows."""
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, fields
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from synapse_lakehouse.cli import output
+from synapse_lakehouse.compression.errors import BadGroups, CompressorError
+from synapse_lakehouse.compression.plan import RoomPlan
+from synapse_lakehouse.compression.settings import CompressorSettings, Strategy
+from synapse_lakehouse.rewriting import undo as undoing
+from synapse_lakehouse.rewriting import unreferenced
+from synapse_lakehouse.rewriting.connection import SETTING, Connection, writing
+from synapse_lakehouse.rewriting.errors import RoomLeft
+from synapse_lakehouse.rewriting.load import Load
+from synapse_lakehouse.rewriting.putting_back import put_back
+from synapse_lakehouse.rewriting.reading import Reader, Reading, source
+from synapse_lakehouse.rewriting.room import Outcome, compress, planned
+from synapse_lakehouse.rewriting.verifying import verified
+from synapse_lakehouse.rewriting.writing import Writer
+from synapse_lakehouse.settings import Settings
+
+_READ: Final = "SYNAPSE_DSN"
+_PLANNED: Final = tuple(field.name for field in fields(RoomPlan))
+_APPLIED: Final = (
+    "room_id", "rows_before", "rows_after", "bytes_before", "bytes_after", "groups_rewritten", "groups_left",
+    "longest_chain", "handed_over", "seconds", "longest_lock_ms", "undo", "skipped",
+)  # fmt: skip
+_VERIFIED: Final = ("room_id", "groups", "rows", "longest_chain", "compared", "faults")
+_MB: Final = 1_000_000
+
+
+def plan(settings: Settings, wanted: CompressorSettings, rooms: Sequence[str], format: output.Format) -> None:
+    """Write the plan of each room."""
+    with source(str(settings.synapse_dsn), settings, _READ) as reading, reading() as reader:
+        rows = [_plan(reader, room, wanted) for room in _shown("Planning", _chosen(reader, rooms, wanted))]
+    _write_plans(rows, format)
+
+
+def _chosen(reader: Reader, rooms: Sequence[str], wanted: CompressorSettings) -> Sequence[str]:
+    reader.require(rooms)
+    return rooms or reader.rooms(wanted)
+
+
+def _plan(reader: Reader, room_id: str, wanted: CompressorSettings) -> tuple[Any, ...]:
+    try:
+        return (*astuple(planned(reader.room(room_id), wanted)[1]), None)
+    except (BadGroups, RoomLeft) as error:
+        return room_id, *[None] * (len(_PLANNED) - 1), str(error)
+
+
+def _write_plans(rows: Sequence[tuple[Any, ...]], format: output.Format) -> None:
+    if format is not output.Format.TABLE:
+        output.write([*_PLANNED, "skipped"], rows, format)
+        return
+    skipped = [(row[0], row[-1]) for row in rows if row[-1]]
+    plans = [RoomPlan(*row[:-1]) for row in rows if not row[-1]]
+    heads = ("room_id", "rows", "after", "MB", "after", "groups", "rewrite", "delete", "insert", "needs MB", "chain")
+    output.write(heads, [_line(one) for one in plans], format)
+    before, after = sum(one.rows_before for one in plans), sum(one.rows_after for one in plans)
+    freed = sum(one.bytes_before - one.bytes_after for one in plans)
+    if before:
+        typer.echo(
+            f"{before - after} of {before} rows ({1 - after / before:.0%}) and about {freed / _MB:.1f} MB would be "
+            "given back: by VACUUM to the database, by VACUUM FULL or pg_repack to the disk."
+        )
+    for room_id, why in skipped:
+        typer.echo(f"Skipped {room_id}: {why}")
+
+
+def _line(one: RoomPlan) -> tuple[Any, ...]:
+    chain = f"{one.longest_chain_before} → {one.longest_chain_after}"
+    return (
+        one.room_id, one.rows_before, one.rows_after, round(one.bytes_before / _MB, 1), round(one.bytes_after / _MB, 1),
+        one.groups, one.groups_to_rewrite, one.rows_to_delete, one.rows_to_insert, round(one.bytes_needed / _MB, 1),
+        chain,
+    )  # fmt: skip
+
+
+def apply(
+    settings: Settings, wanted: CompressorSettings, rooms: Sequence[str], format: output.Format, *, yes: bool,
+    hand_over_unreferenced: bool,
+) -> None:  # fmt: skip
+    """Compress each room, or write the plan of each."""
+    dsn = _write_dsn(settings)
+    if not yes:
+        with source(dsn, settings, SETTING) as reading, reading() as reader:
+            rows = [_plan(reader, room, wanted) for room in _shown("Planning", _chosen(reader, rooms, wanted))]
+        _write_plans(rows, format)
+        typer.echo("This is a dry run, and nothing was changed. Add --yes to compress.", err=True)
+        return
+    folder = undoing.folder(settings.lakehouse_home)
+    outcomes: list[tuple[Any, ...]] = []
+    try:
+        with source(dsn, settings, SETTING) as reading, writing(dsn) as connection, _bar() as bar:
+            with reading() as reader:
+                chosen = _chosen(reader, rooms, wanted)
+            for number, room in enumerate(chosen, start=1):
+                writer = _writer(connection, wanted, bar, f"{number}/{len(chosen)}")
+                outcomes.append(_applied(reading, wanted, room, writer, folder, hand_over=hand_over_unreferenced))
+    finally:
+        output.write(_APPLIED, outcomes, format)
+
+
+def _applied(
+    reading: Reading, wanted: CompressorSettings, room_id: str, writer: Writer, folder: Path, *, hand_over: bool
+) -> tuple[Any, ...]:
+    database = writer.connection.info.dbname
+    try:
+        done = compress(room_id, wanted, reading, writer, folder, database, partial(_require_disk, writer))
+    except (BadGroups, RoomLeft) as error:
+        return room_id, *[None] * (len(_APPLIED) - 2), str(error)
+    handed = 0
+    if hand_over:
+        with reading() as reader:
+            nobodys = reader.room(room_id).unreferenced
+        handed = unreferenced.hand_over(writer.connection, nobodys)
+    return _row(done, handed, writer)
+
+
+def _row(done: Outcome, handed_over: int, writer: Writer) -> tuple[Any, ...]:
+    one = done.plan
+    return (
+        one.room_id, one.rows_before, done.rows, one.bytes_before, one.bytes_after, done.groups_written,
+        done.groups_left, done.longest_chain, handed_over, round(done.seconds, 2), round(1000 * writer.pace.longest, 1),
+        " ".join(map(str, done.undo)), None,
+    )  # fmt: skip
+
+
+def _require_disk(writer: Writer, one: RoomPlan, folder: Path) -> None:
+    """Refuse what the disks would not hold, as far as can be seen from here.
+
+    :raises RoomLeft: naming the disk that is too small.
+    """
+    needs = [(folder, one.bytes_before)]
+    if (data := _data_directory(writer.connection)) is not None:
+        needs.append((data, one.bytes_needed))
+    for where, bytes_needed in needs:
+        free = shutil.disk_usage(where).free
+        if bytes_needed > free:
+            raise RoomLeft(f"it needs about {bytes_needed / _MB:.0f} MB in {where}, where {free / _MB:.0f} MB are free")
+
+
+def _data_directory(connection: Connection) -> Path | None:
+    """The folder of the database, if it is on this machine and the role may know."""
+    if connection.info.host not in ("127.0.0.1", "::1", "localhost") and not connection.info.host.startswith("/"):
+        return None
+    row = connection.execute("select setting from pg_settings where name = 'data_directory'").fetchone()
+    return Path(row[0]) if row and row[0] and os.access(row[0], os.X_OK) else None
+
+
+def verify(
+    settings: Settings, wanted: CompressorSettings, rooms: Sequence[str], files: Sequence[Path], format: output.Format,
+    *, any_strategy: bool,
+) -> bool:  # fmt: skip
+    """Write what is wrong with each room; whether nothing is."""
+    kept = [undoing.read(file) for file in files]
+    max_chain = wanted.max_chain if any_strategy or wanted.strategy is Strategy.BEST else None
+    rows = []
+    with source(str(settings.synapse_dsn), settings, _READ) as reading, reading() as reader:
+        named = [*rooms, *dict.fromkeys(one.room_id for one in kept if one.room_id not in rooms)]
+        for room in _shown("Verifying", _chosen(reader, named, wanted)):
+            contents = reader.contents(room)
+            found = verified(contents, room, max_chain, [one for one in kept if one.room_id == room])
+            rows.append(astuple(found))
+    output.write(_VERIFIED, [(*row[:-1], "; ".join(row[-1])) for row in rows], format)
+    return not any(row[-1] for row in rows)
+
+
+def undo(settings: Settings, files: Sequence[Path], *, yes: bool) -> None:
+    """Put back what the files hold, the latest first."""
+    dsn = _write_dsn(settings)
+    kept = sorted((undoing.read(file) for file in files), key=lambda one: one.written, reverse=True)
+    if not yes:
+        for one in kept:
+            typer.echo(f"Would put back up to {len(one.groups)} state groups of {one.room_id} in {one.database}.")
+        typer.echo("This is a dry run, and nothing was changed. Add --yes to put them back.", err=True)
+        return
+    with source(dsn, settings, SETTING) as reading, writing(dsn) as connection, _bar() as bar:
+        for one in kept:
+            if one.database != connection.info.dbname:
+                raise CompressorError(
+                    f"This undo file is of the database {one.database}, not {connection.info.dbname}."
+                )
+            with reading() as reader:
+                room = reader.room(one.room_id)
+            writer = _writer(connection, CompressorSettings(), bar, "")
+            done, left = put_back(one, room.contents, room.contents, writer, room.known)
+            typer.echo(f"Put back {done} state groups of {one.room_id}, left {left} as they are.")
+
+
+def _write_dsn(settings: Settings) -> str:
+    if not settings.synapse_write_dsn:
+        raise CompressorError(
+            f"{SETTING} is not set: the database to compress, for a role that may write its state. "
+            "`lakehouse grants --compress` prints the SQL of such a role."
+        )
+    return settings.synapse_write_dsn
+
+
+def _shown(what: str, rooms: Sequence[str]) -> Iterator[str]:
+    """The rooms, with a bar that shows how far it is where somebody watches."""
+    with _bar() as bar:
+        task = bar.add_task(what, total=len(rooms))
+        for room in rooms:
+            yield room
+            bar.advance(task)
+
+
+@contextmanager
+def _bar() -> Iterator[Progress]:
+    console = Console(stderr=True)
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        yield bar
+
+
+def _writer(connection: Connection, wanted: CompressorSettings, bar: Progress, which: str) -> Writer:
+    task: TaskID = bar.add_task(f"Room {which}".strip(), total=None)
+    load = Load(
+        connection, wanted.busy_sessions, wanted.lag_megabytes * _MB, lambda why: bar.update(task, description=why)
+    )
+    return Writer(connection, load, lambda work, total: bar.update(task, advance=work, total=total))

@@ -1,0 +1,85 @@
+"""What has to be written to store groups otherwise."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+
+from synapse_lakehouse.compression.compiled import Longs
+from synapse_lakehouse.compression.groups import NONE, Groups
+from synapse_lakehouse.compression.tables import Names
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Groups to hang elsewhere, oldest first, each with other rows so that it resolves to the same state.
+
+    As every group keeps its state, they can be written in any order and in any portions.
+    """
+
+    ids: Longs
+    old: Longs
+    """Id of each group's predecessor now, or ``NONE``."""
+    new: Longs
+    """Id of its predecessor then, or ``NONE``."""
+    each: Longs
+    """Rows of each to delete and to insert."""
+    rows: Callable[[Longs], pa.Table]
+    """Rows that the groups at these places are to have: state_group, type, state_key, event_id."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @cached_property
+    def _work(self) -> Longs:
+        """Rows and edges to delete and to insert up to each change."""
+        return cast(Longs, np.concatenate([[0], np.cumsum(self.each + 2)]))
+
+    def work(self, start: int, end: int) -> int:
+        """Rows and edges to delete and to insert for the changes from ``start`` up to ``end``."""
+        return int(self._work[end] - self._work[start])
+
+    def end_of(self, start: int, most: int) -> int:
+        """Where a portion that begins at ``start`` ends: at least one change further, beyond that ``most`` work."""
+        end = int(np.searchsorted(self._work, self._work[start] + most, side="right")) - 1
+        return max(end, start + 1)
+
+    def touched(self, start: int, end: int) -> Longs:
+        """Ids of the groups from ``start`` up to ``end``, and of all that they hang on now or then, ascending."""
+        every = np.unique(np.concatenate([self.ids[start:end], self.old[start:end], self.new[start:end]]))
+        return cast(Longs, every[every != NONE])
+
+
+def changes(names: Names, before: Groups, after: Groups) -> Changes:
+    """What makes ``after`` of ``before``: the same groups with the same states."""
+    at = np.flatnonzero(before.changed(after))
+    return Changes(
+        before.ids[at],
+        before.prev_ids()[at],
+        after.prev_ids()[at],
+        before.rows[at] + after.rows[at],
+        lambda places: names.rows(after, at[places]),
+    )
+
+
+def restored(now: tuple[pa.Table, pa.Table], groups: Longs, edges: pa.Table, rows: pa.Table) -> Changes:
+    """What stores ``groups`` as ``edges`` and ``rows`` have them; ``now`` has the edges and rows of today."""
+    rows = rows.sort_by("state_group")
+    held = rows["state_group"].to_numpy()
+    first, last = np.searchsorted(held, groups), np.searchsorted(held, groups, side="right")
+    there = np.sort(now[1]["state_group"].to_numpy())
+    present = np.searchsorted(there, groups, side="right") - np.searchsorted(there, groups)
+
+    def rows_of(places: Longs) -> pa.Table:
+        taken = [np.arange(first[place], last[place]) for place in places]
+        return rows.take(pa.array(np.concatenate([np.empty(0, np.int64), *taken])))
+
+    return Changes(groups, _prevs(now[0], groups), _prevs(edges, groups), present + last - first, rows_of)
+
+
+def _prevs(edges: pa.Table, groups: Longs) -> Longs:
+    known = dict(zip(edges["state_group"].to_pylist(), edges["prev_state_group"].to_pylist(), strict=True))
+    return np.array([known.get(group, NONE) for group in groups.tolist()], np.int64)

@@ -1,0 +1,90 @@
+"""The connection that writes to Synapse's database: it waits for nobody, and stops when its process does."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import psycopg
+
+from synapse_lakehouse.compression.errors import CompressorError
+from synapse_lakehouse.rewriting import saved
+from synapse_lakehouse.rewriting.errors import AnotherCompressor, explained
+from synapse_lakehouse.source.connection import with_session
+from synapse_lakehouse.source.errors import connection_failed
+
+SETTING: Final = "SYNAPSE_WRITE_DSN"
+
+SESSION: Final = {
+    "default_transaction_isolation": "read committed",
+    "statement_timeout": "30s",
+    # Less than deadlock_timeout (1 s): who waits for us and whom we wait for sees us give way, never a deadlock.
+    "lock_timeout": "250ms",
+    "idle_in_transaction_session_timeout": "30s",
+    "client_connection_check_interval": "2s",
+    "TimeZone": "UTC",
+}
+"""PostgreSQL's settings for the session that writes, by name."""
+
+_LOCK: Final = 7_365_871_530_442_099
+"""The advisory lock that a compression holds on its database."""
+_PATIENCE_SECONDS: Final = 15.0
+
+Connection = psycopg.Connection[Any]
+
+
+@contextmanager
+def writing(dsn: str) -> Iterator[Connection]:
+    """The only connection of this kind, in autocommit mode; the tables of progress are there.
+
+    :raises SourceError: when it cannot be made.
+    :raises AnotherCompressor: when another one of ours works on this database.
+    :raises CompressorError: when the database takes no changes from this role, or a statement fails.
+    """
+    info = with_session(dsn, SESSION, SETTING)
+    try:
+        connection = psycopg.connect(info, autocommit=True)
+    except psycopg.OperationalError as error:
+        raise connection_failed(error, info, SETTING) from None
+    try:
+        with connection:
+            _take_lock(connection)
+            _require_rights(connection)
+            saved.make(connection)
+            yield connection
+    except psycopg.Error as error:
+        raise explained(error) from None
+
+
+def _take_lock(connection: Connection) -> None:
+    # The server may need a moment to notice that a killed process has gone.
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while connection.execute("select pg_try_advisory_lock(%s)", [_LOCK]).fetchone() != (True,):
+        if time.monotonic() > deadline:
+            raise AnotherCompressor("Another `lakehouse compress apply` is at work on this database. Let it end first.")
+        time.sleep(0.2)
+
+
+def _require_rights(connection: Connection) -> None:
+    if connection.execute("select pg_is_in_recovery()").fetchone() == (True,):
+        raise CompressorError(f"{SETTING} leads to a standby, which takes no changes. Give the primary's.")
+    lacking = connection.execute(
+        "select distinct name from unnest(%s::text[], %s::text[]) as needed(name, privilege)"
+        " where to_regclass(name) is not null and not has_table_privilege(name, privilege)"
+        " union select 'state_groups' where not has_any_column_privilege('state_groups', 'update')"
+        " union select name from unnest(%s::text[]) as name where to_regclass(name) is null"
+        " and not has_schema_privilege(current_schema(), 'create') order by 1",
+        [*_needed(), list(saved.TABLES)],
+    ).fetchall()
+    if lacking:
+        raise CompressorError(
+            f"The role of {SETTING} may not write {', '.join(name for (name,) in lacking)}: "
+            "`lakehouse grants --compress` prints the SQL of one that may."
+        )
+
+
+def _needed() -> tuple[list[str], list[str]]:
+    state = [(name, right) for name in ("state_group_edges", "state_groups_state") for right in ("insert", "delete")]
+    own = [(name, right) for name in saved.WRITTEN for right in ("select", "insert", "update", "delete")]
+    names, rights = zip(*state, *own, strict=True)
+    return list(names), list(rights)

@@ -1,0 +1,38 @@
+"""What can go wrong while state is rewritten, said so that an operator knows what to do."""
+
+import psycopg
+
+from synapse_lakehouse.compression.errors import CompressorError
+
+
+class RoomLeft(CompressorError):
+    """This room is left as it is; the message says why. Others can be compressed."""
+
+
+class AnotherCompressor(CompressorError):
+    """Somebody else compresses, too."""
+
+
+class Differs(CompressorError):
+    """A room did not read as before after it was compressed, and was put back."""
+
+
+def explained(error: psycopg.Error) -> CompressorError:
+    """The error for people of a statement that failed; only the first line of what PostgreSQL said is kept."""
+    said = str(error).partition("\n")[0]
+    if isinstance(error, psycopg.errors.InsufficientPrivilege):
+        return CompressorError(
+            f"The role lacks a right: {said}. `lakehouse grants` prints the SQL of the role that plans, "
+            "`lakehouse grants --compress` of the one that writes."
+        )
+    if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
+        return CompressorError(
+            f"The database does not take changes ({said}). SYNAPSE_WRITE_DSN has to lead to the primary, with a role "
+            "that may write: `lakehouse grants --compress` prints its SQL."
+        )
+    if isinstance(error, psycopg.errors.DiskFull):
+        return CompressorError(f"The disk of the database is full: {said}. What was committed stays, and is right.")
+    return CompressorError(
+        f"The database failed: {said}. Every group is stored as before or as planned, both of which resolve to the "
+        "same. Run the command again to go on."
+    )

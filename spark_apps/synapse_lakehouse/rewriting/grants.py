@@ -1,0 +1,52 @@
+"""The rights that compressing needs in Synapse's database, and SQL that grants them."""
+
+from typing import Final
+
+from synapse_lakehouse.rewriting import saved
+from synapse_lakehouse.rewriting.connection import SESSION
+
+RIGHTS: Final = {
+    # FOR KEY SHARE takes the right to update a column; Synapse itself relies on this one for nothing.
+    "state_groups": "SELECT, UPDATE (event_id)",
+    "state_group_edges": "SELECT, INSERT, DELETE",
+    "state_groups_state": "SELECT, INSERT, DELETE",
+    "event_to_state_groups": "SELECT",
+    "state_groups_persisting": "SELECT",
+    "state_groups_pending_deletion": "SELECT, INSERT",
+    "state_compressor_total_progress": "SELECT",
+} | dict.fromkeys(saved.WRITTEN, "SELECT, INSERT, UPDATE, DELETE")
+"""By table; no other object is touched."""
+
+_CONNECTIONS: Final = 4
+
+
+def script(role: str, reader: str = "lakehouse") -> str:
+    """SQL that makes ``role`` (a plain lower-case name), or brings its rights to what compressing needs today.
+
+    It works in the current database and schema, in one transaction, and may be run again. Whoever runs it owns
+    Synapse's tables and may create roles. The role ``reader``, where it exists, may then read what is saved.
+    """
+    where = "current_schema()"
+    return "\n".join(
+        [
+            f"-- The role {role} compresses room state, and does nothing else. Run this again after upgrading.",
+            "BEGIN;",
+            *(f"{statement};" for statement in saved.CREATE),
+            "DO $$ BEGIN",
+            f"  IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{role}') THEN CREATE ROLE {role}; END IF;",
+            f"  EXECUTE format('GRANT CONNECT ON DATABASE %I TO {role}', current_database());",
+            f"  EXECUTE format('GRANT USAGE ON SCHEMA %I TO {role}', {where});",
+            f"  EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA %I FROM {role}', {where});",
+            f"  EXECUTE format('REVOKE ALL ON ALL SEQUENCES IN SCHEMA %I FROM {role}', {where});",
+            f"  IF EXISTS (SELECT FROM pg_roles WHERE rolname = '{reader}') THEN",
+            f"    GRANT SELECT ON {', '.join(saved.TABLES)} TO {reader};",
+            "  END IF;",
+            "END $$;",
+            f"ALTER ROLE {role} LOGIN CONNECTION LIMIT {_CONNECTIONS};",
+            *(f"ALTER ROLE {role} SET {name} = '{value}';" for name, value in SESSION.items()),
+            *(f"GRANT {rights} ON {table} TO {role};" for table, rights in RIGHTS.items()),
+            "COMMIT;",
+            f"-- Its password, typed and not shown, in psql: \\password {role}",
+            "",
+        ]
+    )

@@ -1,0 +1,38 @@
+"""Store groups again as an undo file has them."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from synapse_lakehouse.compression.changes import restored
+from synapse_lakehouse.compression.comparison import differing, replaced
+from synapse_lakehouse.compression.tables import Contents
+from synapse_lakehouse.rewriting import saved
+from synapse_lakehouse.rewriting.connection import Connection
+from synapse_lakehouse.rewriting.transaction import Known
+from synapse_lakehouse.rewriting.undo import Undo
+from synapse_lakehouse.rewriting.writing import Writer
+
+
+def put_back(kept: Undo, right: Contents, now: Contents, writer: Writer, known: Known) -> tuple[int, int]:
+    """Store the groups of ``kept`` that are still there as it has them, where they resolve as in ``right`` then.
+
+    What is saved of the room's compression is forgotten: it may be compressed anew.
+
+    :param right: what has the right states; the same as ``now`` if nothing is wrong.
+    :returns: how many groups were put back, and how many were left as they are.
+    """
+    groups = kept.possible(now)
+    while len(groups):
+        former = replaced(now, groups, kept.contents(now.groups))
+        wrong = np.intersect1d(differing(right, former), groups)
+        if not len(wrong):
+            break
+        groups = np.setdiff1d(groups, wrong)
+
+    def save(connection: Connection, end: int) -> Callable[[], None]:
+        saved.forget(connection, kept.room_id)
+        return lambda: None
+
+    alone = writer.write(restored((now.edges, now.rows), groups, kept.edges, kept.rows), known, save)
+    return len(groups) - len(alone), len(kept.groups) - len(groups) + len(alone)

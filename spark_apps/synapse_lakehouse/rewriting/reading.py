@@ -1,0 +1,234 @@
+"""Read the state of rooms from Synapse's database, in one snapshot."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import adbc_driver_postgresql.dbapi as postgresql
+import numpy as np
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+from adbc_driver_manager import Error
+from psycopg import sql
+
+from synapse_lakehouse.compression.compiled import Longs
+from synapse_lakehouse.compression.errors import CompressorError
+from synapse_lakehouse.compression.settings import CompressorSettings, Strategy
+from synapse_lakehouse.compression.tables import Contents
+from synapse_lakehouse.rewriting import saved
+from synapse_lakehouse.rewriting.errors import RoomLeft, explained
+from synapse_lakehouse.rewriting.saved import Saved
+from synapse_lakehouse.rewriting.transaction import Known
+from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.source.connection import session, with_session
+from synapse_lakehouse.source.errors import ReadFailed, connection_failed
+
+_TEXT: Final = pa.dictionary(pa.int32(), pa.string())
+_STATE: Final = {
+    "state_groups": pa.schema({"id": pa.int64(), "room_id": _TEXT}),
+    "state_group_edges": pa.schema({"state_group": pa.int64(), "prev_state_group": pa.int64()}),
+    "state_groups_state": pa.schema({"state_group": pa.int64(), "type": _TEXT, "state_key": _TEXT, "event_id": _TEXT}),
+}
+_IDS_AT_ONCE: Final = 50_000
+
+_CLOSURE: Final = """
+with recursive needed(id) as (
+  (select id from state_groups where room_id = %s union select unnest(%s::bigint[]))
+  union select prev_state_group from state_group_edges join needed on state_group = needed.id
+) select id from needed order by id
+"""
+"""The groups of a room, others given, and all that these rest on."""
+
+_UNCOMPRESSED: Final = """
+select g.room_id from state_groups_state as s join state_groups as g on g.id = s.state_group {}
+group by g.room_id order by count(*) desc, g.room_id limit %s
+"""
+"""Rooms by the rows of those groups that no compression has seen; nothing indexes the rows by room, so all are read."""
+
+_SEEN: Final = {
+    Strategy.LEVELS: ("state_compressor_progress", ""),
+    Strategy.BEST: ("lakehouse_compressor_progress", "and p.strategy = 'best'"),
+}
+
+_IN_USE: Final = """
+select id from unnest(%(ids)s::bigint[]) as id where exists (select from event_to_state_groups where state_group = id)
+union
+select prev_state_group from state_group_edges
+where prev_state_group = any(%(ids)s) and not state_group = any(%(ids)s)
+"""
+"""Groups that an event needs, or a group of another room."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """A room as one snapshot has it: its groups, and all that these and its levels' heads rest on."""
+
+    room_id: str
+    contents: Contents
+    saved: Saved
+    pending: Longs
+    """Groups that Synapse is about to delete."""
+    unreferenced: Longs
+    """Groups that no event and no group in use needs."""
+    newest: int
+    """Id of the newest group of the room."""
+    known: Known
+
+    @property
+    def excluded(self) -> Longs:
+        """Groups that are no use to hang anything on, as they may be gone soon, nor worth compressing."""
+        edges = self.contents.edges
+        on_pending = edges["state_group"].to_numpy()[np.isin(edges["prev_state_group"].to_numpy(), self.pending)]
+        return np.unique(np.concatenate([self.pending, self.unreferenced, on_pending]))
+
+
+class Reader:
+    """Reads rooms over two connections that share a snapshot."""
+
+    def __init__(self, connection: psycopg.Connection[Any], arrow: postgresql.Connection) -> None:
+        self._connection, self._arrow = connection, arrow
+
+    def rooms(self, settings: CompressorSettings) -> list[str]:
+        """The ``number_of_rooms`` rooms with the most uncompressed state, the most first."""
+        table, condition = _SEEN[settings.strategy]
+        seen = ""
+        if self._has(table):
+            seen = f"left join {table} as p on p.room_id = g.room_id {condition}"
+            seen += " where p.last_compressed is null or g.id > p.last_compressed"
+        query = _UNCOMPRESSED.format(seen)
+        return [room for (room,) in self._connection.execute(query.encode(), [settings.number_of_rooms])]
+
+    def require(self, rooms: Sequence[str]) -> None:
+        """Refuse rooms that are not there.
+
+        :raises CompressorError: naming them.
+        """
+        found = self._connection.execute(
+            "select wanted from unnest(%s::text[]) as wanted"
+            " where not exists (select from state_groups where room_id = wanted)",
+            [list(rooms)],
+        ).fetchall()
+        if found:
+            missing = " or ".join(room for (room,) in found)
+            raise CompressorError(f"There is no room {missing} with state in this database.")
+
+    def room(self, room_id: str) -> Room:
+        """One room.
+
+        :raises RoomLeft: when there is no such room, or what is saved of it cannot be.
+        """
+        known = saved.read(self._connection, room_id)
+        heads = [one.head for one in known.progress.levels if one.head is not None] if known.progress else []
+        contents = self.contents(room_id, heads)
+        of_room = contents.groups.filter(pc.field("room_id").cast(pa.string()) == room_id)["id"].to_numpy()
+        if not len(of_room):
+            raise RoomLeft("it is gone.")
+        pending = np.empty(0, np.int64)
+        has_pending = self._has("state_groups_pending_deletion")
+        if has_pending:
+            pending = self._ids(
+                "select state_group from state_groups_pending_deletion where state_group = any(%(ids)s)",
+                {"ids": of_room.tolist()},
+            )
+        unreferenced = self._unreferenced(of_room, contents)
+        there = Known(contents, room_id, has_pending=has_pending)
+        return Room(room_id, contents, known, pending, unreferenced, int(of_room.max()), there)
+
+    def contents(self, room_id: str, heads: Sequence[int] = ()) -> Contents:
+        """The groups of a room, and all that these and ``heads`` rest on."""
+        ids = self._ids(_CLOSURE, [room_id, list(heads)])
+        return Contents(*(self._fetched(schema, table, ids) for table, schema in _STATE.items()))
+
+    def _unreferenced(self, of_room: Longs, contents: Contents) -> Longs:
+        if not self._has("event_to_state_groups"):
+            return np.empty(0, np.int64)
+        used = np.isin(of_room, self._ids(_IN_USE, {"ids": of_room.tolist()}))
+        place = {int(group): at for at, group in enumerate(of_room)}
+        # From the newest on, so that what hangs on a group is known before it.
+        edges = contents.edges.sort_by([("state_group", "descending")])
+        for group, prev in zip(edges["state_group"].to_pylist(), edges["prev_state_group"].to_pylist(), strict=True):
+            if prev in place and (group not in place or used[place[group]]):
+                used[place[prev]] = True
+        return of_room[~used]
+
+    def _has(self, table: str) -> bool:
+        return self._connection.execute("select to_regclass(%s) is not null", [table]).fetchone() == (True,)
+
+    def _ids(self, query: str, parameters: Sequence[Any] | Mapping[str, Any]) -> Longs:
+        found = self._connection.execute(query.encode(), parameters).fetchall()
+        return np.fromiter((one for (one,) in found), np.int64, len(found))
+
+    def _fetched(self, schema: pa.Schema, table: str, ids: Longs) -> pa.Table:
+        """The columns of ``schema``, texts as dictionaries where it says so; the first column is one of ``ids``."""
+        query = sql.SQL("select {} from {} where {} = any({})")
+        columns = sql.SQL(", ").join(map(sql.Identifier, schema.names))
+        pieces = [schema.empty_table()]
+        with self._arrow.cursor() as cursor:
+            for start in range(0, len(ids), _IDS_AT_ONCE):
+                wanted = sql.Literal(ids[start : start + _IDS_AT_ONCE].tolist())
+                piece = query.format(columns, sql.Identifier(table), sql.Identifier(schema.names[0]), wanted)
+                cursor.execute(piece.as_string(self._connection))
+                # Batch by batch, so that few texts are in memory more than once.
+                pieces += (pa.Table.from_batches([batch]).cast(schema) for batch in cursor.fetch_record_batch())
+        return pa.concat_tables(pieces).unify_dictionaries()
+
+
+Reading = Callable[[], AbstractContextManager[Reader]]
+"""Makes a reader that sees a new snapshot, in one read-only, repeatable-read transaction."""
+
+
+@contextmanager
+def source(dsn: str, settings: Settings, setting: str) -> Iterator[Reading]:
+    """Connections to the database ``dsn`` to read over; ``setting`` names the DSN's setting.
+
+    :raises SourceError: when no connection can be made.
+    :raises CompressorError: when it is not Synapse's database, or the role lacks a right.
+    :raises ReadFailed: when a statement fails otherwise, or a connection is lost.
+    """
+    info = with_session(dsn, session(settings), setting)
+    try:
+        connection = psycopg.connect(info, autocommit=True)
+    except psycopg.OperationalError as error:
+        raise connection_failed(error, info, setting) from None
+    with connection, _explained():
+        _require_synapse(connection, setting)
+        with postgresql.connect(info) as arrow:
+
+            @contextmanager
+            def reading() -> Iterator[Reader]:
+                with _explained(), connection.transaction():
+                    row = connection.execute("select pg_export_snapshot()").fetchone()
+                    assert row is not None
+                    with arrow.cursor() as cursor:
+                        cursor.execute(f"set transaction snapshot '{row[0]}'")
+                    try:
+                        yield Reader(connection, arrow)
+                    finally:
+                        arrow.rollback()
+
+            yield reading
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise explained(error) from None
+    except (psycopg.Error, Error) as error:
+        raise ReadFailed(error) from None
+
+
+def _require_synapse(connection: psycopg.Connection[Any], setting: str) -> None:
+    row = connection.execute(
+        "select array(select t from unnest(%s::text[]) t where to_regclass(t) is null), current_database()",
+        [list(_STATE)],
+    ).fetchone()
+    assert row is not None
+    if row[0]:
+        raise CompressorError(
+            f"The database {row[1]} is not a Synapse homeserver's: it has no {', '.join(row[0])} that this role can "
+            f"see. Correct the database in {setting}, or the role's rights and search_path."
+        )

@@ -1,0 +1,99 @@
+"""Compress a room: read, plan, keep what there was, write, read again and compare."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from synapse_lakehouse.compression.changes import changes
+from synapse_lakehouse.compression.comparison import differing
+from synapse_lakehouse.compression.plan import Planned, RoomPlan, plan_room
+from synapse_lakehouse.compression.settings import CompressorSettings, Strategy
+from synapse_lakehouse.rewriting import undo
+from synapse_lakehouse.rewriting.errors import Differs
+from synapse_lakehouse.rewriting.progress import Progressing
+from synapse_lakehouse.rewriting.putting_back import put_back
+from synapse_lakehouse.rewriting.reading import Reading, Room
+from synapse_lakehouse.rewriting.verifying import verified
+from synapse_lakehouse.rewriting.writing import Writer
+
+_PASSES: Final = 3
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was done to a room."""
+
+    plan: RoomPlan
+    groups_written: int
+    groups_left: int
+    """Groups to rewrite that were left alone, as they are in use, about to be deleted or changed meanwhile."""
+    undo: tuple[Path, ...]
+    rows: int
+    """Rows of its groups in the end."""
+    longest_chain: int | None
+    seconds: float
+
+
+def planned(room: Room, settings: CompressorSettings) -> tuple[Planned, RoomPlan]:
+    """The plan of a room that was read.
+
+    :raises BadGroups: for groups that cannot be what Synapse stored.
+    """
+    is_best = settings.strategy is Strategy.BEST
+    return plan_room(
+        room.contents, room.room_id, settings, None if is_best else room.saved.progress,
+        excluded=room.excluded.tolist() if is_best else (),
+        begun=() if room.saved.begun is None else (room.saved.begun,),
+    )  # fmt: skip
+
+
+def compress(
+    room_id: str, settings: CompressorSettings, reading: Reading, writer: Writer, undo_folder: Path, database: str,
+    require: Callable[[RoomPlan, Path], None] = lambda plan, folder: None,
+) -> Outcome:  # fmt: skip
+    """Compress one room of the database that ``reading`` reads and ``writer`` writes.
+
+    A room that grows meanwhile may end with a chain that is too long; it is compressed again.
+
+    :param require: raises ``RoomLeft`` for a plan that should not be carried out.
+
+    :raises BadGroups: for groups that cannot be what Synapse stored; nothing was written.
+    :raises AnotherCompressor: when somebody else changed what is saved of the room; what was written stays.
+    :raises Differs: when a group resolves to another state afterwards; the room was put back.
+    """
+    began = time.monotonic()
+    written = left = 0
+    kept: list[Path] = []
+    plan_by_pass: list[RoomPlan] = []
+    for _ in range(_PASSES):
+        with reading() as reader:
+            room = reader.room(room_id)
+        plans, numbers = planned(room, settings)
+        wanted = changes(plans.names, plans.before, plans.after)
+        progress = Progressing(room, settings.strategy, plans.steps, wanted)
+        del plans
+        plan_by_pass.append(numbers)
+        undo_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        require(numbers, undo_folder)
+        if len(wanted):
+            kept.append(undo.write(undo_folder, room_id, database, wanted.ids, room.contents))
+        alone = len(writer.write(wanted, room.known, progress.save))
+        written, left = written + len(wanted) - alone, left + alone
+        with reading() as reader:
+            now = reader.contents(room_id)
+        if len(wrong := differing(room.contents, now)):
+            if len(wanted):
+                put_back(undo.read(kept[-1]), room.contents, now, writer, room.known)
+            raise Differs(
+                f"State group {wrong[0]} of {room_id} resolved to another state after compressing, {len(wrong)} do so. "
+                f"What was written was put back from {kept[-1] if kept else 'nothing'}. Please report this."
+            )
+        found = verified(now, room_id, settings.max_chain)
+        has_grown = now.groups.num_rows > room.contents.groups.num_rows
+        if settings.strategy is Strategy.LEVELS or not found.faults or not has_grown:
+            break
+    return Outcome(
+        plan_by_pass[0], written, left, tuple(kept), found.rows, found.longest_chain, time.monotonic() - began
+    )

@@ -1,0 +1,147 @@
+"""How far rooms are compressed: the tables of Synapse's own compressor, and one beside them for what these lack.
+
+Levels are kept in its tables as it keeps them, so that one can go over and back. Ours says which chunk of a room is
+stored in part, and up to where rooms were brought to the fewest rows.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from psycopg import Connection, sql
+
+from synapse_lakehouse.compression.chunks import Progress, Step
+from synapse_lakehouse.compression.levels import Levels, saved_levels
+from synapse_lakehouse.compression.settings import Strategy
+from synapse_lakehouse.rewriting.errors import RoomLeft
+
+TABLES: Final = {
+    "state_compressor_state": "room_id text NOT NULL, level_num int NOT NULL, max_size int NOT NULL,"
+    " current_length int NOT NULL, current_head bigint, UNIQUE (room_id, level_num)",
+    "state_compressor_progress": "room_id text PRIMARY KEY, last_compressed bigint NOT NULL",
+    "state_compressor_total_progress": "lock char(1) NOT NULL DEFAULT 'X' UNIQUE,"
+    " lowest_uncompressed_group bigint NOT NULL, CHECK (lock = 'X')",
+    "lakehouse_compressor_progress": "room_id text PRIMARY KEY, strategy text NOT NULL, last_compressed bigint,"
+    " chunk_end bigint, written_up_to bigint NOT NULL",
+}
+"""Columns of each table; the first three are the reference's own."""
+
+WRITTEN: Final = tuple(name for name in TABLES if name != "state_compressor_total_progress")
+"""Those that a compression writes. The reference looks for work from the total on, which may well lag behind."""
+
+REFERENCE: Final = tuple(name for name in TABLES if name.startswith("state_compressor_"))
+
+CREATE: Final = (
+    *(f"CREATE TABLE IF NOT EXISTS {name} ({columns})" for name, columns in TABLES.items()),
+    "CREATE INDEX IF NOT EXISTS state_compressor_state_index ON state_compressor_state (room_id)",
+    "INSERT INTO state_compressor_total_progress (lowest_uncompressed_group) VALUES (0) ON CONFLICT (lock) DO NOTHING",
+)
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What is saved of one room."""
+
+    reference: tuple[Any, ...] = ()
+    """The reference's rows, to be compared: another compressor changes them."""
+    progress: Progress | None = None
+    """How far the levels are; the levels are empty where only the last group is known."""
+    best_up_to: int | None = None
+    """The newest group when the room was last brought to the fewest rows."""
+    begun: int | None = None
+    """Last group of the chunk that is stored in part."""
+
+
+def existing(connection: Connection[Any]) -> set[str]:
+    """Which of the tables are there."""
+    found = connection.execute("SELECT t FROM unnest(%s::text[]) t WHERE to_regclass(t) IS NOT NULL", [list(TABLES)])
+    return {name for (name,) in found}
+
+
+def make(connection: Connection[Any]) -> None:
+    """Create the tables that are not there; the first compression of a database does."""
+    if existing(connection) != set(TABLES):
+        for statement in CREATE:
+            connection.execute(statement.encode())
+
+
+def read(connection: Connection[Any], room_id: str) -> Saved:
+    """What is saved of a room.
+
+    :raises RoomLeft: for levels that no compressor writes.
+    """
+    there = existing(connection)
+    saved = Saved()
+    if there.issuperset(REFERENCE):
+        levels, last = _reference(connection, room_id)
+        saved = replace(saved, reference=(levels, last))
+        try:
+            known: Levels = saved_levels(levels)
+        except ValueError as error:
+            raise RoomLeft(f"What state_compressor_state says of it cannot be: {error}") from None
+        if last is not None:
+            saved = replace(saved, progress=Progress(last, known))
+    if "lakehouse_compressor_progress" in there:
+        row = connection.execute(
+            "SELECT CASE strategy WHEN 'best' THEN last_compressed END, chunk_end FROM lakehouse_compressor_progress"
+            " WHERE room_id = %s",
+            [room_id],
+        ).fetchone()
+        if row:
+            saved = replace(saved, best_up_to=row[0], begun=row[1])
+    return saved
+
+
+def _reference(connection: Connection[Any], room_id: str) -> tuple[tuple[Any, ...], int | None]:
+    levels = connection.execute(
+        "SELECT level_num, max_size, current_length, current_head FROM state_compressor_state WHERE room_id = %s"
+        " ORDER BY level_num",
+        [room_id],
+    ).fetchall()
+    last = connection.execute(
+        "SELECT last_compressed FROM state_compressor_progress WHERE room_id = %s", [room_id]
+    ).fetchone()
+    return tuple(levels), last[0] if last else None
+
+
+def unchanged(connection: Connection[Any], room_id: str, saved: Saved) -> bool:
+    """Whether nobody else changed what the reference's tables say of the room."""
+    return _reference(connection, room_id) == (saved.reference or ((), None))
+
+
+def save(connection: Connection[Any], room_id: str, saved: Saved, strategy: Strategy, written: int) -> Saved:
+    """Write what is saved of a room, in the transaction that is open; what is then to be found.
+
+    :param written: id of the last group that was written.
+    """
+    connection.execute(
+        "INSERT INTO lakehouse_compressor_progress VALUES (%s, %s, %s, %s, %s) ON CONFLICT (room_id) DO UPDATE"
+        " SET strategy = excluded.strategy, last_compressed = excluded.last_compressed,"
+        " chunk_end = excluded.chunk_end, written_up_to = excluded.written_up_to",
+        [room_id, strategy.value, saved.best_up_to, saved.begun, written],
+    )
+    return saved
+
+
+def save_levels(connection: Connection[Any], room_id: str, saved: Saved, step: Step) -> Saved:
+    """Write the levels after a chunk that is stored now as the reference does; what is then to be found."""
+    levels = [
+        (number, level.size, level.length, level.head) for number, level in enumerate(step.progress.levels, start=1)
+    ]
+    connection.execute("DELETE FROM state_compressor_state WHERE room_id = %s", [room_id])
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            "INSERT INTO state_compressor_state VALUES (%s, %s, %s, %s, %s)", [(room_id, *level) for level in levels]
+        )
+    connection.execute(
+        "INSERT INTO state_compressor_progress VALUES (%s, %s) ON CONFLICT (room_id) DO UPDATE"
+        " SET last_compressed = excluded.last_compressed",
+        [room_id, step.progress.last],
+    )
+    return replace(saved, reference=(tuple(levels), step.progress.last), progress=step.progress)
+
+
+def forget(connection: Connection[Any], room_id: str) -> None:
+    """Let the room be as one that was never compressed, in the transaction that is open."""
+    for table in WRITTEN:
+        query = sql.SQL("DELETE FROM {} WHERE room_id = %s").format(sql.Identifier(table))
+        connection.execute(query, [room_id])

@@ -1,0 +1,107 @@
+"""One transaction that stores a few groups otherwise, beside a Synapse that goes on working.
+
+Synapse deletes a group only after it stood among those pending deletion for minutes, and locks its row for that. Rows
+of all groups that are written or hung on, before or after, are therefore locked against deletion, in the order of
+their ids, and then seen again: whatever is gone, about to go or stored otherwise than planned is left alone.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from synapse_lakehouse.compression.changes import Changes
+from synapse_lakehouse.compression.compiled import Flags, Longs
+from synapse_lakehouse.compression.groups import NONE
+from synapse_lakehouse.compression.tables import Contents
+from synapse_lakehouse.rewriting.connection import Connection
+
+_LOCK: Final = "SELECT id FROM state_groups WHERE id = ANY(%s) ORDER BY id FOR KEY SHARE"
+_PENDING: Final = "SELECT state_group FROM state_groups_pending_deletion WHERE state_group = ANY(%s)"
+_EDGES: Final = "SELECT state_group, prev_state_group FROM state_group_edges WHERE state_group = ANY(%s)"
+_DELETE: Final = (
+    "DELETE FROM state_groups_state WHERE state_group = ANY(%s)",
+    "DELETE FROM state_group_edges WHERE state_group = ANY(%s)",
+)
+_HANG: Final = (
+    "INSERT INTO state_group_edges (state_group, prev_state_group) SELECT * FROM unnest(%s::bigint[], %s::bigint[])"
+)
+_COPY: Final = "COPY state_groups_state (state_group, room_id, type, state_key, event_id) FROM STDIN"
+
+
+class Known:
+    """What ``state_groups`` had when the plan was made."""
+
+    def __init__(self, contents: Contents, room_id: str, *, has_pending: bool) -> None:
+        """``room_id``: the room that is compressed. ``has_pending``: whether groups can be pending deletion."""
+        self._rooms = dict(zip(contents.groups["id"].to_pylist(), contents.groups["room_id"].to_pylist(), strict=True))
+        self._room_id, self.has_pending = room_id, has_pending
+
+    def has(self, groups: Longs) -> Flags:
+        """Which of ``groups`` were there."""
+        return np.array([group in self._rooms for group in groups.tolist()], bool)
+
+    def room(self, group: int) -> str:
+        """The room of a group. One that is gone is given to the room that is compressed, as the reference does."""
+        return str(self._rooms.get(group, self._room_id))
+
+
+def rewrite(connection: Connection, changes: Changes, start: int, end: int, known: Known) -> Longs:
+    """Store the changes from ``start`` up to ``end`` in the transaction that is open.
+
+    :returns: ids of the groups that were left alone.
+    """
+    possible = _possible(connection, changes, start, end, known)
+    places = start + np.flatnonzero(possible)
+    ids, new = changes.ids[places], changes.new[places]
+    for statement in _DELETE:
+        connection.execute(statement.encode(), [ids.tolist()])
+    hung = new != NONE
+    connection.execute(_HANG.encode(), [ids[hung].tolist(), new[hung].tolist()])
+    rows = changes.rows(places)
+    with connection.cursor() as cursor, cursor.copy(_COPY.encode()) as copy:
+        for group, *row in zip(*(column.to_pylist() for column in rows.columns), strict=True):
+            copy.write_row((group, known.room(group), *row))
+    return changes.ids[start:end][~possible]
+
+
+def _possible(connection: Connection, changes: Changes, start: int, end: int, known: Known) -> Flags:
+    touched = changes.touched(start, end)
+    there = _ids(connection.execute(_LOCK.encode(), [touched.tolist()]))
+    # What was gone already when the plan was made is gone for good.
+    unsafe = touched[np.isin(touched, there) != known.has(touched)]
+    if known.has_pending:
+        unsafe = np.concatenate([unsafe, _ids(connection.execute(_PENDING.encode(), [touched.tolist()]))])
+    ids, old, new = changes.ids[start:end], changes.old[start:end], changes.new[start:end]
+    found: dict[int, list[int]] = {}
+    for group, prev in connection.execute(_EDGES.encode(), [ids.tolist()]):
+        found.setdefault(group, []).append(prev)
+    as_planned = [
+        found.get(group, []) == ([] if prev == NONE else [prev])
+        for group, prev in zip(ids.tolist(), old.tolist(), strict=True)
+    ]
+    return np.array(as_planned, bool) & ~np.isin(np.stack([ids, old, new]), unsafe).any(axis=0)
+
+
+def _ids(cursor: Any) -> Longs:
+    return np.array([one for (one,) in cursor], np.int64)
+
+
+@dataclass
+class Pace:
+    """How much to write in one transaction, so that it holds its locks for a part of a second only."""
+
+    seconds: float = 0.04
+    work: int = 1000
+    longest: float = 0.0
+    """Seconds that the longest transaction held its locks."""
+
+    def took(self, seconds: float, work: int) -> None:
+        """Learn from a transaction."""
+        self.longest = max(self.longest, seconds)
+        possible = work * self.seconds / max(seconds, 1e-4)
+        self.work = int(min(max(possible, self.work / 4, 50), self.work * 2, 50_000))
+
+    def slower(self) -> None:
+        """Somebody else needs what we lock."""
+        self.work = max(self.work // 4, 50)

@@ -1,0 +1,92 @@
+"""How groups were stored before they were compressed, in a file, so that a room can be put back."""
+
+import hashlib
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from synapse_lakehouse.compression.compiled import Longs
+from synapse_lakehouse.compression.errors import CompressorError
+from synapse_lakehouse.compression.tables import Contents
+
+_ROOM, _DATABASE, _WRITTEN = b"room_id", b"database", b"written"
+_COLUMNS: Final = ("state_group", "prev_state_group", "type", "state_key", "event_id")
+
+
+@dataclass(frozen=True)
+class Undo:
+    """Groups of a room as they were stored."""
+
+    room_id: str
+    database: str
+    written: str
+    """When: a text that sorts as times do."""
+    groups: Longs
+    edges: pa.Table
+    rows: pa.Table
+
+    def contents(self, groups: pa.Table) -> Contents:
+        """They as contents, beside what ``state_groups`` has."""
+        return Contents(groups, self.edges, self.rows)
+
+    def possible(self, now: Contents) -> Longs:
+        """Those of the groups that are there now, with what they hung on."""
+        there = now.groups["id"].to_numpy()
+        prevs = self.edges["prev_state_group"].to_numpy()
+        lost = self.edges["state_group"].to_numpy()[~np.isin(prevs, there)]
+        return np.setdiff1d(np.intersect1d(self.groups, there), lost)
+
+
+def folder(home: Path) -> Path:
+    """Where undo files are kept."""
+    return home / "compression" / "undo"
+
+
+def write(where: Path, room_id: str, database: str, ids: Longs, contents: Contents) -> Path:
+    """Keep how the groups ``ids`` are stored; the file is on disk, whole, when this returns.
+
+    One row for each row of a group, with its predecessor; one without a type for a group that has no rows.
+    """
+    groups = pa.table({"state_group": pa.array(ids)})
+    table = groups.join(contents.edges, "state_group").join(contents.rows, "state_group").select(_COLUMNS)
+    written = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
+    table = table.replace_schema_metadata({_ROOM: room_id, _DATABASE: database, _WRITTEN: written})
+    name = f"{written}-{hashlib.sha256(room_id.encode()).hexdigest()[:12]}.parquet"
+    unfinished = where / f".{name}.unfinished"
+    with unfinished.open("wb") as stream:
+        pq.write_table(table, stream, compression="zstd")
+        stream.flush()
+        os.fsync(stream.fileno())
+    unfinished.rename(where / name)
+    listing = os.open(where, os.O_RDONLY)
+    try:
+        os.fsync(listing)
+    finally:
+        os.close(listing)
+    return where / name
+
+
+def read(path: Path) -> Undo:
+    """What an undo file holds.
+
+    :raises CompressorError: when it is none.
+    """
+    try:
+        table = pq.read_table(path)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise CompressorError(f"{path} cannot be read as an undo file: {error}") from None
+    kept = table.schema.metadata or {}
+    if table.column_names != list(_COLUMNS) or _ROOM not in kept:
+        raise CompressorError(f"{path} is not an undo file of the compressor.")
+    pairs = table.select(_COLUMNS[:2]).group_by(list(_COLUMNS[:2])).aggregate([])
+    edges = pairs.filter(pc.is_valid(pairs["prev_state_group"]))
+    rows = table.filter(pc.is_valid(table["type"])).drop_columns("prev_state_group")
+    room_id, database, written = (kept[name].decode() for name in (_ROOM, _DATABASE, _WRITTEN))
+    return Undo(room_id, database, written, np.sort(pairs["state_group"].to_numpy()), edges, rows)

@@ -1,0 +1,78 @@
+"""Write changes in small transactions, each with the progress that it makes, and give way to whoever is in the way."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+import numpy as np
+import psycopg
+
+from synapse_lakehouse.compression.changes import Changes
+from synapse_lakehouse.compression.compiled import Longs
+from synapse_lakehouse.rewriting.connection import Connection
+from synapse_lakehouse.rewriting.load import Load
+from synapse_lakehouse.rewriting.transaction import Known, Pace, rewrite
+
+_TRIES: Final = 8
+
+_IN_OUR_WAY: Final = (
+    psycopg.errors.LockNotAvailable,
+    psycopg.errors.DeadlockDetected,
+    psycopg.errors.SerializationFailure,
+    psycopg.errors.QueryCanceled,
+)
+
+T = TypeVar("T")
+Save = Callable[[Connection, int], Callable[[], None]]
+"""Writes, in the transaction that is open, that all changes up to a place are stored; what it returns is called once
+that is committed."""
+
+
+@dataclass
+class Writer:
+    """Writes over one connection; what it did so far."""
+
+    connection: Connection
+    load: Load
+    wrote: Callable[[int, int], None]
+    """Told after each transaction how many rows and edges it was about, and of how many."""
+    pace: Pace = field(default_factory=Pace)
+    transactions: int = 0
+
+    def write(self, changes: Changes, known: Known, save: Save) -> Longs:
+        """Store all ``changes``, as far as they can be now.
+
+        :returns: ids of the groups that were left alone: gone, about to go, stored otherwise, or in use for long.
+        """
+        left = [np.empty(0, np.int64)]
+        start, tries = 0, 0
+        while start < len(changes):
+            self.load.wait()
+            end = changes.end_of(start, self.pace.work if tries < _TRIES else 0)
+            began = time.monotonic()
+            try:
+                left.append(self._commit(changes, start, end, known, save))
+            except _IN_OUR_WAY:
+                self.pace.slower()
+                tries += 1
+                if tries > 2 * _TRIES:
+                    left.append(changes.ids[start:end])
+                    start, tries = end, 0
+                time.sleep(min(0.05 * 2**tries, 1))
+                continue
+            self.pace.took(time.monotonic() - began, changes.work(start, end))
+            self.wrote(changes.work(start, end), changes.work(0, len(changes)))
+            start, tries = end, 0
+        with self.connection.transaction():
+            saved = save(self.connection, len(changes))
+        saved()
+        return np.concatenate(left)
+
+    def _commit(self, changes: Changes, start: int, end: int, known: Known, save: Save) -> Longs:
+        with self.connection.transaction():
+            left = rewrite(self.connection, changes, start, end, known)
+            saved = save(self.connection, end)
+        saved()
+        self.transactions += 1
+        return left

@@ -1,0 +1,302 @@
+"""``lakehouse compress`` on a Synapse's database: what it says, what it writes, and what it never changes."""
+
+import json
+import random
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from synapse_lakehouse.cli import app
+from synapse_lakehouse.embedded.postgres import Server
+from synapse_lakehouse.rewriting import writing
+from synapse_lakehouse.rewriting.grants import RIGHTS
+from tests.state_database import all_states, state_database, store, stored
+from tests.state_rooms import KINDS, World, begin, grow
+
+Compress = Callable[..., Result]
+
+EVERY_ROOM = ("--number-of-rooms", "1000")
+BEST = ("--strategy", "best")
+
+
+@pytest.fixture
+def compress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compress:
+    """``lakehouse compress`` on a database, in this process."""
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+
+    def run(dsn: str, *arguments: str) -> Result:
+        monkeypatch.setenv("SYNAPSE_DSN", dsn)
+        monkeypatch.setenv("SYNAPSE_WRITE_DSN", dsn)
+        return CliRunner().invoke(app, ["compress", *arguments])
+
+    return run
+
+
+@pytest.fixture
+def rooms(server: Server) -> Iterator[tuple[str, World]]:
+    """A database with rooms of every kind."""
+    world = World(random.Random(4))
+    grow(world, begin(world, KINDS, 260), 1400)
+    with state_database(server) as dsn:
+        store(world, dsn)
+        yield dsn, world
+
+
+def rows(done: Result) -> list[dict[str, Any]]:
+    """What a command wrote as JSON."""
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+def undo_files(settings_home: Path) -> list[str]:
+    """Undo files, in the order in which they were written."""
+    return sorted(map(str, (settings_home / "compression" / "undo").glob("*.parquet")))
+
+
+@pytest.mark.parametrize("strategy", ["levels", "best"])
+def test_what_is_planned_is_stored_verified_and_put_back(
+    compress: Compress, rooms: tuple[str, World], strategy: str, tmp_path: Path
+) -> None:
+    dsn, world = rooms
+    options = ("--strategy", strategy, *EVERY_ROOM)
+    before = stored(dsn)
+    planned = rows(compress(dsn, "plan", *options, "--format", "json"))
+    dry = rows(compress(dsn, "apply", *options, "--format", "json"))
+    assert dry == planned
+    assert stored(dsn) == before
+    assert sum(one["rows_before"] for one in planned) == sum(map(len, before[1].values()))
+
+    applied = rows(compress(dsn, "apply", *options, "--format", "json", "--yes"))
+    edges, held = stored(dsn)
+    assert all_states(dsn) == world.states
+    assert all(prev < group for group, prev in edges.items())
+    assert sum(one["rows_after"] for one in applied) == sum(map(len, held.values())) < sum(map(len, before[1].values()))
+    if strategy == "best":
+        assert {one["room_id"]: one["rows_after"] for one in applied} == {
+            one["room_id"]: one["rows_after"] for one in planned
+        }
+        assert max(one["longest_chain"] for one in applied) <= 100
+    again = rows(compress(dsn, "apply", *options, "--format", "json", "--yes"))
+    assert [one["groups_rewritten"] for one in again] == [0] * len(again)
+
+    files = undo_files(tmp_path)
+    kept = [argument for file in files for argument in ("--undo", file)]
+    verified = rows(compress(dsn, "verify", "--strategy", strategy, *EVERY_ROOM, *kept, "--format", "json"))
+    assert {one["faults"] for one in verified} == {""}
+    assert sum(one["compared"] for one in verified) >= sum(one["groups_rewritten"] for one in applied)
+
+    assert compress(dsn, "undo", *files).exit_code == 0
+    assert stored(dsn) == (edges, held)
+    assert compress(dsn, "undo", *files, "--yes").exit_code == 0
+    assert stored(dsn) == before
+
+
+def test_the_sample_is_compressed_room_by_room(compress: Compress, source_copy: str) -> None:
+    before = all_states(source_copy)
+    planned = rows(compress(source_copy, "plan", *BEST, "--format", "json"))
+    assert len(planned) == 5
+    chosen = planned[1]["room_id"]
+    (done,) = rows(compress(source_copy, "apply", *BEST, "--room", chosen, "--yes", "--format", "json"))
+    assert done["groups_rewritten"] == planned[1]["groups_to_rewrite"] > 0
+    assert done["rows_after"] == planned[1]["rows_after"] < planned[1]["rows_before"]
+    assert all_states(source_copy) == before
+    assert chosen not in {one["room_id"] for one in rows(compress(source_copy, "plan", *BEST, "--format", "json"))}
+
+
+def test_what_synapse_may_delete_is_left_alone_and_handed_over_on_request(compress: Compress, source_copy: str) -> None:
+    with psycopg.connect(source_copy, autocommit=True) as connection:
+        connection.execute("delete from state_groups_pending_deletion")
+        found = connection.execute(
+            "select id, room_id from state_groups where id not in (select state_group from event_to_state_groups)"
+            " and id not in (select prev_state_group from state_group_edges) order by room_id limit 20"
+        ).fetchall()
+        nobodys, pending = {group for group, _ in found}, found[0][0]
+        chosen = [argument for room in {room for _, room in found[:-1]} for argument in ("--room", room)]
+        connection.execute(
+            "insert into state_groups_pending_deletion (state_group, insertion_ts) values (%s, 1)", [pending]
+        )
+        before = stored(source_copy)
+        options = (*BEST, *chosen, "--yes")
+        rows(compress(source_copy, "apply", *options, "--format", "json"))
+        after = stored(source_copy)
+        for group in nobodys:
+            assert after[0].get(group) == before[0].get(group)
+            assert after[1].get(group) == before[1].get(group)
+        assert not nobodys & set(after[0].values())
+        assert connection.execute("select count(*) from state_groups_pending_deletion").fetchone() == (1,)
+
+        done = rows(compress(source_copy, "apply", *options, "--hand-over-unreferenced", "--format", "json"))
+        marked = {group for (group,) in connection.execute("select state_group from state_groups_pending_deletion")}
+        assert {group for group, room in found if room in chosen} <= marked
+        assert len(marked) == 1 + sum(one["handed_over"] for one in done)
+        used = {group for (group,) in connection.execute("select state_group from event_to_state_groups")}
+        assert not marked & used
+        assert all(group in marked for group, prev in after[0].items() if prev in marked)
+
+
+def test_a_room_that_reads_otherwise_afterwards_is_put_back(
+    compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dsn, _ = rooms
+    before = stored(dsn)
+    rewrite = writing.rewrite
+
+    def spoil(*arguments: Any) -> Any:
+        left = rewrite(*arguments)
+        arguments[0].execute(
+            "update state_groups_state set event_id = '$wrong' where ctid = (select min(ctid) from state_groups_state"
+            " where state_group = %s)",
+            [int(arguments[1].ids[arguments[2]])],
+        )
+        monkeypatch.setattr(writing, "rewrite", rewrite)
+        return left
+
+    monkeypatch.setattr(writing, "rewrite", spoil)
+    done = compress(dsn, "apply", *BEST, "--room", "!0:it's.example", "--yes")
+    assert done.exit_code == 1
+    assert "put back" in done.stderr
+    assert stored(dsn) == before
+
+
+def test_another_compressors_work_is_noticed(
+    compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dsn, world = rooms
+    rows(compress(dsn, "apply", "--room", "!7:it's.example", "--yes", "--format", "json"))
+    rewrite = writing.rewrite
+
+    def meddle(*arguments: Any) -> Any:
+        with psycopg.connect(dsn) as other:
+            other.execute(
+                "insert into state_compressor_progress values (%s, 1) on conflict do nothing", ["!0:it's.example"]
+            )
+        return rewrite(*arguments)
+
+    monkeypatch.setattr(writing, "rewrite", meddle)
+    done = compress(dsn, "apply", *BEST, "--room", "!0:it's.example", "--yes")
+    assert done.exit_code == 1
+    assert "Another compressor works on !0:it's.example" in done.stderr
+    assert all_states(dsn) == world.states
+
+
+def test_only_one_of_ours_works_on_a_database(
+    compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from synapse_lakehouse.rewriting import connection
+
+    monkeypatch.setattr(connection, "_PATIENCE_SECONDS", 0.1)
+    with connection.writing(rooms[0]):
+        done = compress(rooms[0], "apply", "--yes")
+    assert done.exit_code == 1
+    assert "Another `lakehouse compress apply` is at work" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--levels", ""], "positive whole numbers"),
+        (["--levels", "0,5"], "positive whole numbers"),
+        (["--levels", "-5"], "positive whole numbers"),
+        (["--levels", "a"], "positive whole numbers"),
+        (["--strategy", "worst"], "levels or best"),
+        (["--chunk-size", "0"], "should be greater than or equal to 1"),
+        (["--max-chain", "0"], "should be greater than or equal to 1"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(compress: Compress, options: list[str], message: str) -> None:
+    done = compress("postgresql://nobody@127.0.0.1:1/nothing", "plan", *options)
+    assert done.exit_code == 2
+    assert message in " ".join(done.stderr.replace("│", " ").split())
+
+
+def test_bad_groups_are_skipped_and_never_changed(compress: Compress, rooms: tuple[str, World]) -> None:
+    dsn, world = rooms
+    with psycopg.connect(dsn) as connection:
+        connection.execute(
+            "update state_group_edges set prev_state_group = state_group + 1 where state_group = %s", [max(world.edges)]
+        )
+    bad = world.groups[max(world.edges)]
+    done = rows(compress(dsn, "apply", *BEST, *EVERY_ROOM, "--yes", "--format", "json"))
+    (skipped,) = [one for one in done if one["skipped"]]
+    assert skipped["room_id"] == bad
+    assert "is not older" in skipped["skipped"]
+    found = compress(dsn, "verify", "--room", bad)
+    assert found.exit_code == 1
+    assert "is not older" in " ".join(found.output.split())
+    assert "missing" in found.output
+
+
+def test_errors_are_for_people(compress: Compress, rooms: tuple[str, World], server: Server) -> None:
+    dsn, _ = rooms
+    unknown = compress(dsn, "plan", "--room", "!nowhere")
+    assert (unknown.exit_code, unknown.stderr) == (1, "Error: There is no room !nowhere with state in this database.\n")
+    with psycopg.connect(server.dsn(), autocommit=True) as connection:
+        connection.execute("create role looker login password 'p'")
+        try:
+            with psycopg.connect(dsn, autocommit=True) as owner:
+                owner.execute("grant select on all tables in schema public to looker")
+            looking = psycopg.conninfo.make_conninfo(dsn, user="looker", password="p")
+            assert compress(looking, "plan").exit_code == 0
+            refused = compress(looking, "apply", "--yes")
+            assert refused.exit_code == 1
+            assert "may not write" in refused.stderr
+            assert "lakehouse grants --compress" in refused.stderr
+        finally:
+            with psycopg.connect(dsn, autocommit=True) as owner:
+                owner.execute("drop owned by looker")
+            connection.execute("drop role looker")
+    elsewhere = compress(server.dsn(), "plan")
+    assert elsewhere.exit_code == 1
+    assert "is not a Synapse homeserver's" in elsewhere.stderr
+    nobody = compress("postgresql://nobody:p@127.0.0.1:1/nothing", "plan")
+    assert (nobody.exit_code, "Check host and port in SYNAPSE_DSN" in nobody.stderr) == (1, True)
+
+
+def test_apply_needs_its_own_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+    done = CliRunner().invoke(app, ["compress", "apply"])
+    assert done.exit_code == 1
+    assert done.stderr.startswith("Error: SYNAPSE_WRITE_DSN is not set")
+
+
+def test_a_file_that_is_no_undo_file_is_refused(compress: Compress, rooms: tuple[str, World], tmp_path: Path) -> None:
+    file = tmp_path / "x.parquet"
+    file.write_text("nothing")
+    done = compress(rooms[0], "verify", "--undo", str(file))
+    assert done.exit_code == 1
+    assert "cannot be read as an undo file" in done.stderr
+
+
+def test_the_role_for_it_can_compress_and_do_nothing_else(compress: Compress, source_copy: str) -> None:
+    name = f"compressor_{uuid.uuid4().hex[:8]}"
+    script = CliRunner().invoke(app, ["grants", "--compress", "--role", name])
+    with psycopg.connect(source_copy, autocommit=True) as owner:
+        for _ in range(2):
+            owner.execute(script.stdout.encode())
+        owner.execute(f"alter role {name} password 'p'".encode())
+        try:
+            dsn = psycopg.conninfo.make_conninfo(source_copy, user=name, password="p")
+            options = (*BEST, "--number-of-rooms", "3", "--yes", "--hand-over-unreferenced", "--format", "json")
+            assert any(one["groups_rewritten"] for one in rows(compress(dsn, "apply", *options)))
+            with psycopg.connect(dsn, autocommit=True) as session:
+                tables = [
+                    table
+                    for (table,) in owner.execute("select tablename from pg_tables where schemaname = 'public'")
+                    if table not in RIGHTS
+                ]
+                for statement in (
+                    *(f"select from {table}" for table in tables),
+                    *(f"delete from {table}" for table in [*tables, "state_groups", "state_groups_pending_deletion"]),
+                    "update state_groups set id = id", "insert into state_groups values (1, '', '')",
+                    "truncate state_groups_state", "create table public.mine (id int)",
+                ):  # fmt: skip
+                    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                        session.execute(statement.encode())
+        finally:
+            owner.execute(f"drop owned by {name}; drop role {name}".encode())
