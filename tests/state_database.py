@@ -84,20 +84,24 @@ def state_tables(dsn: str) -> tuple[pa.Table, pa.Table, pa.Table]:
 
 def all_states(dsn: str) -> dict[int, State]:
     """What each group of the database resolves to, by the definition."""
-    edges, rows = stored(dsn)
-    with psycopg.connect(dsn) as connection:
-        groups = [group for (group,) in connection.execute("SELECT id FROM state_groups")]
+    groups, edges, rows = snapshot(dsn)
     return {group: resolved(edges, rows, group) for group in groups}
 
 
 def stored(dsn: str) -> tuple[dict[int, int], dict[int, State]]:
     """Edges and rows of the database."""
+    return snapshot(dsn)[1:]
+
+
+def snapshot(dsn: str) -> tuple[set[int], dict[int, int], dict[int, State]]:
+    """Groups, edges and rows of the database at one moment."""
     with psycopg.connect(dsn) as connection:
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        groups = {group for (group,) in connection.execute("SELECT id FROM state_groups")}
         edges = dict(connection.execute("SELECT state_group, prev_state_group FROM state_group_edges").fetchall())
         rows: dict[int, State] = {}
         for group, kind, state_key, event in connection.execute(
             "SELECT state_group, type, state_key, event_id FROM state_groups_state"
         ):
             assert rows.setdefault(group, {}).setdefault((kind, state_key), event) == event
-    return edges, rows
+    return groups, edges, rows

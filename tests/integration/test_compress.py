@@ -4,6 +4,7 @@ import json
 import random
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from synapse_lakehouse.cli import app
+from synapse_lakehouse.cli import app, compressing
+from synapse_lakehouse.cli.compress import INTERRUPTED
 from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.rewriting import writing
 from synapse_lakehouse.rewriting.grants import RIGHTS
+from synapse_lakehouse.rewriting.transaction import Pace
 from tests.state_database import all_states, state_database, store, stored
 from tests.state_rooms import KINDS, World, begin, grow
 
@@ -43,6 +46,10 @@ def rooms(server: Server) -> Iterator[tuple[str, World]]:
     """A database with rooms of every kind."""
     world = World(random.Random(4))
     grow(world, begin(world, KINDS, 260), 1400)
+    state = {("m.room.member", str(number)): world.event() for number in range(10)}
+    for number in range(200):
+        state = state | {("m.room.member", str(number % 10)): world.event()}
+        world.add("!whole", state)
     with state_database(server) as dsn:
         store(world, dsn)
         yield dsn, world
@@ -164,6 +171,44 @@ def test_a_room_that_reads_otherwise_afterwards_is_put_back(
     assert stored(dsn) == before
 
 
+@pytest.mark.parametrize("strategy", ["levels", "best"])
+def test_what_is_stopped_anywhere_goes_on_to_what_would_have_been(
+    compress: Compress, server: Server, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch, strategy: str
+) -> None:
+    dsn, world = rooms
+    options = ("--strategy", strategy, "--levels", "9,4", "--chunk-size", "60", *EVERY_ROOM, "--yes")
+    rewrite, left = writing.rewrite, 0
+    monkeypatch.setattr(compressing, "Writer", partial(writing.Writer, pace=Pace(seconds=0, work=50)))
+
+    def stop(*arguments: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if not left:
+            raise KeyboardInterrupt
+        return rewrite(*arguments)
+
+    with state_database(server) as twin:
+        store(world, twin)
+        assert compress(twin, "apply", *options).exit_code == 0
+        expected = stored(twin)
+    monkeypatch.setattr(writing, "rewrite", stop)
+    stops = 0
+    while True:
+        left = 5 + 8 * stops
+        done = compress(dsn, "apply", *options)
+        if done.exit_code == 0:
+            break
+        assert done.exit_code == INTERRUPTED, done.output
+        assert done.stderr.startswith("Stopped.")
+        assert all_states(dsn) == world.states
+        stops += 1
+    assert stops > 2
+    if strategy == "levels":
+        assert stored(dsn) == expected
+    else:
+        assert sum(map(len, stored(dsn)[1].values())) <= 1.02 * sum(map(len, expected[1].values()))
+
+
 def test_another_compressors_work_is_noticed(
     compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,7 +264,7 @@ def test_bad_groups_are_skipped_and_never_changed(compress: Compress, rooms: tup
     dsn, world = rooms
     with psycopg.connect(dsn) as connection:
         connection.execute(
-            "update state_group_edges set prev_state_group = state_group + 1 where state_group = %s", [max(world.edges)]
+            "update state_group_edges set prev_state_group = 1000000 where state_group = %s", [max(world.edges)]
         )
     bad = world.groups[max(world.edges)]
     done = rows(compress(dsn, "apply", *BEST, *EVERY_ROOM, "--yes", "--format", "json"))

@@ -107,8 +107,12 @@ def apply(
             for number, room in enumerate(chosen, start=1):
                 writer = _writer(connection, wanted, bar, f"{number}/{len(chosen)}")
                 outcomes.append(_applied(reading, wanted, room, writer, folder, hand_over=hand_over_unreferenced))
-    finally:
-        output.write(_APPLIED, outcomes, format)
+    except BaseException:
+        # What was done before something went wrong, or was stopped, was done.
+        if outcomes:
+            output.write(_APPLIED, outcomes, format)
+        raise
+    output.write(_APPLIED, outcomes, format)
 
 
 def _applied(

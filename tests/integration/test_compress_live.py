@@ -1,0 +1,112 @@
+"""Rooms are compressed while a Synapse works on them and while whoever compresses is killed: no state ever changes."""
+
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psycopg
+import pytest
+from typer.testing import CliRunner
+
+from synapse_lakehouse.cli import app
+from synapse_lakehouse.rewriting import undo
+from synapse_lakehouse.settings import PROJECT
+from tests.state_database import snapshot, stored
+from tests.state_rooms import resolved
+from tests.state_traffic import Traffic, delete_room, traffic
+
+SEED = int(os.environ.get("KILLS_SEED") or time.time())
+ROOMS = 6
+
+
+@pytest.mark.parametrize(
+    ("strategy", "kills"),
+    [
+        ("best", 3),
+        pytest.param("best", 30, marks=pytest.mark.heavy),
+        pytest.param("levels", 30, marks=pytest.mark.heavy),
+    ],
+)
+def test_no_state_changes_whoever_is_killed_and_whatever_synapse_does(
+    source_copy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str, kills: int
+) -> None:
+    print(f"KILLS_SEED={SEED}")
+    for name in ("SYNAPSE_DSN", "SYNAPSE_WRITE_DSN"):
+        monkeypatch.setenv(name, source_copy)
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+    chance = random.Random(SEED)
+    *rooms, doomed = largest_rooms(source_copy)
+    options = ["--strategy", strategy, "--levels", "9,4", "--chunk-size", "30", "--yes"]
+    options += [argument for room in rooms for argument in ("--room", room)]
+    # Nobody sends to a room that is deleted: Synapse sees to that.
+    with traffic(source_copy, chance, rooms) as beside:
+        deleting = threading.Timer(chance.uniform(0, 5), delete_room, [source_copy, doomed])
+        deleting.start()
+        for number in range(kills):
+            is_doomed = deleting.is_alive()
+            output = kill_one(chance.uniform(0, 2), *options, *(["--room", doomed] if is_doomed else []))
+            print(f"kill {number + 1} {'after the end' if output else 'in time'}:", beside.said())
+            require_right(source_copy, beside)
+        compress("apply", *options)
+        deleting.join()
+    require_right(source_copy, beside)
+    assert beside.added > 10
+    assert beside.deleted > 0
+
+    # Nobody else is there any more: what is left is done, and then there is nothing to do.
+    compress("apply", *options)
+    require_right(source_copy, beside)
+    before = stored(source_copy)
+    compress("apply", *options)
+    assert stored(source_copy) == before
+    with psycopg.connect(source_copy) as connection:
+        saved = connection.execute("select room_id, strategy, chunk_end from lakehouse_compressor_progress").fetchall()
+    assert set(saved) - {(doomed, strategy, None)} == {(room, strategy, None) for room in rooms}
+    files = sorted(map(str, (tmp_path / "compression" / "undo").glob("*.parquet")))
+    files = [file for file in files if undo.read(Path(file)).room_id != doomed]
+    assert files
+    compress("verify", "--strategy", strategy, *(argument for file in files for argument in ("--undo", file)))
+    compress("undo", *files, "--yes")
+    require_right(source_copy, beside)
+
+
+def compress(*arguments: str) -> None:
+    """``lakehouse compress`` in this process."""
+    done = CliRunner().invoke(app, ["compress", *arguments])
+    assert done.exit_code == 0, done.output
+
+
+def largest_rooms(dsn: str) -> list[str]:
+    """The rooms with the most groups."""
+    with psycopg.connect(dsn) as connection:
+        return [room for (room,) in connection.execute(
+            "select room_id from state_groups group by 1 order by count(*) desc, 1 limit %s", [ROOMS]
+        )]  # fmt: skip
+
+
+def kill_one(after_seconds: float, *arguments: str) -> str:
+    """``lakehouse compress apply`` in a process of its own, killed so many seconds after it began; what it said."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.compressing", "compress", "apply", *arguments], cwd=PROJECT, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    assert process.stdout
+    assert process.stdout.readline() == "begins\n"
+    time.sleep(after_seconds)
+    process.kill()
+    return process.communicate()[0]
+
+
+def require_right(dsn: str, beside: Traffic) -> None:
+    """Every group resolves to what it always did, no row is left of groups that are gone."""
+    assert beside.wrong == []
+    groups, edges, rows = snapshot(dsn)
+    for group in groups:
+        # One that was added just now may not be noted yet.
+        assert group not in beside.states or resolved(edges, rows, group) == beside.states[group], group
+    assert set(edges) <= groups
+    assert set(rows) <= groups
