@@ -66,7 +66,7 @@ class Traffic:
                         self.retried += 1
                         if attempt == TRIES:
                             self.wrong.append(f"{work.__name__}: {error}")
-                time.sleep(self.rng.uniform(0, 0.02))
+                time.sleep(self.rng.uniform(0, 0.1))
 
     def add(self, session: Session) -> None:
         """A state event: a group that hangs on one of the room's latest, or a whole state where its chain is full."""

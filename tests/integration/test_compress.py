@@ -4,6 +4,7 @@ import json
 import random
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from synapse_lakehouse.cli.compress import INTERRUPTED
 from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.rewriting import writing
 from synapse_lakehouse.rewriting.grants import RIGHTS
+from synapse_lakehouse.rewriting.load import Load
 from synapse_lakehouse.rewriting.transaction import Pace
 from tests.state_database import all_states, state_database, store, stored
 from tests.state_rooms import KINDS, World, begin, grow
@@ -209,6 +211,36 @@ def test_what_is_stopped_anywhere_goes_on_to_what_would_have_been(
         assert sum(map(len, stored(dsn)[1].values())) <= 1.02 * sum(map(len, expected[1].values()))
 
 
+def test_who_holds_locks_for_long_is_not_waited_for(
+    compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dsn, world = rooms
+    monkeypatch.setattr(writing, "_TRIES", 1)
+    options = (*BEST, "--room", "!whole", "--yes", "--format", "json")
+    with psycopg.connect(dsn) as deleter:
+        deleter.execute("select from state_groups where room_id = '!whole' for update")
+        (locked,) = rows(compress(dsn, "apply", *options))
+        assert locked["groups_rewritten"] == 0 < locked["groups_left"]
+        assert locked["skipped"].startswith("the rest: somebody holds locks")
+    (free,) = rows(compress(dsn, "apply", *options))
+    assert (free["groups_rewritten"], free["groups_left"], free["skipped"]) == (locked["groups_left"], 0, None)
+    assert all_states(dsn) == world.states
+
+
+def test_it_waits_while_the_database_is_busy(rooms: tuple[str, World]) -> None:
+    dsn, _ = rooms
+    told: list[str] = []
+    with psycopg.connect(dsn, autocommit=True) as connection, psycopg.connect(dsn) as busy:
+        load = Load(connection, sessions=0, lag_bytes=0, told=lambda why: (told.append(why), busy.rollback())[0])
+        load.wait()
+        assert told == []
+        load = replace(load)
+        busy.execute("select 1")
+        load.wait()
+    assert told == ["waiting: 1 sessions are in a transaction"]
+    assert load.paused > 0
+
+
 def test_another_compressors_work_is_noticed(
     compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -321,14 +353,19 @@ def test_a_file_that_is_no_undo_file_is_refused(compress: Compress, rooms: tuple
 def test_the_role_for_it_can_compress_and_do_nothing_else(compress: Compress, source_copy: str) -> None:
     name = f"compressor_{uuid.uuid4().hex[:8]}"
     script = CliRunner().invoke(app, ["grants", "--compress", "--role", name])
+    reader = CliRunner().invoke(app, ["grants", "--role", f"{name}_reader"])
     with psycopg.connect(source_copy, autocommit=True) as owner:
         for _ in range(2):
             owner.execute(script.stdout.encode())
+        owner.execute(reader.stdout.encode())
         owner.execute(f"alter role {name} password 'p'".encode())
         try:
             dsn = psycopg.conninfo.make_conninfo(source_copy, user=name, password="p")
             options = (*BEST, "--number-of-rooms", "3", "--yes", "--hand-over-unreferenced", "--format", "json")
             assert any(one["groups_rewritten"] for one in rows(compress(dsn, "apply", *options)))
+            owner.execute(f"alter role {name}_reader password 'p'".encode())
+            reading = psycopg.conninfo.make_conninfo(source_copy, user=f"{name}_reader", password="p")
+            assert rows(compress(reading, "plan", "--format", "json"))
             with psycopg.connect(dsn, autocommit=True) as session:
                 tables = [
                     table
@@ -344,4 +381,4 @@ def test_the_role_for_it_can_compress_and_do_nothing_else(compress: Compress, so
                     with pytest.raises(psycopg.errors.InsufficientPrivilege):
                         session.execute(statement.encode())
         finally:
-            owner.execute(f"drop owned by {name}; drop role {name}".encode())
+            owner.execute(f"drop owned by {name}, {name}_reader; drop role {name}, {name}_reader".encode())

@@ -49,6 +49,7 @@ def test_no_state_changes_whoever_is_killed_and_whatever_synapse_does(
         for number in range(kills):
             is_doomed = deleting.is_alive()
             output = kill_one(chance.uniform(0, 2), *options, *(["--room", doomed] if is_doomed else []))
+            assert "Error" not in output or "There is no room" in output, output
             print(f"kill {number + 1} {'after the end' if output else 'in time'}:", beside.said())
             require_right(source_copy, beside)
         compress("apply", *options)

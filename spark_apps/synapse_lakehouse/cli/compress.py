@@ -143,7 +143,7 @@ def apply(
 
 @app.command()
 def verify(
-    room: Rooms = None,
+    room: Annotated[list[str] | None, typer.Option("--room", help="A room's id, may be repeated.")] = None,
     undo: Annotated[
         list[Path] | None,
         typer.Option(exists=True, dir_okay=False, help="An undo file to compare with, may be repeated."),
@@ -153,7 +153,10 @@ def verify(
     number_of_rooms: NumberOfRooms = None,
     format: FormatOption = output.Format.TABLE,
 ) -> None:
-    """Examine how rooms of SYNAPSE_DSN are stored, and with an undo file whether they resolve as before; 1 if not."""
+    """Examine how rooms of SYNAPSE_DSN are stored, and with an undo file whether they resolve as before; 1 if not.
+
+    Takes the largest rooms, or those named or of the undo files.
+    """
     from synapse_lakehouse.cli import compressing
 
     with _source(Settings()) as settings:

@@ -19,12 +19,13 @@ from synapse_lakehouse.compression.plan import RoomPlan
 from synapse_lakehouse.compression.settings import CompressorSettings, Strategy
 from synapse_lakehouse.rewriting import undo as undoing
 from synapse_lakehouse.rewriting import unreferenced
-from synapse_lakehouse.rewriting.connection import SETTING, Connection, writing
+from synapse_lakehouse.rewriting.connection import Connection, writing
 from synapse_lakehouse.rewriting.errors import RoomLeft
 from synapse_lakehouse.rewriting.load import Load
 from synapse_lakehouse.rewriting.putting_back import put_back
 from synapse_lakehouse.rewriting.reading import Reader, Reading, source
 from synapse_lakehouse.rewriting.room import Outcome, compress, planned
+from synapse_lakehouse.rewriting.session import SETTING
 from synapse_lakehouse.rewriting.verifying import verified
 from synapse_lakehouse.rewriting.writing import Writer
 from synapse_lakehouse.settings import Settings
@@ -37,6 +38,7 @@ _APPLIED: Final = (
 )  # fmt: skip
 _VERIFIED: Final = ("room_id", "groups", "rows", "longest_chain", "compared", "faults")
 _MB: Final = 1_000_000
+_IN_THE_WAY: Final = "the rest: somebody holds locks on it for long. Run it again later."
 
 
 def plan(settings: Settings, wanted: CompressorSettings, rooms: Sequence[str], format: output.Format) -> None:
@@ -136,7 +138,7 @@ def _row(done: Outcome, handed_over: int, writer: Writer) -> tuple[Any, ...]:
     return (
         one.room_id, one.rows_before, done.rows, one.bytes_before, one.bytes_after, done.groups_written,
         done.groups_left, done.longest_chain, handed_over, round(done.seconds, 2), round(1000 * writer.pace.longest, 1),
-        " ".join(map(str, done.undo)), None,
+        " ".join(map(str, done.undo)), _IN_THE_WAY if writer.gave_up else None,
     )  # fmt: skip
 
 
@@ -172,7 +174,8 @@ def verify(
     rows = []
     with source(str(settings.synapse_dsn), settings, _READ) as reading, reading() as reader:
         named = [*rooms, *dict.fromkeys(one.room_id for one in kept if one.room_id not in rooms)]
-        for room in _shown("Verifying", _chosen(reader, named, wanted)):
+        reader.require(named)
+        for room in _shown("Verifying", named or reader.rooms(wanted, all_state=True)):
             contents = reader.contents(room)
             found = verified(contents, room, max_chain, [one for one in kept if one.room_id == room])
             rows.append(astuple(found))

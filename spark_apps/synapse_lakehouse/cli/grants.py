@@ -26,9 +26,10 @@ def grants(
     """Print the SQL that makes a role which can read what the lakehouse copies, and nothing else: pipe it into psql."""
     from synapse_lakehouse import catalogue
     from synapse_lakehouse.rewriting import grants as rewriting
+    from synapse_lakehouse.rewriting.tables import TABLES
     from synapse_lakehouse.source import grants as source
 
     if compress:
         typer.echo(rewriting.script(role or "lakehouse_compressor"), nl=False)
     else:
-        typer.echo(source.script(catalogue.load(), Settings(), role or "lakehouse"), nl=False)
+        typer.echo(source.script(catalogue.load(), Settings(), role or "lakehouse", TABLES), nl=False)

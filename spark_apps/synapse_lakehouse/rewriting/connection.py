@@ -10,21 +10,10 @@ import psycopg
 from synapse_lakehouse.compression.errors import CompressorError
 from synapse_lakehouse.rewriting import saved
 from synapse_lakehouse.rewriting.errors import AnotherCompressor, explained
+from synapse_lakehouse.rewriting.session import SESSION, SETTING
+from synapse_lakehouse.rewriting.tables import TABLES, WRITTEN
 from synapse_lakehouse.source.connection import with_session
 from synapse_lakehouse.source.errors import connection_failed
-
-SETTING: Final = "SYNAPSE_WRITE_DSN"
-
-SESSION: Final = {
-    "default_transaction_isolation": "read committed",
-    "statement_timeout": "30s",
-    # Less than deadlock_timeout (1 s): who waits for us and whom we wait for sees us give way, never a deadlock.
-    "lock_timeout": "250ms",
-    "idle_in_transaction_session_timeout": "30s",
-    "client_connection_check_interval": "2s",
-    "TimeZone": "UTC",
-}
-"""PostgreSQL's settings for the session that writes, by name."""
 
 _LOCK: Final = 7_365_871_530_442_099
 """The advisory lock that a compression holds on its database."""
@@ -74,7 +63,7 @@ def _require_rights(connection: Connection) -> None:
         " union select 'state_groups' where not has_any_column_privilege('state_groups', 'update')"
         " union select name from unnest(%s::text[]) as name where to_regclass(name) is null"
         " and not has_schema_privilege(current_schema(), 'create') order by 1",
-        [*_needed(), list(saved.TABLES)],
+        [*_needed(), list(TABLES)],
     ).fetchall()
     if lacking:
         raise CompressorError(
@@ -85,6 +74,6 @@ def _require_rights(connection: Connection) -> None:
 
 def _needed() -> tuple[list[str], list[str]]:
     state = [(name, right) for name in ("state_group_edges", "state_groups_state") for right in ("insert", "delete")]
-    own = [(name, right) for name in saved.WRITTEN for right in ("select", "insert", "update", "delete")]
+    own = [(name, right) for name in WRITTEN for right in ("select", "insert", "update", "delete")]
     names, rights = zip(*state, *own, strict=True)
     return list(names), list(rights)

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from synapse_lakehouse.rewriting import saved
-from synapse_lakehouse.rewriting.connection import SESSION
+from synapse_lakehouse.rewriting.session import SESSION
+from synapse_lakehouse.rewriting.tables import CREATE, TABLES, WRITTEN
 
 RIGHTS: Final = {
     # FOR KEY SHARE takes the right to update a column; Synapse itself relies on this one for nothing.
@@ -14,7 +14,7 @@ RIGHTS: Final = {
     "state_groups_persisting": "SELECT",
     "state_groups_pending_deletion": "SELECT, INSERT",
     "state_compressor_total_progress": "SELECT",
-} | dict.fromkeys(saved.WRITTEN, "SELECT, INSERT, UPDATE, DELETE")
+} | dict.fromkeys(WRITTEN, "SELECT, INSERT, UPDATE, DELETE")
 """By table; no other object is touched."""
 
 _CONNECTIONS: Final = 4
@@ -24,14 +24,14 @@ def script(role: str, reader: str = "lakehouse") -> str:
     """SQL that makes ``role`` (a plain lower-case name), or brings its rights to what compressing needs today.
 
     It works in the current database and schema, in one transaction, and may be run again. Whoever runs it owns
-    Synapse's tables and may create roles. The role ``reader``, where it exists, may then read what is saved.
+    Synapse's tables and may create roles. The role ``reader``, where it exists, may then read what is
     """
     where = "current_schema()"
     return "\n".join(
         [
             f"-- The role {role} compresses room state, and does nothing else. Run this again after upgrading.",
             "BEGIN;",
-            *(f"{statement};" for statement in saved.CREATE),
+            *(f"{statement};" for statement in CREATE),
             "DO $$ BEGIN",
             f"  IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{role}') THEN CREATE ROLE {role}; END IF;",
             f"  EXECUTE format('GRANT CONNECT ON DATABASE %I TO {role}', current_database());",
@@ -39,7 +39,7 @@ def script(role: str, reader: str = "lakehouse") -> str:
             f"  EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA %I FROM {role}', {where});",
             f"  EXECUTE format('REVOKE ALL ON ALL SEQUENCES IN SCHEMA %I FROM {role}', {where});",
             f"  IF EXISTS (SELECT FROM pg_roles WHERE rolname = '{reader}') THEN",
-            f"    GRANT SELECT ON {', '.join(saved.TABLES)} TO {reader};",
+            f"    GRANT SELECT ON {', '.join(TABLES)} TO {reader};",
             "  END IF;",
             "END $$;",
             f"ALTER ROLE {role} LOGIN CONNECTION LIMIT {_CONNECTIONS};",

@@ -30,7 +30,7 @@ class Load:
     told: Callable[[str], None]
     paused: float = 0.0
     """Seconds spent waiting."""
-    _looked: float = field(default=0.0)
+    _looked: float = field(default=0.0, init=False)
 
     def wait(self) -> None:
         """Return when there is room for us."""

@@ -14,7 +14,8 @@ from synapse_lakehouse.rewriting.connection import Connection
 from synapse_lakehouse.rewriting.load import Load
 from synapse_lakehouse.rewriting.transaction import Known, Pace, rewrite
 
-_TRIES: Final = 8
+_TRIES: Final = 5
+"""So often a portion is tried, and so often its first group alone."""
 
 _IN_OUR_WAY: Final = (
     psycopg.errors.LockNotAvailable,
@@ -38,12 +39,13 @@ class Writer:
     wrote: Callable[[int, int], None]
     """Told after each transaction how many rows and edges it was about, and of how many."""
     pace: Pace = field(default_factory=Pace)
-    transactions: int = 0
+    gave_up: bool = False
+    """Whether somebody held locks for so long that the rest was left."""
 
     def write(self, changes: Changes, known: Known, save: Save) -> Longs:
         """Store all ``changes``, as far as they can be now.
 
-        :returns: ids of the groups that were left alone: gone, about to go, stored otherwise, or in use for long.
+        :returns: ids of the groups that were left alone: gone, about to go, stored otherwise, or locked for long.
         """
         left = [np.empty(0, np.int64)]
         start, tries = 0, 0
@@ -57,8 +59,8 @@ class Writer:
                 self.pace.slower()
                 tries += 1
                 if tries > 2 * _TRIES:
-                    left.append(changes.ids[start:end])
-                    start, tries = end, 0
+                    self.gave_up = True
+                    return np.concatenate([*left, changes.ids[start:]])
                 time.sleep(min(0.05 * 2**tries, 1))
                 continue
             self.pace.took(time.monotonic() - began, changes.work(start, end))
@@ -74,5 +76,4 @@ class Writer:
             left = rewrite(self.connection, changes, start, end, known)
             saved = save(self.connection, end)
         saved()
-        self.transactions += 1
         return left

@@ -1,6 +1,6 @@
 """The rights that the lakehouse needs in Synapse's database, derived from the catalogue, and SQL that grants them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -41,11 +41,13 @@ def needed(catalogue: Catalogue) -> Iterator[Right]:
         yield Right("sequence", sequence)
 
 
-def script(catalogue: Catalogue, settings: Settings, role: str) -> str:
+def script(catalogue: Catalogue, settings: Settings, role: str, extra: Iterable[str] = ()) -> str:
     """SQL that makes ``role`` (a plain lower-case name), or brings its rights to what ``catalogue`` needs today.
 
     It works in the current database and schema, in one transaction, and may be run again after every upgrade. Whoever
     runs it owns Synapse's tables and may create roles.
+
+    :param extra: further tables to read, whole, where they exist.
     """
     limit = settings.lakehouse_source_connections + SPARE_CONNECTIONS
     return "\n".join(
@@ -67,6 +69,11 @@ def script(catalogue: Catalogue, settings: Settings, role: str) -> str:
             f"ALTER ROLE {role} LOGIN CONNECTION LIMIT {limit};",
             *(f"ALTER ROLE {role} SET {name} = '{value}';" for name, value in session(settings).items()),
             *(right.grant(role) for right in needed(catalogue)),
+            *(
+                f"DO $$ BEGIN IF to_regclass('{name}') IS NOT NULL THEN"
+                f" GRANT SELECT ON {name} TO {role}; END IF; END $$;"
+                for name in extra
+            ),
             "COMMIT;",
             f"-- Its password, typed and not shown, in psql: \\password {role}",
             "",

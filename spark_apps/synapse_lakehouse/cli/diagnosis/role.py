@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.cli.diagnosis.finding import Finding, Findings, Level
+from synapse_lakehouse.rewriting.tables import TABLES
 from synapse_lakehouse.source.connection import Connection
 from synapse_lakehouse.source.grants import needed
 
@@ -119,6 +120,8 @@ def _grants(role: str, granted: Iterable[tuple[Any, ...]], catalogue: Catalogue)
     found: dict[tuple[str, str, bool], list[_Excess]] = {}
     for kind, name, columns, is_whole, privilege, to_everybody in granted:
         beyond = () if is_whole else tuple(columns)
+        if privilege == "SELECT" and name in TABLES:
+            continue
         if privilege == "SELECT" and (kind, name) in wanted:
             beyond = tuple(column for column in columns if column not in wanted[kind, name])
             if not beyond:

@@ -1,0 +1,16 @@
+"""What every session that writes is like."""
+
+from typing import Final
+
+SETTING: Final = "SYNAPSE_WRITE_DSN"
+
+SESSION: Final = {
+    "default_transaction_isolation": "read committed",
+    "statement_timeout": "30s",
+    # Less than deadlock_timeout (1 s): who waits for us and whom we wait for sees us give way, never a deadlock.
+    "lock_timeout": "250ms",
+    "idle_in_transaction_session_timeout": "30s",
+    "client_connection_check_interval": "2s",
+    "TimeZone": "UTC",
+}
+"""PostgreSQL's settings for the session that writes, by name."""

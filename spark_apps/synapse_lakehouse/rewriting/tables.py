@@ -1,0 +1,29 @@
+"""Where progress is kept: the tables of Synapse's own compressor, and one beside them for what these lack.
+
+Levels are kept in its tables as it keeps them, so that one can go over and back. Ours says which chunk of a room is
+stored in part, and up to where rooms were brought to the fewest rows.
+"""
+
+from typing import Final
+
+TABLES: Final = {
+    "state_compressor_state": "room_id text NOT NULL, level_num int NOT NULL, max_size int NOT NULL,"
+    " current_length int NOT NULL, current_head bigint, UNIQUE (room_id, level_num)",
+    "state_compressor_progress": "room_id text PRIMARY KEY, last_compressed bigint NOT NULL",
+    "state_compressor_total_progress": "lock char(1) NOT NULL DEFAULT 'X' UNIQUE,"
+    " lowest_uncompressed_group bigint NOT NULL, CHECK (lock = 'X')",
+    "lakehouse_compressor_progress": "room_id text PRIMARY KEY, strategy text NOT NULL, last_compressed bigint,"
+    " chunk_end bigint, written_up_to bigint NOT NULL",
+}
+"""Columns of each table; the first three are the reference's own."""
+
+WRITTEN: Final = tuple(name for name in TABLES if name != "state_compressor_total_progress")
+"""Those that a compression writes. The reference looks for work from the total on, which may well lag behind."""
+
+REFERENCE: Final = tuple(name for name in TABLES if name.startswith("state_compressor_"))
+
+CREATE: Final = (
+    *(f"CREATE TABLE IF NOT EXISTS {name} ({columns})" for name, columns in TABLES.items()),
+    "CREATE INDEX IF NOT EXISTS state_compressor_state_index ON state_compressor_state (room_id)",
+    "INSERT INTO state_compressor_total_progress (lowest_uncompressed_group) VALUES (0) ON CONFLICT (lock) DO NOTHING",
+)
