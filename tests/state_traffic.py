@@ -68,6 +68,17 @@ class Traffic:
                             self.wrong.append(f"{work.__name__}: {error}")
                 time.sleep(self.rng.uniform(0, 0.1))
 
+    def finish(self) -> None:
+        """Delete what is marked, so that nothing is pending any more."""
+        with psycopg.connect(self.dsn, autocommit=True) as session:
+            while session.execute("select from state_groups_pending_deletion limit 1").fetchall():
+                session.execute("update state_groups_pending_deletion set insertion_ts = 1 where insertion_ts <> 1")
+                session.execute(
+                    "delete from state_groups_pending_deletion where not state_group in (select id from state_groups)"
+                )
+                with session.transaction():
+                    self.delete(session)
+
     def add(self, session: Session) -> None:
         """A state event: a group that hangs on one of the room's latest, or a whole state where its chain is full."""
         room = self.rng.choice(self.rooms)

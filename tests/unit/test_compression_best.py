@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from bench.state_rooms import SHAPES, SMALL, Shape, room
 from synapse_lakehouse.compression import best, levels, tables
+from synapse_lakehouse.compression.bounding import bounded
 from synapse_lakehouse.compression.groups import NONE, Groups
 from synapse_lakehouse.compression.lines import hang_line, line_cost, reach
 from synapse_lakehouse.compression.states import states
@@ -46,6 +47,16 @@ def test_rows_never_become_more_and_chains_keep_the_bound_where_something_is_won
 def test_a_second_time_there_is_nothing_to_win(groups: Groups, max_chain: int) -> None:
     better = best.compress(groups, whole(groups), max_chain)
     assert not better.changed(best.compress(better, whole(better), max_chain)).any()
+
+
+@given(WORLDS, BOUNDS)
+def test_long_chains_are_cut_without_changing_a_state(groups: Groups, max_chain: int) -> None:
+    cut = bounded(groups, whole(groups), max_chain)
+    assert cut.chain_nodes().max() <= max_chain
+    assert not states(groups).differ(states(cut)).any()
+    assert (cut.prev[cut.prev != groups.prev] == NONE).all()
+    half = np.arange(len(groups)) % 2 == 0
+    assert not groups.changed(bounded(groups, half, max_chain))[~half].any()
 
 
 @given(WORLDS, st.data())

@@ -1,7 +1,7 @@
 """What compressing rooms would come to, before anything is changed."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -9,10 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from synapse_lakehouse.compression import best
+from synapse_lakehouse.compression.bounding import bounded
 from synapse_lakehouse.compression.chunks import Progress, Step, compress_chunks
 from synapse_lakehouse.compression.compiled import Flags, Longs
+from synapse_lakehouse.compression.errors import BadGroups
 from synapse_lakehouse.compression.groups import Groups
 from synapse_lakehouse.compression.settings import CompressorSettings, Strategy
+from synapse_lakehouse.compression.states import states
 from synapse_lakehouse.compression.stored import Stored
 from synapse_lakehouse.compression.tables import Names, encoded
 
@@ -86,20 +89,31 @@ def plan_room(
     progress: Progress | None,
     *,
     excluded: Collection[int] = (),
+    untouchable: Collection[int] = (),
     begun: Collection[int] = (),
 ) -> tuple[Planned, RoomPlan]:
     """What compressing one room would make of it.
 
+    With ``best``, chains that are still too long, as another compressor or a plan that is half done may leave them, are
+    cut as Synapse cuts them, even if that takes rows.
+
     :param contents: its groups in the three tables, and all that they and the heads of its levels rest on.
     :param progress: what was saved of it; only levels have any.
-    :param excluded: ids of groups that ``best`` leaves as they are and hangs nothing on.
+    :param excluded: ids of groups that ``best`` hangs nothing on, and leaves as they are unless it has to cut there.
+    :param untouchable: ids of groups that ``best`` leaves as they are in any case.
     :param begun: last group of a chunk that is stored in part; see ``compress_chunks``.
     :raises BadGroups: for groups that cannot be what Synapse stored.
     """
     stored, names = encoded(*contents)
     room = names.rooms.to_pylist().index(room_id)
     known = {} if progress is None else {room: progress}
-    planned = _planned(stored, names, settings, known, [room], excluded, begun)
+    planned = _planned(stored, names, settings, known, [room], [*excluded, *untouchable], begun)
+    if settings.strategy is Strategy.BEST:
+        allowed = stored.members(room) & ~np.isin(planned.before.ids, np.fromiter(untouchable, np.int64))
+        after = bounded(planned.after, allowed, settings.max_chain)
+        if (wrong := states(planned.before).differ(states(after))).any():
+            raise BadGroups(f"state group {after.ids[wrong.argmax()]} would resolve to another state")
+        planned = replace(planned, after=after)
     return planned, planned.rooms([room])[0]
 
 

@@ -32,6 +32,7 @@ _STATE: Final = {
     "state_groups_state": pa.schema({"state_group": pa.int64(), "type": _TEXT, "state_key": _TEXT, "event_id": _TEXT}),
 }
 _IDS_AT_ONCE: Final = 50_000
+_BATCH_BYTES: Final = 2 << 20
 
 _CLOSURE: Final = """
 with recursive needed(id) as (
@@ -77,11 +78,11 @@ class Room:
     known: Known
 
     @property
-    def excluded(self) -> Longs:
-        """Groups that are no use to hang anything on, as they may be gone soon, nor worth compressing."""
+    def untouchable(self) -> Longs:
+        """Groups that Synapse is about to delete or to store whole: those pending, and what hangs on them."""
         edges = self.contents.edges
-        on_pending = edges["state_group"].to_numpy()[np.isin(edges["prev_state_group"].to_numpy(), self.pending)]
-        return np.unique(np.concatenate([self.pending, self.unreferenced, on_pending]))
+        hung = edges["state_group"].to_numpy()[np.isin(edges["prev_state_group"].to_numpy(), self.pending)]
+        return np.union1d(self.pending, hung)
 
 
 class Reader:
@@ -166,13 +167,16 @@ class Reader:
         columns = sql.SQL(", ").join(map(sql.Identifier, schema.names))
         pieces = [schema.empty_table()]
         with self._arrow.cursor() as cursor:
+            cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)})
             for start in range(0, len(ids), _IDS_AT_ONCE):
                 wanted = sql.Literal(ids[start : start + _IDS_AT_ONCE].tolist())
                 piece = query.format(columns, sql.Identifier(table), sql.Identifier(schema.names[0]), wanted)
                 cursor.execute(piece.as_string(self._connection))
                 # Batch by batch, so that few texts are in memory more than once.
                 pieces += (pa.Table.from_batches([batch]).cast(schema) for batch in cursor.fetch_record_batch())
-        return pa.concat_tables(pieces).unify_dictionaries()
+        fetched = pa.concat_tables(pieces).unify_dictionaries()
+        pa.default_memory_pool().release_unused()
+        return fetched
 
 
 Reading = Callable[[], AbstractContextManager[Reader]]

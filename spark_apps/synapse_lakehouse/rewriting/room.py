@@ -44,7 +44,8 @@ def planned(room: Room, settings: CompressorSettings) -> tuple[Planned, RoomPlan
     is_best = settings.strategy is Strategy.BEST
     return plan_room(
         room.contents, room.room_id, settings, None if is_best else room.saved.progress,
-        excluded=room.excluded.tolist() if is_best else (),
+        excluded=room.unreferenced.tolist() if is_best else (),
+        untouchable=room.untouchable.tolist() if is_best else (),
         begun=() if room.saved.begun is None else (room.saved.begun,),
     )  # fmt: skip
 

@@ -92,7 +92,7 @@ class Pace:
     """How much to write in one transaction, so that it holds its locks for a part of a second only."""
 
     seconds: float = 0.04
-    work: int = 1000
+    work: int = 300
     longest: float = 0.0
     """Seconds that the longest transaction held its locks."""
 
