@@ -122,7 +122,7 @@ class Traffic:
             " on conflict (state_group) do nothing",
             [_now(), chosen],
         )
-        time.sleep(0.2)
+        time.sleep(0.4)
 
     def delete(self, session: Session) -> None:
         """Groups that were marked long enough are deleted; what hangs on them is stored whole."""
