@@ -33,6 +33,7 @@ _STATE: Final = {
 }
 _IDS_AT_ONCE: Final = 50_000
 _BATCH_BYTES: Final = 2 << 20
+_ROWS_AT_ONCE: Final = 100_000
 
 _CLOSURE: Final = """
 with recursive needed(id) as (
@@ -165,18 +166,25 @@ class Reader:
         """The columns of ``schema``, texts as dictionaries where it says so; the first column is one of ``ids``."""
         query = sql.SQL("select {} from {} where {} = any({})")
         columns = sql.SQL(", ").join(map(sql.Identifier, schema.names))
-        pieces = [schema.empty_table()]
+        fetched, waiting = schema.empty_table(), [schema.empty_table()]
         with self._arrow.cursor() as cursor:
             cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)})
             for start in range(0, len(ids), _IDS_AT_ONCE):
                 wanted = sql.Literal(ids[start : start + _IDS_AT_ONCE].tolist())
                 piece = query.format(columns, sql.Identifier(table), sql.Identifier(schema.names[0]), wanted)
                 cursor.execute(piece.as_string(self._connection))
-                # Batch by batch, so that few texts are in memory more than once.
-                pieces += (pa.Table.from_batches([batch]).cast(schema) for batch in cursor.fetch_record_batch())
-        fetched = pa.concat_tables(pieces).unify_dictionaries()
+                for batch in cursor.fetch_record_batch():
+                    waiting.append(pa.Table.from_batches([batch]).cast(schema))
+                    # Each batch has its own dictionaries: they become one before they take more than that one does.
+                    if sum(map(len, waiting)) > max(len(fetched), _ROWS_AT_ONCE):
+                        fetched, waiting = _merged([fetched, *waiting]), []
+        fetched = _merged([fetched, *waiting])
         pa.default_memory_pool().release_unused()
         return fetched
+
+
+def _merged(pieces: Sequence[pa.Table]) -> pa.Table:
+    return pa.concat_tables(pieces).unify_dictionaries().combine_chunks()
 
 
 Reading = Callable[[], AbstractContextManager[Reader]]
