@@ -23,9 +23,10 @@ from synapse_lakehouse.rewriting.connection import Connection, writing
 from synapse_lakehouse.rewriting.errors import RoomLeft
 from synapse_lakehouse.rewriting.load import Load
 from synapse_lakehouse.rewriting.putting_back import put_back
-from synapse_lakehouse.rewriting.reading import Reader, Reading, source
+from synapse_lakehouse.rewriting.reading import Reader
 from synapse_lakehouse.rewriting.room import Outcome, compress, planned
 from synapse_lakehouse.rewriting.session import SETTING
+from synapse_lakehouse.rewriting.snapshots import Reading, source
 from synapse_lakehouse.rewriting.verifying import verified
 from synapse_lakehouse.rewriting.writing import Writer
 from synapse_lakehouse.settings import Settings

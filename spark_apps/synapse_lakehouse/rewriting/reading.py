@@ -1,7 +1,6 @@
 """Read the state of rooms from Synapse's database, in one snapshot."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,7 +9,6 @@ import numpy as np
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
-from adbc_driver_manager import Error
 from psycopg import sql
 
 from synapse_lakehouse.compression.compiled import Longs
@@ -18,15 +16,12 @@ from synapse_lakehouse.compression.errors import CompressorError
 from synapse_lakehouse.compression.settings import CompressorSettings, Strategy
 from synapse_lakehouse.compression.tables import Contents
 from synapse_lakehouse.rewriting import saved
-from synapse_lakehouse.rewriting.errors import RoomLeft, explained
+from synapse_lakehouse.rewriting.errors import RoomLeft
 from synapse_lakehouse.rewriting.saved import Saved
 from synapse_lakehouse.rewriting.transaction import Known
-from synapse_lakehouse.settings import Settings
-from synapse_lakehouse.source.connection import session, with_session
-from synapse_lakehouse.source.errors import ReadFailed, connection_failed
 
 _TEXT: Final = pa.dictionary(pa.int32(), pa.string())
-_STATE: Final = {
+STATE: Final = {
     "state_groups": pa.schema({"id": pa.int64(), "room_id": _TEXT}),
     "state_group_edges": pa.schema({"state_group": pa.int64(), "prev_state_group": pa.int64()}),
     "state_groups_state": pa.schema({"state_group": pa.int64(), "type": _TEXT, "state_key": _TEXT, "event_id": _TEXT}),
@@ -141,7 +136,7 @@ class Reader:
     def contents(self, room_id: str, heads: Sequence[int] = ()) -> Contents:
         """The groups of a room, and all that these and ``heads`` rest on."""
         ids = self._ids(_CLOSURE, [room_id, list(heads)])
-        return Contents(*(self._fetched(schema, table, ids) for table, schema in _STATE.items()))
+        return Contents(*(self._fetched(schema, table, ids) for table, schema in STATE.items()))
 
     def _unreferenced(self, of_room: Longs, contents: Contents) -> Longs:
         if not self._has("event_to_state_groups"):
@@ -185,62 +180,3 @@ class Reader:
 
 def _merged(pieces: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables(pieces).unify_dictionaries().combine_chunks()
-
-
-Reading = Callable[[], AbstractContextManager[Reader]]
-"""Makes a reader that sees a new snapshot, in one read-only, repeatable-read transaction."""
-
-
-@contextmanager
-def source(dsn: str, settings: Settings, setting: str) -> Iterator[Reading]:
-    """Connections to the database ``dsn`` to read over; ``setting`` names the DSN's setting.
-
-    :raises SourceError: when no connection can be made.
-    :raises CompressorError: when it is not Synapse's database, or the role lacks a right.
-    :raises ReadFailed: when a statement fails otherwise, or a connection is lost.
-    """
-    info = with_session(dsn, session(settings), setting)
-    try:
-        connection = psycopg.connect(info, autocommit=True)
-    except psycopg.OperationalError as error:
-        raise connection_failed(error, info, setting) from None
-    with connection, _explained():
-        _require_synapse(connection, setting)
-        with postgresql.connect(info) as arrow:
-
-            @contextmanager
-            def reading() -> Iterator[Reader]:
-                with _explained(), connection.transaction():
-                    row = connection.execute("select pg_export_snapshot()").fetchone()
-                    assert row is not None
-                    with arrow.cursor() as cursor:
-                        cursor.execute(f"set transaction snapshot '{row[0]}'")
-                    try:
-                        yield Reader(connection, arrow)
-                    finally:
-                        arrow.rollback()
-
-            yield reading
-
-
-@contextmanager
-def _explained() -> Iterator[None]:
-    try:
-        yield
-    except psycopg.errors.InsufficientPrivilege as error:
-        raise explained(error) from None
-    except (psycopg.Error, Error) as error:
-        raise ReadFailed(error) from None
-
-
-def _require_synapse(connection: psycopg.Connection[Any], setting: str) -> None:
-    row = connection.execute(
-        "select array(select t from unnest(%s::text[]) t where to_regclass(t) is null), current_database()",
-        [list(_STATE)],
-    ).fetchone()
-    assert row is not None
-    if row[0]:
-        raise CompressorError(
-            f"The database {row[1]} is not a Synapse homeserver's: it has no {', '.join(row[0])} that this role can "
-            f"see. Correct the database in {setting}, or the role's rights and search_path."
-        )

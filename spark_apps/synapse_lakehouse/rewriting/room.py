@@ -14,7 +14,8 @@ from synapse_lakehouse.rewriting import undo
 from synapse_lakehouse.rewriting.errors import Differs
 from synapse_lakehouse.rewriting.progress import Progressing
 from synapse_lakehouse.rewriting.putting_back import put_back
-from synapse_lakehouse.rewriting.reading import Reading, Room
+from synapse_lakehouse.rewriting.reading import Room
+from synapse_lakehouse.rewriting.snapshots import Reading
 from synapse_lakehouse.rewriting.verifying import verified
 from synapse_lakehouse.rewriting.writing import Writer
 

@@ -1,0 +1,74 @@
+"""Connections that read Synapse's database one snapshot after the other."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import adbc_driver_postgresql.dbapi as postgresql
+import psycopg
+from adbc_driver_manager import Error
+
+from synapse_lakehouse.compression.errors import CompressorError
+from synapse_lakehouse.rewriting.errors import explained
+from synapse_lakehouse.rewriting.reading import STATE, Reader
+from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.source.connection import session, with_session
+from synapse_lakehouse.source.errors import ReadFailed, connection_failed
+
+Reading = Callable[[], AbstractContextManager[Reader]]
+"""Makes a reader that sees a new snapshot, in one read-only, repeatable-read transaction."""
+
+
+@contextmanager
+def source(dsn: str, settings: Settings, setting: str) -> Iterator[Reading]:
+    """Connections to the database ``dsn`` to read over; ``setting`` names the DSN's setting.
+
+    :raises SourceError: when no connection can be made.
+    :raises CompressorError: when it is not Synapse's database, or the role lacks a right.
+    :raises ReadFailed: when a statement fails otherwise, or a connection is lost.
+    """
+    info = with_session(dsn, session(settings), setting)
+    try:
+        connection = psycopg.connect(info, autocommit=True)
+    except psycopg.OperationalError as error:
+        raise connection_failed(error, info, setting) from None
+    with connection, _explained():
+        _require_synapse(connection, setting)
+        with postgresql.connect(info) as arrow:
+
+            @contextmanager
+            def reading() -> Iterator[Reader]:
+                with _explained(), connection.transaction():
+                    row = connection.execute("select pg_export_snapshot()").fetchone()
+                    assert row is not None
+                    with arrow.cursor() as cursor:
+                        cursor.execute(f"set transaction snapshot '{row[0]}'")
+                    try:
+                        yield Reader(connection, arrow)
+                    finally:
+                        arrow.rollback()
+
+            yield reading
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise explained(error) from None
+    except (psycopg.Error, Error) as error:
+        raise ReadFailed(error) from None
+
+
+def _require_synapse(connection: psycopg.Connection[Any], setting: str) -> None:
+    row = connection.execute(
+        "select array(select t from unnest(%s::text[]) t where to_regclass(t) is null), current_database()",
+        [list(STATE)],
+    ).fetchone()
+    assert row is not None
+    if row[0]:
+        raise CompressorError(
+            f"The database {row[1]} is not a Synapse homeserver's: it has no {', '.join(row[0])} that this role can "
+            f"see. Correct the database in {setting}, or the role's rights and search_path."
+        )
