@@ -1,10 +1,14 @@
 """``lakehouse compress`` in tiny transactions, so that there are many to be killed in; says when it begins."""
 
+import random
 import sys
 from functools import partial
 
 from synapse_lakehouse.cli import app, compressing
+from synapse_lakehouse.compression.plan import plan
+from synapse_lakehouse.compression.settings import CompressorSettings, Strategy
 from synapse_lakehouse.rewriting import transaction, writing
+from tests.state_rooms import KINDS, World, begin, grow
 
 
 class Tiny(transaction.Pace):
@@ -15,7 +19,16 @@ class Tiny(transaction.Pace):
         self.longest = max(self.longest, seconds)
 
 
+def warm() -> None:
+    """Load what is compiled."""
+    world = World(random.Random(0))
+    grow(world, begin(world, KINDS, 10), 40)
+    for strategy in Strategy:
+        plan(world.tables(), CompressorSettings(strategy=strategy), {})
+
+
 if __name__ == "__main__":
+    warm()
     compressing.Writer = partial(writing.Writer, pace=Tiny(work=20))  # type: ignore[assignment, misc]
     print("begins", flush=True)
     app(sys.argv[1:])
