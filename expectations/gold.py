@@ -18,8 +18,6 @@ from synapse_lakehouse.settings import Settings
 ORIGINS: Final = {"gold.events": "bronze.events"}
 """Tables that have one row for each row of another."""
 
-_BUILT: Final = frozenset({"rebuild", "incremental", "table"})
-
 
 class ArtifactError(RuntimeError):
     """dbt's artifacts are missing or of another run."""
@@ -33,9 +31,9 @@ class Artifacts:
     results: Mapping[str, Any]
 
     def models(self) -> Iterable[tuple[str, Mapping[str, Any]]]:
-        """Tables that dbt builds, by their names in the lake."""
+        """Tables that dbt builds and views that it tries, by their names in the lake."""
         for node in self.manifest["nodes"].values():
-            if node["resource_type"] == "model" and node["config"]["materialized"] in _BUILT:
+            if node["resource_type"] == "model":
                 yield _name(node), node
 
     def tests(self) -> Iterable[tuple[str, Mapping[str, Any]]]:
@@ -90,7 +88,7 @@ def measures(
     rows = {f"bronze.{fact['table_name']}": fact["rows"] for fact in table_facts}
     found: dict[str, dict[str, Any]] = {}
     for subject, node in dbt.models():
-        counted = keys.on_branch(catalog, branch, subject, _key(node))
+        counted = keys.on_branch(catalog, branch, subject, _key(node), _nullable(node)) if _is_table(node) else {}
         origin = {"rows_origin": rows.get(ORIGINS.get(subject, ""))}
         found[subject] = {"status": results.get(node["unique_id"], {}).get("status")} | counted | origin
     for subject, node in dbt.tests():
@@ -110,11 +108,20 @@ def _of_model(subject: str, node: Mapping[str, Any]) -> list[MeasureExpectation]
             )
         )
     key = _key(node)
-    return [*expected, *key_is_sound(subject, key)] if key else expected
+    return [*expected, *key_is_sound(subject, key, _nullable(node))] if key and _is_table(node) else expected
+
+
+def _is_table(node: Mapping[str, Any]) -> bool:
+    """Whether there are rows to count: a view comes to be when it is published."""
+    return bool(node["config"]["materialized"] != "view")
 
 
 def _key(node: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(node["config"]["meta"].get("primary_key", ()))
+
+
+def _nullable(node: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(node["config"]["meta"].get("nullable_key", ()))
 
 
 def _name(node: Mapping[str, Any]) -> str:

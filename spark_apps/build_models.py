@@ -4,8 +4,11 @@ Readers of main see nothing of it. dbt's artifacts are left in ``LAKEHOUSE_HOME/
 table and column there too, as one page: ``static_index.html``.
 """
 
+import json
 import os
 import sys
+from datetime import UTC, datetime
+from typing import Any
 
 from dbt.artifacts.schemas.run import RunExecutionResult
 from dbt.cli.main import dbtRunner, dbtRunnerResult
@@ -14,7 +17,9 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from synapse_lakehouse.app import SparkApp, main
+from synapse_lakehouse.lake import audit
 from synapse_lakehouse.settings import PROJECT
+from synapse_lakehouse.state import retention
 
 FAILED = frozenset({"error", "fail", "runtime error", "partial success"})
 
@@ -33,12 +38,31 @@ def build_models(app: SparkApp) -> None:
             app.progress(f"{relation.schema}.{relation.alias}: {event.data.run_result.status} in {took:.1f} s")
 
     folders = ["--project-dir", project, "--profiles-dir", project, "--target-path", home / "target"]
-    common = [*map(str, folders), "--log-path", str(home / "logs")]
+    common = [*map(str, folders), "--log-path", str(home / "logs"), "--vars", json.dumps(variables(app))]
     result = dbtRunner(callbacks=[progress]).invoke(["build", "--exclude-resource-type", "unit_test", *common])
     if not result.success:
         app.spark.stop()
         sys.exit(f"error: {explanation(result)}")
+    audit.append(app.catalog, "audit.views", views(result), app.run)
     dbtRunner().invoke(["docs", "generate", "--static", "--no-compile", *common])
+
+
+def views(result: dbtRunnerResult) -> list[dict[str, Any]]:
+    """Rows of ``audit.views``: what publishing makes of the views that dbt tried."""
+    results = result.result.results if isinstance(result.result, RunExecutionResult) else []
+    models = [one.node for one in results if one.node.resource_type == "model"]
+    return [
+        {"view_name": f"{model.schema}.{model.alias}", "sql": model.compiled_code, "tried_at": datetime.now(UTC)}
+        for model in models
+        if model.config.materialized == "view"
+    ]
+
+
+def variables(app: SparkApp) -> dict[str, Any]:
+    """What the models want to know beside the tables."""
+    taken = [one["taken_at"] for one in audit.of_run(app.catalog, "audit.snapshots", app.run.run_id)]
+    as_of = app.settings.lakehouse_as_of or max(taken, default=app.run.end)
+    return {"server_name": app.settings.synapse_server_name} | retention.configured(app.settings).variables(as_of)
 
 
 def _hush(spark: SparkSession) -> None:

@@ -23,6 +23,7 @@ from synapse_lakehouse.lake.session import spark_session
 from synapse_lakehouse.run import Run, from_arguments
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.errors import SourceError
+from synapse_lakehouse.state.retention import RetentionError
 from synapse_lakehouse.streams.acknowledged import AcknowledgedError
 from synapse_lakehouse.streams.writers import WritersError
 
@@ -35,6 +36,7 @@ EXPECTED = (
     AcknowledgedError,
     CompressorError,
     BadGroups,
+    RetentionError,
     PostgresError,
     JavaError,
     JarError,

@@ -317,13 +317,20 @@ def _column(declared: dict[str, Any]) -> Column:
     )
 
 
-def path() -> Path:
-    """Where the sources file is: in the checkout, or inside the installed package."""
-    packaged = Path(str(files("synapse_lakehouse"))) / "_synapse__sources.yml"
-    return packaged if packaged.exists() else Path(__file__).parents[2] / "dbt/models/bronze/_synapse__sources.yml"
+def path(name: str = "bronze/_synapse__sources.yml") -> Path:
+    """Where a sources file of dbt's models is: in the checkout, or inside the installed package."""
+    packaged = Path(str(files("synapse_lakehouse"))) / Path(name).name
+    return packaged if packaged.exists() else Path(__file__).parents[2] / "dbt/models" / name
 
 
 @cache
 def load() -> Catalogue:
     """The project's catalogue."""
     return parse(path().read_text(encoding="utf-8"))
+
+
+@cache
+def resolved_state() -> tuple[Table, ...]:
+    """The tables of silver that hold resolved state."""
+    (source,) = yaml.safe_load(path("silver/_state__sources.yml").read_text(encoding="utf-8"))["sources"]
+    return tuple(_table(declared) for declared in source["tables"])

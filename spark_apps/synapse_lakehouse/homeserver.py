@@ -1,10 +1,16 @@
 """What is read of a homeserver.yaml."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
+
+DAY: Final = 86_400_000
+"""Milliseconds."""
+
+_UNITS: Final = {"": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": DAY, "w": 7 * DAY, "y": 365 * DAY}
 
 
 def section(config: Path, name: str, error: type[ValueError]) -> Any:
@@ -17,3 +23,14 @@ def section(config: Path, name: str, error: type[ValueError]) -> Any:
     except (OSError, yaml.YAMLError) as problem:
         raise error(f"SYNAPSE_CONFIG={config} cannot be read as YAML: {problem}") from problem
     return content.get(name) if isinstance(content, Mapping) else None
+
+
+def milliseconds(duration: object) -> int:
+    """A duration as Synapse's configuration has it: milliseconds, or a number with a unit such as ``90s`` or ``1d``.
+
+    :raises ValueError: for anything else.
+    """
+    found = re.fullmatch(r"([0-9]+)([smhdwy]?)", str(duration).strip())
+    if isinstance(duration, bool) or not found:
+        raise ValueError(f"not a duration such as 1d, 12h, 30m, 90s or a number of milliseconds: {duration!r}")
+    return int(found[1]) * _UNITS[found[2]]

@@ -139,6 +139,7 @@ MACROS: Final = {
 def published_assets() -> list[Asset]:
     """One asset for each table that a run publishes, named by its table URI, and the release itself."""
     tables = [f"bronze/{table.name}" for table in catalogue.load().copied()]
+    tables += [f"silver/{table.name}" for table in catalogue.resolved_state()]
     for schema in ("silver", "gold"):
         tables += sorted(f"{schema}/{model.stem}" for model in (PROJECT / "dbt" / "models" / schema).rglob("*.sql"))
     return [RELEASE, *(_asset(table) for table in tables)]

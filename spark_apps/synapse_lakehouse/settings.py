@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import AwareDatetime, Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 PROJECT = Path(__file__).parents[2]
@@ -27,7 +27,8 @@ class Settings(BaseSettings):
         description="libpq URI of Synapse's database for a role that may compress state; only for that",
     )
     synapse_config: Path | None = Field(
-        None, description="path of a homeserver.yaml to read stream_writers and state_compressor from; optional"
+        None,
+        description="path of a homeserver.yaml to read stream_writers, retention and state_compressor from; optional",
     )
     lakehouse_home: Path = Field(
         Path(".lakehouse"), description="folder for everything the platform keeps on this machine"
@@ -69,6 +70,15 @@ class Settings(BaseSettings):
     )
     lakehouse_erasure_days: Annotated[int, Field(ge=0)] = Field(
         30, description="days that earlier releases stay readable; what only they hold is then deleted for good"
+    )
+    lakehouse_retention_enabled: bool | None = Field(
+        None, description="whether Synapse hides expired messages; unset: as retention in SYNAPSE_CONFIG says, or not"
+    )
+    lakehouse_retention_max_lifetime: str | None = Field(
+        None, description="how long messages live where a room does not say, such as 90d; wins over SYNAPSE_CONFIG"
+    )
+    lakehouse_as_of: AwareDatetime | None = Field(
+        None, description="moment at which expiry is judged, as 2026-11-20T00:00:00Z; unset: when the run read Synapse"
     )
     lakehouse_parity_seconds: Annotated[int, Field(ge=1)] = Field(
         60,

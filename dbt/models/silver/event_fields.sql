@@ -5,13 +5,16 @@ with event_json as (
         event_json.internal_metadata,
         event_json.json,
         events.type,
-        events.state_key
+        coalesce(events.state_key, get_json_object(event_json.json, '$.state_key')) as state_key,
+        rooms.room_version
     from {{ source('synapse', 'event_json') }} as event_json
     left join {{ source('synapse', 'events') }} as events on event_json.event_id = events.event_id
+    left join {{ source('synapse', 'rooms') }} as rooms on events.room_id = rooms.room_id
 )
 
 select
     event_id,
+    state_key,
     coalesce({{ json_boolean('internal_metadata', 'soft_failed') }}, false) as soft_failed,
     coalesce({{ json_boolean('internal_metadata', 'out_of_band_membership') }}, false) as out_of_band_membership,
     coalesce({{ json_boolean('internal_metadata', 'recheck_redaction') }}, false) as recheck_redaction,
@@ -19,11 +22,17 @@ select
     coalesce({{ json_boolean('internal_metadata', 'policy_server_spammy') }}, false) as policy_server_spammy,
     case when state_key is not null then get_json_object(json, '$.unsigned.replaces_state') end as replaces_state,
     case when type = 'm.room.member' then get_json_object(json, '$.content.membership') end as membership,
-    case when type = 'm.room.history_visibility' and state_key = ''
+    case when type = 'm.room.history_visibility'
         then get_json_object(json, '$.content.history_visibility')
     end as history_visibility,
     case when type = 'm.room.join_rules' and state_key = ''
         then get_json_object(json, '$.content.join_rule')
     end as join_rule,
+    -- Rooms of version 11 and later have moved it into the content.
+    case
+        when type <> 'm.room.redaction' then null
+        when room_version in ('1', '2', '3', '4', '5', '6', '7', '8', '9', '10') then get_json_object(json, '$.redacts')
+        else coalesce(get_json_object(json, '$.content.redacts'), get_json_object(json, '$.redacts'))
+    end as redacts,
     octet_length(json) as json_bytes
 from event_json

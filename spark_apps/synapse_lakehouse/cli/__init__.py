@@ -17,8 +17,10 @@ from synapse_lakehouse.cli import (
     releases,
     replicate,
     run,
+    state_at,
     summary,
     ui,
+    visibility,
 )
 from synapse_lakehouse.cli.errors import Explaining
 
@@ -47,6 +49,9 @@ app.command()(query.query)
 app.command()(positions.positions)
 app.command()(releases.releases)
 app.command()(summary.summary)
+app.command()(visibility.who_can_see)
+app.command()(visibility.visible)
+app.command()(state_at.state_at)
 app.command()(doctor.doctor)
 app.command()(prove_erased.prove_erased)
 app.command()(connect.connect)

@@ -1,6 +1,5 @@
 """Settings of the state compressor, as Synapse's documentation names them, and ours beside them."""
 
-import re
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -10,10 +9,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from synapse_lakehouse.compression.errors import CompressorError
 from synapse_lakehouse.compression.levels import Levels, parse_levels
-from synapse_lakehouse.homeserver import section
+from synapse_lakehouse.homeserver import DAY, milliseconds, section
 from synapse_lakehouse.settings import Settings
-
-_UNITS = {"": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000, "y": 31_536_000_000}
 
 
 class Strategy(StrEnum):
@@ -23,17 +20,6 @@ class Strategy(StrEnum):
     """As Synapse's own compressor does."""
     BEST = "best"
     """As few rows as can be, with no chain longer than Synapse's own."""
-
-
-def milliseconds(duration: object) -> int:
-    """A duration as Synapse's configuration has it: milliseconds, or a number with a unit such as ``90s`` or ``1d``.
-
-    :raises ValueError: for anything else.
-    """
-    found = re.fullmatch(r"([0-9]+)([smhdwy]?)", str(duration).strip())
-    if isinstance(duration, bool) or not found:
-        raise ValueError(f"not a duration such as 1d, 12h, 30m, 90s or a number of milliseconds: {duration!r}")
-    return int(found[1]) * _UNITS[found[2]]
 
 
 def _levels(value: object) -> Levels:
@@ -54,7 +40,7 @@ class CompressorSettings(BaseModel):
         parse_levels("100,50,25"), description="sizes of the levels, the most granular first, such as 100,50,25"
     )
     time_between_runs: Annotated[int, BeforeValidator(milliseconds)] = Field(
-        _UNITS["d"], ge=1, description="time from one run to the next, in milliseconds or as 1d, 12h, 30m"
+        DAY, ge=1, description="time from one run to the next, in milliseconds or as 1d, 12h, 30m"
     )
     strategy: Strategy = Field(Strategy.LEVELS, description="levels, as the reference compresses, or best")
     max_chain: int = Field(100, ge=1, description="most groups that the state of one may take to read; for best")

@@ -95,6 +95,8 @@ TABLES: Final[dict[str, pa.Schema]] = {
         # took the news; at is when that happened.
         "audit.incidents": {"id": _STRING, "at": _TIME, "scope": _STRING, "kind": _STRING, "subject": _STRING}
         | {"said": _STRING, "begins": _BOOLEAN, "page": _STRING, "sink": _STRING},
+        # One row per run and view that dbt tried: the SELECT that it is.
+        "audit.views": _RUN | {"view_name": _STRING, "sql": _STRING, "tried_at": _TIME},
         # One row a release: tables maps a table to its published snapshot, positions a stream to its safe bound;
         # partial names bronze tables that kept their former content.
         "audit.releases": {"release": _LONG}
@@ -123,6 +125,7 @@ _KEYS: Final = {
     "audit.stream_facts": ("stream", "table_name"),
     "audit.parity": ("table_name", "slice"),
     "audit.repairs": ("table_name", "slice"),
+    "audit.views": ("view_name",),
 }
 
 

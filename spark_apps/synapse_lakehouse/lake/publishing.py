@@ -37,6 +37,9 @@ def publish(
     positions = {
         row["stream"]: row["safe_bound"] for row in audit.of_run(catalog, "audit.stream_positions", run.run_id)
     }
+    views = {row["view_name"]: row["sql"] for row in audit.of_run(catalog, "audit.views", run.run_id)}
+    for name, sql in views.items():
+        spark.sql(f"create or replace view {name} as {sql}")
     earlier = audit.releases(catalog)
     snapshots = audit.of_run(catalog, "audit.snapshots", run.run_id)
     release = Release(
@@ -49,7 +52,7 @@ def publish(
         server_name=server_name,
         tables=tables,
         positions=accepted_bounds(earlier[-1] if earlier else None, positions),
-        views={},
+        views=views,
         checks_passed=passed,
         checks_warned=warned,
         published_at=datetime.now(UTC),

@@ -1,5 +1,6 @@
-"""Create the lake's own tables: bronze as the catalogue declares it, and audit."""
+"""Create the lake's own tables: bronze as the catalogue declares it, resolved state, and audit."""
 
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
@@ -52,7 +53,7 @@ def without_bounds(table: catalogue.Table) -> dict[str, str]:
 
 
 def ensure(catalog: Catalog, declared: catalogue.Catalogue) -> None:
-    """Create what is missing of the schemas, the audit tables and bronze; add columns that the catalogue gained.
+    """Create what is missing of the schemas, the audit tables, bronze and resolved state; add columns that they gained.
 
     Properties that a table does not have yet are set; an operator's own values stay.
 
@@ -61,9 +62,14 @@ def ensure(catalog: Catalog, declared: catalogue.Catalogue) -> None:
     for schema in SCHEMAS:
         catalog.create_namespace_if_not_exists(schema)
     ensure_audit(catalog)
-    existing = {".".join(name) for name in catalog.list_tables("bronze")}
-    for table in declared.copied():
-        name = f"bronze.{table.name}"
+    _ensure_branched(catalog, "bronze", declared.copied())
+    _ensure_branched(catalog, "silver", catalogue.resolved_state())
+
+
+def _ensure_branched(catalog: Catalog, schema: str, declared: Iterable[catalogue.Table]) -> None:
+    existing = {".".join(name) for name in catalog.list_tables(schema)}
+    for table in declared:
+        name = f"{schema}.{table.name}"
         _ensure_table(catalog, name, arrow_schema(table), BRANCHED | without_bounds(table), name in existing)
 
 

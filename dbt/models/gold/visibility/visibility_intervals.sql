@@ -1,0 +1,91 @@
+-- Which membership each user of this server had at which positions of a room's state; every position is in one interval.
+with readers as (
+    select room_id, user_id from {{ source('synapse', 'room_memberships') }} where {{ is_local('user_id') }}
+    union
+    select room_id, user_id from {{ source('synapse', 'local_current_membership') }}
+    union
+    select room_id, state_key from {{ source('state', 'state_intervals') }}
+    where type = 'm.room.member' and {{ is_local('state_key') }}
+),
+
+ends as (
+    select room_id, max(position) as last_position
+    from {{ source('state', 'state_positions') }}
+    group by room_id
+),
+
+memberships as (
+    select
+        intervals.room_id,
+        intervals.state_key as user_id,
+        intervals.first_position,
+        intervals.last_position,
+        fields.membership
+    from {{ source('state', 'state_intervals') }} as intervals
+    inner join {{ ref('event_circumstances') }} as event
+        on intervals.event_id = event.event_id and event.withheld is null
+    inner join {{ ref('event_fields') }} as fields on event.event_id = fields.event_id
+    where intervals.type = 'm.room.member' and {{ is_local('intervals.state_key') }}
+),
+
+-- Where nothing is said of a user, from -1 (no position is known) to the room's last one, the membership is NULL.
+said as (
+    select
+        room_id,
+        user_id,
+        last_position,
+        lead(first_position) over (partition by room_id, user_id order by first_position) as next_position
+    from (
+        select room_id, user_id, first_position, last_position from memberships
+        union all
+        select room_id, user_id, -2, -2 from readers
+    )
+),
+
+covered as (
+    select room_id, user_id, first_position, last_position, membership from memberships
+    union all
+    select said.room_id, said.user_id, said.last_position + 1, coalesce(said.next_position - 1, ends.last_position, -1), null
+    from said
+    left join ends on said.room_id = ends.room_id
+    where coalesce(said.next_position - 1, ends.last_position, -1) > said.last_position
+    union all
+    -- Somebody who never was a member.
+    select rooms.room_id, null, -1, coalesce(ends.last_position, -1), null
+    from (select distinct room_id from {{ ref('event_circumstances') }}) as rooms
+    left join ends on rooms.room_id = ends.room_id
+),
+
+-- A change of display name is no change here.
+marked as (
+    select
+        room_id,
+        user_id,
+        first_position,
+        last_position,
+        membership,
+        lag(last_position) over (partition by room_id, user_id order by first_position) = first_position - 1
+        and lag(membership) over (partition by room_id, user_id order by first_position) <=> membership as goes_on
+    from covered
+),
+
+numbered as (
+    select
+        room_id,
+        user_id,
+        first_position,
+        last_position,
+        membership,
+        count_if(not coalesce(goes_on, false))
+            over (partition by room_id, user_id order by first_position rows unbounded preceding) as stretch
+    from marked
+)
+
+select
+    room_id,
+    user_id,
+    min(first_position) as first_position,
+    max(last_position) as last_position,
+    any_value(membership) as membership
+from numbered
+group by room_id, user_id, stretch

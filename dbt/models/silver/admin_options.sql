@@ -1,0 +1,22 @@
+with options as (
+    select
+        account_data.user_id,
+        {{ json_boolean('account_data.content', 'return_soft_failed_events') }} as soft_failed,
+        {{ json_boolean('account_data.content', 'return_policy_server_spammy_events') }} as policy_server_spammy
+    from {{ source('synapse', 'account_data') }} as account_data
+    inner join {{ source('synapse', 'users') }} as users on account_data.user_id = users.name
+    where account_data.account_data_type = 'io.element.synapse.admin_client_config' and users.admin = 1
+),
+
+-- Who asks for soft-failed events gets those of policy servers with them.
+answered as (
+    select
+        user_id,
+        coalesce(soft_failed, false) as sees_soft_failed,
+        coalesce(soft_failed, false) or coalesce(policy_server_spammy, soft_failed, false) as sees_policy_server_spammy
+    from options
+)
+
+select user_id, sees_soft_failed, sees_policy_server_spammy
+from answered
+where sees_policy_server_spammy

@@ -1,0 +1,175 @@
+-- What Synapse's loader finds of each event (synapse.storage.databases.main.events_worker).
+with loaded as (
+    select
+        events.event_id,
+        events.room_id,
+        events.type,
+        events.sender,
+        events.origin_server_ts,
+        events.topological_ordering,
+        coalesce(events.outlier, false) as outlier,
+        fields.state_key,
+        fields.state_key is not null as is_state,
+        coalesce(fields.soft_failed, false) as soft_failed,
+        coalesce(fields.policy_server_spammy, false) as policy_server_spammy,
+        fields.recheck_redaction,
+        fields.replaces_state,
+        fields.redacts,
+        fields.membership,
+        fields.history_visibility,
+        fields.join_rule,
+        case
+            when coalesce(rejections.reason, '') <> '' then 'rejected'
+            when fields.event_id is null then 'unreadable'
+            -- Memberships of rooms that Synapse has no row of are invites from before it kept one.
+            when rooms.room_version is null and events.type <> 'm.room.member' then 'unreadable'
+        end as withheld
+    from {{ source('synapse', 'events') }} as events
+    left join {{ ref('event_fields') }} as fields on events.event_id = fields.event_id
+    left join {{ source('synapse', 'rejections') }} as rejections on events.event_id = rejections.event_id
+    left join {{ source('synapse', 'rooms') }} as rooms on events.room_id = rooms.room_id
+),
+
+-- A redaction is judged again whenever it is loaded.
+loadable as (
+    select
+        event.event_id,
+        event.room_id,
+        event.type,
+        event.sender,
+        event.origin_server_ts,
+        event.topological_ordering,
+        event.outlier,
+        event.state_key,
+        event.is_state,
+        event.soft_failed,
+        event.policy_server_spammy,
+        event.replaces_state,
+        event.membership,
+        event.history_visibility,
+        event.join_rule,
+        case
+            when event.withheld is not null then event.withheld
+            when event.type <> 'm.room.redaction' then null
+            when target.event_id is null then 'redaction_withheld'
+            when target.type = 'm.room.create' then 'redaction_withheld'
+            when target.room_id <> event.room_id then 'redaction_withheld'
+            when event.recheck_redaction and {{ server_name('event.sender') }} <> {{ server_name('target.sender') }}
+                then 'redaction_withheld'
+        end as withheld
+    from loaded as event
+    left join loaded as target on event.redacts = target.event_id and target.withheld is null
+),
+
+-- What of a room's state counts here. A state event that is withheld is not there.
+settings as (
+    select
+        intervals.room_id,
+        intervals.type,
+        intervals.first_position,
+        intervals.last_position,
+        loadable.history_visibility,
+        loadable.join_rule
+    from {{ source('state', 'state_intervals') }} as intervals
+    inner join loadable on intervals.event_id = loadable.event_id and loadable.withheld is null
+    where intervals.type in ('m.room.history_visibility', 'm.room.join_rules') and intervals.state_key = ''
+),
+
+positions as (
+    select state_groups.event_id, positions.room_id, positions.position
+    from {{ source('synapse', 'event_to_state_groups') }} as state_groups
+    inner join {{ source('state', 'state_positions') }} as positions
+        on state_groups.state_group = positions.state_group
+),
+
+lifetimes as (
+    select retention.room_id, max(retention.max_lifetime) as max_lifetime
+    from {{ source('synapse', 'room_retention') }} as retention
+    inner join {{ source('synapse', 'current_state_events') }} as state
+        on retention.event_id = state.event_id and retention.room_id = state.room_id
+    group by retention.room_id
+),
+
+circumstances as (
+    select
+        event.event_id,
+        event.room_id,
+        coalesce(positions.position, -1) as position,
+        event.type,
+        event.state_key,
+        event.replaces_state,
+        not event.is_state
+        or event.replaces_state is not null
+        or event.topological_ordering = min(event.topological_ordering)
+            over (partition by event.room_id, event.type, event.state_key) as replaced_is_known,
+        event.sender,
+        event.withheld,
+        event.soft_failed,
+        event.policy_server_spammy,
+        event.is_state,
+        event.outlier,
+        {{ understood_visibility('visibility.history_visibility') }} as history_visibility,
+        {{ understood_visibility('replaced.history_visibility') }} as replaced_visibility,
+        erased.user_id is not null as sender_erased,
+        event.type = 'm.call.invite' and not event.is_state and coalesce(joining.join_rule, '') = 'public' as rings,
+        {% if var('retention_enabled') -%}
+        case when not event.is_state then try_add(
+            event.origin_server_ts,
+            coalesce(lifetimes.max_lifetime, cast({{ var('retention_max_lifetime') or 'null' }} as bigint))
+        ) end
+        {%- else -%}
+        cast(null as bigint)
+        {%- endif %} as expires_at,
+        case when event.type = 'm.room.member' then event.state_key end as member,
+        event.membership,
+        {{ understood_membership('event.membership') }} as membership_set,
+        {{ understood_membership('replaced.membership') }} as membership_replaced
+    from loadable as event
+    left join loadable as replaced on event.replaces_state = replaced.event_id and replaced.withheld is null
+    left join positions on event.event_id = positions.event_id and event.room_id = positions.room_id
+    left join settings as visibility
+        on
+            event.room_id = visibility.room_id
+            and visibility.type = 'm.room.history_visibility'
+            and positions.position between visibility.first_position and visibility.last_position
+    left join settings as joining
+        on
+            event.room_id = joining.room_id
+            and joining.type = 'm.room.join_rules'
+            and positions.position between joining.first_position and joining.last_position
+            and event.type = 'm.call.invite'
+    left join lifetimes on event.room_id = lifetimes.room_id
+    left join {{ source('synapse', 'erased_users') }} as erased on event.sender = erased.user_id
+)
+
+select
+    event_id,
+    room_id,
+    case when outlier then cast(-1 as bigint) else position end as position,
+    type,
+    state_key,
+    replaces_state,
+    replaced_is_known,
+    sender,
+    withheld,
+    soft_failed,
+    policy_server_spammy,
+    case type when 'org.matrix.dummy_event' then 'dummy_event' when 'm.room.aliases' then 'room_aliases' end
+        as never_sent,
+    is_state,
+    outlier,
+    history_visibility,
+    case when type = 'm.room.history_visibility'
+        then {{ first_of(['world_readable', 'shared', 'invited', 'joined'], 'history_visibility', 'replaced_visibility') }}
+        else history_visibility
+    end as boundary_visibility,
+    sender_erased,
+    rings,
+    expires_at,
+    member,
+    case when member is not null then membership end as membership,
+    case when member is not null
+        then {{ first_of(['join', 'invite', 'knock', 'leave', 'ban'], 'membership_set', 'membership_replaced') }}
+    end as most_joined,
+    member is not null and membership_set = 'leave' and membership_replaced in ('join', 'invite') as ends_a_stay
+from circumstances

@@ -1,0 +1,22 @@
+"""Resolve the state of every room on the run's branch: which state holds at which state group, as ranges of positions.
+
+Groups whose edges are broken are told of in ``silver.state_faults``; they stop no other room.
+"""
+
+from synapse_lakehouse.app import SparkApp, main
+from synapse_lakehouse.state.resolving import resolve
+
+
+def resolve_state(app: SparkApp) -> None:
+    """Write ``silver.state_positions``, ``state_intervals`` and ``state_faults``, where state groups changed."""
+    found = resolve(app.spark, app.catalog, app.run.branch)
+    if found is None:
+        app.progress("no state group changed")
+        return
+    app.progress(f"{found.nodes.num_rows} state groups numbered")
+    if broken := set(found.faults["room_id"].to_pylist()):
+        app.progress(f"{len(broken)} rooms have broken state groups: silver.state_faults names them")
+
+
+if __name__ == "__main__":
+    main(__doc__, resolve_state)

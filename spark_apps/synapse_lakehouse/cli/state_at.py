@@ -1,0 +1,44 @@
+"""``lakehouse state-at``: the state of a room at an event."""
+
+from typing import Annotated
+
+import typer
+
+from synapse_lakehouse.cli import output, reading
+from synapse_lakehouse.cli.visibility import require_event
+from synapse_lakehouse.lake import duck
+
+
+def state_at(
+    event_id: Annotated[str, typer.Argument(metavar="EVENT", help="Id of an event, $…")],
+    before: Annotated[
+        bool, typer.Option("--before", help="Before the event, as other servers are told; by default after it.")
+    ] = False,
+    type: Annotated[str | None, typer.Option("--type", help="Only state of this type, such as m.room.member.")] = None,
+    format: Annotated[output.Format, typer.Option(help="How rows are written.")] = output.Format.TABLE,
+    release: reading.Release = None,
+) -> None:
+    """Show the state of a room after an event, or before it: which state event is in force for each piece of state."""
+    with reading.lake() as (settings, connection):
+        at = duck.release(connection, settings, release)
+        require_event(connection, settings, at, event_id)
+        duck.bind(connection, settings, at, ["gold.state_at_event", "gold.events"])
+        wanted = "before_event_id" if before else "after_event_id"
+        rows = connection.execute(
+            f"""
+            select state.type, state.state_key, {wanted}, sender, membership, before_is_known
+            from gold.state_at_event as state
+            left join gold.events as events on {wanted} = events.event_id
+            where state.event_id = {duck.literal(event_id)}
+                {f"and state.type = {duck.literal(type)}" if type else ""}
+                and ({wanted} is not null or {str(before).lower()} and not before_is_known)
+            order by state.type, state.state_key
+            """  # noqa: S608 - quoted
+        ).fetchall()
+    if not rows:
+        raise duck.LakeError(
+            f"The state at {event_id} is not known: it is an outlier, kept outside its room's graph, or its state "
+            "group is gone or broken (silver.state_faults)."
+        )
+    shown = [(*row[:2], row[2] or "not known", *row[3:5]) for row in rows]
+    output.write(["type", "state_key", "event_id", "sender", "membership"], shown, format)

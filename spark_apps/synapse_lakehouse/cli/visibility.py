@@ -1,0 +1,172 @@
+"""Who may see which event: ``lakehouse who-can-see`` and ``lakehouse visible``."""
+
+from datetime import datetime
+from typing import Annotated, Final
+
+import typer
+from duckdb import DuckDBPyConnection
+
+from synapse_lakehouse.cli import output, reading
+from synapse_lakehouse.lake import duck
+from synapse_lakehouse.lake.release import Release
+from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.state import rules
+
+_VIEW: Final = "gold.event_visibility"
+_ANYBODY: Final = "anybody else"
+
+AsOf = Annotated[
+    datetime | None,
+    typer.Option("--as-of", formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"], help="UTC time at which expiry is judged."),
+]
+
+
+def who_can_see(
+    event_id: Annotated[str, typer.Argument(metavar="EVENT", help="Id of an event, $…")],
+    user: Annotated[str | None, typer.Option("--user", help="Only this user; any user of this server.")] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Say which questions led to each answer.")] = False,
+    as_of: AsOf = None,
+    format: Annotated[output.Format, typer.Option(help="How rows are written.")] = output.Format.TABLE,
+    release: reading.Release = None,
+) -> None:
+    """Say which users of this server may see an event, and what decided: as a member, and to one who only peeks in."""
+    with reading.lake() as (settings, connection):
+        at = duck.release(connection, settings, release)
+        _bind(connection, settings, at, user, as_of)
+        require_event(connection, settings, at, event_id)
+        rows = connection.execute(
+            f"""
+            select
+                coalesce(user_id, {duck.literal(_ANYBODY)}), membership, outcome, rule,
+                max(outcome) filter (peeking) over one, max(rule) filter (peeking) over one
+            from {_VIEW}
+            where event_id = {duck.literal(event_id)} {_only(user)}
+            window one as (partition by user_id)
+            qualify not peeking
+            order by user_id nulls last
+            """  # noqa: S608 - quoted
+        ).fetchall()
+    columns = ["user", "membership", "outcome", "rule", "peeking_outcome", "peeking_rule"]
+    if not explain:
+        output.write(columns, rows, format)
+        return
+    told = [(user, rule, line) for user, _, outcome, rule, _, _ in rows for line in rules.walk(rule, outcome)]
+    if format is not output.Format.TABLE:
+        output.write(["user", "rule", "step"], told, format)
+        return
+    for user_id, membership, outcome, rule, *_ in rows:
+        output.console().print(f"{user_id} ({membership or 'membership not known'}): {outcome}, by the rule {rule}")
+        for number, line in enumerate(rules.walk(rule, outcome), 1):
+            output.console().print(f"  {number:2}. {line}")
+
+
+def visible(
+    user: Annotated[str, typer.Argument(help="A user of this server, @…")],
+    room: Annotated[str | None, typer.Option("--room", help="List the events of this room.")] = None,
+    peeking: Annotated[
+        bool | None,
+        typer.Option(
+            "--peeking/--as-member",
+            help="As somebody who looks in without being a member; by default, where the user never was one.",
+        ),
+    ] = None,
+    as_of: AsOf = None,
+    format: Annotated[output.Format, typer.Option(help="How rows are written.")] = output.Format.TABLE,
+    release: reading.Release = None,
+) -> None:
+    """Say what a user may see: of each room where the user ever was a member, how much; of one room, which events."""
+    with reading.lake() as (settings, connection):
+        at = duck.release(connection, settings, release)
+        _bind(connection, settings, at, user, as_of)
+        duck.bind(connection, settings, at, ["gold.events"])
+        if (
+            room
+            and not connection.execute(
+                f"select 1 from gold.events where room_id = {duck.literal(room)} limit 1"  # noqa: S608 - quoted
+            ).fetchone()
+        ):
+            raise duck.LakeError(f"There is no event of the room {room} in release {at.number}.")
+        as_peeking = "never_a_member" if peeking is None else str(peeking).lower()
+        known = f"""
+            with seen as (
+                select room_id, event_id, outcome, rule, membership
+                from {_VIEW} join gold.readers using (room_id)
+                where user_id = {duck.literal(user)} and peeking = {as_peeking}
+                    and {f"room_id = {duck.literal(room)}" if room else "not never_a_member"}
+            )
+            """  # noqa: S608 - quoted
+        if room:
+            columns = ["stream_ordering", "received_at", "event_id", "type", "sender", "outcome", "rule", "membership"]
+            found = connection.execute(
+                f"{known} select {', '.join(columns)} from seen join gold.events using (event_id, room_id)"  # noqa: S608
+                " order by topological_ordering, stream_ordering"
+            )
+        else:
+            columns = ["room_id", "shown", "without_content", "hidden"]
+            found = connection.execute(
+                f"{known} select room_id, count(*) filter (outcome = 'full'), count(*) filter (outcome = 'redacted'),"  # noqa: S608
+                " count(*) filter (outcome = 'hidden') from seen group by room_id order by room_id"
+            )
+        output.write(columns, found.fetchall(), format)
+
+
+def require_event(connection: DuckDBPyConnection, settings: Settings, release: Release, event_id: str) -> None:
+    """Make sure that ``release`` knows the event.
+
+    :raises LakeError: when it does not.
+    """
+    duck.bind(connection, settings, release, ["bronze.events"])
+    known = f"select 1 from bronze.events where event_id = {duck.literal(event_id)}"  # noqa: S608 - quoted
+    if not connection.execute(known).fetchone():
+        raise duck.LakeError(
+            f"Release {release.number} has no event {event_id}. It may have been purged, or be younger than the "
+            "release (`lakehouse releases` lists them). In a shell an id goes in single quotes: '$…'."
+        )
+
+
+def _only(user: str | None) -> str:
+    return f"and user_id = {duck.literal(user)}" if user else ""
+
+
+def _bind(
+    connection: DuckDBPyConnection, settings: Settings, release: Release, user: str | None, as_of: datetime | None
+) -> None:
+    """Make the view readable, with answers for ``user`` also where there never was a membership.
+
+    :raises LakeError: when the release has no such view, or ``user`` is not of this server.
+    """
+    if _VIEW not in release.views:
+        raise duck.LakeError(f"Release {release.number} does not know yet who may see what; a later one does.")
+    if user and user.partition(":")[2] != release.server_name:
+        raise duck.LakeError(
+            f"{user} is not a user of {release.server_name}: other servers decide what their users may see."
+        )
+    duck.bind(connection, settings, release, [_VIEW])
+    if as_of:
+        moment = int(as_of.timestamp() * 1000)
+        connection.execute(f"create or replace view silver.as_of as select 'retention' as judged, {moment} as as_of")
+    if user:
+        _answer_for(connection, settings, release, user)
+
+
+def _answer_for(connection: DuckDBPyConnection, settings: Settings, release: Release, user: str) -> None:
+    """Let ``user`` be read of in every room: where no membership is known, as somebody who never had one."""
+    stored = dict(duck.definitions(connection, settings, release, ["gold.visibility_intervals"]))
+    connection.execute(f"create view gold.stored_intervals as {stored['gold.visibility_intervals']}")
+    asked = duck.literal(user)
+    connection.execute(
+        f"""
+        create or replace view gold.readers as
+        select room_id, not bool_or(coalesce(user_id = {asked}, false)) as never_a_member
+        from gold.stored_intervals group by room_id
+        """  # noqa: S608 - quoted
+    )
+    connection.execute(
+        f"""
+        create or replace view gold.visibility_intervals as
+        from gold.stored_intervals
+        union all by name
+        select * replace ({asked} as user_id)
+        from gold.stored_intervals join gold.readers using (room_id) where user_id is null and never_a_member
+        """  # noqa: S608 - quoted
+    )

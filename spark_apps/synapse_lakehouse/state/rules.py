@@ -1,0 +1,70 @@
+"""The rules of ``gold.event_visibility`` in words, in the order in which Synapse asks them (``synapse.visibility``)."""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A question that decides if the answer is yes.
+
+    ``shows``: whether the event is shown then. ``asked``: False where it is only asked of some readings; ``where`` says
+    of which.
+    """
+
+    name: str
+    question: str
+    shows: bool
+    where: str = ""
+
+
+ORDER: Final = (
+    Rule("rejected", "Did the event break the room's rules, so that Synapse rejected it?", False),
+    Rule("unreadable", "Is its JSON gone, or its room of a version that is not known?", False),
+    Rule("redaction_withheld", "Is it a redaction of something that is not here, or that it may not redact?", False),
+    Rule("soft_failed", "Did it break the rules of the room as it was when it arrived (soft failure)?", False),
+    Rule("dummy_event", "Is it a dummy, which only ties loose ends of the room's graph together?", False),
+    Rule("sender_ignored", "Does the user ignore its sender, and is it no state event?", False),
+    Rule("room_aliases", "Is it an old list of aliases (m.room.aliases), which no client is sent?", False),
+    Rule("retention", "Is it a message older than the room's retention allows?", False),
+    Rule("own_outlier", "Is it outside the room's graph, but the user's own membership?", True),
+    Rule("outlier", "Is it outside the room's graph, so that the state at it is not known?", False),
+    Rule("state_unknown", "Is the state after it missing?", False),
+    Rule("world_readable", "Could everybody read the room's history then?", True, "unless its sender was erased"),
+    Rule(
+        "shared",
+        "Was the history shared with all members, and is the user one (not peeking)?",
+        True,
+        "unless its sender was erased",
+    ),
+    Rule("own_leave", "Is it the user's own leave after a join or an invite?", True),
+    Rule("joined", "Was the user joined?", True),
+    Rule("not_joined", "Was the history for members who were joined then only?", False),
+    Rule("invited", "Was the history for the invited, too, and was the user invited?", True),
+    Rule("not_invited", "Was the history for the joined and the invited only?", False),
+    Rule("peeking", "Was the history for members only, and does the user only peek in?", False),
+)
+
+CALL_INVITE: Final = "Would it be shown, but is it a call invite in a room that everybody may join?"
+SENDER_ERASED: Final = "Would it be shown, but was its sender erased and the user not joined?"
+
+
+def walk(rule: str, outcome: str) -> list[str]:
+    """The questions up to the one that decided, each with its answer, and what came of it.
+
+    :param rule: ``rule`` of ``gold.event_visibility``.
+    :param outcome: its ``outcome``.
+    """
+    said: list[str] = []
+    for one in ORDER:
+        if one.name == rule:
+            return [*said, f"{one.question} Yes: {'shown' if one.shows else 'hidden'}."]
+        said.append(f"{one.question} No{f' ({one.where})' if one.where else ''}.")
+    if rule == "call_invite":
+        return ["It passed all questions about the event and the user's membership.", f"{CALL_INVITE} Yes: hidden."]
+    if rule == "sender_erased":
+        return [
+            "It passed all questions about the event and the user's membership.",
+            f"{SENDER_ERASED} Yes: shown without its content.",
+        ]
+    return [*said, f"Nothing speaks against it: {'hidden' if outcome == 'hidden' else 'shown'}."]

@@ -1,0 +1,54 @@
+"""The lake's answers, held against those of a real Synapse."""
+
+from typing import Any
+
+import pyarrow as pa
+from duckdb import DuckDBPyConnection
+
+from synapse_lakehouse.lake import duck
+from synapse_lakehouse.lake.release import Release
+from synapse_lakehouse.settings import Settings
+
+VIEW = "gold.event_visibility"
+
+_DIFFERENT = """
+select
+    coalesce(mine.room_id, synapse.room_id) as room_id, coalesce(mine.user_id, synapse.user_id) as user_id,
+    coalesce(mine.event_id, synapse.event_id) as event_id, coalesce(mine.peeking, synapse.peeking) as peeking,
+    mine.outcome, mine.rule, mine.membership, synapse.outcome as right_outcome, synapse.membership as right_membership
+from (select * from gold.event_visibility) as mine
+full outer join synapse
+    on mine.room_id = synapse.room_id and mine.event_id = synapse.event_id and mine.peeking = synapse.peeking
+    and mine.user_id is not distinct from synapse.user_id
+where mine.outcome is distinct from synapse.outcome
+    or synapse.outcome <> 'hidden' and mine.membership is distinct from synapse.membership
+"""
+
+
+def judged_at(connection: DuckDBPyConnection, as_of: int) -> None:
+    """Let retention be judged at ``as_of`` (ms), whenever the lake was made."""
+    connection.execute(f"create or replace view silver.as_of as select 'retention' as judged, {as_of} as as_of")
+
+
+def bind_branch(connection: DuckDBPyConnection, settings: Settings, branch: str, run_id: str) -> None:
+    """Make the view readable over tables that no release has yet."""
+    duck.bind(connection, settings, None, ["audit.views"])
+    found = connection.execute(
+        "select sql from audit.views where run_id = $1 and view_name = $2 order by tried_at desc", [run_id, VIEW]
+    ).fetchone()
+    assert found
+    duck.bind(connection, settings, None, sorted(duck.named_in(found[0])), branch=branch)
+    connection.execute(f"create or replace view {VIEW} as {found[0]}")
+
+
+def bind_release(connection: DuckDBPyConnection, settings: Settings, release: Release) -> None:
+    """Make the view readable as ``release`` has it."""
+    duck.bind(connection, settings, release, [VIEW])
+
+
+def differences(connection: DuckDBPyConnection, answers: pa.Table) -> list[dict[str, Any]]:
+    """Answers that are not Synapse's, one way or the other; memberships count where an event is shown."""
+    connection.register("synapse", answers)
+    found: list[dict[str, Any]] = connection.execute(_DIFFERENT).to_arrow_table().to_pylist()
+    connection.unregister("synapse")
+    return found
