@@ -31,6 +31,9 @@ def build_models(app: SparkApp) -> None:
     # dbt copies variables with this prefix into its artifacts, so that a reader knows which run they are of.
     os.environ["DBT_ENV_CUSTOM_ENV_RUN_ID"] = app.run.run_id
     _hush(app.spark)
+    # What follows from a filter for all aliases of a column is worked out beforehand, which takes Spark minutes and all
+    # memory where columns pass through many steps, as in the models of what users may see.
+    app.spark.conf.set("spark.sql.constraintPropagation.enabled", "false")
 
     def progress(event: EventMsg) -> None:
         if event.info.name == "NodeFinished" and event.data.node_info.resource_type == "model":

@@ -24,3 +24,102 @@
 {% macro is_local(matrix_id) -%}
     {{ server_name(matrix_id) }} = '{{ var("server_name") | replace("'", "") }}'
 {%- endmacro %}
+
+
+{#
+    Who may see which event: the questions of synapse.visibility.filter_and_transform_events_for_client, in its order.
+    One row for each event, reader and way of reading, as gold.event_visibility describes them.
+
+    events: a relation with columns of silver.event_circumstances. readers: one with those of gold.visibility_intervals.
+    peeks: whether the readers look in without being members, one or both of false and true.
+#}
+{% macro visibility(events, readers, peeks) -%}
+with readings as (
+    select
+        event.room_id,
+        reader.user_id,
+        event.event_id,
+        peek.peeking,
+        event.withheld,
+        event.soft_failed
+        and not coalesce(options.sees_soft_failed, false)
+        and not (coalesce(options.sees_policy_server_spammy, false) and event.policy_server_spammy) as soft_failed,
+        event.never_sent,
+        not event.is_state and ignored.ignored_user_id is not null as sender_ignored,
+        coalesce(event.expires_at < moment.as_of, false) as expired,
+        event.outlier,
+        event.position = -1 as state_unknown,
+        event.history_visibility,
+        case when not event.sender_erased then event.boundary_visibility end as lax_visibility,
+        event.sender_erased,
+        event.rings,
+        event.ends_a_stay,
+        coalesce(event.member = reader.user_id, false) as is_own,
+        event.membership as own_membership,
+        case when event.member = reader.user_id then event.most_joined else reader.membership end as decisive_membership,
+        reader.membership
+    from {{ events }} as event
+    inner join {{ readers }} as reader
+        on
+            event.room_id = reader.room_id
+            and event.position >= reader.first_position
+            and event.position <= reader.last_position
+    cross join ({% for peeking in peeks %}select {{ peeking }} as peeking{{ ' union all ' if not loop.last }}{% endfor %}) as peek
+    cross join {{ ref('as_of') }} as moment
+    left join {{ source('synapse', 'ignored_users') }} as ignored
+        on reader.user_id = ignored.ignorer_user_id and event.sender = ignored.ignored_user_id
+    left join {{ ref('admin_options') }} as options on reader.user_id = options.user_id
+),
+
+-- One expression with no other one on top but what names its outcome: Spark copies an expression into each that uses it.
+decided as (
+    select
+        room_id,
+        user_id,
+        event_id,
+        peeking,
+        case
+            when withheld is not null then withheld
+            when soft_failed then 'soft_failed'
+            when never_sent = 'dummy_event' then 'dummy_event'
+            when sender_ignored then 'sender_ignored'
+            when never_sent = 'room_aliases' then 'room_aliases'
+            when expired then 'retention'
+            when outlier and is_own then 'own_outlier'
+            when outlier then 'outlier'
+            when state_unknown then 'state_unknown'
+            when lax_visibility = 'world_readable' and not rings then 'world_readable'
+            when lax_visibility = 'shared' and not peeking and not rings then 'shared'
+            when lax_visibility = 'world_readable' or lax_visibility = 'shared' and not peeking then 'call_invite'
+            when is_own and ends_a_stay and sender_erased then 'sender_erased'
+            when is_own and ends_a_stay then 'own_leave'
+            when decisive_membership = 'join' and rings then 'call_invite'
+            when decisive_membership = 'join' then 'joined'
+            when history_visibility = 'joined' then 'not_joined'
+            when history_visibility = 'invited' and coalesce(decisive_membership, '') <> 'invite' then 'not_invited'
+            when history_visibility = 'shared' and peeking then 'peeking'
+            when rings then 'call_invite'
+            when sender_erased then 'sender_erased'
+            else history_visibility
+        end as rule,
+        case
+            when is_own then own_membership
+            when not outlier and not state_unknown then coalesce(membership, 'leave')
+        end as membership
+    from readings
+)
+
+select
+    room_id,
+    user_id,
+    event_id,
+    peeking,
+    case
+        when rule in ('world_readable', 'shared', 'joined', 'invited', 'own_leave', 'own_outlier') then 'full'
+        when rule = 'sender_erased' then 'redacted'
+        else 'hidden'
+    end as outcome,
+    rule,
+    membership
+from decided
+{%- endmacro %}

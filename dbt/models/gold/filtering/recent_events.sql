@@ -1,0 +1,69 @@
+{%- set per_room, rooms_per_user = var('recent_events_per_room') | int, var('recent_rooms_per_user') | int -%}
+with stays as (
+    select
+        current_rooms.user_id,
+        current_rooms.room_id,
+        row_number() over (
+            partition by current_rooms.user_id order by changes.stream_ordering desc, current_rooms.room_id
+        ) as room_rank
+    from {{ ref('current_rooms') }} as current_rooms
+    inner join {{ ref('room_last_change') }} as changes on current_rooms.room_id = changes.room_id
+),
+
+readers as (
+    select intervals.*
+    from {{ ref('visibility_intervals') }} as intervals
+    inner join stays on intervals.room_id = stays.room_id and intervals.user_id = stays.user_id
+    where stays.room_rank <= {{ rooms_per_user }}
+),
+
+places as (
+    select
+        event_id,
+        topological_ordering,
+        stream_ordering,
+        row_number() over (
+            partition by room_id order by topological_ordering desc, stream_ordering desc
+        ) as nth
+    from {{ ref('room_timeline') }}
+),
+
+-- Of a room whose newest events a user may not see, Synapse does not go back for ever either (synapse.handlers.sync).
+newest as (
+    select circumstances.*
+    from {{ ref('event_circumstances') }} as circumstances
+    inner join places on circumstances.event_id = places.event_id
+    where places.nth <= 10 * {{ per_room }}
+),
+
+seen as (
+    {{ visibility('newest', 'readers', [false]) }}
+),
+
+ranked as (
+    select
+        seen.user_id,
+        stays.room_rank,
+        seen.room_id,
+        row_number() over (partition by seen.user_id, seen.room_id order by places.nth) as event_rank,
+        seen.event_id,
+        places.topological_ordering,
+        places.stream_ordering,
+        seen.outcome
+    from seen
+    inner join stays on seen.room_id = stays.room_id and seen.user_id = stays.user_id
+    inner join places on seen.event_id = places.event_id
+    where seen.outcome <> 'hidden'
+)
+
+select
+    user_id,
+    cast(room_rank as int) as room_rank,
+    room_id,
+    cast(event_rank as int) as event_rank,
+    event_id,
+    topological_ordering,
+    stream_ordering,
+    outcome
+from ranked
+where event_rank <= {{ per_room }}

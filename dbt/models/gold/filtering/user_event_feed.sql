@@ -1,0 +1,95 @@
+{%- set length = var('feed_length') | int -%}
+-- What is new has a positive number; history that is fetched later counts downwards.
+with arrivals as (
+    select
+        event_id,
+        room_id,
+        stream_ordering,
+        instance_name,
+        row_number() over (partition by room_id order by stream_ordering desc) as nth
+    from {{ ref('events') }}
+    where stream_ordering > 0 and not rejected and not outlier
+),
+
+-- A room's older events are not looked at, so no feed with that room says anything of them.
+room_ends as (
+    select room_id, stream_ordering from arrivals
+    where nth = {{ length }} + 1
+),
+
+recent as (
+    select circumstances.*
+    from {{ ref('event_circumstances') }} as circumstances
+    inner join arrivals on circumstances.event_id = arrivals.event_id
+    where arrivals.nth <= {{ length }}
+),
+
+stays as (
+    select intervals.*
+    from {{ ref('visibility_intervals') }} as intervals
+    inner join {{ ref('current_rooms') }} as current_rooms
+        on intervals.room_id = current_rooms.room_id and intervals.user_id = current_rooms.user_id
+),
+
+in_rooms as (
+    {{ visibility('recent', 'stays', [false]) }}
+),
+
+-- Clients are told of changes of their own membership whatever the room's history visibility, so that invites arrive.
+entries as (
+    select user_id, event_id, room_id, outcome, false as is_membership_change
+    from in_rooms
+    where outcome <> 'hidden' and membership = 'join'
+    union all
+    select circumstances.member, circumstances.event_id, circumstances.room_id, 'full', true
+    from {{ ref('event_circumstances') }} as circumstances
+    inner join {{ ref('events') }} as events on circumstances.event_id = events.event_id
+    where
+        {{ is_local('circumstances.member') }}
+        and circumstances.withheld is null
+        and not circumstances.soft_failed
+        and events.stream_ordering > 0
+),
+
+-- A user's own join is both.
+merged as (
+    select user_id, event_id, room_id, min(outcome) as outcome, bool_or(is_membership_change) as is_membership_change
+    from entries
+    group by user_id, event_id, room_id
+),
+
+placed as (
+    select
+        merged.*,
+        events.stream_ordering,
+        events.instance_name,
+        row_number() over (partition by merged.user_id order by events.stream_ordering desc) as nth
+    from merged
+    inner join {{ ref('events') }} as events on merged.event_id = events.event_id
+),
+
+user_ends as (
+    select user_id, max(stream_ordering) as stream_ordering
+    from (
+        select user_id, stream_ordering from placed
+        where nth = {{ length }} + 1
+        union all
+        select current_rooms.user_id, room_ends.stream_ordering
+        from {{ ref('current_rooms') }} as current_rooms
+        inner join room_ends on current_rooms.room_id = room_ends.room_id
+    )
+    group by user_id
+)
+
+select
+    placed.user_id,
+    placed.stream_ordering,
+    placed.instance_name,
+    placed.room_id,
+    placed.event_id,
+    placed.is_membership_change,
+    placed.outcome,
+    user_ends.stream_ordering as resync_from
+from placed
+left join user_ends on placed.user_id = user_ends.user_id
+where user_ends.stream_ordering is null or placed.stream_ordering > user_ends.stream_ordering
