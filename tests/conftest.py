@@ -15,6 +15,9 @@ from xdist.scheduler import LoadScopeScheduling
 from synapse_lakehouse.embedded import class_archive, jars, sample
 from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.embedded.services import connected, embedded_server
+from synapse_lakehouse.lake.catalog import pyiceberg_catalog
+from synapse_lakehouse.lake.lease import Lease
+from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import PROJECT, Settings
 
 BIN = Path(sys.executable).parent
@@ -133,3 +136,21 @@ def published(settings: Settings) -> Published:
     done = lakehouse(settings, "run")
     assert done.returncode == 0, done.stdout + done.stderr
     return Published(settings, done.stdout)
+
+
+@pytest.fixture
+def spark_app() -> Callable[[str, Settings, Run], subprocess.CompletedProcess[str]]:
+    """Runs ``spark_apps/<name>.py`` for a run that holds the lake lease, on this machine."""
+
+    def run_app(name: str, settings: Settings, run: Run) -> subprocess.CompletedProcess[str]:
+        lease = Lease(pyiceberg_catalog(settings), run.run_id, run.branch, 600)
+        lease.acquire()
+        try:
+            return subprocess.run(
+                [sys.executable, PROJECT / "spark_apps" / f"{name}.py", *run.arguments()], env=environment(settings),
+                cwd=settings.lakehouse_home, text=True, capture_output=True, timeout=600, check=False,
+            )  # fmt: skip
+        finally:
+            lease.release()
+
+    return run_app

@@ -20,6 +20,18 @@
 {%- endmacro %}
 
 
+{# Format of the events of a room of this version (synapse.api.room_versions); NULL for a version that is not known. #}
+{% macro event_format(room_version) -%}
+    case
+        when {{ room_version }} in ('1', '2') then 1
+        when {{ room_version }} = '3' then 2
+        when {{ room_version }} in ('4', '5', '6', '7', '8', '9', '10', '11') then 3
+        when {{ room_version }} in ('org.matrix.msc3757.10', 'org.matrix.msc3757.11') then 3
+        when {{ room_version }} in ('12', 'org.matrix.hydra.11') then 4
+    end
+{%- endmacro %}
+
+
 {# Whether a Matrix id is one of this server. #}
 {% macro is_local(matrix_id) -%}
     {{ server_name(matrix_id) }} = '{{ var("server_name") | replace("'", "") }}'
@@ -48,7 +60,7 @@ with readings as (
         not event.is_state and ignored.ignored_user_id is not null as sender_ignored,
         coalesce(event.expires_at < moment.as_of, false) as expired,
         event.outlier,
-        event.position = -1 as state_unknown,
+        not event.state_is_known as state_unknown,
         event.history_visibility,
         case when not event.sender_erased then event.boundary_visibility end as lax_visibility,
         event.sender_erased,

@@ -3,17 +3,12 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from synapse_lakehouse.lake.catalog import pyiceberg_catalog
-from synapse_lakehouse.lake.lease import Lease
-from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import PROJECT, Settings
 from tests.conftest import environment
 
@@ -64,21 +59,3 @@ def dbt_session(settings: Settings, folder: Path) -> Iterator[DbtSession]:
         yield DbtSession(process, folder / "target", log)
         assert process.stdin
         process.stdin.close()
-
-
-@pytest.fixture
-def spark_app() -> Callable[[str, Settings, Run], subprocess.CompletedProcess[str]]:
-    """Runs ``spark_apps/<name>.py`` for a run that holds the lake lease, on this machine."""
-
-    def run_app(name: str, settings: Settings, run: Run) -> subprocess.CompletedProcess[str]:
-        lease = Lease(pyiceberg_catalog(settings), run.run_id, run.branch, 600)
-        lease.acquire()
-        try:
-            return subprocess.run(
-                [sys.executable, PROJECT / "spark_apps" / f"{name}.py", *run.arguments()], env=environment(settings),
-                cwd=settings.lakehouse_home, text=True, capture_output=True, timeout=600, check=False,
-            )  # fmt: skip
-        finally:
-            lease.release()
-
-    return run_app

@@ -1,8 +1,8 @@
 with options as (
     select
         account_data.user_id,
-        {{ json_boolean('account_data.content', 'return_soft_failed_events') }} as soft_failed,
-        {{ json_boolean('account_data.content', 'return_policy_server_spammy_events') }} as policy_server_spammy
+        {{ json_truth('account_data.content', 'return_soft_failed_events') }} as soft_failed,
+        {{ json_truth('account_data.content', 'return_policy_server_spammy_events') }} as policy_server_spammy
     from {{ source('synapse', 'account_data') }} as account_data
     inner join {{ source('synapse', 'users') }} as users on account_data.user_id = users.name
     where account_data.account_data_type = 'io.element.synapse.admin_client_config' and users.admin = 1

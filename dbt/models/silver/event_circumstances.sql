@@ -1,3 +1,8 @@
+-- What a state event replaces is looked up, unless that cannot be found or the event tells all of it itself. An event that
+-- is shown redacted tells nothing.
+{%- set trusts_itself -%}
+    (redactions.event_id is null and (event.tells_replaced or replaced.event_id is null))
+{%- endset %}
 -- What Synapse's loader finds of each event (synapse.storage.databases.main.events_worker).
 with loaded as (
     select
@@ -18,11 +23,15 @@ with loaded as (
         fields.membership,
         fields.history_visibility,
         fields.join_rule,
+        fields.told_membership,
+        fields.told_visibility,
+        fields.tells_replaced,
         case
             when coalesce(rejections.reason, '') <> '' then 'rejected'
             when fields.event_id is null then 'unreadable'
             -- Memberships of rooms that Synapse has no row of are invites from before it kept one.
-            when rooms.room_version is null and events.type <> 'm.room.member' then 'unreadable'
+            when coalesce(rooms.room_version, '') = '' then case when events.type <> 'm.room.member' then 'unreadable' end
+            when coalesce({{ event_format('rooms.room_version') }}, -1) <> coalesce(fields.format_version, 1) then 'unreadable'
         end as withheld
     from {{ source('synapse', 'events') }} as events
     left join {{ ref('event_fields') }} as fields on events.event_id = fields.event_id
@@ -48,6 +57,9 @@ loadable as (
         event.membership,
         event.history_visibility,
         event.join_rule,
+        event.told_membership,
+        event.told_visibility,
+        event.tells_replaced,
         case
             when event.withheld is not null then event.withheld
             when event.type <> 'm.room.redaction' then null
@@ -76,10 +88,12 @@ settings as (
 ),
 
 positions as (
-    select state_groups.event_id, positions.room_id, positions.position
+    select state_groups.event_id, positions.room_id, positions.position, circles.state_group is null as state_is_known
     from {{ source('synapse', 'event_to_state_groups') }} as state_groups
-    inner join {{ source('state', 'state_positions') }} as positions
+    left join {{ source('state', 'state_positions') }} as positions
         on state_groups.state_group = positions.state_group
+    left join {{ source('state', 'state_faults') }} as circles
+        on state_groups.state_group = circles.state_group and circles.fault = 'cycle'
 ),
 
 lifetimes as (
@@ -95,6 +109,7 @@ circumstances as (
         event.event_id,
         event.room_id,
         coalesce(positions.position, -1) as position,
+        coalesce(positions.state_is_known, false) as state_is_known,
         event.type,
         event.state_key,
         event.replaces_state,
@@ -109,7 +124,9 @@ circumstances as (
         event.is_state,
         event.outlier,
         {{ understood_visibility('visibility.history_visibility') }} as history_visibility,
-        {{ understood_visibility('replaced.history_visibility') }} as replaced_visibility,
+        {{ understood_visibility(
+            'case when ' ~ trusts_itself ~ ' then event.told_visibility else replaced.history_visibility end'
+        ) }} as replaced_visibility,
         erased.user_id is not null as sender_erased,
         event.type = 'm.call.invite' and not event.is_state and coalesce(joining.join_rule, '') = 'public' as rings,
         {% if var('retention_enabled') -%}
@@ -123,10 +140,13 @@ circumstances as (
         case when event.type = 'm.room.member' then event.state_key end as member,
         event.membership,
         {{ understood_membership('event.membership') }} as membership_set,
-        {{ understood_membership('replaced.membership') }} as membership_replaced
+        {{ understood_membership(
+            'case when ' ~ trusts_itself ~ ' then event.told_membership else replaced.membership end'
+        ) }} as membership_replaced
     from loadable as event
     left join loadable as replaced on event.replaces_state = replaced.event_id and replaced.withheld is null
-    left join positions on event.event_id = positions.event_id and event.room_id = positions.room_id
+    left join {{ ref('redactions') }} as redactions on event.event_id = redactions.redacts and redactions.is_first
+    left join positions on event.event_id = positions.event_id and event.room_id = coalesce(positions.room_id, event.room_id)
     left join settings as visibility
         on
             event.room_id = visibility.room_id
@@ -146,6 +166,7 @@ select
     event_id,
     room_id,
     case when outlier then cast(-1 as bigint) else position end as position,
+    state_is_known and not outlier as state_is_known,
     type,
     state_key,
     replaces_state,

@@ -4,6 +4,7 @@ with event_json as (
         event_json.event_id,
         event_json.internal_metadata,
         event_json.json,
+        event_json.format_version,
         events.type,
         coalesce(events.state_key, get_json_object(event_json.json, '$.state_key')) as state_key,
         rooms.room_version
@@ -14,6 +15,7 @@ with event_json as (
 
 select
     event_id,
+    format_version,
     state_key,
     coalesce({{ json_boolean('internal_metadata', 'soft_failed') }}, false) as soft_failed,
     coalesce({{ json_boolean('internal_metadata', 'out_of_band_membership') }}, false) as out_of_band_membership,
@@ -21,6 +23,14 @@ select
     coalesce({{ json_boolean('internal_metadata', 'redacted') }}, false) as pruned_on_receipt,
     coalesce({{ json_boolean('internal_metadata', 'policy_server_spammy') }}, false) as policy_server_spammy,
     case when state_key is not null then get_json_object(json, '$.unsigned.replaces_state') end as replaces_state,
+    -- Events of other servers, and of old, may bring along what they replace.
+    case when state_key is not null then get_json_object(json, '$.unsigned.prev_content.membership') end
+        as told_membership,
+    case when state_key is not null then get_json_object(json, '$.unsigned.prev_content.history_visibility') end
+        as told_visibility,
+    state_key is not null
+    and get_json_object(json, '$.unsigned.prev_content') is not null
+    and get_json_object(json, '$.unsigned.prev_sender') is not null as tells_replaced,
     case when type = 'm.room.member' then get_json_object(json, '$.content.membership') end as membership,
     case when type = 'm.room.history_visibility'
         then get_json_object(json, '$.content.history_visibility')
@@ -31,8 +41,9 @@ select
     -- Rooms of version 11 and later have moved it into the content.
     case
         when type <> 'm.room.redaction' then null
-        when room_version in ('1', '2', '3', '4', '5', '6', '7', '8', '9', '10') then get_json_object(json, '$.redacts')
-        else coalesce(get_json_object(json, '$.content.redacts'), get_json_object(json, '$.redacts'))
+        when room_version in ('1', '2', '3', '4', '5', '6', '7', '8', '9', '10', 'org.matrix.msc3757.10')
+            then get_json_object(json, '$.redacts')
+        else get_json_object(json, '$.content.redacts')
     end as redacts,
     octet_length(json) as json_bytes
 from event_json
