@@ -7,6 +7,7 @@ table and column there too, as one page: ``static_index.html``.
 import json
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,8 +17,9 @@ from dbt_common.events.base_types import EventMsg
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
+from synapse_lakehouse import catalogue
 from synapse_lakehouse.app import SparkApp, main
-from synapse_lakehouse.lake import audit
+from synapse_lakehouse.lake import audit, remaking
 from synapse_lakehouse.settings import PROJECT
 from synapse_lakehouse.state import retention
 
@@ -65,7 +67,14 @@ def variables(app: SparkApp) -> dict[str, Any]:
     """What the models want to know beside the tables."""
     taken = [one["taken_at"] for one in audit.of_run(app.catalog, "audit.snapshots", app.run.run_id)]
     as_of = app.settings.lakehouse_as_of or max(taken, default=app.run.end)
-    return {"server_name": app.settings.synapse_server_name} | retention.configured(app.settings).variables(as_of)
+    names = [f"bronze.{table.name}" for table in catalogue.load().copied()]
+    names += [f"silver.{table.name}" for table in catalogue.resolved_state()]
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(lambda name: remaking.made_of(app.catalog, name, app.run.branch), names))
+    return {
+        "server_name": app.settings.synapse_server_name,
+        "made_of": dict(zip(names, made, strict=True)),
+    } | retention.configured(app.settings).variables(as_of)
 
 
 def _hush(spark: SparkSession) -> None:

@@ -29,7 +29,8 @@
     {%- set branch = run_query("set spark.wap.branch").columns[1].values()[0] -%}
     {%- set ingredients = [compiled_code, table_columns | join(',')] -%}
     {%- for id in model.depends_on.nodes -%}
-        {%- do ingredients.append(made_of((graph.sources.get(id) or graph.nodes.get(id)).relation_name, branch)) -%}
+        {%- set relation = (graph.sources.get(id) or graph.nodes.get(id)).relation_name -%}
+        {%- do ingredients.append(var('made_of').get(relation) or made_of(relation, branch)) -%}
     {%- endfor -%}
     {%- set made_now = local_md5(ingredients | join(' ')) -%}
 

@@ -33,8 +33,8 @@ def judged_at(connection: DuckDBPyConnection, as_of: int) -> None:
     connection.execute(f"create or replace view silver.as_of as select 'retention' as judged, {as_of} as as_of")
 
 
-def bind_branch(connection: DuckDBPyConnection, settings: Settings, branch: str, run_id: str) -> None:
-    """Make the view readable over tables that no release has yet."""
+def bind_branch(connection: DuckDBPyConnection, settings: Settings, branch: str, run_id: str) -> str:
+    """Make the view readable over tables that no release has yet; its SQL."""
     duck.bind(connection, settings, None, ["audit.views"])
     found = connection.execute(
         "select sql from audit.views where run_id = $1 and view_name = $2 order by tried_at desc", [run_id, VIEW]
@@ -42,6 +42,7 @@ def bind_branch(connection: DuckDBPyConnection, settings: Settings, branch: str,
     assert found
     duck.bind(connection, settings, None, sorted(duck.named_in(found[0])), branch=branch)
     connection.execute(f"create or replace view {VIEW} as {found[0]}")
+    return str(found[0])
 
 
 def bind_release(connection: DuckDBPyConnection, settings: Settings, release: Release) -> None:

@@ -1,11 +1,8 @@
 """Who may see what, by the lake: equal to every answer of a real Synapse on the same database."""
 
-import json
 import subprocess
-from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -15,8 +12,10 @@ from synapse_lakehouse.lake import duck, tables
 from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.state.rules import ORDER
 from tests.conftest import Published
 from tests.visibility import answers, holding, record
+from tests.visibility.mutants import mutants
 
 RUN = Run("test_synapse_agrees", datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC))
 
@@ -52,10 +51,10 @@ def harsh(
 def test_every_answer_on_the_harsh_sample_is_synapse_s(harsh: Settings) -> None:
     recorded = answers.load(record.HARSH)
     with duck.connect(harsh) as connection:
-        holding.bind_branch(connection, harsh, RUN.branch, RUN.run_id)
+        sql = holding.bind_branch(connection, harsh, RUN.branch, RUN.run_id)
         holding.judged_at(connection, recorded.about["as_of"])
-        rules = Counter(
-            dict(connection.execute("select rule, count(*) from gold.event_visibility group by 1").fetchall())
-        )
         assert holding.differences(connection, recorded) == []
-    print(json.dumps(rules))
+        rules = {rule for (rule,) in connection.execute("select distinct rule from gold.event_visibility").fetchall()}
+        assert rules == {one.name for one in ORDER} | {"call_invite", "sender_erased"}
+        survivors = [wrong for wrong in mutants(connection, sql) if not holding.differences(connection, recorded)]
+    assert survivors == []
