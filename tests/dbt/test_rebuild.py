@@ -92,12 +92,17 @@ def test_a_table_is_rebuilt_on_a_branch_and_only_ever_grows(session: DbtSession,
     assert status == "error"
     assert "contract" in message
 
-    # dbt's own ways around the audit are closed
-    for way in ("table", "view"):
-        project.model("select 3 as a, 'z' as b, 7L as c", way, a="int", b="string", c="bigint")
-        status, message = build(session, project, SECOND)
-        assert status == "error"
-        assert "before the audit" in message
+    # dbt's own way around the audit is closed, and a view is only tried
+    project.model("select 3 as a, 'z' as b, 7L as c", "table", a="int", b="string", c="bigint")
+    status, message = build(session, project, SECOND)
+    assert status == "error"
+    assert "before the audit" in message
+    project.model("select 3 as a, 'z' as b, 7L as c", "view", a="int", b="string", c="bigint")
+    assert build(session, project, SECOND)[0] == "success"
+    project.model("select 3 as a, 'z' as b, 'not a number' as c", "view", a="int", b="string", c="bigint")
+    status, message = build(session, project, SECOND)
+    assert status == "error"
+    assert "contract" in message
     assert session.sql("select a from silver.thing order by a") == [{"a": 1}, {"a": 2}]
 
 

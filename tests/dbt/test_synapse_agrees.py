@@ -74,7 +74,7 @@ def built(
         source.execute(DOUBTS)
     settings = new_lake(synapse_dsn=source_copy)
     tables.ensure(pyiceberg_catalog(settings), catalogue.load())
-    for app in ("snapshot_tables", "build_models"):
+    for app in ("snapshot_tables", "resolve_state", "build_models"):
         done = spark_app(app, settings, RUN)
         assert done.returncode == 0, done.stdout + done.stderr
     assert "redacted_by" in (settings.lakehouse_home / "dbt" / "target" / "static_index.html").read_text()
