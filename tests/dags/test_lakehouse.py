@@ -19,12 +19,13 @@ ORDER = [
     "bronze.snapshot_tables",
     "audit_bronze.measure_streams",
     "audit_bronze.judge_bronze",
+    "silver_and_gold.resolve_state",
     "silver_and_gold.dbt_build",
     "audit_gold.judge_gold",
     "publish.publish_release",
     "close_run",
 ]
-SPARK = [task for task in ORDER if task.endswith(("tables", "streams", "build", "release"))]
+SPARK = [task for task in ORDER if task.endswith(("tables", "streams", "state", "build", "release"))]
 INTERVAL = Run("scheduled__2026-11-17T00:00:00+00:00", *(datetime(2026, 11, day, tzinfo=UTC) for day in (17, 18)))
 SECRET = "not-to-be-shown"
 

@@ -98,8 +98,8 @@ def visible(
         if room:
             columns = ["stream_ordering", "received_at", "event_id", "type", "sender", "outcome", "rule", "membership"]
             found = connection.execute(
-                f"{known} select {', '.join(columns)} from seen join gold.events using (event_id, room_id)"  # noqa: S608
-                " order by topological_ordering, stream_ordering"
+                f"{known} select stream_ordering, received_at, event_id, type, sender, outcome, rule, seen.membership"  # noqa: S608
+                " from seen join gold.events as events using (event_id) order by topological_ordering, stream_ordering"
             )
         else:
             columns = ["room_id", "shown", "without_content", "hidden"]

@@ -1,0 +1,96 @@
+"""Who may see an event, what a user may see, and the state at an event, on the published sample."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.conftest import Published
+
+
+def _json(published: Published, *arguments: str) -> list[dict[str, Any]]:
+    done = published.lakehouse(*arguments, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    rows: list[dict[str, Any]] = json.loads(done.stdout)
+    return rows
+
+
+@pytest.fixture(scope="module")
+def hidden(published: Published) -> dict[str, Any]:
+    """A message that some members see and some do not, in a room where history is for the joined."""
+    (row,) = _json(
+        published, "query",
+        "select event_id, room_id, sender from gold.events join gold.event_visibility using (event_id, room_id)"
+        " where not peeking and type = 'm.room.message' and rule in ('joined', 'not_joined')"
+        " group by all having count(distinct rule) = 2 order by event_id limit 1",
+    )  # fmt: skip
+    return row
+
+
+def test_who_can_see_an_event(published: Published, hidden: dict[str, Any]) -> None:
+    rows = _json(published, "who-can-see", hidden["event_id"])
+    stored = _json(
+        published, "query",
+        "select coalesce(user_id, 'anybody else') as user, membership, outcome, rule from gold.event_visibility"
+        f" where not peeking and event_id = '{hidden['event_id']}' order by user_id nulls last",
+    )  # fmt: skip
+    assert [{name: row[name] for name in stored[0]} for row in rows] == stored
+    assert rows[-1]["user"] == "anybody else"
+    assert {row["outcome"] for row in rows} == {"full", "hidden"}
+    assert {row["peeking_outcome"] for row in rows} <= {"full", "redacted", "hidden"}
+
+
+def test_a_user_who_never_was_there_is_answered_like_anybody_else(published: Published, hidden: dict[str, Any]) -> None:
+    everybody = _json(published, "who-can-see", hidden["event_id"])
+    (row,) = _json(published, "who-can-see", hidden["event_id"], "--user", "@nobody.at.all:synapse.example")
+    assert row == everybody[-1] | {"user": "@nobody.at.all:synapse.example"}
+
+
+def test_an_answer_is_explained_step_by_step(published: Published, hidden: dict[str, Any]) -> None:
+    said = published.lakehouse("who-can-see", hidden["event_id"], "--explain").stdout
+    assert f"{hidden['sender']} (join): full, by the rule joined" in said
+    assert "Was the user joined? Yes: shown." in said
+    assert "Was the history for members who were joined then only? Yes: hidden." in said
+
+
+def test_what_is_not_known_is_said(published: Published, hidden: dict[str, Any]) -> None:
+    for command in ("who-can-see", "state-at"):
+        done = published.lakehouse(command, "$no:such'event")
+        assert done.returncode == 1
+        assert "Release 1 has no event $no:such'event" in done.stderr
+    done = published.lakehouse("who-can-see", hidden["event_id"], "--user", "@them:elsewhere.org")
+    assert done.returncode == 1
+    assert "is not a user of synapse.example" in done.stderr
+    done = published.lakehouse("visible", hidden["sender"], "--room", "!none")
+    assert done.returncode == 1
+    assert "no event of the room !none" in done.stderr
+
+
+def test_what_a_user_may_see(published: Published, hidden: dict[str, Any]) -> None:
+    rooms = {row["room_id"]: row for row in _json(published, "visible", hidden["sender"])}
+    events = _json(published, "visible", hidden["sender"], "--room", hidden["room_id"])
+    seen = rooms[hidden["room_id"]]
+    assert seen["shown"] + seen["without_content"] + seen["hidden"] == len(events)
+    assert seen["shown"] == sum(event["outcome"] == "full" for event in events)
+    assert hidden["event_id"] in {event["event_id"] for event in events if event["outcome"] == "full"}
+
+
+def test_expiry_is_judged_at_the_moment_asked_for(published: Published) -> None:
+    (row,) = _json(
+        published, "query",
+        "select event_id from silver.event_circumstances where expires_at is not null and withheld is null"
+        " and not soft_failed and never_sent is null and not outlier order by event_id limit 1",
+    )  # fmt: skip
+    long_after = _json(published, "who-can-see", row["event_id"], "--as-of", "2100-01-01")
+    long_before = _json(published, "who-can-see", row["event_id"], "--as-of", "2020-01-01")
+    assert {one["rule"] for one in long_after} <= {"retention", "sender_ignored"}
+    assert "retention" not in {one["rule"] for one in long_before}
+
+
+def test_the_state_at_an_event(published: Published, hidden: dict[str, Any]) -> None:
+    after = _json(published, "state-at", hidden["event_id"])
+    assert after == _json(published, "state-at", hidden["event_id"], "--before")
+    assert {"m.room.create", "m.room.member", "m.room.power_levels"} <= {row["type"] for row in after}
+    members = _json(published, "state-at", hidden["event_id"], "--type", "m.room.member")
+    assert members == [row for row in after if row["type"] == "m.room.member"]
+    assert {row["membership"] for row in members if row["state_key"] == hidden["sender"]} == {"join"}
