@@ -1,10 +1,9 @@
 """One day of a Synapse homeserver's database, copied, proven, derived and published.
 
 **What it does.** All catalogued tables are copied from one PostgreSQL snapshot onto an Iceberg branch, the streams are
-measured, Great Expectations judges the copy, the state of rooms is resolved and dbt builds silver and gold on the same
-branch, they are judged too, and
-then every table is published at once as a new release. The run's data interval is the slice of facts that its checks
-and statistics are about; the copy itself is always of the present.
+measured, Great Expectations judges the copy, the state of rooms is resolved, dbt builds silver and gold on the same
+branch, they are judged too, and then every table is published at once as a new release. The run's data interval is the
+slice of facts that its checks and statistics are about; the copy itself is always of the present.
 
 **When it fails.** The red task's log ends with the reason.
 
