@@ -54,7 +54,7 @@ class Published:
         return lakehouse(self.settings, *arguments)
 
 
-def lakehouse(settings: Settings, *arguments: str, timeout: float = 600) -> subprocess.CompletedProcess[str]:
+def lakehouse(settings: Settings, *arguments: str, timeout: float = 1800) -> subprocess.CompletedProcess[str]:
     """Run ``lakehouse`` under ``settings``, as an operator would."""
     return subprocess.run(
         [BIN / "lakehouse", *arguments], env=environment(settings), cwd=settings.lakehouse_home, text=True,
@@ -148,7 +148,7 @@ def spark_app() -> Callable[[str, Settings, Run], subprocess.CompletedProcess[st
         try:
             return subprocess.run(
                 [sys.executable, PROJECT / "spark_apps" / f"{name}.py", *run.arguments()], env=environment(settings),
-                cwd=settings.lakehouse_home, text=True, capture_output=True, timeout=600, check=False,
+                cwd=settings.lakehouse_home, text=True, capture_output=True, timeout=1800, check=False,
             )  # fmt: skip
         finally:
             lease.release()

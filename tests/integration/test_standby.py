@@ -111,7 +111,7 @@ def test_a_run_on_a_standby_starts_over_when_cancelled_and_publishes(
     disturbing = threading.Thread(target=_disturb_once, args=(pair, copying))
     disturbing.start()
     try:
-        printed, _ = run.communicate(timeout=600)
+        printed, _ = run.communicate(timeout=1800)
     finally:
         copying.set()
         run.kill()

@@ -39,11 +39,13 @@ def configured(settings: Settings) -> Retention:
     :raises RetentionError: on a file that cannot be read, or a value that means nothing.
     """
     given = section(settings.synapse_config, "retention", RetentionError) if settings.synapse_config else None
-    if not isinstance(given, Mapping | None):
-        raise RetentionError(f"retention in SYNAPSE_CONFIG is {given!r}, and should be a section.")
-    given = given or {}
+    policy = given.get("default_policy") if isinstance(given, Mapping) else None
+    for name, value in (("retention", given), ("retention.default_policy", policy)):
+        if not isinstance(value, Mapping | None):
+            raise RetentionError(f"{name} in SYNAPSE_CONFIG is {value!r}, and should be a section.")
+    given, policy = given or {}, policy or {}
     enabled = settings.lakehouse_retention_enabled
-    lifetime = settings.lakehouse_retention_max_lifetime or (given.get("default_policy") or {}).get("max_lifetime")
+    lifetime = settings.lakehouse_retention_max_lifetime or policy.get("max_lifetime")
     try:
         return Retention(
             enabled=bool(given.get("enabled")) if enabled is None else enabled,

@@ -1,0 +1,56 @@
+"""Whether messages expire: as homeserver.yaml says, or as the operator's own settings do."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from synapse_lakehouse.homeserver import DAY
+from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.state.retention import Retention, RetentionError, configured
+
+
+def _settings(folder: Path, config: str | None = None, **own: Any) -> Settings:
+    path = None
+    if config is not None:
+        path = folder / "homeserver.yaml"
+        path.write_text(config)
+    return Settings(_env_file=None, synapse_config=path, **own)
+
+
+@pytest.mark.parametrize(
+    ("config", "found"),
+    [
+        (None, Retention(False, None)),
+        ("server_name: here", Retention(False, None)),
+        ("retention:", Retention(False, None)),
+        ("retention: {enabled: true}", Retention(True, None)),
+        ("retention: {enabled: true, default_policy: {min_lifetime: 1d}}", Retention(True, None)),
+        ("retention: {enabled: true, default_policy: {max_lifetime: 1w}}", Retention(True, 7 * DAY)),
+        ("retention: {enabled: true, default_policy: {max_lifetime: 5000}}", Retention(True, 5000)),
+        ("retention: {default_policy: {max_lifetime: 1y}}", Retention(False, 365 * DAY)),
+    ],
+)
+def test_the_homeserver_s_configuration_counts(tmp_path: Path, config: str | None, found: Retention) -> None:
+    assert configured(_settings(tmp_path, config)) == found
+
+
+def test_own_settings_win(tmp_path: Path) -> None:
+    config = "retention: {enabled: true, default_policy: {max_lifetime: 1w}}"
+    own = {"lakehouse_retention_enabled": False, "lakehouse_retention_max_lifetime": "2d"}
+    assert configured(_settings(tmp_path, config, **own)) == Retention(False, 2 * DAY)
+
+
+@pytest.mark.parametrize(
+    "config",
+    ["retention: yes please", "retention: {default_policy: 1w}", "retention: {default_policy: {max_lifetime: a week}}"],
+)
+def test_what_means_nothing_is_refused(tmp_path: Path, config: str) -> None:
+    with pytest.raises(RetentionError):
+        configured(_settings(tmp_path, config))
+
+
+def test_models_are_told_in_milliseconds() -> None:
+    told = Retention(True, 5).variables(datetime(2026, 11, 18, tzinfo=UTC))
+    assert told == {"retention_enabled": True, "retention_max_lifetime": 5, "as_of": 1794960000000}
