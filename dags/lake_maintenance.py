@@ -90,7 +90,8 @@ def lake_maintenance() -> None:
 
     @task_group(group_display_name="Silver and gold", tooltip="dbt derives on the same branch")
     def silver_and_gold() -> None:
-        orchestration.spark_app("build_models", "Build silver and gold", task_id="dbt_build")
+        resolved = orchestration.spark_app("resolve_state", "Resolve the state of rooms")
+        resolved >> orchestration.spark_app("build_models", "Build silver and gold", task_id="dbt_build")
 
     @task_group(group_display_name="Audit of gold", tooltip="Great Expectations judges what readers will see")
     def audit_gold() -> None:

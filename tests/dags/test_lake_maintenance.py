@@ -13,6 +13,7 @@ ORDER = [
     "bronze.verify_parity",
     "audit_bronze.measure_streams",
     "audit_bronze.judge_bronze",
+    "silver_and_gold.resolve_state",
     "silver_and_gold.dbt_build",
     "audit_gold.judge_gold",
     "publish_release",
