@@ -28,11 +28,6 @@ where (
 """
 
 
-def judged_at(connection: DuckDBPyConnection, as_of: int) -> None:
-    """Let retention be judged at ``as_of`` (ms), whenever the lake was made."""
-    connection.execute(f"create or replace view silver.as_of as select 'retention' as judged, {as_of} as as_of")
-
-
 def bind_branch(connection: DuckDBPyConnection, settings: Settings, branch: str, run_id: str) -> str:
     """Make the view readable over tables that no release has yet; its SQL."""
     duck.bind(connection, settings, None, ["audit.views"])

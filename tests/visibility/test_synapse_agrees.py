@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from synapse_lakehouse import catalogue
+from synapse_lakehouse.cli.visibility import judge_at
 from synapse_lakehouse.lake import duck, tables
 from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 from synapse_lakehouse.run import Run
@@ -24,7 +25,7 @@ def test_every_answer_on_the_sample_is_synapse_s(published: Published) -> None:
     recorded = answers.load(record.SAMPLE)
     with duck.connect(published.settings) as connection:
         holding.bind_release(connection, published.settings, duck.release(connection, published.settings))
-        holding.judged_at(connection, recorded.about["as_of"])
+        judge_at(connection, recorded.about["as_of"])
         assert holding.differences(connection, recorded) == []
 
 
@@ -52,7 +53,7 @@ def test_every_answer_on_the_harsh_sample_is_synapse_s(harsh: Settings) -> None:
     recorded = answers.load(record.HARSH)
     with duck.connect(harsh) as connection:
         sql = holding.bind_branch(connection, harsh, RUN.branch, RUN.run_id)
-        holding.judged_at(connection, recorded.about["as_of"])
+        judge_at(connection, recorded.about["as_of"])
         assert holding.differences(connection, recorded) == []
         rules = {rule for (rule,) in connection.execute("select distinct rule from gold.event_visibility").fetchall()}
         assert rules == {one.name for one in ORDER} | {"call_invite", "sender_erased"}

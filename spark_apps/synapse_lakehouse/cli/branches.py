@@ -21,7 +21,7 @@ _COLUMNS: Final = ("branch", "state", "tables", "written_at", "age_hours", "run"
 @app.callback()
 def branches(
     ctx: typer.Context,
-    format: Annotated[output.Format, typer.Option(help="How rows are written.")] = output.Format.TABLE,
+    format: output.Option = output.Format.TABLE,
 ) -> None:
     """List the branches of runs that were not published, or drop them."""
     if ctx.invoked_subcommand is not None:

@@ -55,7 +55,6 @@ LevelsOption = Annotated[
 MaxChain = Annotated[int | None, typer.Option(min=1, help="For best: most groups to read for the state of one.")]
 ChunkSize = Annotated[int | None, typer.Option(min=1, help="For levels: groups that are worked on at once.")]
 NumberOfRooms = Annotated[int | None, typer.Option(min=1, help="How many rooms to take, if --room names none.")]
-FormatOption = Annotated[output.Format, typer.Option("--format", help="How rows are written.")]
 
 
 def _configured(settings: Settings, **given: object) -> "CompressorSettings":
@@ -90,7 +89,7 @@ def plan(
     max_chain: MaxChain = None,
     chunk_size: ChunkSize = None,
     number_of_rooms: NumberOfRooms = None,
-    format: FormatOption = output.Format.TABLE,
+    format: output.Option = output.Format.TABLE,
 ) -> None:
     """Show what compressing rooms of SYNAPSE_DSN would come to. Nothing is written anywhere."""
     from synapse_lakehouse.cli import compressing
@@ -116,7 +115,7 @@ def apply(
         bool,
         typer.Option("--hand-over-unreferenced", help="Also let Synapse delete groups that nothing needs any more."),
     ] = False,
-    format: FormatOption = output.Format.TABLE,
+    format: output.Option = output.Format.TABLE,
 ) -> None:
     """Compress rooms of SYNAPSE_WRITE_DSN, beside a Synapse that goes on working; resumes what was stopped.
 
@@ -151,7 +150,7 @@ def verify(
     strategy: StrategyOption = None,
     max_chain: Annotated[int | None, typer.Option(min=1, help="Longest chain that is right; 100 for best.")] = None,
     number_of_rooms: NumberOfRooms = None,
-    format: FormatOption = output.Format.TABLE,
+    format: output.Option = output.Format.TABLE,
 ) -> None:
     """Examine how rooms of SYNAPSE_DSN are stored, and with an undo file whether they resolve as before; 1 if not.
 

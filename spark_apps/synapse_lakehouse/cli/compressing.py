@@ -19,7 +19,7 @@ from synapse_lakehouse.compression.plan import RoomPlan
 from synapse_lakehouse.compression.settings import CompressorSettings, Strategy
 from synapse_lakehouse.rewriting import undo as undoing
 from synapse_lakehouse.rewriting import unreferenced
-from synapse_lakehouse.rewriting.connection import Connection, writing
+from synapse_lakehouse.rewriting.connection import writing
 from synapse_lakehouse.rewriting.errors import RoomLeft
 from synapse_lakehouse.rewriting.load import Load
 from synapse_lakehouse.rewriting.putting_back import put_back
@@ -30,6 +30,7 @@ from synapse_lakehouse.rewriting.snapshots import Reading, source
 from synapse_lakehouse.rewriting.verifying import verified
 from synapse_lakehouse.rewriting.writing import Writer
 from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.source.connection import Connection
 
 _READ: Final = "SYNAPSE_DSN"
 _PLANNED: Final = tuple(field.name for field in fields(RoomPlan))

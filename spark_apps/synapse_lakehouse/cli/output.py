@@ -9,8 +9,9 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import StrEnum
 from itertools import islice
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -28,6 +29,10 @@ class Format(StrEnum):
     TABLE = "table"
     CSV = "csv"
     JSON = "json"
+
+
+Option = Annotated[Format, typer.Option("--format", help="How rows are written.")]
+"""As commands take it."""
 
 
 def console() -> Console:

@@ -36,7 +36,7 @@ class Position:
 
 
 def positions(
-    format: Annotated[output.Format, typer.Option(help="How rows are written.")] = output.Format.TABLE,
+    format: output.Option = output.Format.TABLE,
     release: reading.Release = None,
     history: Annotated[bool, typer.Option("--history", help="What stream_watch saw since, instead.")] = False,
     show_gaps: Annotated[

@@ -32,7 +32,7 @@ def _user_id(text: str) -> str:
 
 def prove_erased(
     user: Annotated[str, typer.Argument(callback=_user_id, help="The erased user, as @localpart:server.")],
-    format: Annotated[output.Format, typer.Option(help="How rows are written.")] = output.Format.TABLE,
+    format: output.Option = output.Format.TABLE,
 ) -> None:
     """Show what is left of an erased user, table by table, and why; fails while any message content is in any file.
 

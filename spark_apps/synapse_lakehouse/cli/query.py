@@ -23,7 +23,7 @@ _UNKNOWN_TABLE: Final = re.compile(r'Table with name "?([\w.]+)"? does not exist
 
 def query(
     sql: Annotated[str, typer.Argument(help="One SELECT in DuckDB's SQL; - reads it from standard input.")],
-    format: Annotated[output.Format, typer.Option(help="How rows are written.")] = output.Format.TABLE,
+    format: output.Option = output.Format.TABLE,
     release: reading.Release = None,
 ) -> None:
     """Answer SQL over a release. Tables are bronze.*, silver.*, gold.* and audit.*; `show all tables` lists them."""

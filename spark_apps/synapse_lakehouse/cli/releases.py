@@ -1,9 +1,8 @@
 """``lakehouse releases``: what has been published."""
 
 from collections.abc import Sequence
-from typing import Annotated, Final
+from typing import Final
 
-import typer
 from rich.table import Table
 
 from synapse_lakehouse.cli import output, reading
@@ -19,7 +18,7 @@ _COLUMNS = (
 
 
 def releases(
-    format: Annotated[output.Format, typer.Option(help="How rows are written.")] = output.Format.TABLE,
+    format: output.Option = output.Format.TABLE,
 ) -> None:
     """List the releases, the latest first."""
     with reading.lake() as (settings, connection):

@@ -15,7 +15,7 @@ def state_at(
         bool, typer.Option("--before", help="Before the event, as other servers are told; by default after it.")
     ] = False,
     type: Annotated[str | None, typer.Option("--type", help="Only state of this type, such as m.room.member.")] = None,
-    format: Annotated[output.Format, typer.Option(help="How rows are written.")] = output.Format.TABLE,
+    format: output.Option = output.Format.TABLE,
     release: reading.Release = None,
 ) -> None:
     """Show the state of a room after an event, or before it: which state event is in force for each piece of state."""

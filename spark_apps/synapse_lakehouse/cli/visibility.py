@@ -1,6 +1,6 @@
 """Who may see which event: ``lakehouse who-can-see`` and ``lakehouse visible``."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Final
 
 import typer
@@ -26,7 +26,7 @@ def who_can_see(
     user: Annotated[str | None, typer.Option("--user", help="Only this user; any user of this server.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Say which questions led to each answer.")] = False,
     as_of: AsOf = None,
-    format: Annotated[output.Format, typer.Option(help="How rows are written.")] = output.Format.TABLE,
+    format: output.Option = output.Format.TABLE,
     release: reading.Release = None,
 ) -> None:
     """Say which users of this server may see an event, and what decided: as a member, and to one who only peeks in."""
@@ -50,13 +50,13 @@ def who_can_see(
     if not explain:
         output.write(columns, rows, format)
         return
-    told = [(user, rule, line) for user, _, outcome, rule, _, _ in rows for line in rules.walk(rule, outcome)]
+    told = [(user, rule, line) for user, _, _, rule, _, _ in rows for line in rules.walk(rule)]
     if format is not output.Format.TABLE:
         output.write(["user", "rule", "step"], told, format)
         return
     for user_id, membership, outcome, rule, *_ in rows:
         output.console().print(f"{user_id} ({membership or 'membership not known'}): {outcome}, by the rule {rule}")
-        for number, line in enumerate(rules.walk(rule, outcome), 1):
+        for number, line in enumerate(rules.walk(rule), 1):
             output.console().print(f"  {number:2}. {line}")
 
 
@@ -71,7 +71,7 @@ def visible(
         ),
     ] = None,
     as_of: AsOf = None,
-    format: Annotated[output.Format, typer.Option(help="How rows are written.")] = output.Format.TABLE,
+    format: output.Option = output.Format.TABLE,
     release: reading.Release = None,
 ) -> None:
     """Say what a user may see: of each room where the user ever was a member, how much; of one room, which events."""
@@ -124,6 +124,16 @@ def require_event(connection: DuckDBPyConnection, settings: Settings, release: R
         )
 
 
+def moment(as_of: datetime) -> int:
+    """Milliseconds since the epoch of what ``--as-of`` was given, a time in UTC without saying so."""
+    return int(as_of.replace(tzinfo=UTC).timestamp() * 1000)
+
+
+def judge_at(connection: DuckDBPyConnection, as_of: int) -> None:
+    """Let expiry be judged at ``as_of`` (ms since the epoch), whenever the lake was made."""
+    connection.execute(f"create or replace view silver.as_of as select 'retention' as judged, {int(as_of)} as as_of")
+
+
 def _only(user: str | None) -> str:
     return f"and user_id = {duck.literal(user)}" if user else ""
 
@@ -143,8 +153,7 @@ def _bind(
         )
     duck.bind(connection, settings, release, [_VIEW])
     if as_of:
-        moment = int(as_of.timestamp() * 1000)
-        connection.execute(f"create or replace view silver.as_of as select 'retention' as judged, {moment} as as_of")
+        judge_at(connection, moment(as_of))
     if user:
         _answer_for(connection, settings, release, user)
 

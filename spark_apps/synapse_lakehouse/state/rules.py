@@ -8,8 +8,7 @@ from typing import Final
 class Rule:
     """A question that decides if the answer is yes.
 
-    ``shows``: whether the event is shown then. ``asked``: False where it is only asked of some readings; ``where`` says
-    of which.
+    ``shows``: whether the event is shown then. ``where``: of which readings it is not asked.
     """
 
     name: str
@@ -45,26 +44,22 @@ ORDER: Final = (
     Rule("peeking", "Was the history for members only, and does the user only peek in?", False),
 )
 
-CALL_INVITE: Final = "Would it be shown, but is it a call invite in a room that everybody may join?"
-SENDER_ERASED: Final = "Would it be shown, but was its sender erased and the user not joined?"
+_LAST: Final = {
+    "call_invite": "Would it be shown, but is it a call invite in a room that everybody may join? Yes: hidden.",
+    "sender_erased": "Would it be shown, but was its sender erased and the user not joined?"
+    " Yes: shown without its content.",
+}
+"""Asked of what all questions before would show."""
 
 
-def walk(rule: str, outcome: str) -> list[str]:
+def walk(rule: str) -> list[str]:
     """The questions up to the one that decided, each with its answer, and what came of it.
 
     :param rule: ``rule`` of ``gold.event_visibility``.
-    :param outcome: its ``outcome``.
     """
-    said: list[str] = []
-    for one in ORDER:
-        if one.name == rule:
-            return [*said, f"{one.question} Yes: {'shown' if one.shows else 'hidden'}."]
-        said.append(f"{one.question} No{f' ({one.where})' if one.where else ''}.")
-    if rule == "call_invite":
-        return ["It passed all questions about the event and the user's membership.", f"{CALL_INVITE} Yes: hidden."]
-    if rule == "sender_erased":
-        return [
-            "It passed all questions about the event and the user's membership.",
-            f"{SENDER_ERASED} Yes: shown without its content.",
-        ]
-    return [*said, f"Nothing speaks against it: {'hidden' if outcome == 'hidden' else 'shown'}."]
+    if rule in _LAST:
+        return ["It passed all questions about the event and the user's membership.", _LAST[rule]]
+    names = [one.name for one in ORDER]
+    *no, yes = ORDER[: names.index(rule) + 1]
+    said = [f"{one.question} No{f' ({one.where})' if one.where else ''}." for one in no]
+    return [*said, f"{yes.question} Yes: {'shown' if yes.shows else 'hidden'}."]

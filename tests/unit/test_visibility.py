@@ -1,0 +1,38 @@
+"""What commands about visibility make of what they are asked, and of what was decided."""
+
+import time
+from collections.abc import Iterator
+from datetime import datetime
+
+import pytest
+
+from synapse_lakehouse.cli.visibility import moment
+from synapse_lakehouse.state.rules import ORDER, walk
+
+
+@pytest.fixture
+def far_east(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("far_east")
+def test_a_moment_is_in_utc_wherever_one_is() -> None:
+    assert moment(datetime(2026, 11, 18)) == 1_794_960_000_000  # noqa: DTZ001 - as typer gives it
+
+
+@pytest.mark.parametrize("rule", ORDER, ids=lambda rule: rule.name)
+def test_a_walk_ends_with_the_question_that_decided(rule: object) -> None:
+    place = ORDER.index(rule)  # type: ignore[arg-type]
+    *before, last = walk(ORDER[place].name)
+    assert last == f"{ORDER[place].question} Yes: {'shown' if ORDER[place].shows else 'hidden'}."
+    assert len(before) == place
+    assert all(" No" in line for line in before)
+
+
+def test_what_comes_after_all_questions_is_told() -> None:
+    assert walk("call_invite")[-1].endswith("Yes: hidden.")
+    assert walk("sender_erased")[-1].endswith("Yes: shown without its content.")
