@@ -13,16 +13,21 @@ DAY: Final = 86_400_000
 _UNITS: Final = {"": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": DAY, "w": 7 * DAY, "y": 365 * DAY}
 
 
-def section(config: Path, name: str, error: type[ValueError]) -> Any:
-    """The top-level section ``name`` of the file that SYNAPSE_CONFIG names; None if it has none.
+def section(config: Path | None, name: str, error: type[ValueError]) -> Mapping[str, Any]:
+    """The top-level section ``name`` of the file that SYNAPSE_CONFIG names; empty if there is none.
 
-    :param error: what is raised, with a message for people, when the file cannot be read.
+    :param error: what is raised, with a message for people, when the file cannot be read or has no section there.
     """
+    if config is None:
+        return {}
     try:
         content: Any = yaml.safe_load(config.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError) as problem:
         raise error(f"SYNAPSE_CONFIG={config} cannot be read as YAML: {problem}") from problem
-    return content.get(name) if isinstance(content, Mapping) else None
+    found = content.get(name) if isinstance(content, Mapping) else None
+    if not isinstance(found, Mapping | None):
+        raise error(f"{name} in SYNAPSE_CONFIG is {found!r}, and should be a section.")
+    return found or {}
 
 
 def milliseconds(duration: object) -> int:

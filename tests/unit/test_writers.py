@@ -38,3 +38,10 @@ def test_an_unknown_stream_is_named() -> None:
 def test_a_configuration_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(WritersError, match=r"nowhere\.yaml"):
         configured(CATALOGUE, "", tmp_path / "nowhere.yaml")
+
+
+def test_what_is_no_section_is_refused(tmp_path: Path) -> None:
+    config = tmp_path / "homeserver.yaml"
+    config.write_text("stream_writers: worker1\n")
+    with pytest.raises(WritersError, match="should be a section"):
+        configured(CATALOGUE, "", config)

@@ -1,9 +1,7 @@
 """Settings of the state compressor, as Synapse's documentation names them, and ours beside them."""
 
-from collections.abc import Mapping
 from enum import StrEnum
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -53,7 +51,8 @@ def configured(settings: Settings) -> CompressorSettings:
 
     :raises CompressorError: on a file that cannot be read, or a setting that is unknown or means nothing.
     """
-    given = _section(settings.synapse_config) if settings.synapse_config else {}
+    found = section(settings.synapse_config, "state_compressor", CompressorError)
+    given = {str(name): value for name, value in found.items() if value is not None}
     prefix = "lakehouse_compressor_"
     own = {name: getattr(settings, prefix + name) for name in CompressorSettings.model_fields}
     own = {name: value for name, value in own.items() if value is not None}
@@ -64,10 +63,3 @@ def configured(settings: Settings) -> CompressorSettings:
         name = str(wrong["loc"][0])
         where = (prefix + name).upper() if name in own else f"state_compressor.{name} in SYNAPSE_CONFIG"
         raise CompressorError(f"{where} is {wrong['input']!r}: {wrong['msg']}.") from error
-
-
-def _section(path: Path) -> dict[str, Any]:
-    given = section(path, "state_compressor", CompressorError)
-    if not isinstance(given, Mapping | None):
-        raise CompressorError(f"state_compressor in SYNAPSE_CONFIG is {given!r}, and should be a section.")
-    return {str(name): value for name, value in (given or {}).items() if value is not None}

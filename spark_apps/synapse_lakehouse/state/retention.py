@@ -38,12 +38,10 @@ def configured(settings: Settings) -> Retention:
 
     :raises RetentionError: on a file that cannot be read, or a value that means nothing.
     """
-    given = section(settings.synapse_config, "retention", RetentionError) if settings.synapse_config else None
-    policy = given.get("default_policy") if isinstance(given, Mapping) else None
-    for name, value in (("retention", given), ("retention.default_policy", policy)):
-        if not isinstance(value, Mapping | None):
-            raise RetentionError(f"{name} in SYNAPSE_CONFIG is {value!r}, and should be a section.")
-    given, policy = given or {}, policy or {}
+    given = section(settings.synapse_config, "retention", RetentionError)
+    policy = given.get("default_policy") or {}
+    if not isinstance(policy, Mapping):
+        raise RetentionError(f"retention.default_policy in SYNAPSE_CONFIG is {policy!r}, and should be a section.")
     enabled = settings.lakehouse_retention_enabled
     lifetime = settings.lakehouse_retention_max_lifetime or policy.get("max_lifetime")
     try:

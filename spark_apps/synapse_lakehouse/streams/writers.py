@@ -21,7 +21,7 @@ def configured(catalogue: Catalogue, setting: str, config: Path | None) -> dict[
     :param config: a homeserver.yaml, whose ``stream_writers`` are taken (``synapse.config.workers``).
     :raises WritersError: on bad syntax, an unknown stream, or a file that cannot be read.
     """
-    by_key = (_from_config(config) if config else {}) | _from_setting(setting)
+    by_key = _from_config(config) | _from_setting(setting)
     keys = {stream.writers for stream in catalogue.streams} | {"typing"}
     if unknown := set(by_key) - keys - {stream.name for stream in catalogue.streams}:
         raise WritersError(
@@ -52,9 +52,6 @@ def _from_setting(setting: str) -> dict[str, frozenset[str]]:
     return found
 
 
-def _from_config(path: Path) -> dict[str, frozenset[str]]:
+def _from_config(path: Path | None) -> dict[str, frozenset[str]]:
     given = section(path, "stream_writers", WritersError)
-    return {
-        str(key): frozenset([value] if isinstance(value, str) else map(str, value))
-        for key, value in (given or {}).items()
-    }
+    return {str(key): frozenset([value] if isinstance(value, str) else map(str, value)) for key, value in given.items()}
