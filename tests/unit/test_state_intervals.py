@@ -4,9 +4,13 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.lake.tables import arrow_schema
 from synapse_lakehouse.state.forest import Fault, Forest, number
-from synapse_lakehouse.state.intervals import KEY, SCHEMA, flattened
+from synapse_lakehouse.state.intervals import KEY, flattened
 from tests.state_rooms import State, World, resolved, worlds
+
+SCHEMA = arrow_schema(next(table for table in catalogue.resolved_state() if table.name == "state_intervals"))
 
 
 def _forest(groups: dict[int, str], edges: list[tuple[int, int]]) -> Forest:

@@ -1,8 +1,3 @@
--- What a state event replaces is looked up, unless that cannot be found or the event tells all of it itself. An event that
--- is shown redacted tells nothing.
-{%- set trusts_itself -%}
-    (redactions.event_id is null and (event.tells_replaced or replaced.event_id is null))
-{%- endset %}
 -- What Synapse's loader finds of each event (synapse.storage.databases.main.events_worker).
 with loaded as (
     select
@@ -32,7 +27,7 @@ with loaded as (
             -- Memberships of rooms that Synapse has no row of are invites from before it kept one.
             when coalesce(rooms.room_version, '') = '' then case when events.type <> 'm.room.member' then 'unreadable' end
             when coalesce({{ event_format('rooms.room_version') }}, -1) <> coalesce(fields.format_version, 1) then 'unreadable'
-        end as withheld
+        end as unknown
     from {{ source('synapse', 'events') }} as events
     left join {{ ref('event_fields') }} as fields on events.event_id = fields.event_id
     left join {{ source('synapse', 'rejections') }} as rejections on events.event_id = rejections.event_id
@@ -42,26 +37,9 @@ with loaded as (
 -- A redaction is judged again whenever it is loaded.
 loadable as (
     select
-        event.event_id,
-        event.room_id,
-        event.type,
-        event.sender,
-        event.origin_server_ts,
-        event.topological_ordering,
-        event.outlier,
-        event.state_key,
-        event.is_state,
-        event.soft_failed,
-        event.policy_server_spammy,
-        event.replaces_state,
-        event.membership,
-        event.history_visibility,
-        event.join_rule,
-        event.told_membership,
-        event.told_visibility,
-        event.tells_replaced,
+        event.*,
         case
-            when event.withheld is not null then event.withheld
+            when event.unknown is not null then event.unknown
             when event.type <> 'm.room.redaction' then null
             when target.event_id is null then 'redaction_withheld'
             when target.type = 'm.room.create' then 'redaction_withheld'
@@ -70,7 +48,30 @@ loadable as (
                 then 'redaction_withheld'
         end as withheld
     from loaded as event
-    left join loaded as target on event.redacts = target.event_id and target.withheld is null
+    left join loaded as target on event.redacts = target.event_id and target.unknown is null
+),
+
+-- What a state event replaces is looked up, unless that cannot be found or the event tells all of it itself. An event that
+-- is shown redacted tells nothing.
+replaced as (
+    select
+        event_id,
+        case when trusts_itself then told_visibility else found_visibility end as history_visibility,
+        case when trusts_itself then told_membership else found_membership end as membership
+    from (
+        select
+            event.event_id,
+            event.told_visibility,
+            event.told_membership,
+            former.history_visibility as found_visibility,
+            former.membership as found_membership,
+            redactions.event_id is null and (event.tells_replaced or former.event_id is null) as trusts_itself
+        from loadable as event
+        left join loadable as former on event.replaces_state = former.event_id and former.withheld is null
+        left join {{ ref('redactions') }} as redactions
+            on event.event_id = redactions.redacts and redactions.is_first
+        where event.is_state
+    )
 ),
 
 -- What of a room's state counts here. A state event that is withheld is not there.
@@ -124,9 +125,7 @@ circumstances as (
         event.is_state,
         event.outlier,
         {{ understood_visibility('visibility.history_visibility') }} as history_visibility,
-        {{ understood_visibility(
-            'case when ' ~ trusts_itself ~ ' then event.told_visibility else replaced.history_visibility end'
-        ) }} as replaced_visibility,
+        {{ understood_visibility('replaced.history_visibility') }} as replaced_visibility,
         erased.user_id is not null as sender_erased,
         event.type = 'm.call.invite' and not event.is_state and coalesce(joining.join_rule, '') = 'public' as rings,
         {% if var('retention_enabled') -%}
@@ -140,12 +139,9 @@ circumstances as (
         case when event.type = 'm.room.member' then event.state_key end as member,
         event.membership,
         {{ understood_membership('event.membership') }} as membership_set,
-        {{ understood_membership(
-            'case when ' ~ trusts_itself ~ ' then event.told_membership else replaced.membership end'
-        ) }} as membership_replaced
+        {{ understood_membership('replaced.membership') }} as membership_replaced
     from loadable as event
-    left join loadable as replaced on event.replaces_state = replaced.event_id and replaced.withheld is null
-    left join {{ ref('redactions') }} as redactions on event.event_id = redactions.redacts and redactions.is_first
+    left join replaced on event.event_id = replaced.event_id
     left join positions on event.event_id = positions.event_id and event.room_id = coalesce(positions.room_id, event.room_id)
     left join settings as visibility
         on

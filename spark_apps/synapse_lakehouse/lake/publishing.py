@@ -37,10 +37,11 @@ def publish(
     positions = {
         row["stream"]: row["safe_bound"] for row in audit.of_run(catalog, "audit.stream_positions", run.run_id)
     }
+    earlier = audit.releases(catalog)
     views = {row["view_name"]: row["sql"] for row in audit.of_run(catalog, "audit.views", run.run_id)}
     for name, sql in views.items():
-        spark.sql(f"create or replace view {name} as {sql}")
-    earlier = audit.releases(catalog)
+        if not earlier or earlier[-1].views.get(name) != sql:
+            spark.sql(f"create or replace view {name} as {sql}")
     snapshots = audit.of_run(catalog, "audit.snapshots", run.run_id)
     release = Release(
         number=max((one.number for one in earlier), default=0) + 1,

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 import psycopg
 
@@ -12,14 +12,11 @@ from synapse_lakehouse.rewriting import saved
 from synapse_lakehouse.rewriting.errors import AnotherCompressor, explained
 from synapse_lakehouse.rewriting.session import SESSION, SETTING
 from synapse_lakehouse.rewriting.tables import TABLES, WRITTEN
-from synapse_lakehouse.source.connection import with_session
-from synapse_lakehouse.source.errors import connection_failed
+from synapse_lakehouse.source.connection import Connection, opened
 
 _LOCK: Final = 7_365_871_530_442_099
 """The advisory lock that a compression holds on its database."""
 _PATIENCE_SECONDS: Final = 15.0
-
-Connection = psycopg.Connection[Any]
 
 
 @contextmanager
@@ -30,11 +27,7 @@ def writing(dsn: str) -> Iterator[Connection]:
     :raises AnotherCompressor: when another one of ours works on this database.
     :raises CompressorError: when the database takes no changes from this role, or a statement fails.
     """
-    info = with_session(dsn, SESSION, SETTING)
-    try:
-        connection = psycopg.connect(info, autocommit=True)
-    except psycopg.OperationalError as error:
-        raise connection_failed(error, info, SETTING) from None
+    _, connection = opened(dsn, SESSION, SETTING)
     try:
         with connection:
             _take_lock(connection)

@@ -4,6 +4,7 @@ from typing import Final
 
 from synapse_lakehouse.rewriting.session import SESSION
 from synapse_lakehouse.rewriting.tables import CREATE, TABLES, WRITTEN
+from synapse_lakehouse.source.grants import making
 
 RIGHTS: Final = {
     # FOR KEY SHARE takes the right to update a column; Synapse itself relies on this one for nothing.
@@ -24,27 +25,19 @@ def script(role: str, reader: str = "lakehouse") -> str:
     """SQL that makes ``role`` (a plain lower-case name), or brings its rights to what compressing needs today.
 
     It works in the current database and schema, in one transaction, and may be run again. Whoever runs it owns
-    Synapse's tables and may create roles. The role ``reader``, where it exists, may then read what is
+    Synapse's tables and may create roles. The role ``reader``, where it exists, may then read how far
+    rooms are compressed.
     """
-    where = "current_schema()"
     return "\n".join(
         [
             f"-- The role {role} compresses room state, and does nothing else. Run this again after upgrading.",
             "BEGIN;",
             *(f"{statement};" for statement in CREATE),
-            "DO $$ BEGIN",
-            f"  IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{role}') THEN CREATE ROLE {role}; END IF;",
-            f"  EXECUTE format('GRANT CONNECT ON DATABASE %I TO {role}', current_database());",
-            f"  EXECUTE format('GRANT USAGE ON SCHEMA %I TO {role}', {where});",
-            f"  EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA %I FROM {role}', {where});",
-            f"  EXECUTE format('REVOKE ALL ON ALL SEQUENCES IN SCHEMA %I FROM {role}', {where});",
-            f"  IF EXISTS (SELECT FROM pg_roles WHERE rolname = '{reader}') THEN",
-            f"    GRANT SELECT ON {', '.join(TABLES)} TO {reader};",
-            "  END IF;",
-            "END $$;",
-            f"ALTER ROLE {role} LOGIN CONNECTION LIMIT {_CONNECTIONS};",
-            *(f"ALTER ROLE {role} SET {name} = '{value}';" for name, value in SESSION.items()),
+            *making(role, _CONNECTIONS, SESSION),
             *(f"GRANT {rights} ON {table} TO {role};" for table, rights in RIGHTS.items()),
+            f"DO $$ BEGIN IF EXISTS (SELECT FROM pg_roles WHERE rolname = '{reader}') THEN",
+            f"  GRANT SELECT ON {', '.join(TABLES)} TO {reader};",
+            "END IF; END $$;",
             "COMMIT;",
             f"-- Its password, typed and not shown, in psql: \\password {role}",
             "",

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from synapse_lakehouse.rewriting.connection import Connection
+from synapse_lakehouse.source.connection import Connection
 
 _BUSY: Final = """
 select (select count(*) from pg_locks join pg_stat_activity using (pid) where locktype = 'virtualxid' and granted

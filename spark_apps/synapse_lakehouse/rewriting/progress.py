@@ -9,9 +9,9 @@ from synapse_lakehouse.compression.changes import Changes
 from synapse_lakehouse.compression.chunks import Step
 from synapse_lakehouse.compression.settings import Strategy
 from synapse_lakehouse.rewriting import saved
-from synapse_lakehouse.rewriting.connection import Connection
 from synapse_lakehouse.rewriting.errors import AnotherCompressor
 from synapse_lakehouse.rewriting.reading import Room
+from synapse_lakehouse.source.connection import Connection
 
 
 class Progressing:

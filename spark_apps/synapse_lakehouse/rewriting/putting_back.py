@@ -8,10 +8,10 @@ from synapse_lakehouse.compression.changes import restored
 from synapse_lakehouse.compression.comparison import differing, replaced
 from synapse_lakehouse.compression.tables import Contents
 from synapse_lakehouse.rewriting import saved
-from synapse_lakehouse.rewriting.connection import Connection
 from synapse_lakehouse.rewriting.transaction import Known
 from synapse_lakehouse.rewriting.undo import Undo
 from synapse_lakehouse.rewriting.writing import Writer
+from synapse_lakehouse.source.connection import Connection
 
 
 def put_back(kept: Undo, right: Contents, now: Contents, writer: Writer, known: Known) -> tuple[int, int]:

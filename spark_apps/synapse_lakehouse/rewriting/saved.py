@@ -83,8 +83,8 @@ def unchanged(connection: Connection[Any], room_id: str, saved: Saved) -> bool:
     return _reference(connection, room_id) == (saved.reference or ((), None))
 
 
-def save(connection: Connection[Any], room_id: str, saved: Saved, strategy: Strategy, written: int) -> Saved:
-    """Write what is saved of a room, in the transaction that is open; what is then to be found.
+def save(connection: Connection[Any], room_id: str, saved: Saved, strategy: Strategy, written: int) -> None:
+    """Write what is saved of a room, in the transaction that is open.
 
     :param written: id of the last group that was written.
     """
@@ -94,7 +94,6 @@ def save(connection: Connection[Any], room_id: str, saved: Saved, strategy: Stra
         " chunk_end = excluded.chunk_end, written_up_to = excluded.written_up_to",
         [room_id, strategy.value, saved.best_up_to, saved.begun, written],
     )
-    return saved
 
 
 def save_levels(connection: Connection[Any], room_id: str, saved: Saved, step: Step) -> Saved:

@@ -12,8 +12,8 @@ from synapse_lakehouse.compression.errors import CompressorError
 from synapse_lakehouse.rewriting.errors import explained
 from synapse_lakehouse.rewriting.reading import STATE, Reader
 from synapse_lakehouse.settings import Settings
-from synapse_lakehouse.source.connection import session, with_session
-from synapse_lakehouse.source.errors import ReadFailed, connection_failed
+from synapse_lakehouse.source.connection import opened, session
+from synapse_lakehouse.source.errors import ReadFailed
 
 Reading = Callable[[], AbstractContextManager[Reader]]
 """Makes a reader that sees a new snapshot, in one read-only, repeatable-read transaction."""
@@ -27,11 +27,7 @@ def source(dsn: str, settings: Settings, setting: str) -> Iterator[Reading]:
     :raises CompressorError: when it is not Synapse's database, or the role lacks a right.
     :raises ReadFailed: when a statement fails otherwise, or a connection is lost.
     """
-    info = with_session(dsn, session(settings), setting)
-    try:
-        connection = psycopg.connect(info, autocommit=True)
-    except psycopg.OperationalError as error:
-        raise connection_failed(error, info, setting) from None
+    info, connection = opened(dsn, session(settings), setting)
     with connection, _explained():
         _require_synapse(connection, setting)
         with postgresql.connect(info) as arrow:

@@ -14,7 +14,7 @@ from synapse_lakehouse.compression.changes import Changes
 from synapse_lakehouse.compression.compiled import Flags, Longs
 from synapse_lakehouse.compression.groups import NONE
 from synapse_lakehouse.compression.tables import Contents
-from synapse_lakehouse.rewriting.connection import Connection
+from synapse_lakehouse.source.connection import Connection
 
 _LOCK: Final = "SELECT id FROM state_groups WHERE id = ANY(%s) ORDER BY id FOR KEY SHARE"
 _PENDING: Final = "SELECT state_group FROM state_groups_pending_deletion WHERE state_group = ANY(%s)"

@@ -4,7 +4,7 @@ import time
 from typing import Final
 
 from synapse_lakehouse.compression.compiled import Longs
-from synapse_lakehouse.rewriting.connection import Connection
+from synapse_lakehouse.source.connection import Connection
 
 _AT_ONCE: Final = 100
 

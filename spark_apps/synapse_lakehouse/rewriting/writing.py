@@ -10,9 +10,9 @@ import psycopg
 
 from synapse_lakehouse.compression.changes import Changes
 from synapse_lakehouse.compression.compiled import Longs
-from synapse_lakehouse.rewriting.connection import Connection
 from synapse_lakehouse.rewriting.load import Load
 from synapse_lakehouse.rewriting.transaction import Known, Pace, rewrite
+from synapse_lakehouse.source.connection import Connection
 
 _TRIES: Final = 5
 """So often a portion is tried, and so often its first group alone."""

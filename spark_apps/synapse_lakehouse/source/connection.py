@@ -70,16 +70,28 @@ def _escaped(value: str) -> str:
     return value.replace(" ", r"\ ")
 
 
+def opened(dsn: str, session: Mapping[str, str], setting: str) -> tuple[str, Connection]:
+    """A connection string of ``dsn`` with PostgreSQL's settings for the session, and a connection in autocommit mode.
+
+    :param setting: where ``dsn`` comes from.
+    :raises SourceError: when it is not a connection string, or no connection can be made.
+    """
+    info = with_session(dsn, session, setting)
+    return info, _connection(info, setting, autocommit=True)
+
+
 @contextmanager
 def connect(settings: Settings) -> Iterator[Connection]:
     """A connection in one read-only, repeatable-read transaction.
 
     :raises SourceError: when it cannot be made.
     """
-    info = conninfo(settings)
-    try:
-        connection = psycopg.connect(info)
-    except psycopg.OperationalError as error:
-        raise connection_failed(error, info) from None
-    with connection:
+    with _connection(conninfo(settings), "SYNAPSE_DSN") as connection:
         yield connection
+
+
+def _connection(info: str, setting: str, *, autocommit: bool = False) -> Connection:
+    try:
+        return psycopg.connect(info, autocommit=autocommit)
+    except psycopg.OperationalError as error:
+        raise connection_failed(error, info, setting) from None

@@ -1,6 +1,6 @@
 """The rights that the lakehouse needs in Synapse's database, derived from the catalogue, and SQL that grants them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -54,20 +54,7 @@ def script(catalogue: Catalogue, settings: Settings, role: str, extra: Iterable[
         [
             f"-- The role {role} reads what the lakehouse copies, and nothing else. Run this again after upgrading.",
             "BEGIN;",
-            "DO $$ BEGIN",
-            f"  IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{role}') THEN CREATE ROLE {role}; END IF;",
-            *(
-                f"  EXECUTE format('{statement}', {where});"
-                for statement, where in (
-                    (f"GRANT CONNECT ON DATABASE %I TO {role}", "current_database()"),
-                    (f"GRANT USAGE ON SCHEMA %I TO {role}", "current_schema()"),
-                    (f"REVOKE ALL ON ALL TABLES IN SCHEMA %I FROM {role}", "current_schema()"),
-                    (f"REVOKE ALL ON ALL SEQUENCES IN SCHEMA %I FROM {role}", "current_schema()"),
-                )
-            ),
-            "END $$;",
-            f"ALTER ROLE {role} LOGIN CONNECTION LIMIT {limit};",
-            *(f"ALTER ROLE {role} SET {name} = '{value}';" for name, value in session(settings).items()),
+            *making(role, limit, session(settings)),
             *(right.grant(role) for right in needed(catalogue)),
             *(
                 f"DO $$ BEGIN IF to_regclass('{name}') IS NOT NULL THEN"
@@ -79,3 +66,26 @@ def script(catalogue: Catalogue, settings: Settings, role: str, extra: Iterable[
             "",
         ]
     )
+
+
+def making(role: str, connections: int, session: Mapping[str, str]) -> list[str]:
+    """Statements that make ``role``, or take all its rights away, in the current database and schema.
+
+    :param session: PostgreSQL's settings for its sessions.
+    """
+    return [
+        "DO $$ BEGIN",
+        f"  IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{role}') THEN CREATE ROLE {role}; END IF;",
+        *(
+            f"  EXECUTE format('{statement}', {where});"
+            for statement, where in (
+                (f"GRANT CONNECT ON DATABASE %I TO {role}", "current_database()"),
+                (f"GRANT USAGE ON SCHEMA %I TO {role}", "current_schema()"),
+                (f"REVOKE ALL ON ALL TABLES IN SCHEMA %I FROM {role}", "current_schema()"),
+                (f"REVOKE ALL ON ALL SEQUENCES IN SCHEMA %I FROM {role}", "current_schema()"),
+            )
+        ),
+        "END $$;",
+        f"ALTER ROLE {role} LOGIN CONNECTION LIMIT {connections};",
+        *(f"ALTER ROLE {role} SET {name} = '{value}';" for name, value in session.items()),
+    ]

@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from synapse_lakehouse.compression.compiled import Codes, Longs, compiled
-
-_NONE = -1
+from synapse_lakehouse.compression.groups import NONE
 
 
 class Fault(StrEnum):
@@ -58,21 +57,21 @@ def number(groups: pa.Table, edges: pa.Table) -> Forest:
     room_of_known = pc.index_in(groups["room_id"], names).to_numpy().astype(np.int32)[first]
     below, above = _longs(edges["state_group"]), _longs(edges["prev_state_group"])
     ids = np.unique(np.concatenate([known, below, above]))
-    room = np.full(len(ids), _NONE, np.int32)
+    room = np.full(len(ids), NONE, np.int32)
     room[np.searchsorted(ids, known)] = room_of_known
 
-    prev = np.full(len(ids), _NONE, np.int64)
+    prev = np.full(len(ids), NONE, np.int64)
     child, parent = np.searchsorted(ids, below), np.searchsorted(ids, above)
     np.maximum.at(prev, child, parent)
     several = np.flatnonzero(np.bincount(child, minlength=len(ids)) > 1)
     order, root = _from_the_roots(prev)
     size = _sizes(prev, order)
 
-    rests = np.flatnonzero(prev != _NONE)
+    rests = np.flatnonzero(prev != NONE)
     faults = {
-        Fault.CYCLE: np.flatnonzero(root == _NONE),
-        Fault.MISSING_PREDECESSOR: rests[room[prev[rests]] == _NONE],
-        Fault.OTHER_ROOM: rests[(room[prev[rests]] != _NONE) & (room[rests] != room[prev[rests]])],
+        Fault.CYCLE: np.flatnonzero(root == NONE),
+        Fault.MISSING_PREDECESSOR: rests[room[prev[rests]] == NONE],
+        Fault.OTHER_ROOM: rests[(room[prev[rests]] != NONE) & (room[rests] != room[prev[rests]])],
         Fault.SEVERAL_PREDECESSORS: several,
         Fault.NEWER_PREDECESSOR: rests[prev[rests] > rests],
     }
@@ -93,7 +92,7 @@ def number(groups: pa.Table, edges: pa.Table) -> Forest:
 
 
 def _told(faults: dict[Fault, Longs], ids: Longs, room: Codes, names: pa.Array) -> pa.Table:
-    of_rooms = {fault: found[room[found] != _NONE] for fault, found in faults.items()}
+    of_rooms = {fault: found[room[found] != NONE] for fault, found in faults.items()}
     found = np.concatenate(list(of_rooms.values()))
     kinds = [fault.value for fault, some in of_rooms.items() for _ in range(len(some))]
     return pa.table(
@@ -108,7 +107,7 @@ def _longs(column: pa.ChunkedArray) -> Longs:
 
 def _trees(room: Codes, root: Longs) -> tuple[Codes, Longs]:
     """Every room with every tree that has groups of it, ordered by room and root."""
-    has = (room != _NONE) & (root != _NONE)
+    has = (room != NONE) & (root != NONE)
     pairs = np.unique(np.stack([room[has].astype(np.int64), root[has]], axis=1), axis=0)
     return pairs[:, 0].astype(np.int32), pairs[:, 1]
 

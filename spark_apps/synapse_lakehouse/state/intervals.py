@@ -10,20 +10,15 @@ from synapse_lakehouse.compression.compiled import Codes, Longs, compiled
 
 KEY = ("room_id", "type", "state_key")
 
-SCHEMA = pa.schema(
-    [(name, pa.string()) for name in KEY]
-    + [("first_position", pa.int64()), ("last_position", pa.int64()), ("event_id", pa.string())]
-)
-"""Columns of ``silver.state_intervals``."""
-
 
 def flattened(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Intervals that do not overlap, from rows that overlap as trees do: the innermost one wins.
 
     Neighbours of the same key and event are one interval. There are at most twice as many intervals as rows.
 
-    :param batches: columns of ``SCHEMA``, of which ``first_position`` and ``last_position`` are the range of the row's
-        group; ordered by key, ``first_position`` and ``event_id``. Of several rows of one group the last one holds.
+    :param batches: columns as ``silver.state_intervals`` has them, of which ``first_position`` and ``last_position``
+        are the range of the row's group; ordered by key, ``first_position`` and ``event_id``. Of several rows of one
+        group the last one holds.
     """
     waiting: list[pa.RecordBatch] = []
     for batch in batches:
@@ -64,8 +59,9 @@ def _flatten(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     first, last = rows["first_position"].to_numpy(), rows["last_position"].to_numpy()
     source, begins, ends = _innermost(key, first, last, events)
     found = rows.take(pa.array(source))
-    found = found.set_column(3, "first_position", pa.array(begins)).set_column(4, "last_position", pa.array(ends))
-    yield from found.cast(SCHEMA).to_batches()
+    for name, positions in (("first_position", begins), ("last_position", ends)):
+        found = found.set_column(found.column_names.index(name), name, pa.array(positions))
+    yield from found.to_batches()
 
 
 @compiled

@@ -14,7 +14,7 @@ from synapse_lakehouse.state import forest, intervals
 
 SOURCES: Final = ["bronze.state_groups", "bronze.state_group_edges", "bronze.state_groups_state"]
 _RULES: Final = hashlib.sha256(
-    b"".join(Path(str(module.__file__)).read_bytes() for module in (forest, intervals))
+    b"".join(Path(str(source)).read_bytes() for source in (forest.__file__, intervals.__file__, __file__))
 ).hexdigest()
 
 
