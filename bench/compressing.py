@@ -14,7 +14,7 @@ import pyarrow as pa
 from bench.state_rooms import SMALL, Tables, room
 from synapse_lakehouse.compression import best, tables
 from synapse_lakehouse.compression.chunks import compress_chunks
-from synapse_lakehouse.compression.levels import parse_levels
+from synapse_lakehouse.compression.level import parse_levels
 
 QUERIES = (
     "SELECT id, room_id FROM state_groups",

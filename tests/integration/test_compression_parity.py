@@ -16,7 +16,7 @@ from sample.environment import python_with
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.compression import tables
 from synapse_lakehouse.compression.chunks import Progress, Step, compress_chunks
-from synapse_lakehouse.compression.levels import parse_levels, saved_levels
+from synapse_lakehouse.compression.level import parse_levels, saved_levels
 from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.settings import PROJECT, Settings
 from tests.state_database import state_database, state_tables, store, stored

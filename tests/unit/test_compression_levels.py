@@ -13,7 +13,8 @@ from synapse_lakehouse.compression import tables
 from synapse_lakehouse.compression.chunks import Progress, Step, compress_chunks
 from synapse_lakehouse.compression.errors import BadGroups
 from synapse_lakehouse.compression.groups import NONE, Groups
-from synapse_lakehouse.compression.levels import Level, Levels, compress, parse_levels, saved_levels
+from synapse_lakehouse.compression.level import Level, Levels, parse_levels, saved_levels
+from synapse_lakehouse.compression.levels import compress
 from synapse_lakehouse.compression.states import states
 from tests.state_rooms import State, World, resolved, worlds
 

@@ -7,7 +7,7 @@ import yaml
 from pydantic import ValidationError
 
 from synapse_lakehouse.compression.errors import CompressorError
-from synapse_lakehouse.compression.levels import parse_levels
+from synapse_lakehouse.compression.level import parse_levels
 from synapse_lakehouse.compression.settings import (
     CompressorSettings,
     Strategy,

@@ -23,7 +23,7 @@ INTERRUPTED: Final = 130
 
 
 def _levels(text: str | None) -> str | None:
-    from synapse_lakehouse.compression.levels import parse_levels
+    from synapse_lakehouse.compression.level import parse_levels
 
     try:
         if text is not None:

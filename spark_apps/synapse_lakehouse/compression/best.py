@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from synapse_lakehouse.compression.compiled import Codes, Flags, Longs, compiled
+from synapse_lakehouse.compiled import Codes, Flags, Longs, compiled
 from synapse_lakehouse.compression.deltas import delta_size, slots, state_of, with_room, write_delta
 from synapse_lakehouse.compression.errors import BadGroups
 from synapse_lakehouse.compression.groups import NONE, Groups

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from synapse_lakehouse.compression.compiled import Codes, Flags
+from synapse_lakehouse.compiled import Codes, Flags
 from synapse_lakehouse.compression.groups import NONE, Groups
 
 

@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 
-from synapse_lakehouse.compression.compiled import Longs
+from synapse_lakehouse.compiled import Longs
 from synapse_lakehouse.compression.groups import NONE, Groups
 from synapse_lakehouse.compression.tables import Names
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from synapse_lakehouse.compression import levels
 from synapse_lakehouse.compression.errors import BadGroups
-from synapse_lakehouse.compression.levels import Levels
+from synapse_lakehouse.compression.level import Levels, restarted
 from synapse_lakehouse.compression.states import states
 from synapse_lakehouse.compression.stored import Stored
 
@@ -84,7 +84,7 @@ def _compress_chunk(
     is_skipped = rows_after > rows_before and chunk.last not in begun
     if is_skipped:
         # The reference writes the configured levels over the saved ones by number.
-        after = levels.restarted(saved, configured) if progress else configured
+        after = restarted(saved, configured) if progress else configured
     else:
         if (wrong := states(chunk.groups).differ(states(compressed))).any():
             raise BadGroups(f"state group {chunk.groups.ids[wrong.argmax()]} would resolve to another state")

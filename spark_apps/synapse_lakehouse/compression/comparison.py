@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from synapse_lakehouse.compression.compiled import Longs
+from synapse_lakehouse.compiled import Longs
 from synapse_lakehouse.compression.states import states
 from synapse_lakehouse.compression.tables import Contents, encoded
 

@@ -7,7 +7,7 @@ group, or ``NONE``) and ``path`` (room to walk up a chain).
 
 import numpy as np
 
-from synapse_lakehouse.compression.compiled import Codes, Longs, compiled
+from synapse_lakehouse.compiled import Codes, Longs, compiled
 from synapse_lakehouse.compression.groups import NONE
 
 INFEASIBLE = -1

@@ -5,7 +5,7 @@ from typing import cast
 
 import numpy as np
 
-from synapse_lakehouse.compression.compiled import Codes, Flags, Longs, compiled
+from synapse_lakehouse.compiled import Codes, Flags, Longs, compiled
 from synapse_lakehouse.compression.errors import BadGroups
 
 NONE = -1

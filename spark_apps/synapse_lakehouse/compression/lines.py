@@ -8,7 +8,7 @@ of the depth is that of Griewank and Walther's "revolve" (ACM TOMS 26, 2000), wh
 
 import numpy as np
 
-from synapse_lakehouse.compression.compiled import Longs, compiled
+from synapse_lakehouse.compiled import Longs, compiled
 
 IMPOSSIBLE = 10**12
 """More rows than any room has."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from synapse_lakehouse.compression.compiled import Codes, Flags, Longs, compiled
+from synapse_lakehouse.compiled import Codes, Flags, Longs, compiled
 from synapse_lakehouse.compression.deltas import INFEASIBLE, Slots, delta_size, own_delta_size, slots, state_of
 from synapse_lakehouse.compression.groups import NONE, Groups
 from synapse_lakehouse.compression.states import States

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from synapse_lakehouse.compiled import Flags, Longs
 from synapse_lakehouse.compression import best
 from synapse_lakehouse.compression.bounding import bounded
 from synapse_lakehouse.compression.chunks import Progress, Step, compress_chunks
-from synapse_lakehouse.compression.compiled import Flags, Longs
 from synapse_lakehouse.compression.errors import BadGroups
 from synapse_lakehouse.compression.groups import Groups
 from synapse_lakehouse.compression.settings import CompressorSettings, Strategy

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from synapse_lakehouse.compression.errors import CompressorError
-from synapse_lakehouse.compression.levels import Levels, parse_levels
+from synapse_lakehouse.compression.level import Levels, parse_levels
 from synapse_lakehouse.homeserver import DAY, milliseconds, section
 from synapse_lakehouse.settings import Settings
 

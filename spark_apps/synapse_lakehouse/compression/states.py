@@ -6,7 +6,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from synapse_lakehouse.compression.compiled import Codes, Flags, Longs, compiled
+from synapse_lakehouse.compiled import Codes, Flags, Longs, compiled
 from synapse_lakehouse.compression.groups import NONE, Groups
 
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)

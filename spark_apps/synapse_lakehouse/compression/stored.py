@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from synapse_lakehouse.compression.compiled import Codes, Flags, Longs, compiled
+from synapse_lakehouse.compiled import Codes, Flags, Longs, compiled
 from synapse_lakehouse.compression.groups import NONE, Groups
 
 

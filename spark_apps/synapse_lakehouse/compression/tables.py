@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from synapse_lakehouse.compression.compiled import Codes, Longs
+from synapse_lakehouse.compiled import Codes, Longs
 from synapse_lakehouse.compression.groups import NONE, Groups, indexed
 from synapse_lakehouse.compression.stored import Stored
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
-from synapse_lakehouse.compression.compiled import Longs
+from synapse_lakehouse.compiled import Longs
 from synapse_lakehouse.compression.errors import CompressorError
 from synapse_lakehouse.compression.settings import CompressorSettings, Strategy
 from synapse_lakehouse.compression.tables import Contents

@@ -6,7 +6,7 @@ from typing import Any
 from psycopg import Connection, sql
 
 from synapse_lakehouse.compression.chunks import Progress, Step
-from synapse_lakehouse.compression.levels import Levels, saved_levels
+from synapse_lakehouse.compression.level import Levels, saved_levels
 from synapse_lakehouse.compression.settings import Strategy
 from synapse_lakehouse.rewriting.errors import RoomLeft
 from synapse_lakehouse.rewriting.tables import CREATE, REFERENCE, TABLES, WRITTEN

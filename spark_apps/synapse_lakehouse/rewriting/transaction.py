@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from synapse_lakehouse.compiled import Flags, Longs
 from synapse_lakehouse.compression.changes import Changes
-from synapse_lakehouse.compression.compiled import Flags, Longs
 from synapse_lakehouse.compression.groups import NONE
 from synapse_lakehouse.compression.tables import Contents
 from synapse_lakehouse.source.connection import Connection

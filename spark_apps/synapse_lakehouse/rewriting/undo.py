@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from synapse_lakehouse.compression.compiled import Longs
+from synapse_lakehouse.compiled import Longs
 from synapse_lakehouse.compression.errors import CompressorError
 from synapse_lakehouse.compression.tables import Contents
 

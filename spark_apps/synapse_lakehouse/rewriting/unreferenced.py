@@ -3,7 +3,7 @@
 import time
 from typing import Final
 
-from synapse_lakehouse.compression.compiled import Longs
+from synapse_lakehouse.compiled import Longs
 from synapse_lakehouse.source.connection import Connection
 
 _AT_ONCE: Final = 100

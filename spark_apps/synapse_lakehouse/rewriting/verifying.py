@@ -6,8 +6,8 @@ from typing import cast
 
 import numpy as np
 
+from synapse_lakehouse.compiled import Longs
 from synapse_lakehouse.compression.comparison import differing, replaced
-from synapse_lakehouse.compression.compiled import Longs
 from synapse_lakehouse.compression.errors import BadGroups
 from synapse_lakehouse.compression.tables import Contents, encoded
 from synapse_lakehouse.rewriting.undo import Undo

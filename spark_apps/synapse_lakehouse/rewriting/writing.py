@@ -8,8 +8,8 @@ from typing import Final, TypeVar
 import numpy as np
 import psycopg
 
+from synapse_lakehouse.compiled import Longs
 from synapse_lakehouse.compression.changes import Changes
-from synapse_lakehouse.compression.compiled import Longs
 from synapse_lakehouse.rewriting.load import Load
 from synapse_lakehouse.rewriting.transaction import Known, Pace, rewrite
 from synapse_lakehouse.source.connection import Connection

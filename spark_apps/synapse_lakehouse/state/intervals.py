@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from synapse_lakehouse.compression.compiled import Codes, Longs, compiled
+from synapse_lakehouse.compiled import Codes, Longs, compiled
 
 KEY = ("room_id", "type", "state_key")
 

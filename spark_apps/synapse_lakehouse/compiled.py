@@ -1,4 +1,4 @@
-"""Numba's compiler, with types."""
+"""Numba's compiler, with types, for the packages whose loops are too slow otherwise."""
 
 import hashlib
 from collections.abc import Callable
@@ -16,7 +16,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _HERE = Path(__file__).parent
-_SOURCES = b"".join(source.read_bytes() for source in sorted(_HERE.glob("*.py")))
+_SOURCES = b"".join(
+    source.read_bytes() for package in ("compression", "state") for source in sorted((_HERE / package).glob("*.py"))
+)
 _VERSION = hashlib.sha256(_SOURCES).hexdigest()[:16]
 # Numba compiles a function anew when its own file changes, but not when one does that it calls: so a folder a version.
 numba.config.CACHE_DIR = str(_HERE / "__pycache__" / f"compiled-{_VERSION}")  # type: ignore[attr-defined]
