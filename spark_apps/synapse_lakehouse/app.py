@@ -4,6 +4,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -51,6 +52,8 @@ class SparkApp:
     name: str
     run: Run
     settings: Settings
+    moves_tables: bool = True
+    """Whether it writes branched tables; else it works on main, and needs no lease."""
 
     @cached_property
     def catalog(self) -> Catalog:
@@ -60,7 +63,7 @@ class SparkApp:
     @cached_property
     def spark(self) -> SparkSession:
         """The Spark session, on the run's branch."""
-        return spark_session(self.name, self.settings, self.run.branch)
+        return spark_session(self.name, self.settings, self.run.branch if self.moves_tables else None)
 
     @property
     def lease(self) -> Lease:
@@ -72,15 +75,18 @@ class SparkApp:
         print(f"progress: {line}", flush=True)
 
 
-def main(description: str | None, work: Callable[[SparkApp], None]) -> None:
-    """Run ``work`` for the run given on the command line, holding the lake lease; exit 1 with a message on failure."""
+def main(description: str | None, work: Callable[[SparkApp], None], *, moves_tables: bool = True) -> None:
+    """Run ``work`` for the run given on the command line, holding the lake lease; exit 1 with a message on failure.
+
+    :param moves_tables: whether it writes branched tables; one that does not needs no lease.
+    """
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     run = from_arguments(description)
     started = time.monotonic()
     try:
         with connected() as settings:
-            app = SparkApp(work.__name__, run, settings)
-            with app.lease.kept():
+            app = SparkApp(work.__name__, run, settings, moves_tables)
+            with app.lease.kept() if moves_tables else nullcontext():
                 work(app)
             app.spark.stop()
         print(f"progress: {work.__name__} done in {time.monotonic() - started:.1f} s", flush=True)

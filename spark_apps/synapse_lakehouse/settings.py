@@ -120,6 +120,12 @@ class Settings(BaseSettings):
     lakehouse_compressor_max_chain: str | None = Field(
         None, description="for best: most state groups that have to be read for the state of one; 100 by default"
     )
+    lakehouse_compressor_rooms: str | None = Field(
+        None, description="rooms that a run compresses, with spaces between them, instead of a number of rooms"
+    )
+    lakehouse_compressor_apply: str | None = Field(
+        None, description="true: the DAG state_compression applies what it planned without asking for approval"
+    )
     lakehouse_compressor_busy_sessions: str | None = Field(
         None,
         description="the compressor pauses while more sessions of the database are in a transaction; 20 by default",

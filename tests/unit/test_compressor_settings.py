@@ -60,6 +60,12 @@ def test_the_environment_wins_over_the_section_and_defaults_fill_the_rest(tmp_pa
     assert (found.strategy, found.time_between_runs) == (Strategy.BEST, DAY)
 
 
+@pytest.mark.parametrize("given", ["!a:x !b:x", '["!a:x", "!b:x"]'])
+def test_rooms_are_a_list_or_a_text(tmp_path: Path, given: str) -> None:
+    assert configured(homeserver(tmp_path, "rooms: ['!a:x', '!b:x']")).rooms == ("!a:x", "!b:x")
+    assert configured(homeserver(tmp_path, "rooms: ['!c:x']", rooms=given)).rooms == ("!a:x", "!b:x")
+
+
 @pytest.mark.parametrize("text", ["", "# nothing is set", "enabled:"])
 def test_an_empty_section_says_nothing(tmp_path: Path, text: str) -> None:
     assert configured(homeserver(tmp_path, text)) == CompressorSettings()
@@ -75,6 +81,7 @@ def test_without_a_homeserver_yaml_the_compressor_is_off() -> None:
         ("chunk_size: many", {}, "state_compressor.chunk_size in SYNAPSE_CONFIG is 'many'"),
         ("default_levels: 100,0", {}, "positive whole numbers"),
         ("chunks: 5", {}, "state_compressor.chunks in SYNAPSE_CONFIG"),
+        ("", {"rooms": "[1, 2"}, "LAKEHOUSE_COMPRESSOR_ROOMS is"),
         ("", {"time_between_runs": "soon"}, "LAKEHOUSE_COMPRESSOR_TIME_BETWEEN_RUNS is 'soon'"),
     ],
 )

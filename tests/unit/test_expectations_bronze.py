@@ -16,7 +16,7 @@ from expectations.judgement import AuditFailed, Judgement
 from expectations.streams import ExpectIdInOneTable
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.catalogue import Catalogue, Column, Stream, Table
-from synapse_lakehouse.lake import audit
+from synapse_lakehouse.lake import audit, tables
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import Settings
 
@@ -440,9 +440,7 @@ def test_only_the_latest_audits_are_kept(settings: Settings, monkeypatch: pytest
 
 def test_gate_reads_the_runs_measures_and_records_its_checks(settings: Settings) -> None:
     catalog = InMemoryCatalog("lake", warehouse=settings.warehouse)
-    catalog.create_namespace("audit")
-    for name, columns in audit.TABLES.items():
-        catalog.create_table(name, schema=columns)
+    tables.ensure_audit(catalog)
     known = catalogue.load()
     audit.append(catalog, "audit.snapshots", [{"novelties": [], "drifted": [], "taken_at": DAY}], RUN)
     audit.append(

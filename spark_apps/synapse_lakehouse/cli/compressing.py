@@ -51,8 +51,9 @@ def plan(settings: Settings, wanted: CompressorSettings, rooms: Sequence[str], f
 
 
 def _chosen(reader: Reader, rooms: Sequence[str], wanted: CompressorSettings) -> Sequence[str]:
-    reader.require(rooms)
-    return rooms or reader.rooms(wanted)
+    named = rooms or wanted.rooms
+    reader.require(named)
+    return named or reader.rooms(wanted)
 
 
 def _plan(reader: Reader, room_id: str, wanted: CompressorSettings) -> tuple[Any, ...]:

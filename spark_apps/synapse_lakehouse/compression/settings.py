@@ -1,5 +1,6 @@
 """Settings of the state compressor, as Synapse's documentation names them, and ours beside them."""
 
+import json
 from enum import StrEnum
 from typing import Annotated
 
@@ -24,6 +25,13 @@ def _levels(value: object) -> Levels:
     return parse_levels(str(value))
 
 
+def _rooms(value: object) -> object:
+    """A list, also as JSON, or names with spaces between them."""
+    if not isinstance(value, str):
+        return value
+    return json.loads(value) if value.lstrip().startswith("[") else value.split()
+
+
 class CompressorSettings(BaseModel):
     """The section ``state_compressor`` of a homeserver.yaml."""
 
@@ -40,10 +48,23 @@ class CompressorSettings(BaseModel):
     time_between_runs: Annotated[int, BeforeValidator(milliseconds)] = Field(
         DAY, ge=1, description="time from one run to the next, in milliseconds or as 1d, 12h, 30m"
     )
+    rooms: Annotated[tuple[str, ...], BeforeValidator(_rooms)] = Field(
+        (), description="rooms to take instead, by their ids"
+    )
     strategy: Strategy = Field(Strategy.LEVELS, description="levels, as the reference compresses, or best")
     max_chain: int = Field(100, ge=1, description="most groups that the state of one may take to read; for best")
+    apply: bool = Field(False, description="whether what a scheduled run planned is applied without asking anybody")
     busy_sessions: int = Field(20, ge=0, description="pause while more sessions than these are in a transaction")
     lag_megabytes: int = Field(64, ge=0, description="pause while a replica is further behind")
+
+    def how(self) -> dict[str, str | int]:
+        """What decides how a room is stored, by the names of these settings, as they are given."""
+        return {
+            "strategy": self.strategy.value,
+            "default_levels": ",".join(str(level.size) for level in self.default_levels),
+            "chunk_size": self.chunk_size,
+            "max_chain": self.max_chain,
+        }
 
 
 def configured(settings: Settings) -> CompressorSettings:

@@ -64,7 +64,7 @@ class Stored:
         last = int(self._ids[members[-1]])
         heads_at = np.minimum(np.searchsorted(self._ids, heads), len(self._ids) - 1)
         heads_at = heads_at[(self._ids[heads_at] == heads) & self._present[heads_at]]
-        where = np.sort(_with_chains(np.concatenate([members, heads_at]), self._prev, self._marked))
+        where = np.sort(with_chains(np.concatenate([members, heads_at]), self._prev, self._marked))
         ids = self._ids[where]
         in_range = np.isin(where, members)
         if after is not None:
@@ -110,7 +110,7 @@ def _where(places: Longs, indices: Longs) -> NDArray[np.int64]:
 
 
 @compiled
-def _with_chains(chosen: Longs, prev: Longs, marked: Flags) -> Longs:
+def with_chains(chosen: Longs, prev: Longs, marked: Flags) -> Longs:
     """The groups ``chosen`` and all they rest on, once each. ``marked`` is false everywhere, before and after."""
     found = np.empty(2 * len(chosen), np.int64)
     count = 0

@@ -1,7 +1,7 @@
 """Synapse's three tables of state as arrays: texts become codes, and codes texts again."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +11,15 @@ from synapse_lakehouse.compression.groups import NONE, Groups, indexed
 from synapse_lakehouse.compression.stored import Stored
 
 _Encoded = tuple[Codes, pa.Array]
+
+_TEXT: Final = pa.dictionary(pa.int32(), pa.string())
+STATE: Final = {
+    "state_groups": pa.schema({"id": pa.int64(), "room_id": _TEXT}),
+    "state_group_edges": pa.schema({"state_group": pa.int64(), "prev_state_group": pa.int64()}),
+    "state_groups_state": pa.schema({"state_group": pa.int64(), "type": _TEXT, "state_key": _TEXT, "event_id": _TEXT}),
+}
+"""What is read of Synapse's tables, in the order of ``Contents``."""
+_ROWS_AT_ONCE: Final = 100_000
 
 
 class Contents(NamedTuple):
@@ -22,6 +31,27 @@ class Contents(NamedTuple):
     """state_group, prev_state_group"""
     rows: pa.Table
     """state_group, type, state_key, event_id"""
+
+
+class Gathered:
+    """A table that arrives in batches: its texts become dictionaries, so that each text is held once."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema, self._whole, self._waiting = schema, schema.empty_table(), list[pa.Table]()
+
+    def add(self, rows: pa.Table) -> None:
+        """Take more rows; texts may be plain."""
+        self._waiting.append(rows.cast(self._schema))
+        # Each batch has its own dictionaries: they become one before they take more than that one does.
+        if sum(map(len, self._waiting)) > max(len(self._whole), _ROWS_AT_ONCE):
+            self.table()
+
+    def table(self) -> pa.Table:
+        """All rows so far."""
+        if self._waiting:
+            self._whole = pa.concat_tables([self._whole, *self._waiting]).unify_dictionaries().combine_chunks()
+            self._waiting = []
+        return self._whole
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The audit tables: what was read, measured, judged and published. Append-only and unbranched.
+"""The audit tables: what was read, measured, judged, published and compressed. Append-only and unbranched.
 
 Rows of several attempts at an interval stand side by side, told apart by ``run_id``; the attempt that readers see is
 the one named in ``audit.releases``. Times are UTC.
@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import EqualTo
 
+from synapse_lakehouse.lake.catalog import PLAN
 from synapse_lakehouse.lake.release import TABLE, Release
 from synapse_lakehouse.run import Run
 
@@ -22,6 +23,12 @@ _SNAPSHOT: Final = {"snapshot_xmin": _LONG, "snapshot_xmax": _LONG, "wal_lsn": _
     "timeline": _INT,
 }
 _RUN: Final = {"run_id": _STRING, "interval_start": _TIME, "interval_end": _TIME}
+
+_COMPRESSED_HOW: Final = {"room_id": _STRING, "strategy": _STRING} | {
+    "default_levels": _STRING,
+    "chunk_size": _LONG,
+    "max_chain": _LONG,
+}
 
 TABLES: Final[dict[str, pa.Schema]] = {
     name: pa.schema(list(columns.items()))
@@ -104,6 +111,23 @@ TABLES: Final[dict[str, pa.Schema]] = {
         | {"branch": _STRING, "tag": _STRING, "server_name": _STRING, "tables": _BY_NAME, "positions": _BY_NAME}
         | {"views": pa.map_(_STRING, _STRING), "checks_passed": _INT, "checks_warned": _INT, "published_at": _TIME}
         | {"partial": pa.list_(_STRING)},
+        # One row per run of the compressor and room, planned from a release; rows and bytes are those of the room in
+        # state_groups_state, bytes_needed what is needed until VACUUM; skipped: why the room is not compressed.
+        PLAN: _RUN
+        | {"release": _LONG}
+        | _COMPRESSED_HOW
+        | {"groups": _LONG, "groups_to_rewrite": _LONG, "rows_before": _LONG, "rows_after": _LONG}
+        | {"bytes_before": _LONG, "bytes_after": _LONG, "rows_to_delete": _LONG, "rows_to_insert": _LONG}
+        | {"bytes_needed": _LONG, "longest_chain_before": _LONG, "longest_chain_after": _LONG}
+        | {"skipped": _STRING, "planned_at": _TIME},
+        # One row per run of the compressor and room that it was to write in Synapse's database, as soon as it was done
+        # with it; outcome: compressed, left or put_back, and error says why. A room that was found wrong later, or that
+        # was tried again, has a further row, which counts.
+        "audit.compression_runs": _RUN
+        | _COMPRESSED_HOW
+        | {"outcome": _STRING, "error": _STRING, "rows_before": _LONG, "rows_after": _LONG, "bytes_before": _LONG}
+        | {"bytes_after": _LONG, "groups_rewritten": _LONG, "groups_left": _LONG, "longest_chain": _LONG}
+        | {"seconds": _DOUBLE, "longest_lock_ms": _DOUBLE, "undo": pa.list_(_STRING), "finished_at": _TIME},
         # The log of who may move main (lake/lease.py).
         "audit.leases": {"holder": _STRING, "branch": _STRING, "action": _STRING, "until": _TIME, "at": _TIME},
     }.items()
@@ -126,6 +150,8 @@ _KEYS: Final = {
     "audit.parity": ("table_name", "slice"),
     "audit.repairs": ("table_name", "slice"),
     "audit.views": ("view_name",),
+    PLAN: ("room_id",),
+    "audit.compression_runs": ("room_id",),
 }
 
 

@@ -12,11 +12,13 @@ NAME: Final = "lake"
 SCHEMAS: Final = ("bronze", "audit", "silver", "gold")
 COMMANDS: Final = "bronze.replication_commands"
 """What the replication tap heard."""
+PLAN: Final = "gold.compression_plan"
+"""What compressing rooms of a release would come to, plan after plan."""
 
 
 def is_unbranched(name: str) -> bool:
     """Whether a table is only ever appended to, on main, and so belongs to no release."""
-    return name.startswith("audit.") or name == COMMANDS
+    return name.startswith("audit.") or name in (COMMANDS, PLAN)
 
 
 class CatalogError(ValueError):

@@ -75,8 +75,10 @@ def _ensure_branched(catalog: Catalog, schema: str, declared: Iterable[catalogue
 
 def ensure_audit(catalog: Catalog) -> None:
     """Create what is missing of the audit tables; add columns that they gained."""
-    catalog.create_namespace_if_not_exists("audit")
-    existing = {".".join(name) for name in catalog.list_tables("audit")}
+    existing = set[str]()
+    for schema in {name.partition(".")[0] for name in audit.TABLES}:
+        catalog.create_namespace_if_not_exists(schema)
+        existing |= {".".join(name) for name in catalog.list_tables(schema)}
     for name, columns in audit.TABLES.items():
         properties = _UNBRANCHED | (_NEVER_RETRIED if name == "audit.leases" else {})
         _ensure_table(catalog, name, columns, properties, name in existing)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import adbc_driver_postgresql.dbapi as postgresql
@@ -14,21 +15,15 @@ from psycopg import sql
 from synapse_lakehouse.compiled import Longs
 from synapse_lakehouse.compression.errors import CompressorError
 from synapse_lakehouse.compression.settings import CompressorSettings, Strategy
-from synapse_lakehouse.compression.tables import Contents
+from synapse_lakehouse.compression.tables import STATE, Contents, Gathered
 from synapse_lakehouse.rewriting import saved
 from synapse_lakehouse.rewriting.errors import RoomLeft
 from synapse_lakehouse.rewriting.saved import Saved
 from synapse_lakehouse.rewriting.transaction import Known
+from synapse_lakehouse.rewriting.unreferenced import unneeded
 
-_TEXT: Final = pa.dictionary(pa.int32(), pa.string())
-STATE: Final = {
-    "state_groups": pa.schema({"id": pa.int64(), "room_id": _TEXT}),
-    "state_group_edges": pa.schema({"state_group": pa.int64(), "prev_state_group": pa.int64()}),
-    "state_groups_state": pa.schema({"state_group": pa.int64(), "type": _TEXT, "state_key": _TEXT, "event_id": _TEXT}),
-}
 _IDS_AT_ONCE: Final = 50_000
 _BATCH_BYTES: Final = 2 << 20
-_ROWS_AT_ONCE: Final = 100_000
 
 _CLOSURE: Final = """
 with recursive needed(id) as (
@@ -48,6 +43,8 @@ _SEEN: Final = {
     Strategy.LEVELS: ("state_compressor_progress", ""),
     Strategy.BEST: ("lakehouse_compressor_progress", "and p.strategy = 'best'"),
 }
+
+_SEEN_UP_TO: Final = "select room_id, last_compressed from {} as p where last_compressed is not null {}"
 
 _IN_USE: Final = """
 select id from unnest(%(ids)s::bigint[]) as id where exists (select from event_to_state_groups where state_group = id)
@@ -71,7 +68,13 @@ class Room:
     """Groups that no event and no group in use needs."""
     newest: int
     """Id of the newest group of the room."""
-    known: Known
+    has_pending: bool
+    """Whether groups can be pending deletion."""
+
+    @cached_property
+    def known(self) -> Known:
+        """What ``state_groups`` has of it."""
+        return Known(self.contents, self.room_id, has_pending=self.has_pending)
 
     @property
     def untouchable(self) -> Longs:
@@ -130,8 +133,22 @@ class Reader:
                 {"ids": of_room.tolist()},
             )
         unreferenced = self._unreferenced(of_room, contents)
-        there = Known(contents, room_id, has_pending=has_pending)
-        return Room(room_id, contents, known, pending, unreferenced, int(of_room.max()), there)
+        return Room(room_id, contents, known, pending, unreferenced, int(of_room.max()), has_pending)
+
+    def saved(self, room_id: str) -> Saved:
+        """How far a room is compressed.
+
+        :raises RoomLeft: when that cannot be.
+        """
+        return saved.read(self._connection, room_id)
+
+    def seen(self, strategy: Strategy) -> dict[str, int]:
+        """Up to which group rooms were compressed before, for those that were."""
+        table, condition = _SEEN[strategy]
+        if not self._has(table):
+            return {}
+        query = _SEEN_UP_TO.format(table, condition)
+        return dict(self._connection.execute(query.encode()).fetchall())
 
     def contents(self, room_id: str, heads: Sequence[int] = ()) -> Contents:
         """The groups of a room, and all that these and ``heads`` rest on."""
@@ -141,14 +158,7 @@ class Reader:
     def _unreferenced(self, of_room: Longs, contents: Contents) -> Longs:
         if not self._has("event_to_state_groups"):
             return np.empty(0, np.int64)
-        used = np.isin(of_room, self._ids(_IN_USE, {"ids": of_room.tolist()}))
-        place = {int(group): at for at, group in enumerate(of_room)}
-        # From the newest on, so that what hangs on a group is known before it.
-        edges = contents.edges.sort_by([("state_group", "descending")])
-        for group, prev in zip(edges["state_group"].to_pylist(), edges["prev_state_group"].to_pylist(), strict=True):
-            if prev in place and (group not in place or used[place[group]]):
-                used[place[prev]] = True
-        return of_room[~used]
+        return unneeded(of_room, self._ids(_IN_USE, {"ids": of_room.tolist()}), contents.edges)
 
     def _has(self, table: str) -> bool:
         return self._connection.execute("select to_regclass(%s) is not null", [table]).fetchone() == (True,)
@@ -161,7 +171,7 @@ class Reader:
         """The columns of ``schema``, texts as dictionaries where it says so; the first column is one of ``ids``."""
         query = sql.SQL("select {} from {} where {} = any({})")
         columns = sql.SQL(", ").join(map(sql.Identifier, schema.names))
-        fetched, waiting = schema.empty_table(), [schema.empty_table()]
+        fetched = Gathered(schema)
         with self._arrow.cursor() as cursor:
             cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)})
             for start in range(0, len(ids), _IDS_AT_ONCE):
@@ -169,14 +179,7 @@ class Reader:
                 piece = query.format(columns, sql.Identifier(table), sql.Identifier(schema.names[0]), wanted)
                 cursor.execute(piece.as_string(self._connection))
                 for batch in cursor.fetch_record_batch():
-                    waiting.append(pa.Table.from_batches([batch]).cast(schema))
-                    # Each batch has its own dictionaries: they become one before they take more than that one does.
-                    if sum(map(len, waiting)) > max(len(fetched), _ROWS_AT_ONCE):
-                        fetched, waiting = _merged([fetched, *waiting]), []
-        fetched = _merged([fetched, *waiting])
+                    fetched.add(pa.Table.from_batches([batch]))
+        table_of_all = fetched.table()
         pa.default_memory_pool().release_unused()
-        return fetched
-
-
-def _merged(pieces: Sequence[pa.Table]) -> pa.Table:
-    return pa.concat_tables(pieces).unify_dictionaries().combine_chunks()
+        return table_of_all

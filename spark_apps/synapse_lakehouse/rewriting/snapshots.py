@@ -9,8 +9,9 @@ import psycopg
 from adbc_driver_manager import Error
 
 from synapse_lakehouse.compression.errors import CompressorError
+from synapse_lakehouse.compression.tables import STATE
 from synapse_lakehouse.rewriting.errors import explained
-from synapse_lakehouse.rewriting.reading import STATE, Reader
+from synapse_lakehouse.rewriting.reading import Reader
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.connection import opened, session
 from synapse_lakehouse.source.errors import ReadFailed

@@ -1,7 +1,10 @@
-"""Hand groups that nothing needs to Synapse, which deletes them after a while if they are still not needed."""
+"""Groups that nothing needs: found, and handed to Synapse, which deletes them after a while if that is still so."""
 
 import time
 from typing import Final
+
+import numpy as np
+import pyarrow as pa
 
 from synapse_lakehouse.compiled import Longs
 from synapse_lakehouse.source.connection import Connection
@@ -19,6 +22,23 @@ AND NOT EXISTS (SELECT FROM state_groups_persisting WHERE state_group = id)
 ON CONFLICT (state_group) DO NOTHING
 """
 """Those among ``ids`` that are still in nobody's use: no event's, no process's, and no group's that stays."""
+
+
+def unneeded(of_room: Longs, in_use: Longs, edges: pa.Table) -> Longs:
+    """Groups of a room that no group in use rests on, and that are in no use themselves.
+
+    :param of_room: ids of the room's groups.
+    :param in_use: ids of those that an event needs, or a group of another room.
+    :param edges: state_group, prev_state_group; of the room's groups at least.
+    """
+    used = np.isin(of_room, in_use)
+    place = {int(group): at for at, group in enumerate(of_room)}
+    # From the newest on, so that what hangs on a group is known before it.
+    edges = edges.sort_by([("state_group", "descending")])
+    for group, prev in zip(edges["state_group"].to_pylist(), edges["prev_state_group"].to_pylist(), strict=True):
+        if prev in place and (group not in place or used[place[group]]):
+            used[place[prev]] = True
+    return of_room[~used]
 
 
 def hand_over(connection: Connection, groups: Longs) -> int:

@@ -1,0 +1,48 @@
+"""Plan how the state of rooms could be stored in fewer rows, from the newest release: ``gold.compression_plan``.
+
+Synapse's database is only asked how far rooms are compressed. Nothing is changed there.
+"""
+
+from datetime import UTC, datetime
+
+from synapse_lakehouse.app import SparkApp, main
+from synapse_lakehouse.compression.settings import configured
+from synapse_lakehouse.lake import audit, tables
+from synapse_lakehouse.lake.catalog import PLAN
+from synapse_lakehouse.lake.release import ReleaseError
+from synapse_lakehouse.rewriting.errors import RoomLeft
+from synapse_lakehouse.rewriting.planning import Planning
+from synapse_lakehouse.rewriting.saved import Saved
+from synapse_lakehouse.rewriting.snapshots import source
+
+
+def compress_state(app: SparkApp) -> None:
+    """Append the plan of each room that the settings of the compressor choose."""
+    tables.ensure_audit(app.catalog)
+    published = audit.releases(app.catalog)
+    if not published:
+        raise ReleaseError("There is no release to plan from: the DAG lakehouse, or `lakehouse run`, makes one.")
+    wanted = configured(app.settings)
+    planning = Planning(app.spark, published[-1], wanted)
+    saved: dict[str, Saved] = {}
+    left: list[dict[str, object]] = []
+    with source(str(app.settings.synapse_dsn), app.settings, "SYNAPSE_DSN") as reading:
+        # No snapshot of the database is kept while Spark works.
+        with reading() as reader:
+            seen = reader.seen(wanted.strategy)
+        rooms = planning.rooms(seen)
+        with reading() as reader:
+            for room in rooms:
+                try:
+                    saved[room] = reader.saved(room)
+                except RoomLeft as error:
+                    left.append({"room_id": room, "skipped": str(error)})
+    found = [*planning.plans(saved), *left]
+    how = {"release": published[-1].number, "planned_at": datetime.now(UTC)} | wanted.how()
+    audit.append(app.catalog, PLAN, [how | row for row in found], app.run)
+    before, after = (sum(row.get(name) or 0 for row in found) for name in ("rows_before", "rows_after"))
+    app.progress(f"{len(found)} rooms planned from release {published[-1].number}: {before} rows would be {after}")
+
+
+if __name__ == "__main__":
+    main(__doc__, compress_state, moves_tables=False)

@@ -1,0 +1,42 @@
+"""The compressor's plan as Spark makes it from a release, beside the one that comes from the database itself."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from synapse_lakehouse.run import Run
+from synapse_lakehouse.settings import Settings
+from tests.conftest import Published, lakehouse
+
+RUN = Run("plan", datetime(2026, 11, 20, tzinfo=UTC), datetime(2026, 11, 21, tzinfo=UTC))
+App = Callable[[str, Settings, Run], subprocess.CompletedProcess[str]]
+
+
+@pytest.mark.parametrize("strategy", ["best", pytest.param("levels", marks=pytest.mark.heavy)])
+def test_the_plan_from_the_lake_is_the_one_from_the_database(
+    published: Published, spark_app: App, strategy: str
+) -> None:
+    how = {"lakehouse_compressor_strategy": strategy, "lakehouse_compressor_number_of_rooms": "1000"}
+    settings = published.settings.model_copy(update=how)
+    run = Run(f"plan {strategy}", RUN.start, RUN.end)
+
+    done = spark_app("compress_state", settings, run)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    from_database = by_room(lakehouse(settings, "compress", "plan", "--format", "json"))
+    asked = f"select * from gold.compression_plan where run_id = '{run.run_id}'"
+    from_lake = by_room(lakehouse(settings, "query", asked, "--format", "json"))
+    assert len(from_database) > 50
+    assert from_lake.keys() == from_database.keys()
+    for room, plan in from_database.items():
+        assert from_lake[room] | plan == from_lake[room]
+        assert from_lake[room]["strategy"] == strategy
+
+
+def by_room(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]]:
+    assert done.returncode == 0, done.stderr
+    return {row["room_id"]: row for row in json.loads(done.stdout)}
