@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 FILES = sorted((PROJECT / "dags").glob("*.py"))
 HEAVY = {"pyspark", "great_expectations", "pandas", "pyarrow", "pyiceberg", "duckdb", "dbt", "numpy"}
-TAGS = {"layer:bronze", "layer:audit", "layer:silver", "layer:gold", "impact:reads-source", "impact:publishes"}
+LAYERS = {"layer:bronze", "layer:audit", "layer:silver", "layer:gold"}
+TAGS = LAYERS | {"impact:reads-source", "impact:publishes", "impact:writes-source"}
 PARSE_SECONDS = 2.0
 
 PARSE = """

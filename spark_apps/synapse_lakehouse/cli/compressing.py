@@ -1,7 +1,5 @@
 """What ``lakehouse compress`` does with its options: read, show how far it is, write rows."""
 
-import os
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, fields
@@ -19,7 +17,8 @@ from synapse_lakehouse.compression.plan import RoomPlan
 from synapse_lakehouse.compression.settings import CompressorSettings, Strategy
 from synapse_lakehouse.rewriting import undo as undoing
 from synapse_lakehouse.rewriting import unreferenced
-from synapse_lakehouse.rewriting.connection import writing
+from synapse_lakehouse.rewriting.connection import write_dsn, writing
+from synapse_lakehouse.rewriting.disk import require_disk
 from synapse_lakehouse.rewriting.errors import RoomLeft
 from synapse_lakehouse.rewriting.load import Load
 from synapse_lakehouse.rewriting.putting_back import put_back
@@ -28,7 +27,7 @@ from synapse_lakehouse.rewriting.room import Outcome, compress, planned
 from synapse_lakehouse.rewriting.session import SETTING
 from synapse_lakehouse.rewriting.snapshots import Reading, source
 from synapse_lakehouse.rewriting.verifying import verified
-from synapse_lakehouse.rewriting.writing import Writer
+from synapse_lakehouse.rewriting.writing import IN_THE_WAY, Writer
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.connection import Connection
 
@@ -40,7 +39,6 @@ _APPLIED: Final = (
 )  # fmt: skip
 _VERIFIED: Final = ("room_id", "groups", "rows", "longest_chain", "compared", "faults")
 _MB: Final = 1_000_000
-_IN_THE_WAY: Final = "the rest: somebody holds locks on it for long. Run it again later."
 
 
 def plan(settings: Settings, wanted: CompressorSettings, rooms: Sequence[str], format: output.Format) -> None:
@@ -96,7 +94,7 @@ def apply(
     hand_over_unreferenced: bool,
 ) -> None:  # fmt: skip
     """Compress each room, or write the plan of each."""
-    dsn = _write_dsn(settings)
+    dsn = write_dsn(settings)
     if not yes:
         with source(dsn, settings, SETTING) as reading, reading() as reader:
             rows = [_plan(reader, room, wanted) for room in _shown("Planning", _chosen(reader, rooms, wanted))]
@@ -125,7 +123,7 @@ def _applied(
 ) -> tuple[Any, ...]:
     database = writer.connection.info.dbname
     try:
-        done = compress(room_id, wanted, reading, writer, folder, database, partial(_require_disk, writer))
+        done = compress(room_id, wanted, reading, writer, folder, database, partial(require_disk, writer.connection))
     except (BadGroups, RoomLeft) as error:
         return room_id, *[None] * (len(_APPLIED) - 2), str(error)
     handed = 0
@@ -141,30 +139,8 @@ def _row(done: Outcome, handed_over: int, writer: Writer) -> tuple[Any, ...]:
     return (
         one.room_id, one.rows_before, done.rows, one.bytes_before, one.bytes_after, done.groups_written,
         done.groups_left, done.longest_chain, handed_over, round(done.seconds, 2), round(1000 * writer.pace.longest, 1),
-        " ".join(map(str, done.undo)), _IN_THE_WAY if writer.gave_up else None,
+        " ".join(map(str, done.undo)), IN_THE_WAY if writer.gave_up else None,
     )  # fmt: skip
-
-
-def _require_disk(writer: Writer, one: RoomPlan, folder: Path) -> None:
-    """Refuse what the disks would not hold, as far as can be seen from here.
-
-    :raises RoomLeft: naming the disk that is too small.
-    """
-    needs = [(folder, one.bytes_before)]
-    if (data := _data_directory(writer.connection)) is not None:
-        needs.append((data, one.bytes_needed))
-    for where, bytes_needed in needs:
-        free = shutil.disk_usage(where).free
-        if bytes_needed > free:
-            raise RoomLeft(f"it needs about {bytes_needed / _MB:.0f} MB in {where}, where {free / _MB:.0f} MB are free")
-
-
-def _data_directory(connection: Connection) -> Path | None:
-    """The folder of the database, if it is on this machine and the role may know."""
-    if connection.info.host not in ("127.0.0.1", "::1", "localhost") and not connection.info.host.startswith("/"):
-        return None
-    row = connection.execute("select setting from pg_settings where name = 'data_directory'").fetchone()
-    return Path(row[0]) if row and row[0] and os.access(row[0], os.X_OK) else None
 
 
 def verify(
@@ -188,7 +164,7 @@ def verify(
 
 def undo(settings: Settings, files: Sequence[Path], *, yes: bool) -> None:
     """Put back what the files hold, the latest first."""
-    dsn = _write_dsn(settings)
+    dsn = write_dsn(settings)
     kept = sorted((undoing.read(file) for file in files), key=lambda one: one.written, reverse=True)
     if not yes:
         for one in kept:
@@ -206,15 +182,6 @@ def undo(settings: Settings, files: Sequence[Path], *, yes: bool) -> None:
             writer = _writer(connection, CompressorSettings(), bar, "")
             done, left = put_back(one, room.contents, room.contents, writer, room.known)
             typer.echo(f"Put back {done} state groups of {one.room_id}, left {left} as they are.")
-
-
-def _write_dsn(settings: Settings) -> str:
-    if not settings.synapse_write_dsn:
-        raise CompressorError(
-            f"{SETTING} is not set: the database to compress, for a role that may write its state. "
-            "`lakehouse grants --compress` prints the SQL of such a role."
-        )
-    return settings.synapse_write_dsn
 
 
 def _shown(what: str, rooms: Sequence[str]) -> Iterator[str]:

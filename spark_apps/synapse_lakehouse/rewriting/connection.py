@@ -12,11 +12,25 @@ from synapse_lakehouse.rewriting import saved
 from synapse_lakehouse.rewriting.errors import AnotherCompressor, explained
 from synapse_lakehouse.rewriting.session import SESSION, SETTING
 from synapse_lakehouse.rewriting.tables import TABLES, WRITTEN
+from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.connection import Connection, opened
 
 _LOCK: Final = 7_365_871_530_442_099
 """The advisory lock that a compression holds on its database."""
 _PATIENCE_SECONDS: Final = 15.0
+
+
+def write_dsn(settings: Settings) -> str:
+    """The database to compress.
+
+    :raises CompressorError: when the setting is missing.
+    """
+    if not settings.synapse_write_dsn:
+        raise CompressorError(
+            f"{SETTING} is not set: the database to compress, for a role that may write its state. "
+            "`lakehouse grants --compress` prints the SQL of such a role."
+        )
+    return settings.synapse_write_dsn
 
 
 @contextmanager

@@ -17,6 +17,9 @@ from synapse_lakehouse.source.connection import Connection
 _TRIES: Final = 5
 """So often a portion is tried, and so often its first group alone."""
 
+IN_THE_WAY: Final = "the rest: somebody holds locks on it for long. Run it again later."
+"""Said of a room of which ``Writer.gave_up`` the rest."""
+
 _IN_OUR_WAY: Final = (
     psycopg.errors.LockNotAvailable,
     psycopg.errors.DeadlockDetected,

@@ -1,0 +1,59 @@
+"""What a person is shown of a plan before it is applied."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from synapse_lakehouse.rewriting.session import SETTING
+
+_MB: Final = 1_000_000
+_MOST: Final = 50
+_ENDS_IT: Final = re.compile(r"[`|\x00-\x20]")
+_HEAD: Final = """
+| Room | Rows | then | MB | then | Groups to rewrite | Deletes | Inserts | Needs MB | Longest chain |
+|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|
+"""
+
+
+def question(rows: Sequence[Mapping[str, Any]], skipped: Sequence[Mapping[str, Any]], *, may_write: bool) -> str:
+    """Markdown: what the plan would give back, what it takes, and every room, or the ``_MOST`` with most to win.
+
+    :param rows: of ``gold.compression_plan``, at least one, the most to win first.
+    :param skipped: rows of rooms that cannot be compressed.
+    :param may_write: whether the setting for writing is there.
+    """
+    before, after = (sum(row[name] for row in rows) for name in ("rows_before", "rows_after"))
+    freed, needed = (
+        sum(row["bytes_before"] - row["bytes_after"] for row in rows) / _MB,
+        sum(row["bytes_needed"] for row in rows) / _MB,
+    )
+    parts = [
+        f"**{before - after:,} of {before:,} rows ({1 - after / max(before, 1):.0%}) and about {freed:,.1f} MB** of "
+        f"`state_groups_state` would be given back to Synapse's database, in {len(rows)} rooms, by the strategy "
+        f"`{rows[0]['strategy']}`. Until VACUUM has run, it needs about {needed:,.1f} MB more. Planned from release "
+        f"{rows[0]['release']}; what came since then is compressed, too, and no state is changed."
+    ]
+    if not may_write:
+        parts.append(
+            f"**{SETTING} is not set, so applying it would fail.** `lakehouse grants --compress` makes the role."
+        )
+    parts.append(_HEAD.strip() + "".join(f"\n{_line(row)}" for row in rows[:_MOST]))
+    if len(rows) > _MOST:
+        parts.append(f"And {len(rows) - _MOST} further rooms: `gold.compression_plan` has them all.")
+    parts += [f"Left as it is: {_code(row['room_id'])}, {row['skipped']}" for row in skipped[:_MOST]]
+    return "\n\n".join(parts)
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    cells = (
+        _code(row["room_id"]), f"{row['rows_before']:,}", f"{row['rows_after']:,}", f"{row['bytes_before'] / _MB:,.1f}",
+        f"{row['bytes_after'] / _MB:,.1f}", f"{row['groups_to_rewrite']:,} of {row['groups']:,}",
+        f"{row['rows_to_delete']:,}", f"{row['rows_to_insert']:,}", f"{row['bytes_needed'] / _MB:,.1f}",
+        f"{row['longest_chain_before']} → {row['longest_chain_after']}",
+    )  # fmt: skip
+    return f"| {' | '.join(cells)} |"
+
+
+def _code(room_id: str) -> str:
+    """A room's id, which another server may have made up, as text that ends neither its cell nor its line."""
+    return f"`{_ENDS_IT.sub('�', room_id)}`"
