@@ -10,7 +10,7 @@ _MB: Final = 1_000_000
 _MOST: Final = 50
 _ENDS_IT: Final = re.compile(r"[`|\x00-\x20]")
 _HEAD: Final = """
-| Room | Rows | then | MB | then | Groups to rewrite | Deletes | Inserts | Needs MB | Longest chain |
+| Room | Rows | then | Size | then | Groups to rewrite | Deletes | Inserts | Needs | Longest chain |
 |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|
 """
 
@@ -23,14 +23,12 @@ def question(rows: Sequence[Mapping[str, Any]], skipped: Sequence[Mapping[str, A
     :param may_write: whether the setting for writing is there.
     """
     before, after = (sum(row[name] for row in rows) for name in ("rows_before", "rows_after"))
-    freed, needed = (
-        sum(row["bytes_before"] - row["bytes_after"] for row in rows) / _MB,
-        sum(row["bytes_needed"] for row in rows) / _MB,
-    )
+    freed = sum(row["bytes_before"] - row["bytes_after"] for row in rows)
+    needed = sum(row["bytes_needed"] for row in rows)
     parts = [
-        f"**{before - after:,} of {before:,} rows ({1 - after / max(before, 1):.0%}) and about {freed:,.1f} MB** of "
+        f"**{before - after:,} of {before:,} rows ({1 - after / max(before, 1):.0%}) and about {_size(freed)}** of "
         f"`state_groups_state` would be given back to Synapse's database, in {len(rows)} rooms, by the strategy "
-        f"`{rows[0]['strategy']}`. Until VACUUM has run, it needs about {needed:,.1f} MB more. Planned from release "
+        f"`{rows[0]['strategy']}`. Until VACUUM has run, it needs about {_size(needed)} more. Planned from release "
         f"{rows[0]['release']}; what came since then is compressed, too, and no state is changed."
     ]
     if not may_write:
@@ -46,12 +44,16 @@ def question(rows: Sequence[Mapping[str, Any]], skipped: Sequence[Mapping[str, A
 
 def _line(row: Mapping[str, Any]) -> str:
     cells = (
-        _code(row["room_id"]), f"{row['rows_before']:,}", f"{row['rows_after']:,}", f"{row['bytes_before'] / _MB:,.1f}",
-        f"{row['bytes_after'] / _MB:,.1f}", f"{row['groups_to_rewrite']:,} of {row['groups']:,}",
-        f"{row['rows_to_delete']:,}", f"{row['rows_to_insert']:,}", f"{row['bytes_needed'] / _MB:,.1f}",
+        _code(row["room_id"]), f"{row['rows_before']:,}", f"{row['rows_after']:,}", _size(row["bytes_before"]),
+        _size(row["bytes_after"]), f"{row['groups_to_rewrite']:,} of {row['groups']:,}",
+        f"{row['rows_to_delete']:,}", f"{row['rows_to_insert']:,}", _size(row["bytes_needed"]),
         f"{row['longest_chain_before']} → {row['longest_chain_after']}",
     )  # fmt: skip
     return f"| {' | '.join(cells)} |"
+
+
+def _size(number: int) -> str:
+    return f"{number / _MB:,.1f} MB" if abs(number) >= _MB else f"{number / 1000:,.0f} kB"
 
 
 def _code(room_id: str) -> str:

@@ -1,0 +1,117 @@
+"""The wiring of the state compressor: off unless it is wanted, and nothing written that nobody approved."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from synapse_lakehouse.compression.settings import CompressorSettings, configured
+from synapse_lakehouse.settings import PROJECT, Settings
+
+if TYPE_CHECKING:
+    from airflow.sdk import DAG
+
+ORDER = ["compress_state", "show_plan", "approve", "apply", "verify"]
+MOMENT = datetime(2026, 11, 17, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def dag(dags: "dict[str, DAG]") -> "DAG":
+    return dags["state_compression"]
+
+
+def test_the_tasks_run_one_after_another(dag: "DAG") -> None:
+    assert [task.task_id for task in dag.topological_sort()] == ORDER
+    for before, after in pairwise(ORDER):
+        assert dag.get_task(before).downstream_task_ids == {after}
+
+
+def test_it_writes_only_if_somebody_unpauses_it_and_approves(dag: "DAG") -> None:
+    assert dag.is_paused_upon_creation
+    assert "impact:writes-source" in dag.tags
+    approve: Any = dag.get_task("approve")
+    assert (approve.defaults, approve.options) == (["Reject"], ["Approve", "Reject"])
+    assert approve.response_timeout == timedelta(days=1)
+    assert dag.dagrun_timeout is not None
+    assert approve.response_timeout < dag.dagrun_timeout
+
+
+def test_it_has_no_schedule_unless_it_is_turned_on(dag: "DAG", turned_on: "DAG") -> None:
+    from airflow.sdk import DeltaDataIntervalTimetable
+
+    assert type(dag.timetable).__name__ == "NullTimetable"
+    assert isinstance(turned_on.timetable, DeltaDataIntervalTimetable)
+    assert turned_on.timetable.delta == timedelta(hours=12)
+    assert turned_on.get_task("approve").response_timeout == timedelta(hours=12)  # type: ignore[attr-defined]
+    assert not turned_on.catchup
+
+
+@pytest.fixture
+def turned_on(dags: object, monkeypatch: pytest.MonkeyPatch) -> "DAG":
+    from airflow.dag_processing.dagbag import DagBag
+
+    monkeypatch.setenv("LAKEHOUSE_COMPRESSOR_ENABLED", "true")
+    monkeypatch.setenv("LAKEHOUSE_COMPRESSOR_TIME_BETWEEN_RUNS", "12h")
+    return DagBag(dag_folder=PROJECT / "dags" / "state_compression.py", collect_dags=True).dags["state_compression"]
+
+
+def test_a_run_by_hand_is_skipped_while_it_is_off(dag: "DAG", monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.sdk.exceptions import AirflowSkipException
+
+    from synapse_lakehouse.orchestration import unless_compressor_is_off
+
+    with pytest.raises(AirflowSkipException, match="LAKEHOUSE_COMPRESSOR_ENABLED=true"):
+        unless_compressor_is_off({})
+    monkeypatch.setenv("LAKEHOUSE_COMPRESSOR_ENABLED", "true")
+    unless_compressor_is_off({})
+
+
+def test_nobody_is_asked_if_the_settings_say_so(dag: "DAG", monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKEHOUSE_COMPRESSOR_APPLY", "true")
+    assert dag.get_task("approve").execute({}) is None
+
+
+def test_without_the_right_to_write_applying_fails_at_once(dag: "DAG", monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from synapse_lakehouse import orchestration
+
+    run = {
+        "dag": dag,
+        "run_id": "manual__1",
+        "data_interval_start": MOMENT,
+        "data_interval_end": MOMENT.replace(day=18),
+    }
+    monkeypatch.setattr(orchestration, "get_current_context", lambda: run)
+    with pytest.raises(AirflowFailException, match=r"SYNAPSE_WRITE_DSN is not set(?s:.*)lakehouse grants --compress"):
+        orchestration.apply_compression()
+
+
+@pytest.mark.parametrize(
+    ("asked", "given"),
+    [
+        ({}, {"rooms": ("!set:x",), "number_of_rooms": 5, "strategy": "best"}),
+        (
+            {"rooms": ['!it\'s "{{ 1 }}":x', "!b:x"], "number_of_rooms": 7, "strategy": "levels", "max_chain": 50},
+            {"rooms": ('!it\'s "{{ 1 }}":x', "!b:x"), "number_of_rooms": 7, "strategy": "levels", "max_chain": 50},
+        ),
+    ],
+)
+def test_a_run_may_be_started_with_other_settings(
+    dag: "DAG", asked: dict[str, object], given: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKEHOUSE_COMPRESSOR_ROOMS", "!set:x")
+    monkeypatch.setenv("LAKEHOUSE_COMPRESSOR_STRATEGY", "best")
+    monkeypatch.setenv("SYNAPSE_WRITE_DSN", "postgresql://it:not-to-be-shown@127.0.0.1/synapse")
+    task: Any = dag.get_task("compress_state").prepare_for_execution()
+    params = dict.fromkeys(dag.params, None) | {"rooms": []} | asked
+    context = {"dag": dag, "run_id": "manual__1", "data_interval_start": MOMENT, "data_interval_end": MOMENT}
+
+    task.render_template_fields(context | {"params": params})
+
+    assert "not-to-be-shown" not in json.dumps({name: getattr(task, name) for name in task.template_fields})
+    for name, value in task.env_vars.items():
+        monkeypatch.setenv(name, value)
+    assert vars(configured(Settings(_env_file=None))) == vars(CompressorSettings(**given))

@@ -1,0 +1,137 @@
+"""What was planned from the lake, applied to a Synapse's database and recorded room by room."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+import pytest
+from pyiceberg.catalog import Catalog
+
+from synapse_lakehouse.compression.errors import CompressorError
+from synapse_lakehouse.compression.settings import CompressorSettings, Strategy
+from synapse_lakehouse.lake import audit, tables
+from synapse_lakehouse.lake.catalog import PLAN, pyiceberg_catalog
+from synapse_lakehouse.rewriting import carrying_out
+from synapse_lakehouse.rewriting.room import planned
+from synapse_lakehouse.rewriting.session import SETTING
+from synapse_lakehouse.rewriting.snapshots import source
+from synapse_lakehouse.run import Run
+from synapse_lakehouse.settings import Settings
+from tests.conftest import Published, lakehouse
+from tests.state_database import all_states, stored
+
+RUN = Run("state_compression 1", datetime(2026, 11, 20, tzinfo=UTC), datetime(2026, 11, 21, tzinfo=UTC))
+WANTED = CompressorSettings(strategy=Strategy.BEST, number_of_rooms=4)
+
+
+@pytest.fixture
+def own(new_lake: Callable[..., Settings], source_copy: str) -> Settings:
+    return new_lake(synapse_dsn=source_copy, synapse_write_dsn=source_copy)
+
+
+@pytest.fixture
+def lake(own: Settings, source_copy: str) -> Iterator[Catalog]:
+    """A lake in which a run planned rooms, of which three have something to rewrite, and one that is gone by now."""
+    with closing(pyiceberg_catalog(own)) as catalog:
+        tables.ensure_audit(catalog)
+        with source(source_copy, own, SETTING) as reading, reading() as reader:
+            rows: list[dict[str, Any]] = [
+                asdict(planned(reader.room(room), WANTED)[1]) for room in reader.rooms(WANTED)
+            ]
+        rows.append(rows[0] | {"room_id": "!gone:x", "groups_to_rewrite": 1, "rows_after": 1_000_000})
+        rows.append({"room_id": "!broken:x", "skipped": "its groups are a circle"})
+        now = {"release": 1, "planned_at": datetime.now(UTC)}
+        audit.append(catalog, PLAN, [row | now | WANTED.how() for row in rows], RUN)
+        yield catalog
+
+
+def recorded(catalog: Catalog) -> dict[str, dict[str, Any]]:
+    return {row["room_id"]: row for row in audit.of_run(catalog, carrying_out.RUNS, RUN.run_id)}
+
+
+def test_each_room_is_compressed_as_planned_and_recorded(own: Settings, lake: Catalog, source_copy: str) -> None:
+    before, planned_rooms = all_states(source_copy), carrying_out.to_rewrite(lake, RUN)
+    # The strategy of the plan holds, whatever is set by now.
+    assert own.lakehouse_compressor_strategy is None
+
+    carrying_out.carry_out(own, lake, RUN, print)
+
+    assert all_states(source_copy) == before
+    rows = recorded(lake)
+    assert {room: row["outcome"] for room, row in rows.items()} == {
+        row["room_id"]: "left" if row["room_id"] == "!gone:x" else "compressed" for row in planned_rooms
+    }
+    assert rows["!gone:x"]["error"] == "it is gone."
+    for plan in planned_rooms[:3]:
+        row = rows[plan["room_id"]]
+        assert (row["rows_before"], row["rows_after"]) == (plan["rows_before"], plan["rows_after"])
+        assert row["groups_rewritten"] == plan["groups_to_rewrite"]
+        assert row["strategy"] == "best"
+        assert row["error"] is None
+    assert [one.faults for one in carrying_out.verify(own, lake, RUN)] == [(), (), ()]
+
+    after = stored(source_copy)
+    carrying_out.carry_out(own, lake, RUN, print)
+    assert stored(source_copy) == after
+    again = recorded(lake)
+    assert all(again[one["room_id"]]["finished_at"] == rows[one["room_id"]]["finished_at"] for one in planned_rooms[:3])
+
+
+def test_a_room_that_is_wrong_afterwards_is_named(own: Settings, lake: Catalog, source_copy: str) -> None:
+    carrying_out.carry_out(own, lake, RUN, print)
+    spoiled = carrying_out.to_rewrite(lake, RUN)[0]["room_id"]
+    with psycopg.connect(source_copy) as connection:
+        connection.execute("update state_groups_state set event_id = '$other' where room_id = %s", [spoiled])
+
+    found = {one.room_id: one.faults for one in carrying_out.verify(own, lake, RUN)}
+
+    assert "resolve to another state" in found.pop(spoiled)[0]
+    assert set(found.values()) == {()}
+    row = recorded(lake)[spoiled]
+    assert row["outcome"] == "faulty"
+    assert "resolve to another state" in row["error"]
+    assert row["undo"]
+
+
+def test_what_stops_a_run_is_recorded(
+    own: Settings, lake: Catalog, source_copy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise psycopg.errors.DiskFull("could not extend file")
+
+    monkeypatch.setattr(carrying_out, "compress", full)
+    with pytest.raises(CompressorError, match="disk of the database is full"):
+        carrying_out.carry_out(own, lake, RUN, print)
+    ((_, row),) = recorded(lake).items()
+    assert row["outcome"] == "stopped"
+    assert "disk of the database is full" in row["error"]
+
+
+@pytest.mark.heavy
+def test_the_dag_compresses_what_it_planned(published: Published, source_copy: str) -> None:
+    on = {"enabled": "true", "apply": "true", "strategy": "best"}
+    settings = published.settings.model_copy(
+        update={"synapse_dsn": source_copy, "synapse_write_dsn": source_copy}
+        | {f"lakehouse_compressor_{name}": value for name, value in on.items()}
+    )
+    before = all_states(source_copy)
+
+    done = lakehouse(settings, "airflow", "dags", "test", "state_compression")
+
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said[-5000:]
+    assert all_states(source_copy) == before
+    password = psycopg.conninfo.conninfo_to_dict(source_copy)["password"]
+    assert str(password) not in said
+    sql = (
+        "select p.room_id, p.rows_after as planned, r.rows_after as stored, r.outcome"
+        " from gold.compression_plan p join audit.compression_runs r using (run_id, room_id)"
+        " where run_id like 'state_compression %'"
+    )
+    rows = json.loads(lakehouse(settings, "query", sql, "--format", "json").stdout)
+    assert len(rows) >= 3
+    assert all(row["planned"] == row["stored"] and row["outcome"] == "compressed" for row in rows)
