@@ -37,16 +37,14 @@
     {%- if made_of(target_relation, branch) == made_now -%}
         {% call statement('main') %}select 'unchanged'{% endcall %}
     {%- else -%}
-        {%- do run_query("set `spark.sql.iceberg.snapshot-property.made-of` = " ~ made_now) -%}
         {% call statement('main') %}
             {{- get_assert_columns_equivalent(compiled_code) -}}
-            insert into {{ target_relation }} replace where true
+            insert into {{ target_relation }} with (`snapshot-property.made-of` = '{{ made_now }}') replace where true
             select {{ table_columns | map('lower') | join(', ') }}
             from (
                 {{ compiled_code }}
             )
         {% endcall %}
-        {%- do run_query("reset `spark.sql.iceberg.snapshot-property.made-of`") -%}
     {%- endif -%}
 
     {{ run_hooks(post_hooks) }}

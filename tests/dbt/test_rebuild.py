@@ -134,3 +134,22 @@ def test_a_table_is_only_rewritten_when_what_it_is_made_of_changed(session: DbtS
     assert snapshots() == {"thing": 2, "more": 2}
     assert session.sql("select b from silver.more", SECOND) == [{"b": 3}]
     assert session.sql("select b from silver.more") == [{"b": 2}]
+
+
+def test_tables_that_are_rebuilt_beside_each_other_each_keep_what_they_are_made_of(
+    session: DbtSession, project: Project
+) -> None:
+    project.model("select 0 as a", a="int")
+    models = project.folder / "models" / "silver"
+    others = [f"other_{number}" for number in range(7)]
+    for number, name in enumerate(others):
+        (models / f"{name}.sql").write_text(f"select {number} as a")
+    described = "".join(
+        f"  - {{name: {name}, description: Other, columns: [{{name: a, data_type: int, description: A}}]}}\n"
+        for name in others
+    )
+    (models / "_others.yml").write_text(f"models:\n{described}")
+    for _ in range(2):
+        assert build(session, project, FIRST)[0] == "success"
+    written = {name: session.sql(f"select 1 from silver.{name}.snapshots") for name in ("thing", *others)}
+    assert {name: len(snapshots) for name, snapshots in written.items()} == dict.fromkeys(written, 1)

@@ -69,7 +69,7 @@ def test_a_cluster_publishes_the_same_content(published: Published, master: str,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     applications = {path.name for worker in ("one", "two") for path in (tmp_path / worker).glob("app-*")}
-    assert len(applications) == 4, "four Spark apps ran on the workers"
+    assert len(applications) == 5, "the five Spark apps ran on the workers"
     last, first = contents(published.settings)
     assert last == first
 

@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame, SparkSession
 from synapse_lakehouse.lake.tables import load_or_none
 
 _PROPERTY: Final = "made-of"
-_SETTING: Final = f"spark.sql.iceberg.snapshot-property.{_PROPERTY}"
 
 
 def ingredients(catalog: Catalog, branch: str, tables: list[str], version: str) -> str:
@@ -35,8 +34,7 @@ def made_of(catalog: Catalog, name: str, branch: str) -> str | None:
 def replace(spark: SparkSession, name: str, rows: DataFrame, made_now: str) -> None:
     """Replace the whole content of a table by ``rows``, as one commit on the session's branch."""
     rows.createOrReplaceTempView("remade")
-    spark.conf.set(_SETTING, made_now)
-    try:
-        spark.sql(f"insert into {name} replace where true select {', '.join(spark.table(name).columns)} from remade")  # noqa: S608
-    finally:
-        spark.conf.unset(_SETTING)
+    spark.sql(f"""
+        insert into {name} with (`snapshot-property.{_PROPERTY}` = '{made_now}') replace where true
+        select {", ".join(spark.table(name).columns)} from remade
+    """)  # noqa: S608
