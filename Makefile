@@ -6,6 +6,8 @@ UV := $(shell command -v uv || echo .tools/uv/bin/uv)
 # Debian packages that only tests use: a Redis for the live Synapse, a browser for the pages.
 TEST_PACKAGES := redis-server chromium chromium-driver
 PYTEST := $(UV) run --locked pytest
+# Containers often forbid compiled Python; without it each process of a run compiles its libraries anew, for seconds.
+unexport PYTHONDONTWRITEBYTECODE
 export XDG_RUNTIME_DIR ?= $(or $(TMPDIR),/tmp)/runtime-$(shell id -u)
 
 .PHONY: help run ui setup test test-heavy test-tools check format sample answers earlier-lake bench clean
