@@ -5,6 +5,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +20,10 @@ from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 from synapse_lakehouse.lake.lease import Lease
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import PROJECT, Settings
+from tests.canaries import PlantedSample, planted_sample
 
 BIN = Path(sys.executable).parent
+EVENT_LOG = "spark.eventLog.enabled true\nspark.eventLog.compress false\nspark.eventLog.dir {folder}\n"
 
 # A first call may compile what it runs, and machines differ: time is no law. Everybody gets the same examples, so that
 # no change is blamed for a law that was broken before; `pytest --hypothesis-profile search` looks for others.
@@ -48,16 +51,19 @@ class Published:
 
     settings: Settings
     output: str
+    source: PlantedSample
 
     def lakehouse(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run the operator's command on this lake."""
         return lakehouse(self.settings, *arguments)
 
 
-def lakehouse(settings: Settings, *arguments: str, timeout: float = 1800) -> subprocess.CompletedProcess[str]:
+def lakehouse(
+    settings: Settings, *arguments: str, timeout: float = 1800, **variables: str
+) -> subprocess.CompletedProcess[str]:
     """Run ``lakehouse`` under ``settings``, as an operator would."""
     return subprocess.run(
-        [BIN / "lakehouse", *arguments], env=environment(settings), cwd=settings.lakehouse_home, text=True,
+        [BIN / "lakehouse", *arguments], env=environment(settings) | variables, cwd=settings.lakehouse_home, text=True,
         capture_output=True, timeout=timeout, check=False,
     )  # fmt: skip
 
@@ -104,25 +110,25 @@ def sample_dsn(settings: Settings) -> str:
     return settings.synapse_dsn
 
 
-@pytest.fixture
-def source_copy(server: Server, sample_dsn: str) -> Iterator[str]:
-    """A copy of the sample's database that a test may spoil."""
+@contextmanager
+def copied_source(server: Server) -> Iterator[str]:
+    """libpq URI of a copy of the sample's database that may be spoiled."""
     name = f"source_{uuid.uuid4().hex[:8]}"
     server.tool("createdb", "--template", sample.DATABASE, name)
     yield server.dsn(name)
     server.tool("dropdb", "--force", name)
 
 
-@pytest.fixture
-def new_lake(server: Server, settings: Settings, tmp_path: Path) -> Iterator[Callable[..., Settings]]:
-    """Makes settings of an empty lake: own catalog database, own warehouse."""
+@contextmanager
+def lake_maker(server: Server, settings: Settings, folder: Path) -> Iterator[Callable[..., Settings]]:
+    """Makes settings of an empty lake: own catalog database, own warehouse in ``folder``."""
     made: list[str] = []
 
     def make(**changes: object) -> Settings:
         name = f"lake_{uuid.uuid4().hex[:8]}"
         server.create_database(name)
         made.append(name)
-        own = {"lakehouse_catalog_uri": server.dsn(name), "lakehouse_warehouse": str(tmp_path / name)}
+        own = {"lakehouse_catalog_uri": server.dsn(name), "lakehouse_warehouse": str(folder / name)}
         return settings.model_copy(update=own | changes)
 
     yield make
@@ -130,27 +136,48 @@ def new_lake(server: Server, settings: Settings, tmp_path: Path) -> Iterator[Cal
         server.tool("dropdb", "--force", name)
 
 
+@pytest.fixture
+def source_copy(server: Server, sample_dsn: str) -> Iterator[str]:
+    """A copy of the sample's database that a test may spoil."""
+    with copied_source(server) as dsn:
+        yield dsn
+
+
+@pytest.fixture
+def new_lake(server: Server, settings: Settings, tmp_path: Path) -> Iterator[Callable[..., Settings]]:
+    """Makes settings of an empty lake."""
+    with lake_maker(server, settings, tmp_path) as make:
+        yield make
+
+
 @pytest.fixture(scope="session")
-def published(settings: Settings) -> Published:
-    """The shared lake after one real run of the DAG on the sample."""
-    done = lakehouse(settings, "run")
-    assert done.returncode == 0, done.stdout + done.stderr
-    return Published(settings, done.stdout)
+def published(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Published]:
+    """The shared lake after one real run of the DAG on the sample, during which everybody was talkative."""
+    home, conf = settings.lakehouse_home, tmp_path_factory.mktemp("spark_conf")
+    (home / "spark-events").mkdir()
+    (conf / "spark-defaults.conf").write_text(EVENT_LOG.format(folder=(home / "spark-events").as_uri()))
+    with planted_sample(tmp_path_factory.mktemp("planted")) as source:
+        own = settings.model_copy(update={"synapse_dsn": source.dsn})
+        talkative = own.model_copy(update={"lakehouse_log_level": "INFO"})
+        done = lakehouse(talkative, "run", SPARK_CONF_DIR=str(conf))
+        assert done.returncode == 0, done.stdout + done.stderr
+        yield Published(own, done.stdout + done.stderr, source)
+
+
+def run_app(name: str, settings: Settings, run: Run) -> subprocess.CompletedProcess[str]:
+    """Run ``spark_apps/<name>.py`` for a run that holds the lake lease, on this machine."""
+    lease = Lease(pyiceberg_catalog(settings), run.run_id, run.branch, 600)
+    lease.acquire()
+    try:
+        return subprocess.run(
+            [sys.executable, PROJECT / "spark_apps" / f"{name}.py", *run.arguments()], env=environment(settings),
+            cwd=settings.lakehouse_home, text=True, capture_output=True, timeout=1800, check=False,
+        )  # fmt: skip
+    finally:
+        lease.release()
 
 
 @pytest.fixture
 def spark_app() -> Callable[[str, Settings, Run], subprocess.CompletedProcess[str]]:
-    """Runs ``spark_apps/<name>.py`` for a run that holds the lake lease, on this machine."""
-
-    def run_app(name: str, settings: Settings, run: Run) -> subprocess.CompletedProcess[str]:
-        lease = Lease(pyiceberg_catalog(settings), run.run_id, run.branch, 600)
-        lease.acquire()
-        try:
-            return subprocess.run(
-                [sys.executable, PROJECT / "spark_apps" / f"{name}.py", *run.arguments()], env=environment(settings),
-                cwd=settings.lakehouse_home, text=True, capture_output=True, timeout=1800, check=False,
-            )  # fmt: skip
-        finally:
-            lease.release()
-
+    """:func:`run_app`."""
     return run_app

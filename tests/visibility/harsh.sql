@@ -164,6 +164,8 @@ update event_json set internal_metadata = pg_temp.patched(internal_metadata, '{"
 insert into rejections select distinct event_id, 'auth_error', '0' from verdicts where verdict = 'rejected';
 update events set rejection_reason = 'auth_error' where event_id in (select event_id from rejections);
 insert into rejections select event_id, '', '0' from verdicts where verdict = 'rejected for nothing' on conflict do nothing;
+-- whatever Synapse thought of their redactions once, it has to look again
+update redactions set recheck = true where event_id in (select event_id from rejections);
 update events set outlier = true where event_id in (select event_id from verdicts where verdict = 'outlier');
 delete from event_to_state_groups where event_id in (select event_id from verdicts where verdict = 'outlier');
 delete from event_json where event_id in (select event_id from verdicts where verdict = 'lost');

@@ -7,6 +7,7 @@ import secrets
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -77,11 +78,13 @@ def prepared(
             tell("starting the embedded PostgreSQL")
             server = stack.enter_context(services.embedded_server(given))
             resolved = stack.enter_context(services.connected(given))
-            tell("preparing Spark")
-            class_archive.make(given, jars.installed(given))
-            server.create_database(services.AIRFLOW_DATABASE)
-            airflow = Airflow(resolved, environment(resolved, server.dsn(services.AIRFLOW_DATABASE), port))
-            _migrate(airflow, server, tell)
+            tell("preparing Spark and Airflow")
+            with ThreadPoolExecutor(1) as beside:
+                spark = beside.submit(lambda: class_archive.make(given, jars.installed(given)))
+                server.create_database(services.AIRFLOW_DATABASE)
+                airflow = Airflow(resolved, environment(resolved, server.dsn(services.AIRFLOW_DATABASE), port))
+                _migrate(airflow, server)
+                spark.result()
         yield airflow
 
 
@@ -149,14 +152,13 @@ def _keys(here: Path) -> dict[str, str]:
     return dict(json.loads(file.read_text()))
 
 
-def _migrate(airflow: Airflow, server: Server, tell: Callable[[str], None]) -> None:
+def _migrate(airflow: Airflow, server: Server) -> None:
     """Bring the metadata database to this version of Airflow; its own comment remembers which one it is at."""
     name, wanted = services.AIRFLOW_DATABASE, version("apache-airflow")
     comment = "select shobj_description(oid, 'pg_database') from pg_database where datname = current_database()"
     said = server.tool("psql", "-XAtc", comment, database=name, stdout=subprocess.PIPE)
     if said.stdout.decode().strip() == wanted:
         return
-    tell("preparing Airflow's database")
     _airflow(airflow, "db", "migrate")
     existing = json.loads(_airflow(airflow, "pools", "list", "--output", "json"))
     for pool, (slots, description) in POOLS.items():

@@ -5,6 +5,8 @@ import io
 import secrets
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,12 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
 from synapse_lakehouse import catalogue
+from synapse_lakehouse.embedded import postgres, sample
+from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.source.grants import script
 
 Owner = psycopg.Connection[tuple[Any, ...]]
 
@@ -45,9 +51,6 @@ BESIDE_PROJECTIONS = {
 }
 """In values of which the catalogue copies a part, beside that part."""
 
-CONTROL = "update room_stats_state set topic = {c}"
-"""In a column that is copied: the search must find it."""
-
 
 class Canaries:
     """Values that share a random mark, each with the name of the place where it was planted."""
@@ -77,7 +80,8 @@ class Canaries:
             if values:
                 self._write(owner, table, values, columns, may_insert=listed is None)
         for place, statement in BESIDE_PROJECTIONS.items():
-            assert owner.execute(with_canary(statement, self.hatch(place))).rowcount, place
+            planting = sql.SQL(statement).format(c=sql.Literal(self.hatch(place)))
+            assert owner.execute(planting).rowcount, place
 
     def found(self, content: bytes) -> set[str]:
         """Places whose canaries are in ``content``, plainly or in hexadecimal digits."""
@@ -125,10 +129,39 @@ class Canaries:
         )
 
 
+@dataclass(frozen=True)
+class PlantedSample:
+    """The sample with canaries, as the role that ``lakehouse grants`` makes reaches it."""
+
+    dsn: str
+    password: str
+    canaries: Canaries
+    copied: str
+    """Text that is copied, so a search must find it: a room's topic."""
+
+
+@contextmanager
+def planted_sample(folder: Path) -> Iterator[PlantedSample]:
+    """A :class:`PlantedSample` on a server of its own, whose files are in ``folder``."""
+    canaries, name, password = Canaries(), "canary_reader", secrets.token_hex(12)
+    with postgres.running(folder) as server:
+        dsn = sample.restore(server)
+        with psycopg.connect(dsn) as owner:
+            canaries.plant(owner)
+            owner.execute(script(catalogue.load(), Settings(_env_file=None), name).encode())
+            owner.execute(f"alter role {name} password '{password}'".encode())
+            longest = "select topic from room_stats_state where topic is not null order by length(topic) desc limit 1"
+            ((topic,),) = owner.execute(longest).fetchall()
+        yield PlantedSample(make_conninfo(dsn, user=name, password=password), password, canaries, topic)
+
+
 def contents(home: Path) -> Iterator[tuple[Path, bytes]]:
-    """Every file under ``home``, as it is and unpacked; links, such as that to the fetched jars, are not followed."""
+    """Every file under ``home``, as it is and unpacked; links, such as that to the fetched jars, are not followed.
+
+    A PostgreSQL server's own files are left out: tests keep copies of their source there.
+    """
     for path in home.rglob("*"):
-        if path.is_symlink() or not path.is_file():
+        if path.is_symlink() or not path.is_file() or path.relative_to(home).parts[0] == "postgres":
             continue
         raw = path.read_bytes()
         yield path, raw
@@ -149,10 +182,6 @@ def _listed(table: str) -> set[str] | None:
     except KeyError:
         return None
     return {name for column in columns for name in column.reads}
-
-
-def with_canary(statement: str, canary: str) -> sql.Composed:
-    return sql.SQL(statement).format(c=sql.Literal(canary))
 
 
 def _arrow(table: pa.Table) -> bytes:
