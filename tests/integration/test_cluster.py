@@ -5,8 +5,9 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from synapse_lakehouse.embedded import java
 from synapse_lakehouse.lake import duck
 from synapse_lakehouse.settings import Settings
-from tests.conftest import Published, environment
+from tests.conftest import Published, lakehouse
 
 START_SECONDS = 120
 
@@ -60,30 +61,31 @@ def master(tmp_path: Path) -> Iterator[str]:
         yield address
 
 
-def test_a_cluster_publishes_the_same_content(published: Published, master: str, tmp_path: Path) -> None:
+def test_a_cluster_publishes_the_same_content(
+    published: Published, new_lake: Callable[..., Settings], master: str, tmp_path: Path
+) -> None:
+    here, as_of, interval = contents(published.settings)
+    (tmp_path / "spark-defaults.conf").write_text("spark.executor.extraJavaOptions -XX:TieredStopAtLevel=1\n")
     connection = json.dumps({"conn_type": "spark", "host": master, "extra": {"deploy-mode": "client"}})
-    done = subprocess.run(
-        [Path(environment(published.settings)["PATH"].split(":")[0]) / "lakehouse", "run"],
-        env=environment(published.settings) | {"AIRFLOW_CONN_SPARK_DEFAULT": connection},
-        cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    elsewhere = new_lake(synapse_dsn=published.settings.synapse_dsn, lakehouse_as_of=as_of)
+    variables = {"AIRFLOW_CONN_SPARK_DEFAULT": connection, "SPARK_CONF_DIR": str(tmp_path)}
+
+    done = lakehouse(elsewhere, "run", "--date", f"{interval:%Y-%m-%d}", **variables)
+
     assert done.returncode == 0, done.stdout + done.stderr
     applications = {path.name for worker in ("one", "two") for path in (tmp_path / worker).glob("app-*")}
     assert len(applications) == 5, "the five Spark apps ran on the workers"
-    last, first = contents(published.settings)
-    assert last == first
+    assert contents(elsewhere) == (here, as_of, interval)
 
 
-def contents(settings: Settings) -> list[dict[str, tuple[int, int]]]:
-    """Rows and an order-free hash of every table at the last two releases, the last first."""
-    found = []
+def contents(settings: Settings) -> tuple[dict[str, tuple[int, int]], datetime, datetime]:
+    """Rows and an order-free hash of every table at the first release, the time it judges by, and its interval."""
     with duck.connect(settings) as connection:
-        for release in duck.releases(connection, settings)[:2]:
-            duck.bind(connection, settings, release, release.tables)
-            found.append(
-                {
-                    name: connection.execute(f"select count(*), sum(hash(t)::hugeint) from {name} t").fetchone()
-                    for name in release.tables
-                }
-            )
-    return found
+        release = duck.releases(connection, settings)[-1]
+        duck.bind(connection, settings, release, release.tables)
+        found = {
+            name: connection.execute(f"select count(*), sum(hash(t)::hugeint) from {name} t").fetchone()
+            for name in release.tables
+        }
+        ((as_of,),) = connection.execute("select as_of from silver.as_of").fetchall()
+    return found, datetime.fromtimestamp(as_of / 1000, UTC), release.interval_start
