@@ -21,7 +21,7 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.app import SparkApp, main
 from synapse_lakehouse.lake import audit, remaking
 from synapse_lakehouse.settings import PROJECT
-from synapse_lakehouse.state import retention
+from synapse_lakehouse.state import integrity, retention
 
 FAILED = frozenset({"error", "fail", "runtime error", "partial success"})
 
@@ -49,6 +49,7 @@ def build_models(app: SparkApp) -> None:
         app.spark.stop()
         sys.exit(f"error: {explanation(result)}")
     audit.append(app.catalog, "audit.views", views(result), app.run)
+    audit.append(app.catalog, "audit.integrity", findings(app), app.run)
     dbtRunner().invoke(["docs", "generate", "--static", "--no-compile", *common])
 
 
@@ -61,6 +62,17 @@ def views(result: dbtRunnerResult) -> list[dict[str, Any]]:
         for model in models
         if model.config.materialized == "view"
     ]
+
+
+def findings(app: SparkApp) -> list[dict[str, Any]]:
+    """Rows of ``audit.integrity``, one for each check whether it found something or not."""
+    counted = app.spark.sql(
+        "select check_name, count(*) as findings, count_if(severity <> 'info') as serious"
+        " from gold.state_integrity group by check_name"
+    )
+    none = {check.name: {"check_name": check.name, "findings": 0, "serious": 0} for check in integrity.CHECKS}
+    found = none | {row["check_name"]: row.asDict() for row in counted.collect()}
+    return [row | {"counted_at": datetime.now(UTC)} for row in found.values()]
 
 
 def variables(app: SparkApp) -> dict[str, Any]:

@@ -30,6 +30,8 @@ def _settings(folder: Path, config: str | None = None, **own: Any) -> Settings:
         ("retention: {enabled: true, default_policy: {max_lifetime: 1w}}", Retention(True, 7 * DAY)),
         ("retention: {enabled: true, default_policy: {max_lifetime: 5000}}", Retention(True, 5000)),
         ("retention: {default_policy: {max_lifetime: 1y}}", Retention(False, 365 * DAY)),
+        ("retention: {allowed_lifetime_min: 3d, purge_jobs: []}", Retention(False, None, 3 * DAY)),
+        ("retention: {purge_jobs: [{interval: 12h}, {interval: 2d}]}", Retention(False, None, 0, 2 * DAY)),
     ],
 )
 def test_the_homeserver_s_configuration_counts(tmp_path: Path, config: str | None, found: Retention) -> None:
@@ -44,7 +46,13 @@ def test_own_settings_win(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "config",
-    ["retention: yes please", "retention: {default_policy: 1w}", "retention: {default_policy: {max_lifetime: a week}}"],
+    [
+        "retention: yes please",
+        "retention: {default_policy: 1w}",
+        "retention: {default_policy: {max_lifetime: a week}}",
+        "retention: {purge_jobs: daily}",
+        "retention: {purge_jobs: [daily]}",
+    ],
 )
 def test_what_means_nothing_is_refused(tmp_path: Path, config: str) -> None:
     with pytest.raises(RetentionError):
@@ -53,4 +61,7 @@ def test_what_means_nothing_is_refused(tmp_path: Path, config: str) -> None:
 
 def test_models_are_told_in_milliseconds() -> None:
     told = Retention(True, 5).variables(datetime(2026, 11, 18, tzinfo=UTC))
-    assert told == {"retention_enabled": True, "retention_max_lifetime": 5, "as_of": 1794960000000}
+    assert told == {
+        "retention_enabled": True, "retention_max_lifetime": 5, "as_of": 1794960000000,
+        "retention_least_lifetime": 0, "retention_purge_delay": 2 * DAY,
+    }  # fmt: skip

@@ -98,6 +98,9 @@ TABLES: Final[dict[str, pa.Schema]] = {
         "audit.checks": _RUN
         | {"stage": _STRING, "suite": _STRING, "expectation": _STRING, "subject": _STRING, "severity": _STRING}
         | {"success": _BOOLEAN, "observed": _STRING, "checked_at": _TIME},
+        # One row per run and check of gold.state_integrity (state/integrity.py): how many findings there were, and how
+        # many of them are of severity fail or warn.
+        "audit.integrity": _RUN | {"check_name": _STRING, "findings": _LONG, "serious": _LONG, "counted_at": _TIME},
         # One row when an incident begins, one when it ends (alerts/incidents.py), and the same again with the sink that
         # took the news; at is when that happened.
         "audit.incidents": {"id": _STRING, "at": _TIME, "scope": _STRING, "kind": _STRING, "subject": _STRING}
@@ -152,6 +155,7 @@ _KEYS: Final = {
     "audit.views": ("view_name",),
     PLAN: ("room_id",),
     "audit.compression_runs": ("room_id",),
+    "audit.integrity": ("check_name",),
 }
 
 

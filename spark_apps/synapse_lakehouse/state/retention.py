@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from synapse_lakehouse.homeserver import milliseconds, section
+from synapse_lakehouse.homeserver import DAY, milliseconds, section
 from synapse_lakehouse.settings import Settings
 
 
@@ -17,12 +17,15 @@ class RetentionError(ValueError):
 class Retention:
     """Message retention as the homeserver has it (``synapse.config.retention``).
 
-    ``max_lifetime``: for rooms that do not say themselves, in ms; None: for ever. Limits that the server sets to what
-    rooms may ask for (``allowed_lifetime_…``) are about what is purged, not about what is shown.
+    ``max_lifetime``: for rooms that do not say themselves, in ms; None: for ever. ``least_lifetime`` (the server's
+    ``allowed_lifetime_min``) and ``purge_interval`` (the longest of its ``purge_jobs``) are about what is purged, not
+    about what is shown.
     """
 
     enabled: bool
     max_lifetime: int | None
+    least_lifetime: int = 0
+    purge_interval: int = DAY
 
     def variables(self, as_of: datetime) -> dict[str, Any]:
         """What dbt's models ask for."""
@@ -30,6 +33,9 @@ class Retention:
             "retention_enabled": self.enabled,
             "retention_max_lifetime": self.max_lifetime,
             "as_of": int(as_of.timestamp() * 1000),
+            "retention_least_lifetime": self.least_lifetime,
+            # A purge that has just begun when a message expires is over when the next one is.
+            "retention_purge_delay": 2 * self.purge_interval,
         }
 
 
@@ -44,12 +50,19 @@ def configured(settings: Settings) -> Retention:
         raise RetentionError(f"retention.default_policy in SYNAPSE_CONFIG is {policy!r}, and should be a section.")
     enabled = settings.lakehouse_retention_enabled
     lifetime = settings.lakehouse_retention_max_lifetime or policy.get("max_lifetime")
+    jobs = given.get("purge_jobs") or []
+    if not isinstance(jobs, list) or not all(isinstance(job, Mapping) for job in jobs):
+        raise RetentionError(f"retention.purge_jobs in SYNAPSE_CONFIG is {jobs!r}, and should be a list of sections.")
+    intervals = [job.get("interval") for job in jobs]
     try:
         return Retention(
             enabled=bool(given.get("enabled")) if enabled is None else enabled,
             max_lifetime=None if lifetime is None else milliseconds(lifetime),
+            least_lifetime=milliseconds(given.get("allowed_lifetime_min") or 0),
+            purge_interval=max(map(milliseconds, filter(None, intervals)), default=DAY),
         )
     except ValueError as error:
         raise RetentionError(
-            f"The lifetime of messages, LAKEHOUSE_RETENTION_MAX_LIFETIME or default_policy.max_lifetime, is {error}."
+            "A duration of retention (LAKEHOUSE_RETENTION_MAX_LIFETIME, or max_lifetime, allowed_lifetime_min or "
+            f"interval in SYNAPSE_CONFIG) is {error}."
         ) from error

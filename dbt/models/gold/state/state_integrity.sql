@@ -1,0 +1,218 @@
+-- Each branch is one check. What they mean and what is legal: docs/runbooks/integrity.md.
+with lives as (
+    -- A room that was left or purged, and is joined again, begins anew: what was said of its state before is over.
+    select room_id, max(stream_id) as began_at
+    from {{ source('synapse', 'current_state_delta_stream') }}
+    where type = 'm.room.create' and state_key = '' and event_id is not null
+    group by room_id
+),
+
+told as (
+    select deltas.room_id, deltas.type, deltas.state_key, max_by(deltas.event_id, deltas.stream_id) as event_id
+    from {{ source('synapse', 'current_state_delta_stream') }} as deltas
+    left join lives on deltas.room_id = lives.room_id
+    where deltas.stream_id >= coalesce(lives.began_at, deltas.stream_id)
+    group by deltas.room_id, deltas.type, deltas.state_key
+),
+
+held as (
+    select
+        coalesce(kept.room_id, told.room_id) as room_id,
+        replace(replace(coalesce(kept.type, told.type), '%', '%25'), ' ', '%20')
+        || ' ' || coalesce(kept.state_key, told.state_key) as subject,
+        told.event_id as told,
+        kept.event_id as kept,
+        told.room_id is not null as was_told
+    from told
+    full outer join {{ source('synapse', 'current_state_events') }} as kept
+        on told.room_id = kept.room_id and told.type = kept.type and told.state_key = kept.state_key
+),
+
+-- Purged events are gone from the current state, too. Rooms older than the deltas were never told of as a whole.
+current_state as (
+    select
+        held.*,
+        case
+            when held.kept is not null and events.event_id is null then 'current_state_without_event'
+            when held.was_told and held.told is distinct from held.kept and events.event_id is not null then 'state_reset'
+            when not held.was_told and lives.began_at is not null then 'state_reset'
+        end as check_name
+    from held
+    left join lives on held.room_id = lives.room_id
+    left join {{ source('synapse', 'events') }} as events on coalesce(held.kept, held.told) = events.event_id
+),
+
+stray_rows as (
+    select state_rows.state_group, max(state_rows.room_id) as room_id, count(*) as number_of_rows
+    from (
+        select state_group, room_id from {{ source('synapse', 'state_groups_state') }}
+        union all
+        select state_group, cast(null as string) from {{ source('synapse', 'state_group_edges') }}
+    ) as state_rows
+    left anti join {{ source('synapse', 'state_groups') }} as state_groups on state_rows.state_group = state_groups.id
+    group by state_rows.state_group
+),
+
+-- The next group in the order of positions, itself included, that is an event's state: nobody needs a group if that is
+-- none of those that rest on it.
+needs as (
+    select
+        sizes.room_id,
+        sizes.state_group,
+        positions.last_position,
+        min(case when sizes.events > 0 then sizes.position end) over (
+            partition by sizes.room_id
+            order by sizes.position desc rows between unbounded preceding and current row
+        ) as next_used
+    from {{ ref('state_group_sizes') }} as sizes
+    inner join {{ source('state', 'state_positions') }} as positions
+        on sizes.room_id = positions.room_id and sizes.state_group = positions.state_group
+),
+
+numbers as (
+    {{ room_statistics() }}
+)
+
+{%- if var('retention_enabled') %},
+
+-- As Synapse purges: by when it received an event, up to the depth of the room's latest event that is old enough.
+expired as (
+    select
+        events.room_id,
+        events.event_id,
+        events.received_ts,
+        events.stream_ordering,
+        events.topological_ordering,
+        max_by(events.topological_ordering, events.stream_ordering) over (partition by events.room_id) as purged_up_to
+    from {{ ref('event_circumstances') }} as circumstances
+    inner join {{ ref('events') }} as events on circumstances.event_id = events.event_id
+    cross join {{ ref('as_of') }} as as_of
+    where
+        events.received_ts
+        + greatest(circumstances.expires_at - events.origin_server_ts, {{ var('retention_least_lifetime') }})
+        + {{ var('retention_purge_delay') }} < as_of.as_of
+)
+{%- endif %}
+
+select
+    check_name,
+    'fail' as severity,
+    room_id,
+    case check_name when 'state_reset' then subject else kept end as subject,
+    case check_name when 'state_reset' then coalesce(told, 'nothing') else 'an event that is stored' end as expected,
+    case check_name when 'state_reset' then coalesce(kept, 'nothing') else 'no event' end as found
+from current_state
+where check_name is not null
+
+union all
+
+select 'event_without_json', 'fail', room_id, event_id, 'a row of event_json', 'none'
+from {{ ref('events') }}
+where json_bytes is null
+
+union all
+
+select 'json_without_event', 'warn', fields.room_id, fields.event_id, 'a row of events', 'none'
+from {{ source('synapse', 'event_json') }} as fields
+left anti join {{ source('synapse', 'events') }} as events on fields.event_id = events.event_id
+
+union all
+
+select 'event_without_state_group', 'fail', room_id, event_id, 'a state group', 'none'
+from {{ ref('events') }}
+where not outlier and state_group is null
+
+union all
+
+select
+    'state_group_missing',
+    'fail',
+    max(events.room_id),
+    string(events.state_group),
+    'a row of state_groups',
+    'none, and ' || count(*) || ' events whose state it is'
+from {{ ref('events') }} as events
+left anti join {{ source('synapse', 'state_groups') }} as state_groups on events.state_group = state_groups.id
+where events.state_group is not null
+group by events.state_group
+
+union all
+
+select 'state_group_without_event', 'warn', state_groups.room_id, uses.event_id, 'a row of events', 'none'
+from {{ source('synapse', 'event_to_state_groups') }} as uses
+left anti join {{ source('synapse', 'events') }} as events on uses.event_id = events.event_id
+left join {{ source('synapse', 'state_groups') }} as state_groups on uses.state_group = state_groups.id
+
+union all
+
+select 'stray_state_rows', 'warn', room_id, string(state_group), 'a row of state_groups', number_of_rows || ' rows of it'
+from stray_rows
+
+union all
+
+select
+    'state_group_' || fault,
+    case when fault in ('other_room', 'several_predecessors') then 'warn' else 'fail' end,
+    room_id,
+    string(state_group),
+    'one older group of the room, or none, to rest on',
+    fault
+from {{ source('state', 'state_faults') }}
+
+union all
+
+-- 175: what the levels of the usual compressor, 100, 50 and 25, come to.
+select
+    'state_chain_too_long',
+    case when max(chain_length) > 175 then 'warn' else 'info' end,
+    room_id,
+    string(max_by(state_group, chain_length)),
+    'a chain of at most 100 groups',
+    string(max(chain_length))
+from {{ ref('state_group_sizes') }}
+where chain_length > 100
+group by room_id
+
+union all
+
+select 'state_group_unreferenced', 'info', needs.room_id, string(needs.state_group), 'an event that needs it', 'none'
+from needs
+left anti join {{ source('synapse', 'state_groups_pending_deletion') }} as pending
+    on needs.state_group = pending.state_group
+where needs.next_used is null or needs.next_used > needs.last_position
+
+union all
+
+select 'room_statistics', 'warn', room_id, name, string(counted), string(stored)
+from numbers
+where stored < counted or stored > counted + slack
+
+union all
+
+-- Beyond 10 Synapse begins to join them by events of its own; an event can name 20 at most.
+select
+    'forward_extremities',
+    case when count(*) > 20 then 'warn' else 'info' end,
+    room_id,
+    room_id,
+    'at most 10',
+    string(count(*))
+from {{ source('synapse', 'event_forward_extremities') }}
+group by room_id
+having count(*) > 10
+
+{%- if var('retention_enabled') %}
+
+union all
+
+select
+    'retention_overdue',
+    'warn',
+    room_id,
+    min_by(event_id, received_ts),
+    'to be purged',
+    count(*) || ' events'
+from expired
+where topological_ordering < purged_up_to
+group by room_id
+{%- endif %}
