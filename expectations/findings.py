@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from expectations.integrity import ExpectNoFinding
 from expectations.judgement import Check, Judgement
 from expectations.streams import (
     ExpectBoundNotToGoBack,
@@ -20,6 +21,7 @@ _KINDS: Final = {
     ExpectIdInOneTable.expectation_type: Kind.DUPLICATE_IDS,
     ExpectBoundNotToGoBack.expectation_type: Kind.POSITION_WENT_BACK,
     ExpectSequenceNotBehind.expectation_type: Kind.SEQUENCE_BEHIND,
+    ExpectNoFinding.expectation_type: Kind.INTEGRITY,
 }
 
 

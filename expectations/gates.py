@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from pyiceberg.catalog import Catalog
 
-from expectations import bronze, docs, gold
+from expectations import bronze, docs, gold, integrity
 from expectations.judgement import Judgement
 from expectations.measures import MeasureExpectation, Measures
 from synapse_lakehouse import catalogue
@@ -36,8 +36,9 @@ def judge_gold(settings: Settings, catalog: Catalog, run: Run) -> Judgement:
     :raises ArtifactError: when dbt's artifacts are missing or of another run.
     """
     dbt = gold.artifacts(settings, run)
-    facts = audit.of_run(catalog, "audit.table_facts", run.run_id)
-    return _judge(settings, catalog, run, "gold", gold.suite(dbt), gold.measures(dbt, catalog, run.branch, facts))
+    facts, found = (audit.of_run(catalog, f"audit.{name}", run.run_id) for name in ("table_facts", "integrity"))
+    measures = gold.measures(dbt, catalog, run.branch, facts) | integrity.measures(found)
+    return _judge(settings, catalog, run, "gold", [*gold.suite(dbt), *integrity.suite()], measures)
 
 
 def _judge(

@@ -11,9 +11,12 @@ import yaml
 from pyiceberg.catalog.memory import InMemoryCatalog
 
 from expectations import gates, gold, keys
+from expectations.findings import findings
+from synapse_lakehouse.alerts.incidents import Finding, Kind
 from synapse_lakehouse.lake import audit
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import PROJECT, Settings
+from synapse_lakehouse.state import integrity
 
 DAY = datetime(2026, 11, 17, tzinfo=UTC)
 RUN = Run("scheduled__2026-11-18T00:00:00+00:00", DAY, DAY + timedelta(days=1))
@@ -63,13 +66,24 @@ def lake(settings: Settings) -> InMemoryCatalog:
     catalog = InMemoryCatalog("lake", warehouse=settings.warehouse)
     for schema in ("audit", "gold"):
         catalog.create_namespace(schema)
-    for name in ("audit.table_facts", "audit.checks"):
+    for name in ("audit.table_facts", "audit.integrity", "audit.checks"):
         catalog.create_table(name, schema=audit.TABLES[name])
+    find(catalog)
     audit.append(catalog, "audit.table_facts", [{"table_name": "events", "rows": 3, "measured_at": DAY}], RUN)
     events = catalog.create_table("gold.events", schema=EVENTS)
     events.append(pa.table({"event_id": ["$0"], "room_id": ["!a"]}, schema=EVENTS))
     write(catalog, ["$1", "$2"])
     return catalog
+
+
+def find(catalog: InMemoryCatalog, **serious: int) -> None:
+    """Let the run's checks of the database find something, beside one finding of each for information."""
+    rows = [
+        {"check_name": one.name, "findings": 1 + serious.get(one.name, 0), "serious": serious.get(one.name, 0)}
+        | {"counted_at": DAY + timedelta(seconds=len(serious))}
+        for one in integrity.CHECKS
+    ]
+    audit.append(catalog, "audit.integrity", rows, RUN)
 
 
 def write(catalog: InMemoryCatalog, event_ids: list[str | None]) -> None:
@@ -103,10 +117,23 @@ def test_what_dbt_built_well_passes(settings: Settings, lake: InMemoryCatalog) -
         "gold.events: every event_id occurs once — 0 rows repeating a key",
         "gold.events: dbt's test unique_events finds nothing — 0 rows against it",
         "bronze.rooms: dbt's test agrees finds nothing — 0 rows against it",
+        *(f"check {one.name}: no {one.title} — 0 findings, and 1 for information" for one in integrity.CHECKS),
     ]
     recorded = lake.load_table("audit.checks").scan().to_arrow()
-    assert recorded["stage"].to_pylist() == ["gold"] * 6
-    assert recorded["severity"].to_pylist() == ["fail"] * 5 + ["warn"]
+    assert set(recorded["stage"].to_pylist()) == {"gold"}
+    assert recorded["severity"].to_pylist() == ["fail"] * 5 + ["warn"] * (1 + len(integrity.CHECKS))
+
+
+def test_damage_in_synapse_s_database_is_told_and_holds_no_release_back(
+    settings: Settings, lake: InMemoryCatalog
+) -> None:
+    leave(settings, results())
+    find(lake, state_reset=3)
+    judgement = gates.judge_gold(settings, lake, RUN)
+    judgement.raise_if_failed()
+    said = "no pieces of state that are not what was said last — 3 findings, and 1 for information"
+    assert [check.sentence for check in judgement.warnings] == [f"check state_reset: {said}"]
+    assert findings(judgement) == [Finding(Kind.INTEGRITY, "check state_reset", said)]
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,12 @@ class Kind(StrEnum):
     WRITER_VANISHED = "writer-vanished"
     AUDIT_FAILED = "audit-failed"
     AUDIT_WARNED = "audit-warned"
+    INTEGRITY = "integrity"
     RUN_FAILED = "run-failed"
     RELEASE_OVERDUE = "release-overdue"
 
 
-MILD: Final = frozenset({Kind.AUDIT_WARNED})
+MILD: Final = frozenset({Kind.AUDIT_WARNED, Kind.INTEGRITY})
 """What can wait for the morning: it is told, but as a warning."""
 
 

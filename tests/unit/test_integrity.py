@@ -1,0 +1,25 @@
+"""The checks of the database as a whole are the same ones wherever they are named."""
+
+import re
+
+from synapse_lakehouse.settings import PROJECT
+from synapse_lakehouse.state.forest import Fault
+from synapse_lakehouse.state.integrity import CHECKS
+
+NAMES = [check.name for check in CHECKS]
+
+
+def test_the_model_its_description_and_the_runbook_know_the_same_checks() -> None:
+    folder = PROJECT / "dbt" / "models" / "gold" / "state"
+    sql = (folder / "state_integrity.sql").read_text()
+    found = set(re.findall(r"(?:^union all\s+(?:--.*\s+)*select\s+|then )'([a-z_]+)'(?=,|\n| as)", sql, re.MULTILINE))
+    assert found | {f"state_group_{fault}" for fault in Fault} == {*NAMES}
+    described = re.search(r"check_name\n.*?description: >(.*?)- name", (folder / "_state.yml").read_text(), re.DOTALL)
+    assert described
+    assert {*re.findall("`(.*?)`", described[1])} == {*NAMES}
+    table = re.findall(r"^\| `(.*?)` \|", (PROJECT / "docs/runbooks/integrity.md").read_text(), re.MULTILINE)
+    assert {*table} == {*NAMES}
+
+
+def test_names_are_unique() -> None:
+    assert len(NAMES) == len(set(NAMES))
