@@ -19,6 +19,7 @@ from synapse_lakehouse.lake import audit
 from synapse_lakehouse.lake.catalog import SCHEMAS, pyiceberg_catalog
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.source import duplicates
 from synapse_lakehouse.source.grants import script
 
 Findings = dict[str, list[dict[str, str]]]
@@ -30,9 +31,9 @@ def examine(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """Runs the command with changed settings: its exit code, and its findings by subject."""
     monkeypatch.chdir(tmp_path)
 
-    def run(**changes: object) -> tuple[int, Findings]:
+    def run(*options: str, **changes: object) -> tuple[int, Findings]:
         environment = settings.model_copy(update=changes).environment()
-        done = CliRunner().invoke(app, ["doctor", "--format", "json"], env=environment)
+        done = CliRunner().invoke(app, ["doctor", *options, "--format", "json"], env=environment)
         found: Findings = {}
         for one in json.loads(done.stdout):
             found.setdefault(one["subject"], []).append(one)
@@ -228,6 +229,53 @@ def test_before_the_first_run(examine: Examine, tmp_path: Path) -> None:
     code, found = examine(**fresh, lakehouse_home=tmp_path / "home", lakehouse_warehouse=None)
     assert (code, found["set-up"][0]["level"]) == (0, "WARN")
     assert not (tmp_path / "home").exists()
+
+
+def test_rows_that_a_broken_index_hides_are_found_by_reading_all(
+    examine: Examine, reader: str, source_copy: str
+) -> None:
+    index = "update pg_index set indisready = {}, indisvalid = {} where indexrelid = 'rooms_pkey'::regclass"
+    with psycopg.connect(source_copy, autocommit=True) as owner:
+        owner.execute(index.format("false", "false").encode())
+    with psycopg.connect(source_copy, autocommit=True) as owner:
+        row = owner.execute(
+            "insert into rooms select * from rooms order by room_id limit 1 returning room_id"
+        ).fetchone()
+        assert row
+        owner.execute(index.format("true", "true").encode())
+    with psycopg.connect(source_copy, autocommit=True) as owner:
+        owner.execute("set enable_seqscan = off; set enable_bitmapscan = off")
+        assert owner.execute("select count(*) from rooms where room_id = %s", row).fetchone() == (1,)
+    code, found = examine("--deep", synapse_dsn=reader)
+    assert code == 1
+    (repeated, rest) = found["duplicates"]
+    assert repeated["message"] == f"rooms has 1 key (room_id) that several rows share: {row[0]}"
+    assert "REINDEX" in repeated["advice"]
+    assert rest["level"] == "OK"
+    _, found = examine(synapse_dsn=reader)
+    assert "duplicates" not in found
+
+
+def test_large_tables_are_read_in_parts(reader: str) -> None:
+    known = catalogue.load()
+    with psycopg.connect(reader) as connection:
+        for table in (known.table("events"), known.table("receipts_linearized")):
+            assert duplicates.repeated(connection, table, rows_at_once=100) == duplicates.Repeated(0, ())
+        by_room = known.table("events").model_copy(update={"primary_key": ("room_id",)})
+        whole = duplicates.repeated(connection, by_room)
+        assert duplicates.repeated(connection, by_room, rows_at_once=100).keys == whole.keys > 10
+
+
+def test_a_table_that_cannot_be_read_in_time_is_named_and_the_others_are_read(
+    examine: Examine, reader: str, source_copy: str
+) -> None:
+    with psycopg.connect(source_copy) as busy:
+        busy.execute("lock table threads in access exclusive mode")
+        code, found = examine("--deep", synapse_dsn=reader, lakehouse_statement_timeout_seconds=1)
+    assert code == 0
+    (unread, rest) = found["duplicates"]
+    assert (unread["level"], rest["level"]) == ("WARN", "OK")
+    assert unread["message"].startswith("threads could not be read in full: canceling statement due to")
 
 
 def _user(dsn: str) -> str:

@@ -1,15 +1,13 @@
 """What ``lakehouse compress`` does with its options: read, show how far it is, write rows."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import astuple, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress, TaskID
 
 from synapse_lakehouse.cli import output
 from synapse_lakehouse.compression.errors import BadGroups, CompressorError
@@ -104,7 +102,7 @@ def apply(
     folder = undoing.folder(settings.lakehouse_home)
     outcomes: list[tuple[Any, ...]] = []
     try:
-        with source(dsn, settings, SETTING) as reading, writing(dsn) as connection, _bar() as bar:
+        with source(dsn, settings, SETTING) as reading, writing(dsn) as connection, output.bar() as bar:
             with reading() as reader:
                 chosen = _chosen(reader, rooms, wanted)
             for number, room in enumerate(chosen, start=1):
@@ -171,7 +169,7 @@ def undo(settings: Settings, files: Sequence[Path], *, yes: bool) -> None:
             typer.echo(f"Would put back up to {len(one.groups)} state groups of {one.room_id} in {one.database}.")
         typer.echo("This is a dry run, and nothing was changed. Add --yes to put them back.", err=True)
         return
-    with source(dsn, settings, SETTING) as reading, writing(dsn) as connection, _bar() as bar:
+    with source(dsn, settings, SETTING) as reading, writing(dsn) as connection, output.bar() as bar:
         for one in kept:
             if one.database != connection.info.dbname:
                 raise CompressorError(
@@ -186,19 +184,11 @@ def undo(settings: Settings, files: Sequence[Path], *, yes: bool) -> None:
 
 def _shown(what: str, rooms: Sequence[str]) -> Iterator[str]:
     """The rooms, with a bar that shows how far it is where somebody watches."""
-    with _bar() as bar:
+    with output.bar() as bar:
         task = bar.add_task(what, total=len(rooms))
         for room in rooms:
             yield room
             bar.advance(task)
-
-
-@contextmanager
-def _bar() -> Iterator[Progress]:
-    console = Console(stderr=True)
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        yield bar
 
 
 def _writer(connection: Connection, wanted: CompressorSettings, bar: Progress, which: str) -> Writer:

@@ -12,20 +12,26 @@ _STYLES: Final = {"OK": "green", "WARN": "yellow", "FAIL": "bold red"}
 
 
 def doctor(
+    deep: Annotated[
+        bool,
+        typer.Option(
+            "--deep", help="Also: what is wrong in Synapse's database as a whole, and every key read in full."
+        ),
+    ] = False,
     format: Annotated[output.Format, typer.Option(help="How findings are written.")] = output.Format.TABLE,
 ) -> None:
     """Examine source, role, schema, sequences, clock, disk, catalogue, Java, jars, lake; exit 1 if something fails."""
     from synapse_lakehouse.cli.diagnosis import examine
     from synapse_lakehouse.cli.diagnosis.finding import Level
 
-    found = examine(Settings())
+    found = examine(Settings(), deep=deep)
     if format is output.Format.TABLE:
         table = output.table()
         table.add_column("", no_wrap=True)
         table.add_column("Subject", no_wrap=True)
         table.add_column("Finding", overflow="fold")
         for one in found:
-            finding = Text(one.message)
+            finding = output.cell(one.message)
             if one.advice:
                 finding.append(f"\n{one.advice}", style="italic")
             table.add_row(Text(one.level, style=_STYLES[one.level]), one.subject, finding)

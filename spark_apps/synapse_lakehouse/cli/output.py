@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -14,6 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 from rich import box
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -39,6 +41,15 @@ def console() -> Console:
     """Standard output for people: as wide as the terminal, 120 columns if it is not one."""
     fixed = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH
     return Console(width=fixed, highlight=False)
+
+
+@contextmanager
+def bar() -> Iterator[Progress]:
+    """How far something is, on standard error, where somebody watches."""
+    console = Console(stderr=True)
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        yield bar
 
 
 def write(columns: Sequence[str], rows: Iterable[Sequence[Any]], format: Format) -> None:

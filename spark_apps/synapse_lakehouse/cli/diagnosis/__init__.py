@@ -2,7 +2,7 @@
 
 from contextlib import ExitStack
 
-from synapse_lakehouse.cli.diagnosis import lake, machine, sequences, source
+from synapse_lakehouse.cli.diagnosis import duplicates, lake, machine, sequences, source
 from synapse_lakehouse.cli.diagnosis.finding import Finding, Level
 from synapse_lakehouse.embedded.postgres import PostgresError
 from synapse_lakehouse.embedded.services import connected
@@ -12,8 +12,11 @@ from synapse_lakehouse.source.errors import SourceError
 from synapse_lakehouse.streams.sequences import Standing
 
 
-def examine(given: Settings) -> list[Finding]:
-    """All findings, with the servers that the settings leave out running meanwhile."""
+def examine(given: Settings, *, deep: bool = False) -> list[Finding]:
+    """All findings, with the servers that the settings leave out running meanwhile.
+
+    :param deep: read every key in the source, and what the newest release says of the database as a whole.
+    """
     found = [*machine.java(), *machine.jars(given), *machine.catalogue()]
     needs_server = given.uses_sample or not given.lakehouse_catalog_uri
     if needs_server and not (given.lakehouse_home / "postgres").exists():
@@ -33,7 +36,9 @@ def examine(given: Settings) -> list[Finding]:
                     standings = sequences.read(connection, declared)
                     found += sequences.examine(declared, standings)
                 database_bytes = source.size(connection)
+                if deep and declared:
+                    found += duplicates.examine(connection, declared)
         except (PostgresError, SourceError) as error:
             found.append(Finding(Level.FAIL, "source", str(error)))
         found += [*machine.disk(given, database_bytes), *machine.privacy(given)]
-        return [*found, *lake.examine(settings, declared, standings)]
+        return [*found, *lake.examine(settings, declared, standings, deep=deep)]

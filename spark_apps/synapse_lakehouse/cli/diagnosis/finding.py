@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Level(StrEnum):
-    """How bad a finding is: FAIL stops a run, or Synapse."""
+    """How bad a finding is: FAIL stops a run, or Synapse, or is damage in its database."""
 
     OK = "OK"
     WARN = "WARN"

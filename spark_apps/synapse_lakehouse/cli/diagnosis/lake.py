@@ -7,17 +7,20 @@ from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.cli import leftovers, output
-from synapse_lakehouse.cli.diagnosis import sequences
+from synapse_lakehouse.cli.diagnosis import integrity, sequences
 from synapse_lakehouse.cli.diagnosis.finding import Finding, Findings, Level
 from synapse_lakehouse.lake import duck
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.streams.sequences import Standing
 
 
-def examine(settings: Settings, declared: Catalogue | None, standings: Mapping[str, Standing]) -> Findings:
+def examine(
+    settings: Settings, declared: Catalogue | None, standings: Mapping[str, Standing], *, deep: bool = False
+) -> Findings:
     """Can the lake be read, is it tidy, and is the source not behind what it knows?
 
     :param standings: where the source's streams stand now.
+    :param deep: say what is wrong in the source as a whole, too.
     """
     try:
         known = duck.entries(settings)
@@ -30,6 +33,8 @@ def examine(settings: Settings, declared: Catalogue | None, standings: Mapping[s
             if declared:
                 yield from sequences.compare(connection, settings, declared, standings)
             yield from _branches(connection, settings)
+            if deep:
+                yield from integrity.examine(connection, settings)
     except duck.LakeError as error:
         yield Finding(Level.FAIL, "lake", str(error))
 

@@ -1,0 +1,95 @@
+"""Faults to plant in a copy of Synapse's database: each check of ``gold.state_integrity`` has something to find.
+
+Each statement answers with the subjects that the check is to name.
+"""
+
+from typing import Any, Final
+
+import psycopg
+
+CALM_ROOM: Final = "(select min(room_id) from room_stats_current where joined_members > 1)"
+"""A room with members of which state groups are made up."""
+
+_A_MESSAGE: Final = """
+(select event_id from events where type = 'm.room.message' and not outlier and rejection_reason is null
+ order by event_id offset {number} limit 1)
+"""
+
+_OF_A_MESSAGE: Final = "where event_id = " + _A_MESSAGE
+
+PLANTS: Final[dict[str, str]] = {
+    "state_reset": """
+        update current_state_events set event_id = former.event_id, event_stream_ordering = former.stream_ordering
+        from (
+            select now.event_id as latest, former.event_id, former.stream_ordering from current_state_events as now
+            join current_state_delta_stream as deltas on deltas.event_id = now.event_id
+            join events as former on former.event_id = deltas.prev_event_id
+            where now.type = 'm.room.topic' order by 1 limit 1) as former
+        where current_state_events.event_id = former.latest returning type || ' ' || state_key""",
+    "current_state_without_event": """
+        update current_state_events set event_id = '$nowhere'
+        where event_id = (select max(event_id) from current_state_events where type = 'm.room.name')
+        returning event_id""",
+    "event_without_json": f"delete from event_json {_OF_A_MESSAGE.format(number=0)} returning event_id",
+    "json_without_event": """
+        insert into event_json (event_id, room_id, internal_metadata, json, format_version)
+        select '$orphan', room_id, '{}', '{}', 3 from rooms limit 1 returning event_id""",
+    "event_without_state_group": f"""
+        delete from event_to_state_groups {_OF_A_MESSAGE.format(number=1)} returning event_id""",
+    "state_group_without_event": """
+        insert into event_to_state_groups select '$nobody', min(id) from state_groups returning event_id""",
+    "state_group_missing": f"""
+        update event_to_state_groups set state_group = 900000000 {_OF_A_MESSAGE.format(number=2)}
+        returning state_group::text""",
+    "stray_state_rows": f"""
+        insert into state_groups_state values (900000001, {CALM_ROOM}, 'm.room.topic', '', '$topic')
+        returning state_group::text""",
+    "state_group_cycle": f"""
+        with made as (insert into state_groups (id, room_id, event_id)
+            select id, {CALM_ROOM}, '$' || id from generate_series(900000010, 900000011) as id)
+        insert into state_group_edges values (900000011, 900000010), (900000010, 900000011)
+        returning state_group::text""",
+    "state_group_missing_predecessor": f"""
+        with made as (insert into state_groups (id, room_id, event_id) values (900000020, {CALM_ROOM}, '$'))
+        insert into state_group_edges values (900000020, 900000019) returning state_group::text""",
+    "state_group_other_room": f"""
+        with made as (insert into state_groups (id, room_id, event_id) values (900000030, {CALM_ROOM}, '$'))
+        insert into state_group_edges select 900000030, max(id) from state_groups where room_id <> {CALM_ROOM}
+        returning state_group::text""",
+    "state_group_several_predecessors": f"""
+        with made as (insert into state_groups (id, room_id, event_id) values (900000040, {CALM_ROOM}, '$'))
+        insert into state_group_edges select 900000040, unnest(array[min(id), max(id)]) from state_groups
+        where room_id = {CALM_ROOM} and id < 900000000 returning state_group::text""",
+    "state_group_newer_predecessor": f"""
+        with made as (insert into state_groups (id, room_id, event_id)
+            values (900000050, {CALM_ROOM}, '$'), (900000051, {CALM_ROOM}, '$'))
+        insert into state_group_edges values (900000050, 900000051) returning state_group::text""",
+    "state_chain_too_long": f"""
+        with made as (insert into state_groups (id, room_id, event_id)
+            select id, {CALM_ROOM}, '$' from generate_series(900000100, 900000300) as id),
+        edges as (insert into state_group_edges select id, id - 1 from generate_series(900000101, 900000300) as id)
+        select '900000300'""",
+    "room_statistics": f"""
+        update room_stats_current set joined_members = joined_members + 1 where room_id = {CALM_ROOM}
+        returning 'joined_members'""",
+    "forward_extremities": f"""
+        insert into event_forward_extremities (event_id, room_id)
+        select event_id, room_id from events where room_id = {CALM_ROOM} order by stream_ordering limit 21
+        on conflict do nothing returning room_id""",
+    "retention_overdue": """
+        with quiet as (
+            select room_id, min(event_id) filter (where type = 'm.room.create') as creation,
+                   (array_agg(event_id order by received_ts) filter (where type = 'm.room.message'))[1] as oldest
+            from events group by room_id having count(*) filter (where type = 'm.room.message') > 9
+            order by room_id desc limit 1),
+        made as (insert into room_retention (room_id, event_id, max_lifetime) select room_id, creation, 1 from quiet)
+        select oldest from quiet""",
+}
+
+FOLLOWS: Final = {("state_group_newer_predecessor", "900000010")}
+"""What else is to be found because of them: one of a circle is the older one."""
+
+
+def plant(connection: psycopg.Connection[Any]) -> set[tuple[str, str]]:
+    """Plant all faults: the checks that are to find them, with the subjects."""
+    return {(check, subject) for check, sql in PLANTS.items() for (subject,) in connection.execute(sql.encode())}

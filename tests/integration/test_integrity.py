@@ -1,0 +1,88 @@
+"""Damage of every kind, planted in Synapse's database: found, told, explained, and no release held back by it."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import psycopg
+import pytest
+from typer.testing import CliRunner
+
+from expectations import gates
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.cli import app
+from synapse_lakehouse.lake import audit, duck, tables
+from synapse_lakehouse.lake.catalog import pyiceberg_catalog
+from synapse_lakehouse.run import Run
+from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.state.integrity import CHECKS
+from tests.conftest import Published
+from tests.integration import damage
+
+RUN = Run("test_integrity", datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC))
+FINDINGS = "select check_name, subject from gold.state_integrity where severity <> 'info'"
+
+
+def test_nothing_is_wrong_with_a_healthy_database(published: Published) -> None:
+    with duck.connect(published.settings) as connection:
+        duck.bind(
+            connection, published.settings, duck.release(connection, published.settings), ["gold.state_integrity"]
+        )
+        assert connection.execute(FINDINGS).fetchall() == []
+    assert "check " not in published.output.partition("Checks")[2]
+    examined = published.lakehouse("doctor", "--deep", "--format", "json")
+    found = {one["subject"]: one for one in json.loads(examined.stdout)}
+    assert found["integrity"]["level"] == found["duplicates"]["level"] == "OK"
+    assert found["state_group_unreferenced"]["level"] == "OK"
+    assert not {"WARN", "FAIL"} & {found[check.name]["level"] for check in CHECKS if check.name in found}
+
+
+@pytest.fixture
+def planted(
+    new_lake: Callable[..., Settings],
+    source_copy: str,
+    spark_app: Callable[[str, Settings, Run], subprocess.CompletedProcess[str]],
+) -> tuple[Settings, set[tuple[str, str]]]:
+    """A lake on which one run of a damaged database built its branch, and what is to be found there."""
+    with psycopg.connect(source_copy) as source:
+        expected = damage.plant(source)
+    later = datetime(2027, 1, 1, tzinfo=UTC)
+    settings = new_lake(synapse_dsn=source_copy, lakehouse_retention_enabled=True, lakehouse_as_of=later)
+    tables.ensure(pyiceberg_catalog(settings), catalogue.load())
+    for name in ("snapshot_tables", "resolve_state", "build_models"):
+        done = spark_app(name, settings, RUN)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return settings, expected
+
+
+@pytest.mark.heavy
+def test_every_kind_of_damage_is_found_told_and_explained(planted: tuple[Settings, set[tuple[str, str]]]) -> None:
+    settings, expected = planted
+    with duck.connect(settings) as connection:
+        duck.bind(connection, settings, None, ["gold.state_integrity"], branch=RUN.branch)
+        found = set(connection.execute(FINDINGS).fetchall())
+        unneeded = connection.execute("select 1 from gold.state_integrity where subject = '900000300'").fetchall()
+        snapshot = duck.branch_snapshot(connection, settings, "gold.state_integrity", RUN.branch)
+    assert found == expected | damage.FOLLOWS
+    assert {check for check, _ in expected} | {"state_group_unreferenced"} == {check.name for check in CHECKS}
+    assert len(unneeded) == 2  # the end of the long chain, which no event needs
+
+    catalog = pyiceberg_catalog(settings)
+    judgement = gates.judge_gold(settings, catalog, RUN)
+    judgement.raise_if_failed()
+    warned = {check.subject for check in judgement.warnings}
+    assert warned >= {f"check {name}" for name, _ in expected}
+    counted = {row["check_name"]: row["serious"] for row in audit.of_run(catalog, "audit.integrity", RUN.run_id)}
+    assert counted == {check.name: sum(name == check.name for name, _ in found) for check in CHECKS}
+
+    release = {"release": 1, "tables": [("gold.state_integrity", snapshot)], "positions": [], "views": []}
+    audit.append(catalog, "audit.releases", [release | {"published_at": datetime.now(UTC)}], RUN)
+    examined = CliRunner().invoke(app, ["doctor", "--deep", "--format", "json"], env=settings.environment())
+    told = {one["subject"]: one for one in json.loads(examined.stdout)}
+    assert examined.exit_code == 1
+    for name, subject in expected:
+        assert subject.strip() in told[name]["message"]
+        assert told[name]["advice"]
+    assert told["state_reset"]["level"] == "FAIL"
+    assert told["room_statistics"]["level"] == "WARN"
