@@ -34,8 +34,8 @@ class Retention:
             "retention_max_lifetime": self.max_lifetime,
             "as_of": int(as_of.timestamp() * 1000),
             "retention_least_lifetime": self.least_lifetime,
-            # A purge that has just begun when a message expires is over when the next one is.
-            "retention_purge_delay": 2 * self.purge_interval,
+            # Jobs begin one interval after the one before, and need their time.
+            "retention_purge_delay": self.purge_interval + DAY,
         }
 
 
