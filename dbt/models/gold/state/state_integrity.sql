@@ -88,7 +88,8 @@ expired as (
     inner join {{ ref('events') }} as events on circumstances.event_id = events.event_id
     cross join {{ ref('as_of') }} as as_of
     where
-        events.received_ts
+        circumstances.expires_at is not null
+        and events.received_ts
         + greatest(circumstances.expires_at - events.origin_server_ts, {{ var('retention_least_lifetime') }})
         + {{ var('retention_purge_delay') }} < as_of.as_of
 )
