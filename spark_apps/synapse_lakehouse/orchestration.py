@@ -343,15 +343,14 @@ def ask_for_approval() -> str:
 
     :raises AirflowSkipException: when there is nothing to compress.
     """
-    from synapse_lakehouse.lake import audit
-    from synapse_lakehouse.lake.catalog import PLAN, pyiceberg_catalog
+    from synapse_lakehouse.lake.catalog import pyiceberg_catalog
     from synapse_lakehouse.rewriting.asking import question
-    from synapse_lakehouse.rewriting.carrying_out import to_rewrite
+    from synapse_lakehouse.rewriting.carrying_out import planned_by
 
     run, settings = run_of(get_current_context()), Settings()
     with closing(pyiceberg_catalog(settings)) as catalog:
-        rows = to_rewrite(catalog, run)
-        skipped = [row for row in audit.of_run(catalog, PLAN, run.run_id) if row["skipped"]]
+        planned = planned_by(catalog, run)
+    rows, skipped = ([row for row in planned if row[name]] for name in ("groups_to_rewrite", "skipped"))
     for row in skipped:
         log.warning("%s is left as it is: %s", row["room_id"], row["skipped"])
     if not rows:

@@ -12,6 +12,7 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
 from synapse_lakehouse.embedded.postgres import free_port
+from synapse_lakehouse.settings import Settings
 from tests.conftest import BIN, Published, environment
 
 # The pages are looked at, not the scheduler's own runs, which would take longer than all the tests here.
@@ -41,11 +42,17 @@ class Ui:
 
 
 @pytest.fixture(scope="module")
-def ui(published: Published) -> Iterator[Ui]:
+def ui_settings(published: Published) -> Settings:
+    """What ``lakehouse ui`` is started with."""
+    return published.settings
+
+
+@pytest.fixture(scope="module")
+def ui(ui_settings: Settings) -> Iterator[Ui]:
     """``lakehouse ui`` on a free port, ready."""
     process = subprocess.Popen(
         [BIN / "lakehouse", "ui", "--port", str(free_port())],
-        env=environment(published.settings) | NO_RUNS_BY_ITSELF, cwd=published.settings.lakehouse_home,
+        env=environment(ui_settings) | NO_RUNS_BY_ITSELF, cwd=ui_settings.lakehouse_home,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     assert process.stdout
@@ -56,7 +63,7 @@ def ui(published: Published) -> Iterator[Ui]:
             break
     else:
         pytest.fail("".join(said))
-    ui = Ui(address[1], process, published.settings.lakehouse_home)
+    ui = Ui(address[1], process, ui_settings.lakehouse_home)
     yield ui
     if process.poll() is None:
         ui.interrupt()

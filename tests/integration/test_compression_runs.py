@@ -35,7 +35,9 @@ def own(new_lake: Callable[..., Settings], source_copy: str) -> Settings:
 
 @pytest.fixture
 def lake(own: Settings, source_copy: str) -> Iterator[Catalog]:
-    """A lake in which a run planned rooms, of which three have something to rewrite, and one that is gone by now."""
+    """A lake in which a run planned rooms, of which three have something to rewrite, and one that is gone by now.
+
+    It had planned another room before."""
     with closing(pyiceberg_catalog(own)) as catalog:
         tables.ensure_audit(catalog)
         with source(source_copy, own, SETTING) as reading, reading() as reader:
@@ -44,9 +46,14 @@ def lake(own: Settings, source_copy: str) -> Iterator[Catalog]:
             ]
         rows.append(rows[0] | {"room_id": "!gone:x", "groups_to_rewrite": 1, "rows_after": 1_000_000})
         rows.append({"room_id": "!broken:x", "skipped": "its groups are a circle"})
-        now = {"release": 1, "planned_at": datetime.now(UTC)}
-        audit.append(catalog, PLAN, [row | now | WANTED.how() for row in rows], RUN)
+        append_plan(catalog, [{"room_id": "!other:x", "groups_to_rewrite": 1, "rows_before": 9, "rows_after": 1}])
+        append_plan(catalog, rows)
         yield catalog
+
+
+def append_plan(catalog: Catalog, rows: list[dict[str, Any]]) -> None:
+    now = {"release": 1, "planned_at": datetime.now(UTC)}
+    audit.append(catalog, PLAN, [{**row, **now, **WANTED.how()} for row in rows], RUN)
 
 
 def recorded(catalog: Catalog) -> dict[str, dict[str, Any]]:
@@ -54,7 +61,8 @@ def recorded(catalog: Catalog) -> dict[str, dict[str, Any]]:
 
 
 def test_each_room_is_compressed_as_planned_and_recorded(own: Settings, lake: Catalog, source_copy: str) -> None:
-    before, planned_rooms = all_states(source_copy), carrying_out.to_rewrite(lake, RUN)
+    before = all_states(source_copy)
+    planned_rooms = [row for row in carrying_out.planned_by(lake, RUN) if row["groups_to_rewrite"]]
     # The strategy of the plan holds, whatever is set by now.
     assert own.lakehouse_compressor_strategy is None
 
@@ -80,10 +88,15 @@ def test_each_room_is_compressed_as_planned_and_recorded(own: Settings, lake: Ca
     again = recorded(lake)
     assert all(again[one["room_id"]]["finished_at"] == rows[one["room_id"]]["finished_at"] for one in planned_rooms[:3])
 
+    # The run is cleared, and plans again.
+    append_plan(lake, [dict(planned_rooms[0])])
+    carrying_out.carry_out(own, lake, RUN, print)
+    assert recorded(lake)[planned_rooms[0]["room_id"]]["groups_rewritten"] == 0
+
 
 def test_a_room_that_is_wrong_afterwards_is_named(own: Settings, lake: Catalog, source_copy: str) -> None:
     carrying_out.carry_out(own, lake, RUN, print)
-    spoiled = carrying_out.to_rewrite(lake, RUN)[0]["room_id"]
+    spoiled = carrying_out.planned_by(lake, RUN)[0]["room_id"]
     with psycopg.connect(source_copy) as connection:
         connection.execute("update state_groups_state set event_id = '$other' where room_id = %s", [spoiled])
 

@@ -56,10 +56,15 @@ class Outcome(StrEnum):
 WRITTEN: Final = (Outcome.COMPRESSED, Outcome.PARTLY)
 
 
-def to_rewrite(catalog: Catalog, run: Run) -> list[Row]:
-    """The rooms that the run planned to store otherwise: rows of ``gold.compression_plan``, the most to win first."""
-    planned = [row for row in audit.of_run(catalog, PLAN, run.run_id) if row["groups_to_rewrite"]]
-    return sorted(planned, key=lambda row: row["rows_after"] - row["rows_before"])
+def planned_by(catalog: Catalog, run: Run) -> list[Row]:
+    """What the run planned last: rows of ``gold.compression_plan``, the most to win first, those skipped at the end."""
+    rows = audit.of_run(catalog, PLAN, run.run_id)
+    last = max((row["planned_at"] for row in rows), default=None)
+    return sorted((row for row in rows if row["planned_at"] == last), key=_won)
+
+
+def _won(planned: Row) -> int:
+    return 1 if planned["skipped"] else int(planned["rows_after"] - planned["rows_before"])
 
 
 def carry_out(settings: Settings, catalog: Catalog, run: Run, tell: Callable[[str], None]) -> None:
@@ -68,10 +73,12 @@ def carry_out(settings: Settings, catalog: Catalog, run: Run, tell: Callable[[st
     :raises CompressorError, SourceError: when it cannot go on; all that was written is right and stays.
     """
     dsn = write_dsn(settings)
-    done = {row["room_id"] for row in audit.of_run(catalog, RUNS, run.run_id) if row["outcome"] in WRITTEN}
+    recorded = audit.of_run(catalog, RUNS, run.run_id)
+    done = {row["room_id"]: row["finished_at"] for row in recorded if row["outcome"] in WRITTEN}
     with source(dsn, settings, SETTING) as reading, writing(dsn) as connection:
-        for planned in to_rewrite(catalog, run):
-            if planned["room_id"] in done:
+        for planned in planned_by(catalog, run):
+            since = done.get(planned["room_id"], planned["planned_at"])
+            if not planned["groups_to_rewrite"] or since > planned["planned_at"]:
                 continue
             wanted = _as_planned(configured(settings), planned)
             load = Load(connection, wanted.busy_sessions, wanted.lag_megabytes * _MB, tell)

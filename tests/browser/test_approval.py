@@ -1,0 +1,91 @@
+"""A plan of compression waits for a person: rejected it writes nothing, approved it is applied and verified."""
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import pytest
+from selenium.webdriver import Chrome
+from selenium.webdriver.common.by import By
+
+from synapse_lakehouse.embedded import sample
+from synapse_lakehouse.embedded.postgres import Server
+from synapse_lakehouse.settings import Settings
+from tests.browser.conftest import Ui
+from tests.conftest import Published
+from tests.state_database import all_states, stored
+
+pytestmark = pytest.mark.heavy
+
+DAG = "/api/v2/dags/state_compression"
+ANSWER = "taskInstances/approve/-1/hitlDetails"
+SECONDS = 600
+
+
+@pytest.fixture(scope="module")
+def synapse(server: Server, sample_dsn: str) -> Iterator[str]:
+    """A copy of the sample's database, to be compressed."""
+    server.tool("createdb", "--template", sample.DATABASE, "approved")
+    yield server.dsn("approved")
+    server.tool("dropdb", "--force", "approved")
+
+
+@pytest.fixture(scope="module")
+def ui_settings(published: Published, synapse: str) -> Settings:
+    on = {"lakehouse_compressor_enabled": "true", "lakehouse_compressor_strategy": "best"}
+    return published.settings.model_copy(update={"synapse_dsn": synapse, "synapse_write_dsn": synapse} | on)
+
+
+@pytest.fixture(scope="module")
+def airflow(ui: Ui) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=ui.address, timeout=60) as client:
+        client.headers["Authorization"] = f"Bearer {client.get('/auth/token').json()['access_token']}"
+        until(lambda: client.patch(DAG, json={"is_paused": False}).status_code == 200)
+        yield client
+
+
+def until(done: Callable[[], object]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(1)
+
+
+def asked(airflow: httpx.Client) -> str:
+    """Address of a new run, once it waits for an answer."""
+    run = airflow.post(f"{DAG}/dagRuns", json={"logical_date": datetime.now(UTC).isoformat()}).json()["dag_run_id"]
+    until(lambda: states(airflow, f"{DAG}/dagRuns/{run}").get("approve") == "awaiting_input")
+    return f"{DAG}/dagRuns/{run}"
+
+
+def states(airflow: httpx.Client, run: str) -> dict[str, Any]:
+    found = {one["task_id"]: one["state"] for one in airflow.get(f"{run}/taskInstances").json()["task_instances"]}
+    assert "failed" not in found.values(), found
+    return found
+
+
+def test_who_rejects_changes_nothing(airflow: httpx.Client, synapse: str) -> None:
+    before, run = stored(synapse), asked(airflow)
+
+    airflow.patch(f"{run}/{ANSWER}", json={"chosen_options": ["Reject"], "params_input": {}}).raise_for_status()
+
+    until(lambda: states(airflow, run).get("verify") == "skipped")
+    assert states(airflow, run)["apply"] == "skipped"
+    assert stored(synapse) == before
+
+
+def test_who_approves_sees_the_numbers_first(airflow: httpx.Client, ui: Ui, browser: Chrome, synapse: str) -> None:
+    before, rows, run = all_states(synapse), stored(synapse)[1], asked(airflow)
+
+    browser.get(f"{ui.address}/dags/state_compression/runs/{run.rpartition('/')[2]}/tasks/approve/required_actions")
+    until(lambda: browser.find_elements(By.XPATH, "//th[text()='Longest chain']"))
+    assert "would be given back to Synapse's database" in browser.find_element(By.TAG_NAME, "body").text
+    assert stored(synapse)[1] == rows
+    until(lambda: browser.find_elements(By.XPATH, "//button[normalize-space()='Approve']"))
+    browser.find_element(By.XPATH, "//button[normalize-space()='Approve']").click()
+
+    until(lambda: states(airflow, run).get("verify") == "success")
+    assert all_states(synapse) == before
+    assert sum(map(len, stored(synapse)[1].values())) < sum(map(len, rows.values()))
