@@ -10,8 +10,8 @@ does not resolve as before is put back. `audit.compression_runs` has what became
 
 **When it fails.** The red task's log ends with the reason.
 
-* `compress_state`: no release yet, a setting that means nothing, a named room that does not exist, or the database
-  could not be asked how far rooms are compressed. Nothing was touched.
+* `compress_state`: no release yet, a named room that does not exist, or the database could not be asked how far rooms
+  are compressed. Nothing was touched. (A setting that means nothing is shown in place of this DAG.)
 * `apply`: `SYNAPSE_WRITE_DSN` is missing or its role lacks a right (`lakehouse grants --compress`), another compressor
   is at work, the database went away, or a room did not read as before and was put back: please report that one. All
   that was written is right and stays.

@@ -134,13 +134,13 @@ class Planning:
         ids = np.unique(np.concatenate([groups["id"].to_numpy(), children, prevs]))
         prev = np.full(len(ids), NONE)
         prev[np.searchsorted(ids, children)] = np.searchsorted(ids, prevs)
-        found: list[Longs] = []
+        found, marked = list[Longs](), np.zeros(len(ids), bool)
         for number, room in enumerate(rooms):
             progress = saved[room].progress
             heads = [level.head for level in progress.levels if level.head is not None] if progress else []
             own = groups.filter(pc.equal(groups["number"], number))["id"].to_numpy()
             chosen = np.searchsorted(ids, np.union1d(own, np.intersect1d(np.array(heads, np.int64), ids)))
-            found.append(ids[with_chains(chosen, prev, np.zeros(len(ids), bool))])
+            found.append(ids[with_chains(chosen, prev, marked)])
         numbers = np.repeat(np.arange(len(rooms), dtype=np.int32), [len(one) for one in found])
         return pa.table({"number": numbers, "id": np.concatenate(found)})
 
