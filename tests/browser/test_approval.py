@@ -10,11 +10,10 @@ import pytest
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 
-from synapse_lakehouse.embedded import sample
 from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.settings import Settings
 from tests.browser.conftest import Ui
-from tests.conftest import Published
+from tests.conftest import Published, copied_source
 from tests.state_database import all_states, stored
 
 pytestmark = pytest.mark.heavy
@@ -27,9 +26,8 @@ SECONDS = 600
 @pytest.fixture(scope="module")
 def synapse(server: Server, sample_dsn: str) -> Iterator[str]:
     """A copy of the sample's database, to be compressed."""
-    server.tool("createdb", "--template", sample.DATABASE, "approved")
-    yield server.dsn("approved")
-    server.tool("dropdb", "--force", "approved")
+    with copied_source(server) as dsn:
+        yield dsn
 
 
 @pytest.fixture(scope="module")
