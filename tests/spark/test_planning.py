@@ -17,7 +17,6 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.app import SparkApp
 from synapse_lakehouse.cli import app as command
 from synapse_lakehouse.compression.errors import BadGroups
-from synapse_lakehouse.compression.level import parse_levels
 from synapse_lakehouse.compression.settings import CompressorSettings, Strategy
 from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.lake import tables
@@ -45,7 +44,7 @@ CREATE TABLE state_groups_pending_deletion (state_group bigint);
 """
 HOW = [
     CompressorSettings(strategy=Strategy.BEST, max_chain=20, number_of_rooms=1000),
-    CompressorSettings(default_levels=parse_levels("10,5"), chunk_size=30, number_of_rooms=1000),
+    CompressorSettings.model_validate({"default_levels": "10,5", "chunk_size": 30, "number_of_rooms": 1000}),
 ]
 
 
