@@ -70,7 +70,8 @@ def test_every_kind_of_damage_is_found_told_and_explained(planted: tuple[Setting
 
     catalog = pyiceberg_catalog(settings)
     judgement = gates.judge_gold(settings, catalog, RUN)
-    judgement.raise_if_failed()
+    # Bronze was not measured here; of what was, nothing blocks.
+    assert ["not measured" in check.observed for check in judgement.failures] == [True]
     warned = {check.subject for check in judgement.warnings}
     assert warned >= {f"check {name}" for name, _ in expected}
     counted = {row["check_name"]: row["serious"] for row in audit.of_run(catalog, "audit.integrity", RUN.run_id)}
