@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.state_rooms import SHAPES, SMALL, Shape, room
-from synapse_lakehouse.compression import best, levels, tables
+from synapse_lakehouse.compression import best, level, levels, tables
 from synapse_lakehouse.compression.bounding import bounded
 from synapse_lakehouse.compression.groups import NONE, Groups
 from synapse_lakehouse.compression.lines import hang_line, line_cost, reach
@@ -80,7 +80,7 @@ def test_groups_out_of_range_are_left_alone(groups: Groups, data: st.DataObject)
 )
 def test_far_fewer_rows_are_left_than_the_levels_leave(shape: Shape, most: float) -> None:
     groups = tables.encoded(*room(shape, 1))[0].groups()
-    by_levels, _ = levels.compress(groups, whole(groups), levels.parse_levels("100,50,25"))
+    by_levels, _ = levels.compress(groups, whole(groups), level.parse_levels("100,50,25"))
     theirs = min(len(by_levels.keys), len(groups.keys))
     assert len(best.compress(groups, whole(groups), 100).keys) <= most * theirs
 
