@@ -193,7 +193,5 @@ def _shown(what: str, rooms: Sequence[str]) -> Iterator[str]:
 
 def _writer(connection: Connection, wanted: CompressorSettings, bar: Progress, which: str) -> Writer:
     task: TaskID = bar.add_task(f"Room {which}".strip(), total=None)
-    load = Load(
-        connection, wanted.busy_sessions, wanted.lag_megabytes * _MB, lambda why: bar.update(task, description=why)
-    )
+    load = Load(connection, wanted.busy_sessions, wanted.lag_bytes, lambda why: bar.update(task, description=why))
     return Writer(connection, load, lambda work, total: bar.update(task, advance=work, total=total))

@@ -57,6 +57,11 @@ class CompressorSettings(BaseModel):
     busy_sessions: int = Field(20, ge=0, description="pause while more sessions than these are in a transaction")
     lag_megabytes: int = Field(64, ge=0, description="pause while a replica is further behind")
 
+    @property
+    def lag_bytes(self) -> int:
+        """``lag_megabytes`` as the server counts."""
+        return self.lag_megabytes * 1_000_000
+
     def how(self) -> dict[str, str | int]:
         """What decides how a room is stored, by the names of these settings, as they are given."""
         return {

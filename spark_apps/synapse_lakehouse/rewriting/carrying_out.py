@@ -32,7 +32,6 @@ from synapse_lakehouse.source.errors import SourceError
 RUNS: Final = "audit.compression_runs"
 SYNAPSES_CHAIN: Final = 100
 """Synapse hangs new groups on a chain until it is so long."""
-_MB: Final = 1_000_000
 
 Row = Mapping[str, Any]
 
@@ -72,7 +71,7 @@ def carry_out(settings: Settings, catalog: Catalog, run: Run, tell: Callable[[st
 
     :raises CompressorError, SourceError: when it cannot go on; all that was written is right and stays.
     """
-    dsn = write_dsn(settings)
+    dsn, now = write_dsn(settings), configured(settings)
     recorded = audit.of_run(catalog, RUNS, run.run_id)
     done = {row["room_id"]: row["finished_at"] for row in recorded if row["outcome"] in WRITTEN}
     with source(dsn, settings, SETTING) as reading, writing(dsn) as connection:
@@ -80,8 +79,8 @@ def carry_out(settings: Settings, catalog: Catalog, run: Run, tell: Callable[[st
             since = done.get(planned["room_id"], planned["planned_at"])
             if not planned["groups_to_rewrite"] or since > planned["planned_at"]:
                 continue
-            wanted = _as_planned(configured(settings), planned)
-            load = Load(connection, wanted.busy_sessions, wanted.lag_megabytes * _MB, tell)
+            wanted = _as_planned(now, planned)
+            load = Load(connection, wanted.busy_sessions, wanted.lag_bytes, tell)
             writer = Writer(connection, load, lambda work, total: None)
             row = {"room_id": planned["room_id"], **wanted.how()}
             try:
