@@ -156,14 +156,15 @@ def planted_sample(folder: Path) -> Iterator[PlantedSample]:
 
 
 def contents(home: Path) -> Iterator[tuple[Path, bytes]]:
-    """Every file under ``home``, as it is and unpacked; links, such as that to the fetched jars, are not followed.
-
-    A PostgreSQL server's own files are left out: tests keep copies of their source there.
-    """
+    """Every file under ``home``, as it is and unpacked; links, such as that to the fetched jars, are not followed."""
     for path in home.rglob("*"):
-        if path.is_symlink() or not path.is_file() or path.relative_to(home).parts[0] == "postgres":
+        if path.is_symlink() or not path.is_file():
             continue
-        raw = path.read_bytes()
+        try:
+            raw = path.read_bytes()
+        except FileNotFoundError:
+            # The PostgreSQL server is at work.
+            continue
         yield path, raw
         if raw[:4] == b"PAR1":
             yield path, _arrow(pq.read_table(io.BytesIO(raw)))

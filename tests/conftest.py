@@ -175,9 +175,3 @@ def run_app(name: str, settings: Settings, run: Run) -> subprocess.CompletedProc
         )  # fmt: skip
     finally:
         lease.release()
-
-
-@pytest.fixture
-def spark_app() -> Callable[[str, Settings, Run], subprocess.CompletedProcess[str]]:
-    """:func:`run_app`."""
-    return run_app

@@ -3,8 +3,7 @@
 Unit tests of the models run here too, because dbt takes the types of their inputs from the tables of a lake.
 """
 
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,8 +13,7 @@ from pyiceberg.catalog import Catalog
 from synapse_lakehouse.lake import branches
 from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 from synapse_lakehouse.run import Run
-from synapse_lakehouse.settings import Settings
-from tests.conftest import Published
+from tests.conftest import Published, run_app
 from tests.dbt.conftest import dbt_session
 
 RUN = Run("test_gate", datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC))
@@ -43,17 +41,13 @@ def _repeat_a_row(catalog: Catalog, table: str) -> None:
     loaded.append(loaded.scan(limit=1).to_arrow(), branch=RUN.branch)
 
 
-def test_what_does_not_hold_is_named_and_main_stays(
-    catalog: Catalog,
-    published: Published,
-    spark_app: Callable[[str, Settings, Run], subprocess.CompletedProcess[str]],
-) -> None:
+def test_what_does_not_hold_is_named_and_main_stays(catalog: Catalog, published: Published) -> None:
     before = _mains(catalog)
     assert before["gold.events"]
     assert before["gold.current_rooms"]
     _repeat_a_row(catalog, "bronze.event_relations")
 
-    done = spark_app("build_models", published.settings, RUN)
+    done = run_app("build_models", published.settings, RUN)
 
     assert done.returncode == 1
     assert "progress: gold.events: success" in done.stdout

@@ -2,29 +2,24 @@
 
 import json
 import subprocess
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from synapse_lakehouse.run import Run
-from synapse_lakehouse.settings import Settings
-from tests.conftest import Published, lakehouse
+from tests.conftest import Published, lakehouse, run_app
 
 RUN = Run("plan", datetime(2026, 11, 20, tzinfo=UTC), datetime(2026, 11, 21, tzinfo=UTC))
-App = Callable[[str, Settings, Run], subprocess.CompletedProcess[str]]
 
 
 @pytest.mark.parametrize("strategy", ["best", pytest.param("levels", marks=pytest.mark.heavy)])
-def test_the_plan_from_the_lake_is_the_one_from_the_database(
-    published: Published, spark_app: App, strategy: str
-) -> None:
+def test_the_plan_from_the_lake_is_the_one_from_the_database(published: Published, strategy: str) -> None:
     how = {"lakehouse_compressor_strategy": strategy, "lakehouse_compressor_number_of_rooms": "1000"}
     settings = published.settings.model_copy(update=how)
     run = Run(f"plan {strategy}", RUN.start, RUN.end)
 
-    done = spark_app("compress_state", settings, run)
+    done = run_app("compress_state", settings, run)
 
     assert done.returncode == 0, done.stdout + done.stderr
     from_database = by_room(lakehouse(settings, "compress", "plan", "--format", "json"))

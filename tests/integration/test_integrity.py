@@ -1,7 +1,6 @@
 """Damage of every kind, planted in Synapse's database: found, told, explained, and no release held back by it."""
 
 import json
-import subprocess
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -17,7 +16,7 @@ from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.state.integrity import CHECKS
-from tests.conftest import Published
+from tests.conftest import Published, run_app
 from tests.integration import damage
 
 RUN = Run("test_integrity", datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC))
@@ -39,11 +38,7 @@ def test_nothing_is_wrong_with_a_healthy_database(published: Published) -> None:
 
 
 @pytest.fixture
-def planted(
-    new_lake: Callable[..., Settings],
-    source_copy: str,
-    spark_app: Callable[[str, Settings, Run], subprocess.CompletedProcess[str]],
-) -> tuple[Settings, set[tuple[str, str]]]:
+def planted(new_lake: Callable[..., Settings], source_copy: str) -> tuple[Settings, set[tuple[str, str]]]:
     """A lake on which one run of a damaged database built its branch, and what is to be found there."""
     with psycopg.connect(source_copy) as source:
         expected = damage.plant(source)
@@ -51,7 +46,7 @@ def planted(
     settings = new_lake(synapse_dsn=source_copy, lakehouse_retention_enabled=True, lakehouse_as_of=later)
     tables.ensure(pyiceberg_catalog(settings), catalogue.load())
     for name in ("snapshot_tables", "resolve_state", "build_models"):
-        done = spark_app(name, settings, RUN)
+        done = run_app(name, settings, RUN)
         assert done.returncode == 0, done.stdout + done.stderr
     return settings, expected
 

@@ -18,7 +18,7 @@ from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.grants import SYSTEM_COLUMNS, needed
 from synapse_lakehouse.source.projection import measure, select
 from synapse_lakehouse.source.snapshot import exported
-from tests.conftest import lakehouse
+from tests.conftest import copied_source, lakehouse
 
 Session = psycopg.Connection[tuple[object, ...]]
 Refused = psycopg.errors.InsufficientPrivilege
@@ -41,10 +41,8 @@ class Role:
 @pytest.fixture(scope="module")
 def database(server: Server, sample_dsn: str) -> Iterator[str]:
     """A copy of the sample, shared by these tests."""
-    name = f"role_{uuid.uuid4().hex[:8]}"
-    server.tool("createdb", "--template", psycopg.conninfo.conninfo_to_dict(sample_dsn)["dbname"], name)
-    yield server.dsn(name)
-    server.tool("dropdb", "--force", name)
+    with copied_source(server) as dsn:
+        yield dsn
 
 
 @pytest.fixture(scope="module")

@@ -4,12 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from synapse_lakehouse.embedded import sample as shipped
 from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.settings import Settings
+from tests.conftest import copied_source
 from tests.replication.database import Database
-
-NAME = "replication_source"
 
 
 @pytest.fixture
@@ -21,9 +19,8 @@ def sample(settings: Settings) -> Database:
 @pytest.fixture(scope="session")
 def _copy(server: Server, settings: Settings) -> Iterator[str]:
     assert settings.synapse_dsn
-    server.tool("createdb", "--template", shipped.DATABASE, NAME)
-    yield server.dsn(NAME)
-    server.tool("dropdb", "--force", NAME)
+    with copied_source(server) as dsn:
+        yield dsn
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from psycopg import sql
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.bronze.table_copy import TableCopy
-from synapse_lakehouse.embedded import sample
 from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source import pages
 from tests.advancing import AdvancingLake, advancing
+from tests.conftest import copied_source
 
 # Without its version a database is no Synapse's.
 COPIED = [table for table in catalogue.load().copied() if table.name != "schema_version"]
@@ -24,9 +24,8 @@ COPIED = [table for table in catalogue.load().copied() if table.name != "schema_
 @pytest.fixture(scope="module")
 def source_dsn(server: Server, sample_dsn: str) -> Iterator[str]:
     """A copy of the sample for these tests, which all go on from where the one before left it and the lake."""
-    server.tool("createdb", "--template", sample.DATABASE, "increments_source")
-    yield server.dsn("increments_source")
-    server.tool("dropdb", "--force", "increments_source")
+    with copied_source(server) as dsn:
+        yield dsn
 
 
 @pytest.fixture(scope="module")
