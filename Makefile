@@ -48,8 +48,9 @@ sample: setup test-tools ## Build the shipped sample anew from a real Synapse
 	@$(UV) run --locked python -m sample.build
 	@$(MAKE) --no-print-directory answers
 
-answers: setup ## Record anew what a real Synapse shows whom of the sample
+answers: setup ## Record anew what a real Synapse shows whom of the sample, and how it redacts and hashes events
 	@$(UV) run --locked python -m tests.visibility.record
+	@$(UV) run --locked python -m tests.hashes.answers
 
 earlier-lake: setup ## Keep a small lake made by the version COMMIT, for the test that this one opens it
 	@git worktree add --quiet --detach .lakehouse/earlier $(COMMIT)

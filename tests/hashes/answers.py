@@ -1,0 +1,79 @@
+"""What a real Synapse makes of events, recorded to be held against our own answers; ours in the same form.
+
+``python -m tests.hashes.answers`` asks anew and writes ``answers.json``: what was asked → room version → ``{"sha256" of
+all answers of tests.hashes.synapse_hashes, "refused": the numbers of those that Synapse takes for no event}``.
+"""
+
+import hashlib
+import json
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from sample.environment import synapse_python
+from synapse_lakehouse.embedded import postgres, sample
+from synapse_lakehouse.events import hashing, redaction
+from synapse_lakehouse.settings import PROJECT
+from tests.hashes import corpus
+
+RECORDED = Path(__file__).with_name("answers.json")
+
+Event = dict[str, Any]
+Answer = list[Any]
+
+
+def questions(dsn: str) -> dict[str, list[Event]]:
+    """What is asked: made events, and of the events in the database ``dsn`` one of each type and set of keys."""
+    with psycopg.connect(dsn) as source:
+        stored = [json.loads(text) for (text,) in source.execute("select json from event_json order by event_id")]
+    shapes = {(one["type"], *sorted(one), *sorted(one["content"])): one for one in stored}
+    return {"corpus": list(corpus.events()), "sample": list(shapes.values())}
+
+
+def of_synapse(asked: list[Event]) -> dict[str, list[Answer]]:
+    """Synapse's answers for each room version that it knows, by its own Python.
+
+    :raises subprocess.CalledProcessError: when Synapse raised; what it printed is on stderr.
+    """
+    done = subprocess.run(
+        [synapse_python(), "-m", "tests.hashes.synapse_hashes"], cwd=PROJECT, input=json.dumps(asked), text=True,
+        stdout=subprocess.PIPE, check=True,
+    )  # fmt: skip
+    answers: dict[str, list[Answer]] = json.loads(done.stdout)
+    return answers
+
+
+def of_ours(asked: list[Event], version: str, refused: Iterable[int]) -> list[Answer]:
+    """Our own answers; of the ``refused`` events no id is asked."""
+    rules, without = redaction.RULES[version], set(refused)
+    return [_ours(event, rules, number in without) for number, event in enumerate(asked)]
+
+
+def _ours(event: Event, rules: int, refused: bool) -> Answer:
+    left = redaction.redacted(event, rules)
+    hashed = None if rules < 3 else hashing.reference_id(left, rules)
+    return [left, hashing.content_hash(event).hex(), False if refused else hashed]
+
+
+def digest(answers: list[Answer]) -> dict[str, Any]:
+    """What is kept of the answers."""
+    refused = [number for number, (*_, event_id) in enumerate(answers) if event_id is False]
+    return {"sha256": hashlib.sha256(json.dumps(answers, sort_keys=True).encode()).hexdigest(), "refused": refused}
+
+
+def main() -> None:
+    """Command line."""
+    with tempfile.TemporaryDirectory(prefix="hashes-") as folder, postgres.running(Path(folder) / "pg") as server:
+        asked = questions(sample.restore(server, "plain"))
+    recorded = {
+        name: {version: digest(said) for version, said in of_synapse(one).items()} for name, one in asked.items()
+    }
+    RECORDED.write_text(json.dumps(recorded) + "\n")
+
+
+if __name__ == "__main__":
+    main()

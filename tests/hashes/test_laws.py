@@ -1,0 +1,122 @@
+"""What a verdict says holds for any event: by what it changes, and by what it does not."""
+
+import base64
+import json
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from synapse_lakehouse.events import hashing, redaction
+from synapse_lakehouse.events.hashing import judge
+from tests.hashes import corpus
+
+VERSIONS = st.sampled_from(list(redaction.RULES))
+HASHED = st.sampled_from([version for version, rules in redaction.RULES.items() if rules >= 3])
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+# Of what a corpus event has, some; and other values.
+CONTENTS = st.dictionaries(st.sampled_from(list(corpus.CONTENT)) | st.text(max_size=5), VALUES, max_size=6)
+EVENTS = st.fixed_dictionaries(
+    {"type": st.sampled_from(corpus.TYPES), "content": CONTENTS, "depth": st.integers(0, 2**53)},
+    optional=dict.fromkeys(["state_key", "origin", "membership", "redacts", "sender", "unheard.of"], VALUES),
+)
+ROOM = "!room:example.org"
+
+
+def sent(event: dict[str, Any], version: str) -> tuple[str, str, dict[str, Any]]:
+    """Ids and JSON of the event, as its server would have hashed it."""
+    rules = redaction.RULES[version]
+    digest = base64.b64encode(hashing.content_hash(event)).decode().rstrip("=")
+    whole = {**event, "hashes": {"sha256": digest}, "unsigned": {"age_ts": 1}, "signatures": {"a": {"b": "c"}}}
+    event_id = hashing.reference_id(redaction.redacted(whole, rules), rules) if rules >= 3 else "$1:example.org"
+    created = rules >= 12 and event["type"] == "m.room.create"
+    return event_id, "!" + event_id[1:] if created else ROOM, whole
+
+
+@settings(max_examples=50)
+@given(EVENTS, VERSIONS, VALUES, st.randoms(use_true_random=False))
+def test_what_is_no_part_of_it_changes_nothing(
+    event: dict[str, Any], version: str, anything: Any, chance: random.Random
+) -> None:
+    event_id, room_id, whole = sent(event, version)
+    changed = {**whole, "unsigned": anything, "signatures": anything, "age_ts": anything}
+    shuffled = dict(chance.sample(list(changed.items()), len(changed)))
+    for one in (whole, changed, shuffled):
+        for text in (json.dumps(one), json.dumps(one, ensure_ascii=False, indent=1)):
+            assert judge(event_id, room_id, text, version, None) == ("intact", None)
+
+
+@given(EVENTS, HASHED, VALUES, st.data())
+def test_whatever_a_redaction_keeps_is_the_id_s(event: dict[str, Any], version: str, other: Any, data: Any) -> None:
+    event_id, room_id, whole = sent(event, version)
+    kept = redaction.redacted(whole, redaction.RULES[version])
+    places = [(None, key) for key in kept.keys() - {"signatures", "content", "type"}]
+    places += [("content", key) for key in kept["content"]]
+    inside, key = data.draw(st.sampled_from(sorted(places, key=str)))
+    changed = json.loads(json.dumps(whole))
+    (changed[inside] if inside else changed)[key] = [other, "other"]
+    assert judge(event_id, room_id, json.dumps(changed), version, None) == ("altered", "event_id")
+
+
+@given(EVENTS, VERSIONS)
+def test_a_redaction_leaves_the_id_and_is_told_from_a_change(event: dict[str, Any], version: str) -> None:
+    event_id, room_id, whole = sent({**event, "content": {**event["content"], "body": "said"}}, version)
+    left = redaction.redacted(whole, redaction.RULES[version])
+    assert redaction.redacted(left, redaction.RULES[version]) == left
+    whole_stays = event["type"] == "m.room.create" and redaction.RULES[version] >= 11
+    gone = left.keys() != whole.keys() - {"unsigned"} or not whole_stays
+    assert judge(event_id, room_id, json.dumps(left), version, None) == ("pruned" if gone else "intact", None)
+
+    if not whole_stays:
+        changed = {**whole, "content": {**whole["content"], "body": "something else"}}
+        assert judge(event_id, room_id, json.dumps(changed), version, None) == ("altered", "content")
+
+
+def test_a_room_s_id_is_the_hash_of_its_creation_from_version_12_on() -> None:
+    event_id, room_id, whole = sent({"type": "m.room.create", "content": {"room_version": "12"}}, "12")
+    assert judge(event_id, room_id, json.dumps(whole), "12", 4) == ("intact", None)
+    assert judge(event_id, ROOM, json.dumps(whole), "12", 4) == ("altered", "room_id")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (None, ("no_json", None)),
+        ("", ("altered", "not_an_event")),
+        ("[]", ("altered", "not_an_event")),
+        ('{"type": 1, "content": {}}', ("altered", "not_an_event")),
+        ('{"type": "m.room.message"}', ("altered", "not_an_event")),
+        ('{"type": "m.room.message", "content": {"half": "\\ud800"}}', ("not_hashed", "not_canonical")),
+        ('{"type": "m.room.message", "content": {"number": NaN}}', ("not_hashed", "not_canonical")),
+        (f'{{"type": "m.room.message", "content": {{"number": 1{"0" * 5000}}}}}', ("not_hashed", "not_canonical")),
+        (f'{{"type": "m.room.message", "content": {"[" * 90000}{"]" * 90000}}}', ("not_hashed", "not_canonical")),
+        ('{"type": "m.room.message", "content": {"body": "a"}}', ("not_hashed", "no_content_hash")),
+        ('{"type": "m.room.message", "content": {"body": "a"}, "hashes": 5}', ("not_hashed", "no_content_hash")),
+        (
+            '{"type": "m.room.message", "content": {"body": "a"}, "hashes": {"sha256": "ö"}}',
+            ("not_hashed", "no_content_hash"),
+        ),
+        ('{"type": "m.room.message", "content": {"body": "a"}, "hashes": {"sha256": ""}}', ("altered", "content")),
+        ('{"type": "m.room.message", "content": {}}', ("not_hashed", "no_content_hash")),
+        ('{"type": "m.room.message", "content": {}, "hashes": {"sha256": ""}}', ("pruned", None)),
+    ],
+)
+def test_what_cannot_be_read_is_said(text: str | None, expected: tuple[str, str | None]) -> None:
+    assert judge("$1:example.org", ROOM, text, "1", 1) == expected
+    assert expected[0] in hashing.VERDICTS
+    assert expected[1] is None or expected[1] in hashing.REASONS
+
+
+def test_a_version_that_is_not_known_is_said_and_a_missing_one_follows_from_the_format_where_it_can() -> None:
+    text = json.dumps(sent({"type": "m.room.message", "content": {"body": "a"}}, "1")[2])
+    assert judge("$1:example.org", ROOM, text, "org.matrix.unheard.of", 3) == ("not_hashed", "unknown_version")
+    assert judge("$1:example.org", ROOM, text, None, 3) == ("not_hashed", "unknown_version")
+    assert judge("$1:example.org", ROOM, text, None, None) == ("intact", None)
+    event_id, room_id, whole = sent({"type": "m.room.message", "content": {"body": "a"}}, "3")
+    assert judge(event_id, room_id, json.dumps(whole), None, 2) == ("intact", None)

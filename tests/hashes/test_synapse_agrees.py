@@ -1,0 +1,55 @@
+"""Redacting and hashing are what a real Synapse does, in every room version that it knows."""
+
+import json
+import re
+
+import psycopg
+import pytest
+
+from synapse_lakehouse.events import hashing, redaction
+from synapse_lakehouse.settings import PROJECT
+from tests.hashes import answers
+
+RECORDED = json.loads(answers.RECORDED.read_text())
+
+
+@pytest.fixture(scope="module")
+def asked(sample_dsn: str) -> dict[str, list[answers.Event]]:
+    return answers.questions(sample_dsn)
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_every_answer_is_synapse_s(name: str, asked: dict[str, list[answers.Event]]) -> None:
+    recorded = RECORDED[name]
+    ours = {
+        version: answers.digest(answers.of_ours(asked[name], version, said["refused"]))
+        for version, said in recorded.items()
+    }
+    assert ours == recorded, "`make answers` records anew; test_synapse_answers_the_same_again shows what differs"
+
+
+def test_each_event_of_the_sample_is_what_was_sent_or_what_a_redaction_left(sample_dsn: str) -> None:
+    with psycopg.connect(sample_dsn) as source:
+        stored = source.execute(
+            "select event_id, room_id, json, room_version, format_version from event_json"
+            " left join rooms using (room_id)"
+        ).fetchall()
+    verdicts = [hashing.judge(*row).verdict for row in stored]
+    assert set(verdicts) == {"intact", "pruned"}
+    assert 0 < verdicts.count("pruned") < len(stored) / 50
+
+
+def test_the_versions_of_rooms_are_the_same_everywhere() -> None:
+    macro = (PROJECT / "dbt" / "macros" / "visibility.sql").read_text().partition("macro event_format")[2]
+    known = re.findall(r"'([\w.]+)'", macro.partition("endmacro")[0])
+    assert set(known) == redaction.RULES.keys() == RECORDED["corpus"].keys()
+
+
+@pytest.mark.heavy
+def test_synapse_answers_the_same_again(asked: dict[str, list[answers.Event]]) -> None:
+    for name, events in asked.items():
+        for version, said in answers.of_synapse(events).items():
+            kept = answers.digest(said)
+            ours = answers.of_ours(events, version, kept["refused"])
+            assert [(one, event) for one, mine, event in zip(said, ours, events, strict=True) if one != mine] == []
+            assert kept == RECORDED[name][version]
