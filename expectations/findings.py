@@ -4,6 +4,7 @@ from typing import Final
 
 from expectations.integrity import ExpectNoFinding
 from expectations.judgement import Check, Judgement
+from expectations.replication import ExpectPositionsNotToGoBack, ExpectRowsHeard
 from expectations.streams import (
     ExpectBoundNotToGoBack,
     ExpectIdInOneTable,
@@ -22,6 +23,8 @@ _KINDS: Final = {
     ExpectBoundNotToGoBack.expectation_type: Kind.POSITION_WENT_BACK,
     ExpectSequenceNotBehind.expectation_type: Kind.SEQUENCE_BEHIND,
     ExpectNoFinding.expectation_type: Kind.INTEGRITY,
+    ExpectRowsHeard.expectation_type: Kind.REPLICATION,
+    ExpectPositionsNotToGoBack.expectation_type: Kind.REPLICATION,
 }
 
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from pyiceberg.catalog import Catalog
 
-from expectations import bronze, docs, gold, integrity
+from expectations import bronze, docs, gold, integrity, replication
 from expectations.judgement import Judgement
 from expectations.measures import MeasureExpectation, Measures
 from synapse_lakehouse import catalogue
@@ -26,8 +26,10 @@ def judge_bronze(settings: Settings, catalog: Catalog, run: Run) -> Judgement:
         stream_positions=audit.of_run(catalog, "audit.stream_positions", run.run_id),
         stream_facts=audit.of_run(catalog, "audit.stream_facts", run.run_id),
     )
+    heard = audit.of_run(catalog, "audit.replication_coverage", run.run_id)
     drifted = {name for one in snapshots for name, _ in one["drifted"] or ()}
-    return _judge(settings, catalog, run, "bronze", bronze.suite(known, drifted), measures)
+    suite = [*bronze.suite(known, drifted), *replication.suite(heard)]
+    return _judge(settings, catalog, run, "bronze", suite, measures | replication.measures(heard))
 
 
 def judge_gold(settings: Settings, catalog: Catalog, run: Run) -> Judgement:

@@ -3,6 +3,7 @@
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.app import SparkApp, main
 from synapse_lakehouse.lake import audit, release
+from synapse_lakehouse.replication.covering import covering, said
 from synapse_lakehouse.streams import acknowledged, recording
 from synapse_lakehouse.streams.contiguity import Examining
 from synapse_lakehouse.streams.held import Held
@@ -11,7 +12,10 @@ from synapse_lakehouse.streams.writers import configured
 
 
 def measure_streams(app: SparkApp) -> None:
-    """Write ``audit.table_facts``, ``stream_facts``, ``stream_positions`` and ``stream_gaps`` of the run."""
+    """Write ``audit.table_facts``, ``stream_facts``, ``stream_positions`` and ``stream_gaps`` of the run.
+
+    And ``replication_coverage``, where a tap heard something since the run before.
+    """
     declared = catalogue.load()
     published = audit.releases(app.catalog)
     accepted = published[-1] if published else None
@@ -46,12 +50,18 @@ def measure_streams(app: SparkApp) -> None:
         rows={row["table_name"]: row["rows"] for row in table_facts},
         since=max((int(one["taken_at"].timestamp() * 1000) for one in then), default=None),
     )
+    bounds = {name: window.bound for name, window in examining.windows.items()}
+    covered = covering(app.catalog, app.run, declared, bounds, app.settings.lakehouse_home / "duckdb")
     known = acknowledged.parse(declared, app.settings.lakehouse_acknowledged_ids)
-    tally = recording.record(app.catalog, app.run, examining.gaps(), known)
+    tally = recording.record(app.catalog, app.run, examining.gaps(covered.announced() if covered else ()), known)
     tally.correct(positions, facts)
     audit.append(app.catalog, "audit.stream_facts", facts, app.run)
     audit.append(app.catalog, "audit.stream_positions", positions, app.run)
     app.progress(f"gaps examined: {tally}")
+    if covered:
+        coverage = covered.rows()
+        audit.append(app.catalog, "audit.replication_coverage", coverage, app.run)
+        app.progress(f"replication compared: {said(coverage)}")
 
 
 if __name__ == "__main__":

@@ -282,12 +282,14 @@ def watch_streams() -> None:
     settings = Settings()
     try:
         with closing(pyiceberg_catalog(settings)) as catalog:
-            looks, wrong = patrol(settings, catalog)
+            looks, landed, wrong = patrol(settings, catalog)
     except SourceError as refusal:
         raise AirflowFailException(str(refusal)) from None
     _report(settings, "streams", wrong)
     for one in looks:
         log.info("%s", sentence(one))
+    if landed:
+        log.info("replication tap: last commit at %s", landed.isoformat(timespec="seconds"))
 
 
 def gate(title: str, judge: Callable[[], None]) -> object:

@@ -95,6 +95,11 @@ class Settings(BaseSettings):
     lakehouse_overdue_hours: Annotated[int, Field(ge=1)] = Field(
         26, description="a lake whose latest release is older than so many hours is overdue, and somebody is told"
     )
+    lakehouse_tap_minutes: Annotated[int, Field(ge=0)] = Field(
+        15,
+        description="a replication tap whose last commit is older than so many minutes is silent, and somebody is told;"
+        " 0: never",
+    )
     lakehouse_redis_url: str | None = Field(
         None, repr=False, description="Synapse's Redis, as redis://:password@host:6379, for `lakehouse replicate tap`"
     )

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -10,12 +11,14 @@ from typing import Any
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 
+from synapse_lakehouse.lake import tables
 from synapse_lakehouse.lake.catalog import COMMANDS
+from synapse_lakehouse.lake.taps import last_landed
 from synapse_lakehouse.replication import commands as c
 from synapse_lakehouse.replication.following import Item, items
 from synapse_lakehouse.replication.grammar import Dialect
 from synapse_lakehouse.replication.keeping import Keeping, hash_of
-from synapse_lakehouse.replication.landing import Batch, Landing
+from synapse_lakehouse.replication.landing import AnotherTap, Batch, Landing
 from synapse_lakehouse.replication.tap import Pace, land
 from synapse_lakehouse.replication.updates import Gap, Progress
 from tests.replication.database import KNOWN
@@ -160,3 +163,57 @@ def test_a_commit_whose_answer_was_lost_is_not_repeated(catalog: Catalog, monkey
     landing.append(batch)
     assert [row["command"] for row in landed(catalog)] == ["POSITION"]
     assert not fails
+
+
+def test_of_two_taps_the_one_that_comes_later_stops(catalog: Catalog) -> None:
+    def landing(dialect: Dialect = Dialect.REDIS) -> Landing:
+        one = Landing(catalog, "redis", dialect)
+        one.positions()
+        return one
+
+    def batch() -> Batch:
+        heard = new_batch()
+        heard.add(c.Position(*EP1, 5, 7))
+        heard.end({EP1: 7})
+        return heard
+
+    first, second, other = landing(), landing(), landing(Dialect.TOKENS)
+    first.append(batch())
+    other.append(batch())
+    with pytest.raises(AnotherTap, match="Run only one"):
+        second.append(batch())
+    first.append(batch())
+    successor = landing()
+    successor.append(batch())
+    with pytest.raises(AnotherTap):
+        first.append(batch())
+    assert len(landed(catalog, command="TAP")) == 4
+
+
+def test_a_tap_that_hears_nothing_shows_that_it_listens(catalog: Catalog) -> None:
+    async def quiet(progress: Progress) -> AsyncGenerator[Item, None]:
+        await asyncio.Event().wait()
+        yield c.Ping("")
+
+    async def listen(seconds: float, *, is_connected: bool) -> None:
+        landing, stop, progress = Landing(catalog, "redis", Dialect.REDIS), asyncio.Event(), Progress()
+        landing.positions()
+        progress.is_connected = is_connected
+        asyncio.get_running_loop().call_later(seconds, stop.set)
+        await land(quiet(progress), progress, landing, new_batch, stop, Pace(quiet=0.1))
+
+    asyncio.run(listen(0.6, is_connected=False))
+    assert last_landed(catalog) is None
+    asyncio.run(listen(1.5, is_connected=True))
+    assert landed(catalog, command="TAP")
+    now = datetime.now(UTC)
+    found = last_landed(catalog)
+    assert found
+    assert now - timedelta(seconds=5) < found <= now
+    # Its snapshots are given up, its rows stay.
+    table = catalog.load_table(COMMANDS)
+    table.append(tables.COMMANDS_SCHEMA.empty_table())
+    table.maintenance.expire_snapshots().older_than(datetime.now(UTC)).commit()
+    again = last_landed(catalog)
+    assert again
+    assert abs(found - again) < timedelta(seconds=5)

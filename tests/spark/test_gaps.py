@@ -1,120 +1,19 @@
 """Every class of gap, produced in a database and found with its witness; healthy work raises nothing."""
 
-import runpy
 from collections.abc import Callable, Iterator
 
-import psycopg
 import pytest
 
-from synapse_lakehouse import catalogue
-from synapse_lakehouse.lake import audit
-from synapse_lakehouse.settings import PROJECT, Settings
-from tests.advancing import AdvancingLake, advancing
-
-TABLES = (
-    "events", "event_json", "current_state_delta_stream", "ex_outlier_stream", "room_memberships", "rooms",
-    "room_depth", "receipts_linearized", "account_data", "room_account_data", "stream_positions",
-)  # fmt: skip
-STREAMS = ("events", "backfill", "receipts", "account_data")
-
-WRITERS = "events:persister1,persister2 backfill:persister2 receipts:worker1 account_data:worker1"
-
-Found = set[tuple[str, str | None, int, int, str, str | None, str | None]]
-
-
-class Examined(AdvancingLake):
-    """A lake whose streams are measured in each run."""
-
-    def examine(self, *, publish: bool = True) -> Found:
-        """Copy, measure and publish; the gaps that were found."""
-        app = self.app()
-        self.copy(app)
-        runpy.run_path(str(PROJECT / "spark_apps" / "measure_streams.py"))["measure_streams"](app)
-        if publish:
-            self.publish(app)
-        rows = app.catalog.load_table("audit.stream_gaps").scan().to_arrow().to_pylist()
-        names = ("stream", "table_name", "first_id", "last_id", "class", "witness", "explanation")
-        return {tuple(row[name] for name in names) for row in rows if row["run_id"] == app.run.run_id}
-
-    def bound(self) -> int:
-        """The safe bound of events that the latest release accepted."""
-        return audit.releases(self.app().catalog)[-1].positions["events"]
-
-
-class Database:
-    """Synapse's database, in which its writers are at work or things go wrong."""
-
-    def __init__(self, connection: psycopg.Connection) -> None:
-        self.run = connection.execute
-        self.columns = ", ".join(
-            f'"{name}"'
-            for (name,) in self.run(
-                "select column_name from information_schema.columns where table_name = 'events'"
-                " and column_name not in ('event_id', 'stream_ordering', 'instance_name')"
-            ).fetchall()
-        )
-
-    def one(self, query: str, *values: object) -> tuple:
-        """The first row."""
-        row = self.run(query, values).fetchone()
-        assert row
-        return row
-
-    def reserve(self, sequence: str = "events_stream_seq") -> int:
-        """A new id."""
-        return self.one("select nextval(%s)", sequence)[0]
-
-    def write(self, like: str, stream_ordering: int, event_id: str | None = None) -> str:
-        """A new event that is otherwise like another one."""
-        event_id = event_id or f"$new{stream_ordering}"
-        self.run(
-            f"insert into events (event_id, stream_ordering, instance_name, {self.columns})"
-            f" select %s, %s, 'persister2', {self.columns} from events where event_id = %s",
-            [event_id, stream_ordering, like],
-        )
-        self.run("insert into event_json select %s, room_id, internal_metadata, json, format_version"
-                 " from event_json where event_id = %s", [event_id, like])  # fmt: skip
-        return event_id
-
-    def store(self, stream: str = "events") -> int:
-        """All writers complete what they have: the position that they store."""
-        sequence = {"events": "events_stream_seq", "backfill": "events_backfill_stream_seq"}[stream]
-        position = self.one(f"select last_value from {sequence}")[0] * (-1 if stream == "backfill" else 1)
-        self.run("update stream_positions set stream_id = %s where stream_name = %s", [position, stream])
-        return position
-
-    def purge(self, room: str, depth: int) -> list[int]:
-        """Purge a room's history as Synapse does: its messages below a depth; their ids."""
-        gone = self.run(
-            "delete from events where room_id = %s and topological_ordering < %s and state_key is null"
-            " returning event_id, stream_ordering",
-            [room, depth],
-        ).fetchall()
-        self.run("delete from event_json where event_id = any(%s)", [[event for event, _ in gone]])
-        self.run("update room_depth set min_depth = %s where room_id = %s", [depth, room])
-        return sorted(one for _, one in gone)
-
-    def delete(self, room: str) -> list[int]:
-        """Delete a room as Synapse does: ids of its events."""
-        gone = self.run("delete from events where room_id = %s returning stream_ordering", [room]).fetchall()
-        for table in ("event_json", "room_memberships", "room_depth", "rooms"):
-            self.run(f"delete from {table} where room_id = %s", [room])
-        return sorted(one for (one,) in gone)
+from synapse_lakehouse.settings import Settings
+from tests.examining import Database, Examined, Found, examined_lake
 
 
 @pytest.fixture
 def lake(
     new_lake: Callable[..., Settings], source_copy: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[Examined, Database]]:
-    full = catalogue.load()
-    few = {"tables": tuple(map(full.table, TABLES)), "streams": tuple(map(full.stream, STREAMS))}
-    monkeypatch.setattr(catalogue, "load", lambda: full.model_copy(update=few))
-    with (
-        advancing(new_lake(synapse_dsn=source_copy, synapse_config=None, lakehouse_stream_writers=WRITERS)) as started,
-        psycopg.connect(source_copy, autocommit=True) as connection,
-    ):
-        connection.execute("set session_replication_role = replica")
-        yield Examined(started.settings), Database(connection)
+    with examined_lake(new_lake(), source_copy, monkeypatch) as found:
+        yield found
 
 
 def ranges(ids: list[int]) -> set[tuple[int, int]]:

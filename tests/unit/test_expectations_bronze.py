@@ -11,10 +11,12 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.memory import InMemoryCatalog
 
-from expectations import bronze, docs, gates, site
+from expectations import bronze, docs, gates, replication, site
+from expectations.findings import findings
 from expectations.judgement import AuditFailed, Judgement
 from expectations.streams import ExpectIdInOneTable
 from synapse_lakehouse import catalogue
+from synapse_lakehouse.alerts.incidents import Finding, Kind
 from synapse_lakehouse.catalogue import Catalogue, Column, Stream, Table
 from synapse_lakehouse.lake import audit, tables
 from synapse_lakehouse.run import Run
@@ -474,9 +476,46 @@ def test_gate_reads_the_runs_measures_and_records_its_checks(settings: Settings)
     assert [check.sentence for check in judgement.failures] == [
         "bronze.events: every event_id occurs once — 1 row repeating a key"
     ]
-    assert judgement.warned == 0
+    assert judgement.warned == 0, "no tap is used, so nothing is expected of one"
     rows: pa.Table = catalog.load_table("audit.checks").scan().to_arrow()
     columns = ("suite", "subject", "expectation", "severity", "success", "observed")
     recorded = [{name: row[name] for name in columns} for row in rows.to_pylist()]
     assert recorded == [{name: getattr(check, name) for name in columns} for check in judgement.checks]
     assert set(zip(rows["stage"].to_pylist(), rows["run_id"].to_pylist(), strict=True)) == {("bronze", RUN.run_id)}
+
+
+def heard(stream: str, instance: str | None, **given: Any) -> dict[str, Any]:
+    """A row of ``audit.replication_coverage``."""
+    counts = {"heard": 40, "read": 2, "unexplained": 0, "went_back": 0, "missing": []}
+    return {"stream": stream, "instance": instance} | counts | given
+
+
+def test_what_a_tap_missed_warns_and_is_named(settings: Settings) -> None:
+    missing = [
+        {"first_id": 7, "last_id": 9, "side": "wire", "why": "never_announced"},
+        {"first_id": 12, "last_id": 12, "side": "wire", "why": "gap: because"},
+        {"first_id": 15, "last_id": 15, "side": "lake", "why": "room_deleted"},
+    ]
+    found = [
+        heard("events", "ep1"), heard("events", "ep2", unexplained=3, missing=missing), heard("receipts", None),
+        heard("to_device", "w", went_back=1),
+    ]  # fmt: skip
+    checks, _ = docs.validate(
+        settings, RUN, "bronze", replication.suite(found), replication.measures(found), datetime.now(UTC)
+    )
+    assert len(checks) == 6
+    judgement = Judgement("bronze", checks, "")
+    assert findings(judgement) == [
+        Finding(
+            Kind.REPLICATION,
+            "replication of events",
+            "every row was heard, unless the tap knows that it missed it — 3 ids never announced: 7..9 of ep2"
+            " (80 heard, 4 read from the database)",
+        ),
+        Finding(
+            Kind.REPLICATION,
+            "replication of to_device",
+            "no writer goes back behind what it announced — 1 command behind an earlier one",
+        ),
+    ]
+    assert judgement.failed == 0

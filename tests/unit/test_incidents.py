@@ -112,3 +112,12 @@ def test_a_lake_is_overdue_after_so_many_hours_unless_there_was_never_a_release(
     assert watching.of_releases(NOW - hours, hours, NOW) == []
     (finding,) = watching.of_releases(NOW - timedelta(hours=30), hours, NOW)
     assert finding.said == "the latest release is 30 hours old, 26 are allowed"
+
+
+def test_a_tap_is_silent_after_so_many_minutes_if_one_was_ever_used() -> None:
+    limit = timedelta(minutes=15)
+    assert watching.of_tap(None, limit, NOW) == []
+    assert watching.of_tap(NOW - limit, limit, NOW) == []
+    assert watching.of_tap(NOW - timedelta(days=9), timedelta(0), NOW) == []
+    (finding,) = watching.of_tap(NOW - timedelta(minutes=90), limit, NOW)
+    assert (finding.kind, finding.said) == (Kind.TAP_SILENT, "its last commit is 90 minutes old, 15 are allowed")

@@ -19,11 +19,13 @@ class Kind(StrEnum):
     AUDIT_FAILED = "audit-failed"
     AUDIT_WARNED = "audit-warned"
     INTEGRITY = "integrity"
+    REPLICATION = "replication"
+    TAP_SILENT = "tap-silent"
     RUN_FAILED = "run-failed"
     RELEASE_OVERDUE = "release-overdue"
 
 
-MILD: Final = frozenset({Kind.AUDIT_WARNED, Kind.INTEGRITY})
+MILD: Final = frozenset({Kind.AUDIT_WARNED, Kind.INTEGRITY, Kind.REPLICATION, Kind.TAP_SILENT})
 """What can wait for the morning: it is told, but as a warning."""
 
 

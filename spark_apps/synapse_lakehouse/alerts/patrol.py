@@ -7,7 +7,7 @@ from pyiceberg.catalog import Catalog
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.alerts import watching
 from synapse_lakehouse.alerts.incidents import Finding
-from synapse_lakehouse.lake import audit, tables
+from synapse_lakehouse.lake import audit, tables, taps
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.live import standings
 from synapse_lakehouse.streams import watch_history
@@ -15,8 +15,10 @@ from synapse_lakehouse.streams.watch import Look, look
 from synapse_lakehouse.streams.writers import configured
 
 
-def patrol(settings: Settings, catalog: Catalog) -> tuple[list[Look], list[Finding]]:
-    """Look at every stream and append the looks to ``audit.stream_watch``: the looks, and what is wrong.
+def patrol(settings: Settings, catalog: Catalog) -> tuple[list[Look], datetime | None, list[Finding]]:
+    """Look at every stream and append the looks to ``audit.stream_watch``.
+
+    The looks; when the replication tap last landed something, if one was ever used; and what is wrong.
 
     :raises SourceError: when the source cannot be connected to.
     :raises ReadFailed: when it is too busy to be watched.
@@ -34,4 +36,6 @@ def patrol(settings: Settings, catalog: Catalog) -> tuple[list[Look], list[Findi
     watch_history.record(catalog, looks)
     latest = max((one.published_at for one in audit.releases(catalog)), default=None)
     overdue = timedelta(hours=settings.lakehouse_overdue_hours)
-    return looks, [*watching.of_looks(looks, before, writers), *watching.of_releases(latest, overdue, now)]
+    landed, silent = taps.last_landed(catalog), timedelta(minutes=settings.lakehouse_tap_minutes)
+    wrong = [*watching.of_looks(looks, before, writers), *watching.of_releases(latest, overdue, now)]
+    return looks, landed, wrong + watching.of_tap(landed, silent, now)

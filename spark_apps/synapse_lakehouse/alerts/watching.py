@@ -36,6 +36,15 @@ def of_looks(
     return found
 
 
+def of_tap(landed: datetime | None, limit: timedelta, now: datetime) -> list[Finding]:
+    """Whether the replication tap is silent. ``landed``: its last commit, None: none was ever used; no limit: 0."""
+    if landed is None or not limit or now - landed <= limit:
+        return []
+    minutes, allowed = ((one / timedelta(minutes=1)) for one in (now - landed, limit))
+    said = f"its last commit is {minutes:,.0f} minutes old, {allowed:,.0f} are allowed"
+    return [Finding(Kind.TAP_SILENT, "the replication tap", said)]
+
+
 def of_releases(latest: datetime | None, overdue: timedelta, now: datetime) -> list[Finding]:
     """Whether the lake is overdue. ``latest``: when the latest release was published, None: none ever was."""
     if latest is None or now - latest <= overdue:

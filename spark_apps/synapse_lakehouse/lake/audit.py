@@ -101,6 +101,23 @@ TABLES: Final[dict[str, pa.Schema]] = {
         # One row per run and check of gold.state_integrity (state/integrity.py): how many findings there were, and how
         # many of them are of severity fail or warn.
         "audit.integrity": _RUN | {"check_name": _STRING, "findings": _LONG, "serious": _LONG, "counted_at": _TIME},
+        # One row per run that found news of a tap, and per source of it: a writer of a stream (NULL: all) as the tap of
+        # a dialect tells it. Tokens over after and up to upto were compared; ids counts those with rows (NULL: none of
+        # the stream's tables is copied), ahead further ones up to the safe bound, to which the tap has not come. heard
+        # and read (from the database) count tokens, rows their RDATA. unheard: ids with rows that the tap never got,
+        # unexplained: those that no GAP explains. rowless: tokens without a row. missing: the first ranges of both.
+        # went_back: commands that name a token behind an earlier one. read_until, open_since: from where the next run
+        # reads the commands, snapshot_id: as which this one found them (replication/coverage.py).
+        "audit.replication_coverage": _RUN
+        | {"dialect": _STRING, "stream": _STRING, "instance": _STRING, "listened_from": _LONG, "after": _LONG}
+        | {"upto": _LONG, "ids": _LONG, "ahead": _LONG, "rows": _LONG, "heard": _LONG, "read": _LONG}
+        | {"gaps": _LONG, "unheard": _LONG, "unexplained": _LONG, "rowless": _LONG, "went_back": _LONG}
+        | {
+            "missing": pa.list_(
+                pa.struct([("first_id", _LONG), ("last_id", _LONG), ("side", _STRING), ("why", _STRING)])
+            ),
+        }
+        | {"read_until": _TIME, "open_since": _TIME, "snapshot_id": _LONG, "measured_at": _TIME},
         # One row when an incident begins, one when it ends (alerts/incidents.py), and the same again with the sink that
         # took the news; at is when that happened.
         "audit.incidents": {"id": _STRING, "at": _TIME, "scope": _STRING, "kind": _STRING, "subject": _STRING}
@@ -156,6 +173,7 @@ _KEYS: Final = {
     PLAN: ("room_id",),
     "audit.compression_runs": ("room_id",),
     "audit.integrity": ("check_name",),
+    "audit.replication_coverage": ("dialect", "stream", "instance"),
 }
 
 

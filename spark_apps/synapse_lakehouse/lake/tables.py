@@ -37,6 +37,27 @@ _UNBRANCHED: Final = {
     "write.metadata.previous-versions-max": "20",
 }
 
+COMMANDS_SCHEMA: Final = pa.schema(
+    [
+        ("received_at", pa.timestamp("us", tz="UTC")),
+        ("source", pa.string()),
+        ("dialect", pa.string()),
+        ("command", pa.string()),
+        ("stream", pa.string()),
+        ("instance", pa.string()),
+        ("token", pa.int64()),
+        ("ordinal", pa.int32()),
+        ("previous", pa.int64()),
+        ("row", pa.string()),
+        ("fields", pa.string()),
+    ]
+)
+"""Columns of what the replication tap heard. ``received_at``: later with every token and command that a tap hears.
+``source``: ``redis`` or ``tcp``, or ``database`` for what was not heard and read there. ``token``, ``ordinal``: of
+RDATA, the row's token and its place among the token's rows, from 0. ``row``: JSON. ``fields``: of other commands, JSON.
+Besides the protocol's own commands there are ``GAP``, what was not heard, and ``TAP``, the positions at the end of a
+commit."""
+
 # A retried append would drop the requirement that nobody else took the lease meanwhile.
 _NEVER_RETRIED: Final = {"commit.retry.num-retries": "0"}
 
@@ -62,6 +83,7 @@ def ensure(catalog: Catalog, declared: catalogue.Catalogue) -> None:
     for schema in SCHEMAS:
         catalog.create_namespace_if_not_exists(schema)
     ensure_audit(catalog)
+    ensure_commands(catalog)
     _ensure_branched(catalog, "bronze", declared.copied())
     _ensure_branched(catalog, "silver", catalogue.resolved_state())
 
@@ -84,12 +106,12 @@ def ensure_audit(catalog: Catalog) -> None:
         _ensure_table(catalog, name, columns, properties, name in existing)
 
 
-def ensure_commands(catalog: Catalog, columns: pa.Schema) -> None:
+def ensure_commands(catalog: Catalog) -> None:
     """Create the table of the replication tap, or add columns that it gained."""
     catalog.create_namespace_if_not_exists("bronze")
     # Thousands of small commits a day must not make each of them slower.
     properties = _UNBRANCHED | {"commit.manifest-merge.enabled": "true"}
-    _ensure_table(catalog, COMMANDS, columns, properties, load_or_none(catalog, COMMANDS) is not None)
+    _ensure_table(catalog, COMMANDS, COMMANDS_SCHEMA, properties, load_or_none(catalog, COMMANDS) is not None)
 
 
 def _ensure_table(catalog: Catalog, name: str, columns: pa.Schema, properties: dict[str, str], exists: bool) -> None:

@@ -37,6 +37,7 @@ async def items(command: Command, progress: Progress, reader: Reader | None) -> 
 
     :raises Endless: when a token never ends.
     """
+    progress.is_connected = True
     match command:
         case c.Rdata():
             if unheard := progress.unheard(command):

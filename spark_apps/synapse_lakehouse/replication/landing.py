@@ -20,6 +20,8 @@ from pyiceberg.table import Table
 from synapse_lakehouse.lake import tables
 from synapse_lakehouse.lake.catalog import COMMANDS
 from synapse_lakehouse.lake.recent import newest
+from synapse_lakehouse.lake.tables import COMMANDS_SCHEMA
+from synapse_lakehouse.lake.taps import FLUSH
 from synapse_lakehouse.replication import commands as c
 from synapse_lakehouse.replication.following import Item
 from synapse_lakehouse.replication.keeping import Keeping
@@ -28,31 +30,24 @@ from synapse_lakehouse.replication.updates import Gap, Source, Update
 
 log = logging.getLogger(__name__)
 
-SCHEMA: Final = pa.schema(
-    [
-        ("received_at", pa.timestamp("us", tz="UTC")),
-        ("source", pa.string()),
-        ("dialect", pa.string()),
-        ("command", pa.string()),
-        ("stream", pa.string()),
-        ("instance", pa.string()),
-        ("token", pa.int64()),
-        ("ordinal", pa.int32()),
-        ("previous", pa.int64()),
-        ("row", pa.string()),
-        ("fields", pa.string()),
-    ]
-)
-"""``source``: ``redis`` or ``tcp``, or ``database`` for what was not heard and read there. ``token``, ``ordinal``: of
-RDATA, the row's token and its place among the token's rows, from 0. ``row``: JSON. ``fields``: of other commands, JSON.
-Besides the protocol's own commands there are ``GAP``, what was not heard, and ``TAP``, the positions at the end of a
-commit."""
-
-_FLUSH: Final = "lakehouse.replication.flush"
 _LOOKED_BACK: Final = 50
 _TIDIED_EVERY: Final = 200
 _KEPT: Final = timedelta(hours=1)
 _JSON: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+
+
+class _Clock:
+    """Microseconds since the epoch, later at every call: the order of what was heard survives a clock set back."""
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def __call__(self) -> int:
+        self._last = max(int(time.time() * 1_000_000), self._last + 1)
+        return self._last
+
+
+_now: Final = _Clock()
 
 
 class Batch:
@@ -62,7 +57,7 @@ class Batch:
         self._keeping = keeping
         self._source = source
         self._dialect = dialect
-        self._columns: tuple[list[Any], ...] = tuple([] for _ in SCHEMA)
+        self._columns: tuple[list[Any], ...] = tuple([] for _ in COMMANDS_SCHEMA)
         self.since: float | None = None
 
     def __len__(self) -> int:
@@ -70,7 +65,7 @@ class Batch:
 
     def add(self, item: Item) -> None:
         """Take what was heard just now."""
-        now = int(time.time() * 1_000_000)
+        now = _now()
         match item:
             case Update(stream, instance, token, rows, is_read):
                 source = "database" if is_read else self._source
@@ -90,13 +85,13 @@ class Batch:
     def end(self, positions: Mapping[Source, int]) -> None:
         """Close with where each source stands now."""
         listed = _JSON.encode([[stream, instance, token] for (stream, instance), token in positions.items()])
-        now = int(time.time() * 1_000_000)
-        self._add(now, self._source, "TAP", None, None, None, None, None, None, listed)
+        self._add(_now(), self._source, "TAP", None, None, None, None, None, None, listed)
 
     def arrow(self) -> pa.Table:
-        """The rows, with the columns of ``SCHEMA``."""
+        """The rows, with the columns of ``COMMANDS_SCHEMA``."""
         return pa.table(
-            [pa.array(column, field.type) for column, field in zip(self._columns, SCHEMA, strict=True)], schema=SCHEMA
+            [pa.array(column, field.type) for column, field in zip(self._columns, COMMANDS_SCHEMA, strict=True)],
+            schema=COMMANDS_SCHEMA,
         )
 
     def _add(self, now: int, source: str, command: str, *values: Any) -> None:
@@ -104,6 +99,10 @@ class Batch:
             self.since = time.monotonic()
         for column, value in zip(self._columns, (now, source, self._dialect, command, *values), strict=True):
             column.append(value)
+
+
+class AnotherTap(RuntimeError):
+    """Another tap of the same source and dialect has landed meanwhile: both would land the same tokens."""
 
 
 class Landing:
@@ -114,35 +113,50 @@ class Landing:
         self._source = source
         self._dialect = dialect
         self._commits = 0
-        tables.ensure_commands(catalog, SCHEMA)
+        self._last: str | None = None
+        tables.ensure_commands(catalog)
 
     def positions(self) -> dict[Source, int]:
-        """Positions at the end of the last commit; none if there was none."""
+        """Positions at the end of the last commit, after which no other tap may commit; none if there was none."""
         tap = And(
             EqualTo(term="command", value="TAP"),
             EqualTo(term="source", value=self._source),
             EqualTo(term="dialect", value=self._dialect),
         )
-        told = newest(self._catalog.load_table(COMMANDS), "received_at", tap, ("received_at", "fields"))["fields"]
+        table = self._catalog.load_table(COMMANDS)
+        self._last = self._landed(table)
+        told = newest(table, "received_at", tap, ("received_at", "fields"))["fields"]
         return {(stream, at): token for stream, at, token in json.loads(told[-1].as_py())} if len(told) else {}
 
     def append(self, batch: Batch) -> None:
-        """Commit ``batch``, once, however often it takes."""
-        rows, flush, pause = batch.arrow(), uuid.uuid4().hex, 1.0
+        """Commit ``batch``, once, however often it takes.
+
+        :raises AnotherTap: when another tap has landed since this one read the positions.
+        """
+        rows, flush, pause = batch.arrow(), f"{self._source} {self._dialect} {uuid.uuid4().hex}", 1.0
         while True:
             try:
                 table = self._catalog.load_table(COMMANDS)
-                table.append(rows, snapshot_properties={_FLUSH: flush})
-                self._commits += 1
+                if self._landed(table) not in (None, self._last):
+                    raise AnotherTap(
+                        f"Another tap of {self._source} ({self._dialect}) landed meanwhile, so this one stops: both "
+                        "would land the same tokens. Run only one; what this one did not land, that one has."
+                    )
+                # Whoever commits in between makes this fail, and the other tap be seen.
+                table.append(rows, snapshot_properties={FLUSH: flush})
+                self._commits, self._last = self._commits + 1, flush
                 if self._commits % _TIDIED_EVERY == 0:
                     # Every commit writes down all snapshots; the files of those given up are deleted by maintenance.
                     table.maintenance.expire_snapshots().older_than(datetime.now(UTC) - _KEPT).commit()
+            except AnotherTap:
+                raise
             except Exception as error:  # noqa: BLE001
                 # Whatever went wrong, what was heard must not be lost, nor written twice if it was written after all.
                 log.warning("%s could not be written, trying again: %s", COMMANDS, type(error).__name__)
                 time.sleep(pause)
                 pause = min(pause * 2, 30.0)
                 if self._has(flush):
+                    self._last = flush
                     return
             else:
                 return
@@ -155,7 +169,13 @@ class Landing:
                 log.warning("%s cannot be read, trying again: %s", COMMANDS, type(error).__name__)
                 time.sleep(1)
 
+    def _landed(self, table: Table) -> str | None:
+        """The last commit of a tap of this source and dialect, where it is still known."""
+        own = [one for one in _flushes(table) if one.startswith(f"{self._source} {self._dialect} ")]
+        return own[-1] if own else None
 
-def _flushes(table: Table) -> set[str]:
-    summaries = [snapshot.summary for snapshot in table.snapshots()[-_LOOKED_BACK:]]
-    return {summary.additional_properties.get(_FLUSH, "") for summary in summaries if summary}
+
+def _flushes(table: Table) -> list[str]:
+    """The latest commits of taps, oldest first."""
+    summaries = [snapshot.summary for snapshot in table.snapshots()]
+    return [told for one in summaries[-_LOOKED_BACK:] if one and (told := one.additional_properties.get(FLUSH))]

@@ -51,6 +51,7 @@ async def listen(
                     if data is None:
                         async for item in _catch_up(progress, reader):
                             yield item
+                        progress.is_connected = True
                     elif command := _parsed(data):
                         async for item in items(command, progress, reader):
                             yield item

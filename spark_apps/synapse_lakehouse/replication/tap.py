@@ -19,11 +19,15 @@ _LOOK_SECONDS: Final = 0.2
 
 @dataclass(frozen=True)
 class Pace:
-    """A commit is made of ``rows``, or of what came in ``seconds``; ``most`` rows wait in memory while one is made."""
+    """A commit is made of ``rows``, or of what came in ``seconds``; ``most`` rows wait in memory while one is made.
+
+    Where nothing is heard although the tap is connected, it shows every ``quiet`` seconds that it listens.
+    """
 
     rows: int = 50_000
     seconds: float = 6.0
     most: int = 100_000
+    quiet: float = 120.0
 
 
 DEFAULT: Final = Pace()
@@ -42,7 +46,7 @@ async def land(
 
     :param beat: called again and again while all is well.
     """
-    batch, room = new_batch(), asyncio.Event()
+    batch, room, written = new_batch(), asyncio.Event(), monotonic()
 
     async def hear() -> None:
         async with aclosing(items):
@@ -53,11 +57,12 @@ async def land(
                     await room.wait()
 
     async def write() -> None:
-        nonlocal batch
+        nonlocal batch, written
         full, batch = batch, new_batch()
         full.end(progress.positions)
         room.set()
         await asyncio.to_thread(landing.append, full)
+        written = monotonic()
 
     hearing, stopping = asyncio.create_task(hear()), asyncio.create_task(stop.wait())
     try:
@@ -65,7 +70,8 @@ async def land(
             await asyncio.wait([hearing, stopping], timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             beat()
             is_due = batch.since is not None and monotonic() - batch.since >= pace.seconds
-            if is_due or len(batch) >= pace.rows:
+            is_quiet = progress.is_connected and monotonic() - written >= pace.quiet
+            if is_due or is_quiet or len(batch) >= pace.rows:
                 await write()
     finally:
         stopping.cancel()

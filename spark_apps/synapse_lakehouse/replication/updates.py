@@ -63,12 +63,13 @@ class Endless(ValueError):
 class Progress:
     """Where each stream stands, by source, and what half of a token has arrived.
 
-    ``repeated`` counts tokens that came again and were dropped.
+    ``repeated`` counts tokens that came again and were dropped. ``is_connected``: nothing is missed at present.
     """
 
     def __init__(self, positions: Mapping[Source, int] | None = None) -> None:
         self.positions: dict[Source, int] = dict(positions or {})
         self.repeated = 0
+        self.is_connected = False
         self._rows: dict[Source, list[Any]] = {}
         self._held = 0
         self._interrupted = {source for source in self.positions if source[0] in MEMORY_ONLY}
@@ -130,6 +131,7 @@ class Progress:
 
     def disconnected(self) -> None:
         """Rows of tokens that were not complete are given up: they are sent again."""
+        self.is_connected = False
         self._interrupted = {source for source in self.positions if source[0] in MEMORY_ONLY}
         self._rows.clear()
         self._held = 0

@@ -37,9 +37,12 @@ class Examining:
     rows: Mapping[str, int]
     since: int | None
 
-    def gaps(self) -> Iterator[tuple[Stream, Gap]]:
-        """All gaps and faults, by stream."""
-        witnessed = self._orphaned(self._witnessed())
+    def gaps(self, announced: Sequence[Row] = ()) -> Iterator[tuple[Stream, Gap]]:
+        """All gaps and faults, by stream.
+
+        :param announced: rows that a writer announced and that are not there, with the columns ``witnesses.ANNOUNCED``.
+        """
+        witnessed = self._orphaned(self._witnessed(announced))
         yield from self._missing(witnessed)
         yield from self._present()
 
@@ -67,9 +70,9 @@ class Examining:
             if kinds[name] is Contiguity.APPEND_ONLY and _after(window) < window.last
         }
 
-    def _witnessed(self) -> DataFrame | None:
+    def _witnessed(self, announced: Sequence[Row]) -> DataFrame | None:
         """Ids that had a row and have none, in ``witnesses.COLUMNS``, once per table."""
-        found = [witnesses.vanished(self.held, self.since), witnesses.went_back(self.held)]
+        found = [witnesses.vanished(self.held, self.since, announced), witnesses.went_back(self.held)]
         for name, window in self._searched().items():
             if name in ("events", "backfill") and _after(window) < window.bound:
                 found.append(witnesses.named(self.held, self.held.catalogue.stream(name), _after(window), window.bound))

@@ -5,7 +5,8 @@ that purged, an event that is back under another id, an account that was closed.
 never state, as far as Synapse knows which is which, and all of them up to a depth.
 """
 
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
@@ -15,6 +16,17 @@ from synapse_lakehouse.streams.gaps import Explanation, Witness
 from synapse_lakehouse.streams.held import Held, distance, of_sign, union
 
 COLUMNS: Final = ("stream", "table_name", "id", "witness", "explanation")
+ANNOUNCED: Final = {
+    "stream": "string",
+    "table_name": "string",
+    "id": "bigint",
+    "event_id": "string",
+    "room_id": "string",
+    "user_id": "string",
+    "state_key": "string",
+    "heard_at": "timestamp",
+}
+"""Columns of rows that a writer announced and that are not there, each id once; with their types."""
 
 _EVENTS: Final = "events"
 _CONTEXT: Final = {
@@ -42,34 +54,56 @@ purges as (
         bool_or(action = 'purge_history') as of_history
     from tasks group by resource_id
 ),
+known as (select distinct room_id from former_events left semi join rooms_of_gone using (room_id)),
+present as (
+    select room_id, min(case when stream_ordering > 0 then stream_ordering end) as began
+    from events left semi join rooms_of_gone using (room_id) group by room_id
+),
 signs as (
     select room_id, rooms.room_id is null or coalesce(purges.of_room, false) as was_deleted,
         kept.room_id is null and present.room_id is not null as began_anew,
-        coalesce(purges.of_history, false) as was_purged, lives.depth as came_back_below,
-        case when depths.min_depth > coalesce(former_depths.min_depth, -1) then depths.min_depth end as purged_below
+        known.room_id is null as is_new, present.began, coalesce(purges.of_history, false) as was_purged,
+        lives.depth as came_back_below, depths.min_depth, former_depths.min_depth as former_min_depth
     from rooms_of_gone
     left join rooms using (room_id) left join purges using (room_id) left join kept using (room_id)
-    left join (select distinct room_id from events) present using (room_id) left join lives using (room_id)
+    left join known using (room_id) left join present using (room_id) left join lives using (room_id)
     left join depths using (room_id) left join former_depths using (room_id)
 )
-select gone.stream, gone.table_name, gone.id, 'accepted_row' as witness,
+select gone.stream, gone.table_name, gone.id, gone.witness,
     case
         when gone.table_name = 'events' and events.event_id is not null then 'second_life'
         when gone.table_name <> 'events' and gone.event_id is not null and events.event_id is null then 'event_gone'
-        when signs.was_deleted or (gone.table_name = 'events' and signs.began_anew) then 'room_deleted'
-        when gone.table_name = 'events' and gone.state_key is null
-            and (signs.was_purged or gone.depth < signs.purged_below or gone.depth <= signs.came_back_below)
-            then 'history_purged'
+        when signs.was_deleted then 'room_deleted'
+        when gone.table_name = 'events' and signs.began_anew
+            and (gone.witness = 'accepted_row' or not signs.is_new or gone.id < signs.began) then 'room_deleted'
+        when gone.table_name <> 'events' and signs.began_anew and gone.witness = 'rdata' then 'room_deleted'
+        when gone.table_name = 'events' and gone.state_key is null and (
+            signs.was_purged
+            or (gone.depth < signs.min_depth and signs.min_depth > coalesce(signs.former_min_depth, -1))
+            or gone.depth <= signs.came_back_below
+            or signs.min_depth > case
+                when gone.witness = 'accepted_row' then null
+                when gone.is_recent then coalesce(signs.former_min_depth, 1)
+                else 1
+            end
+        ) then 'history_purged'
         when closed.name is not null then 'account_closed'
     end as explanation
 from gone left join signs on gone.room_id = signs.room_id
 left join events on gone.event_id = events.event_id left join closed on gone.user_id = closed.name
 """
+"""Reads ``gone``: rows of append-only tables that are not there any more. Of those that were only announced the depth
+is not known: any purge of the room may have taken them. ``is_recent``: it was announced since the release before, so
+that the purge must be as young."""
+
+_CLOCKS: Final = 300_000
+"""Milliseconds by which the clocks of the source and of a tap may differ."""
 
 
-def vanished(held: Held, since: int | None) -> DataFrame | None:
+def vanished(held: Held, since: int | None, announced: Sequence[Mapping[str, Any]] = ()) -> DataFrame | None:
     """Rows of append-only tables that the release before has and bronze now has not, in ``COLUMNS``; None if none is.
 
+    :param announced: rows that a writer announced and that are not there, with the columns ``ANNOUNCED``.
     :param since: milliseconds since the epoch at which the source was read for that release.
     """
     frames = [
@@ -77,6 +111,8 @@ def vanished(held: Held, since: int | None) -> DataFrame | None:
         for stream, table, before in held.changed()
         if contiguity(stream, table) is Contiguity.APPEND_ONLY
     ]
+    if announced:
+        frames.append(_announced(held, announced, since))
     if not frames:
         return None
     gone = union(frames).persist()
@@ -86,7 +122,7 @@ def vanished(held: Held, since: int | None) -> DataFrame | None:
     tasks = held.now("scheduled_tasks", "action", "resource_id", "timestamp").where(f.col("timestamp") >= (since or 0))
     views = {
         "gone": gone,
-        "events": held.now(_EVENTS, "event_id", "room_id"),
+        "events": held.now(_EVENTS, "event_id", "room_id", "stream_ordering"),
         "former_events": held.now(_EVENTS, "event_id", "room_id") if (was := former[_EVENTS]) is None else was,
         "rooms": held.now("rooms", "room_id"),
         "depths": held.now("room_depth", "room_id", "min_depth"),
@@ -157,7 +193,7 @@ def _naming(held: Held, name: str, column: str, stream: Stream) -> DataFrame:
 
 
 def _gone(held: Held, stream: Stream, table: Table, before: DataFrame) -> DataFrame:
-    """Columns: stream, table_name, id, and what the row says of ``_CONTEXT``, as text."""
+    """Columns: stream, table_name, id, what the row says of ``_CONTEXT``, witness, is_recent."""
     is_in_key = table.streams[stream.name] in table.primary_key
     key = list(table.primary_key) if is_in_key else [table.streams[stream.name]]
     now = held.spark.table(f"bronze.{table.name}").select(*key)
@@ -165,7 +201,18 @@ def _gone(held: Held, stream: Stream, table: Table, before: DataFrame) -> DataFr
     context = [(f.col(one) if one in known else f.lit(None)).cast(of).alias(one) for one, of in _CONTEXT.items()]
     gone = before.where(of_sign(stream, table)).join(now, key, "left_anti")
     names = f.lit(stream.name).alias("stream"), f.lit(table.name).alias("table_name")
-    return gone.select(*names, distance(stream, table).alias("id"), *context)
+    witness = f.lit(Witness.ACCEPTED_ROW.value).alias("witness"), f.lit(True).alias("is_recent")
+    return gone.select(*names, distance(stream, table).alias("id"), *context, *witness)
+
+
+def _announced(held: Held, announced: Sequence[Mapping[str, Any]], since: int | None) -> DataFrame:
+    """As :func:`_gone`."""
+    columns = ", ".join(f"{name} {of}" for name, of in ANNOUNCED.items())
+    rows = held.spark.createDataFrame([tuple(row[name] for name in ANNOUNCED) for row in announced], columns)
+    is_recent = f.unix_millis("heard_at") >= since + _CLOCKS if since else f.lit(False)
+    context = [(f.col(one) if one in ANNOUNCED else f.lit(None)).cast(of).alias(one) for one, of in _CONTEXT.items()]
+    witness = f.lit(Witness.RDATA.value).alias("witness"), is_recent.alias("is_recent")
+    return rows.select("stream", "table_name", "id", *context, *witness)
 
 
 def _witness(witness: Witness) -> tuple[Column, Column]:

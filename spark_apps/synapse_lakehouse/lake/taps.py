@@ -1,0 +1,60 @@
+"""When the replication tap last landed something, from Iceberg's metadata alone where it says so. Light to import."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from synapse_lakehouse.lake import duck
+from synapse_lakehouse.lake.catalog import COMMANDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from duckdb import DuckDBPyConnection
+    from pyiceberg.catalog import Catalog
+
+    from synapse_lakehouse.settings import Settings
+
+FLUSH: Final = "lakehouse.replication.flush"
+"""Property of a snapshot that a tap wrote: its dialect, and a name of its own."""
+
+
+def last_landed(catalog: Catalog) -> datetime | None:
+    """When a tap last committed; None if none ever did."""
+    from pyiceberg.expressions import EqualTo
+
+    from synapse_lakehouse.lake.recent import newest
+    from synapse_lakehouse.lake.tables import load_or_none
+
+    table = load_or_none(catalog, COMMANDS)
+    if table is None or table.current_snapshot() is None:
+        return None
+    summaries = (
+        (one.timestamp_ms, one.summary.additional_properties if one.summary else {}) for one in table.snapshots()
+    )
+    if (landed := _latest(summaries)) is not None:
+        return landed
+    moments = newest(table, "received_at", EqualTo(term="command", value="TAP"), ("received_at",))["received_at"]
+    return moments[-1].as_py() if len(moments) else None
+
+
+def last_landed_without_a_jvm(connection: DuckDBPyConnection, settings: Settings) -> datetime | None:
+    """As :func:`last_landed`, for who has DuckDB at hand."""
+    entry = duck.entries(settings).get(COMMANDS)
+    if entry is None:
+        return None
+    told: Mapping[str, Any] = duck.metadata(connection, entry.location)
+    snapshots = told.get("snapshots") or []
+    if not snapshots:
+        return None
+    if (landed := _latest((one["timestamp-ms"], one.get("summary") or {}) for one in snapshots)) is not None:
+        return landed
+    duck.bind(connection, settings, None, [COMMANDS])
+    row = connection.execute(f"select max(received_at) from {COMMANDS} where command = 'TAP'").fetchone()  # noqa: S608
+    return row[0] if row else None
+
+
+def _latest(snapshots: Iterable[tuple[int, Mapping[str, Any]]]) -> datetime | None:
+    written = [moment for moment, summary in snapshots if FLUSH in summary]
+    return datetime.fromtimestamp(max(written) / 1000, UTC) if written else None

@@ -1,0 +1,229 @@
+"""What taps heard, held against the rows that are there, in real Iceberg tables and without a JVM."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyiceberg.catalog import Catalog, load_catalog
+
+from synapse_lakehouse.lake import audit, tables
+from synapse_lakehouse.lake.catalog import COMMANDS
+from synapse_lakehouse.replication import commands as c
+from synapse_lakehouse.replication.announcing import about
+from synapse_lakehouse.replication.coverage import Heard, Window, since, windows
+from synapse_lakehouse.replication.covering import TABLE, covering, said
+from synapse_lakehouse.replication.following import Item
+from synapse_lakehouse.replication.grammar import Dialect
+from synapse_lakehouse.replication.keeping import Keeping
+from synapse_lakehouse.replication.landing import Batch, Landing
+from synapse_lakehouse.replication.updates import Gap, Update
+from synapse_lakehouse.run import Run
+from tests.replication.database import KNOWN
+
+STREAMS = ("events", "backfill", "receipts", "to_device")
+TABLES = ("events", "current_state_delta_stream", "ex_outlier_stream", "receipts_linearized", "device_inbox")
+FEW = KNOWN.model_copy(update={"tables": tuple(map(KNOWN.table, TABLES)), "streams": tuple(map(KNOWN.stream, STREAMS))})
+P1, P2, BACKFILL = ("events", "p1"), ("events", "p2"), ("backfill", "p2")
+RECEIPTS, TO_DEVICE, TOKENS = ("receipts", "w"), ("to_device", "w"), ("events", None)
+DAY = datetime(2026, 11, 1, tzinfo=UTC)
+
+
+@dataclass
+class Lake:
+    """Bronze, a tap that lands what a test says, and runs that compare."""
+
+    catalog: Catalog
+    folder: Path
+    runs: int = 0
+
+    def rows(self, table: str, column: str, ids: Mapping[int, str | None]) -> None:
+        """Rows of bronze by id, with their writers."""
+        rows = [{column: one, "instance_name": writer} for one, writer in ids.items()]
+        schema = tables.arrow_schema(FEW.table(table))
+        self.catalog.load_table(f"bronze.{table}").append(pa.Table.from_pylist(rows, schema=schema))
+
+    def hear(self, positions: Mapping[Any, int], *items: Item, dialect: Dialect = Dialect.REDIS) -> None:
+        """A commit of the tap, which ends at ``positions``."""
+        batch = Batch(Keeping(KNOWN), "redis", dialect)
+        for item in items:
+            batch.add(item)
+        batch.end(positions)
+        landing = Landing(self.catalog, "redis", dialect)
+        landing.positions()
+        landing.append(batch)
+
+    def compare(self, *, publish: bool = True, **bounds: int) -> tuple[dict[Any, dict[str, Any]], list[dict[str, Any]]]:
+        """What a run finds by source (of one dialect), and what it says was announced and is not there."""
+        self.runs += 1
+        run = Run(f"run_{self.runs}", DAY, DAY + timedelta(days=1))
+        covered = covering(self.catalog, run, FEW, bounds, self.folder)
+        announced, rows = (covered.announced(), covered.rows()) if covered else ([], [])
+        if rows:
+            audit.append(self.catalog, TABLE, rows, run)
+        if publish:
+            release = {"release": self.runs, "run_id": run.run_id, "published_at": datetime.now(UTC), "tables": []}
+            audit.append(self.catalog, "audit.releases", [release | {"positions": [], "views": []}], run)
+        return {(row["stream"], row["instance"]): row for row in rows}, announced
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    where = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/lake"}
+    with closing(load_catalog("lake", type="sql", **where)) as catalog:
+        for schema in ("audit", "bronze"):
+            catalog.create_namespace(schema)
+        for name in (TABLE, "audit.releases", "audit.stream_gaps"):
+            catalog.create_table(name, schema=audit.TABLES[name])
+        for table in FEW.copied():
+            catalog.create_table(f"bronze.{table.name}", schema=tables.arrow_schema(table))
+        tables.ensure_commands(catalog)
+        yield Lake(catalog, tmp_path)
+
+
+def ev(source: tuple[str, str | None], token: int, event_id: str = "$e", key: str | None = None, **more: Any) -> Update:
+    return Update(*source, token, (["ev", [event_id, "!r", "m.x", key, None, None, None, False, False]],), **more)
+
+
+def why(row: dict[str, Any]) -> set[tuple[str, str, int, int]]:
+    return {(one["side"], one["why"], one["first_id"], one["last_id"]) for one in row["missing"]}
+
+
+def counts(row: dict[str, Any], *names: str) -> dict[str, int]:
+    return {name: row[name] for name in names}
+
+
+def test_without_a_tap_nothing_is_compared(lake: Lake) -> None:
+    lake.rows("events", "stream_ordering", {2: "p1"})
+    assert lake.compare(events=2) == ({}, [])
+    lake.catalog.drop_table(COMMANDS)
+    assert lake.compare(events=2) == ({}, [])
+
+
+def test_every_missing_row_is_found_on_either_side_with_the_reason(lake: Lake) -> None:
+    lake.rows("events", "stream_ordering", {9: "p2", 11: "p2", 12: "p2", 13: "p2", 14: "p2", 15: "p1", 30: "p2"})
+    lake.rows("current_state_delta_stream", "stream_id", {16: None, 17: "p2"})
+    lake.rows("events", "stream_ordering", {-5: "p2", -7: "p2"})
+    lake.rows("receipts_linearized", "stream_id", {6: "w"})
+    lake.hear({P1: 10, P2: 10, BACKFILL: 4, RECEIPTS: 4, TO_DEVICE: 4, ("caches", "p2"): 900}, c.Position(*P2, 10, 10))
+    lake.hear(
+        {P1: 20, P2: 40, BACKFILL: 8, RECEIPTS: 6, TO_DEVICE: 5, ("master", "master"): 1},
+        ev(P2, 11), ev(P2, 12, is_read=True), Gap(*P2, 11, 13, 1, "because"), ev(P1, 15), ev(P1, 16), ev(P2, 17),
+        ev(P2, 18, "$gone"), ev(P2, 19, "$state", "key"), c.Position(*P2, 17, 19), c.Position(*P2, 10, 11),
+        ev(P2, 30), ev(P2, 31), c.Position(*P1, 16, 20),
+        Update(*BACKFILL, 5, (["$e", "!r", "m.x", None, None, None],)),
+        Update(*RECEIPTS, 5, (["!r", "m.read", "@a", "$a", None, {}],)),
+        Update(*RECEIPTS, 6, (["!r", "m.read", "@a", "$a", None, {}],)),
+        Update(*TO_DEVICE, 5, ([None],)),
+    )  # fmt: skip
+    found, announced = lake.compare(events=25, backfill=8, receipts=6, to_device=6)
+    assert set(found) == {P1, P2, BACKFILL, RECEIPTS, TO_DEVICE}
+    assert why(found[P2]) == {
+        ("wire", "gap: because", 13, 13), ("wire", "never_announced", 14, 14), ("lake", "lost", 18, 19)
+    }  # fmt: skip
+    assert counts(found[P2], "after", "upto", "ids", "ahead", "rows", "heard", "read", "gaps") == {
+        "after": 10, "upto": 25, "ids": 5, "ahead": 0, "rows": 5, "heard": 4, "read": 1, "gaps": 1,
+    }  # fmt: skip
+    assert counts(found[P2], "unheard", "unexplained", "rowless", "went_back") == {
+        "unheard": 2, "unexplained": 1, "rowless": 2, "went_back": 1,
+    }  # fmt: skip
+    assert (why(found[P1]), found[P1]["ids"], found[P1]["upto"]) == (set(), 1, 20)
+    assert why(found[BACKFILL]) == {("wire", "never_announced", 7, 7)}
+    assert why(found[RECEIPTS]) == {("lake", "replaced", 5, 5)}
+    assert (why(found[TO_DEVICE]), found[TO_DEVICE]["ids"]) == ({("lake", "not_copied", 5, 5)}, None)
+    assert found[P2]["open_since"]
+    assert {(one["stream"], one["table_name"], one["id"], one["event_id"], one["room_id"], one["state_key"])
+            for one in announced} == {
+        ("events", "events", 18, "$gone", "!r", None), ("events", "events", 19, "$state", "!r", "key"),
+    }  # fmt: skip
+    assert said(list(found.values())).endswith(", 2 missing without an explanation")
+
+
+def test_each_run_goes_on_where_the_published_one_before_it_ended(lake: Lake) -> None:
+    lake.hear({P1: 10}, ev(P1, 10))
+    lake.rows("events", "stream_ordering", dict.fromkeys((9, 10, 11, 12, 13), "p1"))
+    assert counts(lake.compare(events=10)[0][P1], "listened_from", "after", "upto", "ids") == {
+        "listened_from": 9, "after": 9, "upto": 10, "ids": 1,
+    }  # fmt: skip
+    assert lake.compare(events=13)[0] == {}, "nothing was heard since"
+    lake.hear({P1: 13}, ev(P1, 12), ev(P1, 13), c.Position(*P1, 12, 12))
+    for publish in (False, True):
+        first = lake.compare(events=12, publish=publish)[0][P1]
+        assert counts(first, "after", "upto", "heard", "unexplained", "went_back") == {
+            "after": 10, "upto": 12, "heard": 1, "unexplained": 1, "went_back": 1,
+        }  # fmt: skip
+    lake.hear({P1: 13}, c.Position(*P1, 13, 13))
+    last = lake.compare(events=13)[0][P1]
+    assert counts(last, "after", "upto", "heard", "unexplained", "went_back") == {
+        "after": 12, "upto": 13, "heard": 1, "unexplained": 0, "went_back": 0,
+    }  # fmt: skip
+    lake.catalog.drop_table(COMMANDS)
+    lake.hear({P1: 40}, ev(P1, 40))
+    assert counts(lake.compare(events=40)[0][P1], "listened_from", "upto", "unheard") == {
+        "listened_from": 39, "upto": 40, "unheard": 0,
+    }  # fmt: skip
+
+
+def test_taps_of_several_dialects_are_compared_one_by_one(lake: Lake) -> None:
+    lake.rows("events", "stream_ordering", {2: "p1", 3: "p2", 4: None})
+    lake.hear({TOKENS: 1}, c.Position(*TOKENS, None, 1), dialect=Dialect.TOKENS)
+    lake.hear({TOKENS: 4}, ev(TOKENS, 2), ev(TOKENS, 4), dialect=Dialect.TOKENS)
+    lake.hear({P1: 1, P2: 1})
+    lake.hear({P1: 2, P2: 3}, ev(P1, 2), ev(P2, 3))
+    found, _ = lake.compare(events=4)
+    assert why(found[TOKENS]) == {("wire", "never_announced", 3, 3)}
+    assert found[TOKENS]["ids"] == 3
+    assert (why(found[P1]), why(found[P2]), found[P1]["ids"], found[P2]["ids"]) == (set(), set(), 1, 1)
+    assert counts(found[P1], "ahead") == {"ahead": 0}
+
+
+@pytest.mark.parametrize(
+    ("stream", "row", "told"),
+    [
+        ("events", '["state",["!r","m.x","k","$e"]]', ("current_state_delta_stream", "$e", "!r", None, "k")),
+        ("backfill", '["$e","!r","m.x",null,null,null]', ("events", "$e", "!r", None, None)),
+        ("push_rules", '["@a"]', ("push_rules_stream", None, None, "@a", None)),
+        ("un_partial_stated_room", '["!r"]', ("un_partial_stated_room_stream", None, "!r", None, None)),
+        ("events", '["state-all",["!r"]]', None),
+        ("events", "null", None),
+        ("unheard_of", "[]", None),
+    ],
+)
+def test_a_row_tells_what_it_was_about(stream: str, row: str, told: tuple[Any, ...] | None) -> None:
+    found = about(KNOWN, stream, row)
+    assert (found and tuple(found.values())) == told
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.booleans(), st.booleans()), max_size=12),
+    st.integers(1, 20),
+)
+def test_every_id_is_compared_once_whatever_is_published(steps: list[tuple[int, int, bool, bool]], begin: int) -> None:
+    """Windows of published runs follow each other without a hole, and never go beyond the bound or the tap."""
+    position = bound = begin
+    now, known, compared = DAY, {}, []
+    for heard, closed, has_bound, is_published in steps:
+        position, bound, now = position + heard, bound + closed, now + timedelta(minutes=1)
+        read_from = min(since(known).values(), default=DAY)
+        tap = Heard({P1: begin}, {P1: position}, max(read_from, DAY), now)
+        (one,) = windows(known, {"redis": tap}, {}, {"events": bound if has_bound else None})
+        assert one.after <= one.upto <= max(one.after, min(bound, position))
+        assert one.listened_from == begin
+        if is_published:
+            compared.append(one)
+            known = {("redis", *P1): vars(one) | {"open_since": None}}
+    ends = [begin, *(one.upto for one in compared)]
+    assert [one.after for one in compared] == ends[:-1]
+
+
+def test_a_tap_that_began_anew_is_no_fault() -> None:
+    known = {("redis", *P1): {"listened_from": 1, "upto": 5, "read_until": DAY, "open_since": None}}
+    later = DAY + timedelta(days=9)
+    (one,) = windows(known, {"redis": Heard({P1: 90}, {P1: 99}, later, later)}, {("redis", *P1): 80}, {"events": 95})
+    assert one == Window(0, "redis", *P1, 80, 80, 95, 95, None, later)

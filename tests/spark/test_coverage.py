@@ -1,0 +1,150 @@
+"""What a tap heard, held against bronze: every missing row on either side is found, with the reason."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from synapse_lakehouse.lake import audit
+from synapse_lakehouse.lake.catalog import pyiceberg_catalog
+from synapse_lakehouse.replication import commands as c
+from synapse_lakehouse.replication.covering import TABLE
+from synapse_lakehouse.replication.following import Item
+from synapse_lakehouse.replication.grammar import Dialect
+from synapse_lakehouse.replication.keeping import Keeping
+from synapse_lakehouse.replication.landing import Batch, Landing
+from synapse_lakehouse.replication.updates import Gap, Update
+from synapse_lakehouse.settings import Settings
+from tests.examining import Database, Examined, examined_lake
+from tests.replication.database import KNOWN
+
+P1, P2, RECEIPTS = ("events", "persister1"), ("events", "persister2"), ("receipts", "worker1")
+
+
+class Tap:
+    """Lands what a test says that it heard; its positions are those of what it heard last."""
+
+    def __init__(self, settings: Settings, **positions: int) -> None:
+        self._settings = settings
+        self.positions = {P1: positions["events"], P2: positions["events"], RECEIPTS: positions["receipts"]}
+
+    def hear(self, *items: Item) -> None:
+        batch = Batch(Keeping(KNOWN), "redis", Dialect.REDIS)
+        for item in items:
+            batch.add(item)
+            source, upto = (item.stream, item.instance), getattr(item, "upto", getattr(item, "token", 0))
+            self.positions[source] = max(self.positions[source], upto)
+        batch.end(self.positions)
+        with closing(pyiceberg_catalog(self._settings)) as catalog:
+            landing = Landing(catalog, "redis", Dialect.REDIS)
+            landing.positions()
+            landing.append(batch)
+
+
+def heard(token: int, event_id: str, room_id: str, state_key: str | None = None, *, is_read: bool = False) -> Update:
+    row = ["ev", [event_id, room_id, "m.room.message", state_key, None, None, None, False, False]]
+    return Update(*P2, token, (row,), is_read)
+
+
+@pytest.fixture
+def lake(
+    new_lake: Callable[..., Settings], source_copy: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Examined, Database]]:
+    with examined_lake(new_lake(), source_copy, monkeypatch) as found:
+        yield found
+
+
+def coverage(examined: Examined) -> dict[tuple[str, str], dict[str, Any]]:
+    """Rows of the latest run by stream and writer; none if it wrote none."""
+    with closing(pyiceberg_catalog(examined.settings)) as catalog:
+        run = audit.releases(catalog)[-1].run_id
+        return {(row["stream"], row["instance"]): row for row in audit.of_run(catalog, TABLE, run)}
+
+
+def why(row: dict[str, Any]) -> set[tuple[str, str, int, int]]:
+    return {(one["side"], one["why"], one["first_id"], one["last_id"]) for one in row["missing"]}
+
+
+@pytest.mark.heavy
+def test_every_missing_row_is_found_on_either_side_with_the_reason(lake: tuple[Examined, Database]) -> None:
+    examined, source = lake
+    begin = source.store()
+    (receipt,) = source.one("select stream_id from stream_positions where stream_name = 'receipts'")
+    tap = Tap(examined.settings, events=begin, receipts=receipt)
+    tap.hear(c.Position(*P2, begin, begin))
+    examined.examine()
+    assert {(row["after"], row["upto"], row["ids"]) for row in coverage(examined).values()} == {
+        (begin, begin, 0), (receipt, receipt, 0)
+    }  # fmt: skip
+
+    rooms = source.run(
+        "select room_id, max(depth) from events where state_key is null and stream_ordering > 0"
+        " group by room_id having count(*) > 8 order by count(*) desc limit 3"
+    ).fetchall()
+    (purged_room, depth), (deleted_room, _), (room, _) = rooms
+    (like,) = source.one("select event_id from events where room_id = %s and state_key is null limit 1", room)
+    ids = {name: source.reserve() for name in (
+        "heard", "read", "unread", "unheard", "purged", "deleted", "lost", "lost_state", "reborn", "rolled_back",
+    )}  # fmt: skip
+    events = {name: source.write(like, ids[name]) for name in ("heard", "read", "unread", "unheard")}
+    replaced = source.reserve("receipts_sequence")
+    tap.hear(
+        heard(ids["heard"], events["heard"], room),
+        heard(ids["read"], events["read"], room, is_read=True),
+        Gap(*P2, ids["heard"], ids["unread"], 1, "because"),
+        heard(ids["purged"], "$purged", purged_room),
+        heard(ids["deleted"], "$deleted", deleted_room, ""),
+        heard(ids["lost"], "$lost", room),
+        heard(ids["lost_state"], "$lost_state", purged_room, "state"),
+        heard(ids["reborn"], events["heard"], room),
+        c.Position(*P2, ids["heard"], ids["heard"]),
+        Update(*RECEIPTS, replaced, (["!r", "m.read", "@a", "$a", None, {"ts": 5}],)),
+    )
+    source.purge(purged_room, depth), source.delete(deleted_room)
+    tap.hear(c.Position(*P1, begin, ids["rolled_back"]), c.Position(*P2, ids["reborn"], ids["rolled_back"]))
+    source.run("update stream_positions set stream_id = %s where stream_name = 'receipts'", [replaced])
+    source.store()
+    source.reserve()
+    open_id = source.reserve()
+    tap.hear(heard(open_id, source.write(like, open_id), room))
+    found = examined.examine()
+
+    named = {name: (first, *rest) for stream, _, first, _, *rest in found for name, one in ids.items()
+             if stream == "events" and one == first}  # fmt: skip
+    assert named == {
+        "purged": (ids["purged"], "purged", "rdata", "history_purged"),
+        "deleted": (ids["deleted"], "purged", "rdata", "room_deleted"),
+        "lost": (ids["lost"], "lost", "rdata", None),
+        "reborn": (ids["reborn"], "purged", "rdata", "second_life"),
+        "rolled_back": (ids["rolled_back"], "rolled_back", None, None),
+    }
+    rows = coverage(examined)
+    of = rows[P2]
+    assert why(of) == {
+        ("wire", "gap: because", ids["unread"], ids["unread"]),
+        ("wire", "never_announced", ids["unheard"], ids["unheard"]),
+        ("lake", "history_purged", ids["purged"], ids["purged"]),
+        ("lake", "room_deleted", ids["deleted"], ids["deleted"]),
+        ("lake", "lost", ids["lost"], ids["lost_state"]),
+        ("lake", "second_life", ids["reborn"], ids["reborn"]),
+    }
+    names = ("after", "ids", "heard", "read", "rows", "gaps", "unheard", "unexplained", "rowless", "went_back")
+    assert {name: of[name] for name in names} == {
+        "after": begin, "ids": 4, "heard": 6, "read": 1, "rows": 7, "gaps": 1, "unheard": 2, "unexplained": 1,
+        "rowless": 5, "went_back": 1,
+    }  # fmt: skip
+    assert why(rows[RECEIPTS]) == {("lake", "replaced", replaced, replaced)}
+    assert rows[P1]["upto"] == of["upto"] == examined.bound()
+
+    # Nothing was heard since, so there is nothing to say; what was above the bound then is compared once it is closed.
+    source.store()
+    examined.examine()
+    assert coverage(examined) == {}
+    after = source.reserve()
+    tap.hear(heard(after, source.write(like, after), room))
+    source.store()
+    examined.examine()
+    of = coverage(examined)[P2]
+    assert (of["upto"], of["went_back"], why(of)) == (after, 0, set())
+    assert (of["ids"], of["heard"]) == (2, 2)
