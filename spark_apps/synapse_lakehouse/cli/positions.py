@@ -11,7 +11,7 @@ from rich.text import Text
 
 from synapse_lakehouse.cli import gaps, output, reading
 from synapse_lakehouse.cli.history import history as show_history
-from synapse_lakehouse.lake import duck
+from synapse_lakehouse.lake import duck, taps
 from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.settings import Settings
 
@@ -53,11 +53,14 @@ def positions(
             gaps.write(gaps.read(connection, settings, at, is_latest=release is None), format)
             return
         found = read(connection, settings, at)
+        landed = taps.last_landed_without_a_jvm(connection, settings)
     if format is output.Format.TABLE:
         output.console().print(
             f"Stream positions at release {at.number}, of {output.when(at.published_at.replace(microsecond=0))}"
         )
         output.console().print(drawn(found))
+        if landed:
+            output.console().print(f"The replication tap last landed something at {output.when(landed.replace(microsecond=0))}")
         return
     rows = (tuple(asdict(one).values()) for one in found)
     output.write([field.name for field in fields(Position)], rows, format)

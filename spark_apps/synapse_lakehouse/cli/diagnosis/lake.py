@@ -1,7 +1,7 @@
 """The lake: its catalog, its releases, what runs left in it, and who holds the lease."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from duckdb import DuckDBPyConnection
 
@@ -9,7 +9,7 @@ from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.cli import leftovers, output
 from synapse_lakehouse.cli.diagnosis import integrity, sequences
 from synapse_lakehouse.cli.diagnosis.finding import Finding, Findings, Level
-from synapse_lakehouse.lake import duck
+from synapse_lakehouse.lake import duck, taps
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.streams.sequences import Standing
 
@@ -33,6 +33,7 @@ def examine(
             if declared:
                 yield from sequences.compare(connection, settings, declared, standings)
             yield from _branches(connection, settings)
+            yield from _tap(connection, settings)
             if deep:
                 yield from integrity.examine(connection, settings)
     except duck.LakeError as error:
@@ -46,6 +47,19 @@ def _releases(connection: DuckDBPyConnection, settings: Settings) -> Finding:
     latest = known[0]
     days = (datetime.now(UTC) - latest.published_at).total_seconds() / 86400
     return Finding(Level.OK, "releases", f"{len(known)}, the latest is {latest.number}, published {days:.1f} days ago")
+
+
+def _tap(connection: DuckDBPyConnection, settings: Settings) -> Findings:
+    landed = taps.last_landed_without_a_jvm(connection, settings)
+    if landed is None:
+        return
+    age = datetime.now(UTC) - landed
+    message = f"the last commit is {age.total_seconds() / 60:,.0f} minutes old"
+    if settings.lakehouse_tap_minutes and age > timedelta(minutes=settings.lakehouse_tap_minutes):
+        advice = "Start it again with `lakehouse replicate tap`, or set LAKEHOUSE_TAP_MINUTES=0 if it is not wanted."
+        yield Finding(Level.WARN, "replication tap", message, advice)
+    else:
+        yield Finding(Level.OK, "replication tap", message)
 
 
 def _branches(connection: DuckDBPyConnection, settings: Settings) -> Findings:
