@@ -3,7 +3,9 @@
 **What it does.** In one short read-only transaction it reads the position of every writer of every stream, how far each
 sequence is, and which ids next to the slowest writer are complete. Together with the look before, that tells how many
 ids are open and since when, which writer has not moved, and which one lost its position. `audit.stream_watch` keeps
-every look; `lakehouse positions --history` shows what became of them. No Spark, no lake lease, nothing is published.
+every look; `lakehouse positions --history` shows what became of them. Where a replication tap was ever used, it
+says when that landed something last, and tells somebody when it is silent. No Spark, no lake lease, nothing is
+published.
 
 **When it fails.** The log ends with the reason: the database cannot be reached or lacks a right, which
 `lakehouse doctor` explains, or it is too busy to answer within seconds; then the next look may succeed.

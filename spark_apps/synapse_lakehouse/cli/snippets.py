@@ -50,6 +50,7 @@ def _duckdb(connection: DuckDBPyConnection, settings: Settings, release: Release
             "-- On another machine: install avro; install iceberg; load iceberg;",
             *(f"load {duck.literal(str(duck.extension_file(one)))};" for one in ("avro", "iceberg")),
             *(f"create schema if not exists {schema};" for schema in SCHEMAS),
+            *(f"{macro};" for macro in duck.MACROS),
             *(
                 f"create or replace view {duck.qualified(name)} as {sql};"
                 for name, sql in duck.definitions(connection, settings, release, names)

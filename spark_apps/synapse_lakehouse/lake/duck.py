@@ -23,6 +23,9 @@ from synapse_lakehouse.lake.catalog import NAME, SCHEMAS, is_unbranched
 from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.settings import Settings
 
+MACROS: Final = ("create or replace macro unix_millis(moment) as epoch_ms(moment)",)
+"""What views of the lake call by Spark's name, and DuckDB by its own."""
+
 _TABLE: Final = re.compile(r'(?=\b(\w+)["`]?\s*\.\s*["`]?(\w+))')
 
 
@@ -55,6 +58,8 @@ def connect(settings: Settings) -> DuckDBPyConnection:
     connection.execute(f"attach ':memory:' as {NAME}; use {NAME}; set TimeZone = 'UTC'")
     for schema in SCHEMAS:
         connection.execute(f"create schema {schema}")
+    for macro in MACROS:
+        connection.execute(macro)
     spill = settings.lakehouse_home / "duckdb"
     connection.execute(f"set temp_directory = {literal(str(spill))}")
     allowed = [settings.warehouse.removeprefix("file://") + "/", settings.warehouse + "/", str(spill) + "/"]

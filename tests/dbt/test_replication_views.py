@@ -1,0 +1,60 @@
+"""The views of what the tap heard, as DuckDB reads them; dbt's unit tests hold them in Spark."""
+
+import re
+
+import duckdb
+import pytest
+
+from synapse_lakehouse.lake import duck
+from synapse_lakehouse.settings import PROJECT
+
+HEARD = """
+create table bronze.replication_commands as
+select epoch_ms(heard_ms::bigint)::timestamptz as received_at, source, 'redis' as dialect, command, stream,
+    'ep1' as instance, token::bigint as token, ordinal::int as ordinal, null::bigint as previous, json as row,
+    null::text as fields
+from (values
+    (1700000000100, 'redis', 'RDATA', 'events', 5, 0, '["ev",[]]'),
+    (1700000000100, 'redis', 'RDATA', 'events', 5, 1, '["state",[]]'),
+    (1700000000300, 'redis', 'RDATA', 'events', 6, 0, '["ev",[]]'),
+    (1700000009000, 'database', 'RDATA', 'events', 7, 0, '["ev",[]]'),
+    (1700000000007, 'redis', 'RDATA', 'backfill', 5, 0, '[]'),
+    (1700000000500, 'redis', 'RDATA', 'caches', 8, 0, '["get_user",null,1700000000490]'),
+    (1700000000500, 'redis', 'RDATA', 'caches', 9, 0, '["get_user","ab12",null]'),
+    (1700000000500, 'redis', 'RDATA', 'caches', 10, 0, '["get_user","ab12",null]'),
+    (1700000000500, 'redis', 'USER_SYNC', null, null, null, null)
+) as heard(heard_ms, source, command, stream, token, ordinal, json)
+"""
+EVENTS = """
+create table gold.events as select * from (values
+    ('$a', 5, 1700000000000), ('$b', 6, 1700000000000), ('$c', -5, 1700000000000), ('$d', 7, 1700000000000)
+) as events(event_id, stream_ordering, received_ts)
+"""
+
+
+@pytest.mark.parametrize(
+    ("view", "columns", "expected"),
+    [
+        (
+            "replication_lag", "stream, announced, median_ms, p95_ms, max_ms",
+            [("backfill", 1, 7, 7, 7), ("caches", 1, 10, 10, 10), ("events", 2, 200, 290, 300)],
+        ),
+        ("cache_churn", "cache, invalidations, entries, whole", [("get_user", 3, 1, 1)]),
+        (
+            "replication_activity", "source, command, stream, commands",
+            [("database", "RDATA", "events", 1), ("redis", "RDATA", "backfill", 1), ("redis", "RDATA", "caches", 3),
+             ("redis", "RDATA", "events", 3), ("redis", "USER_SYNC", None, 1)],
+        ),
+    ],
+)  # fmt: skip
+def test_a_view_says_the_same_without_a_jvm(view: str, columns: str, expected: list[tuple[object, ...]]) -> None:
+    text = (PROJECT / "dbt" / "models" / "gold" / "replication" / f"{view}.sql").read_text()
+    sql = re.sub(r"\{\{ config.*?\}\}", "", text)
+    sql = re.sub(r"\{\{ source\('replication', '(\w+)'\) \}\}", r"bronze.\1", sql)
+    sql = re.sub(r"\{\{ ref\('(\w+)'\) \}\}", r"gold.\1", sql)
+    with duckdb.connect() as lake:
+        lake.execute("create schema bronze; create schema gold; set TimeZone = 'UTC'")
+        for statement in (*duck.MACROS, HEARD, EVENTS):
+            lake.execute(statement)
+        found = lake.execute(f"select {columns} from ({sql}) order by all")
+        assert found.fetchall() == expected
