@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.app import SparkApp, main
+from synapse_lakehouse.events import judging
 from synapse_lakehouse.lake import audit, remaking
 from synapse_lakehouse.settings import PROJECT
 from synapse_lakehouse.state import integrity, retention
@@ -33,6 +34,7 @@ def build_models(app: SparkApp) -> None:
     # dbt copies variables with this prefix into its artifacts, so that a reader knows which run they are of.
     os.environ["DBT_ENV_CUSTOM_ENV_RUN_ID"] = app.run.run_id
     _hush(app.spark)
+    judging.register(app.spark)
     # What follows from a filter for all aliases of a column is worked out beforehand, which takes Spark minutes and all
     # memory where columns pass through many steps, as in the models of what users may see.
     app.spark.conf.set("spark.sql.constraintPropagation.enabled", "false")
@@ -86,6 +88,7 @@ def variables(app: SparkApp) -> dict[str, Any]:
     return {
         "server_name": app.settings.synapse_server_name,
         "made_of": dict(zip(names, made, strict=True)),
+        "rules_of_hashes": judging.RULES,
     } | retention.configured(app.settings).variables(as_of)
 
 

@@ -45,6 +45,16 @@ def test_the_versions_of_rooms_are_the_same_everywhere() -> None:
     assert set(known) == redaction.RULES.keys() == RECORDED["corpus"].keys()
 
 
+def test_the_table_s_description_names_every_verdict_and_reason() -> None:
+    described = (PROJECT / "dbt" / "models" / "gold" / "_gold.yml").read_text().partition("- name: event_hashes")[2]
+    described = described.partition("- name: verdict")[2].partition("- name: json_sha256")[0]
+    named = set(re.findall(r"`([a-z_]+)`", described))
+    assert named == hashing.VERDICTS.keys() | hashing.REASONS.keys()
+    accepted = re.search(r"values: \[(.*)\]", described)
+    assert accepted
+    assert accepted[1].split(", ") == [*hashing.VERDICTS]
+
+
 @pytest.mark.heavy
 def test_synapse_answers_the_same_again(asked: dict[str, list[answers.Event]]) -> None:
     for name, events in asked.items():

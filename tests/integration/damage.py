@@ -34,6 +34,9 @@ PLANTS: Final[dict[str, str]] = {
     "json_without_event": """
         insert into event_json (event_id, room_id, internal_metadata, json, format_version)
         select '$orphan', room_id, '{}', '{}', 3 from rooms limit 1 returning event_id""",
+    "event_altered": f"""
+        update event_json set json = replace(json, '"msgtype"', '"m_type"') {_OF_A_MESSAGE.format(number=3)}
+        returning event_id""",
     "event_without_state_group": f"""
         delete from event_to_state_groups {_OF_A_MESSAGE.format(number=1)} returning event_id""",
     "state_group_without_event": """

@@ -45,5 +45,6 @@ select
             then get_json_object(json, '$.redacts')
         else get_json_object(json, '$.content.redacts')
     end as redacts,
-    octet_length(json) as json_bytes
+    octet_length(json) as json_bytes,
+    sha2(json, 256) as json_sha256
 from event_json

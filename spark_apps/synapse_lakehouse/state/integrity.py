@@ -43,6 +43,14 @@ CHECKS: Final = (
         "If the event was purged, delete the row of event_json; if not, the row of events was lost: see a backup.",
     ),
     Check(
+        "event_altered",
+        "events that are not what was sent",
+        "The stored JSON was changed after it was signed, and not by a redaction: what is read is not what its sender "
+        "wrote, and other servers refuse it.",
+        "gold.event_hashes says which hash differs. Restore the row of event_json from a backup, or from the last "
+        "release in which the event was intact.",
+    ),
+    Check(
         "event_without_state_group",
         "events without a state group that are no outliers",
         "Synapse cannot tell the room's state at the event and fails on requests that need it.",

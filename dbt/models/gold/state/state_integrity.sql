@@ -119,6 +119,12 @@ left anti join {{ source('synapse', 'events') }} as events on fields.event_id = 
 
 union all
 
+select 'event_altered', 'warn', room_id, event_id, 'the JSON that its id and its hash stand for', reason
+from {{ ref('event_hashes') }}
+where verdict = 'altered'
+
+union all
+
 select 'event_without_state_group', 'fail', room_id, event_id, 'a state group', 'none'
 from {{ ref('events') }}
 where not outlier and state_group is null
