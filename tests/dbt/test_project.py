@@ -1,5 +1,6 @@
 """The dbt project as its manifest shows it: everything described and owned, nothing that goes around the audit."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,8 @@ from dbt.cli.main import dbtRunner
 from synapse_lakehouse.settings import PROJECT
 
 DBT = PROJECT / "dbt"
+ANYTHING = ("lakehouse_query", "lakehouse_connect")
+"""Exposures that may read any table."""
 
 
 @pytest.fixture(scope="module")
@@ -93,15 +96,41 @@ def test_the_contracts_names_are_there(models: list[dict[str, Any]]) -> None:
     } <= columns.keys()  # fmt: skip
 
 
-def test_exposures_name_commands_that_exist(manifest: dict[str, Any]) -> None:
+def test_every_gold_model_has_a_reader(manifest: dict[str, Any], models: list[dict[str, Any]]) -> None:
+    gold = {model["unique_id"] for model in models if model["schema"] == "gold"}
+    for exposure in manifest["exposures"].values():
+        assert set(exposure["depends_on"]["nodes"]) <= gold, exposure["name"]
+    asked = [one for one in manifest["exposures"].values() if one["name"] not in ANYTHING]
+    assert gold == {node for one in asked for node in one["depends_on"]["nodes"]}
+    for name in ANYTHING:
+        everything = manifest["exposures"][f"exposure.synapse_lakehouse.{name}"]
+        assert set(everything["depends_on"]["nodes"]) == gold, name
+
+
+def test_exposures_name_commands_that_exist_and_what_they_read(manifest: dict[str, Any]) -> None:
     from synapse_lakehouse.cli import app
 
     commands = {command.name or command.callback.__name__ for command in app.registered_commands}  # type: ignore[union-attr]
     commands |= {group.name for group in app.registered_groups}
-    for exposure in manifest["exposures"].values():
+    applications = [one for one in manifest["exposures"].values() if one["type"] == "application"]
+    for exposure in applications:
         program, command = exposure["label"].split()
         assert program == "lakehouse"
-        assert command in commands
+        assert command.replace("-", "_") in {(name or "").replace("-", "_") for name in commands}
+    sources = (PROJECT / "spark_apps" / "synapse_lakehouse" / "cli").rglob("*.py")
+    named = {name for source in sources for name in re.findall(r"gold\.([a-z_]+)", source.read_text())}
+    models = {node["name"] for node in manifest["nodes"].values() if node["resource_type"] == "model"}
+    read = {ref["name"] for one in applications if one["name"] not in ANYTHING for ref in one["refs"]}
+    assert read == named & models
+
+
+def test_questions_are_asked_in_the_documents_that_exposures_name(manifest: dict[str, Any]) -> None:
+    analyses = [one for one in manifest["exposures"].values() if one["type"] == "analysis"]
+    assert analyses
+    for exposure in analyses:
+        document = (PROJECT / exposure["config"]["meta"]["asked_in"]).read_text()
+        for ref in exposure["refs"]:
+            assert f"gold.{ref['name']}" in document, (exposure["name"], ref["name"])
 
 
 def test_nothing_is_fetched_and_no_python_shadows_dbt() -> None:
