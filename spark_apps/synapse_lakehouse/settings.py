@@ -143,7 +143,8 @@ class Settings(BaseSettings):
     )
     lakehouse_driver_memory: str = Field("2g", description="heap of each Spark driver")
     lakehouse_driver_java_options: str = Field(
-        "-XX:TieredStopAtLevel=1",
+        # Without its second compiler a JVM keeps 48 MB for compiled code, which building all models fills.
+        "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
         description="JVM options of Spark drivers; the default starts quickly, -XX:+UseParallelGC suits large servers",
     )
     lakehouse_log_level: Literal["DEBUG", "INFO", "WARN", "ERROR"] = Field("WARN", description="log level of Spark")

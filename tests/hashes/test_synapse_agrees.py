@@ -50,9 +50,6 @@ def test_the_table_s_description_names_every_verdict_and_reason() -> None:
     described = described.partition("- name: verdict")[2].partition("- name: json_sha256")[0]
     named = set(re.findall(r"`([a-z_]+)`", described))
     assert named == hashing.VERDICTS.keys() | hashing.REASONS.keys()
-    accepted = re.search(r"values: \[(.*)\]", described)
-    assert accepted
-    assert accepted[1].split(", ") == [*hashing.VERDICTS]
 
 
 @pytest.mark.heavy
