@@ -35,9 +35,9 @@ def redis_server() -> str:
 
 
 @contextmanager
-def redis(workdir: Path, log: Path) -> Iterator[int]:
-    """Redis running on 127.0.0.1 while the context lasts; yields its port."""
-    port = free_ports(1)[0]
+def redis(workdir: Path, log: Path, port: int | None = None) -> Iterator[int]:
+    """Redis running on 127.0.0.1 while the context lasts, by default on a free port; yields its port."""
+    port = port or free_ports(1)[0]
     command = [redis_server(), "--bind", "127.0.0.1", "--port", str(port), "--save", "", "--appendonly", "no"]
     with started("redis-server", command, log, workdir) as process:
         wait_until(lambda: _answers(port), process, "redis-server", log, seconds=20)

@@ -34,7 +34,11 @@ def maintain_lake(app: SparkApp) -> None:
         return housekeeping.tidy(app.spark, name, pinned, old)
 
     branched = [".".join(table.name()) for table in branched_tables(app.catalog)]
-    unbranched = [*audit.TABLES, *([COMMANDS] if tables.load_or_none(app.catalog, COMMANDS) else [])]
+    commands = tables.load_or_none(app.catalog, COMMANDS)
+    unbranched = [*audit.TABLES, *([COMMANDS] if commands else [])]
+    heard_days = app.settings.lakehouse_replication_days
+    if commands and commands.current_snapshot() and heard_days:
+        housekeeping.forget_commands(app.spark, now - timedelta(days=heard_days))
     with ThreadPoolExecutor(AT_ONCE) as pool:
         done = [*pool.map(tidy, branched), *pool.map(partial(housekeeping.tidy_unbranched, app.spark), unbranched)]
     lease.trim(app.catalog, now - housekeeping.LEASE_LOG)

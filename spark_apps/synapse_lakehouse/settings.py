@@ -100,6 +100,9 @@ class Settings(BaseSettings):
         description="a replication tap whose last commit is older than so many minutes is silent, and somebody is told;"
         " 0: never",
     )
+    lakehouse_replication_days: Annotated[int, Field(ge=0)] = Field(
+        30, description="replication commands go from the lake after so many days, with the next maintenance; 0: never"
+    )
     lakehouse_redis_url: str | None = Field(
         None, repr=False, description="Synapse's Redis, as redis://:password@host:6379, for `lakehouse replicate tap`"
     )

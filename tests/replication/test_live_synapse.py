@@ -2,23 +2,37 @@
 
 import asyncio
 import itertools
+import os
+import signal
 import threading
-from contextlib import aclosing, suppress
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, aclosing, closing, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyiceberg.expressions import EqualTo
 from redis import Redis
 
+from sample.client import MatrixError
 from sample.homeserver import Synapse, homeserver
+from sample.redis import redis
+from synapse_lakehouse.lake import tables
+from synapse_lakehouse.lake.catalog import COMMANDS, pyiceberg_catalog
 from synapse_lakehouse.replication.client import Address, follow
+from synapse_lakehouse.replication.covering import covering
 from synapse_lakehouse.replication.grammar import Dialect
 from synapse_lakehouse.replication.pubsub import CLIENT_NAME, listen
 from synapse_lakehouse.replication.reading import Reader
 from synapse_lakehouse.replication.updates import Gap, Progress, Update
+from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import Settings
 from tests.replication.conversation import serving
 from tests.replication.database import KNOWN, Database
+from tests.replication.test_tap import tapping
 
 pytestmark = pytest.mark.heavy
 
@@ -105,15 +119,78 @@ async def _follow(hs: Synapse, database: Database) -> tuple[dict[str, dict[Any, 
     return heard, served
 
 
-def _talk(hs: Synapse, quiet: threading.Event) -> None:
-    """Rooms, messages through every process, and a little of most other streams."""
+def _talk(hs: Synapse, quiet: threading.Event, *refusals: type[Exception]) -> None:
+    """Rooms, messages through every process, and a little of most other streams; ``refusals`` are put up with."""
     alice, bob = hs.register("alice", admin=True), hs.register("bob")
     for number in itertools.count():
         if quiet.is_set():
             return
-        room = alice.create_room(preset="public_chat")
-        bob.join(room)
-        said = [alice.say(room, f"message {number}", via=process) for process in hs.urls]
-        bob.receipt(room, said[-1])
-        bob.set_account_data(f"test.{number % 3}", {"n": number})
-        bob.set_display_name(f"Bob {number}")
+        with suppress(*refusals):
+            room = alice.create_room(preset="public_chat")
+            bob.join(room)
+            said = [alice.say(room, f"message {number}", via=process) for process in hs.urls]
+            bob.receipt(room, said[-1])
+            bob.set_account_data(f"test.{number % 3}", {"n": number})
+            bob.set_display_name(f"Bob {number}")
+
+
+def test_every_row_is_landed_or_its_absence_explained(new_lake: Callable[..., Settings], tmp_path: Path) -> None:
+    """The tap is killed and Redis is restarted while people talk; then what was landed is held against the database."""
+    with ExitStack() as stack:
+        hs = stack.enter_context(homeserver(tmp_path / "synapse"))
+        settings = new_lake(
+            synapse_dsn=hs.dsn, synapse_server_name=hs.server_name, synapse_config=hs.config_path,
+            lakehouse_redis_url=f"redis://127.0.0.1:{hs.redis_port}",
+        )  # fmt: skip
+        hub, quiet = Redis(port=hs.redis_port), threading.Event()
+        talking = threading.Thread(target=_talk, args=(hs, quiet, MatrixError))
+        with tapping(settings, hub):
+            time.sleep(5)
+            talking.start()
+            time.sleep(15)
+        time.sleep(10)
+        with tapping(settings, hub) as tap:
+            time.sleep(10)
+            os.kill(hub.info()["process_id"], signal.SIGKILL)
+            time.sleep(3)
+            stack.enter_context(redis(tmp_path, tmp_path / "redis.log", port=hs.redis_port))
+            time.sleep(20)
+            quiet.set()
+            talking.join()
+            time.sleep(20)
+            assert tap.poll() is None
+        found, announced, landed = _compared(settings)
+
+    counted = [sum(row[name] or 0 for row in found) for name in ("ids", "heard", "read", "gaps")]
+    assert sum(row["ids"] for row in found if row["stream"] == "events") > 200
+    assert all(counted), counted
+    assert {row["stream"] for row in found if row["heard"]} >= {"events", "receipts", "account_data", "device_lists"}
+    unexplained = [(row["stream"], row["instance"], row["missing"]) for row in found if row["unexplained"]]
+    assert unexplained == []
+    assert [row for row in found if row["went_back"]] == []
+    assert announced == []
+    assert len(landed) == len(set(landed)), "nothing is there twice"
+
+
+def _compared(settings: Settings) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[tuple[Any, ...]]]:
+    """What the tap landed, held against the rows that the database has: coverage, and rows that are not there."""
+    database = Database(settings)
+    bounds = database.feed().heads().linear
+    with closing(pyiceberg_catalog(settings)) as catalog:
+        tables.ensure(catalog, KNOWN)
+        for table in KNOWN.copied():
+            for column in table.streams.values():
+                writer = table.writer_column or "null"
+                rows = database.do(f"select distinct {column}, {writer} from {table.name} where {column} is not null")
+                ids = [{column: one, **({writer: by} if table.writer_column else {})} for one, by in rows]
+                bronze = pa.Table.from_pylist(ids, schema=tables.arrow_schema(table))
+                catalog.load_table(f"bronze.{table.name}").append(bronze)
+        now = datetime.now(UTC)
+        covered = covering(
+            catalog, Run("live", now - timedelta(days=1), now), KNOWN, bounds, settings.lakehouse_home / "duckdb"
+        )
+        assert covered
+        heard = catalog.load_table(COMMANDS).scan(EqualTo(term="command", value="RDATA")).to_arrow().to_pylist()
+        key = ("stream", "instance", "token", "ordinal")
+        landed = [tuple(row[name] for name in key) for row in heard if row["stream"] in STREAMS]
+        return covered.rows(), covered.announced(), landed

@@ -24,7 +24,8 @@ from synapse_lakehouse.cli import app as command
 from synapse_lakehouse.embedded import sample
 from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.lake import audit, duck, tables
-from synapse_lakehouse.lake.housekeeping import kept_releases
+from synapse_lakehouse.lake.catalog import COMMANDS
+from synapse_lakehouse.lake.housekeeping import forget_commands, kept_releases
 from synapse_lakehouse.lake.lease import Lease, holding, trim
 from synapse_lakehouse.settings import PROJECT, Settings
 from synapse_lakehouse.source.parity import Slice
@@ -282,6 +283,25 @@ def test_the_log_of_leases_is_trimmed_and_the_lease_goes_on(lake: SmallLake) -> 
     lease.renew()
     lease.release()
     assert holding(catalog) is None
+
+
+def test_old_commands_go_and_a_tap_s_last_positions_stay(lake: SmallLake) -> None:
+    catalog, now = lake.app().catalog, datetime.now(UTC)
+    tables.ensure_commands(catalog)
+    heard = catalog.load_table(COMMANDS)
+    for dialect, said, days in [
+        ("redis", "RDATA", 40), ("redis", "TAP", 39), ("redis", "TAP", 1), ("redis", "RDATA", 1),
+        ("tokens", "RDATA", 50), ("tokens", "TAP", 49), ("tokens", "TAP", 48),
+    ]:  # fmt: skip
+        row = {"received_at": now - timedelta(days=days), "source": "x", "dialect": dialect, "command": said}
+        heard.append(pa.Table.from_pylist([row], schema=tables.COMMANDS_SCHEMA))
+    forget_commands(lake.app().spark, now - timedelta(days=30))
+    left = catalog.load_table(COMMANDS).scan().to_arrow().to_pylist()
+    assert sorted((row["dialect"], row["command"], (now - row["received_at"]).days) for row in left) == [
+        ("redis", "RDATA", 1), ("redis", "TAP", 1), ("tokens", "TAP", 48)
+    ]  # fmt: skip
+    catalog.drop_table(COMMANDS)
+    tables.ensure_commands(catalog)
 
 
 def test_a_branch_is_given_up_where_nothing_was_ever_published(lake: SmallLake) -> None:

@@ -14,8 +14,10 @@ from typing import Any, Final
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyiceberg.catalog import Catalog
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
 
 from synapse_lakehouse.lake import audit, compaction, lease
+from synapse_lakehouse.lake.catalog import COMMANDS
 from synapse_lakehouse.lake.publishing import fast_forward, record
 from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.lake.session import each, iceberg_table
@@ -95,6 +97,15 @@ def tidy(spark: SparkSession, name: str, pinned: Collection[int], old: datetime)
     snapshots, refs = _forget(table, pinned, old)
     strays = _sweep(spark, table, max(old, datetime.now(UTC) - UNFINISHED))
     return _tidied(table, had, snapshots, refs, strays)
+
+
+def forget_commands(spark: SparkSession, before: datetime) -> None:
+    """Delete what replication taps heard before a time, but for the last positions of each: there it goes on."""
+    old = f"received_at < timestamp '{before.astimezone(UTC):%Y-%m-%d %H:%M:%S}'"
+    taps = spark.table(COMMANDS).where("command = 'TAP'").groupBy("source", "dialect")
+    last = taps.agg(f.max("received_at").alias("received_at")).where(old)
+    kept = [f"timestamp '{row[0]}'" for row in last.select(f.col("received_at").cast("string")).collect()]
+    spark.sql(f"delete from {COMMANDS} where {old}" + (f" and received_at not in ({', '.join(kept)})" if kept else ""))  # noqa: S608
 
 
 def tidy_unbranched(spark: SparkSession, name: str) -> Tidied:

@@ -62,6 +62,7 @@ _GONE: Final = {
 }
 """Why a row that was announced may be gone, by what becomes of a stream's rows."""
 _ONE_BY_ONE: Final = 500
+_MEMORY: Final = "1GB"
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,7 @@ def covering(
     known = {(row["dialect"], row["stream"], row["instance"]): row for row in latest(catalog)}
     if known and all(row["snapshot_id"] == _head(commands) for row in known.values()):
         return None
-    duck = duckdb.connect(config={"temp_directory": str(spill)})
+    duck = duckdb.connect(config={"temp_directory": str(spill), "memory_limit": _MEMORY})
     duck.execute("set TimeZone = 'UTC'")
     unread = _unread(coverage.since(known))
     duck.from_arrow(_scan(commands, unread, _READ)).create("commands")
