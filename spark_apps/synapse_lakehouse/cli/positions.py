@@ -53,7 +53,7 @@ def positions(
             gaps.write(gaps.read(connection, settings, at, is_latest=release is None), format)
             return
         found = read(connection, settings, at)
-        landed = taps.last_landed_without_a_jvm(connection, settings)
+        landed = taps.last_landed_by_duckdb(connection, settings)
     if format is output.Format.TABLE:
         output.console().print(
             f"Stream positions at release {at.number}, of {output.when(at.published_at.replace(microsecond=0))}"

@@ -39,7 +39,7 @@ def last_landed(catalog: Catalog) -> datetime | None:
     return moments[-1].as_py() if len(moments) else None
 
 
-def last_landed_without_a_jvm(connection: DuckDBPyConnection, settings: Settings) -> datetime | None:
+def last_landed_by_duckdb(connection: DuckDBPyConnection, settings: Settings) -> datetime | None:
     """As :func:`last_landed`, for who has DuckDB at hand."""
     entry = duck.entries(settings).get(COMMANDS)
     if entry is None:

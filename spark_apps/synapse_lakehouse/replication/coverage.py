@@ -85,7 +85,8 @@ def windows(
 ) -> Iterator[Window]:
     """What is to be compared now of every source that has positions.
 
-    A tap whose last commit is not found any more began anew, and what it missed meanwhile is nobody's fault.
+    A tap whose last commit is not found any more began anew, and what it missed meanwhile is nobody's fault. What a
+    stream without a bound says is passed over, as nobody knows when it would be closed.
 
     :param known: the latest rows of ``audit.replication_coverage``.
     :param taps: what was read of each tap, by dialect.
@@ -105,5 +106,7 @@ def windows(
                 begin = min(tap.first.get((stream, instance), position), firsts.get(key, position))
                 after, read_from = begin, None
             bound = bounds[stream]
+            if bound is None:
+                after = max(after, position)
             upto = after if bound is None else max(after, min(bound, position))
             yield Window(next(numbers), *key, begin, after, upto, bound, read_from, tap.last_at)

@@ -141,7 +141,7 @@ class Covering:
             "unexplained": totals.get(("wire", coverage.NEVER_ANNOUNCED), 0),
             "rowless": sum(ids for (side, _), ids in totals.items() if side == "lake"),
             "missing": [{name: one[name] for name in ("first_id", "last_id", "side", "why")} for one in missing],
-            "open_since": counted.get("open_since") if window.bound is not None else None,
+            "open_since": counted.get("open_since"),
             "snapshot_id": _head(self.commands),
             "measured_at": datetime.now(UTC),
         }

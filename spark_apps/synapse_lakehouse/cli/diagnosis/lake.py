@@ -50,7 +50,7 @@ def _releases(connection: DuckDBPyConnection, settings: Settings) -> Finding:
 
 
 def _tap(connection: DuckDBPyConnection, settings: Settings) -> Findings:
-    landed = taps.last_landed_without_a_jvm(connection, settings)
+    landed = taps.last_landed_by_duckdb(connection, settings)
     if landed is None:
         return
     age = datetime.now(UTC) - landed
