@@ -185,7 +185,10 @@ def covering(
         [(*vars(one).values(), _leaves(declared, one.stream)) for one in windows],
     )
     for stream, table, begin in _to_read(declared, windows):
-        sent = _ids(catalog.load_table(f"bronze.{table.name}"), run.branch, stream, table, begin)
+        # Synapse never names the writer in some tables: the only one of the stream, or else the main process.
+        writers = {one.instance for one in windows if one.stream == stream.name and one.instance}
+        unnamed = writers.pop() if len(writers) == 1 else MASTER
+        sent = _ids(catalog.load_table(f"bronze.{table.name}"), run.branch, stream, table, begin, unnamed)
         duck.from_arrow(sent).insert_into("ids")
     duck.execute(queries.PLACED).execute(queries.ROWLESS)
     return Covering(catalog, run, declared, commands, unread, windows, duck)
@@ -226,7 +229,7 @@ def _to_read(declared: Catalogue, windows: Sequence[Window]) -> Iterator[tuple[S
                 yield declared.stream(name), table, begin
 
 
-def _ids(bronze: IcebergTable, branch: str, stream: Stream, table: Table, begin: int) -> pa.Table:
+def _ids(bronze: IcebergTable, branch: str, stream: Stream, table: Table, begin: int, unnamed: str) -> pa.Table:
     """Columns stream, writer, id of the rows beyond ``begin`` as the branch has them, each once."""
     column, refs = table.streams[stream.name], bronze.refs()
     ref = refs.get(branch) or refs.get("main")
@@ -235,7 +238,7 @@ def _ids(bronze: IcebergTable, branch: str, stream: Stream, table: Table, begin:
     if ref is None:
         return _IDS.empty_table()
     rows = bronze.scan(beyond, selected_fields=fields, snapshot_id=ref.snapshot_id).to_arrow()
-    writers = rows[table.writer_column].fill_null(MASTER) if table.writer_column else pa.repeat(MASTER, len(rows))
+    writers = rows[table.writer_column].fill_null(unnamed) if table.writer_column else pa.repeat(unnamed, len(rows))
     ids = pc.abs(rows[column])
     named = pa.table([pa.repeat(stream.name, len(rows)), writers, ids], schema=_IDS)
     return named.group_by(_IDS.names).aggregate([])
