@@ -22,8 +22,10 @@ def measure_streams(app: SparkApp) -> None:
     (snapshot,) = audit.of_run(app.catalog, "audit.snapshots", app.run.run_id)
     ledger = audit.of_run(app.catalog, "audit.ledger", app.run.run_id)
     snapshots = {row["table_name"]: row["snapshot_id"] for row in ledger}
-    before = audit.of_run(app.catalog, "audit.table_facts", accepted.run_id) if accepted else []
-    positions_before = audit.of_run(app.catalog, "audit.stream_positions", accepted.run_id) if accepted else []
+    tables_before, facts_before, positions_before = (
+        audit.of_run(app.catalog, f"audit.{name}", accepted.run_id) if accepted else []
+        for name in ("table_facts", "stream_facts", "stream_positions")
+    )
     held = Held(app.spark, declared, accepted, snapshots)
     measuring = Measuring(
         held=held,
@@ -32,7 +34,10 @@ def measure_streams(app: SparkApp) -> None:
         kept=frozenset(name for name, _ in snapshot["drifted"] or ()),
         sequences={one["name"]: (one["last_value"], one["is_called"]) for one in snapshot["sequences"]},
         earlier=release.of_interval(published, app.run),
-        measured={name: row for row in before if row["snapshot_id"] == snapshots.get(name := row["table_name"], -1)},
+        measured={
+            name: row for row in tables_before if row["snapshot_id"] == snapshots.get(name := row["table_name"], -1)
+        },
+        facts_before={(row["stream"], row["table_name"]): row for row in facts_before},
         positions_before={row["stream"]: dict(row["writers"]) for row in positions_before},
     )
     table_facts = measuring.table_facts()

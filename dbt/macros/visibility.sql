@@ -10,6 +10,17 @@
 {%- endmacro %}
 
 
+{#
+    When an event that expired should have been purged for long: Synapse goes by when it received the event, keeps
+    everything for a least lifetime, and its jobs take their time.
+#}
+{% macro overdue_at(circumstances, events) -%}
+    {{ events }}.received_ts
+    + greatest({{ circumstances }}.expires_at - {{ events }}.origin_server_ts, {{ var('retention_least_lifetime') }})
+    + {{ var('retention_purge_delay') }}
+{%- endmacro %}
+
+
 {# The first of `order` that is among two values. #}
 {% macro first_of(order, one, other) -%}
     case

@@ -4,9 +4,11 @@ import logging
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from threading import Lock
 
 from pyiceberg.catalog import Catalog
 from pyspark.errors import PySparkException
@@ -54,6 +56,7 @@ class SparkApp:
     settings: Settings
     moves_tables: bool = True
     """Whether it writes branched tables; else it works on main, and needs no lease."""
+    _starting: Lock = field(default_factory=Lock, repr=False, compare=False)
 
     @cached_property
     def catalog(self) -> Catalog:
@@ -62,8 +65,9 @@ class SparkApp:
 
     @cached_property
     def spark(self) -> SparkSession:
-        """The Spark session, on the run's branch."""
-        return spark_session(self.name, self.settings, self.run.branch if self.moves_tables else None)
+        """The Spark session, on the run's branch; whoever asks while it starts waits for it."""
+        with self._starting:
+            return spark_session(self.name, self.settings, self.run.branch if self.moves_tables else None)
 
     @property
     def lease(self) -> Lease:
@@ -84,8 +88,10 @@ def main(description: str | None, work: Callable[[SparkApp], None], *, moves_tab
     run = from_arguments(description)
     started = time.monotonic()
     try:
-        with connected() as settings:
+        with connected() as settings, ThreadPoolExecutor(1) as pool:
             app = SparkApp(work.__name__, run, settings, moves_tables)
+            # Spark takes seconds to start; meanwhile the lease is taken and the work loads its libraries.
+            pool.submit(lambda: app.spark)
             with app.lease.kept() if moves_tables else nullcontext():
                 work(app)
             app.spark.stop()

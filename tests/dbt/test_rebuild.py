@@ -135,6 +135,19 @@ def test_a_table_is_only_rewritten_when_what_it_is_made_of_changed(session: DbtS
     assert session.sql("select b from silver.more", SECOND) == [{"b": 3}]
     assert session.sql("select b from silver.more") == [{"b": 2}]
 
+    # where only its rows matter, how they come about does not
+    by_rows = "{{ config(compared_by='rows') }} "
+    project.model(by_rows + "select 2 as a", a="int")
+    assert build(session, project, SECOND)[0] == "success"
+    assert snapshots() == {"thing": 3, "more": 3}
+    project.model(by_rows + "select 1 + 1 as a", a="int")
+    assert build(session, project, SECOND)[0] == "success"
+    assert snapshots() == {"thing": 3, "more": 3}
+    project.model(by_rows + "select 1 + 2 as a", a="int")
+    assert build(session, project, SECOND)[0] == "success"
+    assert snapshots() == {"thing": 4, "more": 4}
+    assert session.sql("select b from silver.more", SECOND) == [{"b": 4}]
+
 
 def test_tables_that_are_rebuilt_beside_each_other_each_keep_what_they_are_made_of(
     session: DbtSession, project: Project

@@ -33,7 +33,8 @@ class Measuring:
     ``kept``: tables that this run could not copy, so that they hold what they held before. ``earlier``: releases of
     this interval, each after the one before it. Where a table has no ``received_ts``, the interval's ids are those that
     this run or one of these saw first. ``measured``: rows of ``audit.table_facts`` that were taken of the very same
-    snapshots, by table. ``positions_before``: by stream and writer, as the release before has them.
+    snapshots, by table. ``facts_before``: rows of ``audit.stream_facts`` of the release before, by stream and table.
+    ``positions_before``: by stream and writer, as the release before has them.
     """
 
     held: Held
@@ -43,6 +44,7 @@ class Measuring:
     sequences: Mapping[str, tuple[int, bool]]
     earlier: Sequence[tuple[Release | None, Release]]
     measured: Mapping[str, Mapping[str, Any]]
+    facts_before: Mapping[tuple[str, str], Mapping[str, Any]]
     positions_before: Mapping[str, Mapping[str, int]]
 
     def table_facts(self) -> list[dict[str, Any]]:
@@ -78,8 +80,18 @@ class Measuring:
         return facts
 
     def stream_facts(self) -> list[dict[str, Any]]:
-        """Rows of ``audit.stream_facts`` for the tables that bronze holds."""
-        pairs = self.held.pairs()
+        """Rows of ``audit.stream_facts`` for the tables that bronze holds; of most unchanged ones they are known."""
+        known = [(*pair, self._known_fact(*pair)) for pair in self.held.pairs()]
+        found = self._measured_facts([(stream, table) for stream, table, fact in known if fact is None])
+        return [
+            fact or self._stream_fact(stream, table, found.get((stream.name, table.name), []))
+            for stream, table, fact in known
+        ]
+
+    def _measured_facts(self, pairs: Sequence[tuple[Stream, Table]]) -> dict[tuple[str, str], list[Any]]:
+        found: dict[tuple[str, str], list[Any]] = {}
+        if not pairs:
+            return found
         ids = union([self._ids(stream, table) for stream, table in pairs])
         ids = self._mark_known(ids, self.held.accepted, "accepted")
         is_first_seen = ~f.col("accepted")
@@ -89,7 +101,6 @@ class Measuring:
             is_known = f.col(f"before_{number}") | f.col("table_name").isin(*self._forgotten(former))
             is_first_seen |= f.col(f"after_{number}") & ~is_known
         is_late = f.col("is_below") & ~f.col("accepted")
-        found: dict[tuple[str, str], list[Any]] = {}
         for row in (
             ids.withColumn("is_late", is_late)
             .withColumn("is_recent", f.coalesce("is_received", is_first_seen))
@@ -109,7 +120,7 @@ class Measuring:
             .collect()
         ):
             found.setdefault((row.stream, row.table_name), []).append(row)
-        return [self._stream_fact(stream, table, found.get((stream.name, table.name), [])) for stream, table in pairs]
+        return found
 
     def stream_positions(self, facts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Rows of ``audit.stream_positions``; ``facts`` are all of the run's stream facts, measured tables included."""
@@ -131,7 +142,8 @@ class Measuring:
             for name, bound in bounds.items()
             if bound.minimum is not None and bound.rule is not Rule.HELD
         }
-        ends = self._gapless_ends(closed)
+        reaching = {name: end for name, end in closed.items() if _reaches_beyond(streams[name], end, of_stream[name])}
+        ends = closed | self._gapless_ends(reaching)
         return [
             self._position(stream, positions[name], bounds[name], ends.get(name, bounds[name].minimum), of_stream[name])
             for name, stream in streams.items()
@@ -149,8 +161,8 @@ class Measuring:
         """Columns: stream, table_name, writer, id, is_received (in the interval; NULL: not known), is_below."""
         column = f.col(table.streams[stream.name]).cast("bigint")
         start, end = (int(moment.timestamp() * 1000) for moment in (self.run.start, self.run.end))
-        knows_when = _RECEIVED in {one.name for one in table.columns}
-        received = (f.col(_RECEIVED) >= start) & (f.col(_RECEIVED) < end) if knows_when else f.lit(None).cast("boolean")
+        within = (f.col(_RECEIVED) >= start) & (f.col(_RECEIVED) < end)
+        received = within if _knows_when(table) else f.lit(None).cast("boolean")
         bound = self._accepted_bound(stream, table)
         below = f.lit(False) if bound is None else distance(stream, table) <= stream.direction * bound
         writer = f.coalesce(f.col(table.writer_column), f.lit(MASTER)) if table.writer_column else f.lit(MASTER)
@@ -204,6 +216,24 @@ class Measuring:
 
     def _remembers(self, name: str, published: Mapping[str, int]) -> bool:
         return name in published and iceberg_table(self.held.spark, name).snapshot(published[name]) is not None
+
+    def _known_fact(self, stream: Stream, table: Table) -> dict[str, Any] | None:
+        """What the release before says of a table that is as it was; None where this interval may count other ids."""
+        before = self.facts_before.get((stream.name, table.name))
+        accepted = self.held.accepted
+        if before is None or accepted is None or table.name in self.held.changed_names():
+            return None
+        is_interval = (accepted.interval_start, accepted.interval_end) == (self.run.start, self.run.end)
+        if not is_interval and (self.earlier or _knows_when(table)):
+            return None
+        names = ("stream", "table_name", *_COUNTS, "first_id", "last_id", "rows_by_writer")
+        return {name: before[name] for name in names} | {
+            "rows_in_interval": before["rows_in_interval"] if is_interval else 0,
+            # Not as it was told: what somebody acknowledged once is still there.
+            "duplicate_ids": before["rows"] - before["null_ids"] - before["ids"],
+            "late_ids": None if self.held.bound(stream) is None else 0,
+            "measured_at": datetime.now(UTC),
+        }
 
     def _stream_fact(self, stream: Stream, table: Table, rows: Sequence[Any]) -> dict[str, Any]:
         total = next((row.asDict() for row in rows if row.is_total), dict.fromkeys(_COUNTS, 0))
@@ -288,3 +318,13 @@ class Measuring:
             "largest_id": max(ids, key=lambda one: stream.direction * one, default=None),
             "measured_at": datetime.now(UTC),
         }
+
+
+def _knows_when(table: Table) -> bool:
+    return _RECEIVED in {one.name for one in table.columns}
+
+
+def _reaches_beyond(stream: Stream, end: int, facts: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a table of the stream has an id beyond ``end``."""
+    ids = (fact[side] for fact in facts for side in ("first_id", "last_id") if fact[side] is not None)
+    return any(stream.direction * one > stream.direction * end for one in ids)

@@ -89,9 +89,7 @@ expired as (
     cross join {{ ref('as_of') }} as as_of
     where
         circumstances.expires_at is not null
-        and events.received_ts
-        + greatest(circumstances.expires_at - events.origin_server_ts, {{ var('retention_least_lifetime') }})
-        + {{ var('retention_purge_delay') }} < as_of.as_of
+        and {{ overdue_at('circumstances', 'events') }} < as_of.as_of
 )
 {%- endif %}
 

@@ -1,0 +1,126 @@
+"""dbt's project on the run's branch: read, built and documented."""
+
+import json
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from dbt.artifacts.schemas.run import RunExecutionResult
+from dbt.cli.main import dbtRunner, dbtRunnerResult
+from dbt.contracts.graph.manifest import Manifest
+from dbt.contracts.graph.nodes import ModelNode
+from dbt_common.events.base_types import EventMsg
+from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.app import SparkApp
+from synapse_lakehouse.events import judging
+from synapse_lakehouse.lake import audit, remaking
+from synapse_lakehouse.settings import PROJECT
+from synapse_lakehouse.state import integrity, retention
+
+_FAILED: Final = frozenset({"error", "fail", "runtime error", "partial success"})
+
+
+def build(app: SparkApp) -> None:
+    """Build every model and run every data test, then document them; exit with what does not hold."""
+    home = app.settings.lakehouse_home / "dbt"
+    (home / "target" / "run_results.json").unlink(missing_ok=True)
+    # dbt copies variables with this prefix into its artifacts, so that a reader knows which run they are of.
+    os.environ["DBT_ENV_CUSTOM_ENV_RUN_ID"] = app.run.run_id
+    common = [*_folders(home), "--vars", json.dumps(variables(app))]
+    # Needs no Spark, which still starts.
+    read = dbtRunner().invoke(["parse", *common])
+    project = read.result if isinstance(read.result, Manifest) else None
+    _prepare(app.spark)
+
+    def progress(event: EventMsg) -> None:
+        if event.info.name == "NodeFinished" and event.data.node_info.resource_type == "model":
+            relation, took = event.data.node_info.node_relation, event.data.run_result.execution_time
+            app.progress(f"{relation.schema}.{relation.alias}: {event.data.run_result.status} in {took:.1f} s")
+
+    done = dbtRunner(project, [progress]).invoke(["build", "--exclude-resource-type", "unit_test", *common])
+    if not done.success:
+        app.spark.stop()
+        sys.exit(f"error: {explanation(done)}")
+    audit.append(app.catalog, "audit.views", views(done), app.run)
+    audit.append(app.catalog, "audit.integrity", findings(app), app.run)
+    dbtRunner(project).invoke(["docs", "generate", "--static", "--no-compile", *common])
+
+
+def views(result: dbtRunnerResult) -> list[dict[str, Any]]:
+    """Rows of ``audit.views``: what publishing makes of the views that dbt tried."""
+    results = result.result.results if isinstance(result.result, RunExecutionResult) else []
+    models = [one.node for one in results if isinstance(one.node, ModelNode)]
+    return [
+        {"view_name": f"{model.schema}.{model.alias}", "sql": model.compiled_code, "tried_at": datetime.now(UTC)}
+        for model in models
+        if model.config.materialized == "view"
+    ]
+
+
+def findings(app: SparkApp) -> list[dict[str, Any]]:
+    """Rows of ``audit.integrity``, one for each check whether it found something or not."""
+    counted = app.spark.sql(
+        "select check_name, count(*) as findings, count_if(severity <> 'info') as serious"
+        " from gold.state_integrity group by check_name"
+    )
+    none = {check.name: {"check_name": check.name, "findings": 0, "serious": 0} for check in integrity.CHECKS}
+    found = none | {row["check_name"]: row.asDict() for row in counted.collect()}
+    return [row | {"counted_at": datetime.now(UTC)} for row in found.values()]
+
+
+def variables(app: SparkApp) -> dict[str, Any]:
+    """What the models want to know beside the tables."""
+    taken = [one["taken_at"] for one in audit.of_run(app.catalog, "audit.snapshots", app.run.run_id)]
+    as_of = app.settings.lakehouse_as_of or max(taken, default=app.run.end)
+    names = [f"bronze.{table.name}" for table in catalogue.load().copied()]
+    names += [f"silver.{table.name}" for table in catalogue.resolved_state()]
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(lambda name: remaking.made_of(app.catalog, name, app.run.branch), names))
+    return {
+        "server_name": app.settings.synapse_server_name,
+        "made_of": dict(zip(names, made, strict=True)),
+        "rules_of_hashes": judging.RULES,
+    } | retention.configured(app.settings).variables(as_of)
+
+
+def explanation(result: dbtRunnerResult) -> str:
+    """What failed, by name, and what that means."""
+    if result.exception:
+        return f"dbt could not start building the models, so nothing is published: {result.exception}"
+    results = result.result.results if isinstance(result.result, RunExecutionResult) else []
+    failed = [
+        f"  {one.node.resource_type} {one.node.name}: "
+        + (f"{one.failures} rows speak against it" if one.failures else " ".join((one.message or "").split())[:500])
+        for one in results
+        if one.status in _FAILED
+    ]
+    return "\n".join(
+        [
+            "What dbt built does not hold, so nothing is published and readers see the release before.",
+            *failed,
+            "The run's branch keeps what was built; dbt's log above and logs/dbt.log in LAKEHOUSE_HOME/dbt say more.",
+        ]
+    )
+
+
+def _folders(home: Path) -> list[str]:
+    project = str(PROJECT / "dbt")
+    targets = ["--target-path", str(home / "target"), "--log-path", str(home / "logs")]
+    return ["--project-dir", project, "--profiles-dir", project, *targets]
+
+
+def _prepare(spark: SparkSession) -> None:
+    judging.register(spark)
+    # What follows from a filter for all aliases of a column is worked out beforehand, which takes Spark minutes and all
+    # memory where columns pass through many steps, as in the models of what users may see.
+    spark.conf.set("spark.sql.constraintPropagation.enabled", "false")
+    # dbt asks Spark for its session at every statement, and reports errors itself, shorter.
+    log4j = spark.sparkContext._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
+    log4j.core.config.Configurator.setLevel("org.apache.spark.sql.classic.SparkSession", log4j.Level.ERROR)
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")
