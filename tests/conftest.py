@@ -164,14 +164,15 @@ def published(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> I
         yield Published(own, done.stdout + done.stderr, source)
 
 
-def run_app(name: str, settings: Settings, run: Run) -> subprocess.CompletedProcess[str]:
-    """Run ``spark_apps/<name>.py`` for a run that holds the lake lease, on this machine."""
+def run_app(name: str, settings: Settings, run: Run, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run ``spark_apps/<name>.py`` for a run that holds the lake lease, on this machine or on ``SPARK_MASTER``."""
     lease = Lease(pyiceberg_catalog(settings), run.run_id, run.branch, 600)
     lease.acquire()
     try:
         return subprocess.run(
-            [sys.executable, PROJECT / "spark_apps" / f"{name}.py", *run.arguments()], env=environment(settings),
-            cwd=settings.lakehouse_home, text=True, capture_output=True, timeout=1800, check=False,
+            [sys.executable, PROJECT / "spark_apps" / f"{name}.py", *run.arguments()],
+            env=environment(settings) | variables, cwd=settings.lakehouse_home, text=True, capture_output=True,
+            timeout=1800, check=False,
         )  # fmt: skip
     finally:
         lease.release()

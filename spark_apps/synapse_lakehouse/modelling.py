@@ -36,7 +36,7 @@ def build(app: SparkApp) -> None:
     # Needs no Spark, which still starts.
     read = dbtRunner().invoke(["parse", *common])
     project = read.result if isinstance(read.result, Manifest) else None
-    _prepare(app.spark)
+    prepare(app.spark)
 
     def progress(event: EventMsg) -> None:
         if event.info.name == "NodeFinished" and event.data.node_info.resource_type == "model":
@@ -115,7 +115,8 @@ def _folders(home: Path) -> list[str]:
     return ["--project-dir", project, "--profiles-dir", project, *targets]
 
 
-def _prepare(spark: SparkSession) -> None:
+def prepare(spark: SparkSession) -> None:
+    """Set a session up for dbt and these models."""
     judging.register(spark)
     # What follows from a filter for all aliases of a column is worked out beforehand, which takes Spark minutes and all
     # memory where columns pass through many steps, as in the models of what users may see.

@@ -9,7 +9,7 @@ from typing import Any
 
 from dbt.cli.main import dbtRunner
 
-from synapse_lakehouse.events import judging
+from synapse_lakehouse import modelling
 from synapse_lakehouse.lake.session import spark_session
 from synapse_lakehouse.settings import Settings
 
@@ -24,7 +24,7 @@ def run_dbt(arguments: list[str]) -> dict[str, Any]:
 
 def main() -> None:
     spark = spark_session("test dbt", Settings(_env_file=None))
-    judging.register(spark)
+    modelling.prepare(spark)
     for line in sys.stdin:
         command = json.loads(line)
         if command["branch"]:

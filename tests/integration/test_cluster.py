@@ -5,19 +5,24 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from synapse_lakehouse import catalogue
 from synapse_lakehouse.embedded import java
-from synapse_lakehouse.lake import duck
+from synapse_lakehouse.lake import duck, tables
+from synapse_lakehouse.lake.catalog import pyiceberg_catalog
+from synapse_lakehouse.lake.release import Release
+from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import Settings
-from tests.conftest import Published, lakehouse
+from tests.conftest import Published, lakehouse, run_app
 
 START_SECONDS = 120
+RUN = Run("test_cluster", datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC))
 
 
 @contextmanager
@@ -61,31 +66,76 @@ def master(tmp_path: Path) -> Iterator[str]:
         yield address
 
 
-def test_a_cluster_publishes_the_same_content(
-    published: Published, new_lake: Callable[..., Settings], master: str, tmp_path: Path
-) -> None:
-    here, as_of, interval = contents(published.settings)
+@pytest.fixture
+def executors(tmp_path: Path) -> dict[str, str]:
+    """Variables with which Spark's executors start quickly."""
     (tmp_path / "spark-defaults.conf").write_text("spark.executor.extraJavaOptions -XX:TieredStopAtLevel=1\n")
-    connection = json.dumps({"conn_type": "spark", "host": master, "extra": {"deploy-mode": "client"}})
-    elsewhere = new_lake(synapse_dsn=published.settings.synapse_dsn, lakehouse_as_of=as_of)
-    variables = {"AIRFLOW_CONN_SPARK_DEFAULT": connection, "SPARK_CONF_DIR": str(tmp_path)}
+    return {"SPARK_CONF_DIR": str(tmp_path)}
 
-    done = lakehouse(elsewhere, "run", "--date", f"{interval:%Y-%m-%d}", **variables)
+
+def applications(folder: Path) -> set[str]:
+    """Names of the Spark apps that had executors on the workers of :func:`master`."""
+    return {path.name for worker in ("one", "two") for path in (folder / worker).glob("app-*")}
+
+
+def test_workers_copy_the_same_content(
+    published: Published, new_lake: Callable[..., Settings], master: str, executors: dict[str, str], tmp_path: Path
+) -> None:
+    elsewhere = new_lake(synapse_dsn=published.settings.synapse_dsn)
+    catalog = pyiceberg_catalog(elsewhere)
+    tables.ensure(catalog, catalogue.load())
+
+    for app in ("snapshot_tables", "resolve_state"):
+        done = run_app(app, elsewhere, RUN, SPARK_MASTER=master, **executors)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    assert len(applications(tmp_path)) == 2
+    names = [f"bronze.{table.name}" for table in catalogue.load().copied()]
+    names += [f"silver.{table.name}" for table in catalogue.resolved_state()]
+    branches = {name: catalog.load_table(name).refs()[RUN.branch].snapshot_id for name in names}
+    release = release_of(published.settings)
+    assert contents(elsewhere, branches) == contents(published.settings, {name: release.tables[name] for name in names})
+
+
+@pytest.mark.heavy
+def test_a_cluster_publishes_the_same_content(
+    published: Published, new_lake: Callable[..., Settings], master: str, executors: dict[str, str], tmp_path: Path
+) -> None:
+    release = release_of(published.settings)
+    here = contents(published.settings, release.tables)
+    connection = json.dumps({"conn_type": "spark", "host": master, "extra": {"deploy-mode": "client"}})
+    with duck.connect(published.settings) as lake:
+        duck.bind(lake, published.settings, release, ["silver.as_of"])
+        ((as_of,),) = lake.execute("select as_of from silver.as_of").fetchall()
+    elsewhere = new_lake(
+        synapse_dsn=published.settings.synapse_dsn, lakehouse_as_of=datetime.fromtimestamp(as_of / 1000, UTC)
+    )
+
+    done = lakehouse(
+        elsewhere, "run", "--date", f"{release.interval_start:%Y-%m-%d}", AIRFLOW_CONN_SPARK_DEFAULT=connection,
+        **executors,
+    )  # fmt: skip
 
     assert done.returncode == 0, done.stdout + done.stderr
-    applications = {path.name for worker in ("one", "two") for path in (tmp_path / worker).glob("app-*")}
-    assert len(applications) == 5, "the five Spark apps ran on the workers"
-    assert contents(elsewhere) == (here, as_of, interval)
+    assert len(applications(tmp_path)) == 5, "the five Spark apps ran on the workers"
+    there = release_of(elsewhere)
+    assert there.interval_start == release.interval_start
+    assert contents(elsewhere, there.tables) == here
 
 
-def contents(settings: Settings) -> tuple[dict[str, tuple[int, int]], datetime, datetime]:
-    """Rows and an order-free hash of every table at the first release, the time it judges by, and its interval."""
+def release_of(settings: Settings) -> Release:
+    """The first release of a lake."""
     with duck.connect(settings) as connection:
-        release = duck.releases(connection, settings)[-1]
-        duck.bind(connection, settings, release, release.tables)
-        found = {
-            name: connection.execute(f"select count(*), sum(hash(t)::hugeint) from {name} t").fetchone()
-            for name in release.tables
+        return duck.releases(connection, settings)[-1]
+
+
+def contents(settings: Settings, snapshots: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    """Rows and an order-free hash of tables at snapshots."""
+    known = duck.entries(settings)
+    with duck.connect(settings) as connection:
+        return {
+            name: connection.execute(
+                f"select count(*), sum(hash(t)::hugeint) from {duck.scan(known[name].location, snapshot)} t"
+            ).fetchone()
+            for name, snapshot in snapshots.items()
         }
-        ((as_of,),) = connection.execute("select as_of from silver.as_of").fetchall()
-    return found, datetime.fromtimestamp(as_of / 1000, UTC), release.interval_start
