@@ -14,6 +14,7 @@ from synapse_lakehouse.bronze.table_copy import TableCopy
 from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source import pages
+from synapse_lakehouse.source.content import combined
 from tests.advancing import AdvancingLake, advancing
 from tests.conftest import copied_source
 
@@ -165,6 +166,12 @@ def test_an_interrupted_copy_goes_on_where_it_stopped(
     (row,) = [row for row in lake.ledger(app) if row["table_name"] == "event_json"]
     assert row["extent"] == "rest"
     assert row["rows_read"] < 0.8 * row["rows_source"]
+    # each range that was read stands for itself in the ledger
+    ranges = row["ranges"]
+    assert len(ranges) > 3
+    assert sum(one["rows"] for one in ranges) == row["rows_read"]
+    assert all(one["hash_read"] == one["hash_written"] for one in ranges)
+    assert f"{combined(int(one['hash_read'], 16) for one in ranges):016x}" == row["hash_read"]
 
 
 def test_a_row_that_shares_its_key_changes_alone(

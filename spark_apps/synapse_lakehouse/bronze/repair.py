@@ -103,5 +103,7 @@ class Repair:
             if row["table_name"] == self.table.name:
                 more = {name: row[name] + again.rows for name in ("rows_read", "rows_written")}
                 hashed = {name: f"{combined([int(row[name], 16), one]):016x}" for name, one in hashes.items()}
+                by_key = {"rows": again.rows} | {name: f"{one:016x}" for name, one in hashes.items()}
+                ranges = {"ranges": [*(row["ranges"] or ()), by_key]}
                 now = {"branch": self.app.run.branch, "snapshot_id": snapshot_id, "written_at": datetime.now(UTC)}
-                audit.append(self.app.catalog, "audit.ledger", [row | more | hashed | now], self.app.run)
+                audit.append(self.app.catalog, "audit.ledger", [row | more | hashed | ranges | now], self.app.run)

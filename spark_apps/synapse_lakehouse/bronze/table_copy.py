@@ -60,6 +60,7 @@ class TableCopy:
         self._lock = threading.Lock()
         self._pace = Pace(0)
         self._written: list[Written] = []
+        self._ranges: list[dict[str, Any]] = []
         self._changes: list[str] = []
         self._commit: Commit | None = None
         self._deleted: pa.Table | None = None
@@ -118,8 +119,8 @@ class TableCopy:
             "rows_source": self._counted.rows,
             "rows_read": sum(one.rows for one in self._written),
             "rows_written": self._rows_written,
-            "hash_read": f"{combined(one.hash_received for one in self._written):016x}",
-            "hash_written": f"{combined(one.hash_stored for one in self._written):016x}",
+            **_hashes(self._written),
+            "ranges": self._ranges,
             "rows_outdated": self._outdated,
             "rows_deleted": self._deleted.num_rows if self._deleted else 0,
             "files": after.files,
@@ -138,6 +139,8 @@ class TableCopy:
         """Commit whole pages at once, so that they are not read again if this attempt does not live to the end."""
         is_first = not self._plan.base and not self._written
         self._written.append(written)
+        first, last = part.pages
+        self._ranges.append({"first_page": first, "last_page": last, "rows": written.rows} | _hashes([written]))
         if part.since is not None:
             self._changes += written.paths
         elif is_first:
@@ -179,7 +182,7 @@ class TableCopy:
     def _start_over(self) -> None:
         self._to_do(plan(None, self.heap.pages, self._counted.rows, 0))
         self._start_branch()
-        self._written, self._changes, self._rows_written = [], [], 0
+        self._written, self._ranges, self._changes, self._rows_written = [], [], [], 0
         for part in self._plan.parts:
             (written,) = read_in_worker(self.app.spark, [self.chunk(part)])
             self.app.progress(f"{self.name}: {self._keep(written, part)}")
@@ -227,3 +230,9 @@ class TableCopy:
         totals = snapshot.summary.additional_properties
         counts = (int(totals.get(f"total-{one}") or 0) for one in ("data-files", "files-size"))
         return Commit(snapshot.snapshot_id, 0, *counts)
+
+
+def _hashes(written: Sequence[Written]) -> dict[str, str]:
+    """Content hashes of all rows together: as they were received, and as their files hold them."""
+    received, stored = (one.hash_received for one in written), (one.hash_stored for one in written)
+    return {"hash_read": f"{combined(received):016x}", "hash_written": f"{combined(stored):016x}"}
