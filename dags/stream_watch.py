@@ -4,11 +4,13 @@
 sequence is, and which ids next to the slowest writer are complete. Together with the look before, that tells how many
 ids are open and since when, which writer has not moved, and which one lost its position. `audit.stream_watch` keeps
 every look; `lakehouse positions --history` shows what became of them. Where a replication tap was ever used, it
-says when that landed something last, and tells somebody when it is silent. No Spark, no lake lease, nothing is
-published.
+says when that landed something last, and tells somebody when it is silent. `preflight` asks what Synapse asks when it
+starts: whether each sequence is as far as its positions and rows. No Spark, no lake lease, nothing is published.
 
 **When it fails.** The log ends with the reason: the database cannot be reached or lacks a right, which
-`lakehouse doctor` explains, or it is too busy to answer within seconds; then the next look may succeed.
+`lakehouse doctor` explains, or it is too busy to answer within seconds; then the next look may succeed. `preflight`
+also fails when Synapse would refuse to start, or would give ids out twice: **do not restart Synapse** before its log,
+which prints the SQL that mends it, has been read.
 
 **Is a rerun safe?** Yes: it takes another look at the present. A look that was missed cannot be made up for.
 """
@@ -42,8 +44,12 @@ from synapse_lakehouse import orchestration
     },
 )
 def stream_watch() -> None:
-    """Wire the one task."""
+    """Wire the tasks, which do not wait for each other."""
     task(task_id="look", task_display_name="Look at the streams")(orchestration.watch_streams)()
+    # It tells of what it finds wrong itself.
+    task(task_display_name="Would Synapse start again?", on_failure_callback=None, on_success_callback=None)(
+        orchestration.preflight
+    )()
 
 
 stream_watch()

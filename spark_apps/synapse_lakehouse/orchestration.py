@@ -292,6 +292,28 @@ def watch_streams() -> None:
         log.info("replication tap: last commit at %s", landed.isoformat(timespec="seconds"))
 
 
+def preflight() -> None:
+    """Say what Synapse would refuse at its next start, before somebody restarts it.
+
+    :raises AirflowFailException: naming what does not fit, with the SQL that mends it, to be reviewed; it is never run.
+    :raises SourceError: when the source cannot be read; a retry may find it at rest.
+    """
+    from synapse_lakehouse.alerts.incidents import Finding, Kind
+    from synapse_lakehouse.source.connection import connect
+    from synapse_lakehouse.streams import startup
+
+    settings = Settings()
+    with connect(settings) as source:
+        wrong = list(startup.preflight(source, catalogue.load()))
+    found = [Finding(Kind.SEQUENCE_BEHIND, f"stream {stream.name}", fault.message) for stream, fault in wrong]
+    _report(settings, "preflight", found)
+    if wrong:
+        raise AirflowFailException(
+            "Synapse's sequences do not fit its database. Review what mends it, and run it with all of Synapse "
+            "stopped:\n" + "\n".join(f"  {fault.message}\n    {fault.repair}" for _, fault in wrong)
+        )
+
+
 def gate(title: str, judge: Callable[[], None]) -> object:
     """The task of a gate. It tells of what it finds wrong itself, so its failure is not told a second time."""
     return task(task_display_name=title, on_failure_callback=None)(judge)()

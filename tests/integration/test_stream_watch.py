@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 import psycopg
 import pytest
+from airflow.sdk.exceptions import AirflowFailException
 
-from synapse_lakehouse.orchestration import watch_streams
+from synapse_lakehouse.orchestration import preflight, watch_streams
 from synapse_lakehouse.settings import Settings
 from tests.conftest import lakehouse
 
@@ -56,3 +57,17 @@ def test_what_is_open_idle_or_gone_is_kept(source_copy: str, looked: Callable[[]
     assert first["events"]["open_since"] == first["events"]["watched_at"] == second["events"]["open_since"]
     assert second["receipts"]["vanished"] == ["worker1"]
     assert second["receipts"]["safe_bound"] is None
+
+
+def test_what_synapse_would_refuse_is_told_before_it_is_restarted(
+    source_copy: str, looked: Callable[[], Looks]
+) -> None:
+    looked()
+    preflight()
+
+    with psycopg.connect(source_copy, autocommit=True) as synapse:
+        synapse.execute("select setval('events_stream_seq', 5)")
+    with pytest.raises(
+        AirflowFailException, match=r"Synapse will refuse to start(?s:.*)select setval\('events_stream_seq', "
+    ):
+        preflight()

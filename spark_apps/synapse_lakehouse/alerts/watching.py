@@ -4,7 +4,6 @@ from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 
 from synapse_lakehouse.alerts.incidents import Finding, Kind
-from synapse_lakehouse.streams.positions import FIRST
 from synapse_lakehouse.streams.watch import Look
 
 
@@ -24,10 +23,6 @@ def of_looks(
         if gone := [writer for writer in one.vanished if writer in configured.get(one.stream, ())]:
             said = f"{', '.join(gone)} had a position and has none: what it is writing now cannot be bounded"
             found.append(Finding(Kind.WRITER_VANISHED, subject, said))
-        furthest = max((abs(position) for position in one.writers.values()), default=0)
-        if furthest > max(one.handed_out, FIRST):
-            said = f"its sequence is at {one.handed_out:,}, a writer at {furthest:,}: ids will be given out twice"
-            found.append(Finding(Kind.SEQUENCE_BEHIND, subject, said))
         for writer, position in one.writers.items():
             earlier = before[one.stream].writers.get(writer) if one.stream in before else None
             if earlier is not None and abs(position) < abs(earlier):

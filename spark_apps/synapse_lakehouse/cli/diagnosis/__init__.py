@@ -9,6 +9,7 @@ from synapse_lakehouse.embedded.services import connected
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.connection import connect
 from synapse_lakehouse.source.errors import SourceError
+from synapse_lakehouse.streams import startup
 from synapse_lakehouse.streams.sequences import Standing
 
 
@@ -33,7 +34,7 @@ def examine(given: Settings, *, deep: bool = False) -> list[Finding]:
             with connected(given) as both, connect(both) as connection:
                 found += source.examine(connection, both, is_sample=given.uses_sample)
                 if declared:
-                    standings = sequences.read(connection, declared)
+                    standings = startup.read(connection, declared)
                     found += sequences.examine(declared, standings)
                 database_bytes = source.size(connection)
                 if deep and declared:
