@@ -25,7 +25,7 @@ from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import CronDataIntervalTimetable, Param, TriggerRule, dag, task, task_group
 
-from synapse_lakehouse import orchestration
+from synapse_lakehouse.orchestration import apps, assets, gates, runs, telling
 
 # One slot: Synapse's database never serves two snapshots at once, whichever DAGs want one.
 SOURCE_POOL = "synapse_source"
@@ -46,7 +46,7 @@ SOURCE_POOL = "synapse_source"
     # Without it deleted rows would stay in files for ever.
     is_paused_upon_creation=False,
     tags=["layer:bronze", "layer:silver", "layer:gold", "impact:publishes", "impact:reads-source"],
-    user_defined_macros=orchestration.MACROS,
+    user_defined_macros=apps.MACROS,
     params={
         "parity_seconds": Param(
             None,
@@ -69,14 +69,14 @@ SOURCE_POOL = "synapse_source"
             description="Let a check that would only warn, such as a writer without a position, fail the audit.",
         ),
     },
-    default_args={"owner": "lakehouse", "retries": 0, "on_failure_callback": orchestration.tell_of_failure},
+    default_args={"owner": "lakehouse", "retries": 0, "on_failure_callback": telling.tell_of_failure},
 )
 def lake_maintenance() -> None:
     """Wire the run: lease, proven copy, audits and models, publishing; then the lake's files; the report; the end."""
 
     @task_group(group_display_name="Bronze", tooltip="One PostgreSQL snapshot: copied, and compared with the copy")
     def bronze() -> None:
-        orchestration.spark_app(
+        apps.spark_app(
             "verify_parity",
             "Copy and compare the tables",
             pool=SOURCE_POOL,
@@ -85,38 +85,32 @@ def lake_maintenance() -> None:
 
     @task_group(group_display_name="Audit of bronze", tooltip="Spark measures the branch, Great Expectations judges it")
     def audit_bronze() -> None:
-        measured = orchestration.spark_app("measure_streams", "Measure keys and streams")
-        measured >> orchestration.gate("Judge bronze", orchestration.judge_bronze)
+        measured = apps.spark_app("measure_streams", "Measure keys and streams")
+        measured >> gates.gate("Judge bronze", gates.judge_bronze)
 
     @task_group(group_display_name="Silver and gold", tooltip="dbt derives on the same branch")
     def silver_and_gold() -> None:
-        resolved = orchestration.spark_app("resolve_state", "Resolve the state of rooms")
-        resolved >> orchestration.spark_app("build_models", "Build silver and gold", task_id="dbt_build")
+        resolved = apps.spark_app("resolve_state", "Resolve the state of rooms")
+        resolved >> apps.spark_app("build_models", "Build silver and gold", task_id="dbt_build")
 
     @task_group(group_display_name="Audit of gold", tooltip="Great Expectations judges what readers will see")
     def audit_gold() -> None:
-        orchestration.gate("Judge gold", orchestration.judge_gold)
+        gates.gate("Judge gold", gates.judge_gold)
 
     opened = task(task_display_name="Open the run", task_id="open_run", retries=3, retry_delay=timedelta(minutes=1))(
-        orchestration.open_maintenance
+        runs.open_maintenance
     )()
-    published = orchestration.spark_app(
-        "publish_release", "Publish the release", outlets=orchestration.published_assets()
-    )
+    published = apps.spark_app("publish_release", "Publish the release", outlets=assets.published_assets())
     # What was erased must go even while the source is away or its copy fails an audit: all it takes is the lease.
-    maintained = orchestration.spark_app(
+    maintained = apps.spark_app(
         "maintain_lake",
         "Look after the lake's files",
         overrides={"LAKEHOUSE_ERASURE_DAYS": _setting("erasure_days")},
         trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS,
     )
     # Needs both, so that a run in which either failed is red.
-    report = task(task_display_name="Report", on_success_callback=orchestration.tell_of_success)(
-        orchestration.report_maintenance
-    )()
-    close = task(task_display_name="Close the run", retries=2, retry_delay=timedelta(seconds=10))(
-        orchestration.close_run
-    )
+    report = task(task_display_name="Report", on_success_callback=telling.tell_of_success)(runs.report_maintenance)()
+    close = task(task_display_name="Close the run", retries=2, retry_delay=timedelta(seconds=10))(runs.close_run)
 
     opened >> bronze() >> audit_bronze() >> silver_and_gold() >> audit_gold() >> published
     [opened, published] >> maintained

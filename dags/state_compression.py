@@ -26,9 +26,9 @@ from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DeltaDataIntervalTimetable, Param, dag, task
 
-from synapse_lakehouse import orchestration
+from synapse_lakehouse.orchestration import apps, compressing, telling
 
-COMPRESSOR = orchestration.compressor()
+COMPRESSOR = compressing.compressor()
 BETWEEN_RUNS = timedelta(milliseconds=COMPRESSOR.time_between_runs)
 
 
@@ -47,7 +47,7 @@ BETWEEN_RUNS = timedelta(milliseconds=COMPRESSOR.time_between_runs)
     # It writes to Synapse's database: somebody has to want that.
     is_paused_upon_creation=True,
     tags=["layer:gold", "layer:audit", "impact:reads-source", "impact:writes-source"],
-    user_defined_macros=orchestration.MACROS,
+    user_defined_macros=apps.MACROS,
     params={
         "rooms": Param(
             [],
@@ -85,26 +85,26 @@ BETWEEN_RUNS = timedelta(milliseconds=COMPRESSOR.time_between_runs)
             description="For best: most groups to read for the state of one; empty: as the settings say.",
         ),
     },
-    default_args={"owner": "lakehouse", "retries": 0, "on_failure_callback": orchestration.tell_of_failure},
+    default_args={"owner": "lakehouse", "retries": 0, "on_failure_callback": telling.tell_of_failure},
 )
 def state_compression() -> None:
     """Wire the run: plan, ask, apply, verify."""
-    planned = orchestration.spark_app(
+    planned = apps.spark_app(
         "compress_state",
         "Plan from the newest release",
-        pre_execute=orchestration.unless_compressor_is_off,
+        pre_execute=compressing.unless_compressor_is_off,
         overrides={
             f"LAKEHOUSE_COMPRESSOR_{name.upper()}": _setting(name)
             for name in ("rooms", "number_of_rooms", "strategy", "default_levels", "max_chain")
         },
     )
-    asked = task(task_display_name="Show the plan", task_id="show_plan")(orchestration.ask_for_approval)()
-    approved = orchestration.Approval(
+    asked = task(task_display_name="Show the plan", task_id="show_plan")(compressing.ask_for_approval)()
+    approved = compressing.Approval(
         task_id="approve",
         task_display_name="Approve the plan",
         subject="Compress room state in Synapse's database?",
         body="{{ ti.xcom_pull(task_ids='show_plan') }}",
-        defaults=orchestration.Approval.REJECT,
+        defaults=compressing.Approval.REJECT,
         response_timeout=BETWEEN_RUNS,
     )
     applied = task(
@@ -112,10 +112,10 @@ def state_compression() -> None:
         task_id="apply",
         retries=2,
         retry_delay=timedelta(minutes=1),
-    )(orchestration.apply_compression)()
+    )(compressing.apply_compression)()
     verified = task(
-        task_display_name="Verify every room", task_id="verify", on_success_callback=orchestration.tell_of_success
-    )(orchestration.verify_compression)()
+        task_display_name="Verify every room", task_id="verify", on_success_callback=telling.tell_of_success
+    )(compressing.verify_compression)()
     planned >> asked >> approved >> applied >> verified
 
 

@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import CronTriggerTimetable, dag, task
 
-from synapse_lakehouse import orchestration
+from synapse_lakehouse.orchestration import telling, watching
 
 
 @dag(
@@ -39,16 +39,16 @@ from synapse_lakehouse import orchestration
         "owner": "lakehouse",
         "retries": 1,
         "retry_delay": timedelta(seconds=20),
-        "on_failure_callback": orchestration.tell_of_failure,
-        "on_success_callback": orchestration.tell_of_success,
+        "on_failure_callback": telling.tell_of_failure,
+        "on_success_callback": telling.tell_of_success,
     },
 )
 def stream_watch() -> None:
     """Wire the tasks, which do not wait for each other."""
-    task(task_id="look", task_display_name="Look at the streams")(orchestration.watch_streams)()
+    task(task_id="look", task_display_name="Look at the streams")(watching.watch_streams)()
     # It tells of what it finds wrong itself.
     task(task_display_name="Would Synapse start again?", on_failure_callback=None, on_success_callback=None)(
-        orchestration.preflight
+        watching.preflight
     )()
 
 

@@ -17,14 +17,14 @@ pytestmark = pytest.mark.usefixtures("dags")
 def test_a_run_without_a_data_interval_is_refused() -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
-    from synapse_lakehouse.orchestration import run_of
+    from synapse_lakehouse.orchestration.runs import run_of
 
     with pytest.raises(AirflowFailException, match="Trigger it with a logical date"):
         run_of({"run_id": "manual__1", "data_interval_start": None, "data_interval_end": None})
 
 
 def test_the_run_is_the_context_s(dags: "dict[str, DAG]") -> None:
-    from synapse_lakehouse.orchestration import run_of
+    from synapse_lakehouse.orchestration.runs import run_of
 
     start, end = datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC)
     interval = {"run_id": "manual__1", "data_interval_start": start, "data_interval_end": end}
@@ -44,7 +44,7 @@ def test_the_run_is_the_context_s(dags: "dict[str, DAG]") -> None:
 def test_only_what_an_app_did_not_explain_is_tried_again(output: str, again: bool) -> None:
     from airflow.sdk import RetryAction
 
-    from synapse_lakehouse.orchestration import UnlessExplained
+    from synapse_lakehouse.orchestration.apps import UnlessExplained
 
     decision = UnlessExplained().evaluate(RuntimeError(output), try_number=1, max_tries=2)
     assert (decision.action is RetryAction.FAIL) is not again
@@ -54,7 +54,7 @@ def test_only_what_an_app_did_not_explain_is_tried_again(output: str, again: boo
 def test_a_rehearsal_skips_publishing(rehearse: bool) -> None:
     from airflow.sdk.exceptions import AirflowSkipException
 
-    from synapse_lakehouse.orchestration import unless_rehearsal
+    from synapse_lakehouse.orchestration.runs import unless_rehearsal
 
     if rehearse:
         with pytest.raises(AirflowSkipException):

@@ -60,7 +60,7 @@ def turned_on(dags: object, monkeypatch: pytest.MonkeyPatch) -> "DAG":
 def test_a_run_by_hand_is_skipped_while_it_is_off(dag: "DAG", monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow.sdk.exceptions import AirflowSkipException
 
-    from synapse_lakehouse.orchestration import unless_compressor_is_off
+    from synapse_lakehouse.orchestration.compressing import unless_compressor_is_off
 
     with pytest.raises(AirflowSkipException, match="LAKEHOUSE_COMPRESSOR_ENABLED=true"):
         unless_compressor_is_off({})
@@ -76,7 +76,7 @@ def test_nobody_is_asked_if_the_settings_say_so(dag: "DAG", monkeypatch: pytest.
 def test_without_the_right_to_write_applying_fails_at_once(dag: "DAG", monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
-    from synapse_lakehouse import orchestration
+    from synapse_lakehouse.orchestration import compressing
 
     run = {
         "dag": dag,
@@ -84,9 +84,9 @@ def test_without_the_right_to_write_applying_fails_at_once(dag: "DAG", monkeypat
         "data_interval_start": MOMENT,
         "data_interval_end": MOMENT.replace(day=18),
     }
-    monkeypatch.setattr(orchestration, "get_current_context", lambda: run)
+    monkeypatch.setattr(compressing, "get_current_context", lambda: run)
     with pytest.raises(AirflowFailException, match=r"SYNAPSE_WRITE_DSN is not set(?s:.*)lakehouse grants --compress"):
-        orchestration.apply_compression()
+        compressing.apply_compression()
 
 
 @pytest.mark.parametrize(

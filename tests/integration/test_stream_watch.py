@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from synapse_lakehouse.orchestration import preflight, watch_streams
+from synapse_lakehouse.orchestration.watching import preflight, watch_streams
 from synapse_lakehouse.settings import Settings
 from tests.conftest import lakehouse
 

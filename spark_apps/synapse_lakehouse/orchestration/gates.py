@@ -1,0 +1,70 @@
+"""The gates of a run: what Great Expectations judges, and what becomes of the run then."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from airflow.sdk import get_current_context, task
+from airflow.sdk.exceptions import AirflowFailException
+
+from synapse_lakehouse.orchestration.runs import lease_of, run_of
+from synapse_lakehouse.orchestration.telling import tell
+from synapse_lakehouse.run import Run
+from synapse_lakehouse.settings import Settings
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from expectations.judgement import Judgement
+
+log = logging.getLogger(__name__)
+
+
+def gate(title: str, judge: Callable[[], None]) -> object:
+    """The task of a gate. It tells of what it finds wrong itself, so its failure is not told a second time."""
+    return task(task_display_name=title, on_failure_callback=None)(judge)()
+
+
+def judge_bronze() -> None:
+    """The gate between bronze and what is derived from it.
+
+    :raises AirflowFailException: when a check that blocks publishing failed.
+    """
+    from expectations import gates
+
+    _judge(gates.judge_bronze)
+
+
+def judge_gold() -> None:
+    """The gate between gold and its readers.
+
+    :raises AirflowFailException: when a check that blocks publishing failed.
+    """
+    from expectations import gates
+
+    _judge(gates.judge_gold)
+
+
+def _judge(gate: Callable[[Settings, Catalog, Run], Judgement]) -> None:
+    from expectations.findings import findings
+    from expectations.judgement import AuditFailed
+    from synapse_lakehouse.lake.catalog import pyiceberg_catalog
+
+    context = get_current_context()
+    run, settings = run_of(context), Settings()
+    with closing(pyiceberg_catalog(settings)) as catalog, lease_of(run, catalog, settings).kept():
+        judgement = gate(settings, catalog, run)
+    tell(settings, judgement.stage, findings(judgement), judgement.data_docs)
+    log.info("%s", judgement.summary())
+    try:
+        judgement.raise_if_failed()
+    except AuditFailed as failure:
+        raise AirflowFailException(str(failure)) from None
+    if judgement.warnings and context["params"]["fail_on_warnings"]:
+        raise AirflowFailException(
+            f"The audit of {judgement.stage} has {judgement.warned} warnings and this run was started to fail on any, "
+            "so nothing is published:\n" + "\n".join(f"  {check.sentence}" for check in judgement.warnings)
+        )

@@ -1,0 +1,137 @@
+"""A run from its opening to its closing: whether it can succeed, and the lake lease that it holds."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from airflow.sdk import Context, get_current_context
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.run import Run
+from synapse_lakehouse.settings import Settings
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from synapse_lakehouse.lake.lease import Lease
+
+log = logging.getLogger(__name__)
+
+
+def run_of(context: Context) -> Run:
+    """The run that a task belongs to.
+
+    :raises AirflowFailException: when it has no data interval, as a manual run without a logical date.
+    """
+    start, end = context.get("data_interval_start"), context.get("data_interval_end")
+    if start is None or end is None:
+        raise AirflowFailException(
+            "This run has no data interval, so it is not known what it shall cover. Trigger it with a logical date: "
+            "it covers the last complete day before that date."
+        )
+    return Run(lake_run_id(context["dag"].dag_id, context["run_id"]), start, end)
+
+
+def lake_run_id(dag_id: str, run_id: str) -> str:
+    """What the lake calls a run: as Airflow does, with the DAG's name for other DAGs than ``lakehouse``, since run ids
+    are unique in a DAG only and two runs of one name would share a lease and a branch."""
+    return run_id if dag_id == "lakehouse" else f"{dag_id} {run_id}"
+
+
+def open_run() -> None:
+    """Check that the run can succeed, then take the lake lease and start from a clean branch.
+
+    :raises AirflowFailException: for a future interval, or a source that cannot be read as it is: nothing was touched.
+    :raises LeaseError: when another run held the lease all the while; a retry waits for it again.
+    """
+    from synapse_lakehouse.source import connection, preflight
+    from synapse_lakehouse.source.errors import SourceError
+
+    run, settings = run_of(get_current_context()), Settings()
+    try:
+        run.refuse_the_future()
+        with connection.connect(settings) as source:
+            preflight.check(
+                source,
+                catalogue.load(),
+                str(settings.synapse_server_name),
+                may_be_partial=settings.lakehouse_on_drift == "partial",
+            )
+    except (ValueError, SourceError) as refusal:
+        raise AirflowFailException(str(refusal)) from None
+    _open(run, settings)
+
+
+def open_maintenance() -> None:
+    """Take the lake lease and start from a clean branch; the source may be away, as most of the work is the lake's.
+
+    :raises AirflowFailException: for a future interval.
+    :raises LeaseError: when another run held the lease all the while; a retry waits for it again.
+    """
+    run = run_of(get_current_context())
+    try:
+        run.refuse_the_future()
+    except ValueError as refusal:
+        raise AirflowFailException(str(refusal)) from None
+    _open(run, Settings())
+
+
+def close_run() -> None:
+    """Give the lake lease back, however the run went. A failed run's branch stays, to be looked at."""
+    from synapse_lakehouse.lake.catalog import pyiceberg_catalog
+
+    run, settings = run_of(get_current_context()), Settings()
+    with closing(pyiceberg_catalog(settings)) as catalog:
+        lease_of(run, catalog, settings).release()
+
+
+def report_maintenance() -> None:
+    """Say what was compared with the source, what that cost it, and what had to be mended."""
+    from synapse_lakehouse.lake import audit
+    from synapse_lakehouse.lake.catalog import pyiceberg_catalog
+
+    run = run_of(get_current_context())
+    with closing(pyiceberg_catalog(Settings())) as catalog:
+        slices, repairs = (audit.of_run(catalog, f"audit.{name}", run.run_id) for name in ("parity", "repairs"))
+    for one in slices:
+        outcome = "cut off" if one["differing"] is None else f"{one['differing']} of {one['ranges']} ranges differed"
+        log.info(
+            "%s, slice %s of %s: %s rows, %s, %.2f s", one["table_name"], one["slice"] + 1, one["slices"], one["rows"],
+            outcome, one["seconds"],
+        )  # fmt: skip
+    for one in repairs:
+        log.warning(
+            "%s was mended: %s rows were missing, %s outdated, %s too many",
+            one["table_name"], one["rows_added"], one["rows_changed"], one["rows_removed"],
+        )  # fmt: skip
+
+
+def unless_rehearsal(context: Context) -> None:
+    """Stop before publishing when the run was only to be tried."""
+    if context["params"]["rehearse"]:
+        raise AirflowSkipException("This was a rehearsal: all checks passed, nothing is published.")
+
+
+def lease_of(run: Run, catalog: Catalog, settings: Settings) -> Lease:
+    """The lake lease as ``run`` wants it."""
+    from synapse_lakehouse.lake.lease import Lease
+
+    return Lease(catalog, holder=run.run_id, branch=run.branch, seconds=settings.lakehouse_lease_seconds)
+
+
+def _open(run: Run, settings: Settings) -> None:
+    from synapse_lakehouse.lake import branches, tables
+    from synapse_lakehouse.lake.catalog import pyiceberg_catalog
+
+    with closing(pyiceberg_catalog(settings)) as catalog:
+        tables.ensure(catalog, catalogue.load())
+        lease = lease_of(run, catalog, settings)
+        crashed = lease.acquire(settings.lakehouse_lease_wait_seconds)
+        branches.drop(catalog, run.branch)
+        if crashed:
+            log.warning("%s crashed while it held the lake lease: going on from what it copied", crashed[-1])
+            branches.take_over(catalog, crashed, run.branch)
+            lease.settle()

@@ -1,0 +1,60 @@
+"""What is asked of the running Synapse between the runs."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import closing
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.orchestration.telling import tell
+from synapse_lakehouse.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+def watch_streams() -> None:
+    """Look at every stream of the running Synapse, keep what was seen, and say what is behind.
+
+    :raises AirflowFailException: when the source cannot be read as it is.
+    :raises ReadFailed: when it is too busy to be watched; a retry may find it at rest.
+    """
+    from synapse_lakehouse.alerts.patrol import patrol
+    from synapse_lakehouse.lake.catalog import pyiceberg_catalog
+    from synapse_lakehouse.source.errors import SourceError
+    from synapse_lakehouse.streams.watch import sentence
+
+    settings = Settings()
+    try:
+        with closing(pyiceberg_catalog(settings)) as catalog:
+            looks, landed, wrong = patrol(settings, catalog)
+    except SourceError as refusal:
+        raise AirflowFailException(str(refusal)) from None
+    tell(settings, "streams", wrong)
+    for one in looks:
+        log.info("%s", sentence(one))
+    if landed:
+        log.info("replication tap: last commit at %s", landed.isoformat(timespec="seconds"))
+
+
+def preflight() -> None:
+    """Say what Synapse would refuse at its next start, before somebody restarts it.
+
+    :raises AirflowFailException: naming what does not fit, with the SQL that mends it, to be reviewed; it is never run.
+    :raises SourceError: when the source cannot be read; a retry may find it at rest.
+    """
+    from synapse_lakehouse.alerts.incidents import Finding, Kind
+    from synapse_lakehouse.source.connection import connect
+    from synapse_lakehouse.streams import startup
+
+    settings = Settings()
+    with connect(settings) as source:
+        wrong = list(startup.preflight(source, catalogue.load()))
+    found = [Finding(Kind.SEQUENCE_BEHIND, f"stream {stream.name}", fault.message) for stream, fault in wrong]
+    tell(settings, "preflight", found)
+    if wrong:
+        raise AirflowFailException(
+            "Synapse's sequences do not fit its database. Review what mends it, and run it with all of Synapse "
+            "stopped:\n" + "\n".join(f"  {fault.message}\n    {fault.repair}" for _, fault in wrong)
+        )
