@@ -9,7 +9,6 @@ from airflow.sdk import Asset
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.settings import PROJECT
 
-
 RELEASE: Final = Asset(name="release", uri="lakehouse://audit/releases", group="release")
 """Updated once by every published run: tables read at a release agree with each other."""
 
