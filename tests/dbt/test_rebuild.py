@@ -1,12 +1,14 @@
 """The materialization `rebuild`, on a lake of its own with a project of one model."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.settings import PROJECT, Settings
+from tests.conftest import lake_maker
 from tests.dbt.conftest import DbtSession, dbt_session
 
 FIRST, SECOND = "run_20261117T000000Z_00000001", "run_20261118T000000Z_00000002"
@@ -37,10 +39,21 @@ def project(tmp_path: Path) -> Project:
     return Project(tmp_path / "project")
 
 
-@pytest.fixture
-def session(new_lake: Callable[..., Settings], tmp_path: Path) -> Iterator[DbtSession]:
-    with dbt_session(new_lake(), tmp_path) as session:
+@pytest.fixture(scope="module")
+def shared_session(
+    server: Server, settings: Settings, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[DbtSession]:
+    folder = tmp_path_factory.mktemp("rebuild")
+    with lake_maker(server, settings, folder) as new_lake, dbt_session(new_lake(), folder) as session:
         yield session
+
+
+@pytest.fixture
+def session(shared_session: DbtSession) -> Iterator[DbtSession]:
+    """A session on a lake without tables."""
+    yield shared_session
+    for table in shared_session.sql("show tables in silver"):
+        shared_session.sql(f"drop table silver.{table['tableName']}")
 
 
 def build(session: DbtSession, project: Project, branch: str) -> tuple[str, str]:

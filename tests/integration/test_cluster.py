@@ -68,8 +68,9 @@ def master(tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def executors(tmp_path: Path) -> dict[str, str]:
-    """Variables with which Spark's executors start quickly."""
-    (tmp_path / "spark-defaults.conf").write_text("spark.executor.extraJavaOptions -XX:TieredStopAtLevel=1\n")
+    """Variables with which Spark's executors start as quickly as drivers."""
+    options = Settings(_env_file=None).lakehouse_driver_java_options
+    (tmp_path / "spark-defaults.conf").write_text(f"spark.executor.extraJavaOptions {options}\n")
     return {"SPARK_CONF_DIR": str(tmp_path)}
 
 
