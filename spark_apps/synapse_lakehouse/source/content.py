@@ -1,7 +1,8 @@
 """What rows contain, as one number that does not depend on their order."""
 
+import threading
 from collections.abc import Iterable, Sequence
-from functools import cache
+from typing import Final
 
 import duckdb
 import pyarrow as pa
@@ -24,6 +25,12 @@ def combined(hashes: Iterable[int]) -> int:
     return sum(hashes) % _MODULUS
 
 
-@cache
+# One connection for each thread: who waits for another's keeps Python waiting, from where the other's rows may come.
+_OF_THREAD: Final = threading.local()
+
+
 def _duckdb() -> duckdb.DuckDBPyConnection:
-    return duckdb.connect(config={"threads": 1})
+    if not hasattr(_OF_THREAD, "connection"):
+        _OF_THREAD.connection = duckdb.connect(config={"threads": 1})
+    connection: duckdb.DuckDBPyConnection = _OF_THREAD.connection
+    return connection
