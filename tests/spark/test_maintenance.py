@@ -300,7 +300,7 @@ def test_old_commands_go_and_a_tap_s_last_positions_stay(lake: SmallLake) -> Non
     assert sorted((row["dialect"], row["command"], (now - row["received_at"]).days) for row in left) == [
         ("redis", "RDATA", 1), ("redis", "TAP", 1), ("tokens", "TAP", 48)
     ]  # fmt: skip
-    catalog.drop_table(COMMANDS)
+    lake.app().spark.sql(f"drop table {COMMANDS}")
     tables.ensure_commands(catalog)
 
 

@@ -101,6 +101,8 @@ def tidy(spark: SparkSession, name: str, pinned: Collection[int], old: datetime)
 
 def forget_commands(spark: SparkSession, before: datetime) -> None:
     """Delete what replication taps heard before a time, but for the last positions of each: there it goes on."""
+    # Spark remembers tables for half a minute, in which taps go on writing.
+    spark.catalog.refreshTable(COMMANDS)
     old = f"received_at < timestamp '{before.astimezone(UTC):%Y-%m-%d %H:%M:%S}'"
     taps = spark.table(COMMANDS).where("command = 'TAP'").groupBy("source", "dialect")
     last = taps.agg(f.max("received_at").alias("received_at")).where(old)
