@@ -9,6 +9,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from synapse_lakehouse.orchestration.watching import preflight, watch_streams
 from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.source.errors import ReadFailed
 from tests.conftest import lakehouse
 
 WRITERS = "events:persister1,persister2 receipts:worker1"
@@ -70,4 +71,12 @@ def test_what_synapse_would_refuse_is_told_before_it_is_restarted(
     with pytest.raises(
         AirflowFailException, match=r"Synapse will refuse to start(?s:.*)select setval\('events_stream_seq', "
     ):
+        preflight()
+
+
+def test_what_cannot_be_read_is_no_good_sign(source_copy: str, looked: Callable[[], Looks]) -> None:
+    looked()
+    with psycopg.connect(source_copy, autocommit=True) as synapse:
+        synapse.execute("alter table receipts_linearized rename to receipts_elsewhere")
+    with pytest.raises(ReadFailed):
         preflight()

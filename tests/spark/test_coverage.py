@@ -1,6 +1,5 @@
 """What a tap heard, held against bronze: every missing row on either side is found, with the reason."""
 
-from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
@@ -16,7 +15,7 @@ from synapse_lakehouse.replication.keeping import Keeping
 from synapse_lakehouse.replication.landing import Batch, Landing
 from synapse_lakehouse.replication.updates import Gap, Update
 from synapse_lakehouse.settings import Settings
-from tests.examining import Database, Examined, examined_lake
+from tests.examining import Database, Examined
 from tests.replication.database import KNOWN
 
 P1, P2, RECEIPTS = ("events", "persister1"), ("events", "persister2"), ("receipts", "worker1")
@@ -47,14 +46,6 @@ def heard(token: int, event_id: str, room_id: str, state_key: str | None = None,
     return Update(*P2, token, (row,), is_read)
 
 
-@pytest.fixture
-def lake(
-    new_lake: Callable[..., Settings], source_copy: str, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[Examined, Database]]:
-    with examined_lake(new_lake(), source_copy, monkeypatch) as found:
-        yield found
-
-
 def coverage(examined: Examined) -> dict[tuple[str, str], dict[str, Any]]:
     """Rows of the latest run by stream and writer; none if it wrote none."""
     with closing(pyiceberg_catalog(examined.settings)) as catalog:
@@ -67,8 +58,8 @@ def why(row: dict[str, Any]) -> set[tuple[str, str, int, int]]:
 
 
 @pytest.mark.heavy
-def test_every_missing_row_is_found_on_either_side_with_the_reason(lake: tuple[Examined, Database]) -> None:
-    examined, source = lake
+def test_every_missing_row_is_found_on_either_side_with_the_reason(examined_lake: tuple[Examined, Database]) -> None:
+    examined, source = examined_lake
     begin = source.store()
     (receipt,) = source.one("select stream_id from stream_positions where stream_name = 'receipts'")
     tap = Tap(examined.settings, events=begin, receipts=receipt)

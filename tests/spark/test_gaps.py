@@ -1,19 +1,8 @@
 """Every class of gap, produced in a database and found with its witness; healthy work raises nothing."""
 
-from collections.abc import Callable, Iterator
-
 import pytest
 
-from synapse_lakehouse.settings import Settings
-from tests.examining import Database, Examined, Found, examined_lake
-
-
-@pytest.fixture
-def lake(
-    new_lake: Callable[..., Settings], source_copy: str, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[Examined, Database]]:
-    with examined_lake(new_lake(), source_copy, monkeypatch) as found:
-        yield found
+from tests.examining import Database, Examined, Found
 
 
 def ranges(ids: list[int]) -> set[tuple[int, int]]:
@@ -23,8 +12,8 @@ def ranges(ids: list[int]) -> set[tuple[int, int]]:
 
 
 @pytest.mark.heavy
-def test_every_class_is_found_with_its_witness(lake: tuple[Examined, Database]) -> None:
-    examined, source = lake
+def test_every_class_is_found_with_its_witness(examined_lake: tuple[Examined, Database]) -> None:
+    examined, source = examined_lake
     source.store()
     source.store("backfill")
     first = examined.examine()
@@ -96,8 +85,8 @@ def test_every_class_is_found_with_its_witness(lake: tuple[Examined, Database]) 
     assert examined.examine() == expected
 
 
-def test_a_purge_beyond_an_idle_writer_s_position_takes_no_bound_back(lake: tuple[Examined, Database]) -> None:
-    examined, source = lake
+def test_a_purge_beyond_an_idle_writer_s_position_takes_no_bound_back(examined_lake: tuple[Examined, Database]) -> None:
+    examined, source = examined_lake
     examined.examine()
     (idle, furthest) = source.one(
         "select min(stream_id), max(stream_id) from stream_positions where stream_name = 'events'"

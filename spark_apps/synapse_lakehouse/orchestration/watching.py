@@ -42,7 +42,8 @@ def preflight() -> None:
     """Say what Synapse would refuse at its next start, before somebody restarts it.
 
     :raises AirflowFailException: naming what does not fit, with the SQL that mends it, to be reviewed; it is never run.
-    :raises SourceError: when the source cannot be read; a retry may find it at rest.
+    :raises SourceError: when the source cannot be connected to.
+    :raises ReadFailed: when it is too busy to be asked, or a stream cannot be read; a retry may find it at rest.
     """
     from synapse_lakehouse.alerts.incidents import Finding, Kind
     from synapse_lakehouse.source.connection import connect
@@ -50,7 +51,7 @@ def preflight() -> None:
 
     settings = Settings()
     with connect(settings) as source:
-        wrong = list(startup.preflight(source, catalogue.load()))
+        wrong = startup.preflight(source, catalogue.load())
     found = [Finding(Kind.SEQUENCE_BEHIND, f"stream {stream.name}", fault.message) for stream, fault in wrong]
     tell(settings, "preflight", found)
     if wrong:

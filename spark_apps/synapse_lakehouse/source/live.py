@@ -47,7 +47,7 @@ def standings(settings: Settings, catalogue: Catalogue) -> dict[str, Standing]:
 
 
 def _standings(connection: Connection, catalogue: Catalogue) -> dict[str, Standing]:
-    connection.execute(sql.SQL("set local statement_timeout = {}").format(sql.Literal(f"{_MOST_SECONDS}s")))
+    be_brief(connection)
     positions: dict[str, dict[str, int]] = {}
     for name, writer, position in connection.execute(
         "select stream_name, instance_name, stream_id from stream_positions"
@@ -59,6 +59,11 @@ def _standings(connection: Connection, catalogue: Catalogue) -> dict[str, Standi
         beyond = _beyond(connection, catalogue, stream, list(of_writers.values()))
         found[stream.name] = Standing(of_writers, handed_out(connection, stream), beyond)
     return found
+
+
+def be_brief(connection: Connection) -> None:
+    """Let statements of this transaction fail rather than burden a busy database."""
+    connection.execute(sql.SQL("set local statement_timeout = {}").format(sql.Literal(f"{_MOST_SECONDS}s")))
 
 
 def handed_out(connection: Connection, stream: Stream) -> int:

@@ -1,13 +1,14 @@
 """What Synapse would find in its database if it started now."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import psycopg
 from psycopg import sql
 
 from synapse_lakehouse.catalogue import Catalogue, Stream
 from synapse_lakehouse.source.connection import Connection
-from synapse_lakehouse.source.live import handed_out
+from synapse_lakehouse.source.errors import ReadFailed
+from synapse_lakehouse.source.live import be_brief, handed_out
 from synapse_lakehouse.streams.sequences import Fault, Standing, faults
 
 
@@ -23,12 +24,24 @@ def read(connection: Connection, declared: Catalogue) -> dict[str, Standing]:
     return found
 
 
-def preflight(connection: Connection, declared: Catalogue) -> Iterator[tuple[Stream, Fault]]:
-    """What Synapse would refuse or mend at its start, by stream; nothing where all fits."""
-    now = read(connection, declared)
+def misfits(declared: Catalogue, now: Mapping[str, Standing]) -> Iterator[tuple[Stream, Fault]]:
+    """What Synapse would refuse or mend at its start, of the streams whose standing is known."""
     for stream in declared.streams:
         if stream.name in now:
             yield from ((stream, fault) for fault in faults(stream, now[stream.name]))
+
+
+def preflight(connection: Connection, declared: Catalogue) -> list[tuple[Stream, Fault]]:
+    """The :func:`misfits` of all streams; none where all fits.
+
+    :raises ReadFailed: when a stream cannot be read, or not soon: nobody may take that for a good sign.
+    """
+    try:
+        be_brief(connection)
+        now = {stream.name: _standing(connection, declared, stream) for stream in declared.streams}
+    except psycopg.Error as error:
+        raise ReadFailed(error) from None
+    return list(misfits(declared, now))
 
 
 def _standing(connection: Connection, declared: Catalogue, stream: Stream) -> Standing:

@@ -10,7 +10,8 @@ from synapse_lakehouse.cli import positions
 from synapse_lakehouse.cli.diagnosis.finding import Finding, Findings, Level
 from synapse_lakehouse.lake import duck
 from synapse_lakehouse.settings import Settings
-from synapse_lakehouse.streams.sequences import Fault, Standing, faults, went_back
+from synapse_lakehouse.streams import startup
+from synapse_lakehouse.streams.sequences import Fault, Standing, went_back
 
 _SUBJECT: Final = "sequences"
 _ADVICE: Final = "Review, and run with all of Synapse stopped:"
@@ -18,7 +19,7 @@ _ADVICE: Final = "Review, and run with all of Synapse stopped:"
 
 def examine(declared: Catalogue, now: Mapping[str, Standing]) -> Findings:
     """Does what Synapse checks at its start hold?"""
-    wrong = [fault for stream in declared.streams if stream.name in now for fault in faults(stream, now[stream.name])]
+    wrong = [fault for _, fault in startup.misfits(declared, now)]
     yield from map(_finding, wrong)
     if now and not wrong:
         message = f"{len(now)} sequences fit their positions and rows, so Synapse would start again"
