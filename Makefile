@@ -10,12 +10,12 @@ PYTEST := $(UV) run --locked pytest
 unexport PYTHONDONTWRITEBYTECODE
 export XDG_RUNTIME_DIR ?= $(or $(TMPDIR),/tmp)/runtime-$(shell id -u)
 
-.PHONY: help run ui setup test test-heavy test-tools check format sample answers earlier-lake bench clean
+.PHONY: help run ui setup test test-heavy test-tools check format sample answers earlier-lake bench bench-copy bench-visibility clean
 
 ##@ Use
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "; printf "Usage: make \033[36mTARGET\033[0m\n"} \
-	/^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  \033[36m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	/^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  \033[36m%-16s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: setup ## Bring the lake up to date for one interval and publish it (DATE=2026-11-20 for another day)
 	@$(UV) run --locked lakehouse run $(if $(DATE),--date $(DATE))
@@ -57,8 +57,13 @@ earlier-lake: setup ## Keep a small lake made by the version COMMIT, for the tes
 	@cd .lakehouse/earlier; $(abspath $(UV)) run --locked python $(CURDIR)/tests/upgrade/keep.py; done=$$?; \
 	git -C $(CURDIR) worktree remove --force .lakehouse/earlier; exit $$done
 
-bench: setup ## Measure copies and increments beside their peers, into docs/bench.md (BENCH="--scale 0.1 --rounds 3")
+bench: bench-copy bench-visibility ## Measure everything, into docs/bench.md and docs/bench-visibility.md (BENCH="--scale 0.1")
+
+bench-copy: setup ## Measure copies and increments beside their peers (BENCH="--scale 0.1 --rounds 3")
 	@$(UV) run --locked --group bench python -m bench $(BENCH)
+
+bench-visibility: setup ## Measure state and visibility on a large server's data (BENCH="--scale 0.1")
+	@$(UV) run --locked python -m bench.large $(BENCH)
 
 clean: ## Delete what runs left here (the lake included); the environment stays
 	@rm -rf .lakehouse dbt/target dbt/logs .pytest_cache .mypy_cache .ruff_cache

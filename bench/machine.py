@@ -12,21 +12,23 @@ from psycopg import sql
 from bench.source import Source
 
 
-def described(source: Source) -> dict[str, str]:
-    """Names and values for the head of the report."""
+def described(source: Source | None = None) -> dict[str, str]:
+    """Names and values for the head of the report; with ``source``, what is read from there too."""
     memory = int(Path("/proc/meminfo").read_text().split()[1])
     model = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
-    with source.connect() as connection:
-        row = connection.execute("select current_setting('server_version')").fetchone()
+    database, packages = {}, ["pyspark", "pyarrow", "duckdb"]
+    if source:
+        packages = ["pyspark", "pyarrow", "adbc-driver-postgresql", "connectorx"]
+        with source.connect() as connection:
+            row = connection.execute("select current_setting('server_version')").fetchone()
+        database = {"PostgreSQL": str(row[0]) if row else "?"}
     return {
         "Measured": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         "Processor": f"{os.cpu_count()} cores, {model[0].partition(': ')[2] if model else platform.machine()}",
         "Memory": f"{memory / 1024**2:.0f} GiB",
         "Load before": load(),
-        "PostgreSQL": str(row[0]) if row else "?",
-        "Python packages": ", ".join(
-            f"{name} {version(name)}" for name in ("pyspark", "pyarrow", "adbc-driver-postgresql", "connectorx")
-        ),
+        **database,
+        "Python packages": ", ".join(f"{name} {version(name)}" for name in packages),
     }
 
 

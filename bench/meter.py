@@ -1,4 +1,4 @@
-"""What a piece of work costs: wall time, CPU time of a tree of processes, and their memory outside the JVM."""
+"""What a piece of work costs: wall time, CPU time of a tree of processes, and their memory."""
 
 import os
 import threading
@@ -27,7 +27,7 @@ class Process:
 @dataclass(frozen=True)
 class Cost:
     """Seconds of wall time, CPU seconds of the workers and of the database server, and the workers' peak bytes of
-    proportional set size without JVMs."""
+    proportional set size, without JVMs unless they were asked for."""
 
     wall: float
     cpu: float
@@ -36,10 +36,13 @@ class Cost:
 
 
 class Meter:
-    """Measures, while its context lasts, the processes below ``root`` (itself included) and below ``server``."""
+    """Measures, while its context lasts, the processes below ``root`` (itself included) and below ``server``.
 
-    def __init__(self, root: int, server: int) -> None:
-        self._root, self._server = root, server
+    :param jvm: whether the memory of JVMs counts.
+    """
+
+    def __init__(self, root: int, server: int, *, jvm: bool = False) -> None:
+        self._root, self._server, self._jvm = root, server, jvm
         self._over = threading.Event()
         self._memory = 0
         self.cost: Cost | None = None
@@ -65,7 +68,7 @@ class Meter:
     def _sample(self) -> None:
         while True:
             tree = below(list(running()), self._root)
-            self._memory = max(self._memory, sum(_bytes(one.pid) for one in tree))
+            self._memory = max(self._memory, sum(_bytes(one.pid, self._jvm) for one in tree))
             if self._over.wait(_SAMPLE_SECONDS):
                 return
 
@@ -105,11 +108,11 @@ def parse_stat(line: str) -> Process:
     return Process(int(pid), int(fields[1]), name, sum(map(int, fields[11:15])) / _TICKS)
 
 
-def _bytes(pid: int) -> int:
+def _bytes(pid: int, jvm: bool) -> int:
     process = Path(f"/proc/{pid}")
     try:
         # Not by its name: what a JVM forks bears a thread's name, and shares the JVM's memory until it runs a program.
-        if (process / "exe").readlink().name == "java":
+        if not jvm and (process / "exe").readlink().name == "java":
             return 0
         lines = (process / "smaps_rollup").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError, PermissionError):

@@ -13,8 +13,8 @@ _T = TypeVar("_T", Stage, Increment)
 _HEAD = """\
 # How fast is the copy?
 
-`make bench` writes this page. It fills a PostgreSQL database of Synapse's schema, copies its three largest tables in
-several ways, in turns, and measures every process that takes part. Figures are medians, with the smallest and the
+`make bench-copy` writes this page. It fills a PostgreSQL database of Synapse's schema, copies its three largest tables
+in several ways, in turns, and measures every process that takes part. Figures are medians, with the smallest and the
 largest in brackets; ratios compare copies of the same round.
 
 ![Rows a second of each way to copy, and what a row costs](bench.svg)
@@ -40,9 +40,9 @@ def write(results: Results) -> str:
         [
             _HEAD,
             "## What was measured on\n",
-            *_table(("", ""), results.machine.items()),
+            *markdown(("", ""), results.machine.items()),
             "",
-            *_table(
+            *markdown(
                 ("table", "rows", "bytes a row in PostgreSQL"),
                 [
                     (name, f"{rows:,}", f"{results.table_bytes[name] / rows:,.0f}")
@@ -72,12 +72,12 @@ def write(results: Results) -> str:
 def _full(results: Results) -> Iterator[str]:
     rounds = len({one.round for one in results.samples})
     yield f"{rounds} rounds. Rows a second of wall time:\n"
-    yield from _table(
+    yield from markdown(
         ("", *results.rows, "all three"),
         [(way, *(_number(rate(results.samples, way, table)) for table in [*results.rows, None])) for way in CONTENDERS],
     )
     yield "\nAll three tables, one after the other:\n"
-    yield from _table(
+    yield from markdown(
         ("", "seconds", "CPU seconds", "PostgreSQL's CPU seconds", "memory, MB", "files, MB"),
         [
             (
@@ -108,12 +108,12 @@ def _goals(results: Results) -> Iterator[str]:
     memory = max(one.cost.memory for one in samples if one.contender == OURS) / 1e6
     read = max(one.rows / results.rows[one.table] for one in samples if one.contender == OURS)
     rows = [
-        (f"times as fast as {JDBC}", "≥ 1.5", _decimal(wall), _met(wall.median >= 1.5)),
-        (f"times less CPU than {JDBC}", "≥ 1.5", _decimal(cpu), _met(cpu.median >= 1.5)),
-        (f"of the speed of {LIMIT}", "≥ 0.5", _decimal(limit), _met(limit.median >= 0.5)),
+        (f"times as fast as {JDBC}", "≥ 1.5", _decimal(wall), met(wall.median >= 1.5)),
+        (f"times less CPU than {JDBC}", "≥ 1.5", _decimal(cpu), met(cpu.median >= 1.5)),
+        (f"of the speed of {LIMIT}", "≥ 0.5", _decimal(limit), met(limit.median >= 0.5)),
         (f"times as fast as {CONNECTORX}", "", _decimal(peer), ""),
-        ("MB outside the JVM, at most", "≤ 600", f"{memory:,.0f}", _met(memory <= 600)),
-        ("rows sent for each row of a full copy", "1.00", f"{read:.2f}", _met(read <= 1.0)),
+        ("MB outside the JVM, at most", "≤ 600", f"{memory:,.0f}", met(memory <= 600)),
+        ("rows sent for each row of a full copy", "1.00", f"{read:.2f}", met(read <= 1.0)),
     ]
     for table, runs in _by(results.increments, "table"):
         for change, repeats in _by(runs, "change"):
@@ -121,8 +121,8 @@ def _goals(results: Results) -> Iterator[str]:
                 wall = spread([one.wall for one in repeats])
                 first = repeats[0]
                 what = f"s for {first.rows:,} rows {change} in {first.table_rows:,} of `{table}`"
-                rows.append((what, "≤ 0.5", _decimal(wall), _met(wall.median <= 0.5)))
-    yield from _table(("", "goal", "measured", ""), rows)
+                rows.append((what, "≤ 0.5", _decimal(wall), met(wall.median <= 0.5)))
+    yield from markdown(("", "goal", "measured", ""), rows)
 
 
 def _stages(results: Results) -> Iterator[str]:
@@ -150,7 +150,7 @@ def _stages(results: Results) -> Iterator[str]:
                 f"{busy:.0%}",
             )
         )
-    yield from _table(("table", "stage", "PostgreSQL, µs", "ours, µs", "rows/s", "cores busy"), rows)
+    yield from markdown(("table", "stage", "PostgreSQL, µs", "ours, µs", "rows/s", "cores busy"), rows)
     yield ""
     for table in results.rows:
         yield f"- `{table}`: {_bound(table, results)}"
@@ -190,7 +190,7 @@ def _increments(results: Results) -> Iterator[str]:
                     _decimal(spread([one.publishing for one in repeats])),
                 )
             )
-    yield from _table(
+    yield from markdown(
         (
             "table", "change", "seconds", "CPU seconds", "PostgreSQL's CPU seconds", "rows sent", "rows looked at",
             "temp files", "publishing, seconds",
@@ -214,7 +214,8 @@ def _speed(stages: Sequence[Stage]) -> str:
     return _number(spread([one.rows / one.wall for one in stages]))
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Lines of a table."""
     yield f"| {' | '.join(head)} |"
     yield f"|{'---|' * len(head)}"
     for row in rows:
@@ -229,5 +230,6 @@ def _decimal(value: Spread) -> str:
     return f"{value.median:.2f} ({value.low:.2f} to {value.high:.2f})"
 
 
-def _met(reached: bool) -> str:
+def met(reached: bool) -> str:
+    """What to say of a goal."""
     return "reached" if reached else "missed"

@@ -32,7 +32,7 @@ def build(app: SparkApp) -> None:
     (home / "target" / "run_results.json").unlink(missing_ok=True)
     # dbt copies variables with this prefix into its artifacts, so that a reader knows which run they are of.
     os.environ["DBT_ENV_CUSTOM_ENV_RUN_ID"] = app.run.run_id
-    common = [*_folders(home), "--vars", json.dumps(variables(app))]
+    common = arguments(app)
     # Needs no Spark, which still starts.
     read = dbtRunner().invoke(["parse", *common])
     project = read.result if isinstance(read.result, Manifest) else None
@@ -50,6 +50,11 @@ def build(app: SparkApp) -> None:
     audit.append(app.catalog, "audit.views", views(done), app.run)
     audit.append(app.catalog, "audit.integrity", findings(app), app.run)
     dbtRunner(project).invoke(["docs", "generate", "--static", "--no-compile", *common])
+
+
+def arguments(app: SparkApp) -> list[str]:
+    """What every command of dbt is given: where the project and its artifacts are, and :func:`variables`."""
+    return [*_folders(app.settings.lakehouse_home / "dbt"), "--vars", json.dumps(variables(app))]
 
 
 def views(result: dbtRunnerResult) -> list[dict[str, Any]]:

@@ -1,0 +1,77 @@
+"""The state and who may see what of a large lake, in a Spark app of its own."""
+
+import time
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from dbt.cli.main import dbtRunner
+
+from synapse_lakehouse import modelling
+from synapse_lakehouse.app import SparkApp
+from synapse_lakehouse.lake import duck
+from synapse_lakehouse.lake.branches import branched_tables
+from synapse_lakehouse.lake.publishing import fast_forward
+from synapse_lakehouse.run import Run
+from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.state.resolving import resolve
+
+VIEW: Final = "gold.event_visibility"
+
+
+class Deciding:
+    """Builds what the view reads on a run's branch, publishes it, and asks the view."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings, self._runs = settings, 0
+        self._app = self._new_app()
+        modelling.prepare(self._app.spark)
+        self._app.spark.sql("select 1").collect()
+
+    def new_run(self) -> None:
+        """Let what follows be of a new run."""
+        self._app = self._new_app()
+        self._app.spark  # noqa: B018 - brings the session onto the run's branch
+
+    def resolve(self) -> None:
+        """Resolve the state of all rooms."""
+        resolve(self._app.spark, self._app.catalog, self._app.run.branch)
+
+    def build(self) -> dict[str, float]:
+        """Build the view and all that it rests on, without dbt's tests; seconds of each model."""
+        done = dbtRunner().invoke(["run", "--select", f"+{VIEW.partition('.')[2]}", *modelling.arguments(self._app)])
+        if not done.success:
+            raise RuntimeError(modelling.explanation(done))
+        self._view = modelling.views(done)[0]["sql"]
+        return {one.node.name: one.execution_time for one in done.result.results}  # type: ignore[union-attr]
+
+    def publish(self) -> None:
+        """Make main of each table what the run made of it."""
+        for table in branched_tables(self._app.catalog):
+            fast_forward(self._app.spark, ".".join(table.name()), self._app.run.branch, self._app.run.tag)
+
+    def count(self, rooms: list[str]) -> tuple[int, float]:
+        """Pairs of all users, events and ways of reading of ``rooms`` that the view on main decided, and seconds."""
+        names = ", ".join(map(duck.literal, rooms))
+        with duck.connect(self._settings) as connection:
+            duck.bind(connection, self._settings, None, sorted(duck.named_in(self._view)))
+            connection.execute(f"create view {VIEW} as {self._view}")
+            started = time.monotonic()
+            found = connection.execute(
+                f"select outcome, rule, membership, count(*) from {VIEW} where room_id in ({names}) group by all"  # noqa: S608
+            ).fetchall()
+        return sum(row[-1] for row in found), time.monotonic() - started
+
+    def rows(self, sql: str) -> list[tuple[object, ...]]:
+        """Rows of ``sql`` on the run's branch."""
+        return [tuple(row) for row in self._app.spark.sql(sql).collect()]
+
+    def close(self) -> None:
+        """Stop Spark."""
+        self._app.spark.stop()
+
+    def _new_app(self) -> SparkApp:
+        self._runs += 1
+        start = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=self._runs)
+        run = Run(f"bench-{uuid.uuid4().hex[:8]}", start, start + timedelta(days=1))
+        return SparkApp("bench", run, self._settings)

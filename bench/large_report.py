@@ -1,0 +1,116 @@
+"""What the large lake cost, as it is kept and as a page."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.meter import Cost
+from bench.report import markdown, met
+
+_HEAD = """\
+# What do state and visibility cost?
+
+`make bench-visibility` writes this page. It makes the bronze tables of a large homeserver (no Synapse is needed),
+resolves the state of all rooms and builds what `gold.event_visibility` reads, as the main job does but without dbt's
+tests. It does so once more after 0.1% new events, which come to all rooms that are active then. One round.
+"""
+
+
+FILTER = 11_400
+"""Answers a second of Synapse's own filter on one core: the most that issue 6 states of it."""
+
+_PAIRS = """\
+Pairs are all users who ever had a membership in a room, and one who never had, times its events, times peeking or not,
+of as many rooms as come to {pairs:,}. All of them were decided: outcome, rule and membership of each are read from the
+view by DuckDB, as the commands do, and counted. Synapse's filter answers 9,400 to {filter:,} a second on one core; that
+figure is the one of issue 6, and was not measured here.
+"""
+
+
+@dataclass(frozen=True)
+class Built:
+    """A run of both steps: how many events were new to it; seconds of each model, which run side by side."""
+
+    what: str
+    events: int
+    resolving: Cost
+    building: Cost
+    models: dict[str, float]
+
+    @property
+    def wall(self) -> float:
+        """Seconds of both."""
+        return self.resolving.wall + self.building.wall
+
+
+@dataclass
+class Large:
+    """Everything. ``changes``: memberships of local users and history visibilities that were ever set."""
+
+    scale: float
+    machine: dict[str, str]
+    made: dict[str, int]
+    builds: list[Built] = field(default_factory=list)
+    rows: dict[str, int] = field(default_factory=dict)
+    changes: int = 0
+    intervals: int = 0
+    pairs: int = 0
+    seconds: float = 0.0
+
+    @classmethod
+    def read(cls, path: Path) -> "Large":
+        """What was kept as JSON."""
+        kept: dict[str, Any] = json.loads(path.read_text())
+        costs = ("resolving", "building")
+        builds = [Built(**one | {name: Cost(**one[name]) for name in costs}) for one in kept.pop("builds")]
+        return cls(**kept, builds=builds)
+
+
+def write(large: Large) -> str:
+    """The whole page."""
+    full, increment = large.builds
+    memory = max(one.memory for built in large.builds for one in (built.resolving, built.building)) / 1e9
+    speed, stored = large.pairs / large.seconds, large.intervals / large.changes
+    share = increment.wall / full.wall
+    names = list(full.models)
+    return "\n".join(
+        [
+            _HEAD,
+            "## What was measured on\n",
+            *markdown(("", ""), large.machine.items()),
+            "",
+            *markdown(("made", ""), [(name, f"{number:,}") for name, number in large.made.items()]),
+            "",
+            *markdown(("table", "rows"), [(f"`{name}`", f"{number:,}") for name, number in large.rows.items()]),
+            "",
+            f"Scale {large.scale:g}; scale 1 is 10 million events in 2,000 rooms, and stands for the goals.\n",
+            "## Goals\n",
+            *markdown(
+                ("", "goal", "measured", ""),
+                [
+                    ("minutes for state and visibility", "≤ 15", f"{full.wall / 60:.1f}", met(full.wall <= 900)),
+                    ("GB of memory, JVM included, at most", "≤ 8", f"{memory:.1f}", met(memory <= 8)),
+                    ("of that time after 0.1% new events", "≤ 5%", f"{share:.1%}", met(share <= 0.05)),
+                    ("intervals for a change of membership or visibility", "≤ 2", f"{stored:.2f}", met(stored <= 2)),
+                    ("pairs decided a second", f"≥ {1000 * FILTER:,}", f"{speed:,.0f}", met(speed >= 1000 * FILTER)),
+                    ("times Synapse's filter", "≥ 1,000", f"{speed / FILTER:,.0f}", met(speed >= 1000 * FILTER)),
+                ],
+            ),
+            "",
+            _PAIRS.format(pairs=large.pairs, filter=FILTER),
+            "## Where the time goes\n",
+            "Seconds. dbt builds models side by side, and takes some for itself.\n",
+            *markdown(
+                ("", "new events", "state", *(f"`{name}`" for name in names), "all models", "CPU of all", "together"),
+                [_line(built, names) for built in large.builds],
+            ),
+            "",
+        ]
+    )  # fmt: skip
+
+
+def _line(built: Built, names: list[str]) -> list[str]:
+    seconds = [built.resolving.wall, *(built.models.get(name, 0.0) for name in names), built.building.wall]
+    cpu = built.resolving.cpu + built.building.cpu
+    return [built.what, f"{built.events:,}", *(f"{one:.1f}" for one in [*seconds, cpu, built.wall])]
