@@ -6,12 +6,14 @@ from typing import Any
 from expectations.measures import FAIL, WARN, MeasureExpectation, Measures
 from expectations.streams import (
     ExpectBoundNotToGoBack,
+    ExpectGapsWithinBudget,
     ExpectIdInOneTable,
     ExpectKnownWriters,
     ExpectNoLateId,
     ExpectNoLostId,
     ExpectNoNullStreamId,
     ExpectSequenceNotBehind,
+    ExpectUnchangedRows,
     ExpectUniqueStreamId,
 )
 from expectations.tables import (
@@ -32,15 +34,18 @@ _LEDGER = ("rows_source", "rows_read", "rows_written", "hash_read", "hash_writte
 _TABLE = ("rows", "null_keys", "duplicate_keys")
 _STREAM = (
     *("rule", "safe_bound", "previous_bound", "missing_writers", "unknown_writers", "gaps", "shared_ids", "faults"),
-    *("sequence_last_value", "sequence_is_called", "largest_id"),
+    *("sequence_last_value", "sequence_is_called", "largest_id", "closed_ids", "rowless_ids"),
 )
-_BACKING = ("null_ids", "duplicate_ids", "late_ids")
+_BACKING = ("null_ids", "duplicate_ids", "late_ids", "reread_ids")
 
 
-def suite(catalogue: Catalogue, drifted: Collection[str] = ()) -> list[MeasureExpectation]:
+def suite(
+    catalogue: Catalogue, drifted: Collection[str] = (), gap_budget: int | None = None
+) -> list[MeasureExpectation]:
     """What is expected of the source's schema, of every copied table and of every stream of the catalogue.
 
     :param drifted: tables that the run could not copy and goes on without.
+    :param gap_budget: percent, instead of that of each stream that has one.
     """
     kept = [table for table in catalogue.tables if table.name in drifted]
     fitting = catalogue.without({table.name for table in kept if table.load is Load.MEASURE})
@@ -50,7 +55,7 @@ def suite(catalogue: Catalogue, drifted: Collection[str] = ()) -> list[MeasureEx
         ),
         *(one for table in kept for one in _of_kept(table)),
         *(one for table in catalogue.copied() if table not in kept for one in _of_table(table)),
-        *(one for stream in catalogue.streams for one in _of_stream(stream, fitting.backing(stream.name))),
+        *(one for stream in catalogue.streams for one in _of_stream(stream, fitting.backing(stream.name), gap_budget)),
     ]
 
 
@@ -105,7 +110,9 @@ def _of_kept(table: Table) -> list[MeasureExpectation]:
     return [copied, *key_is_sound(subject, table.primary_key, table.nullable_key, repeats=table.repeats_keys)]
 
 
-def _of_stream(stream: Stream, backing: Sequence[tuple[Table, str]]) -> list[MeasureExpectation]:
+def _of_stream(
+    stream: Stream, backing: Sequence[tuple[Table, str]], gap_budget: int | None
+) -> list[MeasureExpectation]:
     subject = _subject(stream)
     expected = [one for table, column in backing for one in _of_ids(stream, table, column)]
     if stream.stream_positions:
@@ -119,6 +126,9 @@ def _of_stream(stream: Stream, backing: Sequence[tuple[Table, str]]) -> list[Mea
                 column=subject, severity=WARN, description=f"{stream.sequence} is not behind positions and ids"
             ),
         ]
+    if stream.gap_budget and (percent := gap_budget or stream.gap_budget):
+        description = f"no more than {percent} % of the newly closed ids are without a row"
+        expected.append(ExpectGapsWithinBudget(column=subject, percent=percent, severity=WARN, description=description))
     description = "its writers are configured and have positions" if stream.stream_positions else "it was measured"
     return [*expected, ExpectKnownWriters(column=subject, severity=WARN, description=description)]
 
@@ -130,6 +140,16 @@ def _of_rows(stream: Stream, copied: Sequence[Table]) -> list[MeasureExpectation
     if any(contiguity(stream, table) in (Contiguity.APPEND_ONLY, Contiguity.UPSERT) for table in copied):
         expected.append(
             ExpectNoLostId(column=subject, severity=FAIL, description="no row is gone that nothing explains")
+        )
+    if facts := [table.name for table in copied if contiguity(stream, table) is Contiguity.APPEND_ONLY]:
+        side = "above" if stream.sign == "negative" else "below"
+        expected.append(
+            ExpectUnchangedRows(
+                column=subject,
+                tables=facts,
+                severity=FAIL,
+                description=f"rows at or {side} the bound accepted before stay as they were",
+            )
         )
     if stream.unique_ids and sum(not table.repeats_ids for table in copied) > 1:
         expected.append(

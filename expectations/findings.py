@@ -2,15 +2,18 @@
 
 from typing import Final
 
+from expectations.freshness import ExpectSourceToMove, ExpectStreamToMove
 from expectations.integrity import ExpectNoFinding
 from expectations.judgement import Check, Judgement
 from expectations.replication import ExpectPositionsNotToGoBack, ExpectRowsHeard
 from expectations.streams import (
     ExpectBoundNotToGoBack,
+    ExpectGapsWithinBudget,
     ExpectIdInOneTable,
     ExpectNoLateId,
     ExpectNoLostId,
     ExpectSequenceNotBehind,
+    ExpectUnchangedRows,
     ExpectUniqueStreamId,
 )
 from synapse_lakehouse.alerts.incidents import Finding, Kind
@@ -20,6 +23,10 @@ _KINDS: Final = {
     ExpectNoLateId.expectation_type: Kind.LATE_IDS,
     ExpectUniqueStreamId.expectation_type: Kind.DUPLICATE_IDS,
     ExpectIdInOneTable.expectation_type: Kind.DUPLICATE_IDS,
+    ExpectUnchangedRows.expectation_type: Kind.CHANGED_ROWS,
+    ExpectGapsWithinBudget.expectation_type: Kind.GAP_BUDGET,
+    ExpectStreamToMove.expectation_type: Kind.STANDING_STILL,
+    ExpectSourceToMove.expectation_type: Kind.STANDING_STILL,
     ExpectBoundNotToGoBack.expectation_type: Kind.POSITION_WENT_BACK,
     ExpectSequenceNotBehind.expectation_type: Kind.SEQUENCE_BEHIND,
     ExpectNoFinding.expectation_type: Kind.INTEGRITY,

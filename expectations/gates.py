@@ -2,16 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from pyiceberg.catalog import Catalog
 
-from expectations import bronze, docs, gold, integrity, replication
+from expectations import bronze, docs, freshness, gold, integrity, replication
 from expectations.judgement import Judgement
 from expectations.measures import MeasureExpectation, Measures
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.lake import audit
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.streams.moving import looked_back
 
 
 def judge_bronze(settings: Settings, catalog: Catalog, run: Run) -> Judgement:
@@ -28,7 +30,14 @@ def judge_bronze(settings: Settings, catalog: Catalog, run: Run) -> Judgement:
     )
     heard = audit.of_run(catalog, "audit.replication_coverage", run.run_id)
     drifted = {name for one in snapshots for name, _ in one["drifted"] or ()}
-    suite = [*bronze.suite(known, drifted), *replication.suite(heard)]
+    hours = settings.lakehouse_stale_hours
+    suite = [
+        *bronze.suite(known, drifted, settings.lakehouse_gap_budget),
+        *freshness.suite(known, hours),
+        *replication.suite(heard),
+    ]
+    for subject, found in _moved(catalog, run, hours).items():
+        measures[subject] = {**measures.get(subject, {}), **found}
     return _judge(settings, catalog, run, "bronze", suite, measures | replication.measures(heard))
 
 
@@ -41,6 +50,14 @@ def judge_gold(settings: Settings, catalog: Catalog, run: Run) -> Judgement:
     facts, found = (audit.of_run(catalog, f"audit.{name}", run.run_id) for name in ("table_facts", "integrity"))
     measures = gold.measures(dbt, catalog, run.branch, facts) | integrity.measures(found)
     return _judge(settings, catalog, run, "gold", [*gold.suite(dbt), *integrity.suite()], measures)
+
+
+def _moved(catalog: Catalog, run: Run, hours: int) -> dict[str, dict[str, Any]]:
+    """What the run and two before it saw of the source."""
+    before = looked_back(audit.releases(catalog), datetime.now(UTC), hours)
+    runs = [*(one.run_id for one in before), run.run_id] if before else []
+    names = ("audit.snapshots", "audit.stream_positions", "audit.stream_facts")
+    return freshness.measures(*([audit.of_run(catalog, name, one) for one in runs] for name in names))
 
 
 def _judge(

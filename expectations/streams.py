@@ -5,10 +5,14 @@ Measures of a stream are the columns of ``audit.stream_positions``; those of a b
 """
 
 from abc import ABC
-from typing import ClassVar, Literal
+from collections.abc import Sequence
+from typing import ClassVar, Final, Literal
 
 from expectations.measures import MeasureExpectation, Measures, counted
 from synapse_lakehouse.streams.positions import Rule
+
+FEWEST_ROWLESS: Final = 100
+"""Fewer ids than this without a row are nobody's concern, whatever their share."""
 
 _LEGAL = ("in_flight", "rolled_back", "purged")
 
@@ -74,6 +78,36 @@ class ExpectNoLostId(MeasureExpectation):
         others = ", ".join(f"{ids:,} {name.replace('_', ' ')}" for name, ids in sorted(gaps.items()) if name in _LEGAL)
         where = _named(measures, "lost")
         return lost == 0, f"{counted(lost, 'id')} lost{where}" + (f" ({others})" if others else "")
+
+
+class ExpectUnchangedRows(MeasureExpectation):
+    """Rows that an earlier release accepted say what they said, by content, but for columns that Synapse sets anew."""
+
+    tables: Sequence[str]
+
+    def _judge(self, measures: Measures) -> tuple[bool, str]:
+        changed = dict(measures["gaps"]).get("changed", 0)
+        reread = sum(measures[f"{table}.reread_ids"] for table in self.tables)
+        return (
+            changed == 0,
+            f"{counted(changed, 'id')} changed{_named(measures, 'changed')} ({reread:,} read again since)",
+        )
+
+
+class ExpectGapsWithinBudget(MeasureExpectation):
+    """Not too many of the newly closed ids are without a row. Where ids were purged it is not known whether they had
+    one, and a few missing ones are no share to speak of."""
+
+    percent: int
+
+    def _judge(self, measures: Measures) -> tuple[bool, str]:
+        closed, rowless = measures.get("closed_ids"), measures.get("rowless_ids", 0)
+        if closed is None:
+            return True, "no ids were closed between two bounds"
+        observed = f"{rowless:,} of {counted(closed, 'newly closed id')} without a row"
+        if dict(measures["gaps"]).get("purged", 0):
+            return True, f"{observed}; others were purged, so these may have been, too"
+        return rowless < FEWEST_ROWLESS or rowless * 100 <= closed * self.percent, observed
 
 
 class ExpectIdInOneTable(MeasureExpectation):

@@ -22,9 +22,10 @@ def measure_streams(app: SparkApp) -> None:
     (snapshot,) = audit.of_run(app.catalog, "audit.snapshots", app.run.run_id)
     ledger = audit.of_run(app.catalog, "audit.ledger", app.run.run_id)
     snapshots = {row["table_name"]: row["snapshot_id"] for row in ledger}
-    tables_before, facts_before, positions_before = (
+    statements = {row["table_name"]: row["statement"] for row in ledger}
+    ledger_before, tables_before, facts_before, positions_before = (
         audit.of_run(app.catalog, f"audit.{name}", accepted.run_id) if accepted else []
-        for name in ("table_facts", "stream_facts", "stream_positions")
+        for name in ("ledger", "table_facts", "stream_facts", "stream_positions")
     )
     held = Held(app.spark, declared, accepted, snapshots)
     measuring = Measuring(
@@ -54,12 +55,19 @@ def measure_streams(app: SparkApp) -> None:
         facts=facts,
         rows={row["table_name"]: row["rows"] for row in table_facts},
         since=max((int(one["taken_at"].timestamp() * 1000) for one in then), default=None),
+        read_alike=frozenset(
+            row["table_name"]
+            for row in ledger_before
+            if row["statement"] is not None and row["statement"] == statements.get(row["table_name"])
+        ),
     )
     bounds = {name: window.bound for name, window in examining.windows.items()}
     covered = covering(app.catalog, app.run, declared, bounds, app.settings.lakehouse_home / "duckdb")
     known = acknowledged.parse(declared, app.settings.lakehouse_acknowledged_ids)
-    tally = recording.record(app.catalog, app.run, examining.gaps(covered.announced() if covered else ()), known)
+    found = examining.gaps(covered.announced() if covered else ())
+    tally = recording.record(app.catalog, app.run, found, known, examining.windows)
     tally.correct(positions, facts)
+    examining.tell_reread(facts)
     audit.append(app.catalog, "audit.stream_facts", facts, app.run)
     audit.append(app.catalog, "audit.stream_positions", positions, app.run)
     app.progress(f"gaps examined: {tally}")

@@ -93,7 +93,8 @@ class Column(_Declared):
     """A column that may leave the source.
 
     ``source_type`` is PostgreSQL's name of the type in the source, where it is not the usual one for ``data_type``.
-    With ``holds_content`` it holds what people said, of which no copy may be left in metadata.
+    With ``holds_content`` it holds what people said, of which no copy may be left in metadata. With ``changes`` Synapse
+    may write it anew in a row that is there, although rows of its table are facts.
     """
 
     name: Identifier
@@ -102,6 +103,7 @@ class Column(_Declared):
     source_type: str
     projection: Projection | None = None
     holds_content: bool = False
+    changes: bool = False
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -120,7 +122,8 @@ class Stream(_Declared):
     ``stream_writers`` in homeserver.yaml, ``master`` (hard coded) or ``any``; ``sign`` of the ids in tables.
     ``unique_ids``: one row per id holds in each backing table that does not say ``repeats_ids``, so repeated ids are
     duplicates. ``immutable_below_bound``: no new id may appear at or below an accepted bound. ``contiguity``: what
-    becomes of its rows. ``why`` says in a sentence what a check may assert.
+    becomes of its rows. ``gap_budget``: percent of newly closed ids that may be without a row before somebody is told;
+    None where ids are spent freely. ``why`` says in a sentence what a check may assert.
     """
 
     name: Identifier
@@ -132,12 +135,15 @@ class Stream(_Declared):
     unique_ids: bool
     immutable_below_bound: bool
     contiguity: Contiguity
+    gap_budget: Annotated[int, Field(ge=1, le=100)] | None = None
     why: Annotated[str, Field(min_length=1)]
 
     @model_validator(mode="after")
     def _bound_is_there(self) -> "Stream":
         if self.contiguity is Contiguity.APPEND_ONLY and not (self.stream_positions and self.immutable_below_bound):
             raise ValueError(f"stream {self.name}: without positions and a bound it cannot be append_only")
+        if self.gap_budget and self.contiguity is not Contiguity.APPEND_ONLY:
+            raise ValueError(f"stream {self.name}: missing ids mean something in append_only streams alone")
         return self
 
     @property

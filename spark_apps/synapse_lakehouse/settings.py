@@ -50,7 +50,7 @@ class Settings(BaseSettings):
     )
     lakehouse_acknowledged_ids: str = Field(
         "",
-        description="lost, late or repeated ids to publish with once, as 'events:4711,4800..4810 receipts:77'",
+        description="lost, late, repeated or changed ids to publish with once, as 'events:4711,4800..4810 receipts:77'",
     )
     lakehouse_source_connections: Annotated[int, Field(ge=2, le=64)] = Field(
         4, description="most connections that a snapshot opens to Synapse's database"
@@ -94,6 +94,16 @@ class Settings(BaseSettings):
     )
     lakehouse_overdue_hours: Annotated[int, Field(ge=1)] = Field(
         26, description="a lake whose latest release is older than so many hours is overdue, and somebody is told"
+    )
+    lakehouse_gap_budget: Annotated[int, Field(ge=1, le=100)] | None = Field(
+        None,
+        description="percent of a stream's newly closed ids that may be without a row before somebody is told;"
+        " unset: as the catalogue says of each stream, 50 of events",
+    )
+    lakehouse_stale_hours: Annotated[int, Field(ge=0)] = Field(
+        24,
+        description="somebody is told of a stream that stands still for so many hours while its writers work, and of a"
+        " standby that replays nothing; 0: never",
     )
     lakehouse_tap_minutes: Annotated[int, Field(ge=0)] = Field(
         15,

@@ -85,7 +85,9 @@ def test_every_class_is_found_with_its_witness(examined_lake: tuple[Examined, Da
     assert examined.examine() == expected
 
 
-def test_a_purge_beyond_an_idle_writer_s_position_takes_no_bound_back(examined_lake: tuple[Examined, Database]) -> None:
+def test_a_purge_beyond_an_idle_writer_s_position_takes_no_bound_back_and_a_closed_row_that_changed_is_told_of(
+    examined_lake: tuple[Examined, Database],
+) -> None:
     examined, source = examined_lake
     examined.examine()
     (idle, furthest) = source.one(
@@ -97,5 +99,11 @@ def test_a_purge_beyond_an_idle_writer_s_position_takes_no_bound_back(examined_l
         " where stream_ordering > %s and state_key is null) returning stream_ordering", idle,
     )  # fmt: skip
     assert purged < furthest
-    examined.examine()
+    (changed,) = source.one(
+        "update events set sender = '@mallory:example.org' where stream_ordering = (select min(stream_ordering)"
+        " from events where stream_ordering > 0) returning stream_ordering"
+    )
+    source.run("update events set outlier = not outlier where stream_ordering < 200")
+    faults = {found for found in examined.examine() if found[4] not in ("purged", "rolled_back", "in_flight", "lost")}
+    assert faults == {("events", "events", changed, changed, "changed", "accepted_row", None)}
     assert examined.bound() == furthest

@@ -14,7 +14,7 @@ from pyiceberg.catalog.memory import InMemoryCatalog
 from expectations import bronze, docs, gates, replication, site
 from expectations.findings import findings
 from expectations.judgement import AuditFailed, Judgement
-from expectations.streams import ExpectIdInOneTable
+from expectations.streams import ExpectGapsWithinBudget, ExpectIdInOneTable
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.alerts.incidents import Finding, Kind
 from synapse_lakehouse.catalogue import Catalogue, Column, Stream, Table
@@ -48,7 +48,7 @@ DECLARED = Catalogue(
     oldest_schema_version=94,
     newest_schema_version=94,
     streams=(
-        stream("events"),
+        stream("events", gap_budget=50),
         stream("backfill", sign="negative"),
         stream("caches", stream_positions=None, immutable_below_bound=False, contiguity="unchecked"),
     ),
@@ -79,10 +79,16 @@ def healthy() -> Rows:
         found = {"stream": name, "rule": "configured", "safe_bound": bound, "previous_bound": previous}
         sequence = {"sequence_last_value": 1300, "sequence_is_called": True, "largest_id": bound}
         sequence |= {"gaps": [("rolled_back", 3)], "shared_ids": 0, "faults": []}
+        closed = None if previous is None else abs(bound or 0) - abs(previous)
+        sequence |= {"closed_ids": closed, "rowless_ids": None if closed is None else 3}
         return found | sequence | {"writers": [("main", bound)], "missing_writers": [], "unknown_writers": []} | other
 
     def facts(name: str, of: str, **other: Any) -> dict[str, Any]:
-        return {"stream": name, "table_name": of, "null_ids": 0, "duplicate_ids": 0, "late_ids": 0} | other
+        return (
+            {"stream": name, "table_name": of, "null_ids": 0, "duplicate_ids": 0, "late_ids": 0}
+            | {"reread_ids": 0}
+            | other
+        )
 
     counted = {"rows_source": 1250, "rows_read": 1250, "rows_written": 1250, "hash_read": "5e", "hash_written": "5e"}
     return {
@@ -98,7 +104,7 @@ def healthy() -> Rows:
         ],
         "stream_facts": [
             facts("events", "events"),
-            facts("events", "deltas", duplicate_ids=70),
+            facts("events", "deltas", duplicate_ids=70, reread_ids=12),
             facts("backfill", "events"),
             facts("caches", "invalidations", duplicate_ids=None, late_ids=None),
         ],
@@ -141,7 +147,7 @@ def test_healthy_run_passes(settings: Settings) -> None:
     judgement = judge(settings)
     judgement.raise_if_failed()
     assert (judgement.warned, judgement.failed) == (0, 0)
-    assert judgement.passed == len(judgement.checks) == 31
+    assert judgement.passed == len(judgement.checks) == 34
     told = {check.sentence for check in judgement.checks}
     assert {
         "bronze.events: every event_id occurs once — 0 rows repeating a key",
@@ -151,6 +157,10 @@ def test_healthy_run_passes(settings: Settings) -> None:
         "stream events: no new deltas.stream_id at or below the bound accepted before — 0 ids came late, the bound was"
         " 1,100",
         "stream backfill: the safe bound never rises — -90, -80 before",
+        "stream events: rows at or below the bound accepted before stay as they were — 0 ids changed (12 read again"
+        " since)",
+        "stream events: no more than 50 % of the newly closed ids are without a row — 3 of 100 newly closed ids without"
+        " a row",
     } <= told
     assert not any("every deltas.stream_id" in sentence for sentence in told), "an id may have several rows there"
 
@@ -277,6 +287,33 @@ def test_healthy_run_passes(settings: Settings) -> None:
             id="lost row",
         ),
         pytest.param(
+            change("stream_positions", 1, gaps=[("changed", 2)], faults=["changed -9..-8 in events"]),
+            "fail",
+            [
+                "stream backfill: rows at or above the bound accepted before stay as they were — 2 ids changed: -9..-8"
+                " in events (0 read again since)"
+            ],
+            id="changed row",
+        ),
+        pytest.param(
+            change("stream_facts", 1, reread_ids=None),
+            "fail",
+            [
+                "stream events: rows at or below the bound accepted before stay as they were — not measured by this"
+                " run (deltas.reread_ids)"
+            ],
+            id="closed rows not compared",
+        ),
+        pytest.param(
+            change("stream_positions", 0, closed_ids=399, rowless_ids=200, gaps=[("rolled_back", 200)]),
+            "warn",
+            [
+                "stream events: no more than 50 % of the newly closed ids are without a row — 200 of 399 newly closed"
+                " ids without a row"
+            ],
+            id="gap budget spent",
+        ),
+        pytest.param(
             change("stream_positions", 0, rule="assumed"),
             "warn",
             [
@@ -348,6 +385,33 @@ def test_bound_that_did_not_go_back(settings: Settings, plant: Plant, observed: 
         if check.subject == "stream events" and check.expectation == "the safe bound never falls"
     ]
     assert (check.success, check.observed) == (True, observed)
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        pytest.param(change("stream_positions", 0, closed_ids=99, rowless_ids=99), id="a few"),
+        pytest.param(change("stream_positions", 0, closed_ids=400, rowless_ids=200), id="half of them"),
+        pytest.param(
+            change("stream_positions", 0, closed_ids=400, rowless_ids=390, gaps=[("purged", 1), ("rolled_back", 390)]),
+            id="in a run that saw a purge",
+        ),
+        pytest.param(change("stream_positions", 0, closed_ids=None, rowless_ids=None), id="history"),
+        pytest.param(change("stream_positions", 1, closed_ids=4000, rowless_ids=4000), id="where ids are spent freely"),
+    ],
+)
+def test_gaps_that_spend_no_budget(settings: Settings, plant: Plant) -> None:
+    assert not judge(settings, plant).warned
+
+
+def test_a_budget_that_is_set_wins_where_there_is_one() -> None:
+    def budgets(gap_budget: int | None) -> dict[str, int]:
+        expected = bronze.suite(catalogue.load(), gap_budget=gap_budget)
+        return {one.column: one.percent for one in expected if isinstance(one, ExpectGapsWithinBudget)}
+
+    assert budgets(None)["stream events"] == 50
+    assert set(budgets(80).values()) == {80}
+    assert not {"stream backfill", "stream push_rules", "stream receipts"} & budgets(80).keys(), "ids are spent freely"
 
 
 def test_a_table_that_was_left_as_it_was_is_not_blamed(settings: Settings) -> None:
@@ -465,7 +529,8 @@ def test_gate_reads_the_runs_measures_and_records_its_checks(settings: Settings)
     )  # fmt: skip
     audit.append(
         catalog, "audit.stream_facts",
-        [{"stream": one.name, "table_name": backing.name, "null_ids": 0, "duplicate_ids": 0, "measured_at": DAY}
+        [{"stream": one.name, "table_name": backing.name, "null_ids": 0, "duplicate_ids": 0, "reread_ids": 0,
+              "measured_at": DAY}
          for one in known.streams for backing, _ in known.backing(one.name)], RUN,
     )  # fmt: skip
     other = Run("another", RUN.start, RUN.end)

@@ -145,7 +145,8 @@ def test_a_labelled_trace_is_classified(name: str) -> None:
 def test_there_are_traces_of_every_class_witness_and_explanation() -> None:
     words = " ".join(" ".join(trace) for trace in TRACES.values())
     assert len(TRACES) >= 40
-    for one in (*Class, *Witness, *Explanation):
+    # Whether a row says what it said is no matter of ids: tests/spark/test_closed_rows.py.
+    for one in (*({*Class} - {Class.CHANGED}), *Witness, *Explanation):
         assert one.value in words, one
 
 

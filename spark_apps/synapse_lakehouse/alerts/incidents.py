@@ -13,9 +13,12 @@ class Kind(StrEnum):
     LOST_IDS = "lost-ids"
     LATE_IDS = "late-ids"
     DUPLICATE_IDS = "duplicate-ids"
+    CHANGED_ROWS = "changed-rows"
     POSITION_WENT_BACK = "position-went-back"
     SEQUENCE_BEHIND = "sequence-behind"
     WRITER_VANISHED = "writer-vanished"
+    GAP_BUDGET = "gap-budget"
+    STANDING_STILL = "standing-still"
     AUDIT_FAILED = "audit-failed"
     AUDIT_WARNED = "audit-warned"
     INTEGRITY = "integrity"
@@ -25,7 +28,16 @@ class Kind(StrEnum):
     RELEASE_OVERDUE = "release-overdue"
 
 
-MILD: Final = frozenset({Kind.AUDIT_WARNED, Kind.INTEGRITY, Kind.REPLICATION, Kind.TAP_SILENT})
+MILD: Final = frozenset(
+    {
+        Kind.AUDIT_WARNED,
+        Kind.INTEGRITY,
+        Kind.REPLICATION,
+        Kind.TAP_SILENT,
+        Kind.GAP_BUDGET,
+        Kind.STANDING_STILL,
+    }
+)
 """What can wait for the morning: it is told, but as a warning."""
 
 

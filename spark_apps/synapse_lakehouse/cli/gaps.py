@@ -21,9 +21,9 @@ from latest left join known using (run_id)
 where release < {number}
     and class <> 'in_flight'
     or release = (select release from known where run_id = {run})
-    or release is null and {is_latest} and class in ('lost', 'late', 'duplicate')
+    or release is null and {is_latest} and class in ('lost', 'late', 'duplicate', 'changed')
         and measured_at > (select max(published_at) from audit.releases)
-order by class not in ('lost', 'late', 'duplicate'), release nulls first, stream, first_id
+order by class not in ('lost', 'late', 'duplicate', 'changed'), release nulls first, stream, first_id
 """
 
 

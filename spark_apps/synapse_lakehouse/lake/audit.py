@@ -80,27 +80,29 @@ TABLES: Final[dict[str, pa.Schema]] = {
         | {"snapshot_id": _LONG},
         # One row per run and stream; rule names what gave the safe bound (streams/positions.py), gaps counts the ids
         # of audit.stream_gaps by class, shared_ids those that are in several tables and should be in one; faults
-        # names the first ones.
+        # names the first ones. closed_ids: so many the run closed (NULL: there was no bound, or is none), of which
+        # rowless_ids have no row and no explanation.
         "audit.stream_positions": _RUN
         | {"stream": _STRING, "writers": _BY_NAME, "missing_writers": pa.list_(_STRING), "linear_minimum": _LONG}
         | {"linear_maximum": _LONG, "safe_bound": _LONG, "rule": _STRING, "previous_bound": _LONG}
         | {"sequence": _STRING, "sequence_last_value": _LONG, "sequence_is_called": _BOOLEAN, "largest_id": _LONG}
         | {"unknown_writers": pa.list_(_STRING), "gaps": _BY_NAME, "shared_ids": _LONG, "faults": pa.list_(_STRING)}
-        | {"measured_at": _TIME},
+        | {"closed_ids": _LONG, "rowless_ids": _LONG, "measured_at": _TIME},
         # One row per stream and look at it while Synapse runs (streams/watch.py); no run belongs to it.
         "audit.stream_watch": {"stream": _STRING, "watched_at": _TIME, "writers": _BY_NAME}
         | {"missing_writers": pa.list_(_STRING), "safe_bound": _LONG, "rule": _STRING, "handed_out": _LONG}
         | {"open_since": _TIME, "unmoved_since": pa.map_(_STRING, _TIME), "vanished": pa.list_(_STRING)},
-        # One row per run and range of ids that the run found missing, late or repeated (streams/gaps.py), in table_name
-        # where one table is concerned. An interval's gaps are those of all its published runs.
+        # One row per run and range of ids that the run found missing, late, repeated or changed (streams/gaps.py), in
+        # table_name where one table is concerned. An interval's gaps are those of all its published runs.
         "audit.stream_gaps": _RUN
         | {"stream": _STRING, "table_name": _STRING, "first_id": _LONG, "last_id": _LONG, "class": _STRING}
         | {"witness": _STRING, "explanation": _STRING, "flags": pa.list_(_STRING), "measured_at": _TIME},
-        # One row per run, stream and backing table; late_ids is NULL where the stream cannot be checked.
+        # One row per run, stream and backing table; late_ids is NULL where the stream cannot be checked. reread_ids: so
+        # many that were closed the run read again and compared.
         "audit.stream_facts": _RUN
         | {"stream": _STRING, "table_name": _STRING, "rows": _LONG, "rows_in_interval": _LONG, "ids": _LONG}
         | {"null_ids": _LONG, "duplicate_ids": _LONG, "late_ids": _LONG, "first_id": _LONG, "last_id": _LONG}
-        | {"rows_by_writer": _BY_NAME, "measured_at": _TIME},
+        | {"reread_ids": _LONG, "rows_by_writer": _BY_NAME, "measured_at": _TIME},
         # One row per expectation judged; severity is fail or warn.
         "audit.checks": _RUN
         | {"stage": _STRING, "suite": _STRING, "expectation": _STRING, "subject": _STRING, "severity": _STRING}

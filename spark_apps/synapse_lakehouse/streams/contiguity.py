@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from synapse_lakehouse.catalogue import Contiguity, Stream, Table
-from synapse_lakehouse.streams import gaps, orphans, witnesses
-from synapse_lakehouse.streams.gaps import Explanation, Gap, Missing, Present, Window, Witness
+from synapse_lakehouse.streams import closed, gaps, orphans, witnesses
+from synapse_lakehouse.streams.gaps import Class, Explanation, Gap, Missing, Present, Window, Witness
 from synapse_lakehouse.streams.held import Held, distance, of_sign, union
 from synapse_lakehouse.streams.positions import FIRST, Rule
 from synapse_lakehouse.streams.queries import ISLANDS, MISSING
@@ -28,7 +28,7 @@ class Examining:
 
     ``positions`` and ``facts`` are the run's rows of ``audit.stream_positions`` and ``audit.stream_facts``; ``rows``
     counts the rows of tables; ``since`` says, in milliseconds since the epoch, when the source was read for the release
-    before.
+    before; ``read_alike`` names the tables that this run read with that release's statements.
     """
 
     held: Held
@@ -36,6 +36,7 @@ class Examining:
     facts: Sequence[Row]
     rows: Mapping[str, int]
     since: int | None
+    read_alike: frozenset[str]
 
     def gaps(self, announced: Sequence[Row] = ()) -> Iterator[tuple[Stream, Gap]]:
         """All gaps and faults, by stream.
@@ -45,6 +46,18 @@ class Examining:
         witnessed = self._orphaned(self._witnessed(announced))
         yield from self._missing(witnessed)
         yield from self._present()
+        yield from self._changed()
+
+    @cached_property
+    def reread(self) -> list[closed.Reread]:
+        """Closed ids that this run read again."""
+        return closed.reread(self.held, self.read_alike)
+
+    def tell_reread(self, facts: Sequence[dict[str, Any]]) -> None:
+        """Enter into rows of ``audit.stream_facts`` how many closed ids were read again."""
+        ids = {(one.stream.name, one.table.name): one.ids for one in self.reread}
+        for fact in facts:
+            fact["reread_ids"] = ids.get((fact["stream"], fact["table_name"]), 0)
 
     @cached_property
     def windows(self) -> dict[str, Window]:
@@ -94,11 +107,8 @@ class Examining:
         return found if witnessed is None else union([witnessed, found])
 
     def _missing(self, witnessed: DataFrame | None) -> Iterator[tuple[Stream, Gap]]:
-        spark, catalogue = self.held.spark, self.held.catalogue
         if witnessed is not None:
-            witnessed.createOrReplaceTempView("witnessed")
-            for row in spark.sql(ISLANDS).toLocalIterator():
-                stream = catalogue.stream(row.stream)
+            for stream, row in self._islands(witnessed):
                 missing = Missing(
                     row.first_id,
                     row.last_id,
@@ -112,7 +122,7 @@ class Examining:
             return
         found = self._ranges(searched, witnessed)
         for row in found.toLocalIterator():
-            stream = catalogue.stream(row.stream)
+            stream = self.held.catalogue.stream(row.stream)
             yield from (
                 (stream, gap) for gap in gaps.of_missing(Missing(row.first_id, row.last_id), searched[stream.name])
             )
@@ -149,6 +159,17 @@ class Examining:
             stream = self.held.catalogue.stream(row.stream)
             present = Present(row.id, None, row.tables, was_accepted=True)
             yield from ((stream, gap) for gap in gaps.of_present(present, self._window(stream)))
+
+    def _changed(self) -> Iterator[tuple[Stream, Gap]]:
+        found = closed.changed(self.held, self.reread)
+        for stream, row in self._islands(found) if found is not None else ():
+            yield stream, Gap(row.first_id, row.last_id, Class.CHANGED, row.table_name, Witness(row.witness))
+
+    def _islands(self, ids: DataFrame) -> Iterator[tuple[Stream, Any]]:
+        """Streams and rows with first_id and last_id for ``ids``, in ``witnesses.COLUMNS``."""
+        ids.createOrReplaceTempView("witnessed")
+        for row in self.held.spark.sql(ISLANDS).toLocalIterator():
+            yield self.held.catalogue.stream(row.stream), row
 
     def _suspects(self, stream: Stream, table: Table, *, repeats: bool) -> DataFrame:
         """Columns: id, rows, was_accepted, is_second_life of ids that are new below the bound, or repeated."""

@@ -1,7 +1,8 @@
-"""What a missing, late or repeated stream id means: pure decisions on ranges of ids.
+"""What a missing, late, repeated or changed stream id means: pure decisions on ranges of ids.
 
-Gaps are legal. An id at or below the safe bound has a row or an explanation; only what is lost, late or duplicate is a
-fault. Ids are distances here, without the sign of streams that count downwards.
+Gaps are legal. An id at or below the safe bound has a row or an explanation, and its row stays what it is; only what
+is lost, late, duplicate or changed is a fault. Ids are distances here, without the sign of streams that count
+downwards.
 """
 
 from collections.abc import Iterator
@@ -25,9 +26,11 @@ class Class(StrEnum):
     """A row appeared at or below a bound that was accepted before."""
     DUPLICATE = "duplicate"
     """More rows than one have the id, where one row per fact holds."""
+    CHANGED = "changed"
+    """Its row says something else than when it was accepted, and not only where the catalogue allows it."""
 
 
-FAULTS: Final = (Class.LOST, Class.LATE, Class.DUPLICATE)
+FAULTS: Final = (Class.LOST, Class.LATE, Class.DUPLICATE, Class.CHANGED)
 """The only classes that anybody is to be woken for."""
 
 

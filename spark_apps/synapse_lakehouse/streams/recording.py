@@ -1,7 +1,7 @@
 """Write down the gaps of a run, however many they are."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
@@ -13,7 +13,7 @@ from synapse_lakehouse.catalogue import Stream
 from synapse_lakehouse.lake import audit
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.streams.acknowledged import ACKNOWLEDGED, Ranges, marked
-from synapse_lakehouse.streams.gaps import FAULTS, Class, Gap
+from synapse_lakehouse.streams.gaps import FAULTS, Class, Gap, Window
 
 _AT_ONCE: Final = 100_000
 _NAMED: Final = 5
@@ -25,14 +25,18 @@ class Tally:
 
     By stream and class; late and duplicate ones by stream and table, too (no table: several of them share the id).
     ``acknowledged``: streams and tables with duplicates that somebody has acknowledged. ``named``: the first faults of
-    each stream, table and class, in words.
+    each stream, table and class, in words. ``rowless``: by stream, ids that its window closed without a row and without
+    an explanation.
     """
+
+    windows: Mapping[str, Window] = field(default_factory=dict)
 
     by_class: dict[str, Counter[str]] = field(default_factory=dict)
     late: Counter[tuple[str, str | None]] = field(default_factory=Counter)
     duplicate: Counter[tuple[str, str | None]] = field(default_factory=Counter)
     acknowledged: set[tuple[str, str | None]] = field(default_factory=set)
     named: dict[tuple[str, str | None, Class], list[str]] = field(default_factory=dict)
+    rowless: Counter[str] = field(default_factory=Counter)
 
     def __str__(self) -> str:
         total = sum(self.by_class.values(), Counter[str]())
@@ -46,6 +50,10 @@ class Tally:
             row["faults"] = [
                 one for (stream, *_), words in self.named.items() if stream == row["stream"] for one in words
             ]
+            window = self.windows.get(row["stream"])
+            if window is not None and window.accepted is not None:
+                row["closed_ids"] = max(window.bound - window.accepted, 0)
+                row["rowless_ids"] = self.rowless[row["stream"]]
         for fact in facts:
             where = fact["stream"], fact["table_name"]
             fact["late_ids"] = fact["late_ids"] and self.late[where]
@@ -60,6 +68,9 @@ class Tally:
             return
         ids = gap.last - gap.first + 1
         self.by_class.setdefault(stream.name, Counter())[gap.verdict.value] += ids
+        window = self.windows.get(stream.name)
+        if gap.verdict in (Class.ROLLED_BACK, Class.LOST) and window and window.accepted is not None:
+            self.rowless[stream.name] += max(min(gap.last, window.bound) - max(gap.first, window.accepted + 1) + 1, 0)
         words = self.named.setdefault((stream.name, gap.table, gap.verdict), []) if gap.verdict in FAULTS else []
         if len(words) < _NAMED:
             first, last = _ends(stream, gap)
@@ -71,9 +82,18 @@ class Tally:
             self.duplicate[stream.name, gap.table] += ids
 
 
-def record(catalog: Catalog, run: Run, found: Iterable[tuple[Stream, Gap]], acknowledged: Ranges) -> Tally:
-    """Append ``found`` to ``audit.stream_gaps``, of which no more than a batch is held at once."""
-    tally = Tally()
+def record(
+    catalog: Catalog,
+    run: Run,
+    found: Iterable[tuple[Stream, Gap]],
+    acknowledged: Ranges,
+    windows: Mapping[str, Window],
+) -> Tally:
+    """Append ``found`` to ``audit.stream_gaps``, of which no more than a batch is held at once.
+
+    :param windows: by stream, what the run closed.
+    """
+    tally = Tally(windows)
     now = datetime.now(UTC)
     left = ((stream, part) for stream, gap in found for part in marked(gap, acknowledged.get(stream.name, ())))
     while batch := list(islice(left, _AT_ONCE)):

@@ -1,0 +1,58 @@
+"""Rows below the bound say what they said: what Synapse sets anew raises nothing, everything else is told by its id."""
+
+import pytest
+
+from synapse_lakehouse.lake import audit
+from tests.examining import Database, Examined
+
+
+@pytest.mark.heavy
+def test_closed_rows_may_not_change_but_where_synapse_changes_them(examined_lake: tuple[Examined, Database]) -> None:
+    examined, source = examined_lake
+    ((like, _), (other, other_id), (third, third_id), (purged, _)) = source.run(
+        "select event_id, stream_ordering from events where state_key is null and stream_ordering between 50 and 2000"
+        " and stream_ordering % 5 = 0 order by stream_ordering limit 4"
+    ).fetchall()
+    fetched = -source.reserve("events_backfill_stream_seq")
+    old = source.write(like, fetched)
+    source.store()
+    source.store("backfill")
+    examined.examine()
+
+    # What Synapse does with rows that are there: outliers come and go, rejection comes late, columns are filled in,
+    # redactions are censored, depths capped; history is purged; events come back; state is set at an id without event.
+    source.run("update events set outlier = not outlier where stream_ordering < 1000 or event_id = %s", [old])
+    source.run("update events set rejection_reason = 'auth_error' where event_id = %s", [other])
+    source.run("update events set topological_ordering = 1 + topological_ordering where event_id = %s", [third])
+    source.run("update event_json set json = '{}', internal_metadata = '{}' where event_id in (%s, %s)", [other, old])
+    source.run("update room_memberships set forgotten = 1, participant = true")
+    source.run("delete from event_json where event_id = %s", [purged])
+    source.run("update events set stream_ordering = %s where event_id = %s", [source.reserve(), purged])
+    source.run(
+        "insert into ex_outlier_stream (event_stream_ordering, event_id, state_group, instance_name)"
+        " select %s, event_id, 1, 'persister1' from events where event_id = %s", [source.reserve(), like],
+    )  # fmt: skip
+    source.store()
+    assert {found[4] for found in examined.examine()} <= {"purged", "rolled_back"}
+    facts = audit.of_run(examined.app().catalog, "audit.stream_facts", f"test_{examined.runs - 1}")
+    reread = {(row["stream"], row["table_name"]): row["reread_ids"] for row in facts}
+    assert reread["events", "events"] > 100
+    assert reread["backfill", "events"] > 0
+    assert reread["events", "current_state_delta_stream"] == 0, "nothing of it was written"
+
+    # What nobody does: another sender, an id that another event has now, another state; and a row that is like another.
+    source.run("update events set sender = '@mallory:example.org' where event_id = %s", [other])
+    source.run("update events set event_id = '$restored' where event_id = %s", [third])
+    source.run("update events set type = 'm.other' where event_id = %s", [old])
+    (delta,) = source.one("select min(stream_id) from current_state_delta_stream where event_id is not null")
+    source.run("update current_state_delta_stream set event_id = null where stream_id = %s", [delta])
+    source.run("update events set outlier = false where stream_ordering < 1000")
+    expected = {
+        ("events", "events", other_id, other_id, "changed", "accepted_row", None),
+        ("events", "events", third_id, third_id, "changed", "accepted_row", None),
+        ("backfill", "events", fetched, fetched, "changed", "accepted_row", None),
+        ("events", "current_state_delta_stream", delta, delta, "changed", "accepted_row", None),
+    }
+    assert {found for found in examined.examine(publish=False) if found[4] == "changed"} == expected
+    examined.examine()
+    assert "changed" not in {found[4] for found in examined.examine()}, "what was published counts as accepted"

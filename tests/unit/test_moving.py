@@ -1,0 +1,129 @@
+"""Streams that stand still: who works and does not get on is told of, and nobody else."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from expectations import freshness
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.lake.release import Release
+from synapse_lakehouse.streams import moving
+from synapse_lakehouse.streams.moving import Seen, ids_without_rows, looked_back, stuck_writers
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+def seen(position: int, rows: int, handed_out: int = 900, largest: int = 900, **other: Any) -> Seen:
+    """A stream with two writers; the other one is at work."""
+    return Seen({"one": position, "two": 900}, {("events", "one"): rows} | other, handed_out, largest)
+
+
+def release(number: int, hours: int, run: str = "") -> Release:
+    """A release from so many hours ago."""
+    at = NOW - timedelta(hours=hours)
+    return Release(number, run or f"run {number}", at, at, "", "", "", {}, {}, {}, 0, 0, at)
+
+
+def test_a_writer_that_writes_on_behind_its_position_is_stuck() -> None:
+    assert stuck_writers(seen(500, 10), seen(500, 12), seen(500, 19)) == {"one": (500, 9)}
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        pytest.param((seen(500, 10), seen(500, 10), seen(500, 10)), id="idle"),
+        pytest.param((seen(500, 10), seen(600, 12), seen(700, 19)), id="at work"),
+        pytest.param((seen(500, 10), seen(500, 10), seen(500, 19)), id="a look between row and position"),
+        pytest.param((seen(500, 10), seen(500, 12), seen(500, 12)), id="killed between row and position, then idle"),
+        pytest.param((seen(500, 10), seen(500, 12), seen(700, 19)), id="moving again"),
+        pytest.param((seen(500, 19), seen(500, 12), seen(500, 4)), id="purged"),
+        pytest.param((seen(500, 10), seen(500, 2), seen(500, 9)), id="purged and idle"),
+        pytest.param(
+            (Seen({"one": 500}, {}, 9, 9), seen(500, 12), seen(500, 19)), id="a table that is copied only since"
+        ),
+        pytest.param((Seen({}, {("events", "one"): 1}, 9, 9), seen(500, 2), seen(500, 3)), id="a new writer"),
+    ],
+)
+def test_who_is_idle_or_moves_is_not_stuck(runs: tuple[Seen, Seen, Seen]) -> None:
+    assert stuck_writers(*runs) == {}
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=3, max_size=3))
+def test_no_writer_is_stuck_whose_position_follows_its_rows(steps: list[tuple[int, int]]) -> None:
+    position, rows, runs = 1, 0, []
+    for written, others in steps:
+        rows += written
+        position += (written + others) if written else 0
+        runs.append(seen(position, rows))
+    assert stuck_writers(*runs) == {}
+
+
+def test_ids_of_which_none_gets_a_row_are_told_of_once_they_are_many() -> None:
+    first = seen(500, 10)
+    middle, last = replace(first, handed_out=950), replace(first, handed_out=900 + moving.FEWEST_IDS)
+    assert ids_without_rows(first, middle, last) == moving.FEWEST_IDS
+    assert not ids_without_rows(first, middle, replace(last, handed_out=900 + moving.FEWEST_IDS - 1))
+    assert not ids_without_rows(first, replace(middle, largest=940), replace(last, largest=940))
+    assert not ids_without_rows(first, middle, replace(last, largest=901))
+
+
+def test_the_lake_looks_back_to_the_youngest_release_that_is_old_enough() -> None:
+    releases = [release(1, 90), release(2, 30), release(3, 20), release(4, 10)]
+    found = looked_back(releases, NOW, 24)
+    assert found
+    assert [one.number for one in found] == [2, 4]
+    assert looked_back(releases, NOW, 91) is None
+    assert looked_back(releases, NOW, 0) is None
+    assert looked_back([], NOW, 24) is None
+    assert looked_back([release(1, 30)], NOW, 24) is None, "there is nothing between it and now"
+    compacted = [release(1, 90, "a"), release(2, 30, "b"), release(3, 28, "b")]
+    found = looked_back(compacted, NOW, 24)
+    assert found
+    assert [one.run_id for one in found] == ["a", "b"]
+
+
+def run(handed_out: int, rows: int, lsn: str = "0/1", *, standby: bool = False) -> tuple[Mapping[str, Any], ...]:
+    """Rows of a run in the audit tables: of the source, of a stream's positions and of its facts."""
+    snapshot = {"taken_at": NOW, "in_recovery": standby, "wal_lsn": lsn, "system_identifier": 7}
+    sequence = {"sequence_last_value": handed_out, "sequence_is_called": True, "largest_id": 900}
+    position = {"stream": "events", "writers": [("one", 500), ("two", 900)]} | sequence
+    return snapshot, position, {"stream": "events", "table_name": "events", "rows_by_writer": [("one", rows)]}
+
+
+def judged(*runs: tuple[Mapping[str, Any], ...]) -> dict[str, tuple[bool, str]]:
+    """Verdicts by subject, on runs of which each table has one row."""
+    measures = freshness.measures(*([[one[table]] for one in runs] for table in range(3)))
+    found = {one.column: one for one in freshness.suite(catalogue.load(), 24)}
+    return {name: found[name]._judge(measures.get(name, {})) for name in (freshness.SOURCE, "stream events")}
+
+
+def test_what_stands_still_is_said_in_words() -> None:
+    assert judged() == dict.fromkeys(judged(), (True, "the lake knows nothing from 24 hours ago"))
+    since = "since 2026-11-20 12:00 UTC"
+    healthy = judged(run(900, 10), run(900, 10, "0/2"), run(900, 10, "0/3"))
+    assert healthy == {
+        "the source": (True, "it is no standby"),
+        "stream events": (True, f"nothing stands still {since}"),
+    }
+    broken = judged(*(run(900 + 100 * one, 10 + one, standby=True) for one in range(3)))
+    assert broken == {
+        "the source": (False, f"nothing was replayed {since}"),
+        "stream events": (
+            False,
+            f"{since}: one wrote 2 rows and stays at 500; 200 ids were handed out and none has a row",
+        ),
+    }
+    replaying = judged(*(run(900, 10, f"0/{one}", standby=True) for one in range(3)))
+    assert replaying["the source"] == (True, f"something was replayed {since}")
+
+
+def test_streams_with_positions_are_judged_and_nothing_where_it_is_switched_off() -> None:
+    known = catalogue.load()
+    expected = {f"stream {one.name}" for one in known.streams if one.stream_positions} | {freshness.SOURCE}
+    assert {one.column for one in freshness.suite(known, 24)} == expected
+    assert freshness.suite(known, 0) == []
