@@ -34,5 +34,5 @@ def test_only_acknowledged_ids_are_flagged_and_none_is_dropped(
     told = [one for part in parts for one in range(part.first, part.last + 1)]
     assert told == list(range(first, first + more + 1))
     flagged = {one for part in parts if ACKNOWLEDGED in part.flags for one in range(part.first, part.last + 1)}
-    is_fault = verdict in (Class.LOST, Class.LATE, Class.DUPLICATE)
+    is_fault = verdict in (Class.LOST, Class.LATE, Class.DUPLICATE, Class.CHANGED)
     assert flagged == {one for one in told if is_fault and any(low <= one <= high for low, high in ranges)}

@@ -3,15 +3,19 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyiceberg.catalog.memory import InMemoryCatalog
 
-from expectations import freshness
+from expectations import freshness, gates
 from synapse_lakehouse import catalogue
+from synapse_lakehouse.lake import audit, tables
 from synapse_lakehouse.lake.release import Release
+from synapse_lakehouse.run import Run
 from synapse_lakehouse.streams import moving
 from synapse_lakehouse.streams.moving import Seen, ids_without_rows, looked_back, stuck_writers
 
@@ -127,3 +131,24 @@ def test_streams_with_positions_are_judged_and_nothing_where_it_is_switched_off(
     expected = {f"stream {one.name}" for one in known.streams if one.stream_positions} | {freshness.SOURCE}
     assert {one.column for one in freshness.suite(known, 24)} == expected
     assert freshness.suite(known, 0) == []
+
+
+def test_the_gate_finds_what_three_runs_saw(tmp_path: Path) -> None:
+    catalog = InMemoryCatalog("lake", warehouse=tmp_path.as_uri())
+    tables.ensure_audit(catalog)
+    now = datetime.now(UTC)
+    for number, hours in enumerate((50, 30, 3, 0)):
+        of = Run(f"run {number}", now - timedelta(hours=hours), now + timedelta(hours=1))
+        snapshot, position, fact = run(900, 10 + number, standby=True)
+        audit.append(catalog, "audit.snapshots", [snapshot], of)
+        audit.append(catalog, "audit.stream_positions", [position | {"measured_at": NOW}], of)
+        audit.append(catalog, "audit.stream_facts", [fact | {"measured_at": NOW}], of)
+        if hours:
+            published = {"release": number, "tables": [], "positions": [], "views": [], "published_at": of.start}
+            audit.append(catalog, "audit.releases", [published], of)
+    found = gates._moved(catalog, of, 24)
+    assert found.keys() == {freshness.SOURCE, "stream events"}
+    seen_rows = [found["stream events"][name].rows["events", "one"] for name in ("first", "middle", "last")]
+    assert seen_rows == [11, 12, 13], "the youngest release that is old enough, the latest, and this run"
+    assert gates._moved(catalog, of, 60) == {freshness.SOURCE: {}}
+    assert gates._moved(catalog, of, 0) == {freshness.SOURCE: {}}
