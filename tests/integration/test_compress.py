@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psycopg
 import pytest
 from click.testing import Result
@@ -17,7 +18,7 @@ from typer.testing import CliRunner
 from synapse_lakehouse.cli import app, compressing
 from synapse_lakehouse.cli.compress import INTERRUPTED
 from synapse_lakehouse.embedded.postgres import Server
-from synapse_lakehouse.rewriting import writing
+from synapse_lakehouse.rewriting import read_cost, writing
 from synapse_lakehouse.rewriting.grants import RIGHTS
 from synapse_lakehouse.rewriting.load import Load
 from synapse_lakehouse.rewriting.transaction import Pace
@@ -116,6 +117,64 @@ def test_the_sample_is_compressed_room_by_room(compress: Compress, source_copy: 
     assert done["rows_after"] == planned[1]["rows_after"] < planned[1]["rows_before"]
     assert all_states(source_copy) == before
     assert chosen not in {one["room_id"] for one in rows(compress(source_copy, "plan", *BEST, "--format", "json"))}
+
+
+def test_what_is_given_back_is_room_for_new_rows_after_vacuum_and_the_disk_s_after_vacuum_full(
+    compress: Compress, rooms: tuple[str, World]
+) -> None:
+    dsn, world = rooms
+    with psycopg.connect(dsn, autocommit=True) as connection:
+
+        def on_disk() -> int:
+            return connection.execute("select pg_relation_size('state_groups_state')").fetchone()[0]  # type: ignore[index]
+
+        at_first = on_disk()
+        applied = rows(compress(dsn, "apply", *BEST, *EVERY_ROOM, "--yes", "--format", "json"))
+        freed = sum(one["rows_before"] - one["rows_after"] for one in applied)
+        assert freed > 0
+        assert on_disk() >= at_first, "new rows were written beside the old ones"
+        connection.execute("vacuum state_groups_state")
+        vacuumed = on_disk()
+        connection.execute(
+            "insert into state_groups_state select state_group, room_id, type, 'again' || n, event_id"
+            " from state_groups_state, generate_series(1, 20) n limit %s", [freed],
+        )  # fmt: skip
+        assert on_disk() == vacuumed, "the new rows fit into the room that was given back"
+        connection.execute("delete from state_groups_state where state_key like 'again%'")
+        connection.execute("vacuum full state_groups_state")
+        assert on_disk() < min(vacuumed, at_first)
+    assert all_states(dsn) == world.states
+
+
+def test_what_reading_costs_before_and_after_is_measured_as_synapse_reads(
+    compress: Compress, rooms: tuple[str, World]
+) -> None:
+    dsn, world = rooms
+    (done,) = rows(compress(dsn, "apply", *BEST, "--room", "!whole", "--yes", "--format", "json"))
+    assert done["rows_after"] < done["rows_before"]
+    assert done["chain_before"] == 1, "every group was whole"
+    assert 1 < done["chain_after"] <= 100
+    assert done["read_ms_before"] > 0
+    assert done["read_ms_after"] > 0
+    assert done["disk_bytes_after"] >= done["disk_bytes_before"] > 0
+    (again,) = rows(compress(dsn, "apply", *BEST, "--room", "!whole", "--yes", "--format", "json"))
+    assert again["chain_before"] is None, "nothing is to be written, so nothing is measured"
+    group = max(group for group, room in world.groups.items() if room == "!whole")
+    with psycopg.connect(dsn) as connection:
+        cost = read_cost.measured(connection, [group, group - 1])
+        assert cost
+        assert cost.groups == (group, group - 1)
+        assert read_cost.measured(connection, [group, group - 1], seconds=0).groups == (group,)  # type: ignore[union-attr]
+        chain, state = connection.execute(read_cost._READ.encode(), {"group": group}).fetchone()  # type: ignore[misc]
+    assert state == len(world.states[group])
+    assert chain <= 100
+
+
+def test_groups_are_sampled_from_the_oldest_to_the_newest() -> None:
+    assert read_cost.sampled(np.array([7])) == [7]
+    found = read_cost.sampled(np.arange(1000)[::-1])
+    assert (len(found), found[0], found[-1]) == (20, 0, 999)
+    assert read_cost.sampled(np.arange(0)) == []
 
 
 def test_what_synapse_may_delete_is_left_alone_and_handed_over_on_request(compress: Compress, source_copy: str) -> None:

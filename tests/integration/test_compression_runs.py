@@ -82,6 +82,16 @@ def test_each_room_is_compressed_as_planned_and_recorded(own: Settings, lake: Ca
         assert row["error"] is None
     assert [one.faults for one in carrying_out.verify(own, lake, RUN)] == [(), (), ()]
 
+    told = json.loads(lakehouse(own, "compress", "history", "--format", "json").stdout)
+    freed = {row["room_id"]: row["rows_freed"] for row in told if row["outcome"] == "compressed"}
+    assert freed == {plan["room_id"]: plan["rows_before"] - plan["rows_after"] for plan in planned_rooms[:3]}
+    assert all(row["chain_before"] and row["read_ms_after"] for row in told if row["outcome"] == "compressed")
+    shown = lakehouse(own, "compress", "history", COLUMNS="200").stdout
+    assert f"{sum(freed.values()):,} rows and about" in shown
+    assert all(room in shown for room in freed)
+    one = min(freed)
+    assert f"{freed[one]:,} rows and about" in lakehouse(own, "compress", "history", "--room", one).stdout
+
     after = stored(source_copy)
     carrying_out.carry_out(own, lake, RUN, print)
     assert stored(source_copy) == after

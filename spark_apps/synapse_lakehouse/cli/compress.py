@@ -175,3 +175,16 @@ def undo(
     from synapse_lakehouse.cli import compressing
 
     compressing.undo(Settings(), files, yes=yes)
+
+
+@app.command()
+def history(
+    room: Annotated[
+        list[str] | None, typer.Option("--room", help="A room's id, may be repeated; all if omitted.")
+    ] = None,
+    format: output.Option = output.Format.TABLE,
+) -> None:
+    """Show what the DAG state_compression gave back, run by run and room by room, and what reading state costs."""
+    from synapse_lakehouse.cli import given_back
+
+    given_back.history(room or [], format)

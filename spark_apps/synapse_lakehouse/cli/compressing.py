@@ -33,10 +33,15 @@ _READ: Final = "SYNAPSE_DSN"
 _PLANNED: Final = tuple(field.name for field in fields(RoomPlan))
 _APPLIED: Final = (
     "room_id", "rows_before", "rows_after", "bytes_before", "bytes_after", "groups_rewritten", "groups_left",
-    "longest_chain", "handed_over", "seconds", "longest_lock_ms", "undo", "skipped",
+    "longest_chain", "chain_before", "chain_after", "read_ms_before", "read_ms_after", "disk_bytes_before",
+    "disk_bytes_after", "handed_over", "seconds", "longest_lock_ms", "undo", "skipped",
 )  # fmt: skip
 _VERIFIED: Final = ("room_id", "groups", "rows", "longest_chain", "compared", "faults")
 _MB: Final = 1_000_000
+AFTERWARDS: Final = (
+    "What was given back is room for new rows once VACUUM has been there, as autovacuum will be: the table stops "
+    "growing. Its files become smaller by VACUUM FULL or pg_repack alone."
+)
 
 
 def plan(settings: Settings, wanted: CompressorSettings, rooms: Sequence[str], format: output.Format) -> None:
@@ -114,6 +119,8 @@ def apply(
             output.write(_APPLIED, outcomes, format)
         raise
     output.write(_APPLIED, outcomes, format)
+    if format is output.Format.TABLE:
+        typer.echo(AFTERWARDS)
 
 
 def _applied(
@@ -133,11 +140,12 @@ def _applied(
 
 
 def _row(done: Outcome, handed_over: int, writer: Writer) -> tuple[Any, ...]:
-    one = done.plan
+    one, seen = done.plan, done.seen()
+    cost = [None if (value := seen[name]) is None else round(value, 2) for name in _APPLIED if name in seen]
     return (
         one.room_id, one.rows_before, done.rows, one.bytes_before, one.bytes_after, done.groups_written,
-        done.groups_left, done.longest_chain, handed_over, round(done.seconds, 2), round(1000 * writer.pace.longest, 1),
-        " ".join(map(str, done.undo)), IN_THE_WAY if writer.gave_up else None,
+        done.groups_left, done.longest_chain, *cost, handed_over, round(done.seconds, 2),
+        round(1000 * writer.pace.longest, 1), " ".join(map(str, done.undo)), IN_THE_WAY if writer.gave_up else None,
     )  # fmt: skip
 
 

@@ -137,6 +137,7 @@ def _compressed(
         "seconds": done.seconds,
         "longest_lock_ms": 1000 * writer.pace.longest,
         "undo": [str(path) for path in done.undo],
+        **done.seen(),
     }
 
 
@@ -159,4 +160,7 @@ def _as_planned(wanted: CompressorSettings, planned: Row) -> CompressorSettings:
 def _numbers(became: Row) -> str:
     if became["outcome"] == Outcome.LEFT:
         return f", {became['error']}"
-    return f", {became['rows_before']} rows are now {became['rows_after']}, in {became['seconds']:.1f} s"
+    rows = f", {became['rows_before']} rows are now {became['rows_after']}, in {became['seconds']:.1f} s"
+    if not became["groups_sampled"]:
+        return rows
+    return f"{rows}; a state takes {became['read_ms_after']:.1f} ms to read, {became['read_ms_before']:.1f} ms before"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import adbc_driver_postgresql.dbapi as postgresql
 import numpy as np
@@ -18,6 +18,7 @@ from synapse_lakehouse.compression.settings import CompressorSettings, Strategy
 from synapse_lakehouse.compression.tables import STATE, Contents, Gathered
 from synapse_lakehouse.rewriting import saved
 from synapse_lakehouse.rewriting.errors import RoomLeft
+from synapse_lakehouse.rewriting.read_cost import ReadCost, measured, on_disk
 from synapse_lakehouse.rewriting.saved import Saved
 from synapse_lakehouse.rewriting.transaction import Known
 from synapse_lakehouse.rewriting.unreferenced import unneeded
@@ -70,6 +71,12 @@ class Room:
     """Id of the newest group of the room."""
     has_pending: bool
     """Whether groups can be pending deletion."""
+
+    @property
+    def ids(self) -> Longs:
+        """Its groups."""
+        of_room = pc.equal(self.contents.groups["room_id"].cast(pa.string()), self.room_id)
+        return cast(Longs, self.contents.groups["id"].filter(of_room).to_numpy())
 
     @cached_property
     def known(self) -> Known:
@@ -154,6 +161,14 @@ class Reader:
         """The groups of a room, and all that these and ``heads`` rest on."""
         ids = self._ids(_CLOSURE, [room_id, list(heads)])
         return Contents(*(self._fetched(schema, table, ids) for table, schema in STATE.items()))
+
+    def read_cost(self, groups: Sequence[int]) -> ReadCost | None:
+        """What reading the states of ``groups`` costs now."""
+        return measured(self._connection, groups)
+
+    def on_disk(self) -> int:
+        """Bytes that the state of all rooms takes on the database's disk."""
+        return on_disk(self._connection)
 
     def _unreferenced(self, of_room: Longs, contents: Contents) -> Longs:
         if not self._has("event_to_state_groups"):

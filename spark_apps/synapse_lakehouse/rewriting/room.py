@@ -14,6 +14,7 @@ from synapse_lakehouse.rewriting import undo
 from synapse_lakehouse.rewriting.errors import Differs
 from synapse_lakehouse.rewriting.progress import Progressing
 from synapse_lakehouse.rewriting.putting_back import put_back
+from synapse_lakehouse.rewriting.read_cost import ReadCost, sampled
 from synapse_lakehouse.rewriting.reading import Room
 from synapse_lakehouse.rewriting.snapshots import Reading
 from synapse_lakehouse.rewriting.verifying import verified
@@ -35,6 +36,25 @@ class Outcome:
     """Rows of its groups in the end."""
     longest_chain: int | None
     seconds: float
+    cost_before: ReadCost | None
+    """Of reading some of its states; None where nothing was to be written."""
+    cost_after: ReadCost | None
+    disk_before: int
+    """Bytes that the state of all rooms took on disk, and takes now."""
+    disk_after: int
+
+    def seen(self) -> dict[str, float | None]:
+        """What reading costs and what is on disk: columns of ``audit.compression_runs``."""
+        before, after = self.cost_before, self.cost_after
+        return {
+            "groups_sampled": len(before.groups) if before else None,
+            "chain_before": before.chain if before else None,
+            "chain_after": after.chain if after else None,
+            "read_ms_before": before.milliseconds if before else None,
+            "read_ms_after": after.milliseconds if after else None,
+            "disk_bytes_before": self.disk_before,
+            "disk_bytes_after": self.disk_after,
+        }
 
 
 def planned(room: Room, settings: CompressorSettings) -> tuple[Planned, RoomPlan]:
@@ -69,6 +89,8 @@ def compress(
     written = left = 0
     kept: list[Path] = []
     plan_by_pass: list[RoomPlan] = []
+    costs: list[ReadCost | None] = []
+    disk: list[int] = []
     for _ in range(_PASSES):
         with reading() as reader:
             room = reader.room(room_id)
@@ -79,12 +101,17 @@ def compress(
         plan_by_pass.append(numbers)
         undo_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         require(numbers, undo_folder)
+        if not plan_by_pass[1:]:
+            with reading() as reader:
+                disk.append(reader.on_disk())
+                costs.append(reader.read_cost(sampled(room.ids)) if len(wanted) else None)
         if len(wanted):
             kept.append(undo.write(undo_folder, room_id, database, wanted.ids, room.contents))
         alone = len(writer.write(wanted, room.known, progress.save))
         written, left = written + len(wanted) - alone, left + alone
         with reading() as reader:
             now = reader.contents(room_id)
+            after, disk_after = reader.read_cost(costs[0].groups) if costs[0] else None, reader.on_disk()
         if len(wrong := differing(room.contents, now)):
             if len(wanted):
                 put_back(undo.read(kept[-1]), room.contents, now, writer, room.known)
@@ -97,5 +124,6 @@ def compress(
         if settings.strategy is Strategy.LEVELS or not found.faults or not has_grown:
             break
     return Outcome(
-        plan_by_pass[0], written, left, tuple(kept), found.rows, found.longest_chain, time.monotonic() - began
-    )
+        plan_by_pass[0], written, left, tuple(kept), found.rows, found.longest_chain, time.monotonic() - began,
+        costs[0], after, disk[0], disk_after,
+    )  # fmt: skip
