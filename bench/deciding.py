@@ -31,7 +31,9 @@ class Deciding:
     def new_run(self) -> None:
         """Let what follows be of a new run."""
         self._app = self._new_app()
-        self._app.spark  # noqa: B018 - brings the session onto the run's branch
+        for table in branched_tables(self._app.catalog):
+            # Spark remembers a table for half a minute, and others wrote to it.
+            self._app.spark.sql(f"refresh table {'.'.join(table.name())}")
 
     def resolve(self) -> None:
         """Resolve the state of all rooms."""

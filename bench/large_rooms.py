@@ -19,6 +19,8 @@ GIANT_MEMBERS: Final = 100_000
 
 _HOPS: Final = 100
 """Synapse stores a state group whole where its chain would grow longer."""
+_SETTINGS: Final = 10
+"""How often a room's history visibility and join rules are changed, about."""
 _BEGINNING: Final = np.array([CREATE, MEMBER, POWER_LEVELS, JOIN_RULES, VISIBILITY])
 
 
@@ -120,8 +122,11 @@ def _changes(rng: np.random.Generator, changes: int, members: int, known: int) -
     joins[rng.choice(rest, min(new, rest), replace=False)] = True
     joined = 1 + known + np.cumsum(joins)
     key = MEMBER + np.where(joins, joined - 1, (rng.random(rest) * joined).astype(int))
-    other = ~joins & (rng.random(rest) < 0.05)
-    key[other] = rng.choice([VISIBILITY, TOPIC, JOIN_RULES], other.sum())
+    key[~joins & (rng.random(rest) < 0.02)] = TOPIC
+    # What a room is like is changed a few times, however large it gets.
+    others = np.flatnonzero(~joins)
+    settings = others[rng.random(len(others)) < _SETTINGS / max(len(others), 1)]
+    key[settings] = rng.choice([VISIBILITY, JOIN_RULES], len(settings))
     return np.concatenate([_BEGINNING, key]), np.concatenate([np.full(5, 1 + known), joined])
 
 

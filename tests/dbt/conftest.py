@@ -35,6 +35,10 @@ class DbtSession:
         answer: dict[str, Any] = self._ask({"branch": branch, "dbt": command})
         return answer
 
+    def resolve(self, branch: str, worth_carrying: int) -> None:
+        """Resolve the state on ``branch``."""
+        self._ask({"branch": branch, "resolve": worth_carrying})
+
     def _ask(self, command: dict[str, Any]) -> Any:
         assert self.process.stdin
         assert self.process.stdout

@@ -1,6 +1,7 @@
 """Obeys commands in one Spark session on the lake of the environment: a JSON object a line in, one a line out.
 
-``{"branch": …, "sql": …}`` answers with rows, ``{"branch": …, "dbt": [arguments]}`` with success and results by name.
+``{"branch": …, "sql": …}`` answers with rows, ``{"branch": …, "dbt": [arguments]}`` with success and results by name,
+``{"branch": …, "resolve": rows worth carrying over}`` with null.
 """
 
 import json
@@ -10,8 +11,10 @@ from typing import Any
 from dbt.cli.main import dbtRunner
 
 from synapse_lakehouse import modelling
+from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 from synapse_lakehouse.lake.session import spark_session
 from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.state import resolving
 
 ANSWER = "answer: "
 
@@ -23,7 +26,8 @@ def run_dbt(arguments: list[str]) -> dict[str, Any]:
 
 
 def main() -> None:
-    spark = spark_session("test dbt", Settings(_env_file=None))
+    settings = Settings(_env_file=None)
+    spark = spark_session("test dbt", settings)
     modelling.prepare(spark)
     for line in sys.stdin:
         command = json.loads(line)
@@ -33,6 +37,9 @@ def main() -> None:
             spark.conf.unset("spark.wap.branch")
         if "sql" in command:
             answer: Any = [row.asDict() for row in spark.sql(command["sql"]).collect()]
+        elif "resolve" in command:
+            resolving.resolve(spark, pyiceberg_catalog(settings), command["branch"], command["resolve"])
+            answer = None
         else:
             answer = run_dbt(command["dbt"])
         print(ANSWER + json.dumps(answer, default=str), flush=True)

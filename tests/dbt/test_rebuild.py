@@ -4,9 +4,13 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from synapse_lakehouse import catalogue
 from synapse_lakehouse.embedded.postgres import Server
+from synapse_lakehouse.lake import tables
+from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 from synapse_lakehouse.settings import PROJECT, Settings
 from tests.conftest import lake_maker
 from tests.dbt.conftest import DbtSession, dbt_session
@@ -40,11 +44,14 @@ def project(tmp_path: Path) -> Project:
 
 
 @pytest.fixture(scope="module")
-def shared_session(
-    server: Server, settings: Settings, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[DbtSession]:
-    folder = tmp_path_factory.mktemp("rebuild")
-    with lake_maker(server, settings, folder) as new_lake, dbt_session(new_lake(), folder) as session:
+def lake(server: Server, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    with lake_maker(server, settings, tmp_path_factory.mktemp("rebuild")) as new_lake:
+        yield new_lake()
+
+
+@pytest.fixture(scope="module")
+def shared_session(lake: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DbtSession]:
+    with dbt_session(lake, tmp_path_factory.mktemp("session")) as session:
         yield session
 
 
@@ -179,3 +186,62 @@ def test_tables_that_are_rebuilt_beside_each_other_each_keep_what_they_are_made_
         assert build(session, project, FIRST)[0] == "success"
     written = {name: session.sql(f"select 1 from silver.{name}.snapshots") for name in ("thing", *others)}
     assert {name: len(snapshots) for name, snapshots in written.items()} == dict.fromkeys(written, 1)
+
+
+def test_state_of_trees_that_did_not_change_is_carried_over(session: DbtSession, lake: Settings) -> None:
+    catalog, whole = pyiceberg_catalog(lake), catalogue.load()
+    names = ("state_groups", "state_group_edges", "state_groups_state")
+    tables.ensure(catalog, whole.model_copy(update={"tables": tuple(map(whole.table, names))}))
+
+    def add(groups: dict[int, str], edges: dict[int, int], rows: dict[int, dict[str, str]]) -> None:
+        stored = [
+            {"state_group": group, "type": kind, "state_key": "", "event_id": event}
+            for group, state in rows.items()
+            for kind, event in state.items()
+        ]
+        contents = (
+            [{"id": group, "room_id": room} for group, room in groups.items()],
+            [{"state_group": group, "prev_state_group": prev} for group, prev in edges.items()],
+            stored,
+        )
+        for name, content in zip(names, contents, strict=True):
+            schema = tables.arrow_schema(whole.table(name))
+            catalog.load_table(f"bronze.{name}").append(pa.Table.from_pylist(content, schema=schema))
+
+    def intervals(branch: str) -> list[dict[str, object]]:
+        columns = "room_id, type, state_key, first_position, last_position, event_id"
+        return session.sql(f"select {columns} from silver.state_intervals order by {columns}", branch)
+
+    carrying, anew = FIRST, SECOND
+    wholes = {group: {"create": "$create", "name": f"$name{group}"} for group in (1, 3, 4, 5)}
+    add(
+        {1: "!a", 2: "!a", 3: "!a", 4: "!b", 5: "!c", 8: "!d"}, {2: 1}, wholes | {2: {"topic": "$2"}, 8: {"name": "$8"}}
+    )
+    session.resolve(carrying, 0)
+    assert len(intervals(carrying)) == 9
+
+    # A row that nobody would find when reading the groups of !b shows that they are not read.
+    (said,) = session.sql(
+        "select summary from silver.state_intervals.refs join silver.state_intervals.snapshots using (snapshot_id)"
+    )
+    kept = ", ".join(
+        f"`snapshot-property.{key}` = '{said['summary'][key]}'" for key in ("made-of", "state-rows", "state-rules")
+    )
+    session.sql(
+        f"insert into silver.state_intervals with ({kept}) replace where true"
+        " select * from silver.state_intervals union all select '!b', 'unheard of', '', 0, 0, '$carried'",
+        carrying,
+    )
+    # In !a a tree grows, so that the one after it moves; !c loses its group, and !d a row.
+    add({7: "!a"}, {7: 1}, {7: {"topic": "$7"}})
+    for name in names:
+        session.sql(f"refresh table bronze.{name}")
+    session.sql("delete from bronze.state_groups where id = 5")
+    session.sql("alter table bronze.state_groups_state set tblproperties ('write.delete.mode' = 'merge-on-read')")
+    session.sql("delete from bronze.state_groups_state where state_group = 8")
+    session.resolve(carrying, 0)
+    session.resolve(anew, 1_000_000)
+    found = intervals(carrying)
+    assert {row["room_id"] for row in found} == {"!a", "!b"}
+    assert [row for row in found if row["event_id"] != "$carried"] == intervals(anew)
+    assert len(found) == len(intervals(anew)) + 1

@@ -24,7 +24,7 @@ def places(table: Table, snapshot_id: int, key: Sequence[str], keys: pa.Table) -
     Rows that position delete files took away are not among them.
     """
     tasks = list(table.scan(snapshot_id=snapshot_id).plan_files())
-    deleted = _deleted(table.io, {file.file_path for task in tasks for file in task.delete_files})
+    deleted = deleted_positions(table.io, {file.file_path for task in tasks for file in task.delete_files})
 
     def in_file(task: FileScanTask) -> pa.Table:
         path = task.file.file_path
@@ -37,7 +37,8 @@ def places(table: Table, snapshot_id: int, key: Sequence[str], keys: pa.Table) -
         return pa.concat_tables([SCHEMA.empty_table(), *pool.map(in_file, tasks)])
 
 
-def _deleted(io: FileIO, paths: set[str]) -> dict[str, list[pa.Array]]:
+def deleted_positions(io: FileIO, paths: set[str]) -> dict[str, list[pa.Array]]:
+    """Path of each data file of which the position deletes in ``paths`` take rows away → the rows' numbers."""
     positions: dict[str, list[pa.Array]] = defaultdict(list)
     for path in paths:
         with io.new_input(path).open() as stream:

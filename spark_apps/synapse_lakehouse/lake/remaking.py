@@ -1,12 +1,15 @@
-"""Tables that are made anew as a whole, but only when what they are made of changed.
+"""Tables that are made anew when what they are made of changed, and only then.
 
 Each snapshot says what it was made of, as the dbt materialization ``rebuild`` has it too (``dbt/macros/rebuild.sql``).
 """
 
 import hashlib
+from collections.abc import Mapping
 from typing import Final
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import DataFrame, SparkSession
 
 from synapse_lakehouse.lake.tables import load_or_none
@@ -22,19 +25,34 @@ def ingredients(catalog: Catalog, branch: str, tables: list[str], version: str) 
 
 def made_of(catalog: Catalog, name: str, branch: str) -> str | None:
     """What the rows of a table were made of, as a reader on ``branch`` finds them; its snapshot, where none says."""
-    table = load_or_none(catalog, name)
+    snapshot = snapshot_of(load_or_none(catalog, name), branch)
+    return said(snapshot, _PROPERTY) or str(snapshot.snapshot_id) if snapshot else None
+
+
+def snapshot_of(table: Table | None, branch: str) -> Snapshot | None:
+    """The snapshot that a reader on ``branch`` finds."""
     refs = table.refs() if table else {}
     ref = refs.get(branch) or refs.get("main")
-    snapshot = table.snapshot_by_id(ref.snapshot_id) if table and ref else None
-    if snapshot is None:
-        return None
-    return (snapshot.summary.get(_PROPERTY) if snapshot.summary else None) or str(snapshot.snapshot_id)
+    return table.snapshot_by_id(ref.snapshot_id) if table and ref else None
 
 
-def replace(spark: SparkSession, name: str, rows: DataFrame, made_now: str) -> None:
-    """Replace the whole content of a table by ``rows``, as one commit on the session's branch."""
+def said(snapshot: Snapshot | None, name: str) -> str | None:
+    """What a snapshot's summary says under ``name``."""
+    return snapshot.summary.get(name) if snapshot and snapshot.summary else None
+
+
+def replace(
+    spark: SparkSession, name: str, rows: DataFrame, made_now: str, more: Mapping[str, str] | None = None
+) -> None:
+    """Replace the whole content of a table by ``rows``, as one commit on the session's branch.
+
+    :param more: what the snapshot's summary shall say beside what it was made of.
+    """
     rows.createOrReplaceTempView("remade")
+    properties = [
+        f"`snapshot-property.{key}` = '{value}'" for key, value in {_PROPERTY: made_now, **(more or {})}.items()
+    ]
     spark.sql(f"""
-        insert into {name} with (`snapshot-property.{_PROPERTY}` = '{made_now}') replace where true
+        insert into {name} with ({", ".join(properties)}) replace where true
         select {", ".join(spark.table(name).columns)} from remade
     """)  # noqa: S608

@@ -7,19 +7,32 @@ from typing import Final
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import col
+from pyspark.sql.functions import broadcast, col, greatest, least
 
-from synapse_lakehouse.lake import remaking
-from synapse_lakehouse.state import forest, intervals
+from synapse_lakehouse.lake import changes, remaking
+from synapse_lakehouse.lake.tables import load_or_none
+from synapse_lakehouse.state import carrying, forest, intervals
+from synapse_lakehouse.state.carrying import Carried
 
 SOURCES: Final = ["bronze.state_groups", "bronze.state_group_edges", "bronze.state_groups_state"]
+WORTH_CARRYING: Final = 1_000_000
+"""With fewer rows of ``state_groups_state`` all is resolved sooner than what changed is told apart."""
+
+_ROWS, _ROWS_READ, _RULES_READ = SOURCES[2], "state-rows", "state-rules"
 _RULES: Final = hashlib.sha256(
-    b"".join(Path(str(source)).read_bytes() for source in (forest.__file__, intervals.__file__, __file__))
+    b"".join(
+        Path(str(source)).read_bytes() for source in (forest.__file__, intervals.__file__, carrying.__file__, __file__)
+    )
 ).hexdigest()
 
 
-def resolve(spark: SparkSession, catalog: Catalog, branch: str) -> forest.Forest | None:
-    """Bring the three tables up to bronze on ``branch``, the session's; None where they are so already."""
+def resolve(
+    spark: SparkSession, catalog: Catalog, branch: str, worth_carrying: int = WORTH_CARRYING
+) -> forest.Forest | None:
+    """Bring the three tables up to bronze on ``branch``, the session's; None where they are so already.
+
+    What is known of trees that did not change is carried over, if the rows of state groups are ``worth_carrying``.
+    """
     made_now = remaking.ingredients(catalog, branch, SOURCES, _RULES)
     # Written last, so that a run that died in between makes all of them again.
     if remaking.made_of(catalog, "silver.state_intervals", branch) == made_now:
@@ -28,10 +41,16 @@ def resolve(spark: SparkSession, catalog: Catalog, branch: str) -> forest.Forest
         _arrow(spark, "select id, room_id from bronze.state_groups"),
         _arrow(spark, "select state_group, prev_state_group from bronze.state_group_edges"),
     )
+    rows = remaking.snapshot_of(load_or_none(catalog, _ROWS), branch)
+    same = None
+    if int(remaking.said(rows, "total-records") or 0) >= worth_carrying:
+        same = _carried(spark, catalog, branch, found)
     nodes = spark.createDataFrame(found.nodes)
+    now = state_intervals(spark, nodes) if same is None else _amended(spark, same)
+    read = {_ROWS_READ: str(rows.snapshot_id) if rows else "", _RULES_READ: _RULES}
     remaking.replace(spark, "silver.state_faults", spark.createDataFrame(found.faults), made_now)
     remaking.replace(spark, "silver.state_positions", nodes.where("is_group"), made_now)
-    remaking.replace(spark, "silver.state_intervals", state_intervals(spark, nodes), made_now)
+    remaking.replace(spark, "silver.state_intervals", now, made_now, read)
     return found
 
 
@@ -40,12 +59,57 @@ def state_intervals(spark: SparkSession, nodes: DataFrame) -> DataFrame:
 
     :param nodes: as :class:`forest.Forest` has them.
     """
-    rows = spark.table("bronze.state_groups_state").select("state_group", "type", "state_key", "event_id")
-    ranged = rows.join(nodes.select("state_group", "room_id", "position", "last_position"), "state_group").select(
+    return _flattened(_ranged(spark, nodes))
+
+
+def _ranged(spark: SparkSession, nodes: DataFrame) -> DataFrame:
+    """What groups are stored with, as intervals that overlap."""
+    rows = spark.table(_ROWS).select("state_group", "type", "state_key", "event_id")
+    return rows.join(nodes.select("state_group", "room_id", "position", "last_position"), "state_group").select(
         *intervals.KEY, col("position").alias("first_position"), "last_position", "event_id"
     )
+
+
+def _flattened(ranged: DataFrame) -> DataFrame:
     ordered = ranged.repartition(*intervals.KEY).sortWithinPartitions(*intervals.KEY, "first_position", "event_id")
     return ordered.mapInArrow(intervals.flattened, ordered.schema)
+
+
+def _carried(spark: SparkSession, catalog: Catalog, branch: str, found: forest.Forest) -> Carried | None:
+    """What stays of the intervals before; None where that cannot be known, or nothing stays."""
+    table = load_or_none(catalog, "silver.state_intervals")
+    before, rows = remaking.snapshot_of(table, branch), load_or_none(catalog, _ROWS)
+    read, now = remaking.said(before, _ROWS_READ), remaking.snapshot_of(rows, branch)
+    positions = remaking.made_of(catalog, "silver.state_positions", branch)
+    consistent = positions == remaking.made_of(catalog, "silver.state_intervals", branch)
+    if not read or not rows or not now or not consistent or remaking.said(before, _RULES_READ) != _RULES:
+        return None
+    changed = changes.changed_keys(rows, int(read), now.snapshot_id, ["state_group"])
+    if changed is None:
+        return None
+    known = _arrow(spark, "select room_id, state_group, root, position, last_position from silver.state_positions")
+    return carrying.carried(known, found.nodes, changed["state_group"].unique())
+
+
+def _amended(spark: SparkSession, same: Carried) -> DataFrame:
+    """The intervals before where nothing changed; elsewhere what stays of them, with what is new."""
+    before = spark.table("silver.state_intervals")
+    untouched = broadcast(spark.createDataFrame(pa.table({"room_id": same.untouched})))
+    runs = broadcast(spark.createDataFrame(same.runs.rename_columns(["room_id", "run_first", "run_last", "shift"])))
+    stays = (
+        before.join(untouched, "room_id", "left_anti")
+        .join(runs, "room_id")
+        .where("first_position <= run_last and last_position >= run_first")
+        .select(
+            *intervals.KEY,
+            (greatest("first_position", "run_first") + col("shift")).alias("first_position"),
+            (least("last_position", "run_last") + col("shift")).alias("last_position"),
+            "event_id",
+        )
+    )
+    fresh = _ranged(spark, broadcast(spark.createDataFrame(same.fresh)))
+    columns = [*intervals.KEY, "first_position", "last_position", "event_id"]
+    return before.join(untouched, "room_id", "left_semi").select(columns).union(_flattened(stays.union(fresh)))
 
 
 def _arrow(spark: SparkSession, sql: str) -> pa.Table:

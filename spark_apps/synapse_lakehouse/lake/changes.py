@@ -1,0 +1,52 @@
+"""What changed in a table between two of its snapshots, by which files they are made of; found without Spark."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO
+from pyiceberg.table import FileScanTask, Table
+
+from synapse_lakehouse.lake.places import deleted_positions
+
+_MOST_ROWS: Final = 2_000_000
+"""More than these are not looked at: what is made of them is made anew sooner as a whole."""
+
+
+def changed_keys(table: Table, before: int, after: int, columns: Sequence[str]) -> pa.Table | None:
+    """``columns`` of all rows that were added, changed or taken away, as they were and as they are, and of some others.
+
+    They repeat. None if so many changed that it is not worth asking, or if ``before`` is not kept any more.
+    """
+    schema = table.schema().as_arrow()
+    none = pa.schema([schema.field(name) for name in columns]).empty_table()
+    if before == after:
+        return none
+    if table.snapshot_by_id(before) is None:
+        return None
+    was, now = (
+        {task.file.file_path: task for task in table.scan(snapshot_id=one).plan_files()} for one in (before, after)
+    )
+    other = [*(was[path] for path in was.keys() - now.keys()), *(now[path] for path in now.keys() - was.keys())]
+    deletes = {path: _deletes(now[path]) ^ _deletes(was[path]) for path in was.keys() & now.keys()}
+    positions = deleted_positions(table.io, set().union(*deletes.values()))
+    positions = {path: found for path, found in positions.items() if deletes.get(path)}
+    if sum(task.file.record_count for task in other) + sum(map(_count, positions.values())) > _MOST_ROWS:
+        return None
+    found = [_read(table.io, task.file.file_path, columns) for task in other]
+    found += [_read(table.io, path, columns).take(pa.chunked_array(rows)) for path, rows in positions.items()]
+    return pa.concat_tables([none, *(one.cast(none.schema) for one in found)])
+
+
+def _deletes(task: FileScanTask) -> set[str]:
+    return {file.file_path for file in task.delete_files}
+
+
+def _count(arrays: Sequence[pa.Array]) -> int:
+    return sum(map(len, arrays))
+
+
+def _read(io: FileIO, path: str, columns: Sequence[str]) -> pa.Table:
+    with io.new_input(path).open() as stream:
+        return pq.read_table(stream, columns=list(columns))
