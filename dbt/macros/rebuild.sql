@@ -28,17 +28,22 @@
     {%- do withhold_bounds(target_relation) -%}
 
     {%- set branch = run_query("set spark.wap.branch").columns[1].values()[0] -%}
+    {#- Models that read this one are built later in this invocation, and asking Iceberg takes most of a second. -#}
+    {%- set told = graph.setdefault('made_of ' ~ invocation_id, {}) -%}
     {%- set ingredients = [table_columns | join(',')] -%}
     {%- if config.get('compared_by') == 'rows' -%}
         {%- do ingredients.extend(run_query(compiled_code).rows | map('join', ' ')) -%}
     {%- else -%}
         {%- do ingredients.append(compiled_code) -%}
-        {%- for id in model.depends_on.nodes -%}
+        {#- dbt keeps them in the order of a set, which is another one in each process. -#}
+        {%- for id in model.depends_on.nodes | sort -%}
             {%- set relation = (graph.sources.get(id) or graph.nodes.get(id)).relation_name -%}
-            {%- do ingredients.append(var('made_of').get(relation) or made_of(relation, branch)) -%}
+            {%- do ingredients.append(told.get(relation) or made_of(relation, branch)) -%}
         {%- endfor -%}
     {%- endif -%}
     {%- set made_now = local_md5(ingredients | join(' ')) -%}
+
+    {%- do told.update({target_relation | string: made_now}) -%}
 
     {%- if made_of(target_relation, branch) == made_now -%}
         {% call statement('main') %}select 'unchanged'{% endcall %}
@@ -59,8 +64,14 @@
 {% endmaterialization %}
 
 
-{# What the rows of a table were made of, as a reader on `branch` finds them: its snapshot, where none says. #}
+{#
+    What the rows of a table were made of when the run came to dbt, as a reader on `branch` finds them: its snapshot,
+    where none says. Who runs dbt alone does not tell it in the variable `made_of`.
+#}
 {% macro made_of(relation, branch) -%}
+    {%- if relation | string in var('made_of') -%}
+        {{- return(var('made_of')[relation | string] or "nothing") -}}
+    {%- endif -%}
     {%- set found = run_query(
         "select coalesce(summary['made-of'], string(snapshot_id)) from " ~ relation ~ ".refs join " ~ relation
         ~ ".snapshots using (snapshot_id) where name in ('main', '" ~ branch ~ "') order by name = 'main' limit 1"

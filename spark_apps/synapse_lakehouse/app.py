@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from threading import Lock
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyiceberg.catalog import Catalog
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -98,7 +99,7 @@ def main(description: str | None, work: Callable[[SparkApp], None], *, moves_tab
         print(f"progress: {work.__name__} done in {time.monotonic() - started:.1f} s", flush=True)
     except EXPECTED as error:
         sys.exit(f"error: {error}")
-    except (OSError, PySparkException) as error:
+    except (OSError, PySparkException, Py4JError) as error:
         if "No space left on device" not in str(error):
             raise
         sys.exit(

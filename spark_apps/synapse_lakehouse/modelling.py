@@ -16,10 +16,9 @@ from dbt_common.events.base_types import EventMsg
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from synapse_lakehouse import catalogue
 from synapse_lakehouse.app import SparkApp
 from synapse_lakehouse.events import judging
-from synapse_lakehouse.lake import audit, remaking
+from synapse_lakehouse.lake import audit, branches, remaking
 from synapse_lakehouse.settings import PROJECT
 from synapse_lakehouse.state import integrity, retention
 
@@ -83,10 +82,9 @@ def variables(app: SparkApp) -> dict[str, Any]:
     """What the models want to know beside the tables."""
     taken = [one["taken_at"] for one in audit.of_run(app.catalog, "audit.snapshots", app.run.run_id)]
     as_of = app.settings.lakehouse_as_of or max(taken, default=app.run.end)
-    names = [f"bronze.{table.name}" for table in catalogue.load().copied()]
-    names += [f"silver.{table.name}" for table in catalogue.resolved_state()]
+    names = branches.branched(app.catalog)
     with ThreadPoolExecutor(4) as pool:
-        made = list(pool.map(lambda name: remaking.made_of(app.catalog, name, app.run.branch), names))
+        made = pool.map(lambda name: remaking.made_of(app.catalog, name, app.run.branch), names)
     return {
         "server_name": app.settings.synapse_server_name,
         "made_of": dict(zip(names, made, strict=True)),

@@ -58,6 +58,9 @@ def test_what_does_not_hold_is_named_and_main_stays(catalog: Catalog, published:
     assert "test events_has_one_row_for_each_event: 1 rows speak against it" in explained
     assert explained.count("speak against it") == 2
     assert "Traceback" not in done.stderr
+    # what is made of the same as before was left as it is
+    on_branch = {".".join(one.name()) for one in branches.branched_tables(catalog) if RUN.branch in one.refs()}
+    assert on_branch == {"bronze.event_relations", "gold.events"}
     # what was built stays on the branch, and only there
     rows = {ref: _rows(catalog, "gold.events", ref) for ref in ("main", RUN.branch)}
     assert rows[RUN.branch] == rows["main"] + 1

@@ -13,6 +13,8 @@ from synapse_lakehouse.embedded import airflow, processes
 from synapse_lakehouse.run import Run
 
 _TAIL = 10
+# Airflow itself does not end at a request while it runs a task of Python; Spark and its workers do, within a second.
+_GRACE_SECONDS = 3.0
 
 
 @dataclass
@@ -60,7 +62,7 @@ class DagsTest:
         """Stop whatever still runs of it, and give back at once the lease that it would hold until that expires."""
         if self._child is None:
             return
-        processes.stop([self._child])
+        processes.stop([self._child], _GRACE_SECONDS)
         if self.failed() and self._progress.run_id:
             self._release_lease(Run(self._progress.run_id, self.start, self.end))
 

@@ -36,8 +36,13 @@ def take_over(catalog: Catalog, crashed: Sequence[str], branch: str) -> None:
             table.manage_snapshots().remove_branch(one).commit()
 
 
+def branched(catalog: Catalog) -> list[str]:
+    """Names of the tables that runs write on branches: all but audit and what the replication tap heard."""
+    names = [".".join(name) for schema in SCHEMAS for name in catalog.list_tables(schema)]
+    return [name for name in names if not is_unbranched(name)]
+
+
 def branched_tables(catalog: Catalog) -> Iterator[Table]:
-    """The tables that runs write on branches: all but audit and what the replication tap heard."""
-    names = [name for schema in SCHEMAS for name in catalog.list_tables(schema) if not is_unbranched(".".join(name))]
+    """The tables called :func:`branched`."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        yield from pool.map(catalog.load_table, names)
+        yield from pool.map(catalog.load_table, branched(catalog))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -80,12 +81,23 @@ def open_maintenance() -> None:
 
 
 def close_run() -> None:
-    """Give the lake lease back, however the run went. A failed run's branch stays, to be looked at."""
+    """Give the lake lease back, however the run went. A failed run's branch stays, to be looked at.
+
+    :raises AirflowFailException: when the disk has no room for that.
+    """
     from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 
     run, settings = run_of(get_current_context()), Settings()
     with closing(pyiceberg_catalog(settings)) as catalog:
-        lease_of(run, catalog, settings).release()
+        try:
+            lease_of(run, catalog, settings).release()
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            raise AirflowFailException(
+                "The disk is full, so the lake lease could not be given back. It ends by itself "
+                f"{settings.lakehouse_lease_seconds} s after it was last renewed; free space until then."
+            ) from None
 
 
 def report_maintenance() -> None:
