@@ -28,8 +28,8 @@ def test_a_full_disk_is_named_and_nothing_is_published(new_lake: Callable[..., S
     assert "disk is full" in done.stdout + done.stderr
     assert "No release was published" in done.stdout + done.stderr
     # It is explained at once: trying again would only fail again.
-    (log,) = (settings.lakehouse_home / "logs").glob("run_*.log")
-    assert log.read_text().count("Spark-Submit cmd") == 1
-    assert log.read_text().count("the lake lease could not be given back") >= 1
+    log = max((settings.lakehouse_home / "logs").glob("run_*.log")).read_text()
+    assert log.count("Spark-Submit cmd") == 1
+    assert "the lake lease could not be given back" in log
     # The warehouse is gone with its mount, but the catalog knows that nobody wrote a release.
     assert Path(duck.entries(settings)["audit.releases"].location).name.startswith("00000-")
