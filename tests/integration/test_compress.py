@@ -11,17 +11,21 @@ from typing import Any
 
 import numpy as np
 import psycopg
+import pyarrow as pa
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
 from synapse_lakehouse.cli import app, compressing
 from synapse_lakehouse.cli.compress import INTERRUPTED
+from synapse_lakehouse.compression.changes import Changes
+from synapse_lakehouse.compression.groups import NONE
+from synapse_lakehouse.compression.tables import Contents
 from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.rewriting import read_cost, writing
 from synapse_lakehouse.rewriting.grants import RIGHTS
 from synapse_lakehouse.rewriting.load import Load
-from synapse_lakehouse.rewriting.transaction import Pace
+from synapse_lakehouse.rewriting.transaction import Known, Pace, rewrite, written_out
 from tests.state_database import all_states, state_database, store, stored
 from tests.state_rooms import KINDS, World, begin, grow
 
@@ -168,6 +172,50 @@ def test_what_reading_costs_before_and_after_is_measured_as_synapse_reads(
         chain, state = connection.execute(read_cost._READ.encode(), {"group": group}).fetchone()  # type: ignore[misc]
     assert state == len(world.states[group])
     assert chain <= 100
+
+
+def test_any_text_is_written_as_it_is(rooms: tuple[str, World]) -> None:
+    texts = [
+        "",
+        " ",
+        "NULL",
+        "\\N",
+        "\\.",
+        "a,b",
+        '"',
+        '""',
+        "it's",
+        "\r",
+        "\r\n",
+        "two\nlines",
+        "\t",
+        "\\",
+        "ünï✓😀",
+        "\x7f",
+    ]
+    found = pa.table(
+        {
+            "state_group": pa.array([7] * len(texts), pa.int64()),
+            "type": pa.array(texts).dictionary_encode(),
+            "state_key": texts,
+            "event_id": pa.array(texts[::-1]).dictionary_encode(),
+        }
+    )
+    nothing = np.array([NONE])
+    wanted = Changes(np.array([7]), nothing, nothing, np.array([len(texts)]), lambda places: found)
+    room = 'a "room", too'
+    known = Known(
+        Contents(pa.table({"id": [7], "room_id": [room]}), pa.table({}), pa.table({})), room, has_pending=False
+    )
+    with psycopg.connect(rooms[0]) as connection:
+        connection.execute("insert into state_groups values (7, %s, '$') on conflict do nothing", [room])
+        connection.execute("delete from state_group_edges where state_group = 7")
+        new_rows = written_out(wanted, np.arange(1), known)
+        assert not len(rewrite(connection, wanted, 0, 1, known, new_rows))
+        read = connection.execute(
+            "select room_id, type, state_key, event_id from state_groups_state where state_group = 7 order by ctid"
+        ).fetchall()
+    assert read == [(room, *texts) for texts in zip(texts, texts, texts[::-1], strict=True)]
 
 
 def test_groups_are_sampled_from_the_oldest_to_the_newest() -> None:

@@ -11,6 +11,9 @@ SESSION: Final = {
     "lock_timeout": "250ms",
     "idle_in_transaction_session_timeout": "30s",
     "client_connection_check_interval": "2s",
+    # Locks are not held until the disk has it. A crash of the server may take the last of our transactions back, each
+    # with its progress and without harm to any other; the last one of a room waits for the disk.
+    "synchronous_commit": "off",
     "TimeZone": "UTC",
 }
 """PostgreSQL's settings for the session that writes, by name."""

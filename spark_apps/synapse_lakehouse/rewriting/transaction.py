@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
 
 from synapse_lakehouse.compiled import Flags, Longs
 from synapse_lakehouse.compression.changes import Changes
@@ -26,7 +28,10 @@ _DELETE: Final = (
 _HANG: Final = (
     "INSERT INTO state_group_edges (state_group, prev_state_group) SELECT * FROM unnest(%s::bigint[], %s::bigint[])"
 )
-_COPY: Final = "COPY state_groups_state (state_group, room_id, type, state_key, event_id) FROM STDIN"
+_COPY: Final = (
+    "COPY state_groups_state (state_group, type, state_key, event_id, room_id) FROM STDIN (FORMAT csv, ENCODING 'UTF8')"
+)
+_QUOTED: Final = pa_csv.WriteOptions(include_header=False, quoting_style="all_valid")
 
 
 class Known:
@@ -46,9 +51,22 @@ class Known:
         return str(self._rooms.get(group, self._room_id))
 
 
-def rewrite(connection: Connection, changes: Changes, start: int, end: int, known: Known) -> Longs:
+def written_out(changes: Changes, places: Longs, known: Known) -> memoryview:
+    """The new rows of the changes at ``places``, as COPY takes them. To be made before anything is locked for them."""
+    rows = changes.rows(places)
+    groups, numbers = np.unique(rows["state_group"].to_numpy(), return_inverse=True)
+    rooms = pa.array([known.room(group) for group in groups.tolist()], pa.string()).take(pa.array(numbers))
+    text = pa.BufferOutputStream()
+    pa_csv.write_csv(rows.append_column("room_id", rooms), text, _QUOTED)
+    return memoryview(text.getvalue())
+
+
+def rewrite(
+    connection: Connection, changes: Changes, start: int, end: int, known: Known, new_rows: memoryview
+) -> Longs:
     """Store the changes from ``start`` up to ``end`` in the transaction that is open.
 
+    :param new_rows: :func:`written_out` of all of them.
     :returns: ids of the groups that were left alone.
     """
     possible = _possible(connection, changes, start, end, known)
@@ -58,10 +76,8 @@ def rewrite(connection: Connection, changes: Changes, start: int, end: int, know
         connection.execute(statement.encode(), [ids.tolist()])
     hung = new != NONE
     connection.execute(_HANG.encode(), [ids[hung].tolist(), new[hung].tolist()])
-    rows = changes.rows(places)
     with connection.cursor() as cursor, cursor.copy(_COPY.encode()) as copy:
-        for group, *row in zip(*(column.to_pylist() for column in rows.columns), strict=True):
-            copy.write_row((group, known.room(group), *row))
+        copy.write(new_rows if possible.all() else written_out(changes, places, known))
     return changes.ids[start:end][~possible]
 
 
@@ -91,7 +107,7 @@ def _ids(cursor: Any) -> Longs:
 class Pace:
     """How much to write in one transaction, so that it holds its locks for a part of a second only."""
 
-    seconds: float = 0.04
+    seconds: float = 0.03
     work: int = 300
     longest: float = 0.0
     """Seconds that the longest transaction held its locks."""
@@ -100,7 +116,7 @@ class Pace:
         """Learn from a transaction."""
         self.longest = max(self.longest, seconds)
         possible = work * self.seconds / max(seconds, 1e-4)
-        self.work = int(min(max(possible, self.work / 4, 50), self.work * 2, 50_000))
+        self.work = int(min(max(possible, self.work / 4, 50), self.work * 2, 20_000))
 
     def slower(self) -> None:
         """Somebody else needs what we lock."""

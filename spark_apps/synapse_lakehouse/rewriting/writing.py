@@ -11,7 +11,7 @@ import psycopg
 from synapse_lakehouse.compiled import Longs
 from synapse_lakehouse.compression.changes import Changes
 from synapse_lakehouse.rewriting.load import Load
-from synapse_lakehouse.rewriting.transaction import Known, Pace, rewrite
+from synapse_lakehouse.rewriting.transaction import Known, Pace, rewrite, written_out
 from synapse_lakehouse.source.connection import Connection
 
 _TRIES: Final = 5
@@ -55,9 +55,10 @@ class Writer:
         while start < len(changes):
             self.load.wait()
             end = changes.end_of(start, self.pace.work if tries < _TRIES else 0)
+            new_rows = written_out(changes, np.arange(start, end), known)
             began = time.monotonic()
             try:
-                left.append(self._commit(changes, start, end, known, save))
+                left.append(self._commit(changes, start, end, known, new_rows, save))
             except _IN_OUR_WAY:
                 self.pace.slower()
                 tries += 1
@@ -70,13 +71,14 @@ class Writer:
             self.wrote(changes.work(start, end), changes.work(0, len(changes)))
             start, tries = end, 0
         with self.connection.transaction():
+            self.connection.execute("set local synchronous_commit = on")
             saved = save(self.connection, len(changes))
         saved()
         return np.concatenate(left)
 
-    def _commit(self, changes: Changes, start: int, end: int, known: Known, save: Save) -> Longs:
+    def _commit(self, changes: Changes, start: int, end: int, known: Known, new_rows: memoryview, save: Save) -> Longs:
         with self.connection.transaction():
-            left = rewrite(self.connection, changes, start, end, known)
+            left = rewrite(self.connection, changes, start, end, known, new_rows)
             saved = save(self.connection, end)
         saved()
         return left
