@@ -20,8 +20,11 @@ def measure_streams(app: SparkApp) -> None:
     published = audit.releases(app.catalog)
     accepted = published[-1] if published else None
     (snapshot,) = audit.of_run(app.catalog, "audit.snapshots", app.run.run_id)
-    ledger = audit.of_run(app.catalog, "audit.ledger", app.run.run_id)
+    ledger, repairs = (audit.of_run(app.catalog, f"audit.{name}", app.run.run_id) for name in ("ledger", "repairs"))
     snapshots = {row["table_name"]: row["snapshot_id"] for row in ledger}
+    mended: dict[str, list[str]] = {}
+    for row in repairs:
+        mended.setdefault(row["table_name"], []).extend(row["ranges"])
     statements = {row["table_name"]: row["statement"] for row in ledger}
     ledger_before, tables_before, facts_before, positions_before = (
         audit.of_run(app.catalog, f"audit.{name}", accepted.run_id) if accepted else []
@@ -55,6 +58,7 @@ def measure_streams(app: SparkApp) -> None:
         facts=facts,
         rows={row["table_name"]: row["rows"] for row in table_facts},
         since=max((int(one["taken_at"].timestamp() * 1000) for one in then), default=None),
+        mended=mended,
         read_alike=frozenset(
             row["table_name"]
             for row in ledger_before

@@ -2,7 +2,10 @@
 
 import pytest
 
+from synapse_lakehouse.app import SparkApp
 from synapse_lakehouse.lake import audit
+from synapse_lakehouse.source.keys import RANGE_DIGITS
+from synapse_lakehouse.source.parity import RANGES
 from tests.examining import Database, Examined
 
 
@@ -54,5 +57,17 @@ def test_closed_rows_may_not_change_but_where_synapse_changes_them(examined_lake
         ("events", "current_state_delta_stream", delta, delta, "changed", "accepted_row", None),
     }
     assert {found for found in examined.examine(publish=False) if found[4] == "changed"} == expected
+
+    # Had it been the lake that was wrong, a run that compares it with the source would have mended ranges of keys.
+    def copied_and_mended(app: SparkApp) -> None:
+        Examined.copy(examined, app)
+        every = [f"{number:0{RANGE_DIGITS}x}" for number in range(RANGES)]
+        audit.append(app.catalog, "audit.repairs", [{"table_name": "events", "ranges": every}], app.run)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(examined, "copy", copied_and_mended)
+        left = {found for found in examined.examine(publish=False) if found[4] == "changed"}
+    assert {table for _, table, *_ in left} == {"current_state_delta_stream"}
+
     examined.examine()
     assert "changed" not in {found[4] for found in examined.examine()}, "what was published counts as accepted"

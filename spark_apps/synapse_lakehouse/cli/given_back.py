@@ -82,7 +82,7 @@ def _draw_runs(runs: Sequence[tuple[Any, ...]]) -> None:
     table = output.table("Run")
     for heading in ("Rooms", "Rows given back", "MB", "All state on disk, MB"):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("Rows given back", no_wrap=True)
+    table.add_column(no_wrap=True)
     most = max(1, *(run[2] for run in runs))
     for at, rooms, freed, freed_bytes, disk_before, disk_after in runs:
         table.add_row(
@@ -102,7 +102,8 @@ def _draw_runs(runs: Sequence[tuple[Any, ...]]) -> None:
 
 
 def _draw_rooms(rooms: Sequence[tuple[Any, ...]]) -> None:
-    table = output.table("Room")
+    table = output.table()
+    table.add_column("Room", overflow="fold")
     for heading in ("Runs", "Rows given back", "left", "MB", "Chain", "Read, ms", "Lock, ms"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("Run by run", no_wrap=True)

@@ -4,7 +4,7 @@ What a run reads again, it adds as new files. So only those are looked into that
 bound: none, unless something below it was written. Columns that the catalogue lets change are left out.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from pyspark.sql import functions as f
 
 from synapse_lakehouse.catalogue import Contiguity, Stream, Table, contiguity
 from synapse_lakehouse.lake.session import each, iceberg_table
+from synapse_lakehouse.source.keys import range_in_lake
 from synapse_lakehouse.source.parity import hash_in_lake
 from synapse_lakehouse.streams.gaps import Witness
 from synapse_lakehouse.streams.held import Held, union
@@ -65,28 +66,32 @@ def reread(held: Held, read_alike: Collection[str]) -> list[Reread]:
     return [Reread(*files[row.stream, row.table_name], row.ids, row.least, row.last) for row in found]
 
 
-def changed(held: Held, found: Collection[Reread]) -> DataFrame | None:
+def changed(held: Held, found: Collection[Reread], mended: Mapping[str, Collection[str]]) -> DataFrame | None:
     """Ids of rows that say something else than the release before, in ``witnesses.COLUMNS``; None if none was read.
 
     An id that is gone is not among them, nor one with a row more than it had.
+
+    :param mended: ranges of keys by table in which the run found the release to differ from an unchanged source: there
+        it was the lake that was wrong.
     """
-    frames = [_changed(held, one) for one in found]
+    frames = [_changed(held, one, mended.get(one.table.name, ())) for one in found]
     return union(frames) if frames else None
 
 
-def _changed(held: Held, one: Reread) -> DataFrame:
+def _changed(held: Held, one: Reread, mended: Collection[str]) -> DataFrame:
     before = held.before(one.table.name)
     assert before is not None, "a snapshot whose files were told apart is there"
     column = one.table.streams[one.stream.name]
-    kept = [each for each in one.table.columns if not each.changes]
-    said = f.expr(hash_in_lake(one.table.model_copy(update={"columns": tuple(kept)}))).alias("said")
+    kept = tuple(column for column in one.table.columns if not column.changes)
+    said = f.expr(hash_in_lake(one.table.model_copy(update={"columns": kept}))).alias("said")
     again = held.spark.read.parquet(*one.files).where(_is_closed(held, one.stream, one.table)).select(*one.key)
     was, now = (
-        frame.where(f.col(column).between(one.least, one.last))
-        .join(again.distinct(), one.key, "left_semi")
-        .select(*one.key, said)
+        frame.where(f.col(column).between(one.least, one.last)).join(again.distinct(), one.key, "left_semi")
         for frame in (before, held.spark.table(f"bronze.{one.table.name}"))
     )
+    if mended:
+        was = was.where(~f.expr(range_in_lake(one.table)).isin(*mended))
+    was, now = (frame.select(*one.key, said) for frame in (was, now))
     other = was.join(now, [*one.key, "said"], "left_anti").join(now, one.key, "left_semi")
     return other.select(
         f.lit(one.stream.name).alias("stream"),

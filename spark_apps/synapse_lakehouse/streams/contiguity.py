@@ -28,7 +28,8 @@ class Examining:
 
     ``positions`` and ``facts`` are the run's rows of ``audit.stream_positions`` and ``audit.stream_facts``; ``rows``
     counts the rows of tables; ``since`` says, in milliseconds since the epoch, when the source was read for the release
-    before; ``read_alike`` names the tables that this run read with that release's statements.
+    before; ``read_alike`` names the tables that this run read with that release's statements, ``mended`` by table
+    the ranges of keys in which it found that release to be wrong.
     """
 
     held: Held
@@ -37,6 +38,7 @@ class Examining:
     rows: Mapping[str, int]
     since: int | None
     read_alike: frozenset[str]
+    mended: Mapping[str, Sequence[str]]
 
     def gaps(self, announced: Sequence[Row] = ()) -> Iterator[tuple[Stream, Gap]]:
         """All gaps and faults, by stream.
@@ -161,7 +163,7 @@ class Examining:
             yield from ((stream, gap) for gap in gaps.of_present(present, self._window(stream)))
 
     def _changed(self) -> Iterator[tuple[Stream, Gap]]:
-        found = closed.changed(self.held, self.reread)
+        found = closed.changed(self.held, self.reread, self.mended)
         for stream, row in self._islands(found) if found is not None else ():
             yield stream, Gap(row.first_id, row.last_id, Class.CHANGED, row.table_name, Witness(row.witness))
 
