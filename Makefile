@@ -29,7 +29,8 @@ setup: $(if $(findstring .tools,$(UV)),.tools/uv/bin/uv) ## Install what is miss
 
 ##@ Develop
 test: setup test-tools ## All tests on real parts, under 15 minutes on 2 cores
-	@$(PYTEST) --numprocesses 2
+	@# Three, as Spark, Airflow and servers often wait; in the order of tests/sharing.py.
+	@$(PYTEST) --numprocesses 3 --no-loadscope-reorder
 
 test-heavy: setup test-tools ## Long ones: soaks, kills, millions of answers
 	@$(PYTEST) -m heavy

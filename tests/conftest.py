@@ -7,20 +7,25 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
+import psycopg
 import pytest
 from hypothesis import settings as hypothesis_settings
-from xdist.scheduler import LoadScopeScheduling
 
+from synapse_lakehouse import catalogue
 from synapse_lakehouse.embedded import class_archive, jars, sample
 from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.embedded.services import connected, embedded_server
+from synapse_lakehouse.lake import tables
 from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 from synapse_lakehouse.lake.lease import Lease
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import PROJECT, Settings
 from tests.canaries import PlantedSample, planted_sample
+from tests.sharing import Sharing, length
+from tests.visibility import answers, record
 
 BIN = Path(sys.executable).parent
 EVENT_LOG = "spark.eventLog.enabled true\nspark.eventLog.compress false\nspark.eventLog.dir {folder}\n"
@@ -32,17 +37,14 @@ hypothesis_settings.register_profile("search", deadline=None)
 hypothesis_settings.load_profile("unhurried")
 
 
-class _Sharing(LoadScopeScheduling):
-    """Where two processes share the tests, a file stays with one, and so do all users of the published lake."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return "published" if "published: Published" in (PROJECT / file).read_text() else file
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScopeScheduling:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Sharing:
     """How ``make test`` shares the tests."""
-    return _Sharing(config, log)
+    return Sharing(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest comes first."""
+    items.sort(key=lambda item: length(item.path))
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,15 @@ class Published:
     def lakehouse(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run the operator's command on this lake."""
         return lakehouse(self.settings, *arguments)
+
+
+@dataclass(frozen=True)
+class HarshLake:
+    """A lake on which one run built its branch and published nothing, from a database in which everything happens that
+    decides who sees what."""
+
+    settings: Settings
+    run: Run
 
 
 def lakehouse(
@@ -162,6 +173,25 @@ def published(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> I
         done = lakehouse(talkative, "run", SPARK_CONF_DIR=str(conf))
         assert done.returncode == 0, done.stdout + done.stderr
         yield Published(own, done.stdout + done.stderr, source)
+
+
+@pytest.fixture(scope="session")
+def harsh(server: Server, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HarshLake]:
+    """The shared lake of the harsh database, where Synapse recorded what it shows whom."""
+    run = Run("harsh", datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC))
+    with copied_source(server) as dsn, lake_maker(server, settings, tmp_path_factory.mktemp("harsh")) as new_lake:
+        with psycopg.connect(dsn) as source:
+            source.execute(record.HARSH_SQL.read_text())
+        lifetime = answers.load(record.HARSH).about["sections"]["retention"]["default_policy"]["max_lifetime"]
+        own = new_lake(
+            synapse_dsn=dsn, lakehouse_retention_enabled=True, lakehouse_retention_max_lifetime=str(lifetime)
+        )
+        tables.ensure(pyiceberg_catalog(own), catalogue.load())
+        for app in ("snapshot_tables", "resolve_state", "build_models"):
+            done = run_app(app, own, run)
+            assert done.returncode == 0, done.stdout + done.stderr
+        assert "redacted_by" in (own.lakehouse_home / "dbt" / "target" / "static_index.html").read_text()
+        yield HarshLake(own, run)
 
 
 def run_app(name: str, settings: Settings, run: Run, **variables: str) -> subprocess.CompletedProcess[str]:

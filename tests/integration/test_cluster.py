@@ -19,7 +19,7 @@ from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import Settings
-from tests.conftest import Published, lakehouse, run_app
+from tests.conftest import HarshLake, Published, lakehouse, run_app
 
 START_SECONDS = 120
 RUN = Run("test_cluster", datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC))
@@ -80,9 +80,9 @@ def applications(folder: Path) -> set[str]:
 
 
 def test_workers_copy_the_same_content(
-    published: Published, new_lake: Callable[..., Settings], master: str, executors: dict[str, str], tmp_path: Path
+    harsh: HarshLake, new_lake: Callable[..., Settings], master: str, executors: dict[str, str], tmp_path: Path
 ) -> None:
-    elsewhere = new_lake(synapse_dsn=published.settings.synapse_dsn)
+    elsewhere = new_lake(synapse_dsn=harsh.settings.synapse_dsn)
     catalog = pyiceberg_catalog(elsewhere)
     tables.ensure(catalog, catalogue.load())
 
@@ -93,9 +93,11 @@ def test_workers_copy_the_same_content(
     assert len(applications(tmp_path)) == 2
     names = [f"bronze.{table.name}" for table in catalogue.load().copied()]
     names += [f"silver.{table.name}" for table in catalogue.resolved_state()]
-    branches = {name: catalog.load_table(name).refs()[RUN.branch].snapshot_id for name in names}
-    release = release_of(published.settings)
-    assert contents(elsewhere, branches) == contents(published.settings, {name: release.tables[name] for name in names})
+    there, here = (
+        {name: lake.load_table(name).refs()[run.branch].snapshot_id for name in names}
+        for lake, run in ((catalog, RUN), (pyiceberg_catalog(harsh.settings), harsh.run))
+    )
+    assert contents(elsewhere, there) == contents(harsh.settings, here)
 
 
 @pytest.mark.heavy

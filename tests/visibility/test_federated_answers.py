@@ -1,0 +1,145 @@
+"""A million answers of a real Synapse on a database that grew while two homeservers federated under load.
+
+The lake follows it in two increments, so that what it says is of tables that were brought up to date, not made at once.
+"""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import duckdb
+import httpx
+import pytest
+import yaml
+
+from sample.client import Client, MatrixError
+from sample.homeserver import Synapse, homeserver
+from sample.processes import free_ports
+from sample.settle import settle
+from synapse_lakehouse.embedded import postgres
+from synapse_lakehouse.lake import duck
+from synapse_lakehouse.settings import Settings
+from tests.conftest import lakehouse
+from tests.integration.federated_load import Load
+from tests.visibility import answers, holding
+
+pytestmark = pytest.mark.heavy
+
+LOCAL, REMOTE = "here.example", "there.example"
+SECONDS = 120
+PEOPLE = 150
+ENOUGH = 1_000_000
+
+
+@dataclass
+class Crowd:
+    """Many people of one homeserver who talk, come, go, invite and are sent away in rooms of every visibility."""
+
+    local: Synapse
+    seed: int
+    refused: int = 0
+    people: list[Client] = field(default_factory=list)
+    rooms: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.people = [self.local.register(f"crowd{number}") for number in range(PEOPLE)]
+        for visibility in ("shared", "joined", "invited", "world_readable"):
+            first = {"type": "m.room.history_visibility", "content": {"history_visibility": visibility}}
+            room = self.people[0].create_room(preset="public_chat", initial_state=[first])
+            self.rooms.append(room)
+            for person in self.people[1 : PEOPLE // 2]:
+                person.join(room)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Four of them act at a time, again and again."""
+        over = threading.Event()
+        threads = [threading.Thread(target=self._act, args=(number, over)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            for thread in threads:
+                thread.join()
+
+    def _act(self, number: int, over: threading.Event) -> None:
+        chance = random.Random(f"{self.seed}:crowd:{number}:{time.monotonic()}")
+        acts = [self._say] * 12 + [self._come, self._go, self._invite, self._send_away, self._change_visibility]
+        while not over.is_set():
+            try:
+                chance.choice(acts)(chance.choice(self.rooms), chance.choice(self.people), chance)
+            except (MatrixError, httpx.TransportError):
+                # Who is not in a room cannot talk there.
+                self.refused += 1
+
+    def _say(self, room: str, person: Client, chance: random.Random) -> None:
+        person.say(room, f"words {chance.random()}", via=chance.choice(sorted(self.local.urls)))
+
+    def _come(self, room: str, person: Client, _: random.Random) -> None:
+        person.join(room)
+
+    def _go(self, room: str, person: Client, _: random.Random) -> None:
+        person.leave(room)
+
+    def _invite(self, room: str, person: Client, chance: random.Random) -> None:
+        person.invite(room, chance.choice(self.people))
+
+    def _send_away(self, room: str, person: Client, chance: random.Random) -> None:
+        self.people[0].moderate(chance.choice(["kick", "ban", "unban"]), room, person)
+
+    def _change_visibility(self, room: str, _: Client, chance: random.Random) -> None:
+        visibility = chance.choice(["shared", "joined", "invited", "world_readable", "nonsense"])
+        self.people[0].set_state(room, "m.room.history_visibility", {"history_visibility": visibility})
+
+
+def test_a_million_answers_of_a_federated_database_are_synapse_s(
+    new_lake: Callable[..., Settings], tmp_path: Path
+) -> None:
+    seed = int(time.time())
+    print(f"seed {seed}")
+    peers = dict(zip((LOCAL, REMOTE), free_ports(2), strict=True))
+    with postgres.running(tmp_path / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:
+        for name in ("here", "there"):
+            server.create_database(name)
+        source = server.dsn("here")
+        with (
+            homeserver(tmp_path / "here", server_name=LOCAL, dsn=source, peers=peers) as local,
+            homeserver(
+                tmp_path / "there", server_name=REMOTE, dsn=server.dsn("there"), peers=peers, workers=False
+            ) as remote,
+        ):
+            config = yaml.safe_load(local.config_path.read_text())
+            lake = new_lake(synapse_dsn=source, synapse_server_name=LOCAL, synapse_config=local.config_path)
+            load, crowd = Load(local, remote, seed), Crowd(local, seed)
+            for _ in range(2):
+                load.quiet.clear()
+                with load.running(), crowd.running():
+                    time.sleep(SECONDS)
+                assert load.broken == []
+                settle(source)
+                done = lakehouse(lake, "run")
+                assert done.returncode == 0, done.stdout + done.stderr
+            print(f"done {load.done}, refused {load.refused} and {crowd.refused}")
+
+        # Synapse writes to the database that it is asked on.
+        server.tool("createdb", "--template", "here", "asked")
+        recorded_in = tmp_path / "answers.parquet"
+        sections = {key: config[key] for key in ("server_name", "retention") if key in config}
+        answers.record(server.dsn("asked"), recorded_in, int(time.time() * 1000), sections)
+
+    recorded = answers.load(recorded_in)
+    given = recorded.answers
+    print(duckdb.sql("select outcome, count(*) from given group by all order by all").fetchall(), recorded.errors)
+    assert len(given) >= ENOUGH
+    with duck.connect(lake) as connection:
+        holding.bind_release(connection, lake, duck.release(connection, lake))
+        assert holding.differences(connection, recorded) == []
+        print(
+            connection.execute("select rule, count(*) from gold.event_visibility group by all order by all").fetchall()
+        )
