@@ -20,6 +20,7 @@ from sample.client import Client, MatrixError
 from sample.homeserver import Synapse, homeserver
 from sample.processes import free_ports
 from sample.settle import settle
+from synapse_lakehouse.cli.visibility import judge_at
 from synapse_lakehouse.embedded import postgres
 from synapse_lakehouse.lake import duck
 from synapse_lakehouse.settings import Settings
@@ -139,6 +140,7 @@ def test_a_million_answers_of_a_federated_database_are_synapse_s(
     assert len(given) >= ENOUGH
     with duck.connect(lake) as connection:
         holding.bind_release(connection, lake, duck.release(connection, lake))
+        judge_at(connection, recorded.about["as_of"])
         assert holding.differences(connection, recorded) == []
         print(
             connection.execute("select rule, count(*) from gold.event_visibility group by all order by all").fetchall()
