@@ -4,12 +4,12 @@ Groups whose edges are broken are told of in ``silver.state_faults``; they stop 
 """
 
 from synapse_lakehouse.app import SparkApp, main
-from synapse_lakehouse.state.resolving import resolve
+from synapse_lakehouse.state.resolving import is_resolved, resolve
 
 
 def resolve_state(app: SparkApp) -> None:
     """Write ``silver.state_positions``, ``state_intervals`` and ``state_faults``, where state groups changed."""
-    found = resolve(app.spark, app.catalog, app.run.branch)
+    found = None if is_resolved(app.catalog, app.run.branch) else resolve(app.spark, app.catalog, app.run.branch)
     if found is None:
         app.progress("no state group changed")
         return
@@ -19,4 +19,4 @@ def resolve_state(app: SparkApp) -> None:
 
 
 if __name__ == "__main__":
-    main(__doc__, resolve_state)
+    main(__doc__, resolve_state, always_needs_spark=False)

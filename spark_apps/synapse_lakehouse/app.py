@@ -80,10 +80,17 @@ class SparkApp:
         print(f"progress: {line}", flush=True)
 
 
-def main(description: str | None, work: Callable[[SparkApp], None], *, moves_tables: bool = True) -> None:
+def main(
+    description: str | None,
+    work: Callable[[SparkApp], None],
+    *,
+    moves_tables: bool = True,
+    always_needs_spark: bool = True,
+) -> None:
     """Run ``work`` for the run given on the command line, holding the lake lease; exit 1 with a message on failure.
 
     :param moves_tables: whether it writes branched tables; one that does not needs no lease.
+    :param always_needs_spark: whether Spark starts at once, or when ``work`` asks for it, if ever.
     """
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     run = from_arguments(description)
@@ -91,11 +98,13 @@ def main(description: str | None, work: Callable[[SparkApp], None], *, moves_tab
     try:
         with connected() as settings, ThreadPoolExecutor(1) as pool:
             app = SparkApp(work.__name__, run, settings, moves_tables)
-            # Spark takes seconds to start; meanwhile the lease is taken and the work loads its libraries.
-            pool.submit(lambda: app.spark)
+            if always_needs_spark:
+                # Spark takes seconds to start; meanwhile the lease is taken and the work loads its libraries.
+                pool.submit(lambda: app.spark)
             with app.lease.kept() if moves_tables else nullcontext():
                 work(app)
-            app.spark.stop()
+            if always_needs_spark or "spark" in vars(app):
+                app.spark.stop()
         print(f"progress: {work.__name__} done in {time.monotonic() - started:.1f} s", flush=True)
     except EXPECTED as error:
         sys.exit(f"error: {error}")

@@ -26,6 +26,12 @@ _RULES: Final = hashlib.sha256(
 ).hexdigest()
 
 
+def is_resolved(catalog: Catalog, branch: str) -> bool:
+    """Whether the three tables are up to bronze on ``branch``."""
+    # Written last, so that a run that died in between makes all of them again.
+    return remaking.made_of(catalog, "silver.state_intervals", branch) == _made_now(catalog, branch)
+
+
 def resolve(
     spark: SparkSession, catalog: Catalog, branch: str, worth_carrying: int = WORTH_CARRYING
 ) -> forest.Forest | None:
@@ -33,10 +39,9 @@ def resolve(
 
     What is known of trees that did not change is carried over, if the rows of state groups are ``worth_carrying``.
     """
-    made_now = remaking.ingredients(catalog, branch, SOURCES, _RULES)
-    # Written last, so that a run that died in between makes all of them again.
-    if remaking.made_of(catalog, "silver.state_intervals", branch) == made_now:
+    if is_resolved(catalog, branch):
         return None
+    made_now = _made_now(catalog, branch)
     found = forest.number(
         _arrow(spark, "select id, room_id from bronze.state_groups"),
         _arrow(spark, "select state_group, prev_state_group from bronze.state_group_edges"),
@@ -60,6 +65,10 @@ def state_intervals(spark: SparkSession, nodes: DataFrame) -> DataFrame:
     :param nodes: as :class:`forest.Forest` has them.
     """
     return _flattened(_ranged(spark, nodes))
+
+
+def _made_now(catalog: Catalog, branch: str) -> str:
+    return remaking.ingredients(catalog, branch, SOURCES, _RULES)
 
 
 def _ranged(spark: SparkSession, nodes: DataFrame) -> DataFrame:
