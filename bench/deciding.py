@@ -1,5 +1,6 @@
 """The state and who may see what of a large lake, in a Spark app of its own."""
 
+import os
 import time
 import uuid
 from datetime import UTC, datetime, timedelta
@@ -9,7 +10,7 @@ from dbt.cli.main import dbtRunner
 
 from synapse_lakehouse import modelling
 from synapse_lakehouse.app import SparkApp
-from synapse_lakehouse.lake import duck
+from synapse_lakehouse.lake import duck, increments
 from synapse_lakehouse.lake.branches import branched_tables
 from synapse_lakehouse.lake.publishing import fast_forward
 from synapse_lakehouse.run import Run
@@ -24,6 +25,8 @@ class Deciding:
 
     def __init__(self, settings: Settings) -> None:
         self._settings, self._runs = settings, 0
+        # As the main job's tasks hand it to spark-submit.
+        os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-memory {settings.lakehouse_driver_memory} pyspark-shell"
         self._app = self._new_app()
         modelling.prepare(self._app.spark)
         self._app.spark.sql("select 1").collect()
@@ -41,7 +44,10 @@ class Deciding:
 
     def build(self) -> dict[str, float]:
         """Build the view and all that it rests on, without dbt's tests; seconds of each model."""
-        done = dbtRunner().invoke(["run", "--select", f"+{VIEW.partition('.')[2]}", *modelling.arguments(self._app)])
+        increment = increments.of_event_fields(self._app.catalog, self._app.run.branch)
+        increment.tell(self._app.spark)
+        chosen = ["--select", f"+{VIEW.partition('.')[2]}"]
+        done = dbtRunner().invoke(["run", *chosen, *modelling.arguments(self._app, increment)])
         if not done.success:
             raise RuntimeError(modelling.explanation(done))
         self._view = modelling.views(done)[0]["sql"]

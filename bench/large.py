@@ -23,6 +23,8 @@ from synapse_lakehouse.settings import PROJECT, Settings
 
 MORE: Final = 0.001
 """New events of the increment, as a share of those before."""
+LARGE: Final = {"lakehouse_driver_memory": "4g", "lakehouse_driver_java_options": "-XX:+UseParallelGC"}
+"""What operators of a large server set: heap for large joins, and the compiler and collector that take their time."""
 PAIRS: Final = 200_000_000
 """Rooms are asked for, from the largest on, until there are so many pairs."""
 
@@ -72,6 +74,7 @@ def measure(home: Path, scale: float, progress: Progress) -> Large:
                 "lakehouse_warehouse": str(home / "warehouse"),
                 "lakehouse_catalog_uri": lakes.dsn("large"),
                 "synapse_server_name": large_bronze.SERVER_NAME,
+                **LARGE,
             }
         )
         found = Large(scale, machine.described(), large_rooms.described(server))

@@ -13,7 +13,8 @@ _HEAD = """\
 
 `make bench-visibility` writes this page. It makes the bronze tables of a large homeserver (no Synapse is needed),
 resolves the state of all rooms and builds what `gold.event_visibility` reads, as the main job does but without dbt's
-tests. It does so once more after 0.1% new events, which come to all rooms that are active then. One round.
+tests. It does so once more after 0.1% new events, which come to all rooms that are active then. One round, with
+`LAKEHOUSE_DRIVER_MEMORY=4g` and `LAKEHOUSE_DRIVER_JAVA_OPTIONS=-XX:+UseParallelGC`.
 """
 
 

@@ -6,6 +6,9 @@
     Each snapshot says what it was made of: the model's SQL, and what the tables that it reads were at. A table that
     would be made of the same again is left as it is. With `compared_by: rows`, which is for tables of few rows, it says
     what its rows are: the tables that read it only care about them.
+
+    With `increment_by`, the key of its rows, a large table is only made anew where a key is in the view `changed_events`,
+    if the run says so (var `increments`) and the rows it has were made by the same SQL.
 #}
 {% materialization rebuild, adapter='spark', supported_languages=['sql'] %}
     {%- if not config.get('contract').enforced or not model.columns -%}
@@ -44,13 +47,33 @@
     {%- set made_now = local_md5(ingredients | join(' ')) -%}
 
     {%- do told.update({target_relation | string: made_now}) -%}
+    {%- set by = config.get('increment_by') -%}
+    {%- set made_by = local_md5(table_columns | join(',') ~ compiled_code) -%}
+    {%- set properties = ["`snapshot-property.made-of` = '" ~ made_now ~ "'"] -%}
+    {%- if by -%}
+        {%- do properties.append("`snapshot-property.made-by` = '" ~ made_by ~ "'") -%}
+        {%- do properties.append("`snapshot-property.read-from` = '" ~ var('read_from').get(model.name, '') ~ "'") -%}
+    {%- endif -%}
 
     {%- if made_of(target_relation, branch) == made_now -%}
         {% call statement('main') %}select 'unchanged'{% endcall %}
+    {%- elif by and model.name in var('increments') and said(target_relation, branch, 'made-by') == made_by -%}
+        {# Two commits: after the first one the table does not say what it was made of, so it is never gone on from. #}
+        {%- do run_query("alter table " ~ target_relation ~ " set tblproperties ('write.delete.mode' = 'merge-on-read')") -%}
+        {% call statement('delete') %}
+            delete from {{ target_relation }} where {{ by }} in (select {{ by }} from changed_events)
+        {% endcall %}
+        {% call statement('main') %}
+            insert into {{ target_relation }} with ({{ properties | join(', ') }})
+            select {{ table_columns | map('lower') | join(', ') }}
+            from (
+                {{ compiled_code | replace(of_what_changed(), 'where ' ~ by ~ ' in (select ' ~ by ~ ' from changed_events)') }}
+            )
+        {% endcall %}
     {%- else -%}
         {% call statement('main') %}
             {{- get_assert_columns_equivalent(compiled_code) -}}
-            insert into {{ target_relation }} with (`snapshot-property.made-of` = '{{ made_now }}') replace where true
+            insert into {{ target_relation }} with ({{ properties | join(', ') }}) replace where true
             select {{ table_columns | map('lower') | join(', ') }}
             from (
                 {{ compiled_code }}
@@ -72,11 +95,36 @@
     {%- if relation | string in var('made_of') -%}
         {{- return(var('made_of')[relation | string] or "nothing") -}}
     {%- endif -%}
+    {{- return(of_snapshot(relation, branch, "coalesce(summary['made-of'], string(snapshot_id))") or "nothing") -}}
+{%- endmacro %}
+
+
+{# What the snapshot of a table that a reader on `branch` finds says under `name`. #}
+{% macro said(relation, branch, name) -%}
+    {{- return(of_snapshot(relation, branch, "summary['" ~ name ~ "']")) -}}
+{%- endmacro %}
+
+
+{% macro of_snapshot(relation, branch, what) -%}
     {%- set found = run_query(
-        "select coalesce(summary['made-of'], string(snapshot_id)) from " ~ relation ~ ".refs join " ~ relation
-        ~ ".snapshots using (snapshot_id) where name in ('main', '" ~ branch ~ "') order by name = 'main' limit 1"
+        "select " ~ what ~ " from " ~ relation ~ ".refs join " ~ relation ~ ".snapshots using (snapshot_id)"
+        ~ " where name in ('main', '" ~ branch ~ "') order by name = 'main' limit 1"
     ) -%}
-    {{- return(found.columns[0].values()[0] if found.rows else "nothing") -}}
+    {{- return(found.columns[0].values()[0] if found.rows else none) -}}
+{%- endmacro %}
+
+
+{#
+    The rows of a table that a model with `increment_by` reads for the rows it makes: of an increment, of what changed only.
+    Such a model makes one row of each row of it with the same key, and of no other one's.
+#}
+{% macro each_row_of(relation) -%}
+    (select * from {{ relation }} {{ of_what_changed() }})
+{%- endmacro %}
+
+
+{% macro of_what_changed() -%}
+    /* of what changed */
 {%- endmacro %}
 
 

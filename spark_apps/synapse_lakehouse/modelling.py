@@ -18,7 +18,8 @@ from pyspark.sql import SparkSession
 
 from synapse_lakehouse.app import SparkApp
 from synapse_lakehouse.events import judging
-from synapse_lakehouse.lake import audit, branches, remaking
+from synapse_lakehouse.lake import audit, branches, increments, remaking
+from synapse_lakehouse.lake.increments import Increment
 from synapse_lakehouse.settings import PROJECT
 from synapse_lakehouse.state import integrity, retention
 
@@ -31,11 +32,13 @@ def build(app: SparkApp) -> None:
     (home / "target" / "run_results.json").unlink(missing_ok=True)
     # dbt copies variables with this prefix into its artifacts, so that a reader knows which run they are of.
     os.environ["DBT_ENV_CUSTOM_ENV_RUN_ID"] = app.run.run_id
-    common = arguments(app)
+    increment = increments.of_event_fields(app.catalog, app.run.branch)
+    common = arguments(app, increment)
     # Needs no Spark, which still starts.
     read = dbtRunner().invoke(["parse", *common])
     project = read.result if isinstance(read.result, Manifest) else None
     prepare(app.spark)
+    increment.tell(app.spark)
 
     def progress(event: EventMsg) -> None:
         if event.info.name == "NodeFinished" and event.data.node_info.resource_type == "model":
@@ -51,9 +54,10 @@ def build(app: SparkApp) -> None:
     dbtRunner(project).invoke(["docs", "generate", "--static", "--no-compile", *common])
 
 
-def arguments(app: SparkApp) -> list[str]:
+def arguments(app: SparkApp, increment: Increment) -> list[str]:
     """What every command of dbt is given: where the project and its artifacts are, and :func:`variables`."""
-    return [*_folders(app.settings.lakehouse_home / "dbt"), "--vars", json.dumps(variables(app))]
+    folders = _folders(app.settings.lakehouse_home / "dbt")
+    return [*folders, "--vars", json.dumps(variables(app) | increment.variables())]
 
 
 def views(result: dbtRunnerResult) -> list[dict[str, Any]]:

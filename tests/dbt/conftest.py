@@ -39,6 +39,11 @@ class DbtSession:
         """Resolve the state on ``branch``."""
         self._ask({"branch": branch, "resolve": worth_carrying})
 
+    def increment(self, branch: str, worth_it: int) -> dict[str, Any]:
+        """Find what changed since ``event_fields`` was built on ``branch``; dbt's variables."""
+        variables: dict[str, Any] = self._ask({"branch": branch, "increment": worth_it})
+        return variables
+
     def _ask(self, command: dict[str, Any]) -> Any:
         assert self.process.stdin
         assert self.process.stdout

@@ -1,7 +1,8 @@
 """Obeys commands in one Spark session on the lake of the environment: a JSON object a line in, one a line out.
 
 ``{"branch": …, "sql": …}`` answers with rows, ``{"branch": …, "dbt": [arguments]}`` with success and results by name,
-``{"branch": …, "resolve": rows worth carrying over}`` with null.
+``{"branch": …, "resolve": rows worth carrying over}`` with null, ``{"branch": …, "increment": rows worth it}`` with
+dbt's variables.
 """
 
 import json
@@ -11,6 +12,7 @@ from typing import Any
 from dbt.cli.main import dbtRunner
 
 from synapse_lakehouse import modelling
+from synapse_lakehouse.lake import increments
 from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 from synapse_lakehouse.lake.session import spark_session
 from synapse_lakehouse.settings import Settings
@@ -40,6 +42,10 @@ def main() -> None:
         elif "resolve" in command:
             resolving.resolve(spark, pyiceberg_catalog(settings), command["branch"], command["resolve"])
             answer = None
+        elif "increment" in command:
+            increment = increments.of_event_fields(pyiceberg_catalog(settings), command["branch"], command["increment"])
+            increment.tell(spark)
+            answer = increment.variables()
         else:
             answer = run_dbt(command["dbt"])
         print(ANSWER + json.dumps(answer, default=str), flush=True)

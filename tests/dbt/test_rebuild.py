@@ -1,5 +1,6 @@
 """The materialization `rebuild`, on a lake of its own with a project of one model."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -245,3 +246,57 @@ def test_state_of_trees_that_did_not_change_is_carried_over(session: DbtSession,
     assert {row["room_id"] for row in found} == {"!a", "!b"}
     assert [row for row in found if row["event_id"] != "$carried"] == intervals(anew)
     assert len(found) == len(intervals(anew)) + 1
+
+
+@pytest.mark.heavy
+def test_only_events_that_changed_are_made_anew(session: DbtSession, lake: Settings) -> None:
+    catalog, whole = pyiceberg_catalog(lake), catalogue.load()
+    names = ("event_json", "events", "rooms")
+    tables.ensure(catalog, whole.model_copy(update={"tables": tuple(map(whole.table, names))}))
+
+    def add(name: str, *rows: dict[str, object]) -> None:
+        schema = tables.arrow_schema(whole.table(name))
+        catalog.load_table(f"bronze.{name}").append(pa.Table.from_pylist(rows, schema=schema))
+        session.sql(f"refresh table bronze.{name}")
+
+    def event(number: int, room: str) -> dict[str, object]:
+        return {"event_id": f"${number}", "room_id": room, "type": "m.room.redaction"}
+
+    def json_of(number: int, told: str) -> dict[str, object]:
+        text = json.dumps({"redacts": f"${told}", "content": {"redacts": f"${told} of old"}})
+        return {"event_id": f"${number}", "json": text, "internal_metadata": "{}", "format_version": 3}
+
+    def built(branch: str, worth_it: int) -> list[dict[str, object]]:
+        variables = json.dumps(session.increment(branch, worth_it))
+        done = session.dbt("run", "--select", "event_fields", "--vars", variables, branch=branch)
+        assert done["success"], done
+        return session.sql("select * from silver.event_fields order by event_id, json_sha256", branch)
+
+    def written() -> int:
+        (last,) = session.sql(
+            "select int(summary['added-records']) as n from silver.event_fields.refs"
+            f" join silver.event_fields.snapshots using (snapshot_id) where name = '{FIRST}'"
+        )
+        return int(last["n"])
+
+    add("rooms", {"room_id": "!a", "room_version": "10"}, {"room_id": "!b", "room_version": "10"})
+    add("events", *(event(number, "!b" if number > 7 else "!a") for number in range(10)))
+    add("event_json", *(json_of(number, "was") for number in range(10)))
+    assert len(built(FIRST, 0)) == written() == 10
+
+    # One is purged, one pruned, one of another type now, two are new, and those of a room of a version of its own.
+    for name in names:
+        session.sql(f"alter table bronze.{name} set tblproperties ('write.delete.mode' = 'merge-on-read')")
+    session.sql("delete from bronze.event_json where event_id in ('$1', '$2')")
+    add("event_json", json_of(2, "is"), json_of(10, "new"), json_of(11, "new"))
+    session.sql("delete from bronze.events where event_id in ('$1', '$3')")
+    add("events", event(3, "!a") | {"type": "m.room.message"}, event(10, "!a"))
+    session.sql("delete from bronze.rooms where room_id = '!b'")
+    add("rooms", {"room_id": "!b", "room_version": "11"})
+    found = built(FIRST, 0)
+    assert written() == 6
+    assert found == built(SECOND, 1_000_000)
+    assert {row["event_id"]: row["redacts"] for row in found} == {
+        "$0": "$was", "$2": "$is", "$3": None, "$4": "$was", "$5": "$was", "$6": "$was", "$7": "$was",
+        "$8": "$was of old", "$9": "$was of old", "$10": "$new", "$11": "$new of old",
+    }  # fmt: skip

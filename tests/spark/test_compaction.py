@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 from pyspark.sql import functions as f
 
-from synapse_lakehouse.lake import compaction
+from synapse_lakehouse.lake import compaction, remaking
+from synapse_lakehouse.lake.catalog import pyiceberg_catalog
+from synapse_lakehouse.lake.changes import changed_keys
 from synapse_lakehouse.lake.files import change_content, start_branch, write_position_deletes
 from synapse_lakehouse.lake.session import iceberg_table
 from synapse_lakehouse.settings import Settings
@@ -22,7 +24,8 @@ def test_deletes_that_mark_several_files_are_applied_and_gone(new_lake: Callable
         for first in (0, 100):
             spark.range(first, first + 100).toDF("n").coalesce(1).writeTo(NAME).append()
         table = iceberg_table(spark, NAME)
-        start_branch(spark, NAME, "changed", int(table.currentSnapshot().snapshotId()))
+        before = int(table.currentSnapshot().snapshotId())
+        start_branch(spark, NAME, "changed", before)
         marked = spark.table(NAME).where("n % 10 = 0")
         places = marked.select(f.col("_file").alias("file_path"), f.col("_pos").alias("pos")).toArrow()
         deletes = write_position_deletes(places, f"{table.location()}/data", {})
@@ -32,3 +35,12 @@ def test_deletes_that_mark_several_files_are_applied_and_gone(new_lake: Callable
         assert compaction.files(spark, NAME, compacted) == compaction.Files(data=1, small=1, deletes=0)
         left = spark.read.option("versionAsOf", compacted).table(NAME)
         assert sorted(row.n for row in left.collect()) == [n for n in range(200) if n % 10]
+
+        # Who asks what changed is not told of files that were only written anew, nor need make anything of it anew.
+        found = pyiceberg_catalog(lake.settings).load_table(NAME)
+        assert remaking.said(found.snapshot_by_id(compacted), "made-of") == str(changed)
+        keys = changed_keys(found, before, compacted, ["n"])
+        assert keys is not None
+        assert sorted(keys["n"].to_pylist()) == list(range(0, 200, 10))
+        assert changed_keys(found, changed, compacted, ["n"]) == keys.slice(0, 0)
+        assert changed_keys(found, 42, compacted, ["n"]) is None

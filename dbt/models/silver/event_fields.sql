@@ -1,3 +1,4 @@
+{{ config(increment_by='event_id') }}
 -- JSON is parsed here once, so that no later model has to read it again.
 with event_json as (
     select
@@ -8,8 +9,8 @@ with event_json as (
         events.type,
         coalesce(events.state_key, get_json_object(event_json.json, '$.state_key')) as state_key,
         rooms.room_version
-    from {{ source('synapse', 'event_json') }} as event_json
-    left join {{ source('synapse', 'events') }} as events on event_json.event_id = events.event_id
+    from {{ each_row_of(source('synapse', 'event_json')) }} as event_json
+    left join {{ each_row_of(source('synapse', 'events')) }} as events on event_json.event_id = events.event_id
     left join {{ source('synapse', 'rooms') }} as rooms on events.room_id = rooms.room_id
 )
 

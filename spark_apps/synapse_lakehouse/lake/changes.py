@@ -1,12 +1,13 @@
 """What changed in a table between two of its snapshots, by which files they are made of; found without Spark."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.snapshots import Operation
 
 from synapse_lakehouse.lake.places import deleted_positions
 
@@ -17,14 +18,35 @@ _MOST_ROWS: Final = 2_000_000
 def changed_keys(table: Table, before: int, after: int, columns: Sequence[str]) -> pa.Table | None:
     """``columns`` of all rows that were added, changed or taken away, as they were and as they are, and of some others.
 
-    They repeat. None if so many changed that it is not worth asking, or if ``before`` is not kept any more.
+    They repeat. None if so many changed that it is not worth asking, or if the snapshots between are not kept any more.
     """
     schema = table.schema().as_arrow()
-    none = pa.schema([schema.field(name) for name in columns]).empty_table()
-    if before == after:
-        return none
-    if table.snapshot_by_id(before) is None:
+    found = [pa.schema([schema.field(name) for name in columns]).empty_table()]
+    steps = list(_steps(table, before, after))
+    if not steps or steps[-1][0] != before:
         return None
+    for was, now in steps:
+        more = _between(table, was, now, columns)
+        if more is None:
+            return None
+        found += [one.cast(found[0].schema) for one in more]
+    return pa.concat_tables(found)
+
+
+def _steps(table: Table, before: int, after: int) -> Iterator[tuple[int, int]]:
+    """Pairs of snapshots, the newest first, that lead from one to the other but for those where files were only written
+    anew, as by compaction."""
+    now, at = after, table.snapshot_by_id(after)
+    while at and at.snapshot_id != before:
+        if at.summary and at.summary.operation is Operation.REPLACE and at.parent_snapshot_id is not None:
+            yield at.snapshot_id, now
+            now = at.parent_snapshot_id
+        at = table.snapshot_by_id(at.parent_snapshot_id) if at.parent_snapshot_id is not None else None
+    if at:
+        yield before, now
+
+
+def _between(table: Table, before: int, after: int, columns: Sequence[str]) -> list[pa.Table] | None:
     was, now = (
         {task.file.file_path: task for task in table.scan(snapshot_id=one).plan_files()} for one in (before, after)
     )
@@ -34,9 +56,10 @@ def changed_keys(table: Table, before: int, after: int, columns: Sequence[str]) 
     positions = {path: found for path, found in positions.items() if deletes.get(path)}
     if sum(task.file.record_count for task in other) + sum(map(_count, positions.values())) > _MOST_ROWS:
         return None
-    found = [_read(table.io, task.file.file_path, columns) for task in other]
-    found += [_read(table.io, path, columns).take(pa.chunked_array(rows)) for path, rows in positions.items()]
-    return pa.concat_tables([none, *(one.cast(none.schema) for one in found)])
+    return [
+        *(_read(table.io, task.file.file_path, columns) for task in other),
+        *(_read(table.io, path, columns).take(pa.chunked_array(rows)) for path, rows in positions.items()),
+    ]
 
 
 def _deletes(task: FileScanTask) -> set[str]:

@@ -3,13 +3,14 @@
 It happens on a branch, and what came out is compared with what went in before readers get to see it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
+from synapse_lakehouse.lake import remaking
 from synapse_lakehouse.lake.release import ReleaseError
 from synapse_lakehouse.lake.session import each, iceberg_table
 
@@ -60,8 +61,11 @@ def compact(spark: SparkSession, name: str, snapshot_id: int, branch: str) -> in
     rewrite = jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession).rewriteDataFiles(table)
     for option, value in _OPTIONS.items():
         rewrite.option(option, value)
+    same = remaking.origin(table.snapshot(snapshot_id).summary(), snapshot_id)
+    for key, value in same.items():
+        rewrite.snapshotProperty(key, value)
     rewrite.toBranch(branch).execute()
-    _drop_idle_deletes(spark, table, branch)
+    _drop_idle_deletes(spark, table, branch, same)
     table.refresh()
     compacted = int(table.snapshot(branch).snapshotId())
     before, after = (_content(spark, name, one) for one in (snapshot_id, compacted))
@@ -84,7 +88,7 @@ def merge(spark: SparkSession, name: str) -> None:
         jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession).rewriteDataFiles(table).execute()
 
 
-def _drop_idle_deletes(spark: SparkSession, table: Any, branch: str) -> None:
+def _drop_idle_deletes(spark: SparkSession, table: Any, branch: str, same: Mapping[str, str]) -> None:
     """Remove files that mark rows only of data files that are no longer there.
 
     Iceberg leaves those that are as young as the data and name several files: it looks at their age only.
@@ -100,6 +104,8 @@ def _drop_idle_deletes(spark: SparkSession, table: Any, branch: str) -> None:
             if data.isdisjoint(row.file_path for row in marked):
                 rewrite.deleteFile(delete)
                 idle += 1
+    for key, value in same.items():
+        rewrite.set(key, value)
     if idle:
         rewrite.commit()
 

@@ -5,7 +5,7 @@ Each snapshot says what it was made of, as the dbt materialization ``rebuild`` h
 
 import hashlib
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from synapse_lakehouse.lake.tables import load_or_none
 
 _PROPERTY: Final = "made-of"
+_ORIGIN: Final = (_PROPERTY, "made-by", "read-from", "state-rows", "state-rules")
 
 
 def ingredients(catalog: Catalog, branch: str, tables: list[str], version: str) -> str:
@@ -39,6 +40,14 @@ def snapshot_of(table: Table | None, branch: str) -> Snapshot | None:
 def said(snapshot: Snapshot | None, name: str) -> str | None:
     """What a snapshot's summary says under ``name``."""
     return snapshot.summary.get(name) if snapshot and snapshot.summary else None
+
+
+def origin(summary: Any, snapshot_id: int) -> dict[str, str]:
+    """What a snapshot with the same rows has to say: of what they were made.
+
+    :param summary: the summary of the snapshot that they come from, which is ``snapshot_id``.
+    """
+    return {_PROPERTY: str(snapshot_id)} | {name: str(summary[name]) for name in _ORIGIN if name in summary}
 
 
 def replace(
