@@ -47,7 +47,8 @@ class Deciding:
         increment = increments.of_event_fields(self._app.catalog, self._app.run.branch)
         increment.tell(self._app.spark)
         chosen = ["--select", f"+{VIEW.partition('.')[2]}"]
-        done = dbtRunner().invoke(["run", *chosen, *modelling.arguments(self._app, increment)])
+        told = modelling.variables(self._app) | increment.variables()
+        done = dbtRunner().invoke(["run", *chosen, *modelling.arguments(self._app, told)])
         if not done.success:
             raise RuntimeError(modelling.explanation(done))
         self._view = modelling.views(done)[0]["sql"]

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,11 +20,12 @@ from pyspark.sql import SparkSession
 from synapse_lakehouse.app import SparkApp
 from synapse_lakehouse.events import judging
 from synapse_lakehouse.lake import audit, branches, increments, remaking
-from synapse_lakehouse.lake.increments import Increment
 from synapse_lakehouse.settings import PROJECT
 from synapse_lakehouse.state import integrity, retention
 
 _FAILED: Final = frozenset({"error", "fail", "runtime error", "partial success"})
+_ASKED_LATE: Final = frozenset({"as_of", "made_of", "read_from", "increments"})
+"""Variables that say nothing of how models hang together."""
 
 
 def build(app: SparkApp) -> None:
@@ -33,9 +35,11 @@ def build(app: SparkApp) -> None:
     # dbt copies variables with this prefix into its artifacts, so that a reader knows which run they are of.
     os.environ["DBT_ENV_CUSTOM_ENV_RUN_ID"] = app.run.run_id
     increment = increments.of_event_fields(app.catalog, app.run.branch)
-    common = arguments(app, increment)
-    # Needs no Spark, which still starts.
-    read = dbtRunner().invoke(["parse", *common])
+    told = variables(app) | increment.variables()
+    # Needs no Spark, which still starts. What is only asked while building is not told, so that dbt, where nothing else
+    # changed either, goes on from what it read for the run before.
+    known = {name: value for name, value in told.items() if name not in _ASKED_LATE}
+    read = dbtRunner().invoke(["parse", *arguments(app, known)])
     project = read.result if isinstance(read.result, Manifest) else None
     prepare(app.spark)
     increment.tell(app.spark)
@@ -45,6 +49,7 @@ def build(app: SparkApp) -> None:
             relation, took = event.data.node_info.node_relation, event.data.run_result.execution_time
             app.progress(f"{relation.schema}.{relation.alias}: {event.data.run_result.status} in {took:.1f} s")
 
+    common = arguments(app, told)
     done = dbtRunner(project, [progress]).invoke(["build", "--exclude-resource-type", "unit_test", *common])
     if not done.success:
         app.spark.stop()
@@ -54,10 +59,9 @@ def build(app: SparkApp) -> None:
     dbtRunner(project).invoke(["docs", "generate", "--static", "--no-compile", *common])
 
 
-def arguments(app: SparkApp, increment: Increment) -> list[str]:
-    """What every command of dbt is given: where the project and its artifacts are, and :func:`variables`."""
-    folders = _folders(app.settings.lakehouse_home / "dbt")
-    return [*folders, "--vars", json.dumps(variables(app) | increment.variables())]
+def arguments(app: SparkApp, told: Mapping[str, Any]) -> list[str]:
+    """What every command of dbt is given: where the project and its artifacts are, and variables."""
+    return [*_folders(app.settings.lakehouse_home / "dbt"), "--vars", json.dumps(told)]
 
 
 def views(result: dbtRunnerResult) -> list[dict[str, Any]]:
