@@ -11,14 +11,31 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import httpx
 
 from sample.client import ADMIN, V3, Client, MatrixError, q
-from sample.homeserver import Synapse
+from sample.homeserver import Synapse, homeserver
+from sample.processes import free_ports
+from synapse_lakehouse.embedded.postgres import Server
 
+LOCAL, REMOTE = "here.example", "there.example"
 LINK_DOWN_SECONDS = 8.0
 PAUSE_SECONDS = 0.05
+
+
+@contextmanager
+def federation(server: Server, folder: Path) -> Iterator[tuple[Synapse, Synapse]]:
+    """LOCAL with workers and REMOTE without, which talk to each other, on new databases ``here`` and ``there``."""
+    peers = dict(zip((LOCAL, REMOTE), free_ports(2), strict=True))
+    for name in ("here", "there"):
+        server.create_database(name)
+    with (
+        homeserver(folder / "here", server_name=LOCAL, dsn=server.dsn("here"), peers=peers) as local,
+        homeserver(folder / "there", server_name=REMOTE, dsn=server.dsn("there"), peers=peers, workers=False) as remote,
+    ):
+        yield local, remote
 
 
 @dataclass

@@ -12,8 +12,6 @@ from typing import Any
 import psycopg
 import pytest
 
-from sample.homeserver import homeserver
-from sample.processes import free_ports
 from sample.settle import settle
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.app import SparkApp
@@ -21,13 +19,12 @@ from synapse_lakehouse.embedded import postgres
 from synapse_lakehouse.lake import audit, duck
 from synapse_lakehouse.settings import PROJECT, Settings
 from tests.advancing import AdvancingLake, advancing
-from tests.integration.federated_load import Load
+from tests.integration.federated_load import LOCAL, REMOTE, Load, federation
 
 pytestmark = pytest.mark.heavy
 
 SECONDS = 180
 SEED = int(os.environ.get("SOAK_SEED") or time.time())
-LOCAL, REMOTE = "here.example", "there.example"
 LARGE = ("events", "event_json", "state_groups_state")
 
 
@@ -72,17 +69,9 @@ def test_increments_beside_a_busy_federation_end_equal_to_the_source(
     new_lake: Callable[..., Settings], tmp_path: Path
 ) -> None:
     print(f"SOAK_SEED={SEED}")
-    peers = dict(zip((LOCAL, REMOTE), free_ports(2), strict=True))
     with postgres.running(tmp_path / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:
-        for name in ("here", "there"):
-            server.create_database(name)
         source = server.dsn("here")
-        with (
-            homeserver(tmp_path / "here", server_name=LOCAL, dsn=source, peers=peers) as local,
-            homeserver(
-                tmp_path / "there", server_name=REMOTE, dsn=server.dsn("there"), peers=peers, workers=False
-            ) as remote,
-        ):
+        with federation(server, tmp_path) as (local, remote):
             of_source = {"synapse_dsn": source, "synapse_server_name": LOCAL, "synapse_config": local.config_path}
             early, soaked = (new_lake(**of_source) for _ in range(2))
             load = Load(local, remote, SEED)

@@ -17,20 +17,18 @@ import pytest
 import yaml
 
 from sample.client import Client, MatrixError
-from sample.homeserver import Synapse, homeserver
-from sample.processes import free_ports
+from sample.homeserver import Synapse
 from sample.settle import settle
 from synapse_lakehouse.cli.visibility import judge_at
 from synapse_lakehouse.embedded import postgres
 from synapse_lakehouse.lake import duck
 from synapse_lakehouse.settings import Settings
 from tests.conftest import lakehouse
-from tests.integration.federated_load import Load
+from tests.integration.federated_load import LOCAL, Load, federation
 from tests.visibility import answers, holding
 
 pytestmark = pytest.mark.heavy
 
-LOCAL, REMOTE = "here.example", "there.example"
 SECONDS = 120
 PEOPLE = 150
 ENOUGH = 1_000_000
@@ -104,17 +102,9 @@ def test_a_million_answers_of_a_federated_database_are_synapse_s(
 ) -> None:
     seed = int(time.time())
     print(f"seed {seed}")
-    peers = dict(zip((LOCAL, REMOTE), free_ports(2), strict=True))
     with postgres.running(tmp_path / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:
-        for name in ("here", "there"):
-            server.create_database(name)
         source = server.dsn("here")
-        with (
-            homeserver(tmp_path / "here", server_name=LOCAL, dsn=source, peers=peers) as local,
-            homeserver(
-                tmp_path / "there", server_name=REMOTE, dsn=server.dsn("there"), peers=peers, workers=False
-            ) as remote,
-        ):
+        with federation(server, tmp_path) as (local, remote):
             config = yaml.safe_load(local.config_path.read_text())
             lake = new_lake(synapse_dsn=source, synapse_server_name=LOCAL, synapse_config=local.config_path)
             load, crowd = Load(local, remote, seed), Crowd(local, seed)
