@@ -30,7 +30,8 @@ from tests.visibility import answers, holding
 pytestmark = pytest.mark.heavy
 
 SECONDS = 120
-PEOPLE = 150
+PEOPLE = 420
+"""All of them join all rooms: as many events, each of which is asked for as many people."""
 ENOUGH = 1_000_000
 
 
@@ -50,7 +51,7 @@ class Crowd:
             first = {"type": "m.room.history_visibility", "content": {"history_visibility": visibility}}
             room = self.people[0].create_room(preset="public_chat", initial_state=[first])
             self.rooms.append(room)
-            for person in self.people[1 : PEOPLE // 2]:
+            for person in self.people[1:]:
                 person.join(room)
 
     @contextmanager
