@@ -1,10 +1,11 @@
 -- Which membership each user of this server had at which positions of a room's state; every position is in one interval.
+-- State groups alone make nobody a reader: Synapse keeps the group of an event that it then refused to store.
 with readers as (
     select room_id, user_id from {{ source('synapse', 'room_memberships') }} where {{ is_local('user_id') }}
     union
     select room_id, user_id from {{ source('synapse', 'local_current_membership') }}
     union
-    select room_id, state_key from {{ source('state', 'state_intervals') }}
+    select room_id, state_key from {{ source('synapse', 'events') }}
     where type = 'm.room.member' and {{ is_local('state_key') }}
 ),
 
