@@ -9,10 +9,10 @@ from synapse_lakehouse.state.resolving import is_resolved, resolve
 
 def resolve_state(app: SparkApp) -> None:
     """Write ``silver.state_positions``, ``state_intervals`` and ``state_faults``, where state groups changed."""
-    found = None if is_resolved(app.catalog, app.run.branch) else resolve(app.spark, app.catalog, app.run.branch)
-    if found is None:
+    if is_resolved(app.catalog, app.run.branch):
         app.progress("no state group changed")
         return
+    found = resolve(app.spark, app.catalog, app.run.branch)
     app.progress(f"{found.nodes.num_rows} state groups numbered")
     if broken := set(found.faults["room_id"].to_pylist()):
         app.progress(f"{len(broken)} rooms have broken state groups: silver.state_faults names them")

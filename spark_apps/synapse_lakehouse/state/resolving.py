@@ -32,15 +32,11 @@ def is_resolved(catalog: Catalog, branch: str) -> bool:
     return remaking.made_of(catalog, "silver.state_intervals", branch) == _made_now(catalog, branch)
 
 
-def resolve(
-    spark: SparkSession, catalog: Catalog, branch: str, worth_carrying: int = WORTH_CARRYING
-) -> forest.Forest | None:
-    """Bring the three tables up to bronze on ``branch``, the session's; None where they are so already.
+def resolve(spark: SparkSession, catalog: Catalog, branch: str, worth_carrying: int = WORTH_CARRYING) -> forest.Forest:
+    """Bring the three tables up to bronze on ``branch``, the session's.
 
     What is known of trees that did not change is carried over, if the rows of state groups are ``worth_carrying``.
     """
-    if is_resolved(catalog, branch):
-        return None
     made_now = _made_now(catalog, branch)
     found = forest.number(
         _arrow(spark, "select id, room_id from bronze.state_groups"),

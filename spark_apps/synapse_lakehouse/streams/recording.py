@@ -21,7 +21,7 @@ _NAMED: Final = 5
 
 @dataclass
 class Tally:
-    """How many ids were found that nobody has acknowledged.
+    """How many ids were found that nobody has acknowledged. ``windows``: by stream, what the run closed.
 
     By stream and class; late and duplicate ones by stream and table, too (no table: several of them share the id).
     ``acknowledged``: streams and tables with duplicates that somebody has acknowledged. ``named``: the first faults of
@@ -30,7 +30,6 @@ class Tally:
     """
 
     windows: Mapping[str, Window] = field(default_factory=dict)
-
     by_class: dict[str, Counter[str]] = field(default_factory=dict)
     late: Counter[tuple[str, str | None]] = field(default_factory=Counter)
     duplicate: Counter[tuple[str, str | None]] = field(default_factory=Counter)
