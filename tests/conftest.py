@@ -24,11 +24,11 @@ from synapse_lakehouse.lake.lease import Lease
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import PROJECT, Settings
 from tests.canaries import PlantedSample, planted_sample
+from tests.cluster import cluster
 from tests.sharing import Sharing, length
 from tests.visibility import answers, record
 
 BIN = Path(sys.executable).parent
-EVENT_LOG = "spark.eventLog.enabled true\nspark.eventLog.compress false\nspark.eventLog.dir {folder}\n"
 
 # A first call may compile what it runs, and machines differ: time is no law. Everybody gets the same examples, so that
 # no change is blamed for a law that was broken before; `pytest --hypothesis-profile search` looks for others.
@@ -63,10 +63,11 @@ class Published:
 @dataclass(frozen=True)
 class HarshLake:
     """A lake on which one run built its branch and published nothing, from a database in which everything happens that
-    decides who sees what."""
+    decides who sees what; so many Spark apps of it had a cluster's workers."""
 
     settings: Settings
     run: Run
+    applications: int
 
 
 def lakehouse(
@@ -163,21 +164,21 @@ def new_lake(server: Server, settings: Settings, tmp_path: Path) -> Iterator[Cal
 
 @pytest.fixture(scope="session")
 def published(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Published]:
-    """The shared lake after one real run of the DAG on the sample, during which everybody was talkative."""
-    home, conf = settings.lakehouse_home, tmp_path_factory.mktemp("spark_conf")
-    (home / "spark-events").mkdir()
-    (conf / "spark-defaults.conf").write_text(EVENT_LOG.format(folder=(home / "spark-events").as_uri()))
+    """The shared lake after one real run of the DAG on the sample."""
     with planted_sample(tmp_path_factory.mktemp("planted")) as source:
-        own = settings.model_copy(update={"synapse_dsn": source.dsn})
-        talkative = own.model_copy(update={"lakehouse_log_level": "INFO"})
-        done = lakehouse(talkative, "run", SPARK_CONF_DIR=str(conf))
-        assert done.returncode == 0, done.stdout + done.stderr
-        yield Published(own, done.stdout + done.stderr, source)
+        yield publish(settings.model_copy(update={"synapse_dsn": source.dsn}), source)
+
+
+def publish(settings: Settings, source: PlantedSample, **variables: str) -> Published:
+    """The lake of ``settings`` after one real run of the DAG on ``source``."""
+    done = lakehouse(settings, "run", **variables)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return Published(settings, done.stdout + done.stderr, source)
 
 
 @pytest.fixture(scope="session")
 def harsh(server: Server, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HarshLake]:
-    """The shared lake of the harsh database, where Synapse recorded what it shows whom."""
+    """The shared lake of the harsh database, where Synapse recorded what it shows whom; copied by a cluster."""
     run = Run("harsh", datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC))
     with copied_source(server) as dsn, lake_maker(server, settings, tmp_path_factory.mktemp("harsh")) as new_lake:
         with psycopg.connect(dsn) as source:
@@ -187,11 +188,14 @@ def harsh(server: Server, settings: Settings, tmp_path_factory: pytest.TempPathF
             synapse_dsn=dsn, lakehouse_retention_enabled=True, lakehouse_retention_max_lifetime=str(lifetime)
         )
         tables.ensure(pyiceberg_catalog(own), catalogue.load())
-        for app in ("snapshot_tables", "resolve_state", "build_models"):
-            done = run_app(app, own, run)
-            assert done.returncode == 0, done.stdout + done.stderr
+        with cluster(tmp_path_factory.mktemp("cluster")) as spark:
+            for app in ("snapshot_tables", "resolve_state"):
+                done = run_app(app, own, run, SPARK_MASTER=spark.master, **spark.variables())
+                assert done.returncode == 0, done.stdout + done.stderr
+        done = run_app("build_models", own, run)
+        assert done.returncode == 0, done.stdout + done.stderr
         assert "redacted_by" in (own.lakehouse_home / "dbt" / "target" / "static_index.html").read_text()
-        yield HarshLake(own, run)
+        yield HarshLake(own, run, spark.applications())
 
 
 def run_app(name: str, settings: Settings, run: Run, **variables: str) -> subprocess.CompletedProcess[str]:

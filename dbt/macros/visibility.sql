@@ -49,100 +49,195 @@
 {%- endmacro %}
 
 
+{# Memberships between which the rules tell, apart from those of somebody's own membership events. #}
+{% macro counted_membership(membership) -%}
+    case when {{ membership }} in ('join', 'invite') then {{ membership }} else 'other' end
+{%- endmacro %}
+
+
 {#
-    Who may see which event: the questions of synapse.visibility.filter_and_transform_events_for_client, in its order.
-    One row for each event, reader and way of reading, as gold.event_visibility describes them.
+    What decides whether an event is shown: the questions of synapse.visibility.filter_and_transform_events_for_client, in
+    its order. For columns of silver.event_circumstances, `as_of` and `peeking`.
+
+    membership: the one that counts. The others are conditions that hold for few readers, if for any.
+#}
+{% macro rule(membership, is_own='false', ignores_sender='false', sees_soft_failed='false', sees_spam='false') -%}
+        case
+            when withheld is not null then withheld
+            when soft_failed and not {{ sees_soft_failed }} and not ({{ sees_spam }} and policy_server_spammy)
+                then 'soft_failed'
+            when never_sent = 'dummy_event' then 'dummy_event'
+            when not is_state and {{ ignores_sender }} then 'sender_ignored'
+            when never_sent = 'room_aliases' then 'room_aliases'
+            when expires_at < as_of then 'retention'
+            when outlier and {{ is_own }} then 'own_outlier'
+            when outlier then 'outlier'
+            when not state_is_known then 'state_unknown'
+            when not sender_erased and boundary_visibility = 'world_readable' and not rings then 'world_readable'
+            when not sender_erased and boundary_visibility = 'shared' and not peeking and not rings then 'shared'
+            when not sender_erased and (boundary_visibility = 'world_readable' or boundary_visibility = 'shared' and not peeking)
+                then 'call_invite'
+            when {{ is_own }} and ends_a_stay and sender_erased then 'sender_erased'
+            when {{ is_own }} and ends_a_stay then 'own_leave'
+            when {{ membership }} = 'join' and rings then 'call_invite'
+            when {{ membership }} = 'join' then 'joined'
+            when history_visibility = 'joined' then 'not_joined'
+            when history_visibility = 'invited' and {{ membership }} <> 'invite' then 'not_invited'
+            when history_visibility = 'shared' and peeking then 'peeking'
+            when rings then 'call_invite'
+            when sender_erased then 'sender_erased'
+            else history_visibility
+        end
+{%- endmacro %}
+
+
+{# What somebody is shown by a rule. #}
+{% macro outcome(rule) -%}
+    case
+        when {{ rule }} in ('world_readable', 'shared', 'joined', 'invited', 'own_leave', 'own_outlier') then 'full'
+        when {{ rule }} = 'sender_erased' then 'redacted'
+        else 'hidden'
+    end
+{%- endmacro %}
+
+
+{#
+    Who may see which event. One row for each event, reader and way of reading, as gold.event_visibility describes them.
+
+    To most readers an event is shown, or not, for what their membership is: that is decided once for each event. Only of
+    those of whom the rules ask more is it decided for each of them, as of members whose own membership event it is.
 
     events: a relation with columns of silver.event_circumstances. readers: one with those of gold.visibility_intervals.
     peeks: whether the readers look in without being members, one or both of false and true.
 #}
 {% macro visibility(events, readers, peeks) -%}
-with readings as (
+with peeks as (
+    {% for peeking in peeks %}select {{ peeking }} as peeking{{ ' union all ' if not loop.last }}{% endfor %}
+),
+
+memberships as (
+    select 'join' as counted
+    union all
+    select 'invite' as counted
+    union all
+    select 'other' as counted
+),
+
+known_readers as (
     select
-        event.room_id,
+        reader.room_id,
         reader.user_id,
-        event.event_id,
-        peek.peeking,
-        event.withheld,
-        event.soft_failed
-        and not coalesce(options.sees_soft_failed, false)
-        and not (coalesce(options.sees_policy_server_spammy, false) and event.policy_server_spammy) as soft_failed,
-        event.never_sent,
-        not event.is_state and ignored.ignored_user_id is not null as sender_ignored,
-        coalesce(event.expires_at < moment.as_of, false) as expired,
-        event.outlier,
-        not event.state_is_known as state_unknown,
-        event.history_visibility,
-        case when not event.sender_erased then event.boundary_visibility end as lax_visibility,
-        event.sender_erased,
-        event.rings,
-        event.ends_a_stay,
-        coalesce(event.member = reader.user_id, false) as is_own,
-        event.membership as own_membership,
-        case when event.member = reader.user_id then event.most_joined else reader.membership end as decisive_membership,
-        reader.membership
+        reader.first_position,
+        reader.last_position,
+        reader.membership as state_membership,
+        {{ counted_membership('reader.membership') }} as counted,
+        coalesce(options.sees_soft_failed, false) as sees_soft_failed,
+        coalesce(options.sees_policy_server_spammy, false) as sees_spam,
+        ignorers.ignorer_user_id is not null or options.user_id is not null as is_peculiar
+    from {{ readers }} as reader
+    left join {{ ref('admin_options') }} as options on reader.user_id = options.user_id
+    left join (select distinct ignorer_user_id from {{ source('synapse', 'ignored_users') }}) as ignorers
+        on reader.user_id = ignorers.ignorer_user_id
+),
+
+-- One expression with no other one on top but what names its outcome: Spark copies an expression into each that uses it.
+judged as (
+    select
+        room_id,
+        event_id,
+        position,
+        member,
+        counted,
+        peeking,
+        not outlier and state_is_known as membership_is_known,
+        {{ rule('counted') }} as rule
+    from {{ events }}
+    cross join memberships
+    cross join peeks
+    cross join {{ ref('as_of') }}
+),
+
+pairs as (
+    select
+        event.*,
+        reader.user_id,
+        reader.state_membership,
+        reader.counted,
+        reader.sees_soft_failed,
+        reader.sees_spam,
+        coalesce(event.member = reader.user_id, false) as is_own
     from {{ events }} as event
-    inner join {{ readers }} as reader
+    inner join known_readers as reader
         on
             event.room_id = reader.room_id
             and event.position >= reader.first_position
             and event.position <= reader.last_position
-    cross join ({% for peeking in peeks %}select {{ peeking }} as peeking{{ ' union all ' if not loop.last }}{% endfor %}) as peek
-    cross join {{ ref('as_of') }} as moment
-    left join {{ source('synapse', 'ignored_users') }} as ignored
-        on reader.user_id = ignored.ignorer_user_id and event.sender = ignored.ignored_user_id
-    left join {{ ref('admin_options') }} as options on reader.user_id = options.user_id
+            and reader.is_peculiar
+    union all
+    select
+        event.*,
+        reader.user_id,
+        reader.state_membership,
+        reader.counted,
+        reader.sees_soft_failed,
+        reader.sees_spam,
+        true as is_own
+    from {{ events }} as event
+    inner join known_readers as reader
+        on
+            event.room_id = reader.room_id
+            and event.member = reader.user_id
+            and event.position >= reader.first_position
+            and event.position <= reader.last_position
+            and not reader.is_peculiar
 ),
 
--- One expression with no other one on top but what names its outcome: Spark copies an expression into each that uses it.
-decided as (
+judged_pairs as (
     select
-        room_id,
-        user_id,
-        event_id,
-        peeking,
+        pairs.room_id,
+        pairs.user_id,
+        pairs.event_id,
+        peeks.peeking,
+        {{ rule(
+            'case when is_own then most_joined else counted end', 'is_own', 'ignored.ignored_user_id is not null',
+            'sees_soft_failed', 'sees_spam'
+        ) }} as rule,
         case
-            when withheld is not null then withheld
-            when soft_failed then 'soft_failed'
-            when never_sent = 'dummy_event' then 'dummy_event'
-            when sender_ignored then 'sender_ignored'
-            when never_sent = 'room_aliases' then 'room_aliases'
-            when expired then 'retention'
-            when outlier and is_own then 'own_outlier'
-            when outlier then 'outlier'
-            when state_unknown then 'state_unknown'
-            when lax_visibility = 'world_readable' and not rings then 'world_readable'
-            when lax_visibility = 'shared' and not peeking and not rings then 'shared'
-            when lax_visibility = 'world_readable' or lax_visibility = 'shared' and not peeking then 'call_invite'
-            when is_own and ends_a_stay and sender_erased then 'sender_erased'
-            when is_own and ends_a_stay then 'own_leave'
-            when decisive_membership = 'join' and rings then 'call_invite'
-            when decisive_membership = 'join' then 'joined'
-            when history_visibility = 'joined' then 'not_joined'
-            when history_visibility = 'invited' and coalesce(decisive_membership, '') <> 'invite' then 'not_invited'
-            when history_visibility = 'shared' and peeking then 'peeking'
-            when rings then 'call_invite'
-            when sender_erased then 'sender_erased'
-            else history_visibility
-        end as rule,
-        case
-            when is_own then own_membership
-            when not outlier and not state_unknown then coalesce(membership, 'leave')
+            when is_own then membership
+            when not outlier and state_is_known then coalesce(state_membership, 'leave')
         end as membership
-    from readings
+    from pairs
+    cross join peeks
+    cross join {{ ref('as_of') }}
+    left join {{ source('synapse', 'ignored_users') }} as ignored
+        on pairs.user_id = ignored.ignorer_user_id and pairs.sender = ignored.ignored_user_id
 )
 
+select
+    judged.room_id,
+    reader.user_id,
+    judged.event_id,
+    judged.peeking,
+    {{ outcome('judged.rule') }} as outcome,
+    judged.rule,
+    case when judged.membership_is_known then coalesce(reader.state_membership, 'leave') end as membership
+from judged
+inner join known_readers as reader
+    on
+        judged.room_id = reader.room_id
+        and judged.counted = reader.counted
+        and judged.position >= reader.first_position
+        and judged.position <= reader.last_position
+        and judged.member is distinct from reader.user_id
+        and not reader.is_peculiar
+union all
 select
     room_id,
     user_id,
     event_id,
     peeking,
-    case
-        when rule in ('world_readable', 'shared', 'joined', 'invited', 'own_leave', 'own_outlier') then 'full'
-        when rule = 'sender_erased' then 'redacted'
-        else 'hidden'
-    end as outcome,
+    {{ outcome('rule') }} as outcome,
     rule,
     membership
-from decided
+from judged_pairs
 {%- endmacro %}

@@ -20,6 +20,14 @@ from synapse_lakehouse.state import resolving
 
 ANSWER = "answer: "
 
+FOR_FEW_ROWS = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "1",
+}
+"""Planning, compiling and planning anew take many times as long as a handful of rows."""
+
 
 def run_dbt(arguments: list[str]) -> dict[str, Any]:
     done = dbtRunner().invoke(arguments)
@@ -31,6 +39,8 @@ def main() -> None:
     settings = Settings(_env_file=None)
     spark = spark_session("test dbt", settings)
     modelling.prepare(spark)
+    for name, value in FOR_FEW_ROWS.items():
+        spark.conf.set(name, value)
     for line in sys.stdin:
         command = json.loads(line)
         if command["branch"]:

@@ -8,8 +8,6 @@ from tests.dbt.conftest import dbt_session
 
 def test_the_models_do_what_their_unit_tests_say(harsh: HarshLake, tmp_path: Path) -> None:
     with dbt_session(harsh.settings, tmp_path) as session:
-        # Compiling a plan takes longer than computing a handful of rows.
-        session.sql("set spark.sql.codegen.wholeStage = false")
         done = session.dbt("test", "--select", "test_type:unit", branch=harsh.run.branch)
     assert done["success"], done
     assert len(done["results"]) >= 15

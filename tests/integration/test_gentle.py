@@ -7,11 +7,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
 
 import psycopg
 import pytest
 
 from synapse_lakehouse import catalogue
+from synapse_lakehouse.embedded import processes
+from synapse_lakehouse.lake import lease
+from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.connection import APPLICATION_NAME, conninfo
 from synapse_lakehouse.source.keys import count_by_range
@@ -94,7 +99,7 @@ def test_a_statement_whose_client_was_killed_ends_soon(settings: Settings, sourc
         assert _until(lambda: not _sessions(watcher), CANCEL_SECONDS)
 
 
-def test_a_run_stays_within_its_connections_and_is_gone_within_seconds_of_ctrl_c(
+def test_a_run_stays_within_its_connections_and_ctrl_c_leaves_nothing_of_it(
     new_lake: Callable[..., Settings], large: tuple[str, Session]
 ) -> None:
     dsn, watcher = large
@@ -116,6 +121,8 @@ def test_a_run_stays_within_its_connections_and_is_gone_within_seconds_of_ctrl_c
             if copying_since is None and any(re.match("COPY .*state_groups_state", str(one[3])) for one in sessions):
                 copying_since = time.monotonic()
             time.sleep(0.02)
+        assert _lease(settings) is not None
+        children = {int(child) for child in Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()}
         os.kill(run.pid, signal.SIGINT)
         asked = time.monotonic()
         assert _until(lambda: not _sessions(watcher), CANCEL_SECONDS), _sessions(watcher)
@@ -126,7 +133,15 @@ def test_a_run_stays_within_its_connections_and_is_gone_within_seconds_of_ctrl_c
         run.wait()
     assert 1 < max(seen) <= settings.lakehouse_source_connections
     assert took < CANCEL_SECONDS
+    assert run.returncode == 130
+    assert processes.members(children) == []
+    assert _lease(settings) is None
     assert _temporary_files(watcher) == before
+
+
+def _lease(settings: Settings) -> object:
+    with closing(pyiceberg_catalog(settings)) as catalog:
+        return lease.holding(catalog)
 
 
 def _sessions(watcher: Session) -> list[tuple[object, ...]]:

@@ -3,6 +3,7 @@
 import secrets
 import subprocess
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
@@ -19,9 +20,10 @@ from synapse_lakehouse.source.projection import select
 from synapse_lakehouse.source.read import Chunk, copy_chunks
 from synapse_lakehouse.source.snapshot import exported
 from tests.canaries import contents
-from tests.conftest import Published
+from tests.conftest import Published, publish
 
 CANARY = secrets.token_hex(12)
+EVENT_LOG = "spark.eventLog.enabled true\nspark.eventLog.compress false\nspark.eventLog.dir {folder}\n"
 
 
 def test_errors_do_not_quote_what_is_in_the_tables(settings: Settings, source_copy: str, tmp_path: Path) -> None:
@@ -45,27 +47,48 @@ def test_errors_do_not_quote_what_is_in_the_tables(settings: Settings, source_co
 
 
 def test_canaries_are_found_nowhere(published: Published, server: Server, tmp_path: Path) -> None:
+    searched, warehouses = search(published, server, tmp_path)
+    assert warehouses == {"warehouse"}
+    assert {"logs", "postgres", "data_docs", "dbt", "printed"} <= searched
+
+
+@pytest.mark.heavy
+def test_canaries_are_found_nowhere_when_everybody_is_talkative(
+    published: Published, server: Server, new_lake: Callable[..., Settings], tmp_path: Path
+) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "events").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text(EVENT_LOG.format(folder=(tmp_path / "events").as_uri()))
+    settings = new_lake(synapse_dsn=published.source.dsn, lakehouse_log_level="INFO")
+    talkative = publish(settings, published.source, SPARK_CONF_DIR=str(tmp_path / "conf"))
+    searched, warehouses = search(talkative, server, tmp_path)
+    assert warehouses == {"warehouse", Path(settings.warehouse).name}
+    assert {"logs", "events", "printed"} <= searched
+    assert any(b"SparkListenerTaskEnd" in one.read_bytes() for one in (tmp_path / "events").rglob("*") if one.is_file())
+
+
+def search(published: Published, server: Server, scratch: Path) -> tuple[set[str], set[str]]:
+    """What was searched, and in which folders the copied rows were; nothing of the canaries was anywhere."""
     source, home = published.source, published.settings.lakehouse_home
     assert len(source.canaries.places) > 150
-    (tmp_path / "printed").write_text(published.output)
+    (scratch / "printed").write_text(published.output)
     for database in (services.AIRFLOW_DATABASE, services.CATALOG_DATABASE):
         dumped = server.tool("pg_dump", database=database, stdout=subprocess.PIPE).stdout
-        (tmp_path / f"{database}.sql").write_bytes(dumped)
+        (scratch / f"{database}.sql").write_bytes(dumped)
 
     found: dict[str, set[str]] = {}
     searched: set[str] = set()
-    for folder in (home, tmp_path):
+    for folder in (home, scratch):
         for path, content in contents(folder):
             searched |= {path.suffix, path.relative_to(folder).parts[0]}
             places = source.canaries.found(content)
             places |= {name for name in ("password", "copied") if getattr(source, name).encode() in content}
             for place in places:
                 found.setdefault(place, set()).add(str(path.relative_to(folder)))
-    # The server has the shipped sample, without canaries, beside the databases of Airflow and of the catalog.
-    assert {Path(one).parts[0] for one in found.pop("copied")} - {"postgres"} == {"warehouse"}
+    copied = {Path(one).parts[0] for one in found.pop("copied")}
     assert found == {}
     assert {".parquet", ".avro", ".json", ".html"} <= searched
-    assert {"logs", "postgres", "spark-events", "data_docs", "dbt", "printed"} <= searched
-    for name, words in (("spark-events", b"SparkListenerTaskEnd"), ("logs", b"snapshot_tables")):
-        assert any(words in one.read_bytes() for one in (home / name).rglob("*") if one.is_file())
-    assert b"rendered_task_instance_fields" in (tmp_path / f"{services.AIRFLOW_DATABASE}.sql").read_bytes()
+    assert any(b"snapshot_tables" in one.read_bytes() for one in (home / "logs").rglob("*") if one.is_file())
+    assert b"rendered_task_instance_fields" in (scratch / f"{services.AIRFLOW_DATABASE}.sql").read_bytes()
+    # The server has the shipped sample, without canaries, beside the databases of Airflow and of the catalog.
+    return searched, copied - {"postgres"}

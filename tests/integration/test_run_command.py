@@ -77,12 +77,3 @@ def test_a_second_run_waits_and_can_be_stopped(new_lake: Callable[..., Settings]
     read_until(run, "waiting for run the first run")
     assert "no release was published" in interrupt(run)
     assert holder(settings) == "the first run"
-
-
-def test_ctrl_c_stops_spark_and_gives_the_lease_back(new_lake: Callable[..., Settings]) -> None:
-    settings = new_lake()
-    run = start(settings)
-    read_until(run, r"\d+/\d+ bronze\.")
-    assert holder(settings) is not None
-    interrupt(run)
-    assert holder(settings) is None

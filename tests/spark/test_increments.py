@@ -100,7 +100,7 @@ def test_what_happens_to_rows_reaches_the_lake_and_nothing_else_is_read(
     assert {row["extent"] for row in lake.advance().values()} == {"nothing"}
 
 
-@pytest.mark.parametrize(("every", "runs"), [(4, 2), pytest.param(1, 6, marks=pytest.mark.heavy)])
+@pytest.mark.parametrize(("every", "runs"), [(8, 2), pytest.param(1, 6, marks=pytest.mark.heavy)])
 def test_random_histories(
     lake: AdvancingLake, source: psycopg.Connection[tuple[object, ...]], every: int, runs: int
 ) -> None:
