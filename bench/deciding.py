@@ -3,10 +3,14 @@
 import os
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Final
 
 from dbt.cli.main import dbtRunner
+from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse import modelling
 from synapse_lakehouse.app import SparkApp
@@ -16,6 +20,7 @@ from synapse_lakehouse.lake.publishing import fast_forward
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.state.resolving import resolve
+from tests.visibility import answers, holding
 
 VIEW: Final = "gold.event_visibility"
 
@@ -61,15 +66,25 @@ class Deciding:
 
     def count(self, rooms: list[str]) -> tuple[int, float]:
         """Pairs of all users, events and ways of reading of ``rooms`` that the view on main decided, and seconds."""
+        with self._reading(rooms) as connection:
+            started = time.monotonic()
+            found = connection.execute(
+                f"select outcome, rule, membership, count(*) from {VIEW} group by all"  # noqa: S608
+            ).fetchall()
+        return sum(row[-1] for row in found), time.monotonic() - started
+
+    def differences(self, rooms: list[str], recorded_in: Path) -> int:
+        """How many of Synapse's answers about ``rooms`` are not those of the view on main, or the other way round."""
+        with self._reading(rooms) as connection:
+            return len(holding.differences(connection, answers.load(recorded_in)))
+
+    @contextmanager
+    def _reading(self, rooms: list[str]) -> Iterator[DuckDBPyConnection]:
         names = ", ".join(map(duck.literal, rooms))
         with duck.connect(self._settings) as connection:
             duck.bind(connection, self._settings, None, sorted(duck.named_in(self._view)))
-            connection.execute(f"create view {VIEW} as {self._view}")
-            started = time.monotonic()
-            found = connection.execute(
-                f"select outcome, rule, membership, count(*) from {VIEW} where room_id in ({names}) group by all"  # noqa: S608
-            ).fetchall()
-        return sum(row[-1] for row in found), time.monotonic() - started
+            connection.execute(f"create view {VIEW} as select * from ({self._view}) where room_id in ({names})")  # noqa: S608
+            yield connection
 
     def rows(self, sql: str) -> list[tuple[object, ...]]:
         """Rows of ``sql`` on the run's branch."""

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 
 import typer
 
-from bench import large_bronze, large_rooms, machine
+from bench import filtering, large_bronze, large_rooms, machine
 from bench.large_report import Built, Large, write
 from bench.large_rooms import Server
 from bench.meter import Meter
@@ -27,6 +27,8 @@ LARGE: Final = {"lakehouse_driver_memory": "4g", "lakehouse_driver_java_options"
 """What operators of a large server set: heap for large joins, and the compiler and collector that take their time."""
 PAIRS: Final = 200_000_000
 """Rooms are asked for, from the largest on, until there are so many pairs."""
+PAIRS_OF_SYNAPSE: Final = 500_000
+"""So many are asked of Synapse, too, which takes about a minute."""
 
 _TABLES: Final = ("bronze.events", "bronze.state_groups", "bronze.state_groups_state", "silver.state_intervals",
                   "silver.event_circumstances", "gold.visibility_intervals")  # fmt: skip
@@ -81,7 +83,7 @@ def measure(home: Path, scale: float, progress: Progress) -> Large:
         _fill(settings, server, range(first), progress)
         with Worker("bench.deciding:Deciding", settings) as worker:
             found.builds.append(_built(worker, pid, "everything", first, progress))
-            rooms, counted = _rooms(worker)
+            rooms, counted = _rooms(worker, PAIRS)
             found.rows = {table: worker.call("rows", f"select count(*) from {table}")[0][0] for table in _TABLES}  # noqa: S608
             found.changes = worker.call("rows", _CHANGES)[0][0]
             found.intervals = worker.call("rows", "select count(user_id) from gold.visibility_intervals")[0][0]
@@ -90,6 +92,10 @@ def measure(home: Path, scale: float, progress: Progress) -> Large:
             if found.pairs != counted:
                 raise AssertionError(f"{found.pairs} pairs were decided of {counted}")
             progress(f"{found.pairs:,} pairs in {found.seconds:.1f} s")
+            rooms, _ = _rooms(worker, PAIRS_OF_SYNAPSE)
+            found.asked, found.asked_seconds = filtering.ask(settings, lakes, rooms, home / "answers.parquet")
+            found.differences = worker.call("differences", rooms, home / "answers.parquet")
+            progress(f"{found.asked:,} pairs in {found.asked_seconds:.1f} s by Synapse, {found.differences} differ")
             _fill(settings, server, range(first, events), progress)
             worker.call("new_run")
             found.builds.append(_built(worker, pid, "0.1% new events", events - first, progress))
@@ -112,11 +118,11 @@ def _built(worker: Worker, server: int, what: str, events: int, progress: Progre
     return Built(what, events, resolving.cost, building.cost, models)
 
 
-def _rooms(worker: Worker) -> tuple[list[str], int]:
-    """Rooms, and all pairs of theirs."""
+def _rooms(worker: Worker, most: int) -> tuple[list[str], int]:
+    """Rooms, from the largest on, with no more than so many pairs, and all pairs of theirs."""
     chosen, pairs = [], 0
     for room, more in sorted(worker.call("rows", _SIZES), key=lambda row: -row[1]):
-        if pairs + more <= PAIRS:
+        if pairs + more <= most:
             chosen.append(room)
             pairs += more
     return chosen, pairs

@@ -21,6 +21,9 @@ _OF_EVENTS: Final = (
 )  # fmt: skip
 _OF_GROUPS: Final = ("state_groups", "state_group_edges")
 _OF_USERS: Final = ("users", "ignored_users", "erased_users")
+TABLES: Final = (*_OF_EVENTS, *_OF_GROUPS, "state_groups_state", *_OF_USERS)
+"""Tables of bronze that have rows."""
+
 _ROWS_AT_ONCE: Final = 500_000
 
 

@@ -1,6 +1,8 @@
 -- Tables of bronze from the numbers of bench.large_rooms: what is in `fresh`, `fresh_groups` and `fresh_rows`. How many
--- members of each room are of this server stands in `local_members`, and local_users() says how many users it has.
+-- members of each room are of this server stands in `local_members`, and local_users() says how many users it has. Rooms
+-- are of version 2, whose events tell their ids: those of later versions are hashes, and nobody made these up.
 create or replace macro event_id(n) as '$' || md5('e' || n) || substr(md5('f' || n), 1, 11);
+create or replace macro reference(n) as '["' || event_id(n) || '",{"sha256":"' || substr(md5('h' || n) || md5('i' || n), 1, 43) || '"}]';
 create or replace macro room_name(r) as '!' || substr(md5('r' || r), 1, 18) || ':bench.example';
 create or replace macro sent_at(n) as 1700000000000 + n * 1000;
 create or replace macro user_name(room, member, here) as
@@ -27,7 +29,7 @@ select
     case when is_redaction then event_id(about) end as redacts,
     case when key >= 5 then ['join', 'join', 'leave', 'invite'][turn % 4 + 1] end as membership,
     case
-        when key = 0 then '"room_version":"10"'
+        when key = 0 then '"room_version":"2"'
         when key = 2 then '"join_rule":"' || ['invite', 'public', 'invite', 'knock'][turn % 4 + 1] || '"'
         when key = 3 then '"history_visibility":"'
             || ['shared', 'joined', 'world_readable', 'shared', 'invited'][(turn + room) % 5 + 1] || '"'
@@ -47,11 +49,11 @@ select event_id, room_id, type, state_key, sender, n + 1 as stream_ordering, n +
 from said;
 
 create or replace temp view event_json as
-select event_id, room_id, 3 as format_version,
+select event_id, room_id, 1 as format_version,
     case when n % 1000 = 11 then '{"soft_failed":true}' else '{"token_id":null}' end as internal_metadata,
-    '{"auth_events":["' || event_id(n - 1) || '","' || event_id(n - 2) || '"],"content":{' || content || '},"depth":' || n
-    || ',"hashes":{"sha256":"' || substr(md5('h' || n) || md5('i' || n), 1, 43) || '"},"origin_server_ts":' || sent_at(n)
-    || ',"prev_events":["' || event_id(n - 1) || '"],"room_id":"' || room_id || '","sender":"' || sender
+    '{"auth_events":[' || reference(n - 1) || ',' || reference(n - 2) || '],"content":{' || content || '},"depth":' || n
+    || ',"event_id":"' || event_id || '","hashes":{"sha256":"' || substr(md5('h' || n) || md5('i' || n), 1, 43) || '"},"origin_server_ts":' || sent_at(n)
+    || ',"prev_events":[' || reference(n - 1) || '],"room_id":"' || room_id || '","sender":"' || sender
     || '","signatures":{"bench.example":{"ed25519:a":"' || md5('s' || n) || md5('t' || n) || substr(md5('u' || n), 1, 22)
     || '"}}' || coalesce(',"state_key":"' || state_key || '"', '') || coalesce(',"redacts":"' || redacts || '"', '')
     || ',"type":"' || type || '","unsigned":{"age_ts":' || sent_at(n)
@@ -72,7 +74,7 @@ select event_id, room_id, state_key as user_id, sender, membership, 0 as forgott
 from said where membership is not null;
 
 create or replace temp view rooms as
-select room_id, false as is_public, sender as creator, '10' as room_version, true as has_auth_chain_index
+select room_id, false as is_public, sender as creator, '2' as room_version, true as has_auth_chain_index
 from said where type = 'm.room.create';
 
 create or replace temp view state_groups as

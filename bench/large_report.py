@@ -17,15 +17,12 @@ tests. It does so once more after 0.1% new events, which come to all rooms that 
 `LAKEHOUSE_DRIVER_MEMORY=4g` and `LAKEHOUSE_DRIVER_JAVA_OPTIONS=-XX:+UseParallelGC`.
 """
 
-
-FILTER = 11_400
-"""Answers a second of Synapse's own filter on one core: the most that issue 6 states of it."""
-
 _PAIRS = """\
 Pairs are all users who ever had a membership in a room, and one who never had, times its events, times peeking or not,
 of as many rooms as come to {pairs:,}. All of them were decided: outcome, rule and membership of each are read from the
-view by DuckDB, as the commands do, and counted. Synapse's filter answers 9,400 to {filter:,} a second on one core; that
-figure is the one of issue 6, and was not measured here.
+view by DuckDB, as the commands do, on both cores, and counted. Synapse's own filter was asked on the same machine about
+{asked:,} of these pairs, in a database of Synapse's with the same rooms, each room's events at once for a user: on one
+core, as it works, {filter:,.0f} a second. Of its answers {differences:,} differ from the view's.
 """
 
 
@@ -47,7 +44,8 @@ class Built:
 
 @dataclass
 class Large:
-    """Everything. ``changes``: memberships of local users and history visibilities that were ever set."""
+    """Everything. ``changes``: memberships of local users and history visibilities that were ever set. ``asked``: pairs
+    that Synapse's own filter was asked, and ``differences`` of its answers."""
 
     scale: float
     machine: dict[str, str]
@@ -58,6 +56,9 @@ class Large:
     intervals: int = 0
     pairs: int = 0
     seconds: float = 0.0
+    asked: int = 0
+    asked_seconds: float = 0.0
+    differences: int = 0
 
     @classmethod
     def read(cls, path: Path) -> "Large":
@@ -72,7 +73,8 @@ def write(large: Large) -> str:
     """The whole page."""
     full, increment = large.builds
     memory = max(one.memory for built in large.builds for one in (built.resolving, built.building)) / 1e9
-    speed, stored = large.pairs / large.seconds, large.intervals / large.changes
+    speed, filters = large.pairs / large.seconds, large.asked / large.asked_seconds
+    stored, goal = large.intervals / large.changes, 1000 * filters
     share = increment.wall / full.wall
     names = list(full.models)
     return "\n".join(
@@ -94,12 +96,12 @@ def write(large: Large) -> str:
                     ("GB of memory, JVM included, at most", "≤ 8", f"{memory:.1f}", met(memory <= 8)),
                     ("of that time after 0.1% new events", "≤ 5%", f"{share:.1%}", met(share <= 0.05)),
                     ("intervals for a change of membership or visibility", "≤ 2", f"{stored:.2f}", met(stored <= 2)),
-                    ("pairs decided a second", f"≥ {1000 * FILTER:,}", f"{speed:,.0f}", met(speed >= 1000 * FILTER)),
-                    ("times Synapse's filter", "≥ 1,000", f"{speed / FILTER:,.0f}", met(speed >= 1000 * FILTER)),
+                    ("pairs decided a second", f"≥ {goal:,.0f}", f"{speed:,.0f}", met(speed >= goal)),
+                    ("times Synapse's filter", "≥ 1,000", f"{speed / filters:,.0f}", met(speed >= goal)),
                 ],
             ),
             "",
-            _PAIRS.format(pairs=large.pairs, filter=FILTER),
+            _PAIRS.format(pairs=large.pairs, asked=large.asked, filter=filters, differences=large.differences),
             "## Where the time goes\n",
             "Seconds. dbt builds models side by side, and takes some for itself.\n",
             *markdown(

@@ -131,9 +131,10 @@ class Canaries:
 
 @dataclass(frozen=True)
 class PlantedSample:
-    """The sample with canaries, as the role that ``lakehouse grants`` makes reaches it."""
+    """The sample with canaries, as the role that ``lakehouse grants`` makes reaches it, and as its owner does."""
 
     dsn: str
+    owner: str
     password: str
     canaries: Canaries
     copied: str
@@ -152,7 +153,7 @@ def planted_sample(folder: Path) -> Iterator[PlantedSample]:
             owner.execute(f"alter role {name} password '{password}'".encode())
             longest = "select topic from room_stats_state where topic is not null order by length(topic) desc limit 1"
             ((topic,),) = owner.execute(longest).fetchall()
-        yield PlantedSample(make_conninfo(dsn, user=name, password=password), password, canaries, topic)
+        yield PlantedSample(make_conninfo(dsn, user=name, password=password), dsn, password, canaries, topic)
 
 
 def contents(home: Path) -> Iterator[tuple[Path, bytes]]:

@@ -228,7 +228,7 @@ inner join known_readers as reader
         and judged.counted = reader.counted
         and judged.position >= reader.first_position
         and judged.position <= reader.last_position
-        and judged.member is distinct from reader.user_id
+        and coalesce(judged.member <> reader.user_id, true)
         and not reader.is_peculiar
 union all
 select

@@ -1,13 +1,16 @@
 """Faults planted in the source are caught on the branch: nothing is published, readers keep the release before."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from synapse_lakehouse.lake import duck
-from tests.conftest import Published, lakehouse
+from tests.conftest import Published
 
 FAULTS = """
 drop index events_stream_ordering cascade;
@@ -23,19 +26,24 @@ insert into erased_users select user_id from erased_users limit 1;
 
 
 @pytest.fixture
-def spoiled_source(source_copy: str) -> str:
-    with psycopg.connect(source_copy, autocommit=True) as connection:
-        connection.execute(FAULTS.encode())
-    return source_copy
+def spoiled(published: Published) -> Iterator[Published]:
+    """The published lake, its source spoiled since; afterwards the source is as before."""
+    source, spare = conninfo_to_dict(published.source.owner)["dbname"], "spare"
+    with psycopg.connect(make_conninfo(published.source.owner, dbname="postgres"), autocommit=True) as server:
+        server.execute(sql.SQL("create database {} template {}").format(*map(sql.Identifier, (spare, source))))
+        with psycopg.connect(published.source.owner, autocommit=True) as connection:
+            connection.execute(FAULTS.encode())
+        yield published
+        server.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(source)))
+        server.execute(sql.SQL("alter database {} rename to {}").format(*map(sql.Identifier, (spare, source))))
 
 
-def test_planted_faults_are_caught_and_readers_see_the_release_before(
-    published: Published, spoiled_source: str
-) -> None:
+def test_planted_faults_are_caught_and_readers_see_the_release_before(spoiled: Published) -> None:
+    published = spoiled
     before = json.loads(published.lakehouse("query", "from audit.releases", "--format", "json").stdout)
     events = published.lakehouse("query", "select count(*) as n from gold.events", "--format", "json").stdout
 
-    done = lakehouse(published.settings.model_copy(update={"synapse_dsn": spoiled_source}), "run")
+    done = published.lakehouse("run")
 
     assert done.returncode == 1
     for fault in ("stream events", "bronze.rooms", "bronze.erased_users"):

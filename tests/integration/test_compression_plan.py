@@ -13,7 +13,8 @@ from tests.conftest import Published, lakehouse, run_app
 RUN = Run("plan", datetime(2026, 11, 20, tzinfo=UTC), datetime(2026, 11, 21, tzinfo=UTC))
 
 
-@pytest.mark.parametrize("strategy", ["best", pytest.param("levels", marks=pytest.mark.heavy)])
+@pytest.mark.heavy
+@pytest.mark.parametrize("strategy", ["best", "levels"])
 def test_the_plan_from_the_lake_is_the_one_from_the_database(published: Published, strategy: str) -> None:
     how = {"lakehouse_compressor_strategy": strategy, "lakehouse_compressor_number_of_rooms": "1000"}
     settings = published.settings.model_copy(update=how)

@@ -5,6 +5,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from synapse_lakehouse.lake import duck
 from synapse_lakehouse.settings import Settings
 from tests.conftest import BIN, environment
@@ -15,6 +17,7 @@ SMALL = "1536k"
 UNSHARE = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
 
 
+@pytest.mark.heavy
 def test_a_full_disk_is_named_and_nothing_is_published(new_lake: Callable[..., Settings]) -> None:
     settings = new_lake()
     warehouse = Path(settings.warehouse.removeprefix("file://"))

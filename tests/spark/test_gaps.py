@@ -85,6 +85,7 @@ def test_every_class_is_found_with_its_witness(examined_lake: tuple[Examined, Da
     assert examined.examine() == expected
 
 
+@pytest.mark.heavy
 def test_a_purge_beyond_an_idle_writer_s_position_takes_no_bound_back_and_a_closed_row_that_changed_is_told_of(
     examined_lake: tuple[Examined, Database],
 ) -> None:

@@ -200,6 +200,7 @@ def test_the_source_is_asked_no_longer_than_the_budget_allows_and_tables_take_tu
         assert asked(connection, dear, 40) == dear[:1]
 
 
+@pytest.mark.heavy
 def test_what_synapse_lost_leaves_the_files_and_nothing_else_changes(
     lake: SmallLake, source: psycopg.Connection[tuple[Any, ...]]
 ) -> None:

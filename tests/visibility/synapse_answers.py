@@ -6,7 +6,7 @@ in ms that the filter shall take for now, and sections of homeserver.yaml as JSO
 - ``{"room_id", "event_ids"}`` begins a room: all of its events in ``events``, sorted;
 - ``{"user_id", "peeking", "answers"}``, for everyone who ever had a membership there, sorted, then for one who never
   had (user_id null): an answer per event, as its number in the vocabulary, null where Synapse raised;
-- ``{"vocabulary": [[outcome, membership], …], "errors": {event_id: error, …}}`` ends the file.
+- ``{"vocabulary": [[outcome, membership], …], "errors": {event_id: error, …}, "seconds"}`` ends the file.
 """
 
 import json
@@ -66,7 +66,7 @@ class Filter:
         return [asked[: len(asked) // 2], asked[len(asked) // 2 :]]
 
 
-async def answers(hs: Any, out: Path, as_of: int, began: float) -> None:
+async def answers(hs: Any, out: Path, as_of: int) -> None:
     """Write the answers of ``hs`` to every question there is."""
     asked = Filter(hs)
     asked.store.clock.time_msec = lambda: as_of
@@ -78,7 +78,7 @@ async def answers(hs: Any, out: Path, as_of: int, began: float) -> None:
         if hs.is_mine_id(user_id):
             members[room_id].append(user_id)
     vocabulary: dict[Answer, int] = {HIDDEN: 0}
-    count = 0
+    count, began = 0, time.monotonic()
     with out.open("w") as lines:
         for number, room_id in enumerate(sorted(rooms), 1):
             event_ids = sorted(rooms[room_id])
@@ -94,13 +94,13 @@ async def answers(hs: Any, out: Path, as_of: int, began: float) -> None:
                     count += len(event_ids)
             pace = f"{count / (time.monotonic() - began):,.0f} a second"
             print(f"{number} of {len(rooms)} rooms, {count:,} answers, {pace}", file=sys.stderr, flush=True)
-        print(json.dumps({"vocabulary": list(vocabulary), "errors": asked.errors}), file=lines)
+        seconds = time.monotonic() - began
+        print(json.dumps({"vocabulary": list(vocabulary), "errors": asked.errors, "seconds": seconds}), file=lines)
 
 
 def main(dsn: str, scratch: str, out: str, as_of: str, sections: str) -> None:
     """Command line."""
-    began = time.monotonic()
-    ask(dsn, Path(scratch), lambda hs: answers(hs, Path(out), int(as_of), began), **json.loads(sections))
+    ask(dsn, Path(scratch), lambda hs: answers(hs, Path(out), int(as_of)), **json.loads(sections))
 
 
 if __name__ == "__main__":

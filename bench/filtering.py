@@ -1,0 +1,64 @@
+"""Synapse's own filter, asked about rooms of the large lake in a database of Synapse's."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import psycopg
+from psycopg import sql
+
+from bench.large_bronze import SERVER_NAME, TABLES
+from synapse_lakehouse.embedded import sample
+from synapse_lakehouse.embedded.postgres import Server
+from synapse_lakehouse.lake import duck
+from synapse_lakehouse.settings import Settings
+from tests.visibility import answers
+
+_DATABASE: Final = "filter"
+_BY: Final = {
+    "event_to_state_groups": "event_id in (select event_id from bronze.events where room_id in ({rooms}))",
+    "rejections": "event_id in (select event_id from bronze.events where room_id in ({rooms}))",
+    "redactions": "event_id in (select event_id from bronze.events where room_id in ({rooms}))",
+    "state_group_edges": "state_group in (select id from bronze.state_groups where room_id in ({rooms}))",
+    "users": "true",
+    "ignored_users": "true",
+    "erased_users": "true",
+}
+_BY_ROOM: Final = "room_id in ({rooms})"
+
+
+def ask(settings: Settings, server: Server, rooms: Sequence[str], recorded_in: Path) -> tuple[int, float]:
+    """Answers about all users, events and ways of reading of ``rooms``, kept in ``recorded_in``; seconds they took.
+
+    The seconds are those of loading and filtering, on one core, as Synapse does when it is asked for a room at once.
+    """
+    dsn = sample.restore(server, _DATABASE)
+    _fill(settings, dsn, rooms)
+    seconds = answers.record(dsn, recorded_in, 0, {"server_name": SERVER_NAME})
+    recorded = answers.load(recorded_in)
+    if recorded.errors:
+        raise AssertionError(f"Synapse fails on what was made up: {next(iter(recorded.errors.items()))}")
+    return len(recorded.answers), seconds
+
+
+def _fill(settings: Settings, dsn: str, rooms: Sequence[str]) -> None:
+    """Let the sample's database ``dsn`` hold ``rooms`` of main of bronze instead of its own."""
+    named = ", ".join(map(duck.literal, rooms))
+    with duck.connect(settings) as lake, psycopg.connect(dsn) as source:
+        duck.bind(lake, settings, None, [f"bronze.{name}" for name in TABLES])
+        source.execute("set session_replication_role = replica")
+        source.execute("truncate events, rooms, state_groups, users cascade")
+        for name in TABLES:
+            table = sql.Identifier(name)
+            source.execute(sql.SQL("truncate {} cascade").format(table))
+            wanted = _BY.get(name, _BY_ROOM).format(rooms=named)
+            found = lake.execute(f"select * from bronze.{name} where {wanted}").to_arrow_table()  # noqa: S608 - quoted
+            # What was not made up has Synapse's own defaults.
+            found = found.select([one for one in found.column_names if found[one].null_count < len(found)])
+            columns = sql.SQL(", ").join(map(sql.Identifier, found.column_names))
+            copying = sql.SQL("copy {} ({}) from stdin").format(table, columns)
+            with source.cursor().copy(copying) as copy:
+                for row in zip(*(column.to_pylist() for column in found.columns), strict=True):
+                    copy.write_row(row)
+        source.commit()
+        source.execute("analyze")
