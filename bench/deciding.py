@@ -69,7 +69,7 @@ class Deciding:
         with self._reading(rooms) as connection:
             started = time.monotonic()
             found = connection.execute(
-                f"select outcome, rule, membership, count(*) from {VIEW} group by all"  # noqa: S608
+                f"select outcome, count(*) from {VIEW} group by outcome"  # noqa: S608
             ).fetchall()
         return sum(row[-1] for row in found), time.monotonic() - started
 

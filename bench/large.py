@@ -27,8 +27,8 @@ LARGE: Final = {"lakehouse_driver_memory": "4g", "lakehouse_driver_java_options"
 """What operators of a large server set: heap for large joins, and the compiler and collector that take their time."""
 PAIRS: Final = 200_000_000
 """Rooms are asked for, from the largest on, until there are so many pairs."""
-PAIRS_OF_SYNAPSE: Final = 500_000
-"""So many are asked of Synapse, too, which takes about a minute."""
+PAIRS_OF_SYNAPSE: Final = 1_500_000
+"""So many are asked of Synapse, too, which takes minutes."""
 
 _TABLES: Final = ("bronze.events", "bronze.state_groups", "bronze.state_groups_state", "silver.state_intervals",
                   "silver.event_circumstances", "gold.visibility_intervals")  # fmt: skip

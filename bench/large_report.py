@@ -19,8 +19,8 @@ tests. It does so once more after 0.1% new events, which come to all rooms that 
 
 _PAIRS = """\
 Pairs are all users who ever had a membership in a room, and one who never had, times its events, times peeking or not,
-of as many rooms as come to {pairs:,}. All of them were decided: outcome, rule and membership of each are read from the
-view by DuckDB, as the commands do, on both cores, and counted. Synapse's own filter was asked on the same machine about
+of as many rooms as come to {pairs:,}. All of them were decided, and counted by their outcome: read from the view by
+DuckDB, as the commands do, on both cores. Synapse's own filter was asked on the same machine about
 {asked:,} of these pairs, in a database of Synapse's with the same rooms, each room's events at once for a user: on one
 core, as it works, {filter:,.0f} a second. Of its answers {differences:,} differ from the view's.
 """

@@ -129,6 +129,7 @@ known_readers as (
         reader.user_id,
         reader.first_position,
         reader.last_position,
+        coalesce(reader.user_id, 'anybody else') as known_as,
         reader.membership as state_membership,
         {{ counted_membership('reader.membership') }} as counted,
         coalesce(options.sees_soft_failed, false) as sees_soft_failed,
@@ -140,13 +141,13 @@ known_readers as (
         on reader.user_id = ignorers.ignorer_user_id
 ),
 
--- One expression with no other one on top but what names its outcome: Spark copies an expression into each that uses it.
+-- One expression with no other one on top: Spark copies an expression into each that uses it.
 judged as (
     select
         room_id,
         event_id,
         position,
-        member,
+        coalesce(member, 'nobody') as told_of,
         counted,
         peeking,
         not outlier and state_is_known as membership_is_known,
@@ -155,6 +156,12 @@ judged as (
     cross join memberships
     cross join peeks
     cross join {{ ref('as_of') }}
+),
+
+-- Apart, for the same reason.
+shown as (
+    select *, {{ outcome('rule') }} as outcome
+    from judged
 ),
 
 pairs as (
@@ -214,21 +221,21 @@ judged_pairs as (
 )
 
 select
-    judged.room_id,
+    shown.room_id,
     reader.user_id,
-    judged.event_id,
-    judged.peeking,
-    {{ outcome('judged.rule') }} as outcome,
-    judged.rule,
-    case when judged.membership_is_known then coalesce(reader.state_membership, 'leave') end as membership
-from judged
+    shown.event_id,
+    shown.peeking,
+    shown.outcome,
+    shown.rule,
+    case when shown.membership_is_known then coalesce(reader.state_membership, 'leave') end as membership
+from shown
 inner join known_readers as reader
     on
-        judged.room_id = reader.room_id
-        and judged.counted = reader.counted
-        and judged.position >= reader.first_position
-        and judged.position <= reader.last_position
-        and coalesce(judged.member <> reader.user_id, true)
+        shown.room_id = reader.room_id
+        and shown.counted = reader.counted
+        and shown.position >= reader.first_position
+        and shown.position <= reader.last_position
+        and shown.told_of <> reader.known_as
         and not reader.is_peculiar
 union all
 select
