@@ -123,10 +123,10 @@ def sample_dsn(settings: Settings) -> str:
 
 
 @contextmanager
-def copied_source(server: Server) -> Iterator[str]:
-    """libpq URI of a copy of the sample's database that may be spoiled."""
+def copied_source(server: Server, database: str = sample.DATABASE) -> Iterator[str]:
+    """libpq URI of a copy of a database, by default of the sample's, that may be spoiled."""
     name = f"source_{uuid.uuid4().hex[:8]}"
-    server.tool("createdb", "--template", sample.DATABASE, name)
+    server.tool("createdb", "--template", database, name)
     yield server.dsn(name)
     server.tool("dropdb", "--force", name)
 

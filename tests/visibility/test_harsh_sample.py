@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 
 from sample.environment import synapse_python
 from synapse_lakehouse.cli.visibility import judge_at
+from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.lake import duck
 from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 from synapse_lakehouse.settings import PROJECT
 from synapse_lakehouse.state.rules import ORDER
-from tests.conftest import HarshLake
+from tests.conftest import HarshLake, copied_source
 from tests.visibility import answers, holding, record
 from tests.visibility.mutants import mutants
 
@@ -31,7 +33,7 @@ def test_every_answer_on_the_harsh_sample_is_synapse_s(harsh: HarshLake) -> None
     assert survivors == []
 
 
-def test_synapse_shows_the_same_events_redacted(harsh: HarshLake, tmp_path: Path) -> None:
+def test_synapse_shows_the_same_events_redacted(harsh: HarshLake, server: Server, tmp_path: Path) -> None:
     verdicts = Counter(row["verdict"] for row in _rows(harsh, "silver.redactions"))
     assert set(verdicts) == {
         "applies", "target_unknown", "target_is_create", "redaction_unknown", "rejected", "other_room", "other_server",
@@ -44,8 +46,9 @@ def test_synapse_shows_the_same_events_redacted(harsh: HarshLake, tmp_path: Path
     stays = {(row["user_id"], row["room_id"], row["membership_event_id"]) for row in _rows(harsh, "gold.current_rooms")}
     assert stays == set(local)
 
-    # last, because Synapse writes to the database when it starts
-    said = _synapse_says(str(harsh.settings.synapse_dsn), tmp_path)
+    # Synapse writes to the database when it starts.
+    with copied_source(server, conninfo_to_dict(str(harsh.settings.synapse_dsn))["dbname"]) as copy:
+        said = _synapse_says(copy, tmp_path)
     unreadable = {row["event_id"] for row in _rows(harsh, "silver.event_circumstances") if row["withheld"]}
     assert {event_id: by for event_id, by in derived.items() if event_id in said} == said
     assert derived.keys() - said.keys() <= unreadable
