@@ -119,10 +119,11 @@ def _built(worker: Worker, server: int, what: str, events: int, progress: Progre
 
 
 def _rooms(worker: Worker, most: int) -> tuple[list[str], int]:
-    """Rooms, from the largest on, with no more than so many pairs, and all pairs of theirs."""
+    """Rooms, from the largest on, with no more than so many pairs, and all pairs of theirs; the smallest at least."""
     chosen, pairs = [], 0
-    for room, more in sorted(worker.call("rows", _SIZES), key=lambda row: -row[1]):
-        if pairs + more <= most:
+    sizes = sorted(worker.call("rows", _SIZES), key=lambda row: -row[1])
+    for room, more in sizes:
+        if pairs + more <= max(most, sizes[-1][1]):
             chosen.append(room)
             pairs += more
     return chosen, pairs
