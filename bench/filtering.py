@@ -53,6 +53,8 @@ def _fill(settings: Settings, dsn: str, rooms: Sequence[str]) -> None:
             source.execute(sql.SQL("truncate {} cascade").format(table))
             wanted = _BY.get(name, _BY_ROOM).format(rooms=named)
             found = lake.execute(f"select * from bronze.{name} where {wanted}").to_arrow_table()  # noqa: S608 - quoted
+            if not len(found):
+                continue
             # What was not made up has Synapse's own defaults.
             found = found.select([one for one in found.column_names if found[one].null_count < len(found)])
             columns = sql.SQL(", ").join(map(sql.Identifier, found.column_names))
