@@ -129,7 +129,8 @@ known_readers as (
         reader.user_id,
         reader.first_position,
         reader.last_position,
-        coalesce(reader.user_id, 'anybody else') as known_as,
+        -- Two strings are compared sooner than two that may be NULL, and any text may stand where a member's id belongs.
+        coalesce('=' || reader.user_id, 'anybody else') as known_as,
         reader.membership as state_membership,
         {{ counted_membership('reader.membership') }} as counted,
         coalesce(options.sees_soft_failed, false) as sees_soft_failed,
@@ -141,13 +142,13 @@ known_readers as (
         on reader.user_id = ignorers.ignorer_user_id
 ),
 
--- One expression with no other one on top: Spark copies an expression into each that uses it.
+-- One expression with no other one on top but what names its outcome: Spark copies an expression into each that uses it.
 judged as (
     select
         room_id,
         event_id,
         position,
-        coalesce(member, 'nobody') as told_of,
+        coalesce('=' || member, 'nobody') as told_of,
         counted,
         peeking,
         not outlier and state_is_known as membership_is_known,
@@ -158,7 +159,6 @@ judged as (
     cross join {{ ref('as_of') }}
 ),
 
--- Apart, for the same reason.
 shown as (
     select *, {{ outcome('rule') }} as outcome
     from judged
