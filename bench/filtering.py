@@ -15,16 +15,17 @@ from synapse_lakehouse.settings import Settings
 from tests.visibility import answers
 
 _DATABASE: Final = "filter"
+_BY_ROOM: Final = "room_id in ({rooms})"
+_BY_EVENT: Final = f"event_id in (select event_id from bronze.events where {_BY_ROOM})"  # noqa: S608 - fixed text
 _BY: Final = {
-    "event_to_state_groups": "event_id in (select event_id from bronze.events where room_id in ({rooms}))",
-    "rejections": "event_id in (select event_id from bronze.events where room_id in ({rooms}))",
-    "redactions": "event_id in (select event_id from bronze.events where room_id in ({rooms}))",
+    "event_to_state_groups": _BY_EVENT,
+    "rejections": _BY_EVENT,
+    "redactions": _BY_EVENT,
     "state_group_edges": "state_group in (select id from bronze.state_groups where room_id in ({rooms}))",
     "users": "true",
     "ignored_users": "true",
     "erased_users": "true",
 }
-_BY_ROOM: Final = "room_id in ({rooms})"
 
 
 def ask(settings: Settings, server: Server, rooms: Sequence[str], recorded_in: Path) -> tuple[int, float]:

@@ -165,6 +165,7 @@ shown as (
 ),
 
 pairs as (
+    {%- for asked_of in ['reader.is_peculiar', 'not reader.is_peculiar and event.member = reader.user_id'] %}
     select
         event.*,
         reader.user_id,
@@ -179,24 +180,9 @@ pairs as (
             event.room_id = reader.room_id
             and event.position >= reader.first_position
             and event.position <= reader.last_position
-            and reader.is_peculiar
-    union all
-    select
-        event.*,
-        reader.user_id,
-        reader.state_membership,
-        reader.counted,
-        reader.sees_soft_failed,
-        reader.sees_spam,
-        true as is_own
-    from {{ events }} as event
-    inner join known_readers as reader
-        on
-            event.room_id = reader.room_id
-            and event.member = reader.user_id
-            and event.position >= reader.first_position
-            and event.position <= reader.last_position
-            and not reader.is_peculiar
+            and {{ asked_of }}
+    {{- '\n    union all' if not loop.last }}
+    {%- endfor %}
 ),
 
 judged_pairs as (
