@@ -31,8 +31,8 @@ def few_tables() -> Catalogue:
 
 def main() -> None:
     """Serve runs until the input ends."""
-    # Tables of the sample in many chunks, so that whole copies are interrupted between them.
-    pages.PAGES_A_CHUNK = 64
+    # Tables of the sample in many chunks, so that whole copies are interrupted between them, each read by a worker.
+    pages.PAGES_A_CHUNK, pages.PAGES_OF_A_SMALL_TABLE = 64, 0
     few = few_tables()
     catalogue.load = lambda: few
     lake = AdvancingLake(Settings(_env_file=None))

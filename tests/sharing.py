@@ -11,6 +11,9 @@ from synapse_lakehouse.settings import PROJECT
 LAKES: Final = {"harsh": "harsh: HarshLake", "published": "published: Published"}
 """Lakes that many tests use and that take minutes to make, with what a test that uses one says."""
 
+LAST: Final = "published"
+"""The lake whose tests would be the last to be done."""
+
 _START_SERVERS: Final = ("integration", "spark", "dbt", "visibility", "replication", "contract")
 
 

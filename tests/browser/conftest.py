@@ -3,10 +3,12 @@
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
@@ -18,6 +20,7 @@ from tests.conftest import BIN, Published, environment
 # The pages are looked at, not the scheduler's own runs, which would take longer than all the tests here.
 NO_RUNS_BY_ITSELF = {"AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE": "False"}
 STOP_SECONDS = 60
+RUN_SECONDS = 600
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,22 @@ def ui(ui_settings: Settings) -> Iterator[Ui]:
     if process.poll() is None:
         ui.interrupt()
     process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def airflow(ui: Ui) -> Iterator[httpx.Client]:
+    """Airflow's API, logged in."""
+    with httpx.Client(base_url=ui.address, timeout=60) as client:
+        client.headers["Authorization"] = f"Bearer {client.get('/auth/token').json()['access_token']}"
+        yield client
+
+
+def until(done: Callable[[], object], runs: int = 1) -> None:
+    """Wait for what takes as long as so many runs."""
+    deadline = time.monotonic() + runs * RUN_SECONDS
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(1)
 
 
 @pytest.fixture(scope="module")

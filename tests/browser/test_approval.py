@@ -1,7 +1,6 @@
 """A plan of compression waits for a person: rejected it writes nothing, approved it is applied and verified."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,7 +11,7 @@ from selenium.webdriver.common.by import By
 
 from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.settings import Settings
-from tests.browser.conftest import Ui
+from tests.browser.conftest import Ui, until
 from tests.conftest import Published, copied_source
 from tests.state_database import all_states, stored
 
@@ -20,7 +19,6 @@ pytestmark = pytest.mark.heavy
 
 DAG = "/api/v2/dags/state_compression"
 ANSWER = "taskInstances/approve/-1/hitlDetails"
-SECONDS = 600
 
 
 @pytest.fixture(scope="module")
@@ -36,19 +34,9 @@ def ui_settings(published: Published, synapse: str) -> Settings:
     return published.settings.model_copy(update={"synapse_dsn": synapse, "synapse_write_dsn": synapse} | on)
 
 
-@pytest.fixture(scope="module")
-def airflow(ui: Ui) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=ui.address, timeout=60) as client:
-        client.headers["Authorization"] = f"Bearer {client.get('/auth/token').json()['access_token']}"
-        until(lambda: client.patch(DAG, json={"is_paused": False}).status_code == 200)
-        yield client
-
-
-def until(done: Callable[[], object]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(1)
+@pytest.fixture(scope="module", autouse=True)
+def _on(airflow: httpx.Client) -> None:
+    until(lambda: airflow.patch(DAG, json={"is_paused": False}).status_code == 200)
 
 
 def asked(airflow: httpx.Client) -> str:

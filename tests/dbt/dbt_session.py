@@ -2,19 +2,22 @@
 
 ``{"branch": …, "sql": …}`` answers with rows, ``{"branch": …, "dbt": [arguments]}`` with success and results by name,
 ``{"branch": …, "resolve": rows worth carrying over}`` with null, ``{"branch": …, "increment": rows worth it}`` with
-dbt's variables.
+dbt's variables, ``{"branch": …, "build": a run's arguments}`` with null when all models are built.
 """
 
 import json
 import sys
+from contextlib import redirect_stdout
 from typing import Any
 
 from dbt.cli.main import dbtRunner
 
 from synapse_lakehouse import modelling
+from synapse_lakehouse.app import SparkApp
 from synapse_lakehouse.lake import increments
 from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 from synapse_lakehouse.lake.session import spark_session
+from synapse_lakehouse.run import from_arguments
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.state import resolving
 
@@ -56,6 +59,10 @@ def main() -> None:
             increment = increments.of_event_fields(pyiceberg_catalog(settings), command["branch"], command["increment"])
             increment.tell(spark)
             answer = increment.variables()
+        elif "build" in command:
+            with redirect_stdout(sys.stderr):
+                modelling.build(SparkApp("test", from_arguments(None, command["build"]), settings))
+            answer = None
         else:
             answer = run_dbt(command["dbt"])
         print(ANSWER + json.dumps(answer, default=str), flush=True)

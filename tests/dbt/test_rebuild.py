@@ -13,8 +13,8 @@ from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.lake import tables
 from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 from synapse_lakehouse.settings import PROJECT, Settings
-from tests.conftest import lake_maker
-from tests.dbt.conftest import DbtSession, dbt_session
+from tests.conftest import environment, lake_maker
+from tests.modelling import DbtSession, dbt_session
 
 FIRST, SECOND = "run_20261117T000000Z_00000001", "run_20261118T000000Z_00000002"
 
@@ -52,7 +52,7 @@ def lake(server: Server, settings: Settings, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture(scope="module")
 def shared_session(lake: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DbtSession]:
-    with dbt_session(lake, tmp_path_factory.mktemp("session")) as session:
+    with dbt_session(environment(lake), tmp_path_factory.mktemp("session")) as session:
         yield session
 
 

@@ -7,21 +7,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
-from pathlib import Path
 
 import psycopg
 import pytest
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.embedded import processes
-from synapse_lakehouse.lake import lease
-from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.connection import APPLICATION_NAME, conninfo
 from synapse_lakehouse.source.keys import count_by_range
 from synapse_lakehouse.source.snapshot import count, count_since, exported, measured
-from tests.conftest import BIN, environment
+from tests import runs
 
 ROWS = 1_500_000
 CANCEL_SECONDS = 5.0
@@ -99,17 +95,18 @@ def test_a_statement_whose_client_was_killed_ends_soon(settings: Settings, sourc
         assert _until(lambda: not _sessions(watcher), CANCEL_SECONDS)
 
 
-def test_a_run_stays_within_its_connections_and_ctrl_c_leaves_nothing_of_it(
+def test_a_run_waits_its_turn_stays_within_its_connections_and_ctrl_c_leaves_nothing_of_it(
     new_lake: Callable[..., Settings], large: tuple[str, Session]
 ) -> None:
     dsn, watcher = large
     settings = new_lake(synapse_dsn=dsn)
     before = _temporary_files(watcher)
-    run = subprocess.Popen(
-        [BIN / "lakehouse", "run"], env=environment(settings), cwd=settings.lakehouse_home, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, start_new_session=True,
-    )  # fmt: skip
+    other = runs.lease_of_another_run(settings)
+    run = runs.start(settings)
     try:
+        runs.read_until(run, "waiting for run the first run")
+        assert not _sessions(watcher)
+        other.release()
         seen: list[int] = []
         copying_since = None
         deadline = time.monotonic() + 300
@@ -121,8 +118,8 @@ def test_a_run_stays_within_its_connections_and_ctrl_c_leaves_nothing_of_it(
             if copying_since is None and any(re.match("COPY .*state_groups_state", str(one[3])) for one in sessions):
                 copying_since = time.monotonic()
             time.sleep(0.02)
-        assert _lease(settings) is not None
-        children = {int(child) for child in Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()}
+        assert runs.lease_holder(settings) not in {None, "the first run"}
+        children = runs.children(run)
         os.kill(run.pid, signal.SIGINT)
         asked = time.monotonic()
         assert _until(lambda: not _sessions(watcher), CANCEL_SECONDS), _sessions(watcher)
@@ -135,13 +132,8 @@ def test_a_run_stays_within_its_connections_and_ctrl_c_leaves_nothing_of_it(
     assert took < CANCEL_SECONDS
     assert run.returncode == 130
     assert processes.members(children) == []
-    assert _lease(settings) is None
+    assert runs.lease_holder(settings) is None
     assert _temporary_files(watcher) == before
-
-
-def _lease(settings: Settings) -> object:
-    with closing(pyiceberg_catalog(settings)) as catalog:
-        return lease.holding(catalog)
 
 
 def _sessions(watcher: Session) -> list[tuple[object, ...]]:

@@ -7,26 +7,34 @@ import pytest
 from pyiceberg.catalog.memory import InMemoryCatalog
 
 from synapse_lakehouse import catalogue
+from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.lake import audit, tables
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.errors import SourceError
 from tests.advancing import AdvancingLake, advancing
+from tests.conftest import copied_source, lake_maker
 
 Source = psycopg.Connection[tuple[object, ...]]
 
 
-@pytest.fixture
-def source(source_copy: str) -> Iterator[Source]:
-    with psycopg.connect(source_copy, autocommit=True) as connection:
-        connection.execute("set session_replication_role = replica")
-        yield connection
-
-
-@pytest.fixture
-def lake(new_lake: Callable[..., Settings], source_copy: str) -> Iterator[AdvancingLake]:
-    with advancing(new_lake(synapse_dsn=source_copy, lakehouse_on_drift="partial")) as lake:
+@pytest.fixture(scope="module")
+def lake(server: Server, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdvancingLake]:
+    """A lake that has what its source has, before each test and after it."""
+    folder = tmp_path_factory.mktemp("drift")
+    with (
+        copied_source(server) as dsn,
+        lake_maker(server, settings, folder) as make,
+        advancing(make(synapse_dsn=dsn, lakehouse_on_drift="partial")) as lake,
+    ):
         lake.advance()
         yield lake
+
+
+@pytest.fixture
+def source(lake: AdvancingLake) -> Iterator[Source]:
+    with psycopg.connect(str(lake.settings.synapse_dsn), autocommit=True) as connection:
+        connection.execute("set session_replication_role = replica")
+        yield connection
 
 
 def test_a_drifted_table_keeps_its_content_until_it_fits_again(lake: AdvancingLake, source: Source) -> None:
@@ -63,8 +71,9 @@ def test_a_column_made_anew_between_two_runs_is_read_anew(lake: AdvancingLake, s
     assert lake.departures() == {}
 
 
-def test_by_default_nothing_is_copied(new_lake: Callable[..., Settings], source_copy: str, source: Source) -> None:
-    source.execute("alter table room_depth drop column min_depth")
+def test_by_default_nothing_is_copied(new_lake: Callable[..., Settings], source_copy: str) -> None:
+    with psycopg.connect(source_copy) as source:
+        source.execute("alter table room_depth drop column min_depth")
     with advancing(new_lake(synapse_dsn=source_copy)) as lake:
         with pytest.raises(SourceError, match="room_depth has no column min_depth"):
             lake.advance()

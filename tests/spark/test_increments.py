@@ -3,6 +3,8 @@
 import json
 import random
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -16,10 +18,18 @@ from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source import pages
 from synapse_lakehouse.source.content import combined
 from tests.advancing import AdvancingLake, advancing
-from tests.conftest import copied_source
+from tests.conftest import copied_source, lake_maker
+
+Source = psycopg.Connection[tuple[object, ...]]
 
 # Without its version a database is no Synapse's.
-COPIED = [table for table in catalogue.load().copied() if table.name != "schema_version"]
+ALL = [table.name for table in catalogue.load().copied() if table.name != "schema_version"]
+OF_EVERY_KIND = [
+    "events", "event_json", "event_auth", "event_edges", "event_to_state_groups", "room_memberships", "rejections",
+    "state_groups", "state_groups_state", "rooms", "blocked_rooms", "erased_users", "presence_stream",
+    "receipts_linearized", "account_data", "scheduled_tasks", "stream_positions",
+]  # fmt: skip
+"""Large and small tables of every load mode; with keys that are enforced, are not, or hold NULL; and projections."""
 
 
 @pytest.fixture(scope="module")
@@ -33,20 +43,25 @@ def source_dsn(server: Server, sample_dsn: str) -> Iterator[str]:
 def lake(
     server: Server, settings: Settings, source_dsn: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[AdvancingLake]:
-    server.create_database("increments_lake")
-    own = {
-        "synapse_dsn": source_dsn,
-        "lakehouse_catalog_uri": server.dsn("increments_lake"),
-        "lakehouse_warehouse": str(tmp_path_factory.mktemp("increments")),
-    }
-    with advancing(settings.model_copy(update=own)) as lake:
-        lake.advance()
+    with _lake_of(OF_EVERY_KIND, server, settings, source_dsn, tmp_path_factory.mktemp("increments")) as lake:
         yield lake
-    server.tool("dropdb", "--force", "increments_lake")
+
+
+@contextmanager
+def _lake_of(
+    names: list[str], server: Server, settings: Settings, source: str, folder: Path
+) -> Iterator[AdvancingLake]:
+    full = catalogue.load()
+    few = full.model_copy(update={"tables": tuple(map(full.table, names)), "streams": ()})
+    with pytest.MonkeyPatch.context() as patched, lake_maker(server, settings, folder) as make:
+        patched.setattr(catalogue, "load", lambda: few)
+        with advancing(make(synapse_dsn=source)) as lake:
+            lake.advance()
+            yield lake
 
 
 @pytest.fixture
-def source(source_dsn: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
+def source(source_dsn: str) -> Iterator[Source]:
     """A session that may do anything to the source, foreign keys notwithstanding."""
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         connection.execute("set session_replication_role = replica")
@@ -54,7 +69,7 @@ def source(source_dsn: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
 
 
 def test_what_happens_to_rows_reaches_the_lake_and_nothing_else_is_read(
-    lake: AdvancingLake, source: psycopg.Connection[tuple[object, ...]], source_dsn: str
+    lake: AdvancingLake, source: Source, source_dsn: str
 ) -> None:
     unchanged = lake.advance()
     assert {row["extent"] for row in unchanged.values()} == {"nothing"}
@@ -100,14 +115,26 @@ def test_what_happens_to_rows_reaches_the_lake_and_nothing_else_is_read(
     assert {row["extent"] for row in lake.advance().values()} == {"nothing"}
 
 
-@pytest.mark.parametrize(("every", "runs"), [(8, 2), pytest.param(1, 6, marks=pytest.mark.heavy)])
-def test_random_histories(
-    lake: AdvancingLake, source: psycopg.Connection[tuple[object, ...]], every: int, runs: int
-) -> None:
+def test_random_histories(lake: AdvancingLake, source: Source) -> None:
+    _live(lake, source, OF_EVERY_KIND[::3], runs=2)
+
+
+@pytest.mark.heavy
+def test_random_histories_of_all_tables(server: Server, settings: Settings, tmp_path: Path) -> None:
+    with (
+        copied_source(server) as dsn,
+        _lake_of(ALL, server, settings, dsn, tmp_path) as lake,
+        psycopg.connect(dsn, autocommit=True) as source,
+    ):
+        source.execute("set session_replication_role = replica")
+        _live(lake, source, ALL, runs=6)
+
+
+def _live(lake: AdvancingLake, source: Source, names: list[str], runs: int) -> None:
     """Rows of many tables change, go and come back under the same key, for several runs."""
     chance = random.Random(20261121)
     source.execute("select setseed(0.20261121)")
-    changing = COPIED[::every]
+    changing = [catalogue.load().table(name) for name in names]
     for table in changing:
         source.execute(sql.SQL("create table {} as table {} with no data").format(*_names(table.name)))
     for _ in range(runs):
@@ -140,7 +167,7 @@ def test_random_histories(
 
 
 def test_an_interrupted_copy_goes_on_where_it_stopped(
-    lake: AdvancingLake, source: psycopg.Connection[tuple[object, ...]], monkeypatch: pytest.MonkeyPatch
+    lake: AdvancingLake, source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ranges of pages that were finished are not read again, only what changed in them since."""
     monkeypatch.setattr(pages, "PAGES_A_CHUNK", 20)
@@ -174,9 +201,7 @@ def test_an_interrupted_copy_goes_on_where_it_stopped(
     assert f"{combined(int(one['hash_read'], 16) for one in ranges):016x}" == row["hash_read"]
 
 
-def test_a_row_that_shares_its_key_changes_alone(
-    lake: AdvancingLake, source: psycopg.Connection[tuple[object, ...]]
-) -> None:
+def test_a_row_that_shares_its_key_changes_alone(lake: AdvancingLake, source: Source) -> None:
     """Counts agree, as another row goes at the same time: only the key tells that they must not be trusted."""
     source.execute(
         "insert into scheduled_tasks (id, action, status, timestamp, resource_id)"
@@ -189,9 +214,7 @@ def test_a_row_that_shares_its_key_changes_alone(
     assert lake.departures() == {}
 
 
-def test_a_compaction_between_runs_changes_nothing(
-    lake: AdvancingLake, source: psycopg.Connection[tuple[object, ...]]
-) -> None:
+def test_a_compaction_between_runs_changes_nothing(lake: AdvancingLake, source: Source) -> None:
     lake.app().spark.sql(
         "call lake.system.rewrite_data_files(table => 'bronze.events', options => map('rewrite-all', 'true'))"
     )
@@ -211,7 +234,7 @@ def _names(table: str) -> tuple[sql.Identifier, sql.Identifier]:
     return sql.Identifier(f"stash_{table}"), sql.Identifier(table)
 
 
-def _unique_columns(source: psycopg.Connection[tuple[object, ...]], table: str) -> set[object]:
+def _unique_columns(source: Source, table: str) -> set[object]:
     return {
         name
         for (name,) in source.execute(

@@ -36,8 +36,14 @@ def test_changes_and_deletions_are_read_since_the_base() -> None:
 def test_rows_whose_places_are_known_are_read_there() -> None:
     planned = plan(WHOLE_COPY, 40 * pages.PAGES_A_CHUNK, 1000, 2, '{"(0,1)","(7,2)"}')
     assert planned.parts == (Part(WHOLE, 50, '{"(0,1)","(7,2)"}'),)
-    assert planned.parts[0].is_small
+    assert planned.parts[0].is_small(1_000_000)
     assert plan(WHOLE_COPY, 10, 1000, 501, "{}").parts == (Part(WHOLE),)
+
+
+def test_a_small_table_is_not_worth_another_process() -> None:
+    (part,) = plan(None, 250, 5_000, 0).parts
+    assert part.is_small(250)
+    assert not part.is_small(16_000)
 
 
 def test_few_changes_in_many_pages_become_few_files() -> None:

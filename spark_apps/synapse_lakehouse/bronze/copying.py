@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from datetime import UTC, datetime
+from itertools import groupby
 from time import monotonic
 
 from pyspark import inheritable_thread_target
@@ -71,24 +72,26 @@ def copy_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, sna
 
 def batches(work: Iterable[tuple[TableCopy, Part]]) -> Iterator[list[tuple[TableCopy, Part]]]:
     """Parts that are read one after the other: large ones alone, others together, as each job costs its start."""
-    batch: list[tuple[TableCopy, Part]] = []
-    pages = 0
-    for copy, part in sorted(work, key=lambda one: one[1].is_small):
-        if batch and part.is_small != batch[-1][1].is_small:
+    for is_small, alike in groupby(sorted(work, key=_is_small), _is_small):
+        batch: list[tuple[TableCopy, Part]] = []
+        pages = 0
+        for copy, part in alike:
+            batch.append((copy, part))
+            pages += 0 if is_small else length(part.pages, copy.heap.pages)
+            if pages >= _PAGES_A_BATCH or len(batch) == _PARTS_A_BATCH:
+                yield batch
+                batch, pages = [], 0
+        if batch:
             yield batch
-            batch, pages = [], 0
-        batch.append((copy, part))
-        pages += 0 if part.is_small else length(part.pages, copy.heap.pages)
-        if pages >= _PAGES_A_BATCH or len(batch) == _PARTS_A_BATCH:
-            yield batch
-            batch, pages = [], 0
-    if batch:
-        yield batch
 
 
 def _read(app: SparkApp, batch: Sequence[tuple[TableCopy, Part]]) -> list[tuple[str, Pace]]:
     """Read a batch; each table's pace after each of its parts. What is small is read here, without Spark's workers."""
     chunks = [copy.chunk(part) for copy, part in batch]
-    is_small = all(part.is_small for _, part in batch)
-    written = copy_chunks(chunks) if is_small else read_in_worker(app.spark, chunks)
+    written = copy_chunks(chunks) if _is_small(batch[0]) else read_in_worker(app.spark, chunks)
     return [(copy.name, copy.keep(one, part)) for one, (copy, part) in zip(written, batch, strict=True)]
+
+
+def _is_small(work: tuple[TableCopy, Part]) -> bool:
+    copy, part = work
+    return part.is_small(copy.heap.pages)

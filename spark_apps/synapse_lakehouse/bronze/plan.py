@@ -32,10 +32,9 @@ class Part:
     since: int | None = None
     places: str | None = None
 
-    @property
-    def is_small(self) -> bool:
-        """Whether reading it costs less than letting another process do it."""
-        return self.places is not None
+    def is_small(self, heap_pages: int) -> bool:
+        """Whether reading it of a table of so many pages costs less than letting another process do it."""
+        return self.places is not None or heap_pages <= pages.PAGES_OF_A_SMALL_TABLE
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
 """Replace some rows of a table on a run's branch, going on from what the branch has."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from pyspark.sql import SparkSession
 
+from synapse_lakehouse.lake.files import data_file
 from synapse_lakehouse.lake.session import iceberg_table
 
 
@@ -18,13 +18,9 @@ def amend(spark: SparkSession, name: str, branch: str, outdated: str, paths: Seq
         table.manageSnapshots().createBranch(branch, table.currentSnapshot().snapshotId()).commit()
     spark.sql(f"delete from {name} where {outdated}")  # noqa: S608 - built from the catalogue's names
     table.refresh()
-    iceberg: Any = spark._jvm.org.apache.iceberg  # type: ignore[union-attr]
     append = table.newAppend().toBranch(branch).set("lakehouse.run", run_id)
     for path in paths:
-        file = table.io().newInputFile(path)
-        metrics = iceberg.parquet.ParquetUtil.fileMetrics(file, iceberg.MetricsConfig.forTable(table))
-        builder = iceberg.DataFiles.builder(table.spec()).withInputFile(file).withFormat("parquet")
-        append.appendFile(builder.withMetrics(metrics).build())
+        append.appendFile(data_file(spark, table, path))
     if paths:
         append.commit()
         table.refresh()

@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 
 from synapse_lakehouse.lake import remaking
 from synapse_lakehouse.lake.release import ReleaseError
-from synapse_lakehouse.lake.session import each, iceberg_table
+from synapse_lakehouse.lake.session import each, iceberg, iceberg_table
 
 MOST_SMALL_FILES: Final = 4
 """A table may have this many files well below the size that Iceberg aims at; more are merged."""
@@ -57,8 +57,7 @@ def compact(spark: SparkSession, name: str, snapshot_id: int, branch: str) -> in
     if table.refs().containsKey(branch):
         table.manageSnapshots().removeBranch(branch).commit()
     table.manageSnapshots().createBranch(branch, snapshot_id).commit()
-    jvm: Any = spark._jvm
-    rewrite = jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession).rewriteDataFiles(table)
+    rewrite = _rewriting(spark, table)
     for option, value in _OPTIONS.items():
         rewrite.option(option, value)
     same = remaking.origin(table.snapshot(snapshot_id).summary(), snapshot_id)
@@ -84,8 +83,11 @@ def merge(spark: SparkSession, name: str) -> None:
     table = iceberg_table(spark, name)
     head = table.currentSnapshot()
     if head is not None and _total(table, int(head.snapshotId()), "data-files") > _MOST_APPENDED_FILES:
-        jvm: Any = spark._jvm
-        jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession).rewriteDataFiles(table).execute()
+        _rewriting(spark, table).execute()
+
+
+def _rewriting(spark: SparkSession, table: Any) -> Any:
+    return iceberg(spark, "spark.actions.SparkActions").get(spark._jsparkSession).rewriteDataFiles(table)
 
 
 def _drop_idle_deletes(spark: SparkSession, table: Any, branch: str, same: Mapping[str, str]) -> None:
@@ -96,7 +98,7 @@ def _drop_idle_deletes(spark: SparkSession, table: Any, branch: str, same: Mappi
     table.refresh()
     snapshot = table.snapshot(branch)
     data = {str(task.file().location()) for task in _tasks(table, snapshot.snapshotId())}
-    manifests: Any = spark._jvm.org.apache.iceberg.ManifestFiles  # type: ignore[union-attr]
+    manifests = iceberg(spark, "ManifestFiles")
     rewrite, idle = table.newRewrite().toBranch(branch), 0
     for manifest in each(snapshot.deleteManifests(table.io())):
         for delete in each(manifests.readDeleteManifest(manifest, table.io(), table.specs())):

@@ -12,7 +12,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
-from synapse_lakehouse.lake.session import iceberg_table
+from synapse_lakehouse.lake.session import iceberg, iceberg_table
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,10 @@ def replace_content(
 ) -> Commit:
     """Make ``paths`` the whole content of ``name`` on ``branch``, in one commit with ``properties`` in its summary."""
     table = _fresh(spark, name)
-    everything = _jvm(spark).org.apache.iceberg.expressions.Expressions.alwaysTrue()
+    everything = iceberg(spark, "expressions.Expressions").alwaysTrue()
     overwrite = table.newOverwrite().overwriteByRowFilter(everything)
     for path in paths:
-        overwrite.addFile(_data_file(spark, table, path))
+        overwrite.addFile(data_file(spark, table, path))
     _set(overwrite, branch, properties).commit()
     return _committed(table, branch)
 
@@ -72,7 +72,7 @@ def change_content(
         _point(table, transaction, branch, at)
     delta = transaction.newRowDelta()
     for path in paths:
-        delta.addRows(_data_file(spark, table, path))
+        delta.addRows(data_file(spark, table, path))
     if deletes:
         delta.addDeletes(_delete_file(spark, table, deletes))
     _set(delta, branch, properties).commit()
@@ -112,19 +112,20 @@ def _point(table: Any, on: Any, branch: str, at: int) -> None:
         on.manageSnapshots().replaceBranch(branch, at).commit()
 
 
-def _data_file(spark: SparkSession, table: Any, path: str) -> Any:
-    iceberg = _jvm(spark).org.apache.iceberg
+def data_file(spark: SparkSession, table: Any, path: str) -> Any:
+    """The Parquet file at ``path`` as a data file of Iceberg's (Java) ``table``, with its metrics."""
     file = table.io().newInputFile(path)
-    metrics = iceberg.parquet.ParquetUtil.fileMetrics(file, iceberg.MetricsConfig.forTable(table))
-    builder = iceberg.DataFiles.builder(table.spec())
+    config = iceberg(spark, "MetricsConfig").forTable(table)
+    metrics = iceberg(spark, "parquet.ParquetUtil").fileMetrics(file, config)
+    builder = iceberg(spark, "DataFiles").builder(table.spec())
     return builder.withInputFile(file).withFormat("parquet").withMetrics(metrics).build()
 
 
 def _delete_file(spark: SparkSession, table: Any, path: str) -> Any:
-    iceberg = _jvm(spark).org.apache.iceberg
     file = table.io().newInputFile(path)
-    metrics = iceberg.parquet.ParquetUtil.fileMetrics(file, iceberg.MetricsConfig.forPositionDelete())
-    builder = iceberg.FileMetadata.deleteFileBuilder(table.spec()).ofPositionDeletes()
+    config = iceberg(spark, "MetricsConfig").forPositionDelete()
+    metrics = iceberg(spark, "parquet.ParquetUtil").fileMetrics(file, config)
+    builder = iceberg(spark, "FileMetadata").deleteFileBuilder(table.spec()).ofPositionDeletes()
     return builder.withInputFile(file).withFormat("parquet").withMetrics(metrics).build()
 
 
@@ -140,10 +141,6 @@ def _committed(table: Any, branch: str) -> Commit:
     summary = snapshot.summary()
     counts = ("added-records", "total-data-files", "total-files-size")
     return Commit(int(snapshot.snapshotId()), *(int(summary.get(name) or 0) for name in counts))
-
-
-def _jvm(spark: SparkSession) -> Any:
-    return spark._jvm
 
 
 def _plain(field: pa.Field) -> pa.Field:

@@ -20,7 +20,7 @@ from synapse_lakehouse.lake import audit, compaction, lease
 from synapse_lakehouse.lake.catalog import COMMANDS
 from synapse_lakehouse.lake.publishing import fast_forward, record
 from synapse_lakehouse.lake.release import Release
-from synapse_lakehouse.lake.session import each, iceberg_table
+from synapse_lakehouse.lake.session import each, iceberg, iceberg_table
 
 UNFINISHED: Final = timedelta(hours=6)
 """Files that nothing refers to may still be on their way into a table when they are younger."""
@@ -218,8 +218,7 @@ def _listed(table: Any) -> dict[str, _File]:
 
 def _reachable(spark: SparkSession, table: Any) -> Iterator[str]:
     """Every file that any snapshot of a table, or its metadata, refers to."""
-    iceberg: Any = spark._jvm.org.apache.iceberg  # type: ignore[union-attr]
-    util, seen = iceberg.ReachableFileUtil, set[str]()
+    util, manifests, seen = iceberg(spark, "ReachableFileUtil"), iceberg(spark, "ManifestFiles"), set[str]()
     yield from util.metadataFileLocations(table, False)
     yield from util.manifestListLocations(table)
     yield from util.statisticsFilesLocations(table)
@@ -228,7 +227,7 @@ def _reachable(spark: SparkSession, table: Any) -> Iterator[str]:
             if manifest.path() not in seen:
                 seen.add(manifest.path())
                 yield manifest.path()
-                yield from each(iceberg.ManifestFiles.readPaths(manifest, table.io(), table.specs()))
+                yield from each(manifests.readPaths(manifest, table.io(), table.specs()))
 
 
 def _plain(location: str) -> str:

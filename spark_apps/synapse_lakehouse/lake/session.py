@@ -55,10 +55,17 @@ def spark_session(name: str, settings: Settings, branch: str | None = None) -> S
 
 def iceberg_table(spark: SparkSession, name: str) -> Any:
     """Iceberg's own (Java) table, for what Spark's SQL cannot say. May be called from any thread."""
-    jvm: Any = spark._jvm
     # The catalog's configuration is looked up in the session of the thread, and a new thread has none.
-    jvm.org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)
-    return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, f"{catalog.NAME}.{name}")
+    getattr(spark._jvm, "org.apache.spark.sql.SparkSession").setActiveSession(spark._jsparkSession)
+    return iceberg(spark, "spark.Spark3Util").loadIcebergTable(spark._jsparkSession, f"{catalog.NAME}.{name}")
+
+
+def iceberg(spark: SparkSession, name: str) -> Any:
+    """One of Iceberg's (Java) classes, by its name below ``org.apache.iceberg``.
+
+    Named as a whole, as every package on the way would be looked for as a class in all jars.
+    """
+    return getattr(spark._jvm, f"org.apache.iceberg.{name}")
 
 
 def each(found: Any) -> Iterator[Any]:

@@ -11,6 +11,9 @@ WHOLE: Final[PageRange] = (0, None)
 PAGES_A_CHUNK: Final = 16_384
 """128 MiB of heap: about 30 MiB of Parquet, and few enough rows that a lost chunk costs little."""
 
+PAGES_OF_A_SMALL_TABLE: Final = 256
+"""2 MiB of heap, which are read in less time than a Spark job takes to start."""
+
 
 def split(part: PageRange, pages: int, pages_a_chunk: int) -> list[PageRange]:
     """``part`` of a table of ``pages`` in chunks; the last one ends where ``part`` does."""

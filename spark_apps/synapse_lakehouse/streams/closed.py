@@ -6,13 +6,12 @@ bound: none, unless something below it was written. Columns that the catalogue l
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from synapse_lakehouse.catalogue import Contiguity, Stream, Table, contiguity
-from synapse_lakehouse.lake.session import each, iceberg_table
+from synapse_lakehouse.lake.session import each, iceberg, iceberg_table
 from synapse_lakehouse.source.keys import range_in_lake
 from synapse_lakehouse.source.parity import hash_in_lake
 from synapse_lakehouse.streams.gaps import Witness
@@ -116,8 +115,7 @@ def _newer_files(held: Held, stream: Stream, table: Table) -> tuple[str, ...]:
     bound, column = held.bound(stream), table.streams[stream.name]
     if then is None or bound is None:
         return ()
-    jvm: Any = held.spark._jvm
-    expressions = jvm.org.apache.iceberg.expressions.Expressions
+    expressions = iceberg(held.spark, "expressions.Expressions")
     is_closed = getattr(expressions, "and")(
         expressions.greaterThanOrEqual(column, min(bound, 0)), expressions.lessThanOrEqual(column, max(bound, 0))
     )

@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 from synapse_lakehouse.catalogue import Contiguity, Stream, Table
 from synapse_lakehouse.streams import closed, gaps, orphans, witnesses
 from synapse_lakehouse.streams.gaps import Class, Explanation, Gap, Missing, Present, Window, Witness
-from synapse_lakehouse.streams.held import Held, distance, of_sign, union
+from synapse_lakehouse.streams.held import Held, distance, id_columns, of_sign, select, union
 from synapse_lakehouse.streams.positions import FIRST, Rule
 from synapse_lakehouse.streams.queries import ISLANDS, MISSING
 
@@ -132,16 +132,16 @@ class Examining:
     def _ranges(self, searched: Mapping[str, Window], witnessed: DataFrame | None) -> DataFrame:
         """Columns: stream, first_id, last_id of what is missing in the windows without a witness."""
         spark = self.held.spark
-        ids = [
-            spark.table(f"bronze.{table.name}").select(
-                f.lit(stream.name).alias("stream"), distance(stream, table).alias("id")
-            )
-            for stream, table in self.held.pairs()
-            if stream.name in searched
-        ]
+        ids = self.held.rows(
+            [
+                select(table, {"stream": f"'{stream.name}'", "id": distance(stream, table)})
+                for stream, table in self.held.pairs()
+                if stream.name in searched
+            ]
+        )
         if witnessed is not None:
-            ids.append(witnessed.select("stream", "id"))
-        union(ids).createOrReplaceTempView("ids")
+            ids = ids.unionAll(witnessed.select("stream", "id"))
+        ids.createOrReplaceTempView("ids")
         windows = [(name, _after(window), window.last) for name, window in searched.items()]
         spark.createDataFrame(windows, "stream string, after bigint, until bigint").createOrReplaceTempView("windows")
         return spark.sql(MISSING)
@@ -178,10 +178,11 @@ class Examining:
         spark = self.held.spark
         is_event = f.col("event_id") if table.primary_key == ("event_id",) else f.lit(None).cast("string")
         rows = spark.table(f"bronze.{table.name}").where(of_sign(stream, table))
-        ids = rows.select(distance(stream, table).alias("id"), is_event.alias("event_id"))
+        distances = f.expr(distance(stream, table)).alias("id")
+        ids = rows.select(distances, is_event.alias("event_id"))
         grouped = ids.groupBy("id").agg(f.count(f.lit(1)).alias("rows"), f.min("event_id").alias("event_id"))
         before = self.held.before(table.name)
-        known = (ids.limit(0) if before is None else before.select(distance(stream, table).alias("id"))).select("id")
+        known = (ids.limit(0) if before is None else before.select(distances)).select("id")
         known = known.distinct().withColumn("was_accepted", f.lit(True))
         accepted = self._window(stream).accepted
         is_new = f.lit(False) if accepted is None else (f.col("id") <= accepted) & f.col("was_accepted").isNull()
@@ -202,21 +203,21 @@ class Examining:
     def _shared(self) -> list[Any]:
         """Rows of stream, id and number of tables: new ids that several tables have, where one table should."""
         changed = {stream.name for stream, table in self.held.pairs() if table.name in self.held.changed_names()}
-        by_stream: dict[str, list[DataFrame]] = {}
+        by_stream: dict[str, list[str]] = {}
         for stream, table in self.held.pairs():
             if stream.name in self.windows and stream.name in changed and stream.unique_ids and not table.repeats_ids:
-                ids = self.held.spark.table(f"bronze.{table.name}").select(
-                    f.lit(stream.name).alias("stream"),
-                    f.lit(table.name).alias("table_name"),
-                    distance(stream, table).alias("id"),
+                by_stream.setdefault(stream.name, []).append(
+                    select(
+                        table,
+                        id_columns(stream, table) | {"id": distance(stream, table)},
+                        f"{distance(stream, table)} > {_after(self.windows[stream.name])}",
+                    )
                 )
-                after = _after(self.windows[stream.name])
-                by_stream.setdefault(stream.name, []).append(ids.where(f.col("id") > after))
-        several = [frame for frames in by_stream.values() if len(frames) > 1 for frame in frames]
+        several = [one for selects in by_stream.values() if len(selects) > 1 for one in selects]
         if not several:
             return []
         tables = f.count_distinct("table_name").alias("tables")
-        return union(several).groupBy("stream", "id").agg(tables).where("tables > 1").collect()
+        return self.held.rows(several).groupBy("stream", "id").agg(tables).where("tables > 1").collect()
 
     def _window(self, stream: Stream) -> Window:
         return self.windows.get(stream.name, Window(None, FIRST, FIRST))

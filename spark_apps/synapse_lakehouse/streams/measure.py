@@ -6,8 +6,6 @@ All tables are measured in one query each way, whatever their number: a homeserv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import reduce
-from operator import or_
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -17,7 +15,7 @@ from synapse_lakehouse.catalogue import Load, Stream, Table
 from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.lake.session import iceberg_table
 from synapse_lakehouse.run import Run
-from synapse_lakehouse.streams.held import Held, distance, of_sign, union
+from synapse_lakehouse.streams.held import Held, distance, id_columns, of_sign, select
 from synapse_lakehouse.streams.positions import Bound, Rule, linear_minimum, still_closed
 from synapse_lakehouse.streams.queries import GAPLESS_RUNS
 from synapse_lakehouse.streams.writers import MASTER
@@ -52,7 +50,7 @@ class Measuring:
         tables = [table for table in self.held.catalogue.copied() if table.name not in self.measured]
         found = {}
         if tables:
-            keys = union([self._keys(table) for table in tables]).groupBy("table_name")
+            keys = self.held.rows([_keys(table) for table in tables]).groupBy("table_name")
             found = {
                 row.table_name: row
                 for row in keys.agg(
@@ -92,7 +90,7 @@ class Measuring:
         found: dict[tuple[str, str], list[Any]] = {}
         if not pairs:
             return found
-        ids = union([self._ids(stream, table) for stream, table in pairs])
+        ids = self.held.rows([self._ids(stream, table) for stream, table in pairs])
         ids = self._mark_known(ids, self.held.accepted, "accepted")
         is_first_seen = ~f.col("accepted")
         for number, (former, one) in enumerate(self.earlier):
@@ -149,35 +147,15 @@ class Measuring:
             for name, stream in streams.items()
         ]
 
-    def _keys(self, table: Table) -> DataFrame:
-        required = [f.col(name).isNull() for name in table.primary_key if name not in table.nullable_key]
-        return self.held.spark.table(f"bronze.{table.name}").select(
-            f.lit(table.name).alias("table_name"),
-            reduce(or_, required, f.lit(False)).alias("has_null"),
-            f.array(*(f.col(name).cast("string") for name in table.primary_key)).alias("key"),
-        )
-
-    def _ids(self, stream: Stream, table: Table) -> DataFrame:
+    def _ids(self, stream: Stream, table: Table) -> str:
         """Columns: stream, table_name, writer, id, is_received (in the interval; NULL: not known), is_below."""
-        column = f.col(table.streams[stream.name]).cast("bigint")
         start, end = (int(moment.timestamp() * 1000) for moment in (self.run.start, self.run.end))
-        within = (f.col(_RECEIVED) >= start) & (f.col(_RECEIVED) < end)
-        received = within if _knows_when(table) else f.lit(None).cast("boolean")
+        within = f"{_RECEIVED} >= {start} and {_RECEIVED} < {end}" if _knows_when(table) else "cast(null as boolean)"
         bound = self._accepted_bound(stream, table)
-        below = f.lit(False) if bound is None else distance(stream, table) <= stream.direction * bound
-        writer = f.coalesce(f.col(table.writer_column), f.lit(MASTER)) if table.writer_column else f.lit(MASTER)
-        return (
-            self.held.spark.table(f"bronze.{table.name}")
-            .where(of_sign(stream, table))
-            .select(
-                f.lit(stream.name).alias("stream"),
-                f.lit(table.name).alias("table_name"),
-                writer.alias("writer"),
-                column.alias("id"),
-                received.alias("is_received"),
-                f.coalesce(below, f.lit(False)).alias("is_below"),
-            )
-        )
+        below = "false" if bound is None else f"{distance(stream, table)} <= {stream.direction * bound}"
+        writer = f"coalesce({table.writer_column}, '{MASTER}')" if table.writer_column else f"'{MASTER}'"
+        asked = {"writer": writer, "is_received": within, "is_below": f"coalesce({below}, false)"}
+        return select(table, id_columns(stream, table) | asked, of_sign(stream, table))
 
     def _mark_known(self, ids: DataFrame, release: Release | None, mark: str) -> DataFrame:
         """``ids`` with a boolean column ``mark``: whether ``release`` has the id in the same table of the stream.
@@ -193,19 +171,13 @@ class Measuring:
         }
         is_unchanged = f.col("table_name").isin(*unchanged)
         known = [
-            self.held.spark.read.option("versionAsOf", published[f"bronze.{table.name}"])
-            .table(f"bronze.{table.name}")
-            .select(
-                f.lit(stream.name).alias("stream"),
-                f.lit(table.name).alias("table_name"),
-                f.col(table.streams[stream.name]).cast("bigint").alias("id"),
-            )
+            select(table, id_columns(stream, table), at=published[f"bronze.{table.name}"])
             for stream, table in pairs
             if table.name not in unchanged
         ]
         if not known:
             return ids.withColumn(mark, is_unchanged)
-        there = union(known).distinct().withColumn("_known", f.lit(True))
+        there = self.held.rows(known).distinct().withColumn("_known", f.lit(True))
         marked = ids.join(there, ["stream", "table_name", "id"], "left")
         return marked.withColumn(mark, is_unchanged | f.coalesce("_known", f.lit(False))).drop("_known")
 
@@ -274,19 +246,13 @@ class Measuring:
     def _gapless_ends(self, closed: Mapping[str, int]) -> dict[str, int]:
         """As :func:`positions.gapless_end` for each stream, over ids that need not fit in memory."""
         beyond = [
-            self.held.spark.table(f"bronze.{table.name}")
-            .select(distance(stream, table).alias("id"))
-            .where(f.col("id") > stream.direction * closed[stream.name])
-            .select(
-                f.lit(stream.name).alias("stream"),
-                (f.col("id") - stream.direction * closed[stream.name]).alias("distance"),
-            )
+            _beyond(stream, table, stream.direction * closed[stream.name])
             for stream, table in self.held.pairs()
             if stream.name in closed
         ]
         if not beyond:
             return {}
-        union(beyond).createOrReplaceTempView("beyond")
+        self.held.rows(beyond).createOrReplaceTempView("beyond")
         runs = {row.stream: row.run for row in self.held.spark.sql(GAPLESS_RUNS).collect()}
         return {
             name: end + self.held.catalogue.stream(name).direction * runs.get(name, 0) for name, end in closed.items()
@@ -318,6 +284,20 @@ class Measuring:
             "largest_id": max(ids, key=lambda one: stream.direction * one, default=None),
             "measured_at": datetime.now(UTC),
         }
+
+
+def _keys(table: Table) -> str:
+    """Columns: table_name, has_null (where there may be none), key."""
+    required = [f"{name} is null" for name in table.primary_key if name not in table.nullable_key]
+    key = ", ".join(f"cast({name} as string)" for name in table.primary_key)
+    has_null = " or ".join(required) or "false"
+    return select(table, {"table_name": f"'{table.name}'", "has_null": has_null, "key": f"array({key})"})
+
+
+def _beyond(stream: Stream, table: Table, end: int) -> str:
+    """Columns: stream, distance (from ``end``, of ids that are further from zero)."""
+    ids = distance(stream, table)
+    return select(table, {"stream": f"'{stream.name}'", "distance": f"{ids} - {end}"}, f"{ids} > {end}")
 
 
 def _knows_when(table: Table) -> bool:

@@ -143,7 +143,7 @@ def went_back(held: Held) -> DataFrame | None:
     for stream, table, before in held.changed():
         if contiguity(stream, table) is Contiguity.UPSERT:
             key = f.to_json(f.struct(*(table.rises_per or table.primary_key))).alias("key")
-            highest = f.max(distance(stream, table))
+            highest = f.max(f.expr(distance(stream, table)))
             was = before.groupBy(key).agg(highest.alias("id"))
             now = held.spark.table(f"bronze.{table.name}").groupBy(key).agg(highest.alias("now"))
             fell = was.join(now, "key").where(f.col("now") < f.col("id"))
@@ -202,7 +202,7 @@ def _gone(held: Held, stream: Stream, table: Table, before: DataFrame) -> DataFr
     gone = before.where(of_sign(stream, table)).join(now, key, "left_anti")
     names = f.lit(stream.name).alias("stream"), f.lit(table.name).alias("table_name")
     witness = f.lit(Witness.ACCEPTED_ROW.value).alias("witness"), f.lit(True).alias("is_recent")
-    return gone.select(*names, distance(stream, table).alias("id"), *context, *witness)
+    return gone.select(*names, f.expr(distance(stream, table)).alias("id"), *context, *witness)
 
 
 def _announced(held: Held, announced: Sequence[Mapping[str, Any]], since: int | None) -> DataFrame:

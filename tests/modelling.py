@@ -1,16 +1,16 @@
-"""dbt as the Spark app runs it, and sessions in which single dbt commands can be tried."""
+"""Sessions in which models are built and single dbt commands tried, one after the other."""
 
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from synapse_lakehouse.settings import PROJECT, Settings
-from tests.conftest import environment
+from synapse_lakehouse.run import Run
+from synapse_lakehouse.settings import PROJECT
 
 ANSWER = "answer: "
 
@@ -35,6 +35,10 @@ class DbtSession:
         answer: dict[str, Any] = self._ask({"branch": branch, "dbt": command})
         return answer
 
+    def build(self, run: Run) -> None:
+        """Build all models on the branch of ``run``, as the Spark app does."""
+        self._ask({"branch": run.branch, "build": run.arguments()})
+
     def resolve(self, branch: str, worth_carrying: int) -> None:
         """Resolve the state on ``branch``."""
         self._ask({"branch": branch, "resolve": worth_carrying})
@@ -55,13 +59,13 @@ class DbtSession:
 
 
 @contextmanager
-def dbt_session(settings: Settings, folder: Path) -> Iterator[DbtSession]:
-    """A :class:`DbtSession` on the lake of ``settings``, which leaves its files in ``folder``."""
+def dbt_session(environment: Mapping[str, str], folder: Path) -> Iterator[DbtSession]:
+    """A :class:`DbtSession` on the lake of ``environment``, which leaves its files in ``folder``."""
     log = folder / "session.log"
     with (
         log.open("w") as errors,
         subprocess.Popen(
-            [sys.executable, Path(__file__).with_name("dbt_session.py")], env=environment(settings), text=True,
+            [sys.executable, PROJECT / "tests" / "dbt" / "dbt_session.py"], env=environment, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
         ) as process,
     ):  # fmt: skip

@@ -1,0 +1,50 @@
+"""A backfill of past days, as an operator orders it from Airflow, one after the other beside a running scheduler."""
+
+import httpx
+import pytest
+from selenium.webdriver import Chrome
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
+
+from synapse_lakehouse.lake import audit
+from synapse_lakehouse.lake.catalog import pyiceberg_catalog
+from synapse_lakehouse.lake.release import Release
+from tests.browser.conftest import Ui, until
+from tests.conftest import Published
+
+pytestmark = pytest.mark.heavy
+
+DAYS = ["2026-11-10", "2026-11-11", "2026-11-12"]
+RUNS = "/api/v2/dags/lakehouse/dagRuns?run_type=backfill"
+
+
+def test_three_past_days_are_published_and_reading_them_again_changes_nothing(
+    published: Published, airflow: httpx.Client, ui: Ui, browser: Chrome
+) -> None:
+    catalog = pyiceberg_catalog(published.settings)
+    before = audit.releases(catalog)
+    order = ["backfill", "create", "--dag-id", "lakehouse", "--from-date", DAYS[0], "--to-date", DAYS[-1]]
+    done = published.lakehouse("airflow", *order)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    until(lambda: len(ended(airflow)) == len(DAYS), runs=len(DAYS))
+    assert set(ended(airflow)) == {"success"}
+    added = audit.releases(catalog)[len(before) :]
+    assert sorted(f"{one.interval_start:%Y-%m-%d}" for one in added) == DAYS
+    assert all(bronze(one) == bronze(before[-1]) for one in added), "the source did not change"
+
+    browser.get(f"{ui.address}/dags/lakehouse/runs?run_type=backfill")
+    WebDriverWait(browser, 120).until(
+        lambda _: browser.find_element(By.TAG_NAME, "body").text.count("backfill__") >= len(DAYS)
+    )
+
+
+def bronze(release: Release) -> dict[str, int]:
+    """Snapshots of the copied tables."""
+    return {name: at for name, at in release.tables.items() if name.startswith("bronze.")}
+
+
+def ended(airflow: httpx.Client) -> list[str]:
+    """States of the backfill's runs that are over."""
+    runs = airflow.get(RUNS).raise_for_status().json()["dag_runs"]
+    return [run["state"] for run in runs if run["state"] in {"success", "failed"}]
