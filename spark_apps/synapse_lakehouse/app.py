@@ -77,7 +77,8 @@ class SparkApp:
 
     def progress(self, line: str) -> None:
         """Tell whoever watches the run how far it is."""
-        print(f"progress: {line}", flush=True)
+        # In one piece, as several threads tell.
+        print(f"progress: {line}\n", end="", flush=True)
 
 
 def main(

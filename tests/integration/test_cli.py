@@ -89,6 +89,11 @@ def _publish(catalog: Catalog, number: int, run: Run) -> None:
     void = warned | {"subject": "judged before", "severity": "warn", "success": False, "checked_at": run.start}
     counts = warned | {"severity": "warn", "success": number == 1, "checked_at": run.end}
     audit.append(catalog, "audit.checks", [void, counts], run)
+    told = {"dialect": "redis", "stream": "events", "heard": 1200, "read": 3, "unexplained": 0, "measured_at": run.end}
+    coverage = [told | {"instance": "p1"}, told | {"instance": "p2", "read": 4}]
+    coverage.append(coverage[0] | {"stream": "receipts", "heard": 100, "read": 0})
+    retried = [one | {"heard": 7, "measured_at": run.start} for one in coverage]
+    audit.append(catalog, "audit.replication_coverage", [*retried, *coverage] if number == 2 else [], run)
     release = {"release": number, "branch": run.branch, "tag": run.tag, "server_name": "example.org"}
     views = [("gold.busy_rooms", BUSY), ("gold.a_busiest", "select * from gold.busy_rooms where events > 10")]
     told = {"checks_passed": 40, "checks_warned": number - 1, "published_at": run.end, "positions": [("events", 29)]}
@@ -246,6 +251,9 @@ def test_releases_and_summary(ask: Ask) -> None:
     assert "40 passed, 1 warned, 0 failed" in printed
     assert "warned: events: no late rows (3 late rows)" in printed
     assert "2.0 KiB" in printed
+    told = "redis: 2,500 tokens of 2 writers heard, 7 read from the database, 0 missing without an explanation"
+    assert told in " ".join(printed.split())
+    assert "Replication" not in ask("summary", "--release", "1").stdout
 
 
 def test_a_failed_runs_branch_is_read_listed_and_dropped(ask: Ask, lake: Settings) -> None:

@@ -118,6 +118,7 @@ def test_the_summary_fits_80_columns_and_condenses_empty_tables() -> None:
         ],
         [Position("un_partial_stated_event", None, None, "missing_writer", None, "s", 1, {}, ["persister1", "main"])],
         [summary.Warned("events.stream_ordering", "stream ids are unique", "1 duplicate")],
+        [summary.Heard("redis", 12, 1_234_567, 89, 3)],
         Path("/srv/lakehouse"),
     )
     console = Console(width=80, highlight=False)
@@ -129,6 +130,8 @@ def test_the_summary_fits_80_columns_and_condenses_empty_tables() -> None:
     assert "2.0 GiB" in text
     assert "30 without rows: empty_table_0" in text
     assert "512 passed, 1 warned, 0 failed" in text
+    heard = "redis: 1,234,567 tokens of 12 writers heard, 89 read from the database, 3 missing without an explanation"
+    assert heard in " ".join(text.split())
     assert "stream ids are unique (1 duplicate)" in text.replace("\n  ", " ")
 
 

@@ -16,6 +16,7 @@ from synapse_lakehouse.lake import duck
 from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.settings import Settings
 
+_COVERAGE: Final = "audit.replication_coverage"
 _ROWS: Final = ("rows_source", "rows_read", "rows_written")
 
 EXAMPLES: Final = (
@@ -48,6 +49,17 @@ class Warned:
 
 
 @dataclass(frozen=True)
+class Heard:
+    """What the taps of a dialect heard of the streams since the run before, held against the copy."""
+
+    dialect: str
+    writers: int
+    heard: int
+    read: int
+    unexplained: int
+
+
+@dataclass(frozen=True)
 class Summary:
     """A release and what is known of its run."""
 
@@ -55,6 +67,7 @@ class Summary:
     copied: Sequence[Copied]
     positions: Sequence[positions.Position]
     warned: Sequence[Warned]
+    heard: Sequence[Heard]
     home: Path
 
 
@@ -67,7 +80,7 @@ def summary(release: reading.Release = None) -> None:
 
 def read(connection: DuckDBPyConnection, settings: Settings, release: Release) -> Summary:
     """All that the summary of ``release`` says."""
-    duck.bind(connection, settings, None, ["audit.ledger", "audit.checks"])
+    duck.bind(connection, settings, None, ["audit.ledger", "audit.checks", _COVERAGE])
     connection.execute(f"set variable run = {duck.literal(release.run_id)}")
     ledger = connection.execute(
         "select table_name, load, rows_source, rows_read, rows_written, bytes, seconds from audit.ledger"
@@ -85,8 +98,22 @@ def read(connection: DuckDBPyConnection, settings: Settings, release: Release) -
         [Copied(*row) for row in ledger],
         positions.read(connection, settings, release),
         [Warned(*row) for row in warned],
+        _heard_by_taps(connection, settings),
         settings.lakehouse_home,
     )
+
+
+def _heard_by_taps(connection: DuckDBPyConnection, settings: Settings) -> list[Heard]:
+    # A lake of before there were taps has no such table, until its next run.
+    if _COVERAGE not in duck.entries(settings):
+        return []
+    rows = connection.execute(
+        "with last as (from audit.replication_coverage where run_id = getvariable('run')"
+        " qualify row_number() over (partition by dialect, stream, instance order by measured_at desc) = 1)"
+        " select dialect, count(distinct instance), sum(heard), sum(read), sum(unexplained) from last"
+        " group by dialect order by dialect"
+    ).fetchall()
+    return [Heard(*row) for row in rows]
 
 
 def drawn(found: Summary) -> RenderableType:
@@ -106,6 +133,7 @@ def drawn(found: Summary) -> RenderableType:
         ),
         *_section("Tables", _tables(found.copied)),
         *_section("Stream positions", _positions(found.positions)),
+        *(_section("Replication", *map(_heard, found.heard)) if found.heard else ()),
         *_section("Checks", _checks(found)),
         *_section("Where to look", _places(found)),
     )
@@ -148,6 +176,13 @@ def _positions(found: Sequence[positions.Position]) -> Table:
         missing = f": {', '.join(one.missing_writers)}" if one.missing_writers else ""
         table.add_row(one.stream, *map(_count, (one.bound, one.previous, one.lag)), rule + missing)
     return table
+
+
+def _heard(one: Heard) -> Text:
+    return Text.assemble(
+        f"{one.dialect}: {one.heard:,} tokens of {one.writers:,} writers heard, {one.read:,} read from the database, ",
+        (f"{one.unexplained:,} missing without an explanation", "yellow" if one.unexplained else "green"),
+    )
 
 
 def _checks(found: Summary) -> Text:
