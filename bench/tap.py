@@ -1,0 +1,218 @@
+"""Measure how much of Synapse's talk a tap lands, and how soon, and write ``docs/bench-tap.md``.
+
+``python -m bench.tap`` publishes a made-up homeserver's replication commands on a Redis, at a rate, to the real tap.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, LessThan
+from redis import Redis
+
+from bench import machine
+from bench.meter import cpu_seconds, running
+from bench.report import markdown
+from sample.redis import redis
+from synapse_lakehouse.embedded.services import connected
+from synapse_lakehouse.lake.catalog import COMMANDS, pyiceberg_catalog
+from synapse_lakehouse.lake.tables import load_or_none
+from synapse_lakehouse.replication.pubsub import CLIENT_NAME
+from synapse_lakehouse.settings import PROJECT, Settings
+
+GOAL: Final = 20_000
+"""RDATA a second, on one core."""
+SOON: Final = 10
+"""Seconds from the wire to the lake while little is said."""
+RATES: Final = (10_000, 20_000, 30_000)
+SECONDS: Final = 20
+ASKED: Final = 10
+_AT_ONCE: Final = 500
+_FIRST: Final = 1_000_000
+"""The first token, over all that the sample's database has."""
+
+_ROWS: Final = (
+    ("caches", "persister1", '["get_user_by_id", ["@user{n}:synapse.example"], 1795216825120]'),
+    ("events", "persister1", '["ev", ["$0123456789abcdefghijklmnopqrstuvwxyzABCDE{n}", "!room:synapse.example",'
+     ' "m.room.message", null, null, null, "join", false, false]]'),
+    ("caches", "persister2", '["cs_cache_fake", ["!room{n}:synapse.example"], 1795216825120]'),
+    ("receipts", "worker1", '["!room:synapse.example", "m.read", "@user{n}:synapse.example", "$event{n}", null,'
+     ' {{"ts": 1795216840155}}]'),
+)  # fmt: skip
+"""What Synapse says most: caches that are to be forgotten, events, receipts; with stream and instance."""
+
+_HEAD = """\
+# How much does the tap keep up with?
+
+`make bench-tap` writes this page. It publishes replication commands of several kinds in turns (caches, events,
+receipts) on a Redis, at a rate, for {seconds} seconds, while `lakehouse replicate tap` listens and lands them in
+`bronze.replication_commands`, on the same machine. Each must be in the lake once. Then, with nothing else said, single
+commands are published, and the lake is asked until they are there.
+"""
+
+
+@dataclass(frozen=True)
+class Landed:
+    """What was published a second, how many commands of it were landed, once and more often, and what it took."""
+
+    rate: int
+    published: int
+    landed: int
+    twice: int
+    cpu: float
+    seconds_behind: float
+
+
+def main(
+    report: Annotated[Path, typer.Option(help="folder for bench-tap.md")] = PROJECT / "docs",
+) -> None:
+    """Publish at several rates, then single commands, and look what the lake has of them."""
+    home = Settings().lakehouse_home / "bench" / "tap"
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir(parents=True)
+    described = machine.described()
+    with (
+        connected(Settings().model_copy(update={"lakehouse_home": home})) as settings,
+        redis(home, home / "log") as port,
+    ):
+        hub = Redis(port=port)
+        with _tapping(settings, hub, port) as pid:
+            rounds = []
+            for number, rate in enumerate(RATES):
+                rounds.append(_round(settings, port, pid, rate, _FIRST * (number + 1)))
+                typer.echo(str(rounds[-1]))
+            waits = [_wait(settings, hub, _FIRST * (len(RATES) + 1) + number) for number in range(ASKED)]
+            typer.echo(f"{min(waits):.1f} to {max(waits):.1f} s from the wire to the lake")
+    (report / "bench-tap.md").write_text(write(described, rounds, waits), encoding="utf-8")
+    typer.echo(f"The report is {report / 'bench-tap.md'}.")
+
+
+def write(described: dict[str, str], rounds: list[Landed], waits: list[float]) -> str:
+    """The whole page."""
+    names = (
+        "published a second",
+        "commands",
+        "landed",
+        "twice",
+        "CPU seconds of the tap",
+        "a CPU second",
+        "seconds behind",
+    )
+    lines = [
+        (
+            f"{one.rate:,}",
+            f"{one.published:,}",
+            f"{one.landed:,}",
+            f"{one.twice:,}",
+            f"{one.cpu:.1f}",
+            f"{one.landed / one.cpu:,.0f}",
+            f"{one.seconds_behind:.1f}",
+        )
+        for one in rounds
+    ]
+    least = min(one.landed / one.cpu for one in rounds if one.rate >= GOAL)
+    return "\n".join(
+        [
+            _HEAD.format(seconds=SECONDS),
+            *markdown(("", ""), described.items()),
+            "",
+            *markdown(names, lines),
+            "",
+            *markdown(
+                ("", "goal", "measured"),
+                [
+                    ("RDATA landed for each CPU second", f"≥ {GOAL:,}", f"{least:,.0f}"),
+                    ("seconds from the wire to the lake, at most", f"≤ {SOON}", f"{max(waits):.1f}"),
+                ],
+            ),
+            "",
+        ]
+    )
+
+
+@contextmanager
+def _tapping(settings: Settings, hub: Redis, port: int) -> Iterator[int]:
+    """``lakehouse replicate tap``, from when it listens; its process id."""
+    program = Path(sys.executable).with_name("lakehouse")
+    own = settings.model_copy(update={"lakehouse_redis_url": f"redis://127.0.0.1:{port}"}).environment()
+    with (settings.lakehouse_home / "tap.log").open("w") as log:
+        tap = subprocess.Popen([program, "replicate", "tap"], env=os.environ | own, stdout=log, stderr=log)
+        try:
+            _until(lambda: any(one["name"] == CLIENT_NAME for one in hub.client_list(_type="pubsub")))
+            yield tap.pid
+        finally:
+            tap.terminate()
+            tap.wait()
+
+
+def _round(settings: Settings, port: int, pid: int, rate: int, first: int) -> Landed:
+    before = cpu_seconds(list(running()), pid)
+    # In a process of its own, so that it keeps its pace.
+    publisher = get_context("spawn").Process(
+        target=publish, args=(port, str(settings.synapse_server_name), rate, first)
+    )
+    publisher.start()
+    publisher.join()
+    ended, wanted = time.monotonic(), rate * SECONDS
+    _until(lambda: len(_tokens(settings, first)) >= wanted, seconds=120, must=False)
+    behind = time.monotonic() - ended
+    tokens = _tokens(settings, first)
+    cpu = cpu_seconds(list(running()), pid) - before
+    return Landed(rate, wanted, len(set(tokens)), len(tokens) - len(set(tokens)), cpu, behind)
+
+
+def publish(port: int, server_name: str, rate: int, first: int) -> None:
+    """Publish ``rate`` commands a second, with tokens from ``first`` on."""
+    hub, started = Redis(port=port), time.monotonic()
+    for begin in range(0, rate * SECONDS, _AT_ONCE):
+        time.sleep(max(0.0, started + begin / rate - time.monotonic()))
+        with hub.pipeline(transaction=False) as pipeline:
+            for number in range(begin, min(begin + _AT_ONCE, rate * SECONDS)):
+                pipeline.publish(server_name, _command(first + number))
+            pipeline.execute()
+
+
+def _command(token: int) -> str:
+    stream, instance, row = _ROWS[token % len(_ROWS)]
+    return f"RDATA {stream} {instance} {token} {row.format(n=token % 5000)}"
+
+
+def _wait(settings: Settings, hub: Redis, token: int) -> float:
+    """Seconds until a command that was published is in the lake."""
+    started = time.monotonic()
+    hub.publish(str(settings.synapse_server_name), _command(token))
+    _until(lambda: bool(_scanned(settings, EqualTo("token", token))))
+    return time.monotonic() - started
+
+
+def _tokens(settings: Settings, first: int) -> list[int]:
+    return _scanned(settings, And(GreaterThanOrEqual("token", first), LessThan("token", first + _FIRST)))
+
+
+def _scanned(settings: Settings, condition: BooleanExpression) -> list[int]:
+    with closing(pyiceberg_catalog(settings)) as catalog:
+        table = load_or_none(catalog, COMMANDS)
+        return table.scan(condition, selected_fields=("token",)).to_arrow()["token"].to_pylist() if table else []
+
+
+def _until(holds: Callable[[], bool], seconds: float = 60, *, must: bool = True) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            if must:
+                raise TimeoutError
+            return
+        time.sleep(0.2)
+
+
+if __name__ == "__main__":
+    typer.run(main)
