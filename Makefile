@@ -10,7 +10,7 @@ PYTEST := $(UV) run --locked pytest
 unexport PYTHONDONTWRITEBYTECODE
 export XDG_RUNTIME_DIR ?= $(or $(TMPDIR),/tmp)/runtime-$(shell id -u)
 
-.PHONY: help run ui setup test test-heavy test-tools check format sample answers earlier-lake bench bench-copy bench-visibility clean
+.PHONY: help run ui setup test test-heavy test-tools check format sample answers earlier-lake bench bench-copy bench-visibility bench-streams bench-tap clean
 
 ##@ Use
 help: ## Show this help
@@ -28,7 +28,7 @@ setup: $(if $(findstring .tools,$(UV)),.tools/uv/bin/uv) ## Install what is miss
 	@$(UV) sync --locked --quiet
 
 ##@ Develop
-test: setup test-tools ## All tests on real parts, 15 to 18 minutes on 2 cores
+test: setup test-tools ## All tests on real parts, 9 to 18 minutes on 2 cores
 	@# Three, as Spark, Airflow and servers often wait; in the order of tests/sharing.py.
 	@$(PYTEST) --numprocesses 3 --no-loadscope-reorder
 
@@ -58,13 +58,19 @@ earlier-lake: setup ## Keep a small lake made by the version COMMIT, for the tes
 	@cd .lakehouse/earlier; $(abspath $(UV)) run --locked python $(CURDIR)/tests/upgrade/keep.py; done=$$?; \
 	git -C $(CURDIR) worktree remove --force .lakehouse/earlier; exit $$done
 
-bench: bench-copy bench-visibility ## Measure everything, into docs/bench.md and docs/bench-visibility.md (BENCH="--scale 0.1")
+bench: bench-copy bench-visibility bench-streams bench-tap ## Measure everything, into docs/bench*.md (BENCH="--scale 0.1")
 
 bench-copy: setup ## Measure copies and increments beside their peers (BENCH="--scale 0.1 --rounds 3")
 	@$(UV) run --locked --group bench python -m bench $(BENCH)
 
 bench-visibility: setup ## Measure state and visibility on a large server's data (BENCH="--scale 0.1")
 	@$(UV) run --locked python -m bench.large $(BENCH)
+
+bench-streams: setup ## Measure what measuring streams of 100 million ids takes (BENCH="--scale 0.1")
+	@$(UV) run --locked python -m bench.streams $(BENCH)
+
+bench-tap: setup test-tools ## Measure what the replication tap keeps up with
+	@$(UV) run --locked python -m bench.tap
 
 clean: ## Delete what runs left here (the lake included); the environment stays
 	@rm -rf .lakehouse dbt/target dbt/logs .pytest_cache .mypy_cache .ruff_cache

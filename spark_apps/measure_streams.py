@@ -6,6 +6,7 @@ from synapse_lakehouse.lake import audit, release
 from synapse_lakehouse.replication.covering import covering, said
 from synapse_lakehouse.streams import acknowledged, recording
 from synapse_lakehouse.streams.contiguity import Examining
+from synapse_lakehouse.streams.counting import Counting
 from synapse_lakehouse.streams.held import Held
 from synapse_lakehouse.streams.measure import Measuring
 from synapse_lakehouse.streams.writers import configured
@@ -30,24 +31,27 @@ def measure_streams(app: SparkApp) -> None:
         audit.of_run(app.catalog, f"audit.{name}", accepted.run_id) if accepted else []
         for name in ("ledger", "table_facts", "stream_facts", "stream_positions")
     )
-    held = Held(app.spark, declared, accepted, snapshots)
+    held = Held(app.spark, declared, accepted, snapshots, app.catalog)
     measuring = Measuring(
         held=held,
-        run=app.run,
         writers=configured(declared, app.settings.lakehouse_stream_writers, app.settings.synapse_config),
         kept=frozenset(name for name, _ in snapshot["drifted"] or ()),
         sequences={one["name"]: (one["last_value"], one["is_called"]) for one in snapshot["sequences"]},
-        earlier=release.of_interval(published, app.run),
         measured={
             name: row for row in tables_before if row["snapshot_id"] == snapshots.get(name := row["table_name"], -1)
         },
-        facts_before={(row["stream"], row["table_name"]): row for row in facts_before},
         positions_before={row["stream"]: dict(row["writers"]) for row in positions_before},
     )
     table_facts = measuring.table_facts()
     audit.append(app.catalog, "audit.table_facts", table_facts, app.run)
     app.progress(f"keys of {len(table_facts) - len(measuring.measured)} tables measured, the others are unchanged")
-    facts = measuring.stream_facts()
+    counting = Counting(
+        held=held,
+        run=app.run,
+        earlier=release.of_interval(published, app.run),
+        facts_before={(row["stream"], row["table_name"]): row for row in facts_before},
+    )
+    facts = counting.stream_facts()
     positions = measuring.stream_positions([*audit.of_run(app.catalog, "audit.stream_facts", app.run.run_id), *facts])
     bounded = sum(row["safe_bound"] is not None for row in positions)
     app.progress(f"{len(positions)} streams measured, {bounded} with a safe bound")

@@ -13,6 +13,7 @@ from synapse_lakehouse.app import SparkApp
 from synapse_lakehouse.lake import audit
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import PROJECT, Settings
+from synapse_lakehouse.streams import held
 from tests.advancing import DAY, AdvancingLake, advancing
 
 NAMES = ("receipts_linearized", "stream_positions")
@@ -42,9 +43,11 @@ class DayLake(AdvancingLake):
         return int(row["rows_in_interval"])
 
 
+@pytest.mark.parametrize("large", [0, held.LARGE], ids=["by what changed", "as a whole"])
 def test_an_id_stays_with_the_interval_that_saw_it_first(
-    new_lake: Callable[..., Settings], source_copy: str, monkeypatch: pytest.MonkeyPatch
+    new_lake: Callable[..., Settings], source_copy: str, monkeypatch: pytest.MonkeyPatch, large: int
 ) -> None:
+    monkeypatch.setattr(held, "LARGE", large)
     full = catalogue.load()
     few = full.model_copy(update={"tables": tuple(map(full.table, NAMES)), "streams": (full.stream("receipts"),)})
     monkeypatch.setattr(catalogue, "load", lambda: few)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from synapse_lakehouse.streams import held
 from tests.examining import Database, Examined, Found
 
 
@@ -12,7 +13,11 @@ def ranges(ids: list[int]) -> set[tuple[int, int]]:
 
 
 @pytest.mark.heavy
-def test_every_class_is_found_with_its_witness(examined_lake: tuple[Examined, Database]) -> None:
+@pytest.mark.parametrize("large", [0, held.LARGE], ids=["by what changed", "as a whole"])
+def test_every_class_is_found_with_its_witness(
+    examined_lake: tuple[Examined, Database], monkeypatch: pytest.MonkeyPatch, large: int
+) -> None:
+    monkeypatch.setattr(held, "LARGE", large)
     examined, source = examined_lake
     source.store()
     source.store("backfill")

@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 from synapse_lakehouse.catalogue import Contiguity, Stream, Table
 from synapse_lakehouse.streams import closed, gaps, orphans, witnesses
 from synapse_lakehouse.streams.gaps import Class, Explanation, Gap, Missing, Present, Window, Witness
-from synapse_lakehouse.streams.held import Held, distance, id_columns, of_sign, select, union
+from synapse_lakehouse.streams.held import Held, distance, id_columns, is_beyond, of_sign, select, union
 from synapse_lakehouse.streams.positions import FIRST, Rule
 from synapse_lakehouse.streams.queries import ISLANDS, MISSING
 
@@ -97,7 +97,8 @@ class Examining:
         # The row itself is the best witness; "accepted_row" comes before all others by name, too.
         first = f.min_by(f.struct("witness", "explanation"), "witness").alias("told")
         told = union(frames).groupBy("stream", "table_name", "id").agg(first)
-        return told.select("stream", "table_name", "id", "told.*").persist()
+        # Cut off from what it is made of: Spark cannot plan so many queries with names of their own in each other.
+        return told.select("stream", "table_name", "id", "told.*").localCheckpoint()
 
     def _orphaned(self, witnessed: DataFrame | None) -> DataFrame | None:
         """``witnessed``, and ids of events that are missed because their JSON is there without them."""
@@ -134,7 +135,11 @@ class Examining:
         spark = self.held.spark
         ids = self.held.rows(
             [
-                select(table, {"stream": f"'{stream.name}'", "id": distance(stream, table)})
+                select(
+                    table,
+                    {"stream": f"'{stream.name}'", "id": distance(stream, table)},
+                    is_beyond(stream, table, _after(searched[stream.name])),
+                )
                 for stream, table in self.held.pairs()
                 if stream.name in searched
             ]
@@ -210,7 +215,7 @@ class Examining:
                     select(
                         table,
                         id_columns(stream, table) | {"id": distance(stream, table)},
-                        f"{distance(stream, table)} > {_after(self.windows[stream.name])}",
+                        is_beyond(stream, table, _after(self.windows[stream.name])),
                     )
                 )
         several = [one for selects in by_stream.values() if len(selects) > 1 for one in selects]

@@ -1,18 +1,28 @@
 """What bronze holds of the streams on a run's branch, and what the release before holds."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.catalog import Catalog
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from synapse_lakehouse.catalogue import Catalogue, Load, Stream, Table
+from synapse_lakehouse.lake import changes, remaking
 from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.lake.session import iceberg_table
 
 _TASKS_A_CORE: Final = 4
 _FEWEST_TASKS: Final = 16
+
+LARGE: Final = 100_000
+"""A table of fewer rows is compared as a whole sooner than what changed in it is told apart."""
+_MOST_IDS: Final = 500_000
+"""So many are told to Spark one by one, which takes 70 bytes each of the driver's memory."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +33,8 @@ class Held:
     catalogue: Catalogue
     accepted: Release | None
     snapshots: Mapping[str, int]
+    lake: Catalog
+    _other: dict[tuple[str, ...], pa.Array | None] = field(default_factory=dict, repr=False, compare=False)
 
     def pairs(self) -> list[tuple[Stream, Table]]:
         """Streams with their tables, as far as these are copied."""
@@ -50,10 +62,64 @@ class Held:
 
     def before(self, name: str) -> DataFrame | None:
         """The table as the release before has it; None where it has not, or no longer."""
-        snapshot = self.accepted.tables.get(f"bronze.{name}") if self.accepted else None
-        if snapshot is None or iceberg_table(self.spark, f"bronze.{name}").snapshot(snapshot) is None:
+        snapshot = self.remembered(name, self.accepted)
+        return None if snapshot is None else self.spark.read.option("versionAsOf", snapshot).table(f"bronze.{name}")
+
+    def remembered(self, name: str, release: Release | None) -> int | None:
+        """The snapshot that ``release`` has of a table; None where it has none, or where that is gone by now."""
+        snapshot = release.tables.get(f"bronze.{name}") if release else None
+        known = snapshot is not None and iceberg_table(self.spark, f"bronze.{name}").snapshot(snapshot) is not None
+        return snapshot if known else None
+
+    def is_other(self, stream: Stream, table: Table, releases: Sequence[Release | None]) -> str:
+        """SQL of whether the id of a row is among those whose rows came, went or changed since one of ``releases``.
+
+        So that a large table is not compared as a whole, of which little is new. It may name others, too: those of a
+        small table, and of one of which that cannot be told, all are.
+        """
+        ids = self._other_ids(stream, table, releases)
+        if ids is None or not len(ids):
+            return "true" if ids is None else "false"
+        view = f"other_ids_of_{stream.name}_in_{table.name}"
+        self.spark.createDataFrame(pa.table({"id": ids})).createOrReplaceTempView(view)
+        return f"{_within(stream, table, ids)} and {table.streams[stream.name]} in (select id from {view})"  # noqa: S608
+
+    def others(self, stream: Stream, table: Table, before: DataFrame) -> DataFrame:
+        """Rows of ``before``, what the release before has of ``table``, that :meth:`is_other` holds for.
+
+        A join, as Spark cannot plan queries with names of their own over a condition with a query in it.
+        """
+        ids = self._other_ids(stream, table, [self.accepted])
+        if ids is None or not len(ids):
+            return before if ids is None else before.where("false")
+        told = self.spark.createDataFrame(pa.table({"other_id": ids}))
+        is_told = f.col(table.streams[stream.name]) == f.col("other_id")
+        return before.where(_within(stream, table, ids)).join(told, is_told, "left_semi")
+
+    def _other_ids(self, stream: Stream, table: Table, releases: Sequence[Release | None]) -> pa.Array | None:
+        column = table.streams[stream.name]
+        then = {self.remembered(table.name, release) for release in releases}
+        key = (table.name, column, *sorted(map(str, then)))
+        if key not in self._other:
+            self._other[key] = self._changed_ids(table.name, column, then)
+        ids = self._other[key]
+        if ids is None:
             return None
-        return self.spark.read.option("versionAsOf", snapshot).table(f"bronze.{name}")
+        return ids.filter(pc.less(ids, 0) if stream.sign == "negative" else pc.greater_equal(ids, 0))
+
+    def _changed_ids(self, name: str, column: str, then: Collection[int | None]) -> pa.Array | None:
+        table = self.lake.load_table(f"bronze.{name}")
+        snapshot = table.snapshot_by_id(self.snapshots.get(name, -1))
+        if snapshot is None or int(remaking.said(snapshot, "total-records") or 0) < LARGE:
+            return None
+        found = [pa.chunked_array([], pa.int64())]
+        for one in then:
+            changed = None if one is None else changes.changed_keys(table, one, snapshot.snapshot_id, [column])
+            if changed is None:
+                return None
+            found.append(changed[column].cast(pa.int64()))
+        ids = pa.chunked_array([chunk for one in found for chunk in one.chunks], pa.int64()).unique().drop_null()
+        return ids if len(ids) <= _MOST_IDS else None
 
     def changed(self) -> list[tuple[Stream, Table, DataFrame]]:
         """Streams and tables that this run changed, each with what the release before has of it."""
@@ -95,10 +161,27 @@ def distance(stream: Stream, table: Table) -> str:
     return f"{id_columns(stream, table)['id']} * {stream.direction}"
 
 
+def is_beyond(stream: Stream, table: Table, end: int) -> str:
+    """SQL of whether ids of ``stream`` in ``table`` are further from zero than ``end``; other files are not read."""
+    column = table.streams[stream.name]
+    return f"{column} > {end}" if stream.direction > 0 else f"{column} < {-end}"
+
+
 def of_sign(stream: Stream, table: Table) -> str:
     """SQL of whether a row of ``table`` is of ``stream``; one without an id is of the positive stream."""
     column = table.streams[stream.name]
     return f"{column} < 0" if stream.sign == "negative" else f"({column} is null or {column} >= 0)"
+
+
+def _within(stream: Stream, table: Table, ids: pa.Array) -> str:
+    """SQL of whether an id is between the least and the last of ``ids``; files without such are not read."""
+    ends = pc.min_max(ids).as_py()
+    return f"{table.streams[stream.name]} between {ends['min']} and {ends['max']}"
+
+
+def has_id(stream: Stream, table: Table) -> str:
+    """SQL of whether a row of ``table`` is of ``stream`` and has an id."""
+    return f"{table.streams[stream.name]} is not null and {of_sign(stream, table)}"
 
 
 def union(frames: Sequence[DataFrame]) -> DataFrame:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 
 from synapse_lakehouse.catalogue import Contiguity, Stream, Table, contiguity
 from synapse_lakehouse.streams.gaps import Explanation, Witness
-from synapse_lakehouse.streams.held import Held, distance, of_sign, union
+from synapse_lakehouse.streams.held import Held, distance, has_id, union
 
 COLUMNS: Final = ("stream", "table_name", "id", "witness", "explanation")
 ANNOUNCED: Final = {
@@ -144,21 +144,26 @@ def went_back(held: Held) -> DataFrame | None:
         if contiguity(stream, table) is Contiguity.UPSERT:
             key = f.to_json(f.struct(*(table.rises_per or table.primary_key))).alias("key")
             highest = f.max(f.expr(distance(stream, table)))
-            was = before.groupBy(key).agg(highest.alias("id"))
-            now = held.spark.table(f"bronze.{table.name}").groupBy(key).agg(highest.alias("now"))
+            was = held.others(stream, table, before).groupBy(key).agg(highest.alias("id"))
+            keys = held.spark.table(f"bronze.{table.name}").withColumn("key", key).join(was, "key", "left_semi")
+            now = keys.groupBy("key").agg(highest.alias("now"))
             fell = was.join(now, "key").where(f.col("now") < f.col("id"))
             told = f.lit(stream.name).alias("stream"), f.lit(table.name).alias("table_name"), "id"
             frames.append(fell.select(*told, *_witness(Witness.OTHER_ID)))
     return union(frames).distinct() if frames else None
 
 
-def named(held: Held, stream: Stream, after: int, until: int) -> DataFrame:
+def named(held: Held, stream: Stream, after: int, until: int) -> DataFrame | None:
     """Ids of ``stream`` from ``after`` to ``until`` that rows of other tables give to events that are not there.
 
-    In ``COLUMNS``. A room that was deleted and joined again began anew: what is from before is explained by that.
+    In ``COLUMNS``; None if there is none. A room that was deleted and joined again began anew: what is from before is
+    explained by that.
     """
     there = held.now(_EVENTS, "event_id", "room_id", "stream_ordering")
-    id_there = there.select((f.col("stream_ordering") * stream.direction).alias("id"))
+    ends = sorted((stream.direction * after, stream.direction * until))
+    # Files of other ids are not read.
+    closed = there.where(f.col("stream_ordering").between(*ends))
+    id_there = closed.select((f.col("stream_ordering") * stream.direction).alias("id"))
     naming = [
         _naming(held, name, "event_stream_ordering", stream).withColumn("witness", f.lit(Witness.MEMBERSHIP.value))
         for name in _MEMBERSHIPS
@@ -166,13 +171,11 @@ def named(held: Held, stream: Stream, after: int, until: int) -> DataFrame:
     if stream.sign == "positive":
         deltas = _naming(held, "current_state_delta_stream", "stream_id", stream)
         naming.append(deltas.withColumn("witness", f.lit(Witness.DELTA.value)))
+    idless = union(naming).where((f.col("id") > after) & (f.col("id") <= until)).join(id_there, "id", "left_anti")
+    if idless.persist().isEmpty():
+        return None
     orphans = (
-        union(naming)
-        .where((f.col("id") > after) & (f.col("id") <= until))
-        .join(id_there, "id", "left_anti")
-        .join(there, "event_id", "left_anti")
-        .groupBy("id", "room_id")
-        .agg(f.min("witness").alias("witness"))
+        idless.join(there, "event_id", "left_anti").groupBy("id", "room_id").agg(f.min("witness").alias("witness"))
     )
     began = there.where("stream_ordering > 0").groupBy("room_id").agg(f.min("stream_ordering").alias("began"))
     is_deleted = f.col("began").isNull() | (f.lit(stream.sign == "positive") & (f.col("began") > f.col("id")))
@@ -199,7 +202,7 @@ def _gone(held: Held, stream: Stream, table: Table, before: DataFrame) -> DataFr
     now = held.spark.table(f"bronze.{table.name}").select(*key)
     known = {column.name for column in table.columns}
     context = [(f.col(one) if one in known else f.lit(None)).cast(of).alias(one) for one, of in _CONTEXT.items()]
-    gone = before.where(of_sign(stream, table)).join(now, key, "left_anti")
+    gone = held.others(stream, table, before.where(has_id(stream, table))).join(now, key, "left_anti")
     names = f.lit(stream.name).alias("stream"), f.lit(table.name).alias("table_name")
     witness = f.lit(Witness.ACCEPTED_ROW.value).alias("witness"), f.lit(True).alias("is_recent")
     return gone.select(*names, f.expr(distance(stream, table)).alias("id"), *context, *witness)
