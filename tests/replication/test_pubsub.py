@@ -8,7 +8,8 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 import pytest
-from redis import Redis
+from redis import Redis, RedisError
+from redis.asyncio.client import PubSub
 
 from sample.redis import redis
 from synapse_lakehouse.replication import commands as c
@@ -222,3 +223,24 @@ def test_a_listener_that_was_away_goes_on_where_it_stopped(hub: Hub, homeserver:
     items = asyncio.run(scenario())
     assert [item.token for item in items if isinstance(item, Update)] == [3, 4]
     assert isinstance(items[-1], Gap)
+
+
+def test_a_listener_that_is_to_end_ends_although_closing_fails(
+    hub: Hub, homeserver: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close = PubSub.aclose
+
+    async def fail(subscription: PubSub) -> None:
+        await close(subscription)
+        raise RedisError("the connection was broken before")
+
+    async def scenario() -> None:
+        async with listening(hub, homeserver, Progress()) as items:
+            hearing = asyncio.create_task(take(items, 1))
+            await hub.subscribed()
+            monkeypatch.setattr(PubSub, "aclose", fail)
+            hearing.cancel()
+            await asyncio.wait([hearing], timeout=10)
+            assert hearing.cancelled()
+
+    asyncio.run(scenario())

@@ -74,7 +74,7 @@ async def follow(
             log.warning("Connection %s:%d ended: %s", address.host, address.port, error or type(error).__name__)
         finally:
             progress.disconnected()
-        await asyncio.sleep(patience.before(attempt))
+        await patience.wait(attempt)
 
 
 async def _commands(

@@ -1,5 +1,6 @@
 """What a follower is given: whole tokens, gaps and what filled them, and every other command."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from random import uniform
@@ -27,6 +28,13 @@ class Patience:
     def before(self, attempt: int) -> float:
         """How long to wait before an attempt; the first one after a success is number 1."""
         return uniform(0.5, 1.0) * min(self.most, self.first * 2.0 ** min(attempt - 1, 20))  # noqa: S311
+
+    async def wait(self, attempt: int) -> None:
+        """Wait before an attempt; where this task is to end, end it: an error in closing may have hidden that."""
+        task = asyncio.current_task()
+        if task and task.cancelling():
+            raise asyncio.CancelledError
+        await asyncio.sleep(self.before(attempt))
 
 
 DOCUMENTED: Final = Patience()

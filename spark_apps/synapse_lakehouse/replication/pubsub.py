@@ -60,7 +60,7 @@ async def listen(
             log.warning("Redis is not heard any more: %s", type(error).__name__ if not str(error) else error)
         finally:
             progress.disconnected()
-        await asyncio.sleep(patience.before(attempt))
+        await patience.wait(attempt)
 
 
 async def _messages(url: str, channel: str, patience: Patience) -> AsyncGenerator[bytes | None, None]:
