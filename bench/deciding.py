@@ -1,23 +1,20 @@
 """The state and who may see what of a large lake, in a Spark app of its own."""
 
-import os
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 from dbt.cli.main import dbtRunner
 from duckdb import DuckDBPyConnection
 
+from bench import apps
 from synapse_lakehouse import modelling
 from synapse_lakehouse.app import SparkApp
 from synapse_lakehouse.lake import duck, increments
 from synapse_lakehouse.lake.branches import branched_tables
 from synapse_lakehouse.lake.publishing import fast_forward
-from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.state.resolving import resolve
 from tests.visibility import answers, holding
@@ -30,8 +27,7 @@ class Deciding:
 
     def __init__(self, settings: Settings) -> None:
         self._settings, self._runs = settings, 0
-        # As the main job's tasks hand it to spark-submit.
-        os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-memory {settings.lakehouse_driver_memory} pyspark-shell"
+        apps.give_memory(settings)
         self._app = self._new_app()
         modelling.prepare(self._app.spark)
         self._app.spark.sql("select 1").collect()
@@ -96,6 +92,4 @@ class Deciding:
 
     def _new_app(self) -> SparkApp:
         self._runs += 1
-        start = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=self._runs)
-        run = Run(f"bench-{uuid.uuid4().hex[:8]}", start, start + timedelta(days=1))
-        return SparkApp("bench", run, self._settings)
+        return apps.app(self._settings, self._runs)

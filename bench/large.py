@@ -15,7 +15,7 @@ import typer
 from bench import filtering, large_bronze, large_rooms, machine
 from bench.large_report import Built, Large, write
 from bench.large_rooms import Server
-from bench.meter import Meter
+from bench.meter import Meter, server_pid
 from bench.worker import Worker
 from synapse_lakehouse.embedded import postgres
 from synapse_lakehouse.lake import catalog
@@ -68,7 +68,7 @@ def measure(home: Path, scale: float, progress: Progress) -> Large:
     events = len(server.events["room"])
     first = round(events / (1 + MORE))
     with postgres.running(home / "postgres") as lakes:
-        pid = int((home / "postgres" / "postmaster.pid").read_text().split()[0])
+        pid = server_pid(home / "postgres")
         lakes.create_database("large")
         settings = Settings().model_copy(
             update={

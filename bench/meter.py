@@ -73,6 +73,11 @@ class Meter:
                 return
 
 
+def server_pid(data: Path) -> int:
+    """Process id of the PostgreSQL server that runs on the folder ``data``."""
+    return int((data / "postmaster.pid").read_text().split()[0])
+
+
 def cpu_seconds(processes: list[Process], root: int) -> float:
     """CPU seconds that ``root`` and all below it have used so far."""
     return sum(process.cpu for process in below(processes, root))

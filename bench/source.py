@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from bench.meter import server_pid
 from synapse_lakehouse.embedded import postgres, sample
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -96,7 +97,7 @@ def filled(home: Path, scale: float, progress: Callable[[str], None]) -> Iterato
     """
     data = home / "postgres"
     with postgres.running(data, options=_SERVER_OPTIONS) as server:
-        pid = int((data / "postmaster.pid").read_text().split()[0])
+        pid = server_pid(data)
         events = round(EVENTS * scale)
         source = Source(server, pid, f"synapse_bench_{events}", events)
         version = hashlib.sha256(_SQL.read_bytes() + sample.DUMP.read_bytes()).hexdigest()

@@ -1,21 +1,18 @@
 """Long streams: bronze of a homeserver that has run for years, made by Spark, and measured as the main job does it."""
 
-import os
-import uuid
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final
 
 from pyspark.sql.types import StringType, StructField
 
+from bench import apps
 from measure_streams import measure_streams
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.app import SparkApp
-from synapse_lakehouse.catalogue import Load, Stream, Table
+from synapse_lakehouse.catalogue import Stream, Table
 from synapse_lakehouse.lake import audit, tables
-from synapse_lakehouse.lake.publishing import publish
 from synapse_lakehouse.lake.session import iceberg_table
-from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import Settings
 
 Ids = tuple[int, int]
@@ -36,17 +33,12 @@ class Streaming:
     """Adds ids to the streams, measures them in a run of its own, and publishes it."""
 
     def __init__(self, settings: Settings) -> None:
-        os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-memory {settings.lakehouse_driver_memory} pyspark-shell"
+        apps.give_memory(settings)
         self._settings, self._runs = settings, 0
         self._catalogue = catalogue.load()
         self._app = self._new_app()
         tables.ensure(self._app.catalog, self._catalogue)
-        self._pairs = [
-            (stream, table)
-            for stream in self._catalogue.streams
-            for table, _ in self._catalogue.backing(stream.name)
-            if table.load is not Load.MEASURE
-        ]
+        self._pairs = self._catalogue.pairs()
         self._ends = dict.fromkeys({stream.name for stream, _ in self._pairs}, 0)
 
     def fill(self, ids: int) -> int:
@@ -85,10 +77,7 @@ class Streaming:
 
     def publish(self) -> None:
         """Publish the run, as if all checks had passed."""
-        passed = {"suite": "bench", "expectation": "none", "subject": "bench", "severity": "fail", "success": True}
-        stages = [passed | {"stage": stage, "checked_at": datetime.now(UTC)} for stage in ("bronze", "gold")]
-        audit.append(self._app.catalog, "audit.checks", stages, self._app.run)
-        publish(self._app.spark, self._app.catalog, self._app.run, "bench.example", lambda: None)
+        apps.published(self._app)
 
     def close(self) -> None:
         """Stop Spark."""
@@ -155,5 +144,4 @@ class Streaming:
 
     def _new_app(self) -> SparkApp:
         self._runs += 1
-        start = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=self._runs)
-        return SparkApp("bench", Run(f"bench-{uuid.uuid4().hex[:8]}", start, start + timedelta(days=1)), self._settings)
+        return apps.app(self._settings, self._runs)

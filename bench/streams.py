@@ -13,7 +13,7 @@ from typing import Annotated, Final
 import typer
 
 from bench import machine
-from bench.meter import Cost, Meter
+from bench.meter import Cost, Meter, server_pid
 from bench.report import markdown
 from bench.worker import Worker
 from synapse_lakehouse.embedded import postgres
@@ -81,8 +81,9 @@ def measure(home: Path, ids: int, progress: Progress) -> list[Measured]:
         own = {
             "lakehouse_warehouse": str(home / "warehouse"),
             "lakehouse_catalog_uri": lakes.dsn("streams"),
+            "synapse_server_name": "bench.example",
         }
-        pid = int((home / "postgres" / "postmaster.pid").read_text().split()[0])
+        pid = server_pid(home / "postgres")
         with Worker("bench.streaming:Streaming", Settings().model_copy(update=own | LARGE)) as worker:
             for what, new in (("all of them", ids), ("0.1% new ids", int(MORE * ids))):
                 rows = worker.call("fill", new)

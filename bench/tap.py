@@ -3,13 +3,10 @@
 ``python -m bench.tap`` publishes a made-up homeserver's replication commands on a Redis, at a rate, to the real tap.
 """
 
-import os
 import shutil
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -26,8 +23,8 @@ from sample.redis import redis
 from synapse_lakehouse.embedded.services import connected
 from synapse_lakehouse.lake.catalog import COMMANDS, pyiceberg_catalog
 from synapse_lakehouse.lake.tables import load_or_none
-from synapse_lakehouse.replication.pubsub import CLIENT_NAME
 from synapse_lakehouse.settings import PROJECT, Settings
+from tests.tapping import tapping
 
 GOAL: Final = 20_000
 """RDATA a second, on one core."""
@@ -84,11 +81,11 @@ def main(
         connected(Settings().model_copy(update={"lakehouse_home": home})) as settings,
         redis(home, home / "log") as port,
     ):
-        hub = Redis(port=port)
-        with _tapping(settings, hub, port) as pid:
+        hub, url = Redis(port=port), f"redis://127.0.0.1:{port}"
+        with tapping(settings.model_copy(update={"lakehouse_redis_url": url}), hub) as tap:
             rounds = []
             for number, rate in enumerate(RATES):
-                rounds.append(_round(settings, port, pid, rate, _FIRST * (number + 1)))
+                rounds.append(_round(settings, port, tap.pid, rate, _FIRST * (number + 1)))
                 typer.echo(str(rounds[-1]))
             waits = [_wait(settings, hub, _FIRST * (len(RATES) + 1) + number) for number in range(ASKED)]
             typer.echo(f"{min(waits):.1f} to {max(waits):.1f} s from the wire to the lake")
@@ -137,21 +134,6 @@ def write(described: dict[str, str], rounds: list[Landed], waits: list[float]) -
             "",
         ]
     )
-
-
-@contextmanager
-def _tapping(settings: Settings, hub: Redis, port: int) -> Iterator[int]:
-    """``lakehouse replicate tap``, from when it listens; its process id."""
-    program = Path(sys.executable).with_name("lakehouse")
-    own = settings.model_copy(update={"lakehouse_redis_url": f"redis://127.0.0.1:{port}"}).environment()
-    with (settings.lakehouse_home / "tap.log").open("w") as log:
-        tap = subprocess.Popen([program, "replicate", "tap"], env=os.environ | own, stdout=log, stderr=log)
-        try:
-            _until(lambda: any(one["name"] == CLIENT_NAME for one in hub.client_list(_type="pubsub")))
-            yield tap.pid
-        finally:
-            tap.terminate()
-            tap.wait()
 
 
 def _round(settings: Settings, port: int, pid: int, rate: int, first: int) -> Landed:

@@ -1,12 +1,11 @@
 """What a user of Spark would write: partitioned JDBC reads appended to an Iceberg table."""
 
-import os
 from functools import reduce
 from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import DataFrame
 
-from bench import parts
+from bench import apps, parts
 from bench.contenders import Copied
 from synapse_lakehouse.lake.session import spark_session
 from synapse_lakehouse.settings import Settings
@@ -18,7 +17,7 @@ class SparkJdbc:
     """A warm Spark driver that reads the statements of ``parts`` side by side."""
 
     def __init__(self, settings: Settings) -> None:
-        os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-memory {settings.lakehouse_driver_memory} pyspark-shell"
+        apps.give_memory(settings)
         self.settings = settings
         self.spark = spark_session("bench-jdbc", settings)
         self.spark.sql("create namespace if not exists peer")

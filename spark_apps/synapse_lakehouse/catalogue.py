@@ -283,6 +283,11 @@ class Catalogue(_Declared):
         """Tables that are only counted."""
         return tuple(table for table in self.tables if table.load is Load.MEASURE)
 
+    def pairs(self) -> list[tuple[Stream, Table]]:
+        """Streams with the tables that back them and that bronze holds rows of."""
+        copied = self.copied()
+        return [(stream, table) for stream in self.streams for table in copied if stream.name in table.streams]
+
     def backing(self, stream: str) -> tuple[tuple[Table, str], ...]:
         """Tables that back ``stream``, each with its column of ids."""
         return tuple((table, table.streams[stream]) for table in self.tables if stream in table.streams)

@@ -32,7 +32,7 @@ from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import Settings
 from tests.replication.conversation import serving
 from tests.replication.database import KNOWN, Database
-from tests.replication.test_tap import tapping
+from tests.tapping import tapping
 
 pytestmark = pytest.mark.heavy
 

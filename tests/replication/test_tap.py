@@ -2,10 +2,8 @@
 
 import json
 import signal
-import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,31 +12,12 @@ from redis import Redis
 from sample.redis import redis
 from synapse_lakehouse.lake.catalog import COMMANDS, pyiceberg_catalog
 from synapse_lakehouse.lake.tables import load_or_none
-from synapse_lakehouse.replication.pubsub import CLIENT_NAME
 from synapse_lakehouse.settings import Settings
-from tests.conftest import BIN, environment, lakehouse
+from tests.conftest import lakehouse
 from tests.replication.database import Database
+from tests.tapping import tapping
 
 pytestmark = pytest.mark.heavy
-
-
-@contextmanager
-def tapping(settings: Settings, hub: Redis) -> Iterator[subprocess.Popen[str]]:
-    """``lakehouse replicate tap``, from when it listens."""
-    tap = subprocess.Popen(
-        [BIN / "lakehouse", "replicate", "tap"], env=environment(settings), cwd=settings.lakehouse_home, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-    try:
-        deadline = time.monotonic() + 60
-        while not any(one["name"] == CLIENT_NAME for one in hub.client_list(_type="pubsub")):
-            assert tap.poll() is None, tap.communicate()[0]
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        yield tap
-    finally:
-        tap.kill()
-        tap.communicate()
 
 
 def test_what_a_killed_tap_missed_is_landed_by_the_next(

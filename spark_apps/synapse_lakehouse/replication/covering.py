@@ -223,10 +223,9 @@ def _to_read(declared: Catalogue, windows: Sequence[Window]) -> Iterator[tuple[S
     for one in windows:
         if one.bound is not None and one.bound > one.after:
             begins[one.stream] = min(begins.get(one.stream, one.after), one.after)
-    for name, begin in begins.items():
-        for table, _ in declared.backing(name):
-            if table.load is not Load.MEASURE:
-                yield declared.stream(name), table, begin
+    for stream, table in declared.pairs():
+        if stream.name in begins:
+            yield stream, table, begins[stream.name]
 
 
 def _ids(bronze: IcebergTable, branch: str, stream: Stream, table: Table, begin: int, unnamed: str) -> pa.Table:

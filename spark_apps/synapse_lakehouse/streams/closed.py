@@ -43,7 +43,7 @@ def reread(held: Held, read_alike: Collection[str]) -> list[Reread]:
         said, as the catalogue may have changed.
     """
     again, files = held.changed_names().intersection(read_alike), {}
-    for stream, table in held.pairs():
+    for stream, table in held.catalogue.pairs():
         is_comparable = table.name in again and held.bound(stream) is not None
         if is_comparable and contiguity(stream, table) is Contiguity.APPEND_ONLY:
             files[stream.name, table.name] = stream, table, _newer_files(held, stream, table)

@@ -140,7 +140,7 @@ class Examining:
                     {"stream": f"'{stream.name}'", "id": distance(stream, table)},
                     is_beyond(stream, table, _after(searched[stream.name])),
                 )
-                for stream, table in self.held.pairs()
+                for stream, table in self.held.catalogue.pairs()
                 if stream.name in searched
             ]
         )
@@ -154,7 +154,7 @@ class Examining:
     def _present(self) -> Iterator[tuple[Stream, Gap]]:
         """Late and duplicate ids, looked up where counting says that there are some."""
         counted = {(fact["stream"], fact["table_name"]): fact for fact in self.facts}
-        for stream, table in self.held.pairs():
+        for stream, table in self.held.catalogue.pairs():
             fact = counted.get((stream.name, table.name))
             repeats = table.repeats_ids or not stream.unique_ids
             if fact and (fact["late_ids"] or (fact["duplicate_ids"] and not repeats)):
@@ -207,9 +207,11 @@ class Examining:
 
     def _shared(self) -> list[Any]:
         """Rows of stream, id and number of tables: new ids that several tables have, where one table should."""
-        changed = {stream.name for stream, table in self.held.pairs() if table.name in self.held.changed_names()}
+        changed = {
+            stream.name for stream, table in self.held.catalogue.pairs() if table.name in self.held.changed_names()
+        }
         by_stream: dict[str, list[str]] = {}
-        for stream, table in self.held.pairs():
+        for stream, table in self.held.catalogue.pairs():
             if stream.name in self.windows and stream.name in changed and stream.unique_ids and not table.repeats_ids:
                 by_stream.setdefault(stream.name, []).append(
                     select(

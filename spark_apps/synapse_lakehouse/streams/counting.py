@@ -40,13 +40,18 @@ class Counting:
 
     def stream_facts(self) -> list[dict[str, Any]]:
         """Rows of ``audit.stream_facts`` for the tables that bronze holds; of most unchanged ones they are known."""
-        known = [(*pair, self._known_fact(*pair)) for pair in self.held.pairs()]
+        known = [(*pair, self._known_fact(*pair)) for pair in self.held.catalogue.pairs()]
         unknown = [(stream, table) for stream, table, fact in known if fact is None]
         counted, news = self._counted(unknown), self._news(unknown)
         return [
             fact or self._stream_fact(stream, table, counted.get((stream.name, table.name), []), news)
             for stream, table, fact in known
         ]
+
+    @property
+    def _is_first(self) -> bool:
+        """Whether no run before could have seen anything."""
+        return not (self.held.accepted or self.earlier)
 
     def _known_fact(self, stream: Stream, table: Table) -> dict[str, Any] | None:
         """What the release before says of a table that is as it was; None where this interval may count other ids."""
@@ -85,7 +90,7 @@ class Counting:
 
     def _news(self, pairs: Sequence[Pair]) -> dict[tuple[str, str], Any]:
         """By stream and table that has any: ``late_ids``, and how many rows without a time are of the interval."""
-        if not pairs or not (self.held.accepted or self.earlier):
+        if not pairs or self._is_first:
             return {}
         before = [one for pair in self.earlier for one in pair] + [self.held.accepted]
         may_be_new = {
@@ -131,7 +136,7 @@ class Counting:
         published = release.tables if release else {}
         held = [
             (stream, table)
-            for stream, table in self.held.pairs()
+            for stream, table in self.held.catalogue.pairs()
             if (stream.name, table.name) in may_be_new and self.held.remembered(table.name, release) is not None
         ]
         unchanged = {
@@ -156,7 +161,7 @@ class Counting:
 
     def _forgotten(self, release: Release | None) -> list[str]:
         published = release.tables if release else {}
-        names = {table.name for _, table in self.held.pairs() if f"bronze.{table.name}" in published}
+        names = {table.name for _, table in self.held.catalogue.pairs() if f"bronze.{table.name}" in published}
         return sorted(name for name in names if self.held.remembered(name, release) is None)
 
     def _stream_fact(
@@ -166,8 +171,7 @@ class Counting:
             (row.asDict() for row in rows if row.is_total), dict.fromkeys((*_COUNTS, "received", "timeless"), 0)
         )
         new = news.get((stream.name, table.name))
-        is_first = not (self.held.accepted or self.earlier)
-        first_seen = total["timeless"] if is_first else new.first_seen if new else 0
+        first_seen = total["timeless"] if self._is_first else new.first_seen if new else 0
         return {
             "stream": stream.name,
             "table_name": table.name,

@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
 
-from synapse_lakehouse.catalogue import Catalogue, Load, Stream, Table
+from synapse_lakehouse.catalogue import Catalogue, Stream, Table
 from synapse_lakehouse.lake import changes, remaking
 from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.lake.session import iceberg_table
@@ -34,16 +33,9 @@ class Held:
     accepted: Release | None
     snapshots: Mapping[str, int]
     lake: Catalog
-    _other: dict[tuple[str, ...], pa.Array | None] = field(default_factory=dict, repr=False, compare=False)
-
-    def pairs(self) -> list[tuple[Stream, Table]]:
-        """Streams with their tables, as far as these are copied."""
-        return [
-            (stream, table)
-            for stream in self.catalogue.streams
-            for table, _ in self.catalogue.backing(stream.name)
-            if table.load is not Load.MEASURE
-        ]
+    _other: dict[tuple[str, str, frozenset[int | None]], pa.Array | None] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     def rows(self, selects: Sequence[str]) -> DataFrame:
         """Rows of all ``selects``: Spark understands one statement in a fraction of the time that frames of each take.
@@ -77,35 +69,21 @@ class Held:
         So that a large table is not compared as a whole, of which little is new. It may name others, too: those of a
         small table, and of one of which that cannot be told, all are.
         """
-        ids = self._other_ids(stream, table, releases)
-        if ids is None or not len(ids):
-            return "true" if ids is None else "false"
-        view = f"other_ids_of_{stream.name}_in_{table.name}"
-        self.spark.createDataFrame(pa.table({"id": ids})).createOrReplaceTempView(view)
-        return f"{_within(stream, table, ids)} and {table.streams[stream.name]} in (select id from {view})"  # noqa: S608
-
-    def others(self, stream: Stream, table: Table, before: DataFrame) -> DataFrame:
-        """Rows of ``before``, what the release before has of ``table``, that :meth:`is_other` holds for.
-
-        A join, as Spark cannot plan queries with names of their own over a condition with a query in it.
-        """
-        ids = self._other_ids(stream, table, [self.accepted])
-        if ids is None or not len(ids):
-            return before if ids is None else before.where("false")
-        told = self.spark.createDataFrame(pa.table({"other_id": ids}))
-        is_told = f.col(table.streams[stream.name]) == f.col("other_id")
-        return before.where(_within(stream, table, ids)).join(told, is_told, "left_semi")
-
-    def _other_ids(self, stream: Stream, table: Table, releases: Sequence[Release | None]) -> pa.Array | None:
         column = table.streams[stream.name]
-        then = {self.remembered(table.name, release) for release in releases}
-        key = (table.name, column, *sorted(map(str, then)))
+        then = {release.tables.get(f"bronze.{table.name}") if release else None for release in releases}
+        key = (table.name, column, frozenset(then))
         if key not in self._other:
             self._other[key] = self._changed_ids(table.name, column, then)
         ids = self._other[key]
         if ids is None:
-            return None
-        return ids.filter(pc.less(ids, 0) if stream.sign == "negative" else pc.greater_equal(ids, 0))
+            return "true"
+        ids = ids.filter(pc.less(ids, 0) if stream.sign == "negative" else pc.greater_equal(ids, 0))
+        if not len(ids):
+            return "false"
+        view, ends = f"other_ids_of_{stream.name}_in_{table.name}", pc.min_max(ids).as_py()
+        self.spark.createDataFrame(pa.table({"id": ids})).createOrReplaceTempView(view)
+        # Files in which no such id is are not read.
+        return f"{column} between {ends['min']} and {ends['max']} and {column} in (select id from {view})"  # noqa: S608
 
     def _changed_ids(self, name: str, column: str, then: Collection[int | None]) -> pa.Array | None:
         table = self.lake.load_table(f"bronze.{name}")
@@ -126,7 +104,7 @@ class Held:
         changed = self.changed_names()
         return [
             (stream, table, before)
-            for stream, table in self.pairs()
+            for stream, table in self.catalogue.pairs()
             if table.name in changed and (before := self.before(table.name)) is not None
         ]
 
@@ -171,12 +149,6 @@ def of_sign(stream: Stream, table: Table) -> str:
     """SQL of whether a row of ``table`` is of ``stream``; one without an id is of the positive stream."""
     column = table.streams[stream.name]
     return f"{column} < 0" if stream.sign == "negative" else f"({column} is null or {column} >= 0)"
-
-
-def _within(stream: Stream, table: Table, ids: pa.Array) -> str:
-    """SQL of whether an id is between the least and the last of ``ids``; files without such are not read."""
-    ends = pc.min_max(ids).as_py()
-    return f"{table.streams[stream.name]} between {ends['min']} and {ends['max']}"
 
 
 def has_id(stream: Stream, table: Table) -> str:

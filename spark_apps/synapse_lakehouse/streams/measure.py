@@ -118,7 +118,7 @@ class Measuring:
         """As :func:`positions.gapless_end` for each stream, over ids that need not fit in memory."""
         beyond = [
             _beyond(stream, table, stream.direction * closed[stream.name])
-            for stream, table in self.held.pairs()
+            for stream, table in self.held.catalogue.pairs()
             if stream.name in closed
         ]
         if not beyond:

@@ -144,7 +144,7 @@ def went_back(held: Held) -> DataFrame | None:
         if contiguity(stream, table) is Contiguity.UPSERT:
             key = f.to_json(f.struct(*(table.rises_per or table.primary_key))).alias("key")
             highest = f.max(f.expr(distance(stream, table)))
-            was = held.others(stream, table, before).groupBy(key).agg(highest.alias("id"))
+            was = before.where(held.is_other(stream, table, [held.accepted])).groupBy(key).agg(highest.alias("id"))
             keys = held.spark.table(f"bronze.{table.name}").withColumn("key", key).join(was, "key", "left_semi")
             now = keys.groupBy("key").agg(highest.alias("now"))
             fell = was.join(now, "key").where(f.col("now") < f.col("id"))
@@ -202,7 +202,8 @@ def _gone(held: Held, stream: Stream, table: Table, before: DataFrame) -> DataFr
     now = held.spark.table(f"bronze.{table.name}").select(*key)
     known = {column.name for column in table.columns}
     context = [(f.col(one) if one in known else f.lit(None)).cast(of).alias(one) for one, of in _CONTEXT.items()]
-    gone = held.others(stream, table, before.where(has_id(stream, table))).join(now, key, "left_anti")
+    was = before.where(f"{has_id(stream, table)} and {held.is_other(stream, table, [held.accepted])}")
+    gone = was.join(now, key, "left_anti")
     names = f.lit(stream.name).alias("stream"), f.lit(table.name).alias("table_name")
     witness = f.lit(Witness.ACCEPTED_ROW.value).alias("witness"), f.lit(True).alias("is_recent")
     return gone.select(*names, f.expr(distance(stream, table)).alias("id"), *context, *witness)
