@@ -33,7 +33,7 @@ test: setup test-tools ## All tests on real parts, 9 to 18 minutes on 2 cores
 	@$(PYTEST) --numprocesses 3 --no-loadscope-reorder
 
 test-heavy: setup test-tools ## Long ones: soaks, kills, millions of answers
-	@$(PYTEST) -m heavy
+	@$(PYTEST) -m heavy --numprocesses 2 --no-loadscope-reorder
 
 check: setup ## Format, lint, import boundaries and types, changing nothing
 	@$(UV) run --locked ruff format --check .

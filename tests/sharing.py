@@ -14,6 +14,8 @@ LAKES: Final = {"harsh": "harsh: HarshLake", "published": "published: Published"
 LAST: Final = "published"
 """The lake whose tests would be the last to be done."""
 
+_LONGEST: Final = ("test_kills.py", "test_federated_answers.py")
+
 _START_SERVERS: Final = ("integration", "spark", "dbt", "visibility", "replication", "contract")
 
 
@@ -33,7 +35,9 @@ def lake(file: Path) -> str | None:
 
 
 def length(file: Path) -> int:
-    """How tests are put in order: those of a shared lake, those that start servers or Spark, the others."""
+    """How tests are put in order: the longest, those of a shared lake, those that start servers or Spark, the others."""
+    if file.name in _LONGEST:
+        return -1
     if used := lake(file):
         return list(LAKES).index(used)
     return len(LAKES) + (file.parent.name not in _START_SERVERS)
