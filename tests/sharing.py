@@ -35,7 +35,7 @@ def lake(file: Path) -> str | None:
 
 
 def length(file: Path) -> int:
-    """How tests are put in order: the longest, those of a shared lake, those that start servers or Spark, the others."""
+    """How tests are put in order: the longest, those of a shared lake, those that start servers, the others."""
     if file.name in _LONGEST:
         return -1
     if used := lake(file):

@@ -15,8 +15,8 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.embedded import processes
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.connection import APPLICATION_NAME, conninfo
-from synapse_lakehouse.source.keys import count_by_range
 from synapse_lakehouse.source.snapshot import count, count_since, exported, measured
+from synapse_lakehouse.source.stretches import count_by_stretch, grains
 from tests import runs
 
 ROWS = 1_500_000
@@ -63,7 +63,8 @@ def test_counting_uses_no_temporary_files_and_no_parallel_workers(
         table = declared.table("state_groups_state")
         assert count(connection, table) > ROWS
         assert count_since(connection, table, 3).rows > ROWS
-        assert sum(count_by_range(connection, table).values()) > ROWS
+        for grain in grains(table):
+            assert sum(count_by_stretch(connection, table, grain).values()) > ROWS
         settings_in_force = dict(
             connection.execute(
                 "select name, setting from pg_settings where name in ('transaction_isolation', 'transaction_read_only',"

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from psycopg import sql
 
 from synapse_lakehouse import catalogue
+from synapse_lakehouse.bronze import merge
 from synapse_lakehouse.bronze.table_copy import TableCopy
 from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.settings import Settings
@@ -113,6 +115,35 @@ def test_what_happens_to_rows_reaches_the_lake_and_nothing_else_is_read(
     source.execute("vacuum (full) events")
     source.execute("vacuum (freeze) event_json")
     assert {row["extent"] for row in lake.advance().values()} == {"nothing"}
+
+
+def test_deleted_rows_are_found_without_hashing_in_the_source(
+    lake: AdvancingLake, source: Source, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merge, "_FEW_KEYS", 0)
+    lake.advance()
+    source.execute(
+        sql.SQL("alter database {} set log_statement = 'all'").format(sql.Identifier(source.info.dbname)),
+    )
+    said = server.log.stat().st_size
+    gone = {
+        "event_json": "ctid < '(2,0)'",
+        "state_groups_state": "state_group % 7 = 0",
+        "receipts_linearized": "stream_id % 2 = 0",
+        "account_data": "user_id < '@c'",
+    }
+    deleted = {
+        table: source.execute(f"delete from {table} where {which}".encode()).rowcount for table, which in gone.items()
+    }
+    changed = lake.advance()
+    source.execute(sql.SQL("alter database {} reset log_statement").format(sql.Identifier(source.info.dbname)))
+    assert min(deleted.values()) > 0
+    assert {name: changed[name]["rows_deleted"] for name in gone} == deleted
+    assert {changed[name]["extent"] for name in gone} == {"changes"}
+    assert lake.departures() == {}
+    statements = server.log.read_bytes()[said:].decode().lower()
+    assert 'left("event_id", 24)' in statements
+    assert not re.search(r"md5|hash|sha\d", statements)
 
 
 def test_random_histories(lake: AdvancingLake, source: Source) -> None:

@@ -16,10 +16,13 @@ from synapse_lakehouse.bronze.base import Base
 from synapse_lakehouse.catalogue import Table
 from synapse_lakehouse.lake.places import SCHEMA, places
 from synapse_lakehouse.source.connection import Connection
-from synapse_lakehouse.source.keys import count_by_range, keys_in_ranges, range_in_lake
+from synapse_lakehouse.source.stretches import Stretches, count_by_stretch, grains, keys_in
 
 _FILE, _POSITION = SCHEMA.names
 
+
+_FEW_KEYS: Final = 50_000
+"""So many keys are sent to be compared at once; of more, it is looked first where in them the copies differ."""
 
 _MOST_KEYS: Final = 1_000_000
 """More keys than this are not sent to be compared: copying the table whole is then cheaper."""
@@ -57,7 +60,7 @@ def removal(
 
     Every row that the source wrote since is among the changes; the others are in ``base`` as they are. So counts tell
     how many rows of it have to go. Those without a newer version among the changes were deleted: they are found by
-    counting ranges of keys on both sides, and the keys of the ranges that differ.
+    counting stretches of keys on both sides, and the keys of the stretches that differ.
 
     :param expected_rows: rows that the source's snapshot sees.
     :param changed_rows: rows in ``changes``.
@@ -130,18 +133,37 @@ def vanished(spark: SparkSession, table: Table, before: int, after: int) -> pa.T
 def _gone(
     spark: SparkSession, connection: Connection, table: Table, kept: DataFrame, changes: Sequence[str]
 ) -> DataFrame:
-    here: dict[str, int] = {}
-    for frame in [kept, *([spark.read.parquet(*changes)] if changes else [])]:
-        for row in frame.groupBy(f.expr(range_in_lake(table)).alias("range")).count().collect():
-            here[row.range] = here.get(row.range, 0) + row["count"]
-    in_source = count_by_range(connection, table)
-    differing = sorted(one for one in here.keys() | in_source.keys() if here.get(one, 0) != in_source.get(one, 0))
-    if sum(in_source.get(one, 0) for one in differing) > _MOST_KEYS:
-        raise CopyWhole(f"rows were deleted all over {table.name}")
-    there = spark.createDataFrame(keys_in_ranges(connection, table, differing), kept.select(*table.primary_key).schema)
-    return kept.where(f.expr(range_in_lake(table)).isin(differing)).join(
+    key = kept.select(*table.primary_key)
+    here = reduce(DataFrame.union, [key, *([spark.read.parquet(*changes).select(*key.columns)] if changes else [])])
+    differing = _differing(connection, table, here)
+    there = spark.createDataFrame(keys_in(connection, table, differing), key.schema)
+    return kept.where(_is_in(differing)).join(
         f.broadcast(there), _same_key(kept, there, table.primary_key), "left_anti"
     )
+
+
+def _differing(connection: Connection, table: Table, here: DataFrame) -> Stretches:
+    """The stretches of keys of which ``here`` has more rows than the source.
+
+    :raises CopyWhole: when the source has too many rows in them.
+    """
+    differing, rows = None, 0
+    for grain in grains(table):
+        frame = here if differing is None else here.where(_is_in(differing))
+        found = frame.groupBy(f.expr(grain.in_lake()).alias("stretch")).count().collect()
+        held = {row.stretch: row["count"] for row in found}
+        in_source = count_by_stretch(connection, table, grain, differing)
+        names = [one for one in held.keys() | in_source.keys() if held.get(one, 0) != in_source.get(one, 0)]
+        differing, rows = Stretches(grain, sorted(names)), sum(in_source.get(one, 0) for one in names)
+        if rows <= _FEW_KEYS:
+            break
+    if differing is None or rows > _MOST_KEYS:
+        raise CopyWhole(f"rows were deleted all over {table.name}")
+    return differing
+
+
+def _is_in(stretches: Stretches) -> Column:
+    return f.expr(stretches.grain.in_lake()).isin(list(stretches.names))
 
 
 def _same_key(left: DataFrame, right: DataFrame, key: Sequence[str]) -> Column:

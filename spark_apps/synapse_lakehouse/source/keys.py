@@ -1,38 +1,13 @@
-"""Keys of a table by ranges of their hash: a cheap way to find where two copies of it differ."""
+"""Keys of a table by ranges of their hash, which `lake_maintenance` compares, one part of them a day."""
 
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from psycopg import sql
 
 from synapse_lakehouse.catalogue import Table
-from synapse_lakehouse.source.connection import Connection
 
 RANGE_DIGITS: Final = 3
 """Hexadecimal digits of a key's MD5 that name its range: 4,096 ranges, whatever the key looks like."""
-
-
-def count_by_range(connection: Connection, table: Table) -> dict[str, int]:
-    """Rows of ``table`` in each range of keys that has any."""
-    return dict(
-        connection.execute(
-            sql.SQL("select {range}, count(*) from {table} group by 1").format(
-                range=key_range(table), table=sql.Identifier(table.name)
-            )
-        ).fetchall()
-    )
-
-
-def keys_in_ranges(connection: Connection, table: Table, ranges: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Keys of the rows of ``table`` in ``ranges``, their columns in the catalogue's order."""
-    return connection.execute(
-        sql.SQL("select {key} from {table} where {range} = any(%s)").format(
-            key=sql.SQL(", ").join(map(sql.Identifier, table.primary_key)),
-            table=sql.Identifier(table.name),
-            range=key_range(table),
-        ),
-        [list(ranges)],
-    ).fetchall()
 
 
 def key_range(table: Table) -> sql.Composed:
