@@ -6,7 +6,8 @@ with the most uncompressed state could be stored in fewer rows, which costs Syna
 A person sees the numbers under *Required Actions* and approves or rejects; who has not answered when the next run is
 due has rejected. `LAKEHOUSE_COMPRESSOR_APPLY=true` asks nobody. What is approved is applied beside the running Synapse
 over `SYNAPSE_WRITE_DSN`, room by room in small transactions; every group is read again and compared, and a room that
-does not resolve as before is put back. `audit.compression_runs` has what became of each room, as soon as it is done.
+does not resolve as before is put back. `audit.compression_runs` has what became of each room, as soon as it is done;
+`lakehouse compress history` shows it, beside what `lakehouse compress apply` did by hand.
 
 **When it fails.** The red task's log ends with the reason.
 

@@ -14,8 +14,8 @@ from pyiceberg.catalog import Catalog
 from synapse_lakehouse.compression.errors import CompressorError
 from synapse_lakehouse.compression.settings import CompressorSettings, Strategy
 from synapse_lakehouse.lake import audit, tables
-from synapse_lakehouse.lake.catalog import PLAN, pyiceberg_catalog
-from synapse_lakehouse.rewriting import carrying_out
+from synapse_lakehouse.lake.catalog import COMPRESSED, PLAN, pyiceberg_catalog
+from synapse_lakehouse.rewriting import carrying_out, recording
 from synapse_lakehouse.rewriting.room import planned
 from synapse_lakehouse.rewriting.session import SETTING
 from synapse_lakehouse.rewriting.snapshots import source
@@ -57,7 +57,7 @@ def append_plan(catalog: Catalog, rows: list[dict[str, Any]]) -> None:
 
 
 def recorded(catalog: Catalog) -> dict[str, dict[str, Any]]:
-    return {row["room_id"]: row for row in audit.of_run(catalog, carrying_out.RUNS, RUN.run_id)}
+    return {row["room_id"]: row for row in audit.of_run(catalog, COMPRESSED, RUN.run_id)}
 
 
 def test_each_room_is_compressed_as_planned_and_recorded(own: Settings, lake: Catalog, source_copy: str) -> None:
@@ -126,7 +126,7 @@ def test_what_stops_a_run_is_recorded(
     def full(*_: object) -> None:
         raise psycopg.errors.DiskFull("could not extend file")
 
-    monkeypatch.setattr(carrying_out, "compress", full)
+    monkeypatch.setattr(recording, "compress", full)
     with pytest.raises(CompressorError, match="disk of the database is full"):
         carrying_out.carry_out(own, lake, RUN, print)
     ((_, row),) = recorded(lake).items()

@@ -120,7 +120,7 @@ def apply(
     """Compress rooms of SYNAPSE_WRITE_DSN, beside a Synapse that goes on working; resumes what was stopped.
 
     What was there is kept in LAKEHOUSE_HOME/compression/undo. Every group is read again and compared: a room that does
-    not resolve as before is put back, and the command fails.
+    not resolve as before is put back, and the command fails. Where there is a lake, it records each room.
     """
     from synapse_lakehouse.cli import compressing
     from synapse_lakehouse.embedded.processes import interruptible
@@ -184,7 +184,7 @@ def history(
     ] = None,
     format: output.Option = output.Format.TABLE,
 ) -> None:
-    """Show what the DAG state_compression gave back, run by run and room by room, and what reading state costs."""
+    """Show what compressing gave back, by hand and by schedule, run by run and room by room, and what reading costs."""
     from synapse_lakehouse.cli import given_back
 
     given_back.history(room or [], format)

@@ -2,30 +2,29 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, fields
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import typer
 from rich.progress import Progress, TaskID
 
-from synapse_lakehouse.cli import output
+from synapse_lakehouse.cli import journal, output
 from synapse_lakehouse.compression.errors import BadGroups, CompressorError
 from synapse_lakehouse.compression.plan import RoomPlan
 from synapse_lakehouse.compression.settings import CompressorSettings, Strategy
 from synapse_lakehouse.rewriting import undo as undoing
 from synapse_lakehouse.rewriting import unreferenced
 from synapse_lakehouse.rewriting.connection import write_dsn, writing
-from synapse_lakehouse.rewriting.disk import require_disk
 from synapse_lakehouse.rewriting.errors import RoomLeft
 from synapse_lakehouse.rewriting.load import Load
 from synapse_lakehouse.rewriting.putting_back import put_back
 from synapse_lakehouse.rewriting.reading import Reader
-from synapse_lakehouse.rewriting.room import Outcome, compress, planned
+from synapse_lakehouse.rewriting.recording import Outcome, Row, compressed
+from synapse_lakehouse.rewriting.room import planned
 from synapse_lakehouse.rewriting.session import SETTING
 from synapse_lakehouse.rewriting.snapshots import Reading, source
 from synapse_lakehouse.rewriting.verifying import verified
-from synapse_lakehouse.rewriting.writing import IN_THE_WAY, Writer
+from synapse_lakehouse.rewriting.writing import Writer
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.connection import Connection
 
@@ -106,47 +105,37 @@ def apply(
         return
     folder = undoing.folder(settings.lakehouse_home)
     outcomes: list[tuple[Any, ...]] = []
-    try:
-        with source(dsn, settings, SETTING) as reading, writing(dsn) as connection, output.bar() as bar:
-            with reading() as reader:
-                chosen = _chosen(reader, rooms, wanted)
-            for number, room in enumerate(chosen, start=1):
-                writer = _writer(connection, wanted, bar, f"{number}/{len(chosen)}")
-                outcomes.append(_applied(reading, wanted, room, writer, folder, hand_over=hand_over_unreferenced))
-    except BaseException:
-        # What was done before something went wrong, or was stopped, was done.
-        if outcomes:
-            output.write(_APPLIED, outcomes, format)
-        raise
-    output.write(_APPLIED, outcomes, format)
-    if format is output.Format.TABLE:
-        typer.echo(AFTERWARDS)
+    with journal.recording(settings) as record:
+        try:
+            with source(dsn, settings, SETTING) as reading, writing(dsn) as connection, output.bar() as bar:
+                with reading() as reader:
+                    chosen = _chosen(reader, rooms, wanted)
+                for number, room in enumerate(chosen, start=1):
+                    writer = _writer(connection, wanted, bar, f"{number}/{len(chosen)}")
+                    row = compressed(room, wanted, reading, writer, folder, record)
+                    outcomes.append(_applied(row, reading, connection, hand_over=hand_over_unreferenced))
+        except BaseException:
+            # What was done before something went wrong, or was stopped, was done.
+            if outcomes:
+                output.write(_APPLIED, outcomes, format)
+            raise
+        output.write(_APPLIED, outcomes, format)
+        if format is output.Format.TABLE:
+            typer.echo(AFTERWARDS)
 
 
-def _applied(
-    reading: Reading, wanted: CompressorSettings, room_id: str, writer: Writer, folder: Path, *, hand_over: bool
-) -> tuple[Any, ...]:
-    database = writer.connection.info.dbname
-    try:
-        done = compress(room_id, wanted, reading, writer, folder, database, partial(require_disk, writer.connection))
-    except (BadGroups, RoomLeft) as error:
-        return room_id, *[None] * (len(_APPLIED) - 2), str(error)
-    handed = 0
-    if hand_over:
-        with reading() as reader:
-            nobodys = reader.room(room_id).unreferenced
-        handed = unreferenced.hand_over(writer.connection, nobodys)
-    return _row(done, handed, writer)
+def _applied(row: Row, reading: Reading, connection: Connection, *, hand_over: bool) -> tuple[Any, ...]:
+    shown = row | {"skipped": row["error"]}
+    if row["outcome"] is not Outcome.LEFT:
+        handed_over = _handed_over(row["room_id"], reading, connection) if hand_over else 0
+        shown |= {"handed_over": handed_over, "undo": " ".join(row["undo"])}
+    return tuple(round(value, 2) if isinstance(value, float) else value for value in map(shown.get, _APPLIED))
 
 
-def _row(done: Outcome, handed_over: int, writer: Writer) -> tuple[Any, ...]:
-    one, seen = done.plan, done.seen()
-    cost = [None if (value := seen[name]) is None else round(value, 2) for name in _APPLIED if name in seen]
-    return (
-        one.room_id, one.rows_before, done.rows, one.bytes_before, one.bytes_after, done.groups_written,
-        done.groups_left, done.longest_chain, *cost, handed_over, round(done.seconds, 2),
-        round(1000 * writer.pace.longest, 1), " ".join(map(str, done.undo)), IN_THE_WAY if writer.gave_up else None,
-    )  # fmt: skip
+def _handed_over(room_id: str, reading: Reading, connection: Connection) -> int:
+    with reading() as reader:
+        nobodys = reader.room(room_id).unreferenced
+    return unreferenced.hand_over(connection, nobodys)
 
 
 def verify(

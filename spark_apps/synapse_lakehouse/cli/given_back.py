@@ -9,8 +9,8 @@ from rich.text import Text
 from synapse_lakehouse.cli import output, reading
 from synapse_lakehouse.cli.history import bars
 from synapse_lakehouse.lake import duck
+from synapse_lakehouse.lake.catalog import COMPRESSED
 
-_TABLE: Final = "audit.compression_runs"
 _MB: Final = 1_000_000
 _WIDTH: Final = 30
 
@@ -26,7 +26,7 @@ _MEASURED: Final = (
 _LATEST: Final = f"""
 with runs as (
     -- A lake of an earlier version has no such columns.
-    from {_TABLE} union all by name
+    from {COMPRESSED} union all by name
     select {_MEASURED} where false
 ),
 latest as (
@@ -54,17 +54,17 @@ select room_id, count(*), sum(rows_before - rows_after) as freed, max_by(rows_af
 from latest where outcome in ('compressed', 'partly') group by room_id order by freed desc, room_id
 """
 _NOTHING: Final = (
-    "Nothing was compressed by the DAG state_compression yet. docs/operating.md says how to turn it on; what "
-    "`lakehouse compress apply` does, it says itself."
+    "This lake knows of nothing that was compressed: neither by `lakehouse compress apply`, nor by the DAG "
+    "state_compression. docs/operating.md says how to begin."
 )
 
 
 def history(rooms: Sequence[str], format: output.Format) -> None:
     """Write all runs and rooms for a program, or for people a chart by run and a line a room."""
     with reading.lake() as (settings, connection):
-        if _TABLE not in duck.entries(settings):
+        if COMPRESSED not in duck.entries(settings):
             raise duck.LakeError(_NOTHING)
-        duck.bind(connection, settings, None, [_TABLE])
+        duck.bind(connection, settings, None, [COMPRESSED])
         wanted = f"room_id in ({', '.join(map(duck.literal, rooms))})" if rooms else "true"
         latest = _LATEST.format(wanted=wanted)
         if format is not output.Format.TABLE:

@@ -14,6 +14,11 @@ from synapse_lakehouse.settings import Settings
 Release = Annotated[int | None, typer.Option("--release", min=1, help="Number of a release; the latest if omitted.")]
 
 
+def may_exist(settings: Settings) -> bool:
+    """Whether there is a lake to look for: a catalog is named, or the embedded one was used."""
+    return bool(settings.lakehouse_catalog_uri) or (settings.lakehouse_home / "postgres").exists()
+
+
 @contextmanager
 def lake() -> Iterator[tuple[Settings, DuckDBPyConnection]]:
     """Settings in force and DuckDB on the lake, with the catalog's server running meanwhile.
@@ -21,7 +26,7 @@ def lake() -> Iterator[tuple[Settings, DuckDBPyConnection]]:
     :raises LakeError: when nothing was ever written to the lake.
     """
     given = Settings()
-    if not given.lakehouse_catalog_uri and not (given.lakehouse_home / "postgres").exists():
+    if not may_exist(given):
         raise duck.LakeError(
             f"There is no lake in {given.lakehouse_home} yet. Run `make run` first, or set LAKEHOUSE_HOME to the "
             "folder of one."

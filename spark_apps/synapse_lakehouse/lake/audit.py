@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import EqualTo
 
-from synapse_lakehouse.lake.catalog import PLAN
+from synapse_lakehouse.lake.catalog import COMPRESSED, PLAN
 from synapse_lakehouse.lake.release import TABLE, Release
 from synapse_lakehouse.run import Run
 
@@ -151,10 +151,10 @@ TABLES: Final[dict[str, pa.Schema]] = {
         | {"skipped": _STRING, "planned_at": _TIME},
         # One row per run of the compressor and room that it was to write in Synapse's database, as soon as it was done
         # with it; outcome: compressed, left or put_back, and error says why. A room that was found wrong later, or that
-        # was tried again, has a further row, which counts. chain and read_ms: groups that Synapse reads for the state
-        # of one, the mean, and milliseconds that it takes, the median, of groups_sampled of the room. disk_bytes: what
-        # the state of all rooms takes on the database's disk.
-        "audit.compression_runs": _RUN
+        # was tried again, has a further row, which counts. A run by hand has no interval. chain and read_ms: groups
+        # that Synapse reads for the state of one, the mean, and milliseconds that it takes, the median, of
+        # groups_sampled of the room. disk_bytes: what the state of all rooms takes on the database's disk.
+        COMPRESSED: _RUN
         | _COMPRESSED_HOW
         | {"outcome": _STRING, "error": _STRING, "rows_before": _LONG, "rows_after": _LONG, "bytes_before": _LONG}
         | {"bytes_after": _LONG, "groups_rewritten": _LONG, "groups_left": _LONG, "longest_chain": _LONG}
@@ -185,7 +185,7 @@ _KEYS: Final = {
     "audit.repairs": ("table_name", "slice"),
     "audit.views": ("view_name",),
     PLAN: ("room_id",),
-    "audit.compression_runs": ("room_id",),
+    COMPRESSED: ("room_id",),
     "audit.integrity": ("check_name",),
     "audit.replication_coverage": ("dialect", "stream", "instance"),
 }

@@ -14,6 +14,8 @@ COMMANDS: Final = "bronze.replication_commands"
 """What the replication tap heard."""
 PLAN: Final = "gold.compression_plan"
 """What compressing rooms of a release would come to, plan after plan."""
+COMPRESSED: Final = "audit.compression_runs"
+"""What became of each room that was to be compressed, by the DAG or by hand."""
 
 
 def is_unbranched(name: str) -> bool:

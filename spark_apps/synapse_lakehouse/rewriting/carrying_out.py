@@ -1,58 +1,30 @@
 """Carry out what a run planned from the lake, room by room; ``audit.compression_runs`` says what became of each."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import psycopg
 from pyiceberg.catalog import Catalog
 
-from synapse_lakehouse.compression.errors import BadGroups, CompressorError
 from synapse_lakehouse.compression.level import parse_levels
 from synapse_lakehouse.compression.settings import CompressorSettings, Strategy, configured
 from synapse_lakehouse.lake import audit
-from synapse_lakehouse.lake.catalog import PLAN
+from synapse_lakehouse.lake.catalog import COMPRESSED, PLAN
 from synapse_lakehouse.rewriting import undo
 from synapse_lakehouse.rewriting.connection import write_dsn, writing
-from synapse_lakehouse.rewriting.disk import require_disk
-from synapse_lakehouse.rewriting.errors import Differs, RoomLeft, explained
 from synapse_lakehouse.rewriting.load import Load
-from synapse_lakehouse.rewriting.room import compress
+from synapse_lakehouse.rewriting.recording import WRITTEN, Outcome, Row, compressed
 from synapse_lakehouse.rewriting.session import SETTING
-from synapse_lakehouse.rewriting.snapshots import Reading, source
+from synapse_lakehouse.rewriting.snapshots import source
 from synapse_lakehouse.rewriting.verifying import Verified, verified
-from synapse_lakehouse.rewriting.writing import IN_THE_WAY, Writer
+from synapse_lakehouse.rewriting.writing import Writer
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import Settings
-from synapse_lakehouse.source.errors import SourceError
 
-RUNS: Final = "audit.compression_runs"
 SYNAPSES_CHAIN: Final = 100
 """Synapse hangs new groups on a chain until it is so long."""
-
-Row = Mapping[str, Any]
-
-
-class Outcome(StrEnum):
-    """What became of a room that a run was to compress."""
-
-    COMPRESSED = "compressed"
-    PARTLY = "partly"
-    """Somebody held locks for long: what was written is right, and the rest is left to another run."""
-    LEFT = "left"
-    """Nothing was written."""
-    STOPPED = "stopped"
-    """What was written is right; the run ended here."""
-    PUT_BACK = "put_back"
-    """It did not read as before, and is stored as it was."""
-    FAULTY = "faulty"
-    """Found to be wrong when the run was over."""
-
-
-WRITTEN: Final = (Outcome.COMPRESSED, Outcome.PARTLY)
 
 
 def planned_by(catalog: Catalog, run: Run) -> list[Row]:
@@ -71,8 +43,9 @@ def carry_out(settings: Settings, catalog: Catalog, run: Run, tell: Callable[[st
 
     :raises CompressorError, SourceError: when it cannot go on; all that was written is right and stays.
     """
-    dsn, now = write_dsn(settings), configured(settings)
-    recorded = audit.of_run(catalog, RUNS, run.run_id)
+    dsn, now, folder = write_dsn(settings), configured(settings), undo.folder(settings.lakehouse_home)
+    record = partial(_record, catalog, run)
+    recorded = audit.of_run(catalog, COMPRESSED, run.run_id)
     done = {row["room_id"]: row["finished_at"] for row in recorded if row["outcome"] in WRITTEN}
     with source(dsn, settings, SETTING) as reading, writing(dsn) as connection:
         for planned in planned_by(catalog, run):
@@ -82,13 +55,7 @@ def carry_out(settings: Settings, catalog: Catalog, run: Run, tell: Callable[[st
             wanted = _as_planned(now, planned)
             load = Load(connection, wanted.busy_sessions, wanted.lag_bytes, tell)
             writer = Writer(connection, load, lambda work, total: None)
-            row = {"room_id": planned["room_id"], **wanted.how()}
-            try:
-                became = _compressed(planned["room_id"], wanted, reading, writer, undo.folder(settings.lakehouse_home))
-            except (CompressorError, SourceError, psycopg.Error) as error:
-                _record(catalog, run, row | _stopped(error))
-                raise
-            _record(catalog, run, row | became)
+            became = compressed(planned["room_id"], wanted, reading, writer, folder, record)
             tell(f"{planned['room_id']}: {became['outcome']}{_numbers(became)}")
 
 
@@ -99,7 +66,7 @@ def verify(settings: Settings, catalog: Catalog, run: Run) -> list[Verified]:
     """
     found: list[Verified] = []
     with source(write_dsn(settings), settings, SETTING) as reading:
-        for row in audit.of_run(catalog, RUNS, run.run_id):
+        for row in audit.of_run(catalog, COMPRESSED, run.run_id):
             if row["outcome"] not in WRITTEN:
                 continue
             # Groups were added meanwhile; only those of a room that was finished must be as was asked.
@@ -110,44 +77,14 @@ def verify(settings: Settings, catalog: Catalog, run: Run) -> list[Verified]:
                 contents = reader.contents(row["room_id"])
             one = verified(contents, row["room_id"], longest, kept)
             if one.faults:
-                _record(catalog, run, row | {"outcome": Outcome.FAULTY, "error": "; ".join(one.faults)})
+                found_wrong = {"outcome": Outcome.FAULTY, "error": "; ".join(one.faults)}
+                _record(catalog, run, row | found_wrong | {"finished_at": datetime.now(UTC)})
             found.append(one)
     return found
 
 
-def _compressed(
-    room_id: str, wanted: CompressorSettings, reading: Reading, writer: Writer, folder: Path
-) -> dict[str, Any]:
-    """Columns of ``audit.compression_runs``."""
-    require = partial(require_disk, writer.connection)
-    try:
-        done = compress(room_id, wanted, reading, writer, folder, writer.connection.info.dbname, require)
-    except (BadGroups, RoomLeft) as error:
-        return {"outcome": Outcome.LEFT, "error": str(error)}
-    return {
-        "outcome": Outcome.PARTLY if writer.gave_up else Outcome.COMPRESSED,
-        "error": IN_THE_WAY if writer.gave_up else None,
-        "rows_before": done.plan.rows_before,
-        "rows_after": done.rows,
-        "bytes_before": done.plan.bytes_before,
-        "bytes_after": done.plan.bytes_after,
-        "groups_rewritten": done.groups_written,
-        "groups_left": done.groups_left,
-        "longest_chain": done.longest_chain,
-        "seconds": done.seconds,
-        "longest_lock_ms": 1000 * writer.pace.longest,
-        "undo": [str(path) for path in done.undo],
-        **done.seen(),
-    }
-
-
-def _stopped(error: Exception) -> dict[str, Any]:
-    said = explained(error) if isinstance(error, psycopg.Error) else error
-    return {"outcome": Outcome.PUT_BACK if isinstance(error, Differs) else Outcome.STOPPED, "error": str(said)}
-
-
-def _record(catalog: Catalog, run: Run, row: dict[str, Any]) -> None:
-    audit.append(catalog, RUNS, [row | {"finished_at": datetime.now(UTC)}], run)
+def _record(catalog: Catalog, run: Run, row: Row) -> None:
+    audit.append(catalog, COMPRESSED, [row], run)
 
 
 def _as_planned(wanted: CompressorSettings, planned: Row) -> CompressorSettings:

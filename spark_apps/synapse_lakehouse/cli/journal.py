@@ -1,0 +1,117 @@
+"""What ``lakehouse compress apply`` did, recorded in the lake as soon as each room is done, where there is a lake."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import typer
+
+from synapse_lakehouse.cli import reading
+from synapse_lakehouse.embedded.services import connected
+from synapse_lakehouse.lake.catalog import COMPRESSED, pyiceberg_catalog
+from synapse_lakehouse.rewriting.recording import Row
+from synapse_lakehouse.settings import Settings
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+
+class NotRecorded(RuntimeError):
+    """What was done is done, and the lake does not say so."""
+
+
+@contextmanager
+def recording(settings: Settings) -> Iterator[Callable[[Row], None]]:
+    """Takes what became of a room (``rewriting.recording.compressed``) and appends it to ``audit.compression_runs``.
+
+    Nothing that is wrong with the lake stops the work on other rooms. Says so where there is no lake.
+
+    :raises NotRecorded: in the end, where there is a lake that did not take every row; if something else was raised,
+        that is raised, and this is only said.
+    """
+    if not reading.may_exist(settings):
+        rows: list[Row] = []
+        try:
+            yield rows.append
+        finally:
+            if rows:
+                typer.echo(
+                    "Nothing of this was recorded, so `lakehouse compress history` does not show it: there is no lake "
+                    f"in {settings.lakehouse_home}, and LAKEHOUSE_CATALOG_URI names none.",
+                    err=True,
+                )
+        return
+    with ExitStack() as stack:
+        journal = _Journal(settings, stack)
+        try:
+            yield journal.record
+        except BaseException:
+            if missing := journal.missing():
+                typer.echo(f"Error: {missing}", err=True)
+            raise
+        if missing := journal.missing():
+            raise NotRecorded(missing)
+
+
+class _Journal:
+    """Rows of one run by hand; those that the lake did not take are offered again with the next one and in the end."""
+
+    def __init__(self, settings: Settings, stack: ExitStack) -> None:
+        self._settings, self._stack = settings, stack
+        self._catalog: Catalog | None = None
+        self._run_id = f"compress apply {datetime.now(UTC).isoformat()}"
+        self._waiting: list[Row] = []
+        self._trouble = ""
+        self._append()
+
+    def record(self, row: Row) -> None:
+        self._waiting.append({"run_id": self._run_id, **row})
+        self._append()
+
+    def missing(self) -> str:
+        """What the lake still does not say after a last try, and what that means; empty if it says all."""
+        if self._waiting:
+            self._append()
+        if not self._waiting:
+            return ""
+        rooms = dict.fromkeys(row["room_id"] for row in self._waiting)
+        return (
+            f"What became of {', '.join(rooms)} is not recorded in {COMPRESSED}, and `lakehouse compress history` will "
+            f"not show it: {self._trouble}. What was done to Synapse's database stays, and is right. Keep what was "
+            "said above, as it cannot be recorded later, and see that the lake's catalog runs and no disk is full "
+            "(`lakehouse doctor`)."
+        )
+
+    def _append(self) -> None:
+        from synapse_lakehouse.lake import audit
+
+        try:
+            self._catalog = self._catalog or self._opened()
+            if self._waiting:
+                # Should an attempt have been heard that failed, a row is there twice, and the last one counts.
+                audit.append(self._catalog, COMPRESSED, self._waiting)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with the lake, Synapse's database is not to suffer
+            if not self._trouble:
+                typer.echo(
+                    f"The lake does not record what becomes of the rooms: {_said(error)}. It is asked again when a "
+                    "room is done.",
+                    err=True,
+                )
+            self._trouble = _said(error)
+        else:
+            self._waiting, self._trouble = [], ""
+
+    def _opened(self) -> "Catalog":
+        from synapse_lakehouse.lake import tables
+
+        with ExitStack() as opening:
+            lake = opening.enter_context(connected(self._settings, source=False))
+            catalog = opening.enter_context(closing(pyiceberg_catalog(lake)))
+            tables.ensure_audit(catalog)
+            self._stack.push(opening.pop_all())
+        return catalog
+
+
+def _said(error: Exception) -> str:
+    return str(error).partition("\n")[0].rstrip(".") or type(error).__name__

@@ -1,0 +1,96 @@
+"""Compress a room and have recorded what became of it: a row of ``audit.compression_runs``, whoever asked for it."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+
+from synapse_lakehouse.compression.errors import BadGroups, CompressorError
+from synapse_lakehouse.compression.settings import CompressorSettings
+from synapse_lakehouse.rewriting.disk import require_disk
+from synapse_lakehouse.rewriting.errors import Differs, RoomLeft, explained
+from synapse_lakehouse.rewriting.room import compress
+from synapse_lakehouse.rewriting.snapshots import Reading
+from synapse_lakehouse.rewriting.writing import IN_THE_WAY, Writer
+from synapse_lakehouse.source.errors import SourceError
+
+Row = dict[str, Any]
+
+
+class Outcome(StrEnum):
+    """What became of a room that a run was to compress."""
+
+    COMPRESSED = "compressed"
+    PARTLY = "partly"
+    """Somebody held locks for long: what was written is right, and the rest is left to another run."""
+    LEFT = "left"
+    """Nothing was written."""
+    STOPPED = "stopped"
+    """What was written is right; the run ended here."""
+    PUT_BACK = "put_back"
+    """It did not read as before, and is stored as it was."""
+    FAULTY = "faulty"
+    """Found to be wrong when the run was over."""
+
+
+WRITTEN: Final = (Outcome.COMPRESSED, Outcome.PARTLY)
+
+
+def compressed(
+    room_id: str, wanted: CompressorSettings, reading: Reading, writer: Writer, undo_folder: Path,
+    record: Callable[[Row], None],
+) -> Row:  # fmt: skip
+    """Compress a room; the row, which ``record`` was given as soon as it was known, also where this raises.
+
+    Columns of ``audit.compression_runs`` but for those of the run; a room of which nothing was written has no numbers.
+
+    :raises CompressorError, SourceError, psycopg.Error, KeyboardInterrupt: when no further room should be tried; what
+        was written is right and stays, or was put back.
+    """
+
+    def done(became: Row) -> Row:
+        row = {"room_id": room_id, **wanted.how(), **became, "finished_at": datetime.now(UTC)}
+        record(row)
+        return row
+
+    try:
+        became = _became(room_id, wanted, reading, writer, undo_folder)
+    except (CompressorError, SourceError, psycopg.Error, KeyboardInterrupt) as error:
+        done(_stopped(error))
+        raise
+    return done(became)
+
+
+def _became(room_id: str, wanted: CompressorSettings, reading: Reading, writer: Writer, undo_folder: Path) -> Row:
+    require = partial(require_disk, writer.connection)
+    try:
+        done = compress(room_id, wanted, reading, writer, undo_folder, writer.connection.info.dbname, require)
+    except (BadGroups, RoomLeft) as error:
+        return {"outcome": Outcome.LEFT, "error": str(error)}
+    return {
+        "outcome": Outcome.PARTLY if writer.gave_up else Outcome.COMPRESSED,
+        "error": IN_THE_WAY if writer.gave_up else None,
+        "rows_before": done.plan.rows_before,
+        "rows_after": done.rows,
+        "bytes_before": done.plan.bytes_before,
+        "bytes_after": done.plan.bytes_after,
+        "groups_rewritten": done.groups_written,
+        "groups_left": done.groups_left,
+        "longest_chain": done.longest_chain,
+        "seconds": done.seconds,
+        "longest_lock_ms": 1000 * writer.pace.longest,
+        "undo": [str(path) for path in done.undo],
+        **done.seen(),
+    }
+
+
+def _stopped(error: BaseException) -> Row:
+    said = explained(error) if isinstance(error, psycopg.Error) else error
+    return {
+        "outcome": Outcome.PUT_BACK if isinstance(error, Differs) else Outcome.STOPPED,
+        "error": "Somebody stopped it." if isinstance(error, KeyboardInterrupt) else str(said),
+    }

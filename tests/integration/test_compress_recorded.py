@@ -1,0 +1,261 @@
+"""What ``lakehouse compress apply`` did by hand stands in the lake, if there is one, as soon as each room is done."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from click.testing import Result
+from pyiceberg.catalog import Catalog
+from typer.testing import CliRunner
+
+from synapse_lakehouse.cli import app
+from synapse_lakehouse.cli.compress import INTERRUPTED
+from synapse_lakehouse.embedded.postgres import Server
+from synapse_lakehouse.embedded.services import embedded_server
+from synapse_lakehouse.lake import audit, tables
+from synapse_lakehouse.lake.catalog import COMPRESSED, pyiceberg_catalog
+from synapse_lakehouse.rewriting import recording
+from synapse_lakehouse.settings import PROJECT, Settings
+from tests.conftest import environment
+from tests.state_database import all_states
+
+JSON = ("--format", "json")
+BEST = ("--strategy", "best")
+
+Row = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def rooms(sample_dsn: str) -> list[str]:
+    """The three rooms of the sample with the most to rewrite."""
+    done = CliRunner().invoke(app, ["compress", "plan", *BEST, *JSON], env={"SYNAPSE_DSN": sample_dsn})
+    planned = sorted(json.loads(done.stdout), key=lambda row: -row["groups_to_rewrite"])[:3]
+    assert all(row["groups_to_rewrite"] and row["rows_after"] < row["rows_before"] for row in planned)
+    return [row["room_id"] for row in planned]
+
+
+@pytest.fixture
+def apply(rooms: list[str]) -> list[str]:
+    """Arguments that compress these rooms, in this order."""
+    return ["apply", *BEST, *(argument for room in rooms for argument in ("--room", room)), "--yes", *JSON]
+
+
+@pytest.fixture
+def own(new_lake: Callable[..., Settings], source_copy: str, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """A lake that nothing was ever written to, and the settings of this process."""
+    own = new_lake(synapse_dsn=source_copy, synapse_write_dsn=source_copy)
+    for name, value in own.environment().items():
+        monkeypatch.setenv(name, value)
+    return own
+
+
+def compress(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["compress", *arguments])
+
+
+def history(*arguments: str) -> list[Row]:
+    done = compress("history", *arguments, *JSON)
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+def after_rooms(monkeypatch: pytest.MonkeyPatch, *then: Callable[[], object]) -> None:
+    """Do these things before the second room, the third, and so on."""
+    compress_room, waiting = recording.compress, iter((lambda: None, *then))
+
+    def step(*arguments: Any) -> Any:
+        next(waiting, lambda: None)()
+        return compress_room(*arguments)
+
+    monkeypatch.setattr(recording, "compress", step)
+
+
+def stop() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.usefixtures("own")
+def test_the_history_has_what_was_done_by_hand(apply: list[str], rooms: list[str]) -> None:
+    assert "knows of nothing that was compressed" in compress("history").stderr
+    applied = compress(*apply)
+    assert (applied.exit_code, applied.stderr) == (0, "")
+    said = {row["room_id"]: row for row in json.loads(applied.stdout)}
+    assert list(said) == rooms
+    told = history()
+    assert [row["room_id"] for row in told] == rooms, "in the order in which they were done"
+    for row in told:
+        assert row["outcome"] == "compressed"
+        assert row["strategy"] == "best"
+        for name in ("rows_before", "rows_after", "groups_rewritten", "longest_chain", "disk_bytes_after"):
+            assert row[name] == said[row["room_id"]][name]
+        assert row["rows_freed"] > 0
+    (run,) = {row["run_id"] for row in told}
+    assert run.startswith("compress apply 20")
+
+    room = rooms[0]
+    assert compress("apply", *BEST, "--room", room, "--yes").exit_code == 0
+    again = history("--room", room)
+    assert [row["groups_rewritten"] > 0 for row in again] == [True, False]
+    assert again[0]["run_id"] == run != again[1]["run_id"]
+    assert f"{again[0]['rows_freed']:,} rows and about" in compress("history", "--room", room).stdout
+
+
+def test_without_a_lake_it_works_and_says_so(
+    apply: list[str], source_copy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+    monkeypatch.setenv("SYNAPSE_WRITE_DSN", source_copy)
+    applied = compress(*apply)
+    assert applied.exit_code == 0
+    assert len(json.loads(applied.stdout)) == 3
+    assert applied.stderr.startswith("Nothing of this was recorded")
+    assert f"there is no lake in {tmp_path}" in applied.stderr
+    assert applied.stderr.count("\n") == 1
+    assert not (tmp_path / "postgres").exists()
+    assert not (tmp_path / "warehouse").exists()
+
+
+def test_the_embedded_lake_is_started_for_it(
+    apply: list[str], rooms: list[str], source_copy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+    monkeypatch.setenv("SYNAPSE_WRITE_DSN", source_copy)
+    with embedded_server(Settings(_env_file=None)):
+        pass
+    applied = compress(*apply)
+    assert (applied.exit_code, applied.stderr) == (0, "")
+    assert [row["room_id"] for row in history()] == rooms
+
+
+@pytest.mark.usefixtures("own")
+def test_what_was_stopped_and_what_was_done_before_is_recorded(
+    apply: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    after_rooms(monkeypatch, stop)
+    stopped = compress(*apply)
+    assert stopped.exit_code == INTERRUPTED
+    (said,) = json.loads(stopped.stdout)
+    done, half = history()
+    assert (done["room_id"], done["outcome"]) == (said["room_id"], "compressed")
+    assert (half["outcome"], half["error"], half["rows_before"]) == ("stopped", "Somebody stopped it.", None)
+
+
+@pytest.mark.usefixtures("own")
+def test_being_stopped_while_a_room_is_recorded_loses_nothing(
+    apply: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = audit.append
+
+    def interrupted(*arguments: Any) -> None:
+        monkeypatch.setattr(audit, "append", append)
+        stop()
+
+    monkeypatch.setattr(audit, "append", interrupted)
+    assert compress(*apply).exit_code == INTERRUPTED
+    assert [row["outcome"] for row in history()] == ["compressed"]
+
+
+def test_who_is_killed_has_recorded_the_rooms_that_were_done(
+    own: Settings, apply: list[str], rooms: list[str], source_copy: str
+) -> None:
+    with closing(pyiceberg_catalog(own)) as catalog, psycopg.connect(source_copy) as holder:
+        tables.ensure_audit(catalog)
+        # So long as these locks are held, the second room is not done.
+        holder.execute("select from state_groups where room_id = %s for update", [rooms[1]])
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.compressing", "compress", *apply], cwd=PROJECT, env=environment(own),
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        while not recorded(catalog):
+            assert process.poll() is None, process.communicate()[0]
+            time.sleep(0.05)
+        process.kill()
+        assert process.communicate()[0] == "begins\n", "it had no time to say anything"
+    assert [(row["room_id"], row["outcome"]) for row in history()] == [(rooms[0], "compressed")]
+
+
+def recorded(catalog: Catalog) -> list[Row]:
+    return catalog.load_table(COMPRESSED).scan().to_arrow().to_pylist()  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def outage(server: Server, own: Settings) -> Iterator[Callable[[bool], None]]:
+    """Takes the lake's catalog away, or gives it back."""
+    name = urlsplit(str(own.lakehouse_catalog_uri)).path.strip("/")
+    with psycopg.connect(server.dsn(), autocommit=True) as connection:
+
+        def set_away(is_away: bool) -> None:
+            connection.execute(f"alter database {name} allow_connections {not is_away}".encode())
+            connection.execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", [name])
+
+        yield set_away
+        set_away(False)
+
+
+def test_what_the_lake_did_not_take_is_recorded_when_it_is_there_again(
+    apply: list[str], outage: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    after_rooms(monkeypatch, lambda: outage(True), lambda: outage(False))
+    applied = compress(*apply)
+    assert applied.exit_code == 0, applied.stderr
+    assert applied.stderr.count("The lake does not record what becomes of the rooms") == 1
+    assert [row["room_id"] for row in history()] == [row["room_id"] for row in json.loads(applied.stdout)]
+
+
+def test_what_the_lake_never_took_is_said_loudly_and_stays_done(
+    apply: list[str], outage: Callable[[bool], None], source_copy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = all_states(source_copy)
+    after_rooms(monkeypatch, lambda: outage(True))
+    applied = compress(*apply)
+    assert applied.exit_code == 1
+    first, *others = json.loads(applied.stdout)
+    assert all(row["groups_rewritten"] > 0 for row in others)
+    assert f"What became of {', '.join(row['room_id'] for row in others)} is not recorded" in applied.stderr
+    assert "not currently accepting connections" in applied.stderr
+    assert all_states(source_copy) == before
+    outage(False)
+    assert [row["room_id"] for row in history()] == [first["room_id"]]
+
+    # Nothing else that goes wrong is hidden by it.
+    monkeypatch.setenv("LAKEHOUSE_CATALOG_URI", "postgresql://nobody@127.0.0.1:1/nothing")
+    after_rooms(monkeypatch, stop)
+    stopped = compress(*apply)
+    assert stopped.exit_code == INTERRUPTED
+    assert len(json.loads(stopped.stdout)) == 1
+    assert stopped.stderr.startswith("The lake does not record what becomes of the rooms")
+    assert "Error: What became of" in stopped.stderr
+    assert stopped.stderr.rstrip().endswith("run the same command again to go on from here.")
+
+
+def test_others_may_append_at_the_same_time(own: Settings, apply: list[str], rooms: list[str]) -> None:
+    over = threading.Event()
+    with closing(pyiceberg_catalog(own)) as catalog:
+        tables.ensure_audit(catalog)
+
+        def append() -> None:
+            while not over.wait(0.05):
+                audit.append(catalog, COMPRESSED, [{"run_id": "state_compression 1", "room_id": f"!{len(others)}"}])
+                others.append(None)
+
+        others: list[None] = []
+        beside = threading.Thread(target=append)
+        beside.start()
+        try:
+            applied = compress(*apply)
+        finally:
+            over.set()
+            beside.join()
+        assert applied.exit_code == 0, applied.stderr
+        by_hand = [row["room_id"] for row in recorded(catalog) if row["run_id"].startswith("compress apply")]
+    assert sorted(by_hand) == sorted(rooms)
+    assert len(others) > 3
