@@ -45,7 +45,7 @@ class Deciding:
 
     def build(self) -> dict[str, float]:
         """Build the view and all that it rests on, without dbt's tests; seconds of each model."""
-        increment = increments.of_event_fields(self._app.catalog, self._app.run.branch)
+        increment = increments.of_models(self._app.catalog, self._app.run.branch)
         increment.tell(self._app.spark)
         chosen = ["--select", f"+{VIEW.partition('.')[2]}"]
         told = modelling.variables(self._app) | increment.variables()

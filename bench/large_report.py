@@ -45,7 +45,8 @@ class Built:
 @dataclass
 class Large:
     """Everything. ``changes``: memberships of local users and history visibilities that were ever set. ``asked``: pairs
-    that Synapse's own filter was asked, and ``differences`` of its answers."""
+    that Synapse's own filter was asked, and ``differences`` of its answers. ``smaller``: of smaller servers, the events
+    and the seconds of everything and of the increment."""
 
     scale: float
     machine: dict[str, str]
@@ -59,6 +60,16 @@ class Large:
     asked: int = 0
     asked_seconds: float = 0.0
     differences: int = 0
+    smaller: list[tuple[int, float, float]] = field(default_factory=list)
+
+    def slopes(self) -> dict[str, list[tuple[int, float]]]:
+        """Events of each server and seconds of what was done with them."""
+        full, increment = self.builds
+        points = [*self.smaller, (full.events, full.wall, increment.wall)]
+        return {
+            full.what: [(events, seconds) for events, seconds, _ in points],
+            increment.what: [(events, seconds) for events, _, seconds in points],
+        }
 
     @classmethod
     def read(cls, path: Path) -> "Large":
@@ -102,6 +113,16 @@ def write(large: Large) -> str:
             ),
             "",
             _PAIRS.format(pairs=large.pairs, asked=large.asked, filter=filters, differences=large.differences),
+            "## What it costs with more events\n",
+            "![Seconds of both builds against the events of the server](bench-visibility.svg)\n",
+            *markdown(
+                ("events", "everything, s", "0.1% new events, s", "share"),
+                [
+                    (f"{events:,}", f"{whole:.1f}", f"{part:.1f}", f"{part / whole:.1%}")
+                    for (events, whole), (_, part) in zip(*large.slopes().values(), strict=True)
+                ],
+            ),
+            "",
             "## Where the time goes\n",
             "Seconds. dbt builds models side by side, and takes some for itself.\n",
             *markdown(

@@ -7,8 +7,8 @@
     would be made of the same again is left as it is. With `compared_by: rows`, which is for tables of few rows, it says
     what its rows are: the tables that read it only care about them.
 
-    With `increment_by`, the key of its rows, a large table is only made anew where a key is in the view `changed_events`,
-    if the run says so (var `increments`) and the rows it has were made by the same SQL.
+    With `increment_by`, the key of its rows, a large table is only made anew where a key is among those that the macro
+    `what_changed_in_<model>` finds, if the run says so (var `increments`) and its rows were made by the same SQL.
 #}
 {% materialization rebuild, adapter='spark', supported_languages=['sql'] %}
     {%- if not config.get('contract').enforced or not model.columns -%}
@@ -47,28 +47,36 @@
     {%- set made_now = local_md5(ingredients | join(' ')) -%}
 
     {%- do told.update({target_relation | string: made_now}) -%}
+    {#- Rules of the models that this one reads are rules of its own. -#}
+    {%- set rules = graph.setdefault('made_by ' ~ invocation_id, {}) -%}
+    {%- set made_by = [table_columns | join(','), compiled_code] -%}
+    {%- for id in model.depends_on.nodes | sort if id in graph.nodes -%}
+        {%- do made_by.append(rules.get(id) or said(graph.nodes[id].relation_name, branch, 'made-by')) -%}
+    {%- endfor -%}
+    {%- set made_by = local_md5(made_by | join(' ')) -%}
+    {%- do rules.update({model.unique_id: made_by}) -%}
     {%- set by = config.get('increment_by') -%}
-    {%- set made_by = local_md5(table_columns | join(',') ~ compiled_code) -%}
-    {%- set properties = ["`snapshot-property.made-of` = '" ~ made_now ~ "'"] -%}
+    {%- set properties = ["`snapshot-property.made-of` = '" ~ made_now ~ "'", "`snapshot-property.made-by` = '" ~ made_by ~ "'"] -%}
     {%- if by -%}
-        {%- do properties.append("`snapshot-property.made-by` = '" ~ made_by ~ "'") -%}
         {%- do properties.append("`snapshot-property.read-from` = '" ~ var('read_from').get(model.name, '') ~ "'") -%}
     {%- endif -%}
 
     {%- if made_of(target_relation, branch) == made_now -%}
         {% call statement('main') %}select 'unchanged'{% endcall %}
-    {%- elif by and model.name in var('increments') and said(target_relation, branch, 'made-by') == made_by -%}
+    {%- elif by and model.name in var('increments') and said(target_relation, branch, 'made-by') == made_by
+        and what_changed_is_little() -%}
         {# Two commits: after the first one the table does not say what it was made of, so it is never gone on from. #}
         {%- do run_query("alter table " ~ target_relation ~ " set tblproperties ('write.delete.mode' = 'merge-on-read')") -%}
         {% call statement('delete') %}
-            delete from {{ target_relation }} where {{ by }} in (select {{ by }} from changed_events)
+            delete from {{ target_relation }} where {{ by }} in (select {{ by }} from {{ step('replaced') }})
         {% endcall %}
         {% call statement('main') %}
             insert into {{ target_relation }} with ({{ properties | join(', ') }})
             select {{ table_columns | map('lower') | join(', ') }}
             from (
-                {{ compiled_code | replace(of_what_changed(), 'where ' ~ by ~ ' in (select ' ~ by ~ ' from changed_events)') }}
+                {{ compiled_code | replace(of_what_changed(), 'where ' ~ by ~ ' in (select ' ~ by ~ ' from ' ~ step('read') ~ ')') }}
             )
+            where {{ by }} in (select {{ by }} from {{ step('replaced') }})
         {% endcall %}
     {%- else -%}
         {% call statement('main') %}
@@ -111,20 +119,6 @@
         ~ " where name in ('main', '" ~ branch ~ "') order by name = 'main' limit 1"
     ) -%}
     {{- return(found.columns[0].values()[0] if found.rows else none) -}}
-{%- endmacro %}
-
-
-{#
-    The rows of a table that a model with `increment_by` reads for the rows it makes: of an increment, of what changed only.
-    Such a model makes one row of each row of it with the same key, and of no other one's.
-#}
-{% macro each_row_of(relation) -%}
-    (select * from {{ relation }} {{ of_what_changed() }})
-{%- endmacro %}
-
-
-{% macro of_what_changed() -%}
-    /* of what changed */
 {%- endmacro %}
 
 

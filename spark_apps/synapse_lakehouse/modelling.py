@@ -34,7 +34,7 @@ def build(app: SparkApp) -> None:
     (home / "target" / "run_results.json").unlink(missing_ok=True)
     # dbt copies variables with this prefix into its artifacts, so that a reader knows which run they are of.
     os.environ["DBT_ENV_CUSTOM_ENV_RUN_ID"] = app.run.run_id
-    increment = increments.of_event_fields(app.catalog, app.run.branch)
+    increment = increments.of_models(app.catalog, app.run.branch)
     told = variables(app) | increment.variables()
     # Needs no Spark, which still starts. What is only asked while building is not told, so that dbt, where nothing else
     # changed either, goes on from what it read for the run before.

@@ -56,7 +56,7 @@ def main() -> None:
             resolving.resolve(spark, pyiceberg_catalog(settings), command["branch"], command["resolve"])
             answer = None
         elif "increment" in command:
-            increment = increments.of_event_fields(pyiceberg_catalog(settings), command["branch"], command["increment"])
+            increment = increments.of_models(pyiceberg_catalog(settings), command["branch"], command["increment"])
             increment.tell(spark)
             answer = increment.variables()
         elif "build" in command:

@@ -1,11 +1,12 @@
 """The made-up homeserver of ``bench.large``: what it says about itself has to hold, or its figures mean nothing."""
 
 import re
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
-from bench import large_rooms
+from bench import large_rooms, slope
 from bench.large_report import Built, Large, write
 from bench.large_rooms import MEMBER, Server
 from bench.meter import Cost
@@ -62,11 +63,21 @@ def test_the_page_says_which_goals_were_reached() -> None:
         seconds=2.0,
         asked=10_000,
         asked_seconds=1.0,
+        smaller=[(100, 60.0, 12.0)],
     )
     page = write(large)
     assert "| minutes for state and visibility | ≤ 15 | 10.0 | reached |" in page
     assert "| of that time after 0.1% new events | ≤ 5% | 2.5% | reached |" in page
     assert "| intervals for a change of membership or visibility | ≤ 2 | 2.50 | missed |" in page
     assert "| times Synapse's filter | ≥ 1,000 | 1,200 | reached |" in page
+    assert "| 100 | 60.0 | 12.0 | 20.0% |" in page
     for block in re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE):
         assert len({line.count("|") for line in block.splitlines()}) == 1, block
+
+
+def test_the_picture_says_how_cost_grows() -> None:
+    lines = {"everything": [(1_000, 2.0), (10_000, 20.0), (100_000, 200.0)], "new": [(1_000, 3.0), (100_000, 3.0)]}
+    picture = ElementTree.fromstring(slope.draw(lines))
+    texts = [text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"everything: slope 1.00", "new: slope 0.00", "1,000", "100,000", "100"} <= set(texts)
+    assert len(list(picture.iter("{http://www.w3.org/2000/svg}circle"))) == 5

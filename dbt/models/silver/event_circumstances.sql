@@ -1,3 +1,4 @@
+{{ config(increment_by='event_id') }}
 -- What Synapse's loader finds of each event (synapse.storage.databases.main.events_worker).
 with loaded as (
     select
@@ -28,9 +29,9 @@ with loaded as (
             when coalesce(rooms.room_version, '') = '' then case when events.type <> 'm.room.member' then 'unreadable' end
             when coalesce({{ event_format('rooms.room_version') }}, -1) <> coalesce(fields.format_version, 1) then 'unreadable'
         end as unknown
-    from {{ source('synapse', 'events') }} as events
-    left join {{ ref('event_fields') }} as fields on events.event_id = fields.event_id
-    left join {{ source('synapse', 'rejections') }} as rejections on events.event_id = rejections.event_id
+    from {{ each_row_of(source('synapse', 'events')) }} as events
+    left join {{ each_row_of(ref('event_fields')) }} as fields on events.event_id = fields.event_id
+    left join {{ each_row_of(source('synapse', 'rejections')) }} as rejections on events.event_id = rejections.event_id
     left join {{ source('synapse', 'rooms') }} as rooms on events.room_id = rooms.room_id
 ),
 
@@ -90,7 +91,7 @@ settings as (
 
 positions as (
     select state_groups.event_id, positions.room_id, positions.position, circles.state_group is null as state_is_known
-    from {{ source('synapse', 'event_to_state_groups') }} as state_groups
+    from {{ each_row_of(source('synapse', 'event_to_state_groups')) }} as state_groups
     left join {{ source('state', 'state_positions') }} as positions
         on state_groups.state_group = positions.state_group
     left join {{ source('state', 'state_faults') }} as circles

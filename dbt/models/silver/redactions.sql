@@ -1,5 +1,16 @@
 -- Synapse keeps every redaction it was sent and decides on reading which of them hold; so does this model.
-with redactions as (
+with concerned as (
+    select event_id from {{ source('synapse', 'redactions') }}
+    union
+    select redacts from {{ source('synapse', 'redactions') }}
+),
+
+-- Of all events these are few.
+events as (
+    select * from {{ source('synapse', 'events') }} where event_id in (select event_id from concerned)
+),
+
+redactions as (
     select
         redactions.event_id,
         redactions.redacts,
@@ -16,10 +27,12 @@ with redactions as (
         target.room_id as target_room_id,
         target.sender as target_sender
     from {{ source('synapse', 'redactions') }} as redactions
-    left join {{ source('synapse', 'events') }} as redacting on redactions.event_id = redacting.event_id
-    left join {{ ref('event_fields') }} as fields on redacting.event_id = fields.event_id
+    left join events as redacting on redactions.event_id = redacting.event_id
+    left join (
+        select * from {{ ref('event_fields') }} where event_id in (select event_id from concerned)
+    ) as fields on redacting.event_id = fields.event_id
     left join {{ source('synapse', 'rejections') }} as rejections on redactions.event_id = rejections.event_id
-    left join {{ source('synapse', 'events') }} as target on redactions.redacts = target.event_id
+    left join events as target on redactions.redacts = target.event_id
 ),
 
 judged as (

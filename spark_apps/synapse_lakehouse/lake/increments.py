@@ -1,10 +1,12 @@
-"""Which rows of a large table that dbt builds are to be built anew: those of what changed since it was built."""
+"""What changed since a large table was built by dbt, so that only rows that follow from it are built anew."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from synapse_lakehouse.lake import remaking
@@ -12,60 +14,123 @@ from synapse_lakehouse.lake.changes import changed_keys
 from synapse_lakehouse.lake.tables import load_or_none
 
 WORTH_IT: Final = 1_000_000
-"""A table of fewer rows is built anew sooner than what changed is told apart."""
+"""With fewer events a table is built anew sooner than what changed is told apart."""
 
-_READ_FROM: Final = "read-from"
-_MODEL, _BY_EVENT, _BY_ROOM = "silver.event_fields", ("bronze.event_json", "bronze.events"), "bronze.rooms"
+_EVENTS: Final = "bronze.events"
+_JSON: Final[dict[str, tuple[str, ...]]] = {
+    _EVENTS: ("event_id",),
+    "bronze.event_json": ("event_id",),
+    "bronze.rooms": ("room_id",),
+}
+_MODELS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+    "silver.event_fields": _JSON,
+    "silver.event_circumstances": _JSON
+    | {
+        "bronze.rejections": ("event_id",),
+        "bronze.redactions": ("event_id", "redacts"),
+        "bronze.event_to_state_groups": ("event_id",),
+        "bronze.erased_users": ("user_id",),
+        "bronze.room_retention": ("room_id",),
+        "bronze.current_state_events": ("event_id",),
+        "silver.state_positions": (),
+        "silver.state_intervals": (),
+        "silver.state_faults": (),
+    },
+}
+"""The tables that each model is made of, with the columns of changed rows that it asks for; of tables without any it
+asks for the former rows."""
 
 
 @dataclass(frozen=True)
 class Increment:
-    """What ``silver.event_fields`` is built from.
+    """What ``model`` is built from.
 
-    ``read``: the snapshots of what it reads. ``events`` and ``rooms``: ids of those that changed, of a table that is
-    built in part; None of one that is built as a whole.
+    ``read``: the present snapshots of what it reads, by table. ``before`` and ``changed``, of a model that is built in
+    part: the snapshots that its rows were made of, and columns of rows that changed since, as they were and are.
     """
 
-    read: str
-    events: pa.Table | None
-    rooms: pa.Table | None
+    model: str
+    read: Mapping[str, int | None]
+    before: Mapping[str, int | None] | None = None
+    changed: Mapping[str, pa.Table] | None = None
 
-    def variables(self) -> dict[str, object]:
+    @property
+    def name(self) -> str:
+        """The model's, as dbt has it."""
+        return self.model.partition(".")[2]
+
+
+@dataclass(frozen=True)
+class Increments:
+    """What all large models are built from."""
+
+    models: tuple[Increment, ...]
+
+    def variables(self) -> dict[str, Any]:
         """What the materialization ``rebuild`` asks for."""
-        name = _MODEL.partition(".")[2]
-        return {"read_from": {name: self.read}, "increments": [] if self.events is None else [name]}
+        return {
+            "read_from": {one.name: _written(one.read) for one in self.models},
+            "increments": {one.name: dict(one.before) for one in self.models if one.before is not None},
+        }
 
     def tell(self, spark: SparkSession) -> None:
-        """Make the view ``changed_events`` of the ids of changed events, and of all events of changed rooms."""
-        if self.events is not None and self.rooms is not None:
-            spark.createDataFrame(self.events).createOrReplaceTempView("events_that_changed")
-            spark.createDataFrame(self.rooms).createOrReplaceTempView("rooms_that_changed")
-            changed = spark.sql("""
-                select event_id from events_that_changed
-                union
-                select event_id from bronze.events where room_id in (select room_id from rooms_that_changed)
-            """)
-            changed.cache().createOrReplaceTempView("changed_events")
+        """Make views ``<model>_changed_<table>`` of what changed."""
+        for one in self.models:
+            for table, rows in (one.changed or {}).items():
+                view = f"{one.name}_changed_{table.partition('.')[2]}"
+                spark.createDataFrame(rows).createOrReplaceTempView(view)
 
 
-def of_event_fields(catalog: Catalog, branch: str, worth_it: int = WORTH_IT) -> Increment:
-    """What ``silver.event_fields`` on ``branch`` has to be built from."""
-    names = (*_BY_EVENT, _BY_ROOM)
-    now = {name: remaking.snapshot_of(load_or_none(catalog, name), branch) for name in names}
-    read = " ".join(f"{name}={one.snapshot_id if one else ''}" for name, one in now.items())
-    before = remaking.said(remaking.snapshot_of(load_or_none(catalog, _MODEL), branch), _READ_FROM)
-    whole = Increment(read, None, None)
-    if not before or int(remaking.said(now[_BY_EVENT[0]], "total-records") or 0) < worth_it:
-        return whole
-    was = dict(one.split("=") for one in before.split())
+def of_models(catalog: Catalog, branch: str, worth_it: int = WORTH_IT) -> Increments:
+    """What the large models on ``branch`` have to be built from."""
+    tables = {name: load_or_none(catalog, name) for name in {name: None for of in _MODELS.values() for name in of}}
+    now = {name: remaking.snapshot_of(table, branch) for name, table in tables.items()}
+    many = int(remaking.said(now[_EVENTS], "total-records") or 0) >= worth_it
+    present = {name: snapshot.snapshot_id if snapshot else None for name, snapshot in now.items()}
+
+    def increments() -> Iterator[Increment]:
+        for model, columns in _MODELS.items():
+            read = {name: present[name] for name in columns}
+            said = remaking.said(remaking.snapshot_of(load_or_none(catalog, model), branch), "read-from")
+            before = _read(said or "")
+            changed = _changed(tables, columns, before, read) if many and before.keys() == read.keys() else None
+            yield Increment(model, read) if changed is None else Increment(model, read, before, changed)
+
+    return Increments(tuple(increments()))
+
+
+def _changed(
+    tables: Mapping[str, Table | None],
+    columns: Mapping[str, tuple[str, ...]],
+    before: Mapping[str, int | None],
+    now: Mapping[str, int | None],
+) -> dict[str, pa.Table] | None:
+    """Rows that changed, by table; None where that cannot be known."""
     changed = {}
-    for name, snapshot in now.items():
-        table, key = load_or_none(catalog, name), "room_id" if name == _BY_ROOM else "event_id"
-        if table is None or snapshot is None or not was.get(name):
-            return whole
-        keys = changed_keys(table, int(was[name]), snapshot.snapshot_id, [key])
-        if keys is None:
-            return whole
-        changed[name] = keys
-    events = pa.concat_tables([changed[name] for name in _BY_EVENT]).group_by("event_id").aggregate([])
-    return Increment(read, events, changed[_BY_ROOM])
+    for name, wanted in columns.items():
+        rows = _rows(tables[name], wanted, before[name], now[name])
+        if rows is None:
+            return None
+        if wanted:
+            changed[name] = rows.group_by(list(wanted)).aggregate([])
+    return changed
+
+
+def _rows(table: Table | None, columns: tuple[str, ...], before: int | None, now: int | None) -> pa.Table | None:
+    if table is None or (before is None) is not (now is None):
+        return None
+    nothing = pa.schema([table.schema().as_arrow().field(name) for name in columns]).empty_table()
+    if before is None or now is None:
+        return nothing
+    if not columns:
+        return nothing if table.snapshot_by_id(before) else None
+    return changed_keys(table, before, now, columns)
+
+
+def _written(snapshots: Mapping[str, int | None]) -> str:
+    return " ".join(f"{name}={one or ''}" for name, one in snapshots.items())
+
+
+def _read(written: str) -> dict[str, int | None]:
+    pairs = (one.split("=") for one in written.split())
+    return {name: int(one) if one else None for name, one in pairs}

@@ -24,8 +24,10 @@ memberships as (
         fields.membership
     from {{ source('state', 'state_intervals') }} as intervals
     inner join {{ ref('event_circumstances') }} as event
-        on intervals.event_id = event.event_id and event.withheld is null
-    inner join {{ ref('event_fields') }} as fields on event.event_id = fields.event_id
+        -- Most events are no memberships, and need not be looked for.
+        on intervals.event_id = event.event_id and event.withheld is null and event.type = 'm.room.member'
+    inner join {{ ref('event_fields') }} as fields
+        on event.event_id = fields.event_id and fields.membership is not null
     where intervals.type = 'm.room.member' and {{ is_local('intervals.state_key') }}
 ),
 

@@ -1,0 +1,260 @@
+"""What is made anew of events' circumstances in part is what making all anew gives, whatever happened to the rows."""
+
+import json
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from synapse_lakehouse import catalogue
+from tests.conftest import HarshLake
+from tests.modelling import DbtSession
+
+PART, WHOLE = "run_in_part", "run_whole"
+NEVER = 1_000_000_000
+MODELS = ("event_fields", "redactions", "event_circumstances")
+READ = (
+    "bronze.events",
+    "bronze.event_json",
+    "bronze.rooms",
+    "bronze.rejections",
+    "bronze.redactions",
+    "bronze.event_to_state_groups",
+    "bronze.erased_users",
+    "bronze.room_retention",
+    "bronze.current_state_events",
+)
+GROUPS = ("bronze.state_groups", "bronze.state_group_edges", "bronze.state_groups_state")
+STATE = ("silver.state_positions", "silver.state_intervals", "silver.state_faults")
+SETTINGS = "type in ('m.room.history_visibility', 'm.room.join_rules') and state_key = ''"
+
+
+@dataclass
+class History:
+    """What happens to bronze on a run's branch, and the models that follow it there."""
+
+    lake: HarshLake
+    chance: random.Random
+    came: int = field(default=0)
+
+    @property
+    def session(self) -> DbtSession:
+        return self.lake.session
+
+    def sql(self, statement: str) -> list[dict[str, object]]:
+        """Rows of ``statement`` on the branch."""
+        return self.session.sql(statement, PART)
+
+    def some(self, table: str, column: str, most: int = 4, where: str = "true") -> str:
+        """A list for SQL of some values of a column."""
+        found = self.sql(f"select distinct {column} as value from bronze.{table} where {where} order by 1")
+        values = [row["value"] for row in found if row["value"] is not None]
+        chosen = self.chance.sample(values, min(self.chance.randint(1, most), len(values)))
+        return ", ".join(repr(one) for one in chosen) or "null"
+
+    def copy(self, table: str, where: str, **other: str) -> None:
+        """Add rows like others, with other columns."""
+        columns = [column.name for column in catalogue.load().table(table).columns]
+        values = ", ".join(f"{other.get(name, f'`{name}`')} as `{name}`" for name in columns)
+        self.sql(f"insert into bronze.{table} select {values} from bronze.{table} where {where}")
+
+    def add(self, table: str, rows: str) -> None:
+        """Add rows."""
+        self.sql(f"insert into bronze.{table} {rows}")
+
+    def set(self, table: str, what: str, where: str) -> None:
+        """Change rows."""
+        self.sql(f"update bronze.{table} set {what} where {where}")
+
+    def drop(self, table: str, column: str, chosen: str) -> None:
+        """Take rows away."""
+        self.sql(f"delete from bronze.{table} where {column} in ({chosen})")
+
+    def reject(self, chosen: str) -> None:
+        """Reject events when they are long there."""
+        self.add("rejections", f"select event_id, 'late', 'now' from bronze.events where event_id in ({chosen})")
+
+
+class Happening(History):
+    """All that may happen, each thing with its name."""
+
+    def events_come(self) -> None:
+        """Each with a state group that rests on the group of one that it is like: trees grow in the middle, too."""
+        self.came += 1
+        of_them = f"event_id in ({self.some('event_to_state_groups', 'event_id')})"
+        new, more = f"concat(event_id, '~{self.came}')", 1_000_000 * self.came
+        groups = f"select state_group from bronze.event_to_state_groups where {of_them}"
+        self.copy("state_groups", f"id in ({groups})", id=f"id + {more}", event_id="null")
+        self.add("state_group_edges", f"select distinct state_group + {more}, state_group from ({groups})")
+        self.add(
+            "state_groups_state",
+            f"""
+            select max(state_group) + {more}, room_id, type, state_key, max({new})
+            from bronze.events join bronze.event_to_state_groups using (event_id)
+            where state_key is not null and {of_them} group by room_id, type, state_key
+            """,
+        )
+        self.copy("event_to_state_groups", of_them, event_id=new, state_group=f"state_group + {more}")
+        shift = self.chance.choice([-1000, 0, 1000])
+        self.copy("events", of_them, event_id=new, topological_ordering=f"topological_ordering + {shift}")
+        self.copy("event_json", of_them, event_id=new)
+
+    def events_go(self) -> None:
+        chosen = self.some("events", "event_id")
+        for table in self.chance.sample(["events", "event_json", "event_to_state_groups", "redactions"], 2):
+            self.drop(table, "event_id", chosen)
+
+    def state_events_go(self) -> None:
+        self.drop("events", "event_id", self.some("events", "event_id", where="state_key is not null"))
+
+    def settings_go(self) -> None:
+        self.drop("event_json", "event_id", self.some("events", "event_id", 2, SETTINGS))
+
+    def settings_are_rejected(self) -> None:
+        self.reject(self.some("events", "event_id", 2, SETTINGS))
+
+    def events_are_rejected_late(self) -> None:
+        self.reject(self.some("events", "event_id"))
+
+    def rejections_go(self) -> None:
+        self.drop("rejections", "event_id", self.some("rejections", "event_id"))
+
+    def redactions_come(self) -> None:
+        redacting = self.some("events", "event_id", where="type = 'm.room.redaction'")
+        target = self.some("events", "event_id", 1, "state_key is not null")
+        self.copy("redactions", f"event_id in ({redacting})", redacts=target)
+
+    def redactions_go(self) -> None:
+        self.drop("redactions", "event_id", self.some("redactions", "event_id", 8))
+
+    def redacted_events_are_others(self) -> None:
+        self.set("events", "room_id = '!elsewhere'", f"event_id in ({self.some('redactions', 'redacts', 8)})")
+
+    def events_replace_others(self) -> None:
+        chosen, other = self.some("events", "event_id", 8, "state_key is not null"), self.some("events", "event_id", 1)
+        found = """'"replaces_state":"[^"]*"'"""
+        # A dollar would be a group of the pattern.
+        instead = rf"""concat('"replaces_state":"', replace({other}, '$', '\\\\$'), '"')"""
+        self.set("event_json", f"json = regexp_replace(json, {found}, {instead})", f"event_id in ({chosen})")
+
+    def first_events_of_a_piece_move(self) -> None:
+        chosen, to = self.some("events", "event_id", where="state_key is not null"), self.chance.choice([-5, 100_000])
+        self.set("events", f"topological_ordering = {to}", f"event_id in ({chosen})")
+
+    def outliers_flip(self) -> None:
+        self.set("events", "outlier = not outlier", f"event_id in ({self.some('events', 'event_id')})")
+
+    def events_get_other_groups(self) -> None:
+        chosen, group = self.some("event_to_state_groups", "event_id"), self.some("state_groups", "id", 1)
+        self.set("event_to_state_groups", f"state_group = {group}", f"event_id in ({chosen})")
+
+    def trees_fall_apart(self) -> None:
+        self.drop("state_group_edges", "state_group", self.some("state_group_edges", "state_group"))
+
+    def groups_rest_on_each_other(self) -> None:
+        one, other = (self.some("state_group_edges", name, 1) for name in ("state_group", "prev_state_group"))
+        self.add("state_group_edges", f"values ({other}, {one}), ({one}, {other})")
+
+    def settings_of_groups_are_others(self) -> None:
+        groups = self.some("state_groups_state", "state_group", 2, SETTINGS)
+        event = self.some("events", "event_id", 1, "type = 'm.room.history_visibility'")
+        self.set("state_groups_state", f"event_id = {event}", f"state_group in ({groups}) and {SETTINGS}")
+
+    def settings_of_groups_go(self) -> None:
+        groups = self.some("state_groups_state", "state_group", 2, SETTINGS)
+        self.sql(f"delete from bronze.state_groups_state where state_group in ({groups}) and {SETTINGS}")
+
+    def rooms_are_of_other_versions(self) -> None:
+        version = self.chance.choice(["''", "'11'", "'1'"])
+        self.set("rooms", f"room_version = {version}", f"room_id in ({self.some('rooms', 'room_id', 1)})")
+
+    def people_are_erased(self) -> None:
+        self.sql(f"insert into bronze.erased_users (user_id) values ({self.some('events', 'sender', 1)})")
+
+    def people_are_there_again(self) -> None:
+        self.drop("erased_users", "user_id", self.some("erased_users", "user_id", 1))
+
+    def rooms_keep_messages_otherwise(self) -> None:
+        self.set("room_retention", "max_lifetime = 77", f"room_id in ({self.some('room_retention', 'room_id')})")
+
+    def policies_are_no_state_any_more(self) -> None:
+        self.drop("current_state_events", "event_id", self.some("room_retention", "event_id"))
+
+
+KINDS = [name for name in vars(Happening) if not name.startswith("_")]
+
+
+@contextmanager
+def beginning(lake: HarshLake) -> Iterator[None]:
+    """Branches on which the lake is as its run left it; afterwards they are gone."""
+    names = [*READ, *GROUPS, *STATE, *(f"silver.{name}" for name in MODELS)]
+    for name in names:
+        _branch(lake.session, name, lake.run.branch, PART)
+        for what in ("delete", "update"):
+            lake.session.sql(f"alter table {name} set tblproperties ('write.{what}.mode' = 'merge-on-read')")
+    try:
+        yield
+    finally:
+        for name in names:
+            for branch in (PART, WHOLE):
+                lake.session.sql(f"alter table {name} drop branch if exists {branch}")
+
+
+def _branch(session: DbtSession, name: str, source: str, branch: str) -> None:
+    if heads := session.sql(f"select snapshot_id from {name}.refs where name = '{source}'"):
+        head = heads[0]["snapshot_id"]
+        session.sql(f"alter table {name} create or replace branch {branch} as of version {head}")
+
+
+def built(lake: HarshLake, branch: str, worth_it: int) -> dict[str, list[dict[str, object]]]:
+    """Rows of the models after building them on ``branch``."""
+    settings = lake.settings
+    told = {
+        "server_name": settings.synapse_server_name, "retention_enabled": True, "retention_max_lifetime": 1000,
+    } | lake.session.increment(branch, worth_it)  # fmt: skip
+    done = lake.session.dbt("run", "--select", *MODELS, "--vars", json.dumps(told), branch=branch)
+    assert done["success"], done
+    return {name: lake.session.sql(f"select * from silver.{name} order by event_id", branch) for name in MODELS}
+
+
+def written(session: DbtSession) -> int:
+    """Rows of the last commit to the circumstances."""
+    (last,) = session.sql(
+        "select int(summary['added-records']) as n from silver.event_circumstances.refs"
+        f" join silver.event_circumstances.snapshots using (snapshot_id) where name = '{PART}'"
+    )
+    return int(last["n"] or 0)
+
+
+def _hold(lake: HarshLake, kinds: list[list[str]], seed: str) -> None:
+    history = Happening(lake, random.Random(seed))
+    with beginning(lake):
+        everything = len(built(lake, PART, NEVER)["event_circumstances"])
+        shares = []
+        for happening in kinds:
+            for name in happening:
+                getattr(history, name)()
+            lake.session.resolve(PART, NEVER)
+            for table in (*READ, *STATE):
+                _branch(lake.session, table, PART, WHOLE)
+            in_part, whole = built(lake, PART, 0), built(lake, WHOLE, NEVER)
+            shares.append(written(lake.session) / everything)
+            for model in MODELS:
+                wrong = [row for row in in_part[model] if row not in whole[model]]
+                missing = [row for row in whole[model] if row not in in_part[model]]
+                assert (wrong, missing) == ([], []), (happening, model)
+                assert len(in_part[model]) == len(whole[model]), (happening, model)
+            print(happening, f"{shares[-1]:.1%}")
+        assert sorted(shares)[len(shares) // 2] < 0.2
+
+
+def test_circumstances_in_part_are_those_of_all(harsh: HarshLake) -> None:
+    _hold(harsh, [["events_come", "settings_are_rejected", "redactions_go"], ["events_go", "people_are_erased"]], "few")
+
+
+@pytest.mark.heavy
+def test_circumstances_in_part_are_those_of_all_whatever_happens(harsh: HarshLake) -> None:
+    chance = random.Random("much")
+    _hold(harsh, [*([name] for name in KINDS), *(chance.sample(KINDS, 3) for _ in range(10))], "much")
