@@ -24,8 +24,8 @@ select (select jsonb_agg(to_jsonb(p) order by p) from stream_positions p),
 """
 
 
-def settle(dsn: str, seconds: float = 180) -> None:
-    """Return when nothing is pending and no stream moved for QUIET_SECONDS.
+def settle(dsn: str, seconds: float = 180, quiet_seconds: float = QUIET_SECONDS) -> None:
+    """Return when nothing is pending and no stream moved for ``quiet_seconds``.
 
     :raises TimeoutError: when that takes more than ``seconds``, with what is still pending.
     """
@@ -38,7 +38,7 @@ def settle(dsn: str, seconds: float = 180) -> None:
             now = connection.execute(_POSITIONS).fetchone()
             if open_work or now != before:
                 before, since = now, time.monotonic()
-            elif time.monotonic() - since > QUIET_SECONDS:
+            elif time.monotonic() - since > quiet_seconds:
                 return
             if time.monotonic() > deadline:
                 raise TimeoutError(f"Synapse did not settle within {seconds:.0f} s; pending: {open_work or 'streams'}")

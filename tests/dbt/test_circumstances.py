@@ -136,7 +136,7 @@ class Happening(History):
         chosen, other = self.some("events", "event_id", 8, "state_key is not null"), self.some("events", "event_id", 1)
         found = """'"replaces_state":"[^"]*"'"""
         # A dollar would be a group of the pattern.
-        instead = rf"""concat('"replaces_state":"', replace({other}, '$', '\\\\$'), '"')"""
+        instead = rf"""concat('"replaces_state":"', replace({other}, '$', '\\$'), '"')"""
         self.set("event_json", f"json = regexp_replace(json, {found}, {instead})", f"event_id in ({chosen})")
 
     def first_events_of_a_piece_move(self) -> None:

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from sample.homeserver import Synapse, homeserver
+from sample.settle import settle
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.lake import duck
 from synapse_lakehouse.settings import Settings
@@ -18,6 +19,8 @@ from tests.conftest import lakehouse
 pytestmark = pytest.mark.heavy
 
 PAUSE_SECONDS = 0.1
+PRESENCE_SECONDS = 70.0
+"""So long after somebody's last word Synapse still writes that they are gone."""
 
 
 def test_a_live_homeserver_is_copied_and_then_equal_to_its_source(
@@ -35,6 +38,7 @@ def test_a_live_homeserver_is_copied_and_then_equal_to_its_source(
         finally:
             quiet.set()
             talk.join()
+        settle(hs.dsn, quiet_seconds=PRESENCE_SECONDS)
         after = lakehouse(settings, "run")
         assert during.returncode == 0, during.stdout + during.stderr
         assert after.returncode == 0, after.stdout + after.stderr
