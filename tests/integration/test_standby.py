@@ -147,13 +147,14 @@ def _remove_row_versions(pair: Pair) -> None:
 
 
 def _disturb_once(pair: Pair, stop: threading.Event) -> None:
-    """Remove row versions as soon as somebody copies from the standby."""
-    query = (
+    """Remove row versions when somebody copies from the standby, until one who still needed them was cancelled."""
+    copying = (
         "select count(*) from pg_stat_activity where application_name = 'synapse-lakehouse' and query ~ 'event_json'"
     )
+    cancelled = "select confl_snapshot from pg_stat_database_conflicts where datname = current_database()"
     with psycopg.connect(pair.standby, autocommit=True) as standby:
-        while not stop.wait(0.05):
-            row = standby.execute(query).fetchone()
+        before = standby.execute(cancelled).fetchone()
+        while not stop.wait(0.05) and standby.execute(cancelled).fetchone() == before:
+            row = standby.execute(copying).fetchone()
             if row and row[0]:
                 _remove_row_versions(pair)
-                return

@@ -131,7 +131,9 @@ def _talk(hs: Synapse, quiet: threading.Event, *refusals: type[Exception]) -> No
             said = [alice.say(room, f"message {number}", via=process) for process in hs.urls]
             bob.receipt(room, said[-1])
             bob.set_account_data(f"test.{number % 3}", {"n": number})
-            bob.set_display_name(f"Bob {number}")
+            # Synapse fails at one that comes while two others are still on their way into the rooms.
+            with suppress(MatrixError):
+                bob.set_display_name(f"Bob {number}")
 
 
 def test_every_row_is_landed_or_its_absence_explained(new_lake: Callable[..., Settings], tmp_path: Path) -> None:
