@@ -12,8 +12,14 @@ from tests.conftest import lakehouse
 ERIN = "@erin:synapse.example"
 PURGE = """
 set session_replication_role = replica;
-create temp table purged as select event_id from events where sender = '@alice:synapse.example' and state_key is null
-  order by event_id limit 20;
+create temp table purge as select room_id, max(topological_ordering) + 1 as kept_from from (
+  select room_id, topological_ordering from events where state_key is null and room_id = (
+    select room_id from events where sender = '@alice:synapse.example' and state_key is null
+    group by room_id order by count(*) desc, room_id limit 1)
+  order by topological_ordering limit 20) as oldest group by room_id;
+create temp table purged as select event_id from events join purge using (room_id)
+  where topological_ordering < kept_from and state_key is null;
+update room_depth set min_depth = kept_from from purge where room_depth.room_id = purge.room_id;
 delete from event_json where event_id in (select event_id from purged);
 delete from event_relations where event_id in (select event_id from purged);
 delete from event_to_state_groups where event_id in (select event_id from purged);
