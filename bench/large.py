@@ -100,14 +100,11 @@ class _Lake:
 
     settings: Settings
     server: Server
+    before: range
+    """The events that are there from the start."""
     databases: postgres.Server
     worker: Worker
     progress: Progress
-
-    @property
-    def before(self) -> range:
-        """The events that are there from the start."""
-        return range(round(len(self.server.events["room"]) / (1 + MORE)))
 
     def everything(self) -> Built:
         """Resolve and build for the first time."""
@@ -137,6 +134,7 @@ def _lake(home: Path, scale: float, progress: Progress) -> Iterator[_Lake]:
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
     server = large_rooms.server(scale, MORE)
+    before = range(round(len(server.events["room"]) / (1 + MORE)))
     with postgres.running(home / "postgres") as databases:
         databases.create_database("large")
         settings = Settings().model_copy(
@@ -148,9 +146,9 @@ def _lake(home: Path, scale: float, progress: Progress) -> Iterator[_Lake]:
                 **LARGE,
             }
         )
-        _fill(settings, server, range(round(len(server.events["room"]) / (1 + MORE))), progress)
+        _fill(settings, server, before, progress)
         with Worker("bench.deciding:Deciding", settings) as worker:
-            yield _Lake(settings, server, databases, worker, progress)
+            yield _Lake(settings, server, before, databases, worker, progress)
 
 
 def _fill(settings: Settings, server: Server, events: range, progress: Progress) -> None:

@@ -48,6 +48,14 @@ class DbtSession:
         variables: dict[str, Any] = self._ask({"branch": branch, "increment": worth_it})
         return variables
 
+    def written(self, table: str, branch: str) -> int:
+        """Rows that the last commit to ``table`` on ``branch`` added."""
+        (last,) = self.sql(
+            f"select int(summary['added-records']) as rows from {table}.refs"
+            f" join {table}.snapshots using (snapshot_id) where name = '{branch}'"
+        )
+        return int(last["rows"] or 0)
+
     def _ask(self, command: dict[str, Any]) -> Any:
         assert self.process.stdin
         assert self.process.stdout

@@ -1,8 +1,8 @@
 {#
     Which rows of a model with `increment_by` are made anew, and which of other tables are read for them.
 
-    `what_changed_in_<model>` finds out, and leaves it in two steps: `replaced` has the keys of rows that may be others than
-    before, or gone; `read` the keys that rows are read of, which are those and whatever they look up.
+    `what_changed_in_<model>` finds out, and leaves it in two steps: `replaced` has the keys of rows that may be others
+    than before, or gone; `read` the keys that rows are read of, which are those and whatever they look up.
 #}
 
 {#
@@ -26,9 +26,9 @@
 {%- endmacro %}
 
 
-{# A table of rows as they were when the model was built. #}
-{% macro former(relation, name) -%}
-    (select * from {{ relation }} version as of {{ var('increments')[model.name][name] }})
+{# The rows of a table as they were when the model was built. #}
+{% macro former(relation) -%}
+    (select * from {{ relation }} version as of {{ var('increments')[model.name][relation | string] }})
 {%- endmacro %}
 
 
@@ -39,37 +39,40 @@
 
 
 {#
-    Take a step: its rows, of which there may be 100,000, become a view of nothing but them. A view of views would be worked
-    out anew wherever it is named, and its plan grow with each step. They travel as base64, so that no id is ever SQL.
+    Take a step: its rows, of which there may be as many as the variable `little` says, become a view of nothing but them.
+    A view of views would be worked out anew wherever it is named, and its plan grow with each step. They travel as base64,
+    so that no id is ever SQL. After a step with more rows none is taken.
 #}
 {% macro take_step(name, columns, rows) -%}
-    {%- set most = 100000 -%}
-    {%- set found = run_query(
-        "select count(*), base64(encode(to_json(collect_list(row)), 'utf-8'))"
-        ~ " from (select struct(*) as row from (" ~ rows ~ ") limit " ~ (most + 1) ~ ")"
-    ).rows[0] -%}
-    {%- if found[0] > most -%}
-        {%- do graph.update({'too much changed in ' ~ model.unique_id: true}) -%}
-    {%- endif -%}
-    {%- do run_query(
-        "create or replace temporary view " ~ step(name) ~ " as select inline(from_json(decode(unbase64('"
-        ~ (found[1] if found[0] <= most else '') ~ "'), 'utf-8'), 'array<struct<" ~ columns ~ ">>'))"
-    ) -%}
-    {%- set arrived = run_query("select count(*) from " ~ step(name)).rows[0][0] -%}
-    {%- if found[0] <= most and arrived != found[0] -%}
-        {{- exceptions.raise_compiler_error(
-            "Of what changed in " ~ model.name ~ ", " ~ arrived ~ " rows of " ~ found[0] ~ " arrived in step " ~ name
-            ~ ", so it was not built: it would keep rows that are no longer so."
-        ) -}}
+    {%- set most = var('little') -%}
+    {%- if graph['little changed in ' ~ model.unique_id] -%}
+        {%- set found = run_query(
+            "select count(*), base64(encode(to_json(collect_list(row)), 'utf-8'))"
+            ~ " from (select struct(*) as row from (" ~ rows ~ ") limit " ~ (most + 1) ~ ")"
+        ).rows[0] -%}
+        {%- do graph.update({'little changed in ' ~ model.unique_id: found[0] <= most}) -%}
+        {%- if found[0] <= most -%}
+            {%- do run_query(
+                "create or replace temporary view " ~ step(name) ~ " as select inline(from_json(decode(unbase64('"
+                ~ found[1] ~ "'), 'utf-8'), 'array<struct<" ~ columns ~ ">>'))"
+            ) -%}
+            {%- set arrived = run_query("select count(*) from " ~ step(name)).rows[0][0] -%}
+            {%- if arrived != found[0] -%}
+                {{- exceptions.raise_compiler_error(
+                    "Of what changed in " ~ model.name ~ ", " ~ arrived ~ " rows of " ~ found[0] ~ " arrived in step "
+                    ~ name ~ ", so it was not built: it would keep rows that are no longer so."
+                ) -}}
+            {%- endif -%}
+        {%- endif -%}
     {%- endif -%}
 {%- endmacro %}
 
 
 {# Whether what changed in the model was found, and is little enough to be made anew alone. #}
 {% macro what_changed_is_little() -%}
-    {%- do graph.update({'too much changed in ' ~ model.unique_id: false}) -%}
+    {%- do graph.update({'little changed in ' ~ model.unique_id: true}) -%}
     {%- do context['what_changed_in_' ~ model.name]() -%}
-    {{- return(not graph['too much changed in ' ~ model.unique_id]) -}}
+    {{- return(graph['little changed in ' ~ model.unique_id]) -}}
 {%- endmacro %}
 
 
@@ -82,5 +85,7 @@
         select event_id from " ~ source('synapse', 'events') ~ "
         where room_id in (select room_id from " ~ changed('rooms') ~ ")
     ") -%}
+    {#- It is asked for several times, and looks through all events. -#}
+    {%- do run_query("cache table " ~ step('replaced')) -%}
     {%- do run_query("create or replace temporary view " ~ step('read') ~ " as select * from " ~ step('replaced')) -%}
 {%- endmacro %}

@@ -56,19 +56,19 @@
     {#- State groups that are elsewhere among the numbers, or have no state any more. -#}
     {%- do take_step('moved', 'state_group: bigint', "
         select coalesce(was.state_group, now.state_group) as state_group
-        from " ~ former(positions, 'silver.state_positions') ~ " as was
+        from " ~ former(positions) ~ " as was
         full outer join " ~ positions ~ " as now on was.state_group = now.state_group
         where was.position is distinct from now.position or was.room_id is distinct from now.room_id
         union
         select coalesce(was.state_group, now.state_group)
-        from (select * from " ~ former(faults, 'silver.state_faults') ~ " where fault = 'cycle') as was
+        from (select * from " ~ former(faults) ~ " where fault = 'cycle') as was
         full outer join (select * from " ~ faults ~ " where fault = 'cycle') as now on was.state_group = now.state_group
         where was.state_group is null or now.state_group is null
     ") -%}
 
     {#- Rooms in which other settings hold at a position that was there before: an interval that only grew at its end, as
         the last one does with each new position, holds where it held. And rooms that keep their messages otherwise. -#}
-    {%- set was, now = former(intervals, 'silver.state_intervals'), intervals -%}
+    {%- set was, now = former(intervals), intervals -%}
     {%- set same = "was.room_id = now.room_id and was.type = now.type and was.state_key = now.state_key"
         ~ " and was.event_id = now.event_id" -%}
     {%- do take_step('rooms', 'room_id: string', "
@@ -82,7 +82,7 @@
             from (select * from " ~ now ~ " where " ~ are_settings ~ ") as now
             inner join (
                 select room_id, max(position) as position
-                from " ~ former(positions, 'silver.state_positions') ~ " group by room_id
+                from " ~ former(positions) ~ " group by room_id
             ) as ends on now.room_id = ends.room_id and now.first_position <= ends.position
         ) as now
         left anti join " ~ was ~ " as was
@@ -110,10 +110,7 @@
     {%- do take_step('replaced', 'event_id: string', "
         select event_id from " ~ step('named') ~ " where event_id is not null
         union
-        select before.event_id
-        from " ~ before ~ " as before
-        left semi join " ~ step('pieces') ~ " as pieces
-            on before.room_id = pieces.room_id and before.type = pieces.type and before.state_key = pieces.state_key
+        " ~ events_that_set(step('pieces')) ~ "
         union
         select event_id from " ~ groups ~ " where state_group in (select state_group from " ~ step('held') ~ ")
         union
@@ -134,7 +131,7 @@
             select room_id from " ~ events ~ " where event_id in (select event_id from " ~ step('replaced') ~ ")
         )
     ") -%}
-    {%- do take_step('siblings', 'room_id: string, type: string, state_key: string', "
+    {%- do take_step('pieces_of_replaced', 'room_id: string, type: string, state_key: string', "
         select room_id, type, state_key from " ~ before ~ "
         where is_state and event_id in (select event_id from " ~ step('replaced') ~ ")
     ") -%}
@@ -144,11 +141,15 @@
         select redacts from " ~ fields ~ "
         where redacts is not null and event_id in (select event_id from " ~ step('looked_up') ~ ")
         union
-        select before.event_id
-        from " ~ before ~ " as before
-        left semi join " ~ step('siblings') ~ " as siblings
-            on before.room_id = siblings.room_id
-            and before.type = siblings.type
-            and before.state_key = siblings.state_key
+        " ~ events_that_set(step('pieces_of_replaced')) ~ "
     ") -%}
+{%- endmacro %}
+
+
+{# Events that set one of these pieces of state, as far as they were there before. #}
+{% macro events_that_set(pieces) -%}
+    select before.event_id
+    from {{ this }} as before
+    left semi join {{ pieces }} as pieces
+        on before.room_id = pieces.room_id and before.type = pieces.type and before.state_key = pieces.state_key
 {%- endmacro %}

@@ -208,24 +208,15 @@ def _branch(session: DbtSession, name: str, source: str, branch: str) -> None:
         session.sql(f"alter table {name} create or replace branch {branch} as of version {head}")
 
 
-def built(lake: HarshLake, branch: str, worth_it: int) -> dict[str, list[dict[str, object]]]:
+def built(lake: HarshLake, branch: str, worth_it: int, **variables: int) -> dict[str, list[dict[str, object]]]:
     """Rows of the models after building them on ``branch``."""
     settings = lake.settings
     told = {
         "server_name": settings.synapse_server_name, "retention_enabled": True, "retention_max_lifetime": 1000,
-    } | lake.session.increment(branch, worth_it)  # fmt: skip
+    } | lake.session.increment(branch, worth_it) | variables  # fmt: skip
     done = lake.session.dbt("run", "--select", *MODELS, "--vars", json.dumps(told), branch=branch)
     assert done["success"], done
     return {name: lake.session.sql(f"select * from silver.{name} order by event_id", branch) for name in MODELS}
-
-
-def written(session: DbtSession) -> int:
-    """Rows of the last commit to the circumstances."""
-    (last,) = session.sql(
-        "select int(summary['added-records']) as n from silver.event_circumstances.refs"
-        f" join silver.event_circumstances.snapshots using (snapshot_id) where name = '{PART}'"
-    )
-    return int(last["n"] or 0)
 
 
 def _hold(lake: HarshLake, kinds: list[list[str]], seed: str) -> None:
@@ -240,7 +231,7 @@ def _hold(lake: HarshLake, kinds: list[list[str]], seed: str) -> None:
             for table in (*READ, *STATE):
                 _branch(lake.session, table, PART, WHOLE)
             in_part, whole = built(lake, PART, 0), built(lake, WHOLE, NEVER)
-            shares.append(written(lake.session) / everything)
+            shares.append(lake.session.written("silver.event_circumstances", PART) / everything)
             for model in MODELS:
                 wrong = [row for row in in_part[model] if row not in whole[model]]
                 missing = [row for row in whole[model] if row not in in_part[model]]
@@ -252,6 +243,16 @@ def _hold(lake: HarshLake, kinds: list[list[str]], seed: str) -> None:
 
 def test_circumstances_in_part_are_those_of_all(harsh: HarshLake) -> None:
     _hold(harsh, [["events_come", "settings_are_rejected", "redactions_go"], ["events_go", "people_are_erased"]], "few")
+
+
+def test_where_too_much_changed_all_is_made_anew(harsh: HarshLake) -> None:
+    history = Happening(harsh, random.Random("too much"))
+    with beginning(harsh):
+        before = built(harsh, PART, NEVER)["event_circumstances"]
+        history.set("events", "outlier = not outlier", "true")
+        after = built(harsh, PART, 0, little=len(before) - 1)["event_circumstances"]
+        assert harsh.session.written("silver.event_circumstances", PART) == len(after) == len(before)
+        assert [row["outlier"] for row in after] == [not row["outlier"] for row in before]
 
 
 @pytest.mark.heavy

@@ -272,17 +272,10 @@ def test_only_events_that_changed_are_made_anew(session: DbtSession, lake: Setti
         assert done["success"], done
         return session.sql("select * from silver.event_fields order by event_id, json_sha256", branch)
 
-    def written() -> int:
-        (last,) = session.sql(
-            "select int(summary['added-records']) as n from silver.event_fields.refs"
-            f" join silver.event_fields.snapshots using (snapshot_id) where name = '{FIRST}'"
-        )
-        return int(last["n"])
-
     add("rooms", {"room_id": "!a", "room_version": "10"}, {"room_id": "!b", "room_version": "10"})
     add("events", *(event(number, "!b" if number > 7 else "!a") for number in range(10)))
     add("event_json", *(json_of(number, "was") for number in range(10)))
-    assert len(built(FIRST, 0)) == written() == 10
+    assert len(built(FIRST, 0)) == session.written("silver.event_fields", FIRST) == 10
 
     # One is purged, one pruned, one of another type now, two are new, and those of a room of a version of its own.
     for name in names:
@@ -294,7 +287,7 @@ def test_only_events_that_changed_are_made_anew(session: DbtSession, lake: Setti
     session.sql("delete from bronze.rooms where room_id = '!b'")
     add("rooms", {"room_id": "!b", "room_version": "11"})
     found = built(FIRST, 0)
-    assert written() == 6
+    assert session.written("silver.event_fields", FIRST) == 6
     assert found == built(SECOND, 1_000_000)
     assert {row["event_id"]: row["redacts"] for row in found} == {
         "$0": "$was", "$2": "$is", "$3": None, "$4": "$was", "$5": "$was", "$6": "$was", "$7": "$was",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import pyarrow as pa
@@ -88,35 +89,34 @@ def of_models(catalog: Catalog, branch: str, worth_it: int = WORTH_IT) -> Increm
     many = int(remaking.said(now[_EVENTS], "total-records") or 0) >= worth_it
     present = {name: snapshot.snapshot_id if snapshot else None for name, snapshot in now.items()}
 
+    @cache
+    def rows(name: str, wanted: tuple[str, ...], before: int | None) -> pa.Table | None:
+        # Models that were built side by side ask for the same.
+        return _rows(tables[name], wanted, before, present[name])
+
+    def changed(columns: Mapping[str, tuple[str, ...]], before: Mapping[str, int | None]) -> dict[str, pa.Table] | None:
+        found = {}
+        for name, wanted in columns.items():
+            of_table = rows(name, wanted, before[name])
+            if of_table is None:
+                return None
+            if wanted:
+                found[name] = of_table
+        return found
+
     def increments() -> Iterator[Increment]:
         for model, columns in _MODELS.items():
             read = {name: present[name] for name in columns}
             said = remaking.said(remaking.snapshot_of(load_or_none(catalog, model), branch), "read-from")
             before = _read(said or "")
-            changed = _changed(tables, columns, before, read) if many and before.keys() == read.keys() else None
-            yield Increment(model, read) if changed is None else Increment(model, read, before, changed)
+            found = changed(columns, before) if many and before.keys() == read.keys() else None
+            yield Increment(model, read) if found is None else Increment(model, read, before, found)
 
     return Increments(tuple(increments()))
 
 
-def _changed(
-    tables: Mapping[str, Table | None],
-    columns: Mapping[str, tuple[str, ...]],
-    before: Mapping[str, int | None],
-    now: Mapping[str, int | None],
-) -> dict[str, pa.Table] | None:
-    """Rows that changed, by table; None where that cannot be known."""
-    changed = {}
-    for name, wanted in columns.items():
-        rows = _rows(tables[name], wanted, before[name], now[name])
-        if rows is None:
-            return None
-        if wanted:
-            changed[name] = rows.group_by(list(wanted)).aggregate([])
-    return changed
-
-
 def _rows(table: Table | None, columns: tuple[str, ...], before: int | None, now: int | None) -> pa.Table | None:
+    """``columns`` of rows that changed; None where that cannot be known."""
     if table is None or (before is None) is not (now is None):
         return None
     nothing = pa.schema([table.schema().as_arrow().field(name) for name in columns]).empty_table()
@@ -124,7 +124,8 @@ def _rows(table: Table | None, columns: tuple[str, ...], before: int | None, now
         return nothing
     if not columns:
         return nothing if table.snapshot_by_id(before) else None
-    return changed_keys(table, before, now, columns)
+    rows = changed_keys(table, before, now, columns)
+    return None if rows is None else rows.group_by(list(columns)).aggregate([])
 
 
 def _written(snapshots: Mapping[str, int | None]) -> str:
