@@ -10,7 +10,7 @@ PYTEST := $(UV) run --locked pytest
 unexport PYTHONDONTWRITEBYTECODE
 export XDG_RUNTIME_DIR ?= $(or $(TMPDIR),/tmp)/runtime-$(shell id -u)
 
-.PHONY: help run ui setup test test-heavy test-tools check format sample answers earlier-lake bench bench-copy bench-visibility bench-streams bench-tap clean
+.PHONY: help run ui setup test test-heavy test-tools check format sample answers earlier-lake bench bench-copy bench-visibility bench-streams bench-tap bench-compression clean
 
 ##@ Use
 help: ## Show this help
@@ -58,7 +58,7 @@ earlier-lake: setup ## Keep a small lake made by the version COMMIT, for the tes
 	@cd .lakehouse/earlier; $(abspath $(UV)) run --locked python $(CURDIR)/tests/upgrade/keep.py; done=$$?; \
 	git -C $(CURDIR) worktree remove --force .lakehouse/earlier; exit $$done
 
-bench: bench-copy bench-visibility bench-streams bench-tap ## Measure everything, into docs/bench*.md (BENCH="--scale 0.1")
+bench: bench-copy bench-visibility bench-streams bench-tap bench-compression ## Measure everything, into docs/bench*.md (BENCH="--scale 0.1")
 
 bench-copy: setup ## Measure copies and increments beside their peers (BENCH="--scale 0.1 --rounds 3")
 	@$(UV) run --locked --group bench python -m bench $(BENCH)
@@ -71,6 +71,9 @@ bench-streams: setup ## Measure what measuring streams of 100 million ids takes 
 
 bench-tap: setup test-tools ## Measure what the replication tap keeps up with
 	@$(UV) run --locked python -m bench.tap
+
+bench-compression: setup ## Measure state compression beside Synapse's own compressor (BENCH="--scale 0.1")
+	@$(UV) run --locked python -m bench.compression $(BENCH)
 
 clean: ## Delete what runs left here (the lake included); the environment stays
 	@rm -rf .lakehouse dbt/target dbt/logs .pytest_cache .mypy_cache .ruff_cache

@@ -74,7 +74,7 @@ def _full(results: Results) -> Iterator[str]:
     yield f"{rounds} rounds. Rows a second of wall time:\n"
     yield from markdown(
         ("", *results.rows, "all three"),
-        [(way, *(_number(rate(results.samples, way, table)) for table in [*results.rows, None])) for way in CONTENDERS],
+        [(way, *(number(rate(results.samples, way, table)) for table in [*results.rows, None])) for way in CONTENDERS],
     )
     yield "\nAll three tables, one after the other:\n"
     yield from markdown(
@@ -83,16 +83,14 @@ def _full(results: Results) -> Iterator[str]:
             (
                 way,
                 *(
-                    _decimal(
+                    decimal(
                         spread(
                             [sum(getattr(one.cost, what) for one in turn) for turn in by_round(results.samples, way)]
                         )
                     )
                     for what in ("wall", "cpu", "source_cpu")
                 ),
-                _number(
-                    spread([max(one.cost.memory for one in turn) / 1e6 for turn in by_round(results.samples, way)])
-                ),
+                number(spread([max(one.cost.memory for one in turn) / 1e6 for turn in by_round(results.samples, way)])),
                 f"{sum(one.bytes for one in by_round(results.samples, way)[0]) / 1e6:,.0f}",
             )
             for way in CONTENDERS
@@ -108,10 +106,10 @@ def _goals(results: Results) -> Iterator[str]:
     memory = max(one.cost.memory for one in samples if one.contender == OURS) / 1e6
     read = max(one.rows / results.rows[one.table] for one in samples if one.contender == OURS)
     rows = [
-        (f"times as fast as {JDBC}", "≥ 1.5", _decimal(wall), met(wall.median >= 1.5)),
-        (f"times less CPU than {JDBC}", "≥ 1.5", _decimal(cpu), met(cpu.median >= 1.5)),
-        (f"of the speed of {LIMIT}", "≥ 0.5", _decimal(limit), met(limit.median >= 0.5)),
-        (f"times as fast as {CONNECTORX}", "", _decimal(peer), ""),
+        (f"times as fast as {JDBC}", "≥ 1.5", decimal(wall), met(wall.median >= 1.5)),
+        (f"times less CPU than {JDBC}", "≥ 1.5", decimal(cpu), met(cpu.median >= 1.5)),
+        (f"of the speed of {LIMIT}", "≥ 0.5", decimal(limit), met(limit.median >= 0.5)),
+        (f"times as fast as {CONNECTORX}", "", decimal(peer), ""),
         ("MB outside the JVM, at most", "≤ 600", f"{memory:,.0f}", met(memory <= 600)),
         ("rows sent for each row of a full copy", "1.00", f"{read:.2f}", met(read <= 1.0)),
     ]
@@ -121,7 +119,7 @@ def _goals(results: Results) -> Iterator[str]:
                 wall = spread([one.wall for one in repeats])
                 first = repeats[0]
                 what = f"s for {first.rows:,} rows {change} in {first.table_rows:,} of `{table}`"
-                rows.append((what, "≤ 0.5", _decimal(wall), met(wall.median <= 0.5)))
+                rows.append((what, "≤ 0.5", decimal(wall), met(wall.median <= 0.5)))
     yield from markdown(("", "goal", "measured", ""), rows)
 
 
@@ -146,7 +144,7 @@ def _stages(results: Results) -> Iterator[str]:
                 "**the whole copy**",
                 f"{median(one.cost.source_cpu / one.rows for one in costs) * 1e6:.2f}",
                 f"{median(one.cost.cpu / one.rows for one in costs) * 1e6:.2f}",
-                _number(rate(results.samples, OURS, table)),
+                number(rate(results.samples, OURS, table)),
                 f"{busy:.0%}",
             )
         )
@@ -181,13 +179,13 @@ def _increments(results: Results) -> Iterator[str]:
                     f"`{table}`, {repeats[0].table_rows:,} rows",
                     f"{repeats[0].rows:,} {change}" if repeats[0].rows else "nothing changed",
                     *(
-                        _decimal(spread([getattr(one, what) for one in repeats]))
+                        decimal(spread([getattr(one, what) for one in repeats]))
                         for what in ("wall", "cpu", "source_cpu")
                     ),
                     f"{median(one.rows_read for one in repeats):,.0f}",
                     f"{median(one.rows_scanned for one in repeats):,.0f}",
                     str(max(one.temp_files for one in repeats)),
-                    _decimal(spread([one.publishing for one in repeats])),
+                    decimal(spread([one.publishing for one in repeats])),
                 )
             )
     yield from markdown(
@@ -211,7 +209,7 @@ def _cpu_a_row(stages: Sequence[Stage], what: str) -> str:
 
 
 def _speed(stages: Sequence[Stage]) -> str:
-    return _number(spread([one.rows / one.wall for one in stages]))
+    return number(spread([one.rows / one.wall for one in stages]))
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
@@ -222,11 +220,13 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str
         yield f"| {' | '.join(row)} |"
 
 
-def _number(value: Spread) -> str:
+def number(value: Spread) -> str:
+    """A large one, with its range."""
     return f"{value.median:,.0f} ({value.low:,.0f} to {value.high:,.0f})"
 
 
-def _decimal(value: Spread) -> str:
+def decimal(value: Spread) -> str:
+    """A small one, with its range."""
     return f"{value.median:.2f} ({value.low:.2f} to {value.high:.2f})"
 
 

@@ -21,6 +21,15 @@ def synapse_python(venv: Path = VENV, version: str = VERSION) -> Path:
     return python_with("matrix-synapse", version, venv, extras="[postgres,redis]")
 
 
+def compressor_python() -> Path:
+    """Python of an environment with the compressor that Synapse's developers give out; installs it if need be.
+
+    :raises ServiceError: as above.
+    """
+    # 0.1.4's wheel exposes no function to call.
+    return python_with("synapse-auto-compressor", "0.1.2", PROJECT / ".lakehouse" / "reference-compressor-venv")
+
+
 def python_with(package: str, version: str, venv: Path, *, extras: str = "") -> Path:
     """Python of the environment ``venv`` that holds ``version`` of ``package``; installs it when it does not.
 

@@ -12,18 +12,16 @@ import pyarrow.compute as pc
 import pytest
 from typer.testing import CliRunner
 
-from sample.environment import python_with
+from sample.environment import compressor_python
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.compression import tables
 from synapse_lakehouse.compression.chunks import Progress, Step, compress_chunks
 from synapse_lakehouse.compression.level import parse_levels, saved_levels
 from synapse_lakehouse.embedded.postgres import Server
-from synapse_lakehouse.settings import PROJECT, Settings
+from synapse_lakehouse.settings import Settings
 from tests.state_database import state_database, state_tables, store, stored
 from tests.state_rooms import KINDS, World, begin, grow, purge
 
-VERSION = "0.1.2"
-VENV = PROJECT / ".lakehouse" / "reference-compressor-venv"
 RUN = """
 from os import environ as given
 from synapse_auto_compressor import compress_state_events_table
@@ -34,7 +32,7 @@ compress_state_events_table(given["DSN"], int(given["CHUNK"]), given["LEVELS"], 
 @pytest.fixture(scope="session")
 def reference() -> Path:
     """Python with the reference installed."""
-    return python_with("synapse-auto-compressor", VERSION, VENV)
+    return compressor_python()
 
 
 @pytest.fixture

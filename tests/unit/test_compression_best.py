@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.state_rooms import SHAPES, SMALL, Shape, room
+from bench.compression.rooms import SHAPES, SMALL, Shape, room
 from synapse_lakehouse.compression import best, level, levels, tables
 from synapse_lakehouse.compression.bounding import bounded
 from synapse_lakehouse.compression.groups import NONE, Groups

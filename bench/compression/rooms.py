@@ -11,6 +11,8 @@ import pyarrow as pa
 
 Tables = tuple[pa.Table, pa.Table, pa.Table]
 
+ROOM = "!room:example.org"
+
 _CHAIN = 100
 
 
@@ -47,6 +49,8 @@ SHAPES = {
     "many forks": Shape(5_000, 300, joins=0.2, forks=0.6, merges=0.5, resets=0.01),
     "backfilled": Shape(4_000, 500, joins=0.3, backfilled=0.2),
 }
+LARGE = Shape(60_000, 12_000, joins=0.2, active=0.5, forks=0.02, merges=0.02, resets=0.0003)
+"""About ten million rows."""
 SMALL = Shape(150, 20, joins=0.3, forks=0.05, merges=0.05, backfilled=0.02)
 
 
@@ -68,16 +72,15 @@ class _Columns:
     events: array[int] = field(default_factory=lambda: array("i"))
 
 
-def room(shape: Shape, seed: int, name: str = "!room:example.org", first_id: int = 1, first_event: int = 0) -> Tables:
+def room(shape: Shape, seed: int) -> Tables:
     """``state_groups``, ``state_group_edges`` and ``state_groups_state`` of one room of that shape."""
     rng = random.Random(seed)  # noqa: S311
     columns = _Columns()
-    event = first_event + shape.members
-    start = {key: first_event + key for key in range(shape.members)}
-    keys = shape.members
-    ends = [_added(columns, first_id, start, None)]
+    event = keys = shape.members
+    start = {key: key for key in range(shape.members)}
+    ends = [_added(columns, 1, start, None)]
     past = dict(start)
-    for group in range(first_id + 1, first_id + shape.groups):
+    for group in range(2, shape.groups + 1):
         chance = rng.random()
         end = rng.choice(ends) if rng.random() < shape.forks else ends[-1]
         if chance < shape.backfilled:
@@ -121,7 +124,7 @@ def room(shape: Shape, seed: int, name: str = "!room:example.org", first_id: int
                 continue
             del before
         ends.append(_added(columns, group, state, end))
-    return _tables(columns, name)
+    return _tables(columns)
 
 
 def _row(columns: _Columns, group: int, key: int, event: int) -> None:
@@ -143,13 +146,13 @@ def _added(columns: _Columns, group: int, state: dict[int, int], prev: _End | No
     return _End(group, state, nodes)
 
 
-def _tables(columns: _Columns, name: str) -> Tables:
+def _tables(columns: _Columns) -> Tables:
     keys, events = np.frombuffer(columns.keys, np.int32), np.frombuffer(columns.events, np.int32)
     members = pa.array([f"@user{key}:example.org" for key in range(int(keys.max()) + 1)])
     names = pa.array([f"$event{event}" for event in range(int(events.max()) + 1)])
     edges = np.array(columns.edges, np.int64).reshape(-1, 2)
     return (
-        pa.table({"id": pa.array(columns.ids, pa.int64()), "room_id": [name] * len(columns.ids)}),
+        pa.table({"id": pa.array(columns.ids, pa.int64()), "room_id": [ROOM] * len(columns.ids)}),
         pa.table({"state_group": edges[:, 0], "prev_state_group": edges[:, 1]}),
         pa.table(
             {

@@ -1,0 +1,1 @@
+"""State compression beside Synapse's own compressor, on rooms that are made up."""

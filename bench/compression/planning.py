@@ -1,0 +1,63 @@
+"""Plan the compression of a room, verified, as one process that is measured.
+
+Prints figures as JSON. What a process takes once, to load what Numba compiled, is not in its seconds. Its memory is
+that of the whole process.
+"""
+
+import json
+import resource
+import sys
+import time
+
+import numpy as np
+
+from bench.compression.rooms import ROOM, SMALL, room
+from synapse_lakehouse.compression.groups import Groups
+from synapse_lakehouse.compression.plan import Planned, RoomPlan, plan_room
+from synapse_lakehouse.compression.settings import CompressorSettings
+from synapse_lakehouse.compression.states import states
+from synapse_lakehouse.rewriting.room import planned
+from synapse_lakehouse.rewriting.snapshots import source
+from synapse_lakehouse.settings import Settings
+
+WHOLE = 1_000_000_000
+"""Groups in a chunk, so that a room is one: the reference then compresses a whole room, too."""
+
+
+def main(strategy: str, dsn: str) -> None:
+    """Read, plan and verify, and print what it came to."""
+    settings = CompressorSettings.model_validate({"strategy": strategy, "chunk_size": WHOLE})
+    plan_room(room(SMALL, 1), ROOM, settings, None)
+    began, cpu = time.monotonic(), time.process_time()
+    plan, numbers = _planned(dsn, settings)
+    cost = {"wall": time.monotonic() - began, "cpu": time.process_time() - cpu}
+    # Linux counts kilobytes.
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    figures = {"rows_before": numbers.rows_before, "rows_after": numbers.rows_after, "least": least_rows(plan.before)}
+    print(json.dumps(figures | cost | {"memory": memory}))
+
+
+def _planned(dsn: str, settings: CompressorSettings) -> tuple[Planned, RoomPlan]:
+    with source(dsn, Settings(), "SYNAPSE_DSN") as reading, reading() as reader:
+        return planned(reader.room(ROOM), settings)
+
+
+def least_rows(groups: Groups) -> int:
+    """Rows without which these states cannot be stored, however long a chain may be.
+
+    A base is older than its group. So what no older state holds takes a row of the group's own; and a state without any
+    such, that is no older one's either, differs from each base by a row at least.
+    """
+    pairs = groups.keys.astype(np.int64) << 32 | groups.events
+    _, first_rows = np.unique(pairs, return_index=True)
+    of_group = np.searchsorted(groups.starts, first_rows, side="right") - 1
+    first_seen = np.bincount(of_group, minlength=len(groups))
+    known = states(groups)
+    _, first_states = np.unique(known.fingerprints, axis=0, return_index=True)
+    is_new = np.zeros(len(groups), np.int64)
+    is_new[first_states] = known.sizes[first_states] > 0
+    return int(np.maximum(first_seen, is_new).sum())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
