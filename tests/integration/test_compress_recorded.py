@@ -1,4 +1,4 @@
-"""What ``lakehouse compress apply`` did by hand stands in the lake, if there is one, as soon as each room is done."""
+"""What ``lakehouse compress`` did by hand stands in the lake, if there is one, as soon as each room is done."""
 
 import json
 import subprocess
@@ -109,6 +109,26 @@ def test_the_history_has_what_was_done_by_hand(apply: list[str], rooms: list[str
     assert f"{again[0]['rows_freed']:,} rows and about" in compress("history", "--room", room).stdout
 
 
+@pytest.mark.usefixtures("own")
+def test_what_is_put_back_is_taken_off_what_was_given_back(apply: list[str], rooms: list[str]) -> None:
+    applied = {row["room_id"]: row for row in json.loads(compress(*apply).stdout)}
+    files = [row["undo"] for row in applied.values()]
+    assert compress("undo", *files).exit_code == 0
+    assert len(history()) == len(rooms), "a dry run is no run"
+    undone = compress("undo", *files, "--yes")
+    assert (undone.exit_code, undone.stderr) == (0, "")
+    told = history()[len(rooms) :]
+    assert {row["room_id"] for row in told} == set(rooms)
+    for row in told:
+        before = applied[row["room_id"]]
+        assert row["outcome"] == "undone"
+        assert (row["rows_before"], row["rows_after"]) == (before["rows_after"], before["rows_before"])
+        assert (row["groups_rewritten"], row["error"]) == (before["groups_rewritten"], None)
+        assert (row["chain_before"], row["chain_after"]) == (before["chain_after"], before["chain_before"])
+        assert row["run_id"].startswith("compress undo 20")
+    assert "\n0 rows and about 0.0 MB in all" in compress("history").stdout
+
+
 def test_without_a_lake_it_works_and_says_so(
     apply: list[str], source_copy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,12 +136,16 @@ def test_without_a_lake_it_works_and_says_so(
     monkeypatch.setenv("SYNAPSE_WRITE_DSN", source_copy)
     applied = compress(*apply)
     assert applied.exit_code == 0
-    assert len(json.loads(applied.stdout)) == 3
+    files = [row["undo"] for row in json.loads(applied.stdout)]
+    assert len(files) == 3
     assert applied.stderr.startswith("Nothing of this was recorded")
     assert f"there is no lake in {tmp_path}" in applied.stderr
     assert applied.stderr.count("\n") == 1
     assert not (tmp_path / "postgres").exists()
     assert not (tmp_path / "warehouse").exists()
+    undone = compress("undo", *files, "--yes")
+    assert undone.exit_code == 0
+    assert undone.stderr.startswith("Nothing of this was recorded")
 
 
 def test_the_embedded_lake_is_started_for_it(

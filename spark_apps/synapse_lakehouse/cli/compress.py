@@ -171,7 +171,10 @@ def undo(
     files: Annotated[list[Path], typer.Argument(exists=True, dir_okay=False, help="Undo files, in any order.")],
     yes: Annotated[bool, typer.Option("--yes", help="Do it; without this, only what would be done is said.")] = False,
 ) -> None:
-    """Put rooms of SYNAPSE_WRITE_DSN back as undo files have them, where they still resolve to the same."""
+    """Put rooms of SYNAPSE_WRITE_DSN back as undo files have them, where they still resolve to the same.
+
+    Where there is a lake, it records each room.
+    """
     from synapse_lakehouse.cli import compressing
 
     compressing.undo(Settings(), files, yes=yes)

@@ -17,9 +17,8 @@ from synapse_lakehouse.rewriting import unreferenced
 from synapse_lakehouse.rewriting.connection import write_dsn, writing
 from synapse_lakehouse.rewriting.errors import RoomLeft
 from synapse_lakehouse.rewriting.load import Load
-from synapse_lakehouse.rewriting.putting_back import put_back
 from synapse_lakehouse.rewriting.reading import Reader
-from synapse_lakehouse.rewriting.recording import Outcome, Row, compressed
+from synapse_lakehouse.rewriting.recording import Outcome, Row, compressed, undone
 from synapse_lakehouse.rewriting.room import planned
 from synapse_lakehouse.rewriting.session import SETTING
 from synapse_lakehouse.rewriting.snapshots import Reading, source
@@ -105,7 +104,7 @@ def apply(
         return
     folder = undoing.folder(settings.lakehouse_home)
     outcomes: list[tuple[Any, ...]] = []
-    with journal.recording(settings) as record:
+    with journal.recording(settings, "compress apply") as record:
         try:
             with source(dsn, settings, SETTING) as reading, writing(dsn) as connection, output.bar() as bar:
                 with reading() as reader:
@@ -166,17 +165,28 @@ def undo(settings: Settings, files: Sequence[Path], *, yes: bool) -> None:
             typer.echo(f"Would put back up to {len(one.groups)} state groups of {one.room_id} in {one.database}.")
         typer.echo("This is a dry run, and nothing was changed. Add --yes to put them back.", err=True)
         return
-    with source(dsn, settings, SETTING) as reading, writing(dsn) as connection, output.bar() as bar:
-        for one in kept:
-            if one.database != connection.info.dbname:
-                raise CompressorError(
-                    f"This undo file is of the database {one.database}, not {connection.info.dbname}."
-                )
-            with reading() as reader:
-                room = reader.room(one.room_id)
-            writer = _writer(connection, CompressorSettings(), bar, "")
-            done, left = put_back(one, room.contents, room.contents, writer, room.known)
-            typer.echo(f"Put back {done} state groups of {one.room_id}, left {left} as they are.")
+    by_room: dict[str, list[undoing.Undo]] = {}
+    for one in kept:
+        by_room.setdefault(one.room_id, []).append(one)
+    with (
+        journal.recording(settings, "compress undo") as record,
+        source(dsn, settings, SETTING) as reading,
+        writing(dsn) as connection,
+        output.bar() as bar,
+    ):
+        _require_same_database(kept, connection)
+        for room_id, of_room in by_room.items():
+            done = undone(of_room, reading, _writer(connection, CompressorSettings(), bar, ""), record)
+            put_back, left = done["groups_rewritten"], done["groups_left"]
+            typer.echo(f"Put back {put_back} state groups of {room_id}, left {left} as they are.")
+
+
+def _require_same_database(kept: Sequence[undoing.Undo], connection: Connection) -> None:
+    for one in kept:
+        if one.database != connection.info.dbname:
+            raise CompressorError(
+                f"{one.path} is of the database {one.database}, not {connection.info.dbname}. Nothing was put back."
+            )
 
 
 def _shown(what: str, rooms: Sequence[str]) -> Iterator[str]:

@@ -32,6 +32,9 @@ with runs as (
 latest as (
     from runs where {{wanted}}
     qualify row_number() over (partition by run_id, room_id order by finished_at desc) = 1
+),
+changed as (
+    from latest where outcome in ('compressed', 'partly', 'undone')
 )
 """  # noqa: S608
 _ROOMS_OF_RUNS: Final = """
@@ -43,7 +46,7 @@ from latest order by finished_at, room_id
 _RUNS: Final = """
 select max(finished_at), count(*), sum(rows_before - rows_after), sum(bytes_before - bytes_after),
        min_by(disk_bytes_before, finished_at), max_by(disk_bytes_after, finished_at)
-from latest where outcome in ('compressed', 'partly') group by run_id order by 1
+from changed group by run_id order by 1
 """
 _ROOMS: Final = """
 select room_id, count(*), sum(rows_before - rows_after) as freed, max_by(rows_after, finished_at),
@@ -51,7 +54,7 @@ select room_id, count(*), sum(rows_before - rows_after) as freed, max_by(rows_af
        min_by(chain_before, finished_at), max_by(chain_after, finished_at),
        min_by(read_ms_before, finished_at), max_by(read_ms_after, finished_at),
        max(longest_lock_ms), list(greatest(rows_before - rows_after, 0) order by finished_at)
-from latest where outcome in ('compressed', 'partly') group by room_id order by freed desc, room_id
+from changed group by room_id order by freed desc, room_id
 """
 _NOTHING: Final = (
     "This lake knows of nothing that was compressed: neither by `lakehouse compress apply`, nor by the DAG "

@@ -1,4 +1,4 @@
-"""What ``lakehouse compress apply`` did, recorded in the lake as soon as each room is done, where there is a lake."""
+"""What ``lakehouse compress`` did, recorded in the lake as soon as each room is done, where there is a lake."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -22,10 +22,11 @@ class NotRecorded(RuntimeError):
 
 
 @contextmanager
-def recording(settings: Settings) -> Iterator[Callable[[Row], None]]:
-    """Takes what became of a room (``rewriting.recording.compressed``) and appends it to ``audit.compression_runs``.
+def recording(settings: Settings, command: str) -> Iterator[Callable[[Row], None]]:
+    """Takes what became of a room (``rewriting.recording``) and appends it to ``audit.compression_runs``.
 
-    Nothing that is wrong with the lake stops the work on other rooms. Says so where there is no lake.
+    ``command`` and the time are the id of its run. Nothing that is wrong with the lake stops the work on other rooms.
+    Says so where there is no lake.
 
     :raises NotRecorded: in the end, where there is a lake that did not take every row; if something else was raised,
         that is raised, and this is only said.
@@ -43,7 +44,7 @@ def recording(settings: Settings) -> Iterator[Callable[[Row], None]]:
                 )
         return
     with ExitStack() as stack:
-        journal = _Journal(settings, stack)
+        journal = _Journal(settings, command, stack)
         try:
             yield journal.record
         except BaseException:
@@ -57,10 +58,10 @@ def recording(settings: Settings) -> Iterator[Callable[[Row], None]]:
 class _Journal:
     """Rows of one run by hand; those that the lake did not take are offered again with the next one and in the end."""
 
-    def __init__(self, settings: Settings, stack: ExitStack) -> None:
+    def __init__(self, settings: Settings, command: str, stack: ExitStack) -> None:
         self._settings, self._stack = settings, stack
         self._catalog: Catalog | None = None
-        self._run_id = f"compress apply {datetime.now(UTC).isoformat()}"
+        self._run_id = f"{command} {datetime.now(UTC).isoformat()}"
         self._waiting: list[Row] = []
         self._trouble = ""
         self._append()

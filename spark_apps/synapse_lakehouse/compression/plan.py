@@ -82,6 +82,16 @@ def plan(
     return _planned(stored, names, settings, progress, stored.rooms, (), ()).rooms()
 
 
+def as_stored(contents: tuple[pa.Table, pa.Table, pa.Table], room_id: str) -> RoomPlan:
+    """A room as it is: the plan that changes nothing.
+
+    :raises BadGroups: for groups that cannot be what Synapse stored.
+    """
+    stored, names = encoded(*contents)
+    groups = stored.groups()
+    return Planned(stored, names, groups, groups, ()).rooms([names.rooms.to_pylist().index(room_id)])[0]
+
+
 def plan_room(
     contents: tuple[pa.Table, pa.Table, pa.Table],
     room_id: str,

@@ -150,9 +150,9 @@ TABLES: Final[dict[str, pa.Schema]] = {
         | {"bytes_needed": _LONG, "longest_chain_before": _LONG, "longest_chain_after": _LONG}
         | {"skipped": _STRING, "planned_at": _TIME},
         # One row per run of the compressor and room that it was to write in Synapse's database, as soon as it was done
-        # with it; outcome: compressed, left or put_back, and error says why. A room that was found wrong later, or that
-        # was tried again, has a further row, which counts. A run by hand has no interval. chain and read_ms: groups
-        # that Synapse reads for the state of one, the mean, and milliseconds that it takes, the median, of
+        # with it; outcome as rewriting.recording.Outcome has it, and error says why. A room that was found wrong later,
+        # or that was tried again, has a further row, which counts. A run by hand has no interval. chain and read_ms:
+        # groups that Synapse reads for the state of one, the mean, and milliseconds that it takes, the median, of
         # groups_sampled of the room. disk_bytes: what the state of all rooms takes on the database's disk.
         COMPRESSED: _RUN
         | _COMPRESSED_HOW

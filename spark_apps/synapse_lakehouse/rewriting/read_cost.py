@@ -45,6 +45,19 @@ class ReadCost:
     milliseconds: float
 
 
+def seen(before: ReadCost | None, after: ReadCost | None, disk: tuple[int, int]) -> dict[str, float | None]:
+    """What reading costs and what is on disk, before and after: columns of ``audit.compression_runs``."""
+    return {
+        "groups_sampled": len(before.groups) if before else None,
+        "chain_before": before.chain if before else None,
+        "chain_after": after.chain if after else None,
+        "read_ms_before": before.milliseconds if before else None,
+        "read_ms_after": after.milliseconds if after else None,
+        "disk_bytes_before": disk[0],
+        "disk_bytes_after": disk[1],
+    }
+
+
 def sampled(groups: Longs) -> list[int]:
     """Some of ``groups``, evenly from the oldest to the newest."""
     places = np.unique(np.linspace(0, len(groups) - 1, min(_SAMPLED, len(groups))).astype(np.int64))

@@ -1,6 +1,6 @@
-"""Compress a room and have recorded what became of it: a row of ``audit.compression_runs``, whoever asked for it."""
+"""Compress a room, or undo that, and have recorded what became of it: a row of ``audit.compression_runs``."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
@@ -15,6 +15,8 @@ from synapse_lakehouse.rewriting.disk import require_disk
 from synapse_lakehouse.rewriting.errors import Differs, RoomLeft, explained
 from synapse_lakehouse.rewriting.room import compress
 from synapse_lakehouse.rewriting.snapshots import Reading
+from synapse_lakehouse.rewriting.undo import Undo
+from synapse_lakehouse.rewriting.undoing import undo
 from synapse_lakehouse.rewriting.writing import IN_THE_WAY, Writer
 from synapse_lakehouse.source.errors import SourceError
 
@@ -35,6 +37,8 @@ class Outcome(StrEnum):
     """It did not read as before, and is stored as it was."""
     FAULTY = "faulty"
     """Found to be wrong when the run was over."""
+    UNDONE = "undone"
+    """Stored again as undo files have it, because somebody asked for that."""
 
 
 WRITTEN: Final = (Outcome.COMPRESSED, Outcome.PARTLY)
@@ -52,13 +56,29 @@ def compressed(
         was written is right and stays, or was put back.
     """
 
+    return _recorded(
+        {"room_id": room_id, **wanted.how()}, lambda: _became(room_id, wanted, reading, writer, undo_folder), record
+    )
+
+
+def undone(kept: Sequence[Undo], reading: Reading, writer: Writer, record: Callable[[Row], None]) -> Row:
+    """Put the room that all of ``kept`` are of back; a row, recorded and raised as by :func:`compressed`."""
+
+    def work() -> Row:
+        numbers = undo(kept, reading, writer)
+        return {"outcome": Outcome.UNDONE, "error": IN_THE_WAY if writer.gave_up else None, **numbers}
+
+    return _recorded({"room_id": kept[0].room_id}, work, record)
+
+
+def _recorded(room: Row, work: Callable[[], Row], record: Callable[[Row], None]) -> Row:
     def done(became: Row) -> Row:
-        row = {"room_id": room_id, **wanted.how(), **became, "finished_at": datetime.now(UTC)}
+        row = {**room, **became, "finished_at": datetime.now(UTC)}
         record(row)
         return row
 
     try:
-        became = _became(room_id, wanted, reading, writer, undo_folder)
+        became = work()
     except (CompressorError, SourceError, psycopg.Error, KeyboardInterrupt) as error:
         done(_stopped(error))
         raise

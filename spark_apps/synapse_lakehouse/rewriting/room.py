@@ -14,7 +14,7 @@ from synapse_lakehouse.rewriting import undo
 from synapse_lakehouse.rewriting.errors import Differs
 from synapse_lakehouse.rewriting.progress import Progressing
 from synapse_lakehouse.rewriting.putting_back import put_back
-from synapse_lakehouse.rewriting.read_cost import ReadCost, sampled
+from synapse_lakehouse.rewriting.read_cost import ReadCost, sampled, seen
 from synapse_lakehouse.rewriting.reading import Room
 from synapse_lakehouse.rewriting.snapshots import Reading
 from synapse_lakehouse.rewriting.verifying import verified
@@ -45,16 +45,7 @@ class Outcome:
 
     def seen(self) -> dict[str, float | None]:
         """What reading costs and what is on disk: columns of ``audit.compression_runs``."""
-        before, after = self.cost_before, self.cost_after
-        return {
-            "groups_sampled": len(before.groups) if before else None,
-            "chain_before": before.chain if before else None,
-            "chain_after": after.chain if after else None,
-            "read_ms_before": before.milliseconds if before else None,
-            "read_ms_after": after.milliseconds if after else None,
-            "disk_bytes_before": self.disk_before,
-            "disk_bytes_after": self.disk_after,
-        }
+        return seen(self.cost_before, self.cost_after, (self.disk_before, self.disk_after))
 
 
 def planned(room: Room, settings: CompressorSettings) -> tuple[Planned, RoomPlan]:

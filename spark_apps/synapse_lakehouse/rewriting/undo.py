@@ -24,6 +24,7 @@ _COLUMNS: Final = ("state_group", "prev_state_group", "type", "state_key", "even
 class Undo:
     """Groups of a room as they were stored."""
 
+    path: Path
     room_id: str
     database: str
     written: str
@@ -89,4 +90,4 @@ def read(path: Path) -> Undo:
     edges = pairs.filter(pc.is_valid(pairs["prev_state_group"]))
     rows = table.filter(pc.is_valid(table["type"])).drop_columns("prev_state_group")
     room_id, database, written = (kept[name].decode() for name in (_ROOM, _DATABASE, _WRITTEN))
-    return Undo(room_id, database, written, np.sort(pairs["state_group"].to_numpy()), edges, rows)
+    return Undo(path, room_id, database, written, np.sort(pairs["state_group"].to_numpy()), edges, rows)
