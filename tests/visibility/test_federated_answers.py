@@ -1,6 +1,7 @@
 """A million answers of a real Synapse on a database that grew while two homeservers federated under load.
 
 The lake follows it in two increments, so that what it says is of tables that were brought up to date, not made at once.
+The other homeserver asks for the state before events, too.
 """
 
 import random
@@ -25,7 +26,7 @@ from synapse_lakehouse.lake import duck
 from synapse_lakehouse.settings import Settings
 from tests.conftest import lakehouse
 from tests.integration.federated_load import LOCAL, Load, federation
-from tests.visibility import answers, holding
+from tests.visibility import answers, holding, over_federation
 
 pytestmark = pytest.mark.heavy
 
@@ -118,6 +119,7 @@ def test_a_million_answers_of_a_federated_database_are_synapse_s(
                 done = lakehouse(lake, "run")
                 assert done.returncode == 0, done.stdout + done.stderr
             print(f"done {load.done}, refused {load.refused} and {crowd.refused}")
+            states = over_federation.asked(local, remote, load.shared, most=400)
 
         # Synapse writes to the database that it is asked on.
         server.tool("createdb", "--template", "here", "asked")
@@ -130,9 +132,13 @@ def test_a_million_answers_of_a_federated_database_are_synapse_s(
     print(duckdb.sql("select outcome, count(*) from given group by all order by all").fetchall(), recorded.errors)
     assert len(given) >= ENOUGH
     with duck.connect(lake) as connection:
-        holding.bind_release(connection, lake, duck.release(connection, lake))
+        release = duck.release(connection, lake)
+        holding.bind_release(connection, lake, release)
+        duck.bind(connection, lake, release, ["gold.state_at_event"])
         judge_at(connection, recorded.about["as_of"])
         assert holding.differences(connection, recorded) == []
+        assert len(states) > 100
+        assert over_federation.differences(connection, states) == []
         print(
             connection.execute("select rule, count(*) from gold.event_visibility group by all order by all").fetchall()
         )

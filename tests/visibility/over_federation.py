@@ -1,0 +1,72 @@
+"""The state before events, as one homeserver tells it to another, against ``gold.state_at_event``."""
+
+import base64
+import json
+from pathlib import Path
+
+import httpx
+import psycopg
+import pyarrow as pa
+import yaml
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from duckdb import DuckDBPyConnection
+
+from sample.client import q
+from sample.homeserver import Synapse
+
+States = dict[str, set[str]]
+"""By event: ids of the events that were the state of its room before it."""
+
+_EVENTS = """
+    select events.room_id, events.event_id from events join event_to_state_groups using (event_id)
+    where not events.outlier and events.room_id = any(%s) order by md5(events.event_id) limit %s
+"""
+_BEFORE = """
+    select event_id, list(before_event_id) filter (before_event_id is not null), bool_and(before_is_known)
+    from gold.state_at_event join asked using (event_id) group by event_id
+"""
+
+
+def asked(of: Synapse, by: Synapse, rooms: list[str], most: int) -> States:
+    """What ``of`` answers ``by`` about ``most`` events of ``rooms``; not of rooms that ``by`` has left."""
+    states: States = {}
+    with psycopg.connect(of.dsn) as connection, httpx.Client(verify=False, trust_env=False) as client:
+        for room, event in connection.execute(_EVENTS, [rooms, most]).fetchall():
+            path = f"/_matrix/federation/v1/state_ids/{q(room)}?event_id={q(event)}"
+            headers = {"Host": of.server_name, "Authorization": _authorization(of, by, path)}
+            answer = client.get(f"https://127.0.0.1:{_port(of)}{path}", headers=headers)
+            if answer.status_code == 403:
+                continue
+            states[event] = set(answer.raise_for_status().json()["pdu_ids"])
+    return states
+
+
+def differences(connection: DuckDBPyConnection, answered: States) -> list[str]:
+    """Events of which the lake says something else; where it does not know what an event replaced, it may lack that."""
+    connection.register("asked", pa.table({"event_id": list(answered)}))
+    found = {event: (set(state or ()), known) for event, state, known in connection.execute(_BEFORE).fetchall()}
+    return [event for event, state in answered.items() if not _agree(state, *found.get(event, (set(), True)))]
+
+
+def _agree(answer: set[str], state: set[str], is_known: bool) -> bool:
+    return answer == state if is_known else state <= answer and len(answer - state) <= 1
+
+
+def _authorization(destination: Synapse, origin: Synapse, path: str) -> str:
+    """The header of a GET request (Matrix server-server API, "Request Authentication")."""
+    names = {"origin": origin.server_name, "destination": destination.server_name}
+    payload = json.dumps({"method": "GET", "uri": path, **names}, sort_keys=True, separators=(",", ":"))
+    algorithm, version, seed = Path(_config(origin)["signing_key_path"]).read_text().split()
+    key = Ed25519PrivateKey.from_private_bytes(base64.b64decode(seed + "=" * (-len(seed) % 4)))
+    signature = base64.b64encode(key.sign(payload.encode())).decode().rstrip("=")
+    fields = names | {"key": f"{algorithm}:{version}", "sig": signature}
+    return "X-Matrix " + ",".join(f'{name}="{value}"' for name, value in fields.items())
+
+
+def _port(of: Synapse) -> int:
+    listeners = _config(of)["listeners"]
+    return int(next(one["port"] for one in listeners if one["tls"]))
+
+
+def _config(of: Synapse) -> dict[str, object]:
+    return yaml.safe_load(of.config_path.read_text())  # type: ignore[no-any-return]
