@@ -1,146 +1,25 @@
 """The gate of bronze: what it lets pass, what it stops, and how it says so."""
 
-import re
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.memory import InMemoryCatalog
 
-from expectations import bronze, docs, gates, replication, site
-from expectations.findings import findings
-from expectations.judgement import AuditFailed, Judgement
+from expectations import bronze, gates
+from expectations.judgement import AuditFailed
 from expectations.streams import ExpectGapsWithinBudget, ExpectIdInOneTable
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.alerts.incidents import Finding, Kind
-from synapse_lakehouse.catalogue import Catalogue, Column, Stream, Table
 from synapse_lakehouse.lake import audit, tables
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import Settings
-
-DAY = datetime(2026, 11, 17, tzinfo=UTC)
-RUN = Run("scheduled__2026-11-18T00:00:00+00:00", DAY, DAY + timedelta(days=1))
-
-Rows = dict[str, list[dict[str, Any]]]
-Plant = Callable[[Rows], None]
-
-
-def table(name: str, columns: str, **declared: Any) -> Table:
-    """A declared table whose columns are all bigints."""
-    described = (Column(name=one, data_type="bigint", description=one, source_type="bigint") for one in columns.split())
-    defaults = {"description": name, "key_enforced": True, "load": "append", "streams": {}, "writer_column": None}
-    return Table(name=name, columns=tuple(described), **defaults | declared)
-
-
-def stream(name: str, **declared: Any) -> Stream:
-    """A declared stream."""
-    defaults = {"stream_positions": name, "writers": "events", "sign": "positive", "unique_ids": True}
-    names = {"name": name, "description": name, "sequence": f"{name}_seq", "why": name, "immutable_below_bound": True}
-    names["contiguity"] = "append_only"
-    return Stream(**names | defaults | declared)
-
-
-DECLARED = Catalogue(
-    oldest_schema_version=94,
-    newest_schema_version=94,
-    streams=(
-        stream("events", gap_budget=50),
-        stream("backfill", sign="negative"),
-        stream("caches", stream_positions=None, immutable_below_bound=False, contiguity="unchecked"),
-    ),
-    tables=(
-        table(
-            "events",
-            "event_id stream_ordering",
-            primary_key=("event_id",),
-            streams={"events": "stream_ordering", "backfill": "stream_ordering"},
-        ),
-        table(
-            "deltas",
-            "stream_id room_id",
-            primary_key=("stream_id", "room_id"),
-            nullable_key=("room_id",),
-            streams={"events": "stream_id"},
-            repeats_ids=True,
-        ),
-        table("invalidations", "stream_id", primary_key=(), load="measure", streams={"caches": "stream_id"}),
-    ),
-)
-
-
-def healthy() -> Rows:
-    """The audit rows of a run in which all is well, for ``DECLARED``."""
-
-    def position(name: str, bound: int | None, previous: int | None, **other: Any) -> dict[str, Any]:
-        found = {"stream": name, "rule": "configured", "safe_bound": bound, "previous_bound": previous}
-        sequence = {"sequence_last_value": 1300, "sequence_is_called": True, "largest_id": bound}
-        sequence |= {"gaps": [("rolled_back", 3)], "shared_ids": 0, "faults": []}
-        closed = None if previous is None else abs(bound or 0) - abs(previous)
-        sequence |= {"closed_ids": closed, "rowless_ids": None if closed is None else 3}
-        return found | sequence | {"writers": [("main", bound)], "missing_writers": [], "unknown_writers": []} | other
-
-    def facts(name: str, of: str, **other: Any) -> dict[str, Any]:
-        return (
-            {"stream": name, "table_name": of, "null_ids": 0, "duplicate_ids": 0, "late_ids": 0}
-            | {"reread_ids": 0}
-            | other
-        )
-
-    counted = {"rows_source": 1250, "rows_read": 1250, "rows_written": 1250, "hash_read": "5e", "hash_written": "5e"}
-    return {
-        "snapshots": [{"drifted": [], "novelties": []}],
-        "ledger": [{"table_name": name} | counted for name in ("events", "deltas")],
-        "table_facts": [
-            {"table_name": name, "rows": 1250, "null_keys": 0, "duplicate_keys": 0} for name in ("events", "deltas")
-        ],
-        "stream_positions": [
-            position("events", 1200, 1100),
-            position("backfill", -90, -80),
-            position("caches", None, None, rule="no_positions", writers=[]),
-        ],
-        "stream_facts": [
-            facts("events", "events"),
-            facts("events", "deltas", duplicate_ids=70, reread_ids=12),
-            facts("backfill", "events"),
-            facts("caches", "invalidations", duplicate_ids=None, late_ids=None),
-        ],
-    }
-
-
-def change(rows: str, at: int, **values: Any) -> Plant:
-    """A fault: other values in one of the audit rows."""
-    return lambda found: found[rows][at].update(values)
-
-
-def forget(rows: str, at: int) -> Plant:
-    """A fault: a row that is missing."""
-    return lambda found: found[rows].__delitem__(at)
+from tests.judging import DAY, DECLARED, RUN, Plant, Rows, change, forget, judge
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     """Settings with a home of their own."""
     return Settings(_env_file=None, lakehouse_home=tmp_path)
-
-
-def judge(settings: Settings, plant: Plant | None = None, declared: Catalogue = DECLARED) -> Judgement:
-    """The gate's verdict on a healthy run, or on one with a fault."""
-    rows = healthy()
-    if plant:
-        plant(rows)
-    measures = bronze.measures(declared, **rows)
-    drifted = dict(rows["snapshots"][0]["drifted"])
-    checks, page = docs.validate(settings, RUN, "bronze", bronze.suite(declared, drifted), measures, datetime.now(UTC))
-    return Judgement("bronze", checks, page)
-
-
-def pages(settings: Settings) -> list[Path]:
-    """All pages of Data Docs."""
-    return sorted(docs.first_page(settings).parent.rglob("*.html"))
 
 
 def test_healthy_run_passes(settings: Settings) -> None:
@@ -467,43 +346,6 @@ def test_every_table_and_stream_of_the_catalogue_is_judged() -> None:
     assert len(told) == len(set(told)), "audit.checks tells checks apart by subject and expectation"
 
 
-def test_only_counts_leave_and_the_pages_stand_alone(settings: Settings) -> None:
-    judge(settings, change("table_facts", 0, event_id="$private-event", duplicate_keys=1))
-    found = pages(settings)
-    assert len(found) == 3, "the first page, what is expected, and the audit"
-    for page in found:
-        text = page.read_text(encoding="utf-8")
-        assert "$private-event" not in text
-        assert not re.search(r"https?://|<script", text), page.name
-    stored = (settings.lakehouse_home / "great_expectations").rglob("*.json")
-    assert not any("$private-event" in path.read_text(encoding="utf-8") for path in stored)
-
-
-def test_pages_lead_to_each_other_and_to_what_failed(settings: Settings) -> None:
-    judgement = judge(settings, change("table_facts", 0, duplicate_keys=1))
-    first = docs.first_page(settings)
-    audit_page = Path(unquote(urlsplit(judgement.data_docs).path))
-    for page in (first, audit_page):
-        for link in re.findall(r'href="([^"]+)"', page.read_text(encoding="utf-8")):
-            assert (page.parent / unquote(link)).resolve() in pages(settings), link
-    assert ">failed<" in first.read_text(encoding="utf-8")
-    assert "1 row repeating a key" in audit_page.read_text(encoding="utf-8")
-
-
-def test_a_warning_does_not_look_like_a_failure(settings: Settings) -> None:
-    judge(settings, change("stream_positions", 0, rule="assumed"))
-    text = docs.first_page(settings).read_text(encoding="utf-8")
-    assert '"state passed"' in text
-    assert '"state failed"' not in text
-
-
-def test_only_the_latest_audits_are_kept(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(site, "KEPT", 2)
-    kept = [judge(settings).data_docs for _ in range(3)][1:]
-    shown = [page for page in pages(settings) if "validations" in page.parts]
-    assert [str(page) for page in shown] == [unquote(urlsplit(url).path) for url in kept]
-
-
 def test_gate_reads_the_runs_measures_and_records_its_checks(settings: Settings) -> None:
     catalog = InMemoryCatalog("lake", warehouse=settings.warehouse)
     tables.ensure_audit(catalog)
@@ -547,40 +389,3 @@ def test_gate_reads_the_runs_measures_and_records_its_checks(settings: Settings)
     recorded = [{name: row[name] for name in columns} for row in rows.to_pylist()]
     assert recorded == [{name: getattr(check, name) for name in columns} for check in judgement.checks]
     assert set(zip(rows["stage"].to_pylist(), rows["run_id"].to_pylist(), strict=True)) == {("bronze", RUN.run_id)}
-
-
-def heard(stream: str, instance: str | None, **given: Any) -> dict[str, Any]:
-    """A row of ``audit.replication_coverage``."""
-    counts = {"heard": 40, "read": 2, "unexplained": 0, "went_back": 0, "missing": []}
-    return {"stream": stream, "instance": instance} | counts | given
-
-
-def test_what_a_tap_missed_warns_and_is_named(settings: Settings) -> None:
-    missing = [
-        {"first_id": 7, "last_id": 9, "side": "wire", "why": "never_announced"},
-        {"first_id": 12, "last_id": 12, "side": "wire", "why": "gap: because"},
-        {"first_id": 15, "last_id": 15, "side": "lake", "why": "room_deleted"},
-    ]
-    found = [
-        heard("events", "ep1"), heard("events", "ep2", unexplained=3, missing=missing), heard("receipts", None),
-        heard("to_device", "w", went_back=1),
-    ]  # fmt: skip
-    checks, _ = docs.validate(
-        settings, RUN, "bronze", replication.suite(found), replication.measures(found), datetime.now(UTC)
-    )
-    assert len(checks) == 6
-    judgement = Judgement("bronze", checks, "")
-    assert findings(judgement) == [
-        Finding(
-            Kind.REPLICATION,
-            "replication of events",
-            "every row was heard, unless the tap knows that it missed it — 3 ids never announced: 7..9 of ep2"
-            " (80 heard, 4 read from the database)",
-        ),
-        Finding(
-            Kind.REPLICATION,
-            "replication of to_device",
-            "no writer goes back behind what it announced — 1 command behind an earlier one",
-        ),
-    ]
-    assert judgement.failed == 0

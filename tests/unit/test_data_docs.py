@@ -1,0 +1,59 @@
+"""Data Docs: pages that lead to what failed, stand alone, and hold counts and no content."""
+
+import re
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from expectations import docs, site
+from synapse_lakehouse.settings import Settings
+from tests.judging import change, judge
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """Settings with a home of their own."""
+    return Settings(_env_file=None, lakehouse_home=tmp_path)
+
+
+def pages(settings: Settings) -> list[Path]:
+    """All pages of Data Docs."""
+    return sorted(docs.first_page(settings).parent.rglob("*.html"))
+
+
+def test_only_counts_leave_and_the_pages_stand_alone(settings: Settings) -> None:
+    judge(settings, change("table_facts", 0, event_id="$private-event", duplicate_keys=1))
+    found = pages(settings)
+    assert len(found) == 3, "the first page, what is expected, and the audit"
+    for page in found:
+        text = page.read_text(encoding="utf-8")
+        assert "$private-event" not in text
+        assert not re.search(r"https?://|<script", text), page.name
+    stored = (settings.lakehouse_home / "great_expectations").rglob("*.json")
+    assert not any("$private-event" in path.read_text(encoding="utf-8") for path in stored)
+
+
+def test_pages_lead_to_each_other_and_to_what_failed(settings: Settings) -> None:
+    judgement = judge(settings, change("table_facts", 0, duplicate_keys=1))
+    first = docs.first_page(settings)
+    audit_page = Path(unquote(urlsplit(judgement.data_docs).path))
+    for page in (first, audit_page):
+        for link in re.findall(r'href="([^"]+)"', page.read_text(encoding="utf-8")):
+            assert (page.parent / unquote(link)).resolve() in pages(settings), link
+    assert ">failed<" in first.read_text(encoding="utf-8")
+    assert "1 row repeating a key" in audit_page.read_text(encoding="utf-8")
+
+
+def test_a_warning_does_not_look_like_a_failure(settings: Settings) -> None:
+    judge(settings, change("stream_positions", 0, rule="assumed"))
+    text = docs.first_page(settings).read_text(encoding="utf-8")
+    assert '"state passed"' in text
+    assert '"state failed"' not in text
+
+
+def test_only_the_latest_audits_are_kept(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site, "KEPT", 2)
+    kept = [judge(settings).data_docs for _ in range(3)][1:]
+    shown = [page for page in pages(settings) if "validations" in page.parts]
+    assert [str(page) for page in shown] == [unquote(urlsplit(url).path) for url in kept]

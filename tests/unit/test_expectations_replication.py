@@ -1,0 +1,57 @@
+"""What is expected of a tap: every row was heard, and no writer went back."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from expectations import docs, replication
+from expectations.findings import findings
+from expectations.judgement import Judgement
+from synapse_lakehouse.alerts.incidents import Finding, Kind
+from synapse_lakehouse.settings import Settings
+from tests.judging import RUN
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """Settings with a home of their own."""
+    return Settings(_env_file=None, lakehouse_home=tmp_path)
+
+
+def heard(stream: str, instance: str | None, **given: Any) -> dict[str, Any]:
+    """A row of ``audit.replication_coverage``."""
+    counts = {"heard": 40, "read": 2, "unexplained": 0, "went_back": 0, "missing": []}
+    return {"stream": stream, "instance": instance} | counts | given
+
+
+def test_what_a_tap_missed_warns_and_is_named(settings: Settings) -> None:
+    missing = [
+        {"first_id": 7, "last_id": 9, "side": "wire", "why": "never_announced"},
+        {"first_id": 12, "last_id": 12, "side": "wire", "why": "gap: because"},
+        {"first_id": 15, "last_id": 15, "side": "lake", "why": "room_deleted"},
+    ]
+    found = [
+        heard("events", "ep1"), heard("events", "ep2", unexplained=3, missing=missing), heard("receipts", None),
+        heard("to_device", "w", went_back=1),
+    ]  # fmt: skip
+    checks, _ = docs.validate(
+        settings, RUN, "bronze", replication.suite(found), replication.measures(found), datetime.now(UTC)
+    )
+    assert len(checks) == 6
+    judgement = Judgement("bronze", checks, "")
+    assert findings(judgement) == [
+        Finding(
+            Kind.REPLICATION,
+            "replication of events",
+            "every row was heard, unless the tap knows that it missed it — 3 ids never announced: 7..9 of ep2"
+            " (80 heard, 4 read from the database)",
+        ),
+        Finding(
+            Kind.REPLICATION,
+            "replication of to_device",
+            "no writer goes back behind what it announced — 1 command behind an earlier one",
+        ),
+    ]
+    assert judgement.failed == 0
