@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -130,10 +131,21 @@ def sample_dsn(settings: Settings) -> str:
     return settings.synapse_dsn
 
 
+def _await_no_sessions(server: Server, database: str) -> None:
+    """PostgreSQL copies no database that is in use, and what a test before has killed may still be reading there."""
+    sessions = "select count(*) from pg_stat_activity where datname = %s and backend_type = 'client backend'"
+    deadline = time.monotonic() + 60
+    with psycopg.connect(server.dsn(), autocommit=True) as connection:
+        while connection.execute(sessions, [database]).fetchone() != (0,):
+            assert time.monotonic() < deadline, f"somebody stays connected to {database}"
+            time.sleep(0.2)
+
+
 @contextmanager
 def copied_source(server: Server, database: str = sample.DATABASE) -> Iterator[str]:
     """libpq URI of a copy of a database, by default of the sample's, that may be spoiled."""
     name = f"source_{uuid.uuid4().hex[:8]}"
+    _await_no_sessions(server, database)
     server.tool("createdb", "--template", database, name)
     yield server.dsn(name)
     server.tool("dropdb", "--force", name)

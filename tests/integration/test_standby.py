@@ -147,14 +147,18 @@ def _remove_row_versions(pair: Pair) -> None:
 
 
 def _disturb_once(pair: Pair, stop: threading.Event) -> None:
-    """Remove row versions when somebody copies from the standby, until one who still needed them was cancelled."""
+    """Remove row versions when somebody copies from the standby, until one who still needed them was cancelled.
+
+    Who keeps a snapshot for others to copy from is idle in a transaction, and is there for longer than any copy.
+    """
     copying = (
-        "select count(*) from pg_stat_activity where application_name = 'synapse-lakehouse' and query ~ 'event_json'"
+        "select count(*) from pg_stat_activity"
+        " where application_name = 'synapse-lakehouse' and state = 'idle in transaction' and backend_xmin is not null"
     )
     cancelled = "select confl_snapshot from pg_stat_database_conflicts where datname = current_database()"
     with psycopg.connect(pair.standby, autocommit=True) as standby:
         before = standby.execute(cancelled).fetchone()
-        while not stop.wait(0.05) and standby.execute(cancelled).fetchone() == before:
+        while not stop.wait(0.01) and standby.execute(cancelled).fetchone() == before:
             row = standby.execute(copying).fetchone()
             if row and row[0]:
                 _remove_row_versions(pair)

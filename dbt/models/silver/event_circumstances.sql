@@ -36,39 +36,54 @@ with loaded as (
 ),
 
 -- A redaction is judged again whenever it is loaded.
+valid_redactions as (
+    select redaction.event_id
+    from loaded as redaction
+    inner join loaded as target on redaction.redacts = target.event_id
+    where
+        redaction.type = 'm.room.redaction'
+        and target.unknown is null
+        and target.type <> 'm.room.create'
+        and target.room_id = redaction.room_id
+        and not coalesce(
+            redaction.recheck_redaction and {{ server_name('redaction.sender') }} <> {{ server_name('target.sender') }}, false
+        )
+),
+
 loadable as (
     select
         event.*,
         case
             when event.unknown is not null then event.unknown
-            when event.type <> 'm.room.redaction' then null
-            when target.event_id is null then 'redaction_withheld'
-            when target.type = 'm.room.create' then 'redaction_withheld'
-            when target.room_id <> event.room_id then 'redaction_withheld'
-            when event.recheck_redaction and {{ server_name('event.sender') }} <> {{ server_name('target.sender') }}
-                then 'redaction_withheld'
+            when event.type = 'm.room.redaction' and valid_redactions.event_id is null then 'redaction_withheld'
         end as withheld
     from loaded as event
-    left join loaded as target on event.redacts = target.event_id and target.unknown is null
+    left join valid_redactions on event.event_id = valid_redactions.event_id
 ),
 
 -- What a state event replaces is looked up, unless that cannot be found or the event tells all of it itself. An event that
--- is shown redacted tells nothing.
+-- is shown redacted tells nothing. The earliest of a piece of state replaces nothing.
 replaced as (
     select
         event_id,
         case when trusts_itself then told_visibility else found_visibility end as history_visibility,
-        case when trusts_itself then told_membership else found_membership end as membership
+        case when trusts_itself then told_membership else found_membership end as membership,
+        is_earliest
     from (
         select
             event.event_id,
+            event.topological_ordering = min(event.topological_ordering)
+                over (partition by event.room_id, event.type, event.state_key) as is_earliest,
             event.told_visibility,
             event.told_membership,
             former.history_visibility as found_visibility,
             former.membership as found_membership,
             redactions.event_id is null and (event.tells_replaced or former.event_id is null) as trusts_itself
         from loadable as event
-        left join loadable as former on event.replaces_state = former.event_id and former.withheld is null
+        left join loadable as former
+            -- All events that replace nothing would be brought to one place to be joined. No event has such an id.
+            on coalesce(event.replaces_state, concat('nothing: ', event.event_id)) = former.event_id
+                and former.withheld is null
         left join {{ ref('redactions') }} as redactions
             on event.event_id = redactions.redacts and redactions.is_first
         where event.is_state
@@ -117,8 +132,7 @@ circumstances as (
         event.replaces_state,
         not event.is_state
         or event.replaces_state is not null
-        or event.topological_ordering = min(event.topological_ordering)
-            over (partition by event.room_id, event.type, event.state_key) as replaced_is_known,
+        or replaced.is_earliest as replaced_is_known,
         event.sender,
         event.withheld,
         event.soft_failed,
