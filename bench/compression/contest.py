@@ -56,13 +56,12 @@ class Rewritten:
     """A room that was compressed: what the process took in all, and how it wrote.
 
     ``moved``: rows that were deleted and inserted, in ``writing`` seconds from the first lock to the last commit.
-    ``locks``: seconds that each transaction held its locks. ``memory``: bytes at most.
+    ``locks``: seconds that each transaction held its locks.
     """
 
     rows_after: int
     wall: float
     cpu: float
-    memory: int
     moved: int
     writing: float
     locks: list[float]
@@ -133,7 +132,6 @@ def _rewritten(server: Server, command: Sequence[str | Path], home: Path, given:
         rows_after=left,
         wall=wall,
         cpu=usage.ru_utime + usage.ru_stime,
-        memory=usage.ru_maxrss * 1024,  # Linux counts kilobytes.
         moved=moved,
         writing=max(one.ended for one in wrote) - min(one.began for one in wrote),
         locks=[one.ended - one.began for one in wrote],

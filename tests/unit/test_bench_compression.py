@@ -66,9 +66,7 @@ def results() -> Results:
         return Plan(rows_before=1000, rows_after=rows, least=100, wall=cpu, cpu=cpu, memory=300_000_000)
 
     def rewritten(rows: int, cpu: float, writing: float) -> Rewritten:
-        return Rewritten(
-            rows_after=rows, wall=cpu, cpu=cpu, memory=900_000_000, moved=500, writing=writing, locks=[0.02, 0.08]
-        )
+        return Rewritten(rows_after=rows, wall=cpu, cpu=cpu, moved=500, writing=writing, locks=[0.02, 0.08])
 
     one = Round(
         levels=plan(400, 1.0), best=plan(160, 2.0), reference=rewritten(400, 30.0, 10.0),
