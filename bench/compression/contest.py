@@ -38,7 +38,7 @@ from pg_stat_user_tables where relname = 'state_groups_state'
 
 @dataclass(frozen=True)
 class Plan:
-    """What a strategy makes of a room, and what reading it, planning and verifying takes.
+    """What a strategy makes of a room, and the CPU seconds of reading it, planning and verifying.
 
     ``least``: rows without which its states cannot be stored, whatever the chains. ``memory``: bytes at most.
     """
@@ -46,7 +46,6 @@ class Plan:
     rows_before: int
     rows_after: int
     least: int
-    wall: float
     cpu: float
     memory: int
 

@@ -36,7 +36,7 @@ brackets. The rooms are synthetic: shares of rows are those of such rooms, and o
 _LEAST = """\
 `levels` left what the reference left, to the row, each time. The last column is what no way of storing these states
 can go below, however long its chains: each piece of state once, and a row for each state that is new without one.
-`best` keeps chains at 100 groups; the reference's reach 175.
+`best` keeps chains at 100 groups; the reference's levels allow 175.
 """
 _PLANNING = """\
 CPU seconds of reading a room, deciding and verifying every group. The reference cannot but write as well, which is

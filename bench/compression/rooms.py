@@ -113,7 +113,6 @@ def room(shape: Shape, seed: int) -> Tables:
             else:
                 key = rng.randrange(max(1, int(shape.active * keys)))
             state = dict(state) if any(one.state is state for one in ends) else state
-            before = state.get(key)
             state[key] = event
             event += 1
             if end.nodes < _CHAIN:
@@ -122,7 +121,6 @@ def room(shape: Shape, seed: int) -> Tables:
                 columns.edges.append((group, end.group))
                 ends.append(_End(group, state, end.nodes + 1))
                 continue
-            del before
         ends.append(_added(columns, group, state, end))
     return _tables(columns)
 

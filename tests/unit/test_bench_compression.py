@@ -63,7 +63,7 @@ def test_a_transaction_lasts_from_its_first_lock_to_its_commit() -> None:
 @pytest.fixture
 def results() -> Results:
     def plan(rows: int, cpu: float) -> Plan:
-        return Plan(rows_before=1000, rows_after=rows, least=100, wall=cpu, cpu=cpu, memory=300_000_000)
+        return Plan(rows_before=1000, rows_after=rows, least=100, cpu=cpu, memory=300_000_000)
 
     def rewritten(rows: int, cpu: float, writing: float) -> Rewritten:
         return Rewritten(rows_after=rows, wall=cpu, cpu=cpu, moved=500, writing=writing, locks=[0.02, 0.08])

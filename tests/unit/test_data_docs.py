@@ -11,12 +11,6 @@ from synapse_lakehouse.settings import Settings
 from tests.judging import change, judge
 
 
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    """Settings with a home of their own."""
-    return Settings(_env_file=None, lakehouse_home=tmp_path)
-
-
 def pages(settings: Settings) -> list[Path]:
     """All pages of Data Docs."""
     return sorted(docs.first_page(settings).parent.rglob("*.html"))

@@ -1,7 +1,5 @@
 """The gate of bronze: what it lets pass, what it stops, and how it says so."""
 
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.memory import InMemoryCatalog
@@ -14,12 +12,6 @@ from synapse_lakehouse.lake import audit, tables
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import Settings
 from tests.judging import DAY, DECLARED, RUN, Plant, Rows, change, forget, judge
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    """Settings with a home of their own."""
-    return Settings(_env_file=None, lakehouse_home=tmp_path)
 
 
 def test_healthy_run_passes(settings: Settings) -> None:

@@ -2,7 +2,6 @@
 
 import json
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -52,12 +51,6 @@ def results(**statuses: tuple[str, int | None]) -> dict[str, Any]:
             for name, (status, failures) in found.items()
         ],
     }
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    """Settings with a home of their own."""
-    return Settings(_env_file=None, lakehouse_home=tmp_path)
 
 
 @pytest.fixture

@@ -1,10 +1,7 @@
 """What is expected of a tap: every row was heard, and no writer went back."""
 
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from expectations import docs, replication
 from expectations.findings import findings
@@ -12,12 +9,6 @@ from expectations.judgement import Judgement
 from synapse_lakehouse.alerts.incidents import Finding, Kind
 from synapse_lakehouse.settings import Settings
 from tests.judging import RUN
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    """Settings with a home of their own."""
-    return Settings(_env_file=None, lakehouse_home=tmp_path)
 
 
 def heard(stream: str, instance: str | None, **given: Any) -> dict[str, Any]:

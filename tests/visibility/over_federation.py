@@ -30,11 +30,12 @@ _BEFORE = """
 def asked(of: Synapse, by: Synapse, rooms: list[str], most: int) -> States:
     """What ``of`` answers ``by`` about ``most`` events of ``rooms``; not of rooms that ``by`` has left."""
     states: States = {}
+    address, key = f"https://127.0.0.1:{_port(of)}", Path(_config(by)["signing_key_path"]).read_text().split()
     with psycopg.connect(of.dsn) as connection, httpx.Client(verify=False, trust_env=False) as client:
         for room, event in connection.execute(_EVENTS, [rooms, most]).fetchall():
             path = f"/_matrix/federation/v1/state_ids/{q(room)}?event_id={q(event)}"
-            headers = {"Host": of.server_name, "Authorization": _authorization(of, by, path)}
-            answer = client.get(f"https://127.0.0.1:{_port(of)}{path}", headers=headers)
+            headers = {"Host": of.server_name, "Authorization": _authorization(of, by, path, *key)}
+            answer = client.get(address + path, headers=headers)
             if answer.status_code == 403:
                 continue
             states[event] = set(answer.raise_for_status().json()["pdu_ids"])
@@ -52,11 +53,10 @@ def _agree(answer: set[str], state: set[str], is_known: bool) -> bool:
     return answer == state if is_known else state <= answer and len(answer - state) <= 1
 
 
-def _authorization(destination: Synapse, origin: Synapse, path: str) -> str:
+def _authorization(destination: Synapse, origin: Synapse, path: str, algorithm: str, version: str, seed: str) -> str:
     """The header of a GET request (Matrix server-server API, "Request Authentication")."""
     names = {"origin": origin.server_name, "destination": destination.server_name}
     payload = json.dumps({"method": "GET", "uri": path, **names}, sort_keys=True, separators=(",", ":"))
-    algorithm, version, seed = Path(_config(origin)["signing_key_path"]).read_text().split()
     key = Ed25519PrivateKey.from_private_bytes(base64.b64decode(seed + "=" * (-len(seed) % 4)))
     signature = base64.b64encode(key.sign(payload.encode())).decode().rstrip("=")
     fields = names | {"key": f"{algorithm}:{version}", "sig": signature}

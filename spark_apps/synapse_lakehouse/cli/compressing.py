@@ -12,7 +12,7 @@ from synapse_lakehouse.cli import journal, output
 from synapse_lakehouse.compression.errors import BadGroups, CompressorError
 from synapse_lakehouse.compression.plan import RoomPlan
 from synapse_lakehouse.compression.settings import CompressorSettings, Strategy
-from synapse_lakehouse.rewriting import undo as undoing
+from synapse_lakehouse.rewriting import undo as undo_files
 from synapse_lakehouse.rewriting import unreferenced
 from synapse_lakehouse.rewriting.connection import write_dsn, writing
 from synapse_lakehouse.rewriting.errors import RoomLeft
@@ -102,7 +102,7 @@ def apply(
         _write_plans(rows, format)
         typer.echo("This is a dry run, and nothing was changed. Add --yes to compress.", err=True)
         return
-    folder = undoing.folder(settings.lakehouse_home)
+    folder = undo_files.folder(settings.lakehouse_home)
     outcomes: list[tuple[Any, ...]] = []
     with journal.recording(settings, "compress apply") as record:
         try:
@@ -142,7 +142,7 @@ def verify(
     *, any_strategy: bool,
 ) -> bool:  # fmt: skip
     """Write what is wrong with each room; whether nothing is."""
-    kept = [undoing.read(file) for file in files]
+    kept = [undo_files.read(file) for file in files]
     max_chain = wanted.max_chain if any_strategy or wanted.strategy is Strategy.BEST else None
     rows = []
     with source(str(settings.synapse_dsn), settings, _READ) as reading, reading() as reader:
@@ -159,13 +159,13 @@ def verify(
 def undo(settings: Settings, files: Sequence[Path], *, yes: bool) -> None:
     """Put back what the files hold, the latest first."""
     dsn = write_dsn(settings)
-    kept = sorted((undoing.read(file) for file in files), key=lambda one: one.written, reverse=True)
+    kept = sorted((undo_files.read(file) for file in files), key=lambda one: one.written, reverse=True)
     if not yes:
         for one in kept:
             typer.echo(f"Would put back up to {len(one.groups)} state groups of {one.room_id} in {one.database}.")
         typer.echo("This is a dry run, and nothing was changed. Add --yes to put them back.", err=True)
         return
-    by_room: dict[str, list[undoing.Undo]] = {}
+    by_room: dict[str, list[undo_files.Undo]] = {}
     for one in kept:
         by_room.setdefault(one.room_id, []).append(one)
     with (
@@ -181,7 +181,7 @@ def undo(settings: Settings, files: Sequence[Path], *, yes: bool) -> None:
             typer.echo(f"Put back {put_back} state groups of {room_id}, left {left} as they are.")
 
 
-def _require_same_database(kept: Sequence[undoing.Undo], connection: Connection) -> None:
+def _require_same_database(kept: Sequence[undo_files.Undo], connection: Connection) -> None:
     for one in kept:
         if one.database != connection.info.dbname:
             raise CompressorError(

@@ -25,16 +25,18 @@ def undo(kept: Sequence[Undo], reading: Reading, writer: Writer) -> dict[str, An
     room_id, files = kept[0].room_id, sorted(kept, key=lambda one: one.written, reverse=True)
     written = left = 0
     with reading() as reader:
-        before, disk_before = reader.contents(room_id), reader.on_disk()
-        cost_before = reader.read_cost(sampled(before.groups["id"].to_numpy()))
+        room, disk_before = reader.room(room_id), reader.on_disk()
+        cost_before = reader.read_cost(sampled(room.ids))
+    before = room.contents
     for one in files:
-        with reading() as reader:
-            room = reader.room(room_id)
         done, alone = put_back(one, room.contents, room.contents, writer, room.known)
         written, left = written + done, left + alone
+        with reading() as reader:
+            room = reader.room(room_id)
     with reading() as reader:
-        after, disk_after = reader.contents(room_id), reader.on_disk()
+        disk_after = reader.on_disk()
         cost_after = reader.read_cost(cost_before.groups) if cost_before else None
+    after = room.contents
     if len(wrong := differing(before, after)):
         raise CompressorError(
             f"State group {wrong[0]} of {room_id} resolves to another state than before it was put back, {len(wrong)} "
