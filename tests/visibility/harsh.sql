@@ -125,6 +125,11 @@ update event_json j set json = pg_temp.patched(json, jsonb_build_object('redacts
   from pointed p where p.event_id = j.event_id and redacts is not null;
 insert into redactions (event_id, redacts, received_ts, recheck)
   select event_id, redacts, 0, true from pointed where redacts is not null;
+-- Redactions that are gone themselves: one of an event that nobody else redacts, one of an event that another redacts, too.
+insert into redactions (event_id, redacts, received_ts, recheck)
+  select '$gone_redaction_1', (select min(event_id) from numbered where type = 'm.room.message'
+      and event_id not in (select redacts from redactions where redacts is not null)), 0, false
+  union all select '$gone_redaction_2', (select min(redacts) from pointed where n % 8 = 5), 0, true;
 create temporary table foreigners as
   select redacts as event_id from pointed where n % 8 = 6 union select event_id from pointed where n % 16 = 7;
 update event_json j set json = pg_temp.patched(json, '{"sender": "@stranger:elsewhere.example"}')
