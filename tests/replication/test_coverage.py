@@ -170,6 +170,15 @@ def test_each_run_goes_on_where_the_published_one_before_it_ended(lake: Lake) ->
     }  # fmt: skip
 
 
+def test_what_a_writer_wrote_before_it_was_first_heard_is_missed_where_its_stream_was_heard(lake: Lake) -> None:
+    lake.rows("events", "stream_ordering", {9: "p1", 11: "p1", 12: "p2", 13: "p2", 14: "p2"})
+    lake.hear({P1: 10}, c.Position(*P1, 10, 10))
+    lake.hear({P1: 11, P2: 14}, ev(P1, 11), ev(P2, 14))
+    found, _ = lake.compare(events=14)
+    assert why(found[P2]) == {("wire", "never_announced", 12, 13)}
+    assert counts(found[P2], "listened_from", "heard") == {"listened_from": 10, "heard": 1}
+
+
 def test_taps_of_several_dialects_are_compared_one_by_one(lake: Lake) -> None:
     lake.rows("events", "stream_ordering", {2: "p1", 3: "p2", 4: None})
     lake.hear({TOKENS: 1}, c.Position(*TOKENS, None, 1), dialect=Dialect.TOKENS)

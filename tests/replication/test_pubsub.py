@@ -225,6 +225,23 @@ def test_a_listener_that_was_away_goes_on_where_it_stopped(hub: Hub, homeserver:
     assert isinstance(items[-1], Gap)
 
 
+def test_what_a_writer_wrote_that_came_up_while_nobody_listened_is_read(hub: Hub, homeserver: Database) -> None:
+    for token, writer in ((3, "new"), (4, "ep1"), (5, "new")):
+        homeserver.event(token, writer)
+        homeserver.position("events", writer, token)
+    homeserver.handed_out("events", 5)
+
+    async def scenario() -> list[Item]:
+        async with listening(hub, homeserver, Progress({EP1: 2})) as items:
+            return await take(items, 5)
+
+    items = asyncio.run(scenario())
+    heard = [(item.instance, item.token) for item in items if isinstance(item, Update)]
+    gaps = [(item.instance, item.after, item.found) for item in items if isinstance(item, Gap)]
+    assert heard == [("ep1", 4), ("new", 3), ("new", 5)]
+    assert gaps == [("ep1", 2, 1), ("new", 2, 2)]
+
+
 def test_a_listener_that_is_to_end_ends_although_closing_fails(
     hub: Hub, homeserver: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

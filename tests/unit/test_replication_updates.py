@@ -49,6 +49,20 @@ def test_the_first_position_is_where_following_begins() -> None:
     assert progress.positions == {EP1: 53}
 
 
+def test_a_writer_that_came_up_unheard_is_missed_from_where_its_stream_was_left() -> None:
+    new, typing = ("events", "ep3"), ("typing", "tw")
+    progress = Progress({EP1: 53, ("events", "ep2"): 50, ("typing", "old"): 7})
+    assert progress.position(Position(*new, 60, 60)) == Missed(*new, 50, 60)
+    assert progress.position(Position(*typing, 3, 3)) is None
+    progress.reach(EP1, 70)
+    progress.disconnected()
+    assert progress.begin(new) == 50, "the other writer is still there"
+    progress.caught_up()
+    assert progress.begin(new) is None
+    assert progress.position(Position(*new, 60, 60)) is None
+    assert progress.position(Position("receipts", "w", 9, 9)) is None
+
+
 @pytest.mark.parametrize(("previous", "token"), [(53, 60), (40, 60), (53, 53)])
 def test_a_position_that_follows_what_was_seen_misses_nothing(previous: int, token: int) -> None:
     progress = Progress({EP1: 53})

@@ -11,6 +11,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
+from synapse_lakehouse.replication.updates import lowest
+
 Key = tuple[str, str, str | None]
 """Dialect, stream and instance."""
 
@@ -85,8 +87,9 @@ def windows(
 ) -> Iterator[Window]:
     """What is to be compared now of every source that has positions.
 
-    A tap whose last commit is not found any more began anew, and what it missed meanwhile is nobody's fault. What a
-    stream without a bound says is passed over, as nobody knows when it would be closed.
+    A tap whose last commit is not found any more began anew, and what it missed meanwhile is nobody's fault. A writer
+    that came up later wrote nothing before its stream was listened to. What a stream without a bound says is passed
+    over, as nobody knows when it would be closed.
 
     :param known: the latest rows of ``audit.replication_coverage``.
     :param taps: what was read of each tap, by dialect.
@@ -95,6 +98,7 @@ def windows(
     """
     numbers = iter(range(1_000_000))
     for dialect, tap in sorted(taps.items()):
+        listened = lowest(tap.first)
         for (stream, instance), position in sorted(tap.last.items(), key=str):
             if stream not in bounds:
                 continue
@@ -103,7 +107,9 @@ def windows(
             if former and tap.first_at <= former["read_until"]:
                 begin, after, read_from = former["listened_from"], former["upto"], former["read_until"]
             else:
-                begin = min(tap.first.get((stream, instance), position), firsts.get(key, position))
+                begin = min(
+                    tap.first.get((stream, instance), listened.get(stream, position)), firsts.get(key, position)
+                )
                 after, read_from = begin, None
             bound = bounds[stream]
             if bound is None:

@@ -51,7 +51,7 @@ async def listen(
                     if data is None:
                         async for item in _catch_up(progress, reader):
                             yield item
-                        progress.is_connected = True
+                        progress.caught_up()
                     elif command := _parsed(data):
                         async for item in items(command, progress, reader):
                             yield item
@@ -123,7 +123,7 @@ async def _catch_up(progress: Progress, reader: Reader) -> AsyncIterator[Item]:
         if stream not in heads.linear:
             continue
         head = heads.by_instance.get(source, heads.linear[stream])
-        position = progress.positions.get(source)
+        position = progress.begin(source)
         if position is None:
             progress.reach(source, head)
         elif position < head:

@@ -56,6 +56,14 @@ class Gap:
     cause: str
 
 
+def lowest(positions: Mapping[Source, int]) -> dict[str, int]:
+    """Tokens up to which each stream was heard, whoever writes it."""
+    found: dict[str, int] = {}
+    for (stream, _), position in positions.items():
+        found[stream] = min(found.get(stream, position), position)
+    return found
+
+
 class Endless(ValueError):
     """A token that gathers rows and never ends."""
 
@@ -72,7 +80,9 @@ class Progress:
         self.is_connected = False
         self._rows: dict[Source, list[Any]] = {}
         self._held = 0
-        self._interrupted = {source for source in self.positions if source[0] in MEMORY_ONLY}
+        self._interrupted: set[Source] = set()
+        self._left: dict[str, int] = {}
+        self._interrupt()
 
     def rdata(self, command: Rdata) -> Update | None:
         """The token that this row completes; None while more rows are to come, or when all of it was seen before.
@@ -115,14 +125,26 @@ class Progress:
     def position(self, command: Position) -> Missed | None:
         """What is missing before the announced position. Without anything missing, the position moves there.
 
-        The first position of a source is where following it begins.
+        The first position of a source is where following it begins, unless it came up unheard.
         """
         source = (command.stream, command.instance)
-        position = self.positions.get(source)
+        position = self.begin(source)
         if position is not None and command.previous is not None and command.previous > position:
             return Missed(command.stream, command.instance, position, max(command.previous, command.token))
         self.reach(source, command.token)
         return None
+
+    def begin(self, source: Source) -> int | None:
+        """The token after which nothing of ``source`` was heard; None where it is to be followed from now on.
+
+        A writer that came up during an interruption wrote nothing before its stream was last heard.
+        """
+        return self.positions.get(source, self._left.get(source[0]))
+
+    def caught_up(self) -> None:
+        """All that was written during an interruption was read: writers that come up from now on are heard."""
+        self._left.clear()
+        self.is_connected = True
 
     def reach(self, source: Source, token: int) -> None:
         """Nothing more is to come at or below ``token``."""
@@ -132,6 +154,14 @@ class Progress:
     def disconnected(self) -> None:
         """Rows of tokens that were not complete are given up: they are sent again."""
         self.is_connected = False
-        self._interrupted = {source for source in self.positions if source[0] in MEMORY_ONLY}
+        self._interrupt()
         self._rows.clear()
         self._held = 0
+
+    def _interrupt(self) -> None:
+        self._interrupted = {source for source in self.positions if source[0] in MEMORY_ONLY}
+        self._left = {
+            stream: min(self._left.get(stream, position), position)
+            for stream, position in lowest(self.positions).items()
+            if stream not in MEMORY_ONLY
+        }
