@@ -44,6 +44,14 @@ PLANTS: Final[dict[str, str]] = {
     "state_group_missing": f"""
         update event_to_state_groups set state_group = 900000000 {_OF_A_MESSAGE.format(number=2)}
         returning state_group::text""",
+    "state_group_incomplete": """
+        with lost as (
+            select min(event_id) as event_id from current_state_events where type = 'm.room.join_rules'
+            union all
+            select min(event_id) from state_events where type = 'm.room.guest_access'
+                and event_id in (select event_id from event_to_state_groups))
+        delete from state_groups_state using lost where state_groups_state.event_id = lost.event_id
+        returning lost.event_id""",
     "stray_state_rows": f"""
         insert into state_groups_state values (900000001, {CALM_ROOM}, 'm.room.topic', '', '$topic')
         returning state_group::text""",

@@ -36,6 +36,8 @@ pytestmark = pytest.mark.heavy
 SEED = int(os.environ.get("KILLS_SEED") or time.time())
 KILLS = 52
 KILLS_BETWEEN_CHECKS = 5
+AIMED_EVERY = 2 * (KILLS_BETWEEN_CHECKS + 1)
+"""Of so many runs, one dies while it copies a whole table in chunks, so that the next one has a rest to copy."""
 MOST_MISSED = 20
 LEASE_SECONDS = 10
 PATIENCE_SECONDS = 300.0
@@ -55,6 +57,8 @@ CHANGES = (
     "update receipts_linearized set stream_id = stream_id + 100000 where random() < 0.05",
     "vacuum (full) events",
 )
+
+IN_ANOTHER_FILE = "vacuum (full) event_json"
 
 
 @dataclass
@@ -92,7 +96,8 @@ def test_killed_runs_leave_nothing_that_the_next_one_cannot_mend(
             if mortal is None:
                 mortal = _born(settings, log)
             spared = runs % (KILLS_BETWEEN_CHECKS + 1) == 0
-            for change in chance.sample(CHANGES, chance.randint(1, 3)):
+            aimed = runs % AIMED_EVERY == KILLS_BETWEEN_CHECKS
+            for change in [IN_ANOTHER_FILE] if aimed else chance.sample(CHANGES, chance.randint(1, 3)):
                 source.execute(change.encode())
             runs += 1
             began = time.monotonic()
@@ -104,8 +109,11 @@ def test_killed_runs_leave_nothing_that_the_next_one_cannot_mend(
                 _require_clean(lake)
                 print(f"run {runs}: equal to the source after {sum(killed.values())} kills, {duration:.1f} s")
                 continue
-            victim = min(VICTIMS, key=lambda one: (killed[one], chance.random()))
-            time.sleep(chance.uniform(0, 0.9 * duration))
+            victim = "group" if aimed else min(VICTIMS, key=lambda one: (killed[one], chance.random()))
+            if aimed:
+                _await_chunk(lake, runs, mortal)
+            else:
+                time.sleep(chance.uniform(0, 0.9 * duration))
             was_killed = _killed(victim, mortal, source, chance)
             killed[victim] += was_killed
             missed = 0 if was_killed else missed + 1
@@ -134,6 +142,18 @@ def test_killed_runs_leave_nothing_that_the_next_one_cannot_mend(
         assert _orphans(app.catalog) == set()
         assert _branches(app.catalog) == set()
         assert last.departures() == {}
+
+
+def _await_chunk(lake: AdvancingLake, run: int, mortal: Mortal) -> None:
+    """Until the run has a part of ``event_json`` on its branch."""
+    lake.runs = run - 1
+    app, deadline = lake.app(), time.monotonic() + PATIENCE_SECONDS
+    while mortal.said.empty() and time.monotonic() < deadline:
+        table = app.catalog.load_table("bronze.event_json")
+        head, main = table.refs().get(app.run.branch), table.current_snapshot()
+        if head and main and head.snapshot_id != main.snapshot_id:
+            return
+        time.sleep(0.02)
 
 
 def _require_clean(lake: AdvancingLake) -> None:

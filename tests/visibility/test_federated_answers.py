@@ -134,11 +134,13 @@ def test_a_million_answers_of_a_federated_database_are_synapse_s(
     with duck.connect(lake) as connection:
         release = duck.release(connection, lake)
         holding.bind_release(connection, lake, release)
-        duck.bind(connection, lake, release, ["gold.state_at_event"])
+        duck.bind(connection, lake, release, ["gold.state_at_event", "gold.state_integrity"])
         judge_at(connection, recorded.about["as_of"])
         assert holding.differences(connection, recorded) == []
         assert len(states) > 100
         assert over_federation.differences(connection, states) == []
+        found = "select check_name, subject, expected, found from gold.state_integrity where severity <> 'info'"
+        assert connection.execute(found).fetchall() == [], "a homeserver is not damaged because it is busy"
         print(
             connection.execute("select rule, count(*) from gold.event_visibility group by all order by all").fetchall()
         )

@@ -69,6 +69,13 @@ CHECKS: Final = (
         _RESTORE,
     ),
     Check(
+        "state_group_incomplete",
+        "pieces of state that state groups lost",
+        "Synapse takes the piece for never said, or for what it was before, wherever it looks at these state groups and "
+        "those that rest on them: in who may do and see what, and in the state that other servers are given.",
+        _RESTORE,
+    ),
+    Check(
         "stray_state_rows",
         "state groups that are gone and left rows",
         "Rows of state_groups_state or state_group_edges that nothing leads to: they only take space, unless their row "

@@ -71,6 +71,10 @@ needs as (
 
 numbers as (
     {{ room_statistics() }}
+),
+
+lost as (
+    {{ lost_state() }}
 )
 
 {%- if var('retention_enabled') %},
@@ -140,6 +144,17 @@ from {{ ref('events') }} as events
 left anti join {{ source('synapse', 'state_groups') }} as state_groups on events.state_group = state_groups.id
 where events.state_group is not null
 group by events.state_group
+
+union all
+
+select
+    'state_group_incomplete',
+    'fail',
+    room_id,
+    event_id,
+    'to be in state group ' || state_group,
+    coalesce(found, 'nothing')
+from lost
 
 union all
 

@@ -1,0 +1,46 @@
+{# Pieces of state that a state group has to hold and does not. Columns: room_id, event_id (the piece), state_group (the
+   oldest that lacks it), found (what it holds instead; NULL: nothing). #}
+{% macro lost_state() -%}
+with after_events as (
+    select events.*, positions.position
+    from {{ ref('events') }} as events
+    inner join {{ source('state', 'state_positions') }} as positions
+        on events.room_id = positions.room_id and events.state_group = positions.state_group
+),
+
+-- The current state is the state after the latest event; where there are several, it is so if they have the same state.
+ends as (
+    select ends.room_id, max(after_events.state_group) as state_group, max(after_events.position) as position
+    from {{ source('synapse', 'event_forward_extremities') }} as ends
+    left join after_events on ends.event_id = after_events.event_id
+    group by ends.room_id
+    having count(*) = count(after_events.state_group) and count(distinct after_events.state_group) = 1
+),
+
+-- A piece of state is in the state after itself, unless it was rejected. What is current was not reset (state_reset).
+owed as (
+    select room_id, type, state_key, event_id, state_group, position, true as is_own
+    from after_events
+    where is_state and not rejected
+    union all
+    select kept.room_id, kept.type, kept.state_key, kept.event_id, ends.state_group, ends.position, false as is_own
+    from {{ source('synapse', 'current_state_events') }} as kept
+    inner join ends on kept.room_id = ends.room_id
+)
+
+select
+    owed.room_id,
+    owed.event_id,
+    min(owed.state_group) as state_group,
+    min_by(intervals.event_id, owed.state_group) as found
+from owed
+left join {{ source('state', 'state_intervals') }} as intervals
+    on
+        owed.room_id = intervals.room_id
+        and owed.type = intervals.type
+        and owed.state_key = intervals.state_key
+        and owed.position >= intervals.first_position
+        and owed.position <= intervals.last_position
+where intervals.event_id is null or (owed.is_own and intervals.event_id <> owed.event_id)
+group by owed.room_id, owed.event_id
+{%- endmacro %}
