@@ -33,7 +33,8 @@ _SCHEMA = "schema of the source"
 _LEDGER = ("rows_source", "rows_read", "rows_written", "hash_read", "hash_written")
 _TABLE = ("rows", "null_keys", "duplicate_keys")
 _STREAM = (
-    *("rule", "safe_bound", "previous_bound", "missing_writers", "unknown_writers", "gaps", "shared_ids", "faults"),
+    *("rule", "safe_bound", "previous_bound", "gaps", "shared_ids", "faults"),
+    *("missing_writers", "unknown_writers", "vanished_writers"),
     *("sequence_last_value", "sequence_is_called", "largest_id", "closed_ids", "rowless_ids"),
 )
 _BACKING = ("null_ids", "duplicate_ids", "late_ids", "reread_ids")
@@ -129,7 +130,7 @@ def _of_stream(
     if stream.gap_budget and (percent := gap_budget or stream.gap_budget):
         description = f"no more than {percent} % of the newly closed ids are without a row"
         expected.append(ExpectGapsWithinBudget(column=subject, percent=percent, severity=WARN, description=description))
-    description = "its writers are configured and have positions" if stream.stream_positions else "it was measured"
+    description = "its writers are those that are configured" if stream.stream_positions else "it was measured"
     return [*expected, ExpectKnownWriters(column=subject, severity=WARN, description=description)]
 
 

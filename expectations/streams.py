@@ -152,17 +152,26 @@ class ExpectSequenceNotBehind(MeasureExpectation):
 
 
 class ExpectKnownWriters(MeasureExpectation):
-    """The stream's writers come from the configuration and each has a position, so the safe bound is a proof."""
+    """The stream's writers come from the configuration, so the safe bound is a proof.
+
+    A configured writer that never wrote has no position yet: until then there is no bound, and nothing wrong.
+    """
 
     def _judge(self, measures: Measures) -> tuple[bool, str]:
         rule = Rule(measures["rule"])
+        missing, unknown, vanished = (
+            ", ".join(sorted(measures.get(f"{name}_writers", ()))) for name in ("missing", "unknown", "vanished")
+        )
         if rule is Rule.ASSUMED:
             return False, "the writers were guessed from the data: set SYNAPSE_CONFIG or LAKEHOUSE_STREAM_WRITERS"
+        if rule is Rule.MISSING_WRITER and vanished:
+            return False, f"{vanished} had a position and has none any more, so there is no safe bound"
+        if rule is Rule.MISSING_WRITER and unknown:
+            return False, f"{unknown} wrote and is not configured, no position of {missing}: do the names fit?"
         if rule is Rule.MISSING_WRITER:
-            missing = ", ".join(sorted(measures["missing_writers"])) or "any writer"
-            return False, f"no position of {missing}, so there is no safe bound"
+            return True, f"no position of {missing or 'any writer'} yet, so there is no safe bound"
         if rule is Rule.UNKNOWN_WRITER:
-            return False, f"{', '.join(measures['unknown_writers'])} went on writing and is not configured"
+            return False, f"{unknown} went on writing and is not configured"
         if rule is Rule.HELD:
             return False, "a table of it could not be copied, so its bound stays where it was"
         return True, _FINE[rule]

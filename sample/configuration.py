@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,7 @@ EVENT_PERSISTERS = ("persister1", "persister2")
 STREAM_WORKER = "worker1"
 WORKERS = (*EVENT_PERSISTERS, STREAM_WORKER)
 
-STREAM_WRITERS: dict[str, list[str]] = {
-    "events": list(EVENT_PERSISTERS),
+_STREAM_WRITERS: dict[str, list[str]] = {
     "receipts": [STREAM_WORKER],
     "account_data": [STREAM_WORKER],
     "to_device": [STREAM_WORKER],
@@ -67,11 +66,16 @@ def homeserver_yaml(server_name: str, ports: Mapping[str, int]) -> dict[str, Any
         "experimental_features": _EXPERIMENTAL,
     }
     if ports.keys() - {MAIN}:
-        settings["stream_writers"] = STREAM_WRITERS
+        settings["stream_writers"] = {"events": event_persisters(ports)} | _STREAM_WRITERS
         settings["instance_map"] = {
             "main" if name == MAIN else name: {"host": "127.0.0.1", "port": port} for name, port in ports.items()
         }
     return settings
+
+
+def event_persisters(processes: Iterable[str]) -> list[str]:
+    """Those of a homeserver's processes that write events, as far as there are workers."""
+    return [name for name in processes if name not in (MAIN, STREAM_WORKER)]
 
 
 def write(

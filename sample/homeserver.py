@@ -15,7 +15,7 @@ import httpx
 
 from sample import configuration
 from sample.client import ADMIN, V3, Client, Connection, Json, Options
-from sample.configuration import EVENT_PERSISTERS, MAIN, STREAM_WORKER, WORKERS
+from sample.configuration import EVENT_PERSISTERS, MAIN, STREAM_WORKER
 from sample.environment import VENV, VERSION, synapse_python
 from sample.processes import free_ports, started, wait_until
 from sample.redis import redis
@@ -57,7 +57,7 @@ class Synapse:
     @property
     def event_persisters(self) -> tuple[str, ...]:
         """Names of the processes that write the events stream."""
-        return tuple(name for name in EVENT_PERSISTERS if name in self.urls) or (MAIN,)
+        return tuple(configuration.event_persisters(self.urls)) or (MAIN,)
 
     def user_id(self, localpart: str) -> str:
         """Full user id of ``localpart``."""
@@ -122,6 +122,7 @@ def homeserver(
     server_name: str = SERVER_NAME,
     dsn: str | None = None,
     workers: bool = True,
+    event_persisters: Sequence[str] = EVENT_PERSISTERS,
     peers: Mapping[str, int] | None = None,
     venv: Path = VENV,
     version: str = VERSION,
@@ -130,7 +131,8 @@ def homeserver(
 
     :param workdir: its configuration, logs, media and, without ``dsn``, its PostgreSQL.
     :param dsn: an existing database in C locale; an embedded server in ``workdir`` when omitted.
-    :param workers: two event persisters and a stream worker beside the main process; Redis with them.
+    :param workers: event persisters and a stream worker beside the main process; Redis with them.
+    :param event_persisters: what the event persisters are called.
     :param peers: server name → TLS port of the homeservers of this federation, this one included; it knows no other
         host name. Without it, it is alone.
     :param venv: the folder of Synapse's virtual environment; created when it is missing.
@@ -150,7 +152,7 @@ def homeserver(
             )
             server.create_database(DATABASE)
             dsn = server.dsn(DATABASE)
-        names = (MAIN, *WORKERS) if workers else (MAIN,)
+        names = (MAIN, *event_persisters, STREAM_WORKER) if workers else (MAIN,)
         redis_port = stack.enter_context(redis(workdir, logs / "redis.log")) if workers else 0
         ports = dict(zip(names, free_ports(len(names)), strict=True))
         peers = peers or {server_name: free_ports(1)[0]}

@@ -41,6 +41,7 @@ def measure_streams(app: SparkApp) -> None:
             name: row for row in tables_before if row["snapshot_id"] == snapshots.get(name := row["table_name"], -1)
         },
         positions_before={row["stream"]: dict(row["writers"]) for row in positions_before},
+        vanished_before={row["stream"]: row["vanished_writers"] or () for row in positions_before},
     )
     table_facts = measuring.table_facts()
     audit.append(app.catalog, "audit.table_facts", table_facts, app.run)

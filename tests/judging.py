@@ -69,7 +69,12 @@ def healthy() -> Rows:
         sequence |= {"gaps": [("rolled_back", 3)], "shared_ids": 0, "faults": []}
         closed = None if previous is None else abs(bound or 0) - abs(previous)
         sequence |= {"closed_ids": closed, "rowless_ids": None if closed is None else 3}
-        return found | sequence | {"writers": [("main", bound)], "missing_writers": [], "unknown_writers": []} | other
+        return (
+            found
+            | sequence
+            | {"writers": [("main", bound)], "missing_writers": [], "unknown_writers": [], "vanished_writers": []}
+            | other
+        )
 
     def facts(name: str, of: str, **other: Any) -> dict[str, Any]:
         return (

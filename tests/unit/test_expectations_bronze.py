@@ -188,25 +188,48 @@ def test_healthy_run_passes(settings: Settings) -> None:
             change("stream_positions", 0, rule="assumed"),
             "warn",
             [
-                "stream events: its writers are configured and have positions — the writers were guessed from the data:"
+                "stream events: its writers are those that are configured — the writers were guessed from the data:"
                 " set SYNAPSE_CONFIG or LAKEHOUSE_STREAM_WRITERS"
             ],
             id="assumed bound",
         ),
         pytest.param(
-            change("stream_positions", 0, rule="missing_writer", safe_bound=None, missing_writers=["persister2"]),
+            change(
+                "stream_positions",
+                0,
+                rule="missing_writer",
+                safe_bound=None,
+                missing_writers=["persister2"],
+                vanished_writers=["persister2"],
+            ),
             "warn",
             [
-                "stream events: its writers are configured and have positions — no position of persister2, so there is"
-                " no safe bound"
+                "stream events: its writers are those that are configured — persister2 had a position and has none any"
+                " more, so there is no safe bound"
             ],
-            id="missing writer",
+            id="vanished writer",
+        ),
+        pytest.param(
+            change(
+                "stream_positions",
+                0,
+                rule="missing_writer",
+                safe_bound=None,
+                missing_writers=["persiter2"],
+                unknown_writers=["persister2"],
+            ),
+            "warn",
+            [
+                "stream events: its writers are those that are configured — persister2 wrote and is not configured, no"
+                " position of persiter2: do the names fit?"
+            ],
+            id="misspelled writer",
         ),
         pytest.param(
             change("stream_positions", 0, rule="unknown_writer", unknown_writers=["persister3"]),
             "warn",
             [
-                "stream events: its writers are configured and have positions — persister3 went on writing and is not"
+                "stream events: its writers are those that are configured — persister3 went on writing and is not"
                 " configured"
             ],
             id="unknown writer",
@@ -235,6 +258,17 @@ def test_ids_in_several_tables_are_expected_of_streams_with_several_only() -> No
     assert of == {f"stream {name}" for name in ("events", "backfill", "pushers", "account_data")}
     judged = ExpectIdInOneTable(column="stream account_data")._judge({"shared_ids": 2})
     assert judged == (False, "2 ids in several tables")
+
+
+@pytest.mark.parametrize(
+    ("missing", "observed"),
+    [(["persister4"], "persister4"), (["persister1", "persister2"], "persister1, persister2"), ([], "any writer")],
+)
+def test_a_writer_that_never_wrote_is_no_fault(settings: Settings, missing: list[str], observed: str) -> None:
+    plant = change("stream_positions", 0, rule="missing_writer", safe_bound=None, missing_writers=missing)
+    judgement = judge(settings, plant)
+    assert all(check.success for check in judgement.checks)
+    assert f"no position of {observed} yet, so there is no safe bound" in {check.observed for check in judgement.checks}
 
 
 @pytest.mark.parametrize(
@@ -300,7 +334,7 @@ def test_a_table_that_was_left_as_it_was_is_not_blamed(settings: Settings) -> No
     assert [check.sentence for check in judgement.warnings] == [
         "bronze.deltas: the source's schema lets it be copied — left as it was: deltas has no column room_id.",
         "bronze.invalidations: the source's schema lets it be copied — left as it was: Gone.",
-        "stream events: its writers are configured and have positions — a table of it could not be copied, so its bound"
+        "stream events: its writers are those that are configured — a table of it could not be copied, so its bound"
         " stays where it was",
     ]
 

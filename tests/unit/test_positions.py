@@ -23,6 +23,14 @@ def test_a_configured_writer_without_a_position_leaves_no_bound() -> None:
     assert (bound.minimum, bound.rule, bound.missing) == (None, Rule.MISSING_WRITER, ("ep2",))
 
 
+def test_a_missing_writer_and_one_that_is_not_configured_may_be_the_same() -> None:
+    def unknown(accepted: int | None) -> tuple[str, ...]:
+        writers = frozenset({"ep1", "epp2"})
+        return linear_minimum({"ep1": 7, "ep2": 9}, writers, [], sign=1, is_used=True, accepted=accepted).unknown
+
+    assert (unknown(None), unknown(8), unknown(9)) == (("ep2",), ("ep2",), ())
+
+
 def test_guessed_writers_are_marked_and_a_writer_seen_only_in_rows_counts() -> None:
     assert linear_minimum({"ep1": 7}, None, ["ep1"], sign=1, is_used=True).rule is Rule.ASSUMED
     assert linear_minimum({"ep1": 7}, None, ["ep2"], sign=1, is_used=True).missing == ("ep2",)

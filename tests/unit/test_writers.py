@@ -24,6 +24,14 @@ def test_streams_that_are_named_nowhere_are_left_open_but_for_those_of_the_main_
     assert found["pushers"] == {"master"}
 
 
+def test_streams_that_a_configuration_file_does_not_name_are_the_main_process_s(tmp_path: Path) -> None:
+    config = tmp_path / "homeserver.yaml"
+    config.write_text("server_name: here\nstream_writers:\n  events: [ep1]\n")
+    found = configured(CATALOGUE, "receipts:worker1", config)
+    assert (found["events"], found["receipts"], found["quarantined_media"]) == ({"ep1"}, {"worker1"}, {"master"})
+    assert set(found) == {stream.name for stream in CATALOGUE.streams if stream.stream_positions}
+
+
 @pytest.mark.parametrize("setting", ["events", "events:", ":ep1", "events:ep1 receipts"])
 def test_bad_syntax_says_what_is_expected(setting: str) -> None:
     with pytest.raises(WritersError, match="stream:writer1,writer2"):

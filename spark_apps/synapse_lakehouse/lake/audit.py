@@ -78,7 +78,8 @@ TABLES: Final[dict[str, pa.Schema]] = {
         "audit.table_facts": _RUN
         | {"table_name": _STRING, "rows": _LONG, "null_keys": _LONG, "duplicate_keys": _LONG, "measured_at": _TIME}
         | {"snapshot_id": _LONG},
-        # One row per run and stream; rule names what gave the safe bound (streams/positions.py), gaps counts the ids
+        # One row per run and stream; rule names what gave the safe bound (streams/positions.py), vanished_writers which
+        # of the missing_writers had a position once, gaps counts the ids
         # of audit.stream_gaps by class, shared_ids those that are in several tables and should be in one; faults
         # names the first ones. closed_ids: so many the run closed (NULL: there was no bound, or is none), of which
         # rowless_ids have no row and no explanation.
@@ -87,7 +88,7 @@ TABLES: Final[dict[str, pa.Schema]] = {
         | {"linear_maximum": _LONG, "safe_bound": _LONG, "rule": _STRING, "previous_bound": _LONG}
         | {"sequence": _STRING, "sequence_last_value": _LONG, "sequence_is_called": _BOOLEAN, "largest_id": _LONG}
         | {"unknown_writers": pa.list_(_STRING), "gaps": _BY_NAME, "shared_ids": _LONG, "faults": pa.list_(_STRING)}
-        | {"closed_ids": _LONG, "rowless_ids": _LONG, "measured_at": _TIME},
+        | {"closed_ids": _LONG, "rowless_ids": _LONG, "vanished_writers": pa.list_(_STRING), "measured_at": _TIME},
         # One row per stream and look at it while Synapse runs (streams/watch.py); no run belongs to it.
         "audit.stream_watch": {"stream": _STRING, "watched_at": _TIME, "writers": _BY_NAME}
         | {"missing_writers": pa.list_(_STRING), "safe_bound": _LONG, "rule": _STRING, "handed_out": _LONG}

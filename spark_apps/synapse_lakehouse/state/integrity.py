@@ -71,8 +71,8 @@ CHECKS: Final = (
     Check(
         "state_group_incomplete",
         "pieces of state that state groups lost",
-        "Synapse takes the piece for never said, or for what it was before, wherever it looks at these state groups and "
-        "those that rest on them: in who may do and see what, and in the state that other servers are given.",
+        "Synapse takes the piece for never said, or for what it was before, wherever it looks at these state groups "
+        "and those that rest on them: in who may do and see what, and in the state that other servers are given.",
         _RESTORE,
     ),
     Check(

@@ -23,7 +23,7 @@ class Measuring:
 
     ``kept``: tables that this run could not copy, so that they hold what they held before. ``measured``: rows of
     ``audit.table_facts`` that were taken of the very same snapshots, by table. ``positions_before``: by stream and
-    writer, as the release before has them.
+    writer, as the release before has them; ``vanished_before``: by stream, writers that it missed already.
     """
 
     held: Held
@@ -32,6 +32,7 @@ class Measuring:
     sequences: Mapping[str, tuple[int, bool]]
     measured: Mapping[str, Mapping[str, Any]]
     positions_before: Mapping[str, Mapping[str, int]]
+    vanished_before: Mapping[str, Sequence[str]]
 
     def table_facts(self) -> list[dict[str, Any]]:
         """Rows of ``audit.table_facts``; what was measured of an unchanged table still holds."""
@@ -138,12 +139,14 @@ class Measuring:
         facts: Sequence[Mapping[str, Any]],
     ) -> dict[str, Any]:
         last_value, is_called = self.sequences[stream.sequence]
+        known = {*self.positions_before.get(stream.name, ()), *self.vanished_before.get(stream.name, ())}
         ids = [fact[side] for fact in facts for side in ("first_id", "last_id") if fact[side] is not None]
         return {
             "stream": stream.name,
             "writers": sorted(positions.items()),
             "missing_writers": list(bound.missing),
             "unknown_writers": list(bound.unknown),
+            "vanished_writers": sorted(known & set(bound.missing)),
             "linear_minimum": bound.minimum,
             "linear_maximum": end,
             "safe_bound": end,

@@ -67,12 +67,13 @@ def linear_minimum(
     if not positions and not is_used:
         return Bound(None, Rule.UNUSED)
     writers = frozenset(configured if configured is not None else {*positions, *seen})
-    if missing := tuple(sorted(writers - set(positions))):
-        return Bound(None, Rule.MISSING_WRITER, missing)
-    if not writers:
-        return Bound(None, Rule.MISSING_WRITER)
     others = sorted(set(positions) - writers)
     unknown = tuple(one for one in others if accepted is not None and sign * positions[one] > sign * accepted)
+    if missing := tuple(sorted(writers - set(positions))):
+        # Before any bound was accepted nobody knows who is at work: the names may not fit.
+        return Bound(None, Rule.MISSING_WRITER, missing, tuple(others) if accepted is None else unknown)
+    if not writers:
+        return Bound(None, Rule.MISSING_WRITER)
     minimum = sign * min(sign * positions[writer] for writer in (*writers, *unknown))
     if unknown:
         return Bound(minimum, Rule.UNKNOWN_WRITER, unknown=unknown)

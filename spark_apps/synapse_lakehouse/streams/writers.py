@@ -15,10 +15,11 @@ class WritersError(ValueError):
 
 
 def configured(catalogue: Catalogue, setting: str, config: Path | None) -> dict[str, frozenset[str]]:
-    """Configured writers by stream; a stream that is named nowhere is absent.
+    """Configured writers by stream; a stream of which nothing is known is absent.
 
     :param setting: LAKEHOUSE_STREAM_WRITERS, as ``events:persister1,persister2 receipts:worker1``; it wins.
-    :param config: a homeserver.yaml, whose ``stream_writers`` are taken (``synapse.config.workers``).
+    :param config: a homeserver.yaml, whose ``stream_writers`` are taken; the main process writes streams that it does
+        not name (``synapse.config.workers.WriterLocations``).
     :raises WritersError: on bad syntax, an unknown stream, or a file that cannot be read.
     """
     by_key = _from_config(config) | _from_setting(setting)
@@ -31,7 +32,7 @@ def configured(catalogue: Catalogue, setting: str, config: Path | None) -> dict[
     found = {}
     for stream in catalogue.streams:
         writers = by_key.get(stream.name) or by_key.get(stream.writers)
-        if stream.writers == MASTER:
+        if stream.writers == MASTER or (config and not writers):
             writers = frozenset({MASTER})
         if writers and stream.stream_positions:
             found[stream.name] = writers

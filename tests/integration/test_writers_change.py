@@ -1,0 +1,116 @@
+"""A homeserver at work whose writers rest, restart, are renamed and come: it is healthy, and no alarm is raised."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from sample.client import ADMIN, q
+from sample.homeserver import Synapse, homeserver
+from sample.settle import settle
+from synapse_lakehouse.embedded import postgres
+from synapse_lakehouse.lake import duck
+from synapse_lakehouse.orchestration.watching import preflight, watch_streams
+from synapse_lakehouse.settings import Settings
+from tests.conftest import lakehouse
+
+pytestmark = pytest.mark.heavy
+
+PAUSE_SECONDS = 0.1
+TOLD = ("audit.checks", "audit.incidents", "audit.stream_gaps", "audit.stream_positions")
+
+STAFF = (
+    ("as it began", ("persister1", "persister2")),
+    ("restarted", ("persister1", "persister2")),
+    ("renamed", ("persister1", "persister3")),
+    ("one more", ("persister1", "persister3", "persister4")),
+)
+
+
+class Talk:
+    """People who talk, and a database that rolls back what others began."""
+
+    def __init__(self, hs: Synapse, phase: int) -> None:
+        self._hs = hs
+        self.admin = hs.register(f"admin{phase}", admin=True)
+        self._rooms = [self.admin.create_room(preset="public_chat") for _ in range(4)]
+        self.said: list[str] = []
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Until the context ends."""
+        quiet = threading.Event()
+        thread = threading.Thread(target=self._go_on, args=(quiet,))
+        thread.start()
+        try:
+            yield
+        finally:
+            quiet.set()
+            thread.join()
+
+    def purge(self) -> None:
+        """Delete what was said in the first room but for the last of it."""
+        path = f"{ADMIN}/v1/purge_history/{q(self._rooms[0])}/{q(self.said[-1])}"
+        assert self.admin.call("POST", path, {"delete_local_events": True})["purge_id"]
+
+    def _go_on(self, quiet: threading.Event) -> None:
+        with psycopg.connect(self._hs.dsn, autocommit=True) as database:
+            # Of the rooms one is silent: so may its writer be.
+            while not quiet.wait(PAUSE_SECONDS):
+                for room in self._rooms[:3]:
+                    event = self.admin.say(room, "and another thing")
+                    if room == self._rooms[0]:
+                        self.said.append(event)
+                    self.admin.receipt(room, event)
+                with database.transaction(force_rollback=True):
+                    database.execute("select nextval('events_stream_seq'), nextval('receipts_sequence')")
+
+
+def test_writers_that_rest_restart_are_renamed_or_added_raise_no_alarm(
+    new_lake: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with postgres.running(tmp_path / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:
+        server.create_database("synapse")
+        dsn, folder = server.dsn("synapse"), tmp_path / "synapse"
+        lake = new_lake(
+            synapse_dsn=dsn, synapse_server_name="synapse.example", synapse_config=folder / "homeserver.yaml"
+        )
+        for name, value in lake.environment().items():
+            monkeypatch.setenv(name, value)
+        for phase, (what, persisters) in enumerate(STAFF):
+            with homeserver(folder, dsn=dsn, event_persisters=persisters) as hs:
+                talk = Talk(hs, phase)
+                with talk.running():
+                    _run(lake, f"{what}, at work")
+                    watch_streams()
+                talk.purge()
+                settle(dsn)
+                _run(lake, f"{what}, at rest")
+                watch_streams()
+                preflight()
+            assert _told(lake, "from audit.incidents") == [], what
+    written = _told(
+        lake, "select unnest(map_keys(map_from_entries(writers))) from audit.stream_positions where stream = 'events'"
+    )
+    assert {name for (name,) in written} == {"persister1", "persister2", "persister3", "persister4"}
+
+
+def _run(lake: Settings, when: str) -> None:
+    done = lakehouse(lake, "run")
+    assert done.returncode == 0, when + done.stdout + done.stderr
+    wrong = "select distinct run_id, stage, expectation, subject, observed from audit.checks where not success"
+    assert _told(lake, wrong) == [], when
+    gaps = _told(lake, "select stream, class, count(*) from audit.stream_gaps group by all order by all")
+    print(when, gaps)
+    assert {kind for _, kind, _ in gaps} <= {"in_flight", "rolled_back", "purged"}, when
+
+
+def _told(lake: Settings, sql: str) -> list[tuple[Any, ...]]:
+    """What the tables of audits answer now."""
+    with duck.connect(lake) as connection:
+        duck.bind(connection, lake, None, TOLD)
+        return connection.execute(sql).fetchall()
