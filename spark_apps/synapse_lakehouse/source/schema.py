@@ -54,6 +54,8 @@ COLUMNS = """
 select relname::text, array_agg(attname::text order by attname) from pg_class
 join pg_attribute on attrelid = pg_class.oid and attnum > 0 and not attisdropped
 where relkind in ('r', 'p') and relnamespace = any(current_schemas(false)::regnamespace[])
+  -- what Synapse's background updates note down while they fill the user directory, for hours where it is large
+  and not starts_with(relname::text, '_temp_')
   and not exists (select from pg_depend where objid = pg_class.oid and deptype = 'e')
 group by 1 order by 1
 """
