@@ -133,11 +133,14 @@ def sample_dsn(settings: Settings) -> str:
 
 def _await_no_sessions(server: Server, database: str) -> None:
     """PostgreSQL copies no database that is in use, and what a test before has killed may still be reading there."""
-    sessions = "select count(*) from pg_stat_activity where datname = %s and backend_type = 'client backend'"
+    sessions = (
+        "select pid, application_name, state, backend_start, query from pg_stat_activity"
+        " where datname = %s and backend_type = 'client backend'"
+    )
     deadline = time.monotonic() + 60
     with psycopg.connect(server.dsn(), autocommit=True) as connection:
-        while connection.execute(sessions, [database]).fetchone() != (0,):
-            assert time.monotonic() < deadline, f"somebody stays connected to {database}"
+        while staying := connection.execute(sessions, [database]).fetchall():
+            assert time.monotonic() < deadline, f"somebody stays connected to {database}: {staying}"
             time.sleep(0.2)
 
 

@@ -11,9 +11,10 @@ from tests.replication.database import Database
 
 
 @pytest.fixture
-def sample(settings: Settings) -> Database:
+def sample(settings: Settings) -> Iterator[Database]:
     """The sample; tests only read it."""
-    return Database(settings)
+    with Database(settings) as database:
+        yield database
 
 
 @pytest.fixture(scope="session")
@@ -24,9 +25,9 @@ def _copy(server: Server, settings: Settings) -> Iterator[str]:
 
 
 @pytest.fixture
-def homeserver(settings: Settings, _copy: str) -> Database:
+def homeserver(settings: Settings, _copy: str) -> Iterator[Database]:
     """A homeserver with two event persisters, before its first event."""
     given = {"synapse_dsn": _copy, "synapse_config": None, "lakehouse_stream_writers": "events:ep1,ep2"}
-    database = Database(settings.model_copy(update=given))
-    database.empty()
-    return database
+    with Database(settings.model_copy(update=given)) as database:
+        database.empty()
+        yield database

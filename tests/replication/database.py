@@ -1,6 +1,8 @@
 """A Synapse database that a test writes as Synapse would."""
 
-from typing import Any
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Self
 
 import psycopg
 
@@ -12,15 +14,27 @@ KNOWN = catalogue.load()
 
 
 class Database:
-    """Writes to the source of ``settings``; every statement commits."""
+    """Writes to the source of ``settings``; every statement commits. At its end nobody is connected any more."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        assert settings.synapse_dsn
-        self._connection = psycopg.connect(settings.synapse_dsn, autocommit=True, options="-c synchronous_commit=off")
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        assert self.settings.synapse_dsn
+        connection = psycopg.connect(self.settings.synapse_dsn, autocommit=True, options="-c synchronous_commit=off")
+        self._connection = self._open.enter_context(connection)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._open.close()
 
     def feed(self, settle_seconds: float = 0.05) -> Feed:
-        return Feed(self.settings, KNOWN, settle_seconds)
+        feed = Feed(self.settings, KNOWN, settle_seconds)
+        self._open.callback(feed.close)
+        return feed
 
     def do(self, statement: str, *given: object) -> list[tuple[Any, ...]]:
         cursor = self._connection.execute(statement, given or None)

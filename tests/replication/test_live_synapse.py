@@ -43,10 +43,10 @@ STREAMS = sorted({stream.name for stream in KNOWN.streams} - {"caches"})
 def test_every_row_is_heard_or_served_once(tmp_path: Path) -> None:
     with homeserver(tmp_path / "synapse") as hs:
         given = {"synapse_dsn": hs.dsn, "synapse_server_name": hs.server_name, "synapse_config": hs.config_path}
-        database = Database(Settings(_env_file=None, lakehouse_home=tmp_path, **given))
-        heard, served = asyncio.run(_follow(hs, database))
-        rows = {stream: _tokens(database, stream) for stream in STREAMS}
-        bounds = database.feed().heads().linear
+        with Database(Settings(_env_file=None, lakehouse_home=tmp_path, **given)) as database:
+            heard, served = asyncio.run(_follow(hs, database))
+            rows = {stream: _tokens(database, stream) for stream in STREAMS}
+            bounds = database.feed().heads().linear
     for stream in STREAMS:
         assert {token for _, token in rows[stream] if token <= bounds[stream]} - served[stream].keys() == set(), stream
         named = {(writer, token) for writer, token in rows[stream] if writer}
@@ -176,9 +176,8 @@ def test_every_row_is_landed_or_its_absence_explained(new_lake: Callable[..., Se
 
 def _compared(settings: Settings) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[tuple[Any, ...]]]:
     """What the tap landed, held against the rows that the database has: coverage, and rows that are not there."""
-    database = Database(settings)
-    bounds = database.feed().heads().linear
-    with closing(pyiceberg_catalog(settings)) as catalog:
+    with Database(settings) as database, closing(pyiceberg_catalog(settings)) as catalog:
+        bounds = database.feed().heads().linear
         tables.ensure(catalog, KNOWN)
         for table in KNOWN.copied():
             for column in table.streams.values():
