@@ -142,13 +142,14 @@ known_readers as (
         on reader.user_id = ignorers.ignorer_user_id
 ),
 
+{% for told_of in ['nobody', 'somebody'] -%}
 -- One expression with no other one on top but what names its outcome: Spark copies an expression into each that uses it.
-judged as (
+judged_of_{{ told_of }} as (
     select
         room_id,
         event_id,
         position,
-        coalesce('=' || member, 'nobody') as told_of,
+        '=' || member as told_of,
         counted,
         peeking,
         not outlier and state_is_known as membership_is_known,
@@ -157,13 +158,15 @@ judged as (
     cross join memberships
     cross join peeks
     cross join {{ ref('as_of') }}
+    where member is {{ 'not null' if told_of == 'somebody' else 'null' }}
 ),
 
-shown as (
+shown_of_{{ told_of }} as (
     select *, {{ outcome('rule') }} as outcome
-    from judged
+    from judged_of_{{ told_of }}
 ),
 
+{% endfor -%}
 pairs as (
     {%- for asked_of in ['reader.is_peculiar', 'not reader.is_peculiar and event.member = reader.user_id'] %}
     select
@@ -206,6 +209,8 @@ judged_pairs as (
         on pairs.user_id = ignored.ignorer_user_id and pairs.sender = ignored.ignored_user_id
 )
 
+-- Most events are no memberships: nobody's name has to be compared for them, by far the most pairs.
+{% for told_of in ['nobody', 'somebody'] -%}
 select
     shown.room_id,
     reader.user_id,
@@ -214,16 +219,17 @@ select
     shown.outcome,
     shown.rule,
     case when shown.membership_is_known then coalesce(reader.state_membership, 'leave') end as membership
-from shown
+from shown_of_{{ told_of }} as shown
 inner join known_readers as reader
     on
         shown.room_id = reader.room_id
         and shown.counted = reader.counted
         and shown.position >= reader.first_position
         and shown.position <= reader.last_position
-        and shown.told_of <> reader.known_as
+        {{ 'and shown.told_of <> reader.known_as' if told_of == 'somebody' }}
         and not reader.is_peculiar
 union all
+{% endfor -%}
 select
     room_id,
     user_id,
