@@ -3,7 +3,7 @@
 import pytest
 
 from synapse_lakehouse.streams import held
-from tests.examining import Database, Examined, Found
+from tests.examining import WRITERS, Database, Examined, Found
 
 
 def ranges(ids: list[int]) -> set[tuple[int, int]]:
@@ -113,3 +113,22 @@ def test_a_purge_beyond_an_idle_writer_s_position_takes_no_bound_back_and_a_clos
     faults = {found for found in examined.examine() if found[4] not in ("purged", "rolled_back", "in_flight", "lost")}
     assert faults == {("events", "events", changed, changed, "changed", "accepted_row", None)}
     assert examined.bound() == furthest
+
+
+@pytest.mark.heavy
+def test_a_late_row_is_told_of_while_a_writer_has_no_position(
+    examined_lake: tuple[Examined, Database], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examined, source = examined_lake
+    source.store(), source.store("backfill")
+    first = examined.examine()
+    accepted = examined.bound()
+    filled = max(row[3] for row in first if row[0] == "events" and row[4] == "rolled_back")
+    (earlier,) = source.one("select event_id from events where state_key is null and stream_ordering > 0 limit 1")
+    source.write(earlier, filled)
+
+    examined.settings = examined.settings.model_copy(
+        update={"lakehouse_stream_writers": WRITERS.replace("persister2", "persister2,persister3")}
+    )
+    assert examined.examine() == {("events", "events", filled, filled, "late", None, None)}
+    assert examined.bound() == accepted

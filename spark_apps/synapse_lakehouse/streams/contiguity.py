@@ -227,7 +227,12 @@ class Examining:
         return self.held.rows(several).groupBy("stream", "id").agg(tables).where("tables > 1").collect()
 
     def _window(self, stream: Stream) -> Window:
-        return self.windows.get(stream.name, Window(None, FIRST, FIRST))
+        if stream.name in self.windows:
+            return self.windows[stream.name]
+        # Without a bound of its own the run closes nothing, and what was closed before stays closed.
+        bound = self.held.bound(stream)
+        accepted = None if bound is None else stream.direction * bound
+        return Window(accepted, accepted or FIRST, accepted or FIRST)
 
 
 def _after(window: Window) -> int:
