@@ -16,7 +16,7 @@ from expectations.streams import (
     ExpectUnchangedRows,
     ExpectUniqueStreamId,
 )
-from synapse_lakehouse.alerts.incidents import Finding, Kind
+from synapse_lakehouse.alerts.incidents import Finding, Kind, joined
 
 _KINDS: Final = {
     ExpectNoLostId.expectation_type: Kind.LOST_IDS,
@@ -37,10 +37,8 @@ _KINDS: Final = {
 
 def findings(judgement: Judgement) -> list[Finding]:
     """What is wrong, from all checks that were not met; several of a kind about one subject are one finding."""
-    said: dict[tuple[Kind, str], list[str]] = {}
-    for check in (*judgement.failures, *judgement.warnings):
-        said.setdefault((_kind(check), check.subject), []).append(f"{check.expectation} — {check.observed}")
-    return [Finding(kind, subject, "\n".join(several)) for (kind, subject), several in said.items()]
+    wrong = (*judgement.failures, *judgement.warnings)
+    return joined(Finding(_kind(one), one.subject, f"{one.expectation} — {one.observed}") for one in wrong)
 
 
 def _kind(check: Check) -> Kind:

@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 
 import psycopg
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
+from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 from synapse_lakehouse.orchestration.watching import preflight, watch_streams
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.errors import ReadFailed
@@ -58,6 +60,24 @@ def test_what_is_open_idle_or_gone_is_kept(source_copy: str, looked: Callable[[]
     assert first["events"]["open_since"] == first["events"]["watched_at"] == second["events"]["open_since"]
     assert second["receipts"]["vanished"] == ["worker1"]
     assert second["receipts"]["safe_bound"] is None
+
+
+def test_a_database_that_went_back_is_told_of_once_until_it_is_where_it_was(
+    source_copy: str, looked: Callable[[], Looks]
+) -> None:
+    def told() -> list[tuple[str, str, bool]]:
+        with closing(pyiceberg_catalog(Settings())) as catalog:
+            rows = catalog.load_table("audit.incidents").scan().to_arrow().sort_by("at").to_pylist()
+        return [(row["kind"], row["subject"], row["begins"]) for row in rows if row["kind"] and not row["sink"]]
+
+    looked()
+    with psycopg.connect(source_copy, autocommit=True) as synapse:
+        synapse.execute("update stream_positions set stream_id = stream_id - 100 where stream_name = 'events'")
+        looked(), looked()
+        assert told() == [("position-went-back", "stream events", True)]
+        synapse.execute("update stream_positions set stream_id = stream_id + 100 where stream_name = 'events'")
+        looked()
+    assert told()[1:] == [("position-went-back", "stream events", False)]
 
 
 def test_what_synapse_would_refuse_is_told_before_it_is_restarted(

@@ -10,6 +10,7 @@ from synapse_lakehouse.alerts import watching
 from synapse_lakehouse.alerts.incidents import Event, Finding, Kind, changes, current
 from synapse_lakehouse.alerts.message import MOST_AT_ONCE, messages
 from synapse_lakehouse.settings import PROJECT
+from synapse_lakehouse.streams.sequences import Standing, faults
 from synapse_lakehouse.streams.watch import Look, look
 
 NOW = datetime(2026, 11, 17, tzinfo=UTC)
@@ -92,17 +93,52 @@ def watched(positions: dict[str, int], handed_out: int, before: Look | None = No
     return look(catalogue.load().stream("events"), positions, handed_out, (), frozenset({"ep1", "ep2"}), before, NOW)
 
 
-def of_looks(now: Look, before: Look) -> list[Kind]:
-    found = watching.of_looks([now], {"events": before}, {"events": {"ep1", "ep2"}})
+def of_looks(now: Look) -> list[Kind]:
+    found = watching.of_looks([(catalogue.load().stream("events"), now)], {"events": {"ep1", "ep2"}})
     return [one.kind for one in found]
 
 
 def test_watching_finds_what_is_wrong_with_a_stream_and_nothing_else() -> None:
     well = watched({"ep1": 7, "ep2": 9}, 9)
-    assert of_looks(well, well) == []
-    assert of_looks(watched({"ep1": 7, "ep2": 90}, 95, well), well) == [], "an idle writer"
-    assert of_looks(watched({"ep2": 9}, 9, well), well) == [Kind.WRITER_VANISHED]
-    assert of_looks(watched({"ep1": 6, "ep2": 9}, 9, well), well) == [Kind.POSITION_WENT_BACK]
+    assert of_looks(well) == []
+    assert of_looks(watched({"ep1": 7, "ep2": 90}, 95, well)) == [], "an idle writer"
+    assert of_looks(watched({"ep2": 9}, 9, well)) == [Kind.WRITER_VANISHED]
+    assert of_looks(watched({"ep1": 6, "ep2": 9}, 9, well)) == [Kind.POSITION_WENT_BACK]
+
+
+def test_a_database_that_went_back_is_told_of_until_it_is_where_it_was_or_a_release_accepted_it() -> None:
+    stream = catalogue.load().stream("events")
+    well = watched({"ep1": 90, "ep2": 900}, 900)
+    restored = watched({"ep1": 80, "ep2": 800}, 900, well)
+    going_on = watched({"ep1": 80, "ep2": 850}, 900, restored)
+    assert [of_looks(one) for one in (restored, going_on)] == [[Kind.POSITION_WENT_BACK]] * 2
+    (told,) = watching.of_looks([(stream, restored)], {})
+    assert "ep1 from 90 to 80, ep2 from 900 to 800" in told.said
+    assert "setval('events_stream_seq', 900)" in told.said
+
+    passed = watched({"ep1": 91, "ep2": 901}, 902, going_on)
+    assert of_looks(passed) == []
+    both = frozenset({"ep1", "ep2"})
+    accepted = look(
+        stream, {"ep1": 80, "ep2": 860}, 900, (), both, going_on, NOW, Standing(900, {"ep1": 80, "ep2": 850}, {})
+    )
+    assert of_looks(accepted) == []
+
+
+def test_the_first_look_at_a_database_that_went_back_tells_of_it() -> None:
+    stream = catalogue.load().stream("events")
+    released = Standing(900, {"ep1": 900}, {})
+    assert of_looks(look(stream, {"ep1": 800}, 950, (), frozenset({"ep1"}), None, NOW, released)) == [
+        Kind.POSITION_WENT_BACK
+    ]
+
+
+def test_all_that_is_wrong_with_a_stream_is_told() -> None:
+    stream = catalogue.load().stream("events")
+    worst, mild = (one.message for one in faults(stream, Standing(5, {"ep1": 9}, {"events": 9})))
+    found = [Finding(Kind.SEQUENCE_BEHIND, "stream events", one) for one in (worst, mild)]
+    (begun,) = changes([], found, "preflight", "", NOW)
+    assert begun.said.splitlines() == [worst, mild]
 
 
 def test_a_lake_is_overdue_after_so_many_hours_unless_there_was_never_a_release() -> None:

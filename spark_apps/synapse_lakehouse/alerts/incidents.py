@@ -74,9 +74,17 @@ def current(events: Iterable[Event], scope: str) -> list[Event]:
     return [one for one in last.values() if one.begins]
 
 
+def joined(found: Iterable[Finding]) -> list[Finding]:
+    """``found``, several of a kind about one subject as one that says all of it, in their order."""
+    said: dict[tuple[Kind, str], list[str]] = {}
+    for one in found:
+        said.setdefault((one.kind, one.subject), []).append(one.said)
+    return [Finding(kind, subject, "\n".join(several)) for (kind, subject), several in said.items()]
+
+
 def changes(going_on: Sequence[Event], found: Collection[Finding], scope: str, page: str, at: datetime) -> list[Event]:
     """What begins and what ends now that ``found`` is all that is wrong in ``scope``."""
-    wrong = {(one.kind, one.subject): one for one in found}
+    wrong = {(one.kind, one.subject): one for one in joined(found)}
     known = {(one.kind, one.subject) for one in going_on}
     over = [one for one in going_on if (one.kind, one.subject) not in wrong]
 

@@ -4,30 +4,26 @@ from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 
 from synapse_lakehouse.alerts.incidents import Finding, Kind
-from synapse_lakehouse.streams.watch import Look
+from synapse_lakehouse.catalogue import Stream
+from synapse_lakehouse.streams.watch import Look, fell
 
 
-def of_looks(
-    looks: Collection[Look], before: Mapping[str, Look], configured: Mapping[str, Collection[str]]
-) -> list[Finding]:
+def of_looks(looks: Collection[tuple[Stream, Look]], configured: Mapping[str, Collection[str]]) -> list[Finding]:
     """What is wrong with the streams that were looked at.
 
     A writer that has no position any more is only missed where the configuration says that it writes.
 
-    :param before: the look before at each stream.
     :param configured: writers by stream, where they are known.
     """
     found = []
-    for one in looks:
-        subject = f"stream {one.stream}"
+    for stream, one in looks:
+        subject = f"stream {stream.name}"
         if gone := [writer for writer in one.vanished if writer in configured.get(one.stream, ())]:
             said = f"{', '.join(gone)} had a position and has none: what it is writing now cannot be bounded"
             found.append(Finding(Kind.WRITER_VANISHED, subject, said))
-        for writer, position in one.writers.items():
-            earlier = before[one.stream].writers.get(writer) if one.stream in before else None
-            if earlier is not None and abs(position) < abs(earlier):
-                said = f"{writer} was at {earlier:,} and is at {position:,}: the database is not the one it was"
-                found.append(Finding(Kind.POSITION_WENT_BACK, subject, said))
+        if fault := fell(stream, one):
+            said = f"{fault.message} To be reviewed, and run with all of Synapse stopped: {fault.repair}"
+            found.append(Finding(Kind.POSITION_WENT_BACK, subject, said))
     return found
 
 

@@ -92,7 +92,8 @@ TABLES: Final[dict[str, pa.Schema]] = {
         # One row per stream and look at it while Synapse runs (streams/watch.py); no run belongs to it.
         "audit.stream_watch": {"stream": _STRING, "watched_at": _TIME, "writers": _BY_NAME}
         | {"missing_writers": pa.list_(_STRING), "safe_bound": _LONG, "rule": _STRING, "handed_out": _LONG}
-        | {"open_since": _TIME, "unmoved_since": pa.map_(_STRING, _TIME), "vanished": pa.list_(_STRING)},
+        | {"open_since": _TIME, "unmoved_since": pa.map_(_STRING, _TIME), "vanished": pa.list_(_STRING)}
+        | {"furthest_writers": _BY_NAME, "furthest_handed_out": _LONG},
         # One row per run and range of ids that the run found missing, late, repeated or changed (streams/gaps.py), in
         # table_name where one table is concerned. An interval's gaps are those of all its published runs.
         "audit.stream_gaps": _RUN

@@ -4,7 +4,7 @@
 move the sequence on, but until then ids are given out that are taken. Repairs are printed for people to review.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from synapse_lakehouse.catalogue import Stream
@@ -81,6 +81,17 @@ def went_back(stream: Stream, then: Standing, now: Standing) -> Fault | None:
         f"transactions. Ids up to {sign * furthest} were given out once and will be given out again, for other rows.",
         f"select setval({_literal(stream.sequence)}, {furthest});",
     )
+
+
+def furthest(standings: Iterable[Standing]) -> Standing:
+    """How far a stream ever was in several standings."""
+    positions: dict[str, int] = {}
+    handed_out = 0
+    for one in standings:
+        handed_out = max(handed_out, one.handed_out)
+        for writer, position in one.positions.items():
+            positions[writer] = max(positions.get(writer, position), position, key=abs)
+    return Standing(handed_out, positions, {})
 
 
 def _end(standing: Standing, sign: int) -> int:

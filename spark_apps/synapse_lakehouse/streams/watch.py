@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from synapse_lakehouse.catalogue import Stream
 from synapse_lakehouse.streams.positions import Rule, gapless_end, linear_minimum, still_closed
+from synapse_lakehouse.streams.sequences import Fault, Standing, furthest, went_back
 
 
 @dataclass(frozen=True)
@@ -15,7 +16,8 @@ class Look:
     ``safe_bound`` and ``rule``: as in ``audit.stream_positions``. ``handed_out``: the last id of the sequence.
     ``open_since``: when the id next to the bound was first seen handed out and not complete, None where none is.
     ``unmoved_since``: by writer, when its position was first seen to be where it is. ``vanished``: writers that had a
-    position once and have none now, although nobody said that they shall write no more.
+    position once and have none now, although nobody said that they shall write no more. ``furthest_writers`` and
+    ``furthest_handed_out``: how far positions and the sequence were since the latest release, and in it.
     """
 
     stream: str
@@ -28,6 +30,8 @@ class Look:
     open_since: datetime | None
     unmoved_since: Mapping[str, datetime]
     vanished: tuple[str, ...]
+    furthest_writers: Mapping[str, int]
+    furthest_handed_out: int
 
     @property
     def lag(self) -> int | None:
@@ -47,6 +51,7 @@ def look(
     configured: frozenset[str] | None,
     before: Look | None,
     now: datetime,
+    released: Standing | None = None,
 ) -> Look:
     """What is seen of ``stream`` now.
 
@@ -55,6 +60,7 @@ def look(
     :param beyond: ids of the first rows beyond the slowest writer's position.
     :param configured: the writers that may write; None: guessed from those that were ever seen.
     :param before: the look before this one.
+    :param released: how far the stream is in a release that was published since; what was seen earlier counts no more.
     """
     seen = {*before.writers, *before.vanished} if before else set()
     sign = stream.direction
@@ -67,6 +73,8 @@ def look(
     is_open = end is not None and handed_out > abs(end)
     is_still_open = before is not None and before.safe_bound == end and before.open_since is not None
     gone = seen - set(positions)
+    last = [Standing(before.handed_out, before.writers, {})] if before else []
+    ever = furthest([Standing(handed_out, positions, {}), *last, *_reference(before, released)])
     return Look(
         stream=stream.name,
         watched_at=now,
@@ -81,7 +89,15 @@ def look(
             for writer, position in positions.items()
         },
         vanished=tuple(sorted(gone if configured is None else gone & configured)),
+        furthest_writers=ever.positions,
+        furthest_handed_out=ever.handed_out,
     )
+
+
+def fell(stream: Stream, look: Look) -> Fault | None:
+    """What of ``stream`` is behind where it was, from when it fell until it is passed, or a release has accepted it."""
+    was = Standing(look.furthest_handed_out, look.furthest_writers, {})
+    return went_back(stream, was, Standing(look.handed_out, look.writers, {}))
 
 
 def sentence(look: Look) -> str:
@@ -98,6 +114,12 @@ def sentence(look: Look) -> str:
         said += f"; {writer} {look.behind(writer):,} behind, unmoved for {_minutes(unmoved)}"
     said += f"; without a position: {', '.join(look.missing_writers)}" if look.missing_writers else ""
     return said + (f"; vanished: {', '.join(look.vanished)}" if look.vanished else "")
+
+
+def _reference(before: Look | None, released: Standing | None) -> list[Standing]:
+    if released:
+        return [released]
+    return [Standing(before.furthest_handed_out, before.furthest_writers, {})] if before else []
 
 
 def _minutes(span: timedelta) -> str:

@@ -12,6 +12,8 @@ from synapse_lakehouse.streams.watch import Look
 
 TABLE: Final = "audit.stream_watch"
 
+_MAPS: Final = ("writers", "unmoved_since", "furthest_writers")
+
 
 def last(catalog: Catalog) -> dict[str, Look]:
     """The latest look at each stream by its name; empty where nobody looked yet."""
@@ -24,10 +26,11 @@ def record(catalog: Catalog, looks: Collection[Look]) -> None:
 
 
 def _row(look: Look) -> dict[str, Any]:
-    maps = {"writers": sorted(look.writers.items()), "unmoved_since": sorted(look.unmoved_since.items())}
-    return asdict(look) | maps
+    return asdict(look) | {name: sorted(getattr(look, name).items()) for name in _MAPS}
 
 
 def _look(row: dict[str, Any]) -> Look:
+    # Earlier versions did not keep how far a stream had been.
+    row["furthest_handed_out"] = row["furthest_handed_out"] or 0
     lists = {"missing_writers": tuple(row["missing_writers"]), "vanished": tuple(row["vanished"])}
-    return Look(**row | lists | {"writers": dict(row["writers"]), "unmoved_since": dict(row["unmoved_since"])})
+    return Look(**row | lists | {name: dict(row[name] or ()) for name in _MAPS})
