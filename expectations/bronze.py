@@ -35,7 +35,7 @@ _TABLE = ("rows", "null_keys", "duplicate_keys")
 _STREAM = (
     *("rule", "safe_bound", "previous_bound", "gaps", "shared_ids", "faults"),
     *("missing_writers", "unknown_writers", "vanished_writers"),
-    *("sequence_last_value", "sequence_is_called", "largest_id", "closed_ids", "rowless_ids"),
+    *("sequence_last_value", "sequence_is_called", "largest_id", "closed_ids", "rowless_ids", "went_back"),
 )
 _BACKING = ("null_ids", "duplicate_ids", "late_ids", "reread_ids")
 
@@ -121,7 +121,7 @@ def _of_stream(
         direction = "rises" if stream.sign == "negative" else "falls"
         expected += [
             ExpectBoundNotToGoBack(
-                column=subject, sign=stream.sign, severity=FAIL, description=f"the safe bound never {direction}"
+                column=subject, severity=FAIL, description=f"neither the safe bound nor a position ever {direction}"
             ),
             ExpectSequenceNotBehind(
                 column=subject, severity=WARN, description=f"{stream.sequence} is not behind positions and ids"

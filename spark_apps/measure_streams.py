@@ -7,6 +7,7 @@ from synapse_lakehouse.replication.covering import covering, said
 from synapse_lakehouse.streams import acknowledged, recording
 from synapse_lakehouse.streams.contiguity import Examining
 from synapse_lakehouse.streams.counting import Counting
+from synapse_lakehouse.streams.going_back import tell_what_went_back
 from synapse_lakehouse.streams.held import Held
 from synapse_lakehouse.streams.measure import Measuring
 from synapse_lakehouse.streams.writers import configured
@@ -54,6 +55,8 @@ def measure_streams(app: SparkApp) -> None:
     )
     facts = counting.stream_facts()
     positions = measuring.stream_positions([*audit.of_run(app.catalog, "audit.stream_facts", app.run.run_id), *facts])
+    known = acknowledged.parse(declared, app.settings.lakehouse_acknowledged_ids)
+    tell_what_went_back(declared, positions, positions_before, known)
     bounded = sum(row["safe_bound"] is not None for row in positions)
     app.progress(f"{len(positions)} streams measured, {bounded} with a safe bound")
     then = audit.of_run(app.catalog, "audit.snapshots", accepted.run_id) if accepted else []
@@ -72,7 +75,6 @@ def measure_streams(app: SparkApp) -> None:
     )
     bounds = {name: window.bound for name, window in examining.windows.items()}
     covered = covering(app.catalog, app.run, declared, bounds, app.settings.lakehouse_home / "duckdb")
-    known = acknowledged.parse(declared, app.settings.lakehouse_acknowledged_ids)
     found = examining.gaps(covered.announced() if covered else ())
     tally = recording.record(app.catalog, app.run, found, known, examining.windows)
     tally.correct(positions, facts)

@@ -82,13 +82,15 @@ TABLES: Final[dict[str, pa.Schema]] = {
         # of the missing_writers had a position once, gaps counts the ids
         # of audit.stream_gaps by class, shared_ids those that are in several tables and should be in one; faults
         # names the first ones. closed_ids: so many the run closed (NULL: there was no bound, or is none), of which
-        # rowless_ids have no row and no explanation.
+        # rowless_ids have no row and no explanation. went_back: what is behind where the release before saw it, in
+        # words, and nobody has acknowledged (streams/going_back.py).
         "audit.stream_positions": _RUN
         | {"stream": _STRING, "writers": _BY_NAME, "missing_writers": pa.list_(_STRING), "linear_minimum": _LONG}
         | {"linear_maximum": _LONG, "safe_bound": _LONG, "rule": _STRING, "previous_bound": _LONG}
         | {"sequence": _STRING, "sequence_last_value": _LONG, "sequence_is_called": _BOOLEAN, "largest_id": _LONG}
         | {"unknown_writers": pa.list_(_STRING), "gaps": _BY_NAME, "shared_ids": _LONG, "faults": pa.list_(_STRING)}
-        | {"closed_ids": _LONG, "rowless_ids": _LONG, "vanished_writers": pa.list_(_STRING), "measured_at": _TIME},
+        | {"closed_ids": _LONG, "rowless_ids": _LONG, "vanished_writers": pa.list_(_STRING), "measured_at": _TIME}
+        | {"went_back": pa.list_(_STRING)},
         # One row per stream and look at it while Synapse runs (streams/watch.py); no run belongs to it.
         "audit.stream_watch": {"stream": _STRING, "watched_at": _TIME, "writers": _BY_NAME}
         | {"missing_writers": pa.list_(_STRING), "safe_bound": _LONG, "rule": _STRING, "handed_out": _LONG}

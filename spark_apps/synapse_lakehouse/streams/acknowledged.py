@@ -42,6 +42,14 @@ def parse(catalogue: Catalogue, setting: str) -> Ranges:
     return found
 
 
+def covers(ranges: Sequence[tuple[int, int]], first: int, last: int) -> bool:
+    """Whether all ids from ``first`` to ``last`` are in ``ranges``."""
+    for begins, ends in sorted(ranges):
+        if begins <= first <= ends:
+            first = ends + 1
+    return first > last
+
+
 def marked(gap: Gap, ranges: Sequence[tuple[int, int]]) -> Iterator[Gap]:
     """``gap``, cut where ``ranges`` begin and end, what lies in them flagged; gaps that are no faults as they are."""
     if gap.verdict not in FAULTS:

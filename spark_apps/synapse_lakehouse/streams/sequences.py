@@ -61,24 +61,41 @@ def faults(stream: Stream, now: Standing) -> Iterator[Fault]:
         yield Fault(f"Positions of {stream.name} lie {side} zero, but {_listed(wrong)} does not.", "\n".join(deletes))
 
 
+@dataclass(frozen=True)
+class Fall:
+    """A position, the sequence or the safe bound is behind where it was."""
+
+    name: str
+    was: int
+    now: int
+
+    def __str__(self) -> str:
+        return f"{self.name} from {self.was} to {self.now}"
+
+
+def falls(stream: Stream, then: Standing, now: Standing) -> list[Fall]:
+    """What is behind where it was, of the positions and the sequence."""
+    writers = fallen(then.positions, now.positions, sign=stream.direction)
+    found = [Fall(writer, then.positions[writer], now.positions[writer]) for writer in writers]
+    if then.handed_out > now.handed_out:
+        found.append(Fall(stream.sequence, then.handed_out, now.handed_out))
+    return found
+
+
 def went_back(stream: Stream, then: Standing, now: Standing) -> Fault | None:
     """Whether a position or the sequence is behind where it was: the database is not the one that it was.
 
     :param then: what the lake knows from before; ``furthest`` is not looked at.
     """
     sign = stream.direction
-    fell = [
-        f"{writer} from {then.positions[writer]} to {now.positions[writer]}"
-        for writer in fallen(then.positions, now.positions, sign=sign)
-    ]
-    if then.handed_out > now.handed_out:
-        fell.append(f"{stream.sequence} from {then.handed_out} to {now.handed_out}")
+    fell = falls(stream, then, now)
     if not fell:
         return None
     furthest = max(_end(then, sign), _end(now, sign))
     return Fault(
-        f"THE DATABASE WENT BACK: {stream.name}: {', '.join(fell)}. A backup was restored, or a failover lost the last "
-        f"transactions. Ids up to {sign * furthest} were given out once and will be given out again, for other rows.",
+        f"THE DATABASE WENT BACK: {stream.name}: {', '.join(map(str, fell))}. A backup was restored, or a failover "
+        f"lost the last transactions. Ids up to {sign * furthest} were given out once and will be given out again, for "
+        "other rows.",
         f"select setval({_literal(stream.sequence)}, {furthest});",
     )
 
