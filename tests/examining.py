@@ -15,6 +15,7 @@ from tests.advancing import AdvancingLake, advancing
 TABLES = (
     "events", "event_json", "current_state_delta_stream", "ex_outlier_stream", "room_memberships", "rooms",
     "room_depth", "receipts_linearized", "account_data", "room_account_data", "stream_positions",
+    "scheduled_tasks",
 )  # fmt: skip
 STREAMS = ("events", "backfill", "receipts", "account_data")
 

@@ -132,3 +132,44 @@ def test_a_late_row_is_told_of_while_a_writer_has_no_position(
     )
     assert examined.examine() == {("events", "events", filled, filled, "late", None, None)}
     assert examined.bound() == accepted
+
+
+@pytest.mark.heavy
+def test_a_purge_explains_no_message_that_is_gone_above_others_nor_two_writes_of_a_key_a_fault(
+    examined_lake: tuple[Examined, Database],
+) -> None:
+    examined, source = examined_lake
+    first, second = (source.reserve("account_data_sequence") for _ in range(2))
+    (owner,) = source.one("select user_id from account_data order by stream_id desc limit 1")
+    moves = (
+        "update account_data set stream_id = %s where user_id = %s"
+        " and stream_id = (select max(stream_id) from account_data)"
+    )
+    source.run(moves, [second, owner])
+    source.store(), source.store("backfill")
+    examined.examine()
+
+    (room,) = source.one(
+        "select room_id from events where state_key is null group by room_id order by count(*) desc limit 1"
+    )
+    depths = source.run(
+        "select depth from events where room_id = %s and state_key is null group by depth order by depth", [room]
+    ).fetchall()
+    purged = source.purge(room, depths[len(depths) // 2][0])
+    source.run("update room_depth set min_depth = 1 where room_id = %s", [room])
+    source.run(
+        "insert into scheduled_tasks (id, action, status, timestamp, resource_id)"
+        " values ('p', 'purge_history', 'complete', extract(epoch from now() + interval '1 day') * 1000, %s)", [room]
+    )  # fmt: skip
+    (lost,) = source.one(
+        "delete from events where stream_ordering = (select stream_ordering from events where room_id = %s"
+        " and state_key is null order by depth desc limit 1) returning stream_ordering", room,
+    )  # fmt: skip
+    source.run(moves, [first, owner])
+
+    found = {
+        (row[0], row[1], row[2], row[3], row[4], row[6]) for row in examined.examine() if row[4] in ("lost", "purged")
+    }
+    assert {row for row in found if row[4] == "lost"} == {("events", "events", lost, lost, "lost", None)}
+    of_purge = {(row[2], row[3]) for row in found if row[4] == "purged" and row[5] == "history_purged"}
+    assert of_purge == ranges([one for one in purged if one > 0]) | ranges([one for one in purged if one < 0])

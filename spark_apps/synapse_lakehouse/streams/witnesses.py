@@ -2,7 +2,8 @@
 
 Where Synapse deletes rows itself, it leaves signs: a room that is gone, the room's least depth that was raised, a task
 that purged, an event that is back under another id, an account that was closed. A purge of history takes messages and
-never state, as far as Synapse knows which is which, and all of them up to a depth.
+never state, as far as Synapse knows which is which, and all of them up to a depth, or all but those of its own users
+(``synapse.storage.databases.main.purge_events``): so of the senders of one server none of a lower depth is left.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +36,9 @@ _CONTEXT: Final = {
     "user_id": "string",
     "state_key": "string",
     "depth": "bigint",
+    "sender": "string",
 }
+_OF_EVENTS: Final = ("event_id", "room_id", "stream_ordering", "sender", "state_key", "depth")
 _MEMBERSHIPS: Final = ("room_memberships", "local_current_membership", "current_state_events")
 
 _EXPLAINED: Final = """
@@ -55,6 +58,12 @@ purges as (
     from tasks group by resource_id
 ),
 known as (select distinct room_id from former_events left semi join rooms_of_gone using (room_id)),
+survivors as (
+    select room_id, server, min(depth) as depth
+    from events left semi join (select room_id from purges where of_history) using (room_id)
+    left semi join former_events using (event_id, stream_ordering)
+    where state_key is null group by room_id, server
+),
 present as (
     select room_id, min(case when stream_ordering > 0 then stream_ordering end) as began
     from events left semi join rooms_of_gone using (room_id) group by room_id
@@ -78,7 +87,7 @@ select gone.stream, gone.table_name, gone.id, gone.witness,
             and (gone.witness = 'accepted_row' or not signs.is_new or gone.id < signs.began) then 'room_deleted'
         when gone.table_name <> 'events' and signs.began_anew and gone.witness = 'rdata' then 'room_deleted'
         when gone.table_name = 'events' and gone.state_key is null and (
-            signs.was_purged
+            (signs.was_purged and coalesce(gone.depth <= survivors.depth, true))
             or (gone.depth < signs.min_depth and signs.min_depth > coalesce(signs.former_min_depth, -1))
             or gone.depth <= signs.came_back_below
             or signs.min_depth > case
@@ -87,9 +96,10 @@ select gone.stream, gone.table_name, gone.id, gone.witness,
                 else 1
             end
         ) then 'history_purged'
-        when closed.name is not null then 'account_closed'
+        when gone.table_name = 'push_rules_stream' and closed.name is not null then 'account_closed'
     end as explanation
 from gone left join signs on gone.room_id = signs.room_id
+left join survivors on gone.room_id = survivors.room_id and gone.server = survivors.server
 left join events on gone.event_id = events.event_id left join closed on gone.user_id = closed.name
 """
 """Reads ``gone``: rows of append-only tables that are not there any more. Of those that were only announced the depth
@@ -118,12 +128,13 @@ def vanished(held: Held, since: int | None, announced: Sequence[Mapping[str, Any
     gone = union(frames).persist()
     if gone.isEmpty():
         return None
+    server = f.expr("substring(sender, locate(':', sender) + 1)").alias("server")
     former = {name: held.before(name) for name in (_EVENTS, "room_depth")}
     tasks = held.now("scheduled_tasks", "action", "resource_id", "timestamp").where(f.col("timestamp") >= (since or 0))
     views = {
-        "gone": gone,
-        "events": held.now(_EVENTS, "event_id", "room_id", "stream_ordering"),
-        "former_events": held.now(_EVENTS, "event_id", "room_id") if (was := former[_EVENTS]) is None else was,
+        "gone": gone.select("*", server),
+        "events": held.now(_EVENTS, *_OF_EVENTS).select("*", server),
+        "former_events": held.now(_EVENTS, *_OF_EVENTS) if (was := former[_EVENTS]) is None else was,
         "rooms": held.now("rooms", "room_id"),
         "depths": held.now("room_depth", "room_id", "min_depth"),
         "former_depths": held.now("room_depth", "room_id", "min_depth")
@@ -141,10 +152,13 @@ def went_back(held: Held) -> DataFrame | None:
     """Highest ids of keys that have a lower id now, in ``COLUMNS``; None if no table was changed that could tell."""
     frames = []
     for stream, table, before in held.changed():
-        if contiguity(stream, table) is Contiguity.UPSERT:
+        bound = held.bound(stream)
+        if contiguity(stream, table) is Contiguity.UPSERT and bound is not None:
             key = f.to_json(f.struct(*(table.rises_per or table.primary_key))).alias("key")
             highest = f.max(f.expr(distance(stream, table)))
             was = before.where(held.is_other(stream, table, [held.accepted])).groupBy(key).agg(highest.alias("id"))
+            # Beyond it two writes of a key may be under way, of which the one with the lower id commits last.
+            was = was.where(f.col("id") <= stream.direction * bound)
             keys = held.spark.table(f"bronze.{table.name}").withColumn("key", key).join(was, "key", "left_semi")
             now = keys.groupBy("key").agg(highest.alias("now"))
             fell = was.join(now, "key").where(f.col("now") < f.col("id"))
