@@ -3,11 +3,15 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from synapse_lakehouse.embedded import postgres, sample
+from synapse_lakehouse.embedded import postgres, processes, sample
 from synapse_lakehouse.settings import Settings
 
 CATALOG_DATABASE = "iceberg"
 AIRFLOW_DATABASE = "airflow"
+
+
+class SourceUnset(ValueError):
+    """A homeserver is named and its database is not: the sample is no stand-in for it."""
 
 
 @contextmanager
@@ -16,23 +20,35 @@ def connected(settings: Settings | None = None, *, source: bool = True) -> Itera
 
     :param source: whether Synapse's database is needed; without it the sample is not restored.
     :raises PostgresError: when the embedded server does not start.
+    :raises SourceUnset: when SYNAPSE_SERVER_NAME is another homeserver's than the sample's, without its SYNAPSE_DSN.
     """
     given = settings or Settings()
     with ExitStack() as stack:
         needs_sample = source and given.uses_sample
+        if needs_sample:
+            _refuse_another_name(given)
         if given.lakehouse_catalog_uri and not needs_sample:
             yield given
             return
         server = stack.enter_context(embedded_server(given))
         found: dict[str, object] = {}
-        if not given.lakehouse_catalog_uri:
-            server.create_database(CATALOG_DATABASE)
-            found["lakehouse_catalog_uri"] = server.dsn(CATALOG_DATABASE)
-        if needs_sample:
-            found["synapse_dsn"] = sample.restore(server)
-            found["synapse_server_name"] = sample.server_name()
-            found["synapse_config"] = given.synapse_config or sample.CONFIG
+        with processes.alone(given.lakehouse_home / "services.lock"):
+            if not given.lakehouse_catalog_uri:
+                server.create_database(CATALOG_DATABASE)
+                found["lakehouse_catalog_uri"] = server.dsn(CATALOG_DATABASE)
+            if needs_sample:
+                found["synapse_dsn"] = sample.restore(server)
+                found["synapse_server_name"] = sample.server_name()
+                found["synapse_config"] = given.synapse_config or sample.CONFIG
         yield given.model_copy(update=found)
+
+
+def _refuse_another_name(given: Settings) -> None:
+    if given.synapse_server_name not in (None, sample.server_name()):
+        raise SourceUnset(
+            f"SYNAPSE_SERVER_NAME is {given.synapse_server_name}, but SYNAPSE_DSN, its database, is not set: the "
+            "shipped sample would be published in its place. Set both, or neither to use the sample."
+        )
 
 
 @contextmanager
