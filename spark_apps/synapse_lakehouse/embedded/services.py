@@ -10,8 +10,8 @@ CATALOG_DATABASE = "iceberg"
 AIRFLOW_DATABASE = "airflow"
 
 
-class SourceUnset(ValueError):
-    """A homeserver is named and its database is not: the sample is no stand-in for it."""
+class ServicesError(RuntimeError):
+    """What the settings leave out cannot be filled in; the message says what to do."""
 
 
 @contextmanager
@@ -20,7 +20,8 @@ def connected(settings: Settings | None = None, *, source: bool = True) -> Itera
 
     :param source: whether Synapse's database is needed; without it the sample is not restored.
     :raises PostgresError: when the embedded server does not start.
-    :raises SourceUnset: when SYNAPSE_SERVER_NAME is another homeserver's than the sample's, without its SYNAPSE_DSN.
+    :raises ServicesError: when LAKEHOUSE_HOME cannot be created, or SYNAPSE_SERVER_NAME is another homeserver's than
+        the sample's, without its SYNAPSE_DSN.
     """
     given = settings or Settings()
     with ExitStack() as stack:
@@ -43,9 +44,20 @@ def connected(settings: Settings | None = None, *, source: bool = True) -> Itera
         yield given.model_copy(update=found)
 
 
+def make_home(settings: Settings) -> None:
+    """:raises ServicesError: when LAKEHOUSE_HOME is not there and cannot be created."""
+    try:
+        settings.lakehouse_home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ServicesError(
+            f"LAKEHOUSE_HOME={settings.lakehouse_home} cannot be created ({error.strerror}). Set it to a folder that "
+            "this user may make and write to."
+        ) from None
+
+
 def _refuse_another_name(given: Settings) -> None:
     if given.synapse_server_name not in (None, sample.server_name()):
-        raise SourceUnset(
+        raise ServicesError(
             f"SYNAPSE_SERVER_NAME is {given.synapse_server_name}, but SYNAPSE_DSN, its database, is not set: the "
             "shipped sample would be published in its place. Set both, or neither to use the sample."
         )
@@ -53,6 +65,10 @@ def _refuse_another_name(given: Settings) -> None:
 
 @contextmanager
 def embedded_server(settings: Settings) -> Iterator[postgres.Server]:
-    """The PostgreSQL server under LAKEHOUSE_HOME."""
+    """The PostgreSQL server under LAKEHOUSE_HOME.
+
+    :raises ServicesError: when LAKEHOUSE_HOME cannot be created.
+    """
+    make_home(settings)
     with postgres.running(settings.lakehouse_home / "postgres") as server:
         yield server
