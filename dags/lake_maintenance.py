@@ -10,7 +10,7 @@ that many days later; `lakehouse prove-erased` shows it.
 
 **When it fails.** The red task's log ends with the reason.
 
-* `open_run`: another run kept the lake lease for too long. Nothing was touched.
+* `open_run`: another run kept the lake lease for too long, or the lake is another homeserver's. Nothing was touched.
 * `verify_parity` to `publish_release`: as in the DAG `lakehouse`. Nothing is published, readers see the release
   before; the lake's files are looked after all the same.
 * `maintain_lake`: compacting a table would have changed it, or the disk is full. What was done before holds.

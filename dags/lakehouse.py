@@ -7,8 +7,9 @@ slice of facts that its checks and statistics are about; the copy itself is alwa
 
 **When it fails.** The red task's log ends with the reason.
 
-* `open_run`: the interval is not over yet; the source cannot be reached, is not a Synapse database of a supported
-  schema, or lacks a right; or another run kept the lake lease for too long. Nothing was touched.
+* `open_run`: the interval is not over yet; a setting cannot be understood; the source cannot be reached, is not a
+  Synapse database of a supported schema, or lacks a right; the lake is another homeserver's; or another run kept the
+  lake lease for too long. Nothing was touched.
 * `judge_bronze`, `judge_gold`: an audit found something wrong. It is not retried, because the data would not change;
   the log names each check that failed and the page of the Data Docs that shows it.
 * A Spark app: what it explains (no disk space, no connection, a lost lease) fails at once; a crash is retried twice.

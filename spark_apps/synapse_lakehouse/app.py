@@ -19,7 +19,7 @@ from synapse_lakehouse.compression.errors import BadGroups, CompressorError
 from synapse_lakehouse.embedded.jars import JarError
 from synapse_lakehouse.embedded.java import JavaError
 from synapse_lakehouse.embedded.postgres import PostgresError
-from synapse_lakehouse.embedded.services import connected
+from synapse_lakehouse.embedded.services import ServicesError, connected
 from synapse_lakehouse.lake.catalog import CatalogError, pyiceberg_catalog
 from synapse_lakehouse.lake.lease import Lease, LeaseError
 from synapse_lakehouse.lake.release import ReleaseError
@@ -33,6 +33,7 @@ from synapse_lakehouse.streams.writers import WritersError
 
 EXPECTED = (
     SourceError,
+    ServicesError,
     LeaseError,
     ReleaseError,
     CatalogError,

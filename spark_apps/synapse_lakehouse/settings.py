@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, Field, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 PROJECT = Path(__file__).parents[2]
 
@@ -38,7 +38,7 @@ class Settings(BaseSettings):
         repr=False,
         description="Iceberg catalog: postgresql:// (JDBC catalog) or http(s):// (REST); unset: embedded PostgreSQL",
     )
-    lakehouse_catalog_properties: dict[str, str] = Field(
+    lakehouse_catalog_properties: Annotated[dict[str, str], NoDecode] = Field(
         {}, repr=False, description="further Iceberg catalog properties as JSON, such as S3 endpoint and region"
     )
     lakehouse_warehouse: str | None = Field(
@@ -152,7 +152,8 @@ class Settings(BaseSettings):
         None, description="the compressor pauses while a replica is further behind than so many MB; 64 by default"
     )
     lakehouse_spark_packages: str = Field(
-        "", description="further Maven coordinates for Spark, comma separated, such as iceberg-aws-bundle for S3"
+        "",
+        description="further Maven coordinates for Spark, with commas, as org.apache.iceberg:iceberg-aws-bundle:1.12.0",
     )
     lakehouse_driver_memory: str = Field("2g", description="heap of each Spark driver")
     lakehouse_driver_java_options: str = Field(
@@ -166,6 +167,16 @@ class Settings(BaseSettings):
     @classmethod
     def _absolute(cls, home: Path) -> Path:
         return home.expanduser().resolve()
+
+    @field_validator("lakehouse_catalog_properties", mode="before")
+    @classmethod
+    def _decoded(cls, properties: object) -> object:
+        if not isinstance(properties, str):
+            return properties
+        try:
+            return json.loads(properties)
+        except ValueError:
+            raise ValueError('should be a JSON object, such as {"s3.region": "eu-central-1"}') from None
 
     @property
     def warehouse(self) -> str:

@@ -63,6 +63,31 @@ def test_server_name_of_another_homeserver(settings: Settings) -> None:
         check(settings, synapse_server_name="other.example")
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "insert into users (name, creation_ts) values ('@first:other.example', 0)",
+        "truncate users cascade; update local_current_membership set user_id = replace(user_id, ':', ':old.')",
+    ],
+    ids=["an account of before", "members without accounts"],
+)
+def test_server_name_that_is_not_everybody_s(
+    settings: Settings, source_copy: str, spoiled: psycopg.Connection[tuple[object, ...]], change: str
+) -> None:
+    spoiled.execute(change.encode())
+    with pytest.raises(
+        SourceError, match=r"belong to (other|old\.synapse)\.example, but SYNAPSE_SERVER_NAME is synapse"
+    ):
+        check(settings, synapse_dsn=source_copy)
+
+
+def test_nobody_is_no_fault(
+    settings: Settings, source_copy: str, spoiled: psycopg.Connection[tuple[object, ...]]
+) -> None:
+    spoiled.execute("truncate users, local_current_membership cascade")
+    assert check(settings, synapse_dsn=source_copy)
+
+
 def test_not_a_synapse_database(settings: Settings, server: Server) -> None:
     with pytest.raises(SourceError, match="The database postgres is not a Synapse homeserver's"):
         check(settings, synapse_dsn=server.dsn("postgres"))

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.embedded.postgres import Server, free_port
-from synapse_lakehouse.lake import audit
+from synapse_lakehouse.lake import audit, tables
 from synapse_lakehouse.lake.catalog import SCHEMAS, pyiceberg_catalog
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import Settings
@@ -159,6 +159,30 @@ def test_sequences_are_held_against_positions_rows_and_the_release_before(
     assert found["sequences"][0]["advice"].endswith("select setval('receipts_sequence', 83);")
     with psycopg.connect(source_copy, autocommit=True) as owner:
         assert owner.execute("select last_value from receipts_sequence").fetchone() == (10,)
+
+
+def test_a_lake_of_another_homeserver_is_told_of(
+    examine: Examine, settings: Settings, new_lake: Callable[..., Settings]
+) -> None:
+    lake = new_lake()
+    now = datetime.now(UTC)
+    with pyiceberg_catalog(lake) as catalog:
+        tables.ensure_audit(catalog)
+        row = {"release": 1, "server_name": "example.org", "tables": [], "positions": [], "views": []}
+        audit.append(catalog, "audit.releases", [row | {"published_at": now}], Run("run", now - timedelta(days=1), now))
+    own = {"lakehouse_catalog_uri": lake.lakehouse_catalog_uri, "lakehouse_warehouse": lake.lakehouse_warehouse}
+    code, found = examine(**own)
+    assert (code, found["homeserver"][0]["level"]) == (1, "FAIL")
+    assert (
+        f"releases of example.org, but the homeserver to copy is {settings.synapse_server_name}"
+        in (found["homeserver"][0]["message"])
+    )
+
+
+def test_a_name_without_its_database_is_told_of(examine: Examine) -> None:
+    code, found = examine(synapse_dsn=None, synapse_server_name="example.org")
+    assert (code, found["source"][0]["level"]) == (1, "FAIL")
+    assert "SYNAPSE_DSN, its database, is not set" in found["source"][0]["message"]
 
 
 def test_an_owner_is_told_to_use_another_role(examine: Examine, reader: str, source_copy: str) -> None:

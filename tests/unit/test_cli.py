@@ -1,6 +1,7 @@
 """What the operator's command prints, and how it fails, without a lake."""
 
 import json
+import traceback
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -67,6 +68,19 @@ def test_a_wrong_setting_is_named_without_its_value() -> None:
     assert said is not None
     assert "LAKEHOUSE_SOURCE_CONNECTIONS" in said
     assert "many-secret" not in said
+
+
+@pytest.mark.parametrize("value", ["s3.secret-access-key=many-secret", '["many-secret"]', '{"key": ["many-secret"]}'])
+def test_properties_that_are_no_json_object_are_named_without_their_value(
+    value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKEHOUSE_CATALOG_PROPERTIES", value)
+    with pytest.raises(ValidationError) as caught:
+        Settings(_env_file=None)
+    said = explanation(caught.value)
+    assert said is not None
+    assert "LAKEHOUSE_CATALOG_PROPERTIES" in said
+    assert "many-secret" not in said + "".join(traceback.format_exception(caught.value))
 
 
 def test_an_explained_error_ends_with_exit_code_1_and_no_trace() -> None:

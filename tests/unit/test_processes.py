@@ -43,3 +43,39 @@ def test_being_asked_to_end_is_an_interrupt() -> None:
     with pytest.raises(KeyboardInterrupt), processes.interruptible():
         work()
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+# Two that do not listen to SIGTERM, stopped one after the other with all the patience of the world.
+PATIENT = """
+import os, subprocess, sys, time
+from synapse_lakehouse.embedded import processes
+DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
+with processes.interruptible():
+    both = [processes.start([sys.executable, "-c", DEAF], os.environ, subprocess.PIPE) for _ in range(2)]
+    for one in both:
+        one.stdout.readline()
+    try:
+        print(*(one.pid for one in both), flush=True)
+        time.sleep(600)
+    finally:
+        processes.stop(both[:1], both[1:], grace_seconds=600)
+"""
+
+
+def test_asking_again_and_again_hurries_and_skips_nothing() -> None:
+    driver = subprocess.Popen([sys.executable, "-c", PATIENT], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert driver.stdout
+    sessions = set(map(int, driver.stdout.readline().split()))
+    driver.send_signal(signal.SIGSTOP)
+    for number in processes.ENDINGS:
+        driver.send_signal(number)
+    driver.send_signal(signal.SIGCONT)
+    while driver.poll() is None:
+        driver.send_signal(signal.SIGINT)
+        time.sleep(0.001)
+    try:
+        assert processes.members(sessions) == []
+    finally:
+        for session in processes.members(sessions):
+            os.kill(session, signal.SIGKILL)
+        driver.stdout.close()

@@ -53,3 +53,11 @@ def test_what_is_no_section_is_refused(tmp_path: Path) -> None:
     config.write_text("stream_writers: worker1\n")
     with pytest.raises(WritersError, match="should be a section"):
         configured(CATALOGUE, "", config)
+
+
+@pytest.mark.parametrize("writers", ["", "5", "{ep1: 1}", "[ep1, 2]", "[[ep1]]"])
+def test_writers_that_are_no_names_are_refused(writers: str, tmp_path: Path) -> None:
+    config = tmp_path / "homeserver.yaml"
+    config.write_text(f"stream_writers:\n  events: {writers}\n")
+    with pytest.raises(WritersError, match=r"stream_writers\.events in SYNAPSE_CONFIG"):
+        configured(CATALOGUE, "", config)

@@ -62,7 +62,7 @@ class DagsTest:
         """Stop whatever still runs of it, and give back at once the lease that it would hold until that expires."""
         if self._child is None:
             return
-        processes.stop([self._child], _GRACE_SECONDS)
+        processes.stop([self._child], grace_seconds=_GRACE_SECONDS)
         if self.failed() and self._progress.run_id:
             self._release_lease(Run(self._progress.run_id, self.start, self.end))
 

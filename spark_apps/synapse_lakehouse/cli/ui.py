@@ -4,6 +4,7 @@ import json
 import socket
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 from urllib.error import URLError
@@ -15,7 +16,7 @@ from synapse_lakehouse.cli.steps import console, tell
 from synapse_lakehouse.embedded import airflow, claims, processes
 
 READY_SECONDS = 180
-# Tasks run under the scheduler and report to the API server, so the scheduler is stopped before all others.
+# Tasks run under the scheduler and report to the API server, so the scheduler, the first, is stopped before all others.
 COMPONENTS = {
     "scheduler": ("scheduler", "--skip-serve-logs"),
     "api-server": ("api-server",),
@@ -41,7 +42,9 @@ def ui(
         ):
             _serve(prepared, port)
     except KeyboardInterrupt:
-        console.print("Everything is stopped.")
+        # Perhaps nobody listens any more; rich ends the command at a closed pipe.
+        with suppress(OSError, SystemExit):
+            console.print("Everything is stopped.")
 
 
 def refuse_used(port: int) -> None:
@@ -76,10 +79,9 @@ def _serve(prepared: airflow.Airflow, port: int) -> None:
             _check_alive(running, logs)
             time.sleep(1)
     finally:
-        console.print("Stopping …")
-        if "scheduler" in running:
-            processes.stop([running.pop("scheduler")])
-        processes.stop(list(running.values()))
+        # Nothing is said before: who closed the terminal, or ended a `| tee`, would get an error in place of the end.
+        leaders = list(running.values())
+        processes.stop(leaders[:1], leaders[1:])
 
 
 def _await_ready(running: dict[str, subprocess.Popen[bytes]], port: int, logs: Path) -> None:

@@ -67,11 +67,12 @@ def prepared(
 
     :param port: where the API server of this Airflow listens or would listen.
     :param tell: called with a few words before each stage that may take long.
-    :raises AirflowError, JavaError, JarError, PostgresError: when something cannot be had; the message says what to do.
+    :raises AirflowError, JavaError, JarError, PostgresError, ServicesError: when something cannot be had; the message
+        says what to do.
     """
     given = settings or Settings()
     refuse_beside_services()
-    given.lakehouse_home.mkdir(parents=True, exist_ok=True)
+    services.make_home(given)
     with ExitStack() as stack:
         with processes.alone(given.lakehouse_home / "prepare.lock"):
             java.environment()

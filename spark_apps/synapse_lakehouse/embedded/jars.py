@@ -25,10 +25,10 @@ class JarError(RuntimeError):
 def installed(settings: Settings) -> list[Path]:
     """Paths of all jars, fetched first where they are missing.
 
-    :raises JarError: when Maven's repository cannot be reached or a checksum differs.
+    :raises JarError: when LAKEHOUSE_SPARK_PACKAGES cannot be understood, Maven's repository cannot be reached or a
+        checksum differs.
     """
-    extra = [one.strip() for one in settings.lakehouse_spark_packages.split(",") if one.strip()]
-    wanted = [*PINNED, *extra]
+    wanted = [*PINNED, *_extra(settings.lakehouse_spark_packages)]
     folder = settings.lakehouse_home / "spark" / hashlib.sha256(" ".join(wanted).encode()).hexdigest()[:12]
     if _missing(folder, wanted):
         with processes.alone(folder / "fetch.lock"):
@@ -42,6 +42,18 @@ def installed(settings: Settings) -> list[Path]:
                 f"was reviewed. Delete {_path(folder, coordinates)} and try again."
             )
     return sorted((folder / "jars").glob("*.jar"))
+
+
+def _extra(setting: str) -> list[str]:
+    coordinates = [one.strip() for one in setting.split(",") if one.strip()]
+    for one in coordinates:
+        parts = one.split(":")
+        if len(parts) != 3 or not all(parts):
+            raise JarError(
+                f"LAKEHOUSE_SPARK_PACKAGES has {one!r}, which is not of the form group:artifact:version, such as "
+                "org.apache.iceberg:iceberg-aws-bundle:1.12.0. Separate several by commas."
+            )
+    return coordinates
 
 
 def _missing(folder: Path, coordinates: list[str]) -> list[str]:

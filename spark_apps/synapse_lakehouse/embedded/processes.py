@@ -4,8 +4,9 @@ import fcntl
 import os
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -24,20 +25,23 @@ def start(command: Sequence[str], environment: Mapping[str, str], output: int | 
     )  # fmt: skip
 
 
-def stop(leaders: Sequence[subprocess.Popen[bytes]], grace_seconds: float = GRACE_SECONDS) -> None:
-    """Stop every process of the leaders' sessions: politely, and after ``grace_seconds`` or a Ctrl-C by force."""
-    sessions = {leader.pid for leader in leaders}
-    _signal(sessions, signal.SIGTERM)
-    deadline = time.monotonic() + grace_seconds
-    while members(sessions):
-        try:
-            if time.monotonic() > deadline:
-                _signal(sessions, signal.SIGKILL)
-            time.sleep(0.1)
-        except KeyboardInterrupt:
-            deadline = 0.0
-    for leader in leaders:
-        leader.wait()
+def stop(*groups: Sequence[subprocess.Popen[bytes]], grace_seconds: float = GRACE_SECONDS) -> None:
+    """Stop every process of the leaders' sessions, group after group: politely, and after ``grace_seconds`` by force.
+
+    Being asked to end meanwhile means by force at once, and never skips anything.
+    """
+    asked: list[int] = []
+    with _handling(lambda number, frame: asked.append(number)):
+        for leaders in groups:
+            sessions = {leader.pid for leader in leaders}
+            _signal(sessions, signal.SIGTERM)
+            deadline = time.monotonic() + grace_seconds
+            while members(sessions):
+                if asked or time.monotonic() > deadline:
+                    _signal(sessions, signal.SIGKILL)
+                time.sleep(0.1)
+            for leader in leaders:
+                leader.wait()
 
 
 def members(sessions: set[int]) -> list[int]:
@@ -49,17 +53,15 @@ def members(sessions: set[int]) -> list[int]:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Inside, a request to end (SIGTERM, a closed terminal) is what Ctrl-C is: KeyboardInterrupt."""
+    """Inside, a request to end (SIGTERM, a closed terminal) is what Ctrl-C is: one KeyboardInterrupt, however often it
+    comes until that was dealt with."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+        if not isinstance(sys.exception(), KeyboardInterrupt):
+            raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in ENDINGS}
-    try:
+    with _handling(interrupt):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager
@@ -71,12 +73,23 @@ def alone(lock: Path) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _handling(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number in ENDINGS}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
+
+
 def _session(process: Path) -> int | None:
     try:
-        state, _, _, session = (process / "stat").read_text().rpartition(")")[2].split()[:4]
-    except (FileNotFoundError, ProcessLookupError):
+        # Bytes: a program's name in it may be cut within a character.
+        state, _, _, session = (process / "stat").read_bytes().rpartition(b")")[2].split()[:4]
+    except OSError:
         return None
-    return None if state == "Z" else int(session)
+    return None if state == b"Z" else int(session)
 
 
 def _signal(sessions: set[int], number: signal.Signals) -> None:

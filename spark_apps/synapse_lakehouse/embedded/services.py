@@ -3,11 +3,15 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from synapse_lakehouse.embedded import postgres, sample
+from synapse_lakehouse.embedded import postgres, processes, sample
 from synapse_lakehouse.settings import Settings
 
 CATALOG_DATABASE = "iceberg"
 AIRFLOW_DATABASE = "airflow"
+
+
+class ServicesError(RuntimeError):
+    """What the settings leave out cannot be filled in; the message says what to do."""
 
 
 @contextmanager
@@ -16,27 +20,55 @@ def connected(settings: Settings | None = None, *, source: bool = True) -> Itera
 
     :param source: whether Synapse's database is needed; without it the sample is not restored.
     :raises PostgresError: when the embedded server does not start.
+    :raises ServicesError: when LAKEHOUSE_HOME cannot be created, or SYNAPSE_SERVER_NAME is another homeserver's than
+        the sample's, without its SYNAPSE_DSN.
     """
     given = settings or Settings()
     with ExitStack() as stack:
         needs_sample = source and given.uses_sample
+        if needs_sample:
+            _refuse_another_name(given)
         if given.lakehouse_catalog_uri and not needs_sample:
             yield given
             return
         server = stack.enter_context(embedded_server(given))
         found: dict[str, object] = {}
-        if not given.lakehouse_catalog_uri:
-            server.create_database(CATALOG_DATABASE)
-            found["lakehouse_catalog_uri"] = server.dsn(CATALOG_DATABASE)
-        if needs_sample:
-            found["synapse_dsn"] = sample.restore(server)
-            found["synapse_server_name"] = sample.server_name()
-            found["synapse_config"] = given.synapse_config or sample.CONFIG
+        with processes.alone(given.lakehouse_home / "services.lock"):
+            if not given.lakehouse_catalog_uri:
+                server.create_database(CATALOG_DATABASE)
+                found["lakehouse_catalog_uri"] = server.dsn(CATALOG_DATABASE)
+            if needs_sample:
+                found["synapse_dsn"] = sample.restore(server)
+                found["synapse_server_name"] = sample.server_name()
+                found["synapse_config"] = given.synapse_config or sample.CONFIG
         yield given.model_copy(update=found)
+
+
+def make_home(settings: Settings) -> None:
+    """:raises ServicesError: when LAKEHOUSE_HOME is not there and cannot be created."""
+    try:
+        settings.lakehouse_home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ServicesError(
+            f"LAKEHOUSE_HOME={settings.lakehouse_home} cannot be created ({error.strerror}). Set it to a folder that "
+            "this user may make and write to."
+        ) from None
+
+
+def _refuse_another_name(given: Settings) -> None:
+    if given.synapse_server_name not in (None, sample.server_name()):
+        raise ServicesError(
+            f"SYNAPSE_SERVER_NAME is {given.synapse_server_name}, but SYNAPSE_DSN, its database, is not set: the "
+            "shipped sample would be published in its place. Set both, or neither to use the sample."
+        )
 
 
 @contextmanager
 def embedded_server(settings: Settings) -> Iterator[postgres.Server]:
-    """The PostgreSQL server under LAKEHOUSE_HOME."""
+    """The PostgreSQL server under LAKEHOUSE_HOME.
+
+    :raises ServicesError: when LAKEHOUSE_HOME cannot be created.
+    """
+    make_home(settings)
     with postgres.running(settings.lakehouse_home / "postgres") as server:
         yield server

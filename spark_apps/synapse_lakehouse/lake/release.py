@@ -48,6 +48,19 @@ class Release:
         return cls(**values | maps | {"partial": tuple(values.get("partial") or ())})
 
 
+def of_another_server(latest: Release | None, server_name: str) -> str | None:
+    """What to say where the ``latest`` release is of another homeserver than ``server_name``: stream ids of the one
+    would be held against those of the other."""
+    if latest is None or latest.server_name in (None, server_name):
+        return None
+    return (
+        f"This lake holds releases of {latest.server_name}, but the homeserver to copy is {server_name} "
+        "(SYNAPSE_SERVER_NAME, or the shipped sample's where nothing is set). Each homeserver needs a lake of its own: "
+        "set LAKEHOUSE_HOME to another folder, and LAKEHOUSE_CATALOG_URI and LAKEHOUSE_WAREHOUSE to others if they are "
+        "set. If this lake only ever held the sample, `make clean` deletes it."
+    )
+
+
 def of_interval(published: Sequence[Release], run: Run) -> list[tuple[Release | None, Release]]:
     """The releases of ``run``'s interval, each after the one before it: what it has more was seen first by its run.
 

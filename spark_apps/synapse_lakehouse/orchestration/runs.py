@@ -45,7 +45,8 @@ def lake_run_id(dag_id: str, run_id: str) -> str:
 def open_run() -> None:
     """Check that the run can succeed, then take the lake lease and start from a clean branch.
 
-    :raises AirflowFailException: for a future interval, or a source that cannot be read as it is: nothing was touched.
+    :raises AirflowFailException: for a future interval, a setting that means nothing, a source that cannot be read as
+        it is, or a lake of another homeserver: nothing was touched.
     :raises LeaseError: when another run held the lease all the while; a retry waits for it again.
     """
     from synapse_lakehouse.source import connection, preflight
@@ -54,6 +55,7 @@ def open_run() -> None:
     run, settings = run_of(get_current_context()), Settings()
     try:
         run.refuse_the_future()
+        _understand(settings)
         with connection.connect(settings) as source:
             preflight.check(
                 source,
@@ -69,7 +71,7 @@ def open_run() -> None:
 def open_maintenance() -> None:
     """Take the lake lease and start from a clean branch; the source may be away, as most of the work is the lake's.
 
-    :raises AirflowFailException: for a future interval.
+    :raises AirflowFailException: for a future interval, or a lake of another homeserver.
     :raises LeaseError: when another run held the lease all the while; a retry waits for it again.
     """
     run = run_of(get_current_context())
@@ -134,11 +136,25 @@ def lease_of(run: Run, catalog: Catalog, settings: Settings) -> Lease:
     return Lease(catalog, holder=run.run_id, branch=run.branch, seconds=settings.lakehouse_lease_seconds)
 
 
+def _understand(settings: Settings) -> None:
+    """Read what only later tasks need, so that nobody waits for a copy to learn that it cannot be read."""
+    from synapse_lakehouse.state import retention
+    from synapse_lakehouse.streams import acknowledged, writers
+
+    declared = catalogue.load()
+    writers.configured(declared, settings.lakehouse_stream_writers, settings.synapse_config)
+    acknowledged.parse(declared, settings.lakehouse_acknowledged_ids)
+    retention.configured(settings)
+
+
 def _open(run: Run, settings: Settings) -> None:
-    from synapse_lakehouse.lake import branches, tables
+    from synapse_lakehouse.lake import audit, branches, release, tables
     from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 
     with closing(pyiceberg_catalog(settings)) as catalog:
+        latest = audit.releases(catalog)[-1:] if catalog.table_exists(release.TABLE) else []
+        if refusal := release.of_another_server(next(iter(latest), None), str(settings.synapse_server_name)):
+            raise AirflowFailException(refusal)
         tables.ensure(catalog, catalogue.load())
         lease = lease_of(run, catalog, settings)
         crashed = lease.acquire(settings.lakehouse_lease_wait_seconds)

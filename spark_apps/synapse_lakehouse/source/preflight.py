@@ -10,6 +10,14 @@ from synapse_lakehouse.source.grants import Right, needed
 from synapse_lakehouse.source.schema import drift, drifted
 
 _VERSION: Final = Right("table", "schema_version", ("version",))
+_FOREIGN_USER: Final = {
+    "users": "select name from users where substr(name, strpos(name, ':') + 1) <> %s limit 1",
+    "local_current_membership": (
+        "select user_id from (select user_id from local_current_membership limit 1) as first"
+        " where substr(user_id, strpos(user_id, ':') + 1) <> %s"
+    ),
+}
+"""By table of local users, a query for one of another server than the given one."""
 
 
 def check(connection: Connection, catalogue: Catalogue, server_name: str, *, may_be_partial: bool = False) -> int:
@@ -34,8 +42,7 @@ def check(connection: Connection, catalogue: Catalogue, server_name: str, *, may
         catalogue = catalogue.without(drifted(catalogue, connection))
     problems = [found.message for found in drift(catalogue, connection) if found.kind != "missing_unique_key"]
     problems = problems or missing_rights(connection, catalogue)
-    if not problems and any(table.name == "users" for table in catalogue.tables):
-        problems = wrong_server_name(connection, server_name)
+    problems = problems or wrong_server_name(connection, catalogue, server_name)
     if problems:
         raise SourceError("\n".join(problems))
     return version
@@ -70,16 +77,20 @@ def missing_rights(connection: Connection, catalogue: Catalogue) -> list[str]:
     return _missing(connection, needed(catalogue))
 
 
-def wrong_server_name(connection: Connection, server_name: str) -> list[str]:
-    """A sentence if the accounts of the database belong to another server_name than the one that was set."""
-    row = connection.execute(
-        "select substr(name, strpos(name, ':') + 1) from users order by creation_ts desc nulls last limit 1"
-    ).fetchone()
-    if row and row[0] and row[0] != server_name:
-        return [
-            f"The accounts in this database belong to {row[0]}, but SYNAPSE_SERVER_NAME is {server_name}. "
-            "Local users would be taken for remote ones. Correct SYNAPSE_SERVER_NAME, or the database in SYNAPSE_DSN."
-        ]
+def wrong_server_name(connection: Connection, catalogue: Catalogue, server_name: str) -> list[str]:
+    """A sentence if a local user of the database belongs to another server_name than the one that was set.
+
+    Synapse does not start with any such account (``synapse.storage.databases.main.check_database_before_upgrade``).
+    Of members, one is enough: Synapse notes down only its own, and all were noted down under the same name.
+    """
+    for table in (one.name for one in catalogue.tables if one.name in _FOREIGN_USER):
+        row = connection.execute(_FOREIGN_USER[table], [server_name]).fetchone()
+        if row:
+            server = row[0].partition(":")[2]
+            return [
+                f"Users in this database's {table} belong to {server}, but SYNAPSE_SERVER_NAME is {server_name}. Local "
+                "users would be taken for remote ones. Correct SYNAPSE_SERVER_NAME, or the database in SYNAPSE_DSN."
+            ]
     return []
 
 

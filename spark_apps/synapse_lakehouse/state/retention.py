@@ -47,12 +47,12 @@ def configured(settings: Settings) -> Retention:
     given = section(settings.synapse_config, "retention", RetentionError)
     policy = given.get("default_policy") or {}
     if not isinstance(policy, Mapping):
-        raise RetentionError(f"retention.default_policy in SYNAPSE_CONFIG is {policy!r}, and should be a section.")
+        raise RetentionError("retention.default_policy in SYNAPSE_CONFIG should be a section.")
     enabled = settings.lakehouse_retention_enabled
     lifetime = settings.lakehouse_retention_max_lifetime or policy.get("max_lifetime")
     jobs = given.get("purge_jobs") or []
     if not isinstance(jobs, list) or not all(isinstance(job, Mapping) for job in jobs):
-        raise RetentionError(f"retention.purge_jobs in SYNAPSE_CONFIG is {jobs!r}, and should be a list of sections.")
+        raise RetentionError("retention.purge_jobs in SYNAPSE_CONFIG should be a list of sections.")
     intervals = [job.get("interval") for job in jobs]
     try:
         return Retention(

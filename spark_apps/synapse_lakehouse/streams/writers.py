@@ -54,5 +54,12 @@ def _from_setting(setting: str) -> dict[str, frozenset[str]]:
 
 
 def _from_config(path: Path | None) -> dict[str, frozenset[str]]:
-    given = section(path, "stream_writers", WritersError)
-    return {str(key): frozenset([value] if isinstance(value, str) else map(str, value)) for key, value in given.items()}
+    found = {}
+    for stream, given in section(path, "stream_writers", WritersError).items():
+        names = [given] if isinstance(given, str) else given
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise WritersError(
+                f"stream_writers.{stream} in SYNAPSE_CONFIG should be the name of a worker, or a list of names."
+            )
+        found[str(stream)] = frozenset(names)
+    return found

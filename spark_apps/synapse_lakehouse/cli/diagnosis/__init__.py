@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from synapse_lakehouse.cli.diagnosis import duplicates, lake, machine, sequences, source
 from synapse_lakehouse.cli.diagnosis.finding import Finding, Level
 from synapse_lakehouse.embedded.postgres import PostgresError
-from synapse_lakehouse.embedded.services import connected
+from synapse_lakehouse.embedded.services import ServicesError, connected
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.connection import connect
 from synapse_lakehouse.source.errors import SourceError
@@ -26,7 +26,7 @@ def examine(given: Settings, *, deep: bool = False) -> list[Finding]:
     with ExitStack() as stack:
         try:
             settings = stack.enter_context(connected(given, source=False))
-        except PostgresError as error:
+        except (PostgresError, ServicesError) as error:
             return [*found, *machine.disk(given), Finding(Level.FAIL, "lake", str(error))]
         database_bytes, declared = None, source.declared_or_none()
         standings: dict[str, Standing] = {}
@@ -39,7 +39,7 @@ def examine(given: Settings, *, deep: bool = False) -> list[Finding]:
                 database_bytes = source.size(connection)
                 if deep and declared:
                     found += duplicates.examine(connection, declared)
-        except (PostgresError, SourceError) as error:
+        except (PostgresError, ServicesError, SourceError) as error:
             found.append(Finding(Level.FAIL, "source", str(error)))
         found += [*machine.disk(given, database_bytes), *machine.privacy(given)]
         return [*found, *lake.examine(settings, declared, standings, deep=deep)]

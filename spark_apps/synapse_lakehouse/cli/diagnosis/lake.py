@@ -9,7 +9,8 @@ from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.cli import leftovers, output
 from synapse_lakehouse.cli.diagnosis import integrity, sequences
 from synapse_lakehouse.cli.diagnosis.finding import Finding, Findings, Level
-from synapse_lakehouse.lake import duck, taps
+from synapse_lakehouse.embedded import sample
+from synapse_lakehouse.lake import duck, release, taps
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.streams.sequences import Standing
 
@@ -29,7 +30,7 @@ def examine(
             return
         yield Finding(Level.OK, "lake", f"{len(known)} tables and views in the catalog")
         with duck.connect(settings) as connection:
-            yield _releases(connection, settings)
+            yield from _releases(connection, settings)
             if declared:
                 yield from sequences.compare(connection, settings, declared, standings)
             yield from _branches(connection, settings)
@@ -40,13 +41,16 @@ def examine(
         yield Finding(Level.FAIL, "lake", str(error))
 
 
-def _releases(connection: DuckDBPyConnection, settings: Settings) -> Finding:
+def _releases(connection: DuckDBPyConnection, settings: Settings) -> Findings:
     known = duck.releases(connection, settings)
     if not known:
-        return Finding(Level.WARN, "releases", "Nothing was published yet.", "Run `make run`.")
+        yield Finding(Level.WARN, "releases", "Nothing was published yet.", "Run `make run`.")
+        return
     latest = known[0]
     days = (datetime.now(UTC) - latest.published_at).total_seconds() / 86400
-    return Finding(Level.OK, "releases", f"{len(known)}, the latest is {latest.number}, published {days:.1f} days ago")
+    yield Finding(Level.OK, "releases", f"{len(known)}, the latest is {latest.number}, published {days:.1f} days ago")
+    if problem := release.of_another_server(latest, settings.synapse_server_name or sample.server_name()):
+        yield Finding(Level.FAIL, "homeserver", problem)
 
 
 def _tap(connection: DuckDBPyConnection, settings: Settings) -> Findings:

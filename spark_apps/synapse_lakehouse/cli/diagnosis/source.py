@@ -93,9 +93,7 @@ def _schema(connection: Connection, settings: Settings) -> Findings:
     if problems:
         return
     yield Finding(Level.OK, "rights", "the role may read all that the catalogue lists")
-    if "users" in kept:
-        return
-    for problem in preflight.wrong_server_name(connection, str(settings.synapse_server_name)):
+    for problem in preflight.wrong_server_name(connection, declared, str(settings.synapse_server_name)):
         yield Finding(Level.FAIL, "server name", problem)
 
 

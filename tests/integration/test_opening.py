@@ -1,0 +1,86 @@
+"""What is refused when a run is opened: a lake of another homeserver, and settings that nobody could follow."""
+
+from collections.abc import Callable
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from synapse_lakehouse.embedded import sample
+from synapse_lakehouse.lake import audit, tables
+from synapse_lakehouse.lake.catalog import pyiceberg_catalog
+from synapse_lakehouse.orchestration import runs
+from synapse_lakehouse.run import Run
+from synapse_lakehouse.settings import Settings
+from tests.runs import lease_holder
+
+START, END = datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC)
+OPENINGS = [runs.open_run, runs.open_maintenance]
+
+
+@pytest.fixture
+def lake(new_lake: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Settings]:
+    """An empty lake that the tasks of this process open, with changed settings."""
+    dag = SimpleNamespace(dag_id="lakehouse")
+    context = {"dag": dag, "run_id": "manual__1", "data_interval_start": START, "data_interval_end": END}
+    monkeypatch.setattr(runs, "get_current_context", lambda: context)
+    monkeypatch.chdir(tmp_path)
+    made = new_lake()
+
+    def configure(**changes: object) -> Settings:
+        settings = made.model_copy(update=changes)
+        for name, value in settings.environment().items():
+            monkeypatch.setenv(name, value)
+        return settings
+
+    return configure
+
+
+def release_of(server_name: str, settings: Settings) -> None:
+    with closing(pyiceberg_catalog(settings)) as catalog:
+        tables.ensure_audit(catalog)
+        number = len(audit.releases(catalog)) + 1
+        row = {"release": number, "server_name": server_name, "tables": [], "positions": [], "views": []}
+        audit.append(catalog, "audit.releases", [row], Run("run", START, END))
+
+
+@pytest.mark.parametrize("opening", OPENINGS)
+def test_a_lake_of_another_homeserver_is_refused(opening: Callable[[], None], lake: Callable[..., Settings]) -> None:
+    settings = lake()
+    release_of(sample.server_name(), settings)
+    release_of("example.org", settings)
+    refusal = rf"holds releases of example\.org, but .*{sample.server_name()}.*LAKEHOUSE_HOME"
+    with pytest.raises(AirflowFailException, match=refusal):
+        opening()
+    assert lease_holder(settings) is None
+
+
+@pytest.mark.parametrize("opening", OPENINGS)
+def test_a_lake_of_the_same_homeserver_is_opened(opening: Callable[[], None], lake: Callable[..., Settings]) -> None:
+    settings = lake()
+    release_of(sample.server_name(), settings)
+    opening()
+    assert lease_holder(settings) == "manual__1"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"lakehouse_stream_writers": "events"},
+        {"synapse_config": Path("/nowhere/homeserver.yaml")},
+        {"lakehouse_acknowledged_ids": "events:all"},
+        {"lakehouse_retention_max_lifetime": "long"},
+    ],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_a_setting_that_later_tasks_read_is_refused_at_once(
+    wrong: dict[str, object], lake: Callable[..., Settings]
+) -> None:
+    settings = lake(**wrong)
+    with pytest.raises(AirflowFailException, match=next(iter(wrong)).upper()):
+        runs.open_run()
+    with closing(pyiceberg_catalog(settings)) as catalog:
+        assert not catalog.list_namespaces()

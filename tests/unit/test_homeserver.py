@@ -1,0 +1,39 @@
+"""A homeserver.yaml that cannot be read is explained without a word of it: it holds secrets."""
+
+import traceback
+from pathlib import Path
+
+import pytest
+
+from synapse_lakehouse.homeserver import section
+
+SECRET = "s3cret"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (f"server_name: here\n password: {SECRET}: more\n", "line 2, column 10: mapping values are not allowed here"),
+        (f"macaroon_secret_key: '{SECRET}\n", "line 2, column 1: found unexpected end of stream"),
+        (f"macaroon_secret_key: *{SECRET}\n", "line 1, column 22: found undefined alias …"),
+        (f"macaroon_secret_key: !{SECRET} x\n", "could not determine a constructor for the tag …"),
+        (f"password: \x01{SECRET}\n", "a character that YAML does not allow"),
+        (f"password: !!int {SECRET}\n", "a number or a date that is none"),
+        (f"retention: {SECRET}\n", "retention in SYNAPSE_CONFIG should be a section"),
+        (f"retention: [{SECRET}]\n", "retention in SYNAPSE_CONFIG should be a section"),
+        (b"password: s3cret\xff\n", "not UTF-8"),
+    ],
+    ids=range(9),
+)
+def test_no_word_of_an_unreadable_file_is_repeated(content: str | bytes, said: str, tmp_path: Path) -> None:
+    config = tmp_path / "homeserver.yaml"
+    config.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ValueError, match="SYNAPSE_CONFIG") as caught:
+        section(config, "retention", ValueError)
+    assert said in str(caught.value)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"nowhere\.yaml cannot be read: No such file or directory"):
+        section(tmp_path / "nowhere.yaml", "retention", ValueError)

@@ -1,0 +1,46 @@
+"""What stands in for settings that were left out, and where nothing does."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from pathlib import Path
+from threading import Barrier
+
+import psycopg
+import pytest
+
+from synapse_lakehouse.embedded import airflow, sample
+from synapse_lakehouse.embedded.services import ServicesError, connected
+from synapse_lakehouse.settings import Settings
+
+
+def test_the_sample_is_not_taken_for_a_homeserver_that_was_named(tmp_path: Path) -> None:
+    named = Settings(_env_file=None, lakehouse_home=tmp_path, synapse_server_name="example.org")
+    with pytest.raises(ServicesError, match=r"SYNAPSE_SERVER_NAME is example\.org, but SYNAPSE_DSN"), connected(named):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("begin", [airflow.prepared, connected])
+def test_a_home_that_cannot_be_made_is_explained(
+    begin: Callable[[Settings], AbstractContextManager[object]], tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    given = Settings(_env_file=None, lakehouse_home=tmp_path / "file" / "home")
+    with pytest.raises(ServicesError, match=r"file/home cannot be created \(Not a directory\)"), begin(given):
+        pass
+
+
+def test_several_at_once_find_the_sample_whole(tmp_path: Path) -> None:
+    tmp_path.chmod(0o711)
+    given = Settings(_env_file=None, lakehouse_home=tmp_path, synapse_server_name=sample.server_name())
+    together = Barrier(3)
+
+    def users(_: int) -> object:
+        together.wait()
+        with connected(given) as settings, psycopg.connect(str(settings.synapse_dsn)) as connection:
+            return connection.execute("select count(*) from users").fetchone()
+
+    with ThreadPoolExecutor(3) as pool:
+        (counted,) = set(pool.map(users, range(3)))
+    assert counted != (0,)

@@ -1,0 +1,81 @@
+"""``lakehouse ui`` leaves nothing behind, whatever became of those who read what it says."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from synapse_lakehouse.cli import ui
+from synapse_lakehouse.embedded import processes
+
+SERVICE = """#!/bin/sh
+echo $$ > "$SERVICES/$1"
+exec sleep 600
+"""
+
+DRIVER = """
+import os, sys
+from pathlib import Path
+from synapse_lakehouse.cli import ui
+from synapse_lakehouse.embedded import airflow, processes
+from synapse_lakehouse.settings import Settings
+
+home = Path(sys.argv[1])
+airflow.BIN = home
+ui._unhealthy = lambda port: set() if len(list((home / "services").iterdir())) == 4 else {"one"}
+settings = Settings(_env_file=None, lakehouse_home=home)
+with processes.interruptible():
+    ui._serve(airflow.Airflow(settings, os.environ | {"SERVICES": str(home / "services")}), 8080)
+"""
+
+LOGGED_IN = "import os, sys; os.login_tty(int(sys.argv[1])); os.execv(sys.argv[2], sys.argv[2:])"
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Iterator[list[str]]:
+    """Serves four programs that are no Airflow, until it is asked to end."""
+    (tmp_path / "services").mkdir()
+    (tmp_path / "airflow").write_text(SERVICE)
+    (tmp_path / "airflow").chmod(0o700)
+    yield [sys.executable, "-c", DRIVER, str(tmp_path)]
+    for service in services(tmp_path):
+        for member in processes.members({service}):
+            os.kill(member, signal.SIGKILL)
+
+
+def services(home: Path) -> set[int]:
+    return {int(file.read_text()) for file in (home / "services").iterdir()}
+
+
+def read_until_ready(read: Callable[[], bytes]) -> None:
+    said = b""
+    while b"Ctrl-C stops everything" not in said:
+        said += (more := read())
+        assert more, said
+
+
+def test_services_are_stopped_when_nobody_reads_on(command: list[str], tmp_path: Path) -> None:
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as driver:
+        assert driver.stdout
+        read_until_ready(driver.stdout.readline)
+        driver.stdout.close()
+        driver.send_signal(signal.SIGINT)
+        driver.wait(60)
+    assert len(services(tmp_path)) == len(ui.COMPONENTS)
+    assert processes.members(services(tmp_path)) == []
+
+
+def test_services_are_stopped_when_the_terminal_is_closed(command: list[str], tmp_path: Path) -> None:
+    ours, terminal = os.openpty()
+    in_terminal = [sys.executable, "-c", LOGGED_IN, str(terminal), *command]
+    driver = subprocess.Popen(in_terminal, pass_fds=[terminal])
+    os.close(terminal)
+    read_until_ready(lambda: os.read(ours, 1024))
+    os.close(ours)
+    driver.wait(60)
+    assert len(services(tmp_path)) == len(ui.COMPONENTS)
+    assert processes.members(services(tmp_path)) == []
