@@ -10,14 +10,17 @@ from synapse_lakehouse.source.grants import Right, needed
 from synapse_lakehouse.source.schema import drift, drifted
 
 _VERSION: Final = Right("table", "schema_version", ("version",))
-_FOREIGN_USER: Final = {
-    "users": "select name from users where substr(name, strpos(name, ':') + 1) <> %s limit 1",
+_OF_ANOTHER: Final = {
+    "users": (
+        "select name from users"
+        " where not exists (select from users where substr(name, strpos(name, ':') + 1) = %s) limit 1"
+    ),
     "local_current_membership": (
-        "select user_id from (select user_id from local_current_membership limit 1) as first"
-        " where substr(user_id, strpos(user_id, ':') + 1) <> %s"
+        "select user_id from local_current_membership where not exists"
+        " (select from local_current_membership where substr(user_id, strpos(user_id, ':') + 1) = %s) limit 1"
     ),
 }
-"""By table of local users, a query for one of another server than the given one."""
+"""By table of this server's users, a query for one of them where none is of the given server."""
 
 
 def check(connection: Connection, catalogue: Catalogue, server_name: str, *, may_be_partial: bool = False) -> int:
@@ -78,13 +81,13 @@ def missing_rights(connection: Connection, catalogue: Catalogue) -> list[str]:
 
 
 def wrong_server_name(connection: Connection, catalogue: Catalogue, server_name: str) -> list[str]:
-    """A sentence if a local user of the database belongs to another server_name than the one that was set.
+    """A sentence if no local user of the database belongs to the server_name that was set.
 
-    Synapse does not start with any such account (``synapse.storage.databases.main.check_database_before_upgrade``).
-    Of members, one is enough: Synapse notes down only its own, and all were noted down under the same name.
+    Synapse looks at one account when it starts (``synapse.storage.databases.main.check_database_before_upgrade``), and
+    so may live with an odd one.
     """
-    for table in (one.name for one in catalogue.tables if one.name in _FOREIGN_USER):
-        row = connection.execute(_FOREIGN_USER[table], [server_name]).fetchone()
+    for table in (one.name for one in catalogue.tables if one.name in _OF_ANOTHER):
+        row = connection.execute(_OF_ANOTHER[table], [server_name]).fetchone()
         if row:
             server = row[0].partition(":")[2]
             return [
