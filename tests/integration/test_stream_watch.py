@@ -2,12 +2,20 @@
 
 import json
 from collections.abc import Callable
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
+from synapse_lakehouse.alerts import log
+from synapse_lakehouse.alerts.incidents import Kind
+from synapse_lakehouse.embedded.postgres import free_port
+from synapse_lakehouse.lake import audit
+from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 from synapse_lakehouse.orchestration.watching import preflight, watch_streams
+from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.errors import ReadFailed
 from tests.conftest import lakehouse
@@ -80,3 +88,19 @@ def test_what_cannot_be_read_is_no_good_sign(source_copy: str, looked: Callable[
         synapse.execute("alter table receipts_linearized rename to receipts_elsewhere")
     with pytest.raises(ReadFailed):
         preflight()
+
+
+def test_a_lake_that_is_overdue_is_told_although_the_source_is_away(
+    looked: Callable[[], Looks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked()
+    long_ago = datetime.now(UTC) - timedelta(days=9)
+    with closing(pyiceberg_catalog(Settings())) as catalog:
+        run = Run("run", long_ago - timedelta(days=1), long_ago)
+        audit.append(catalog, "audit.releases", [{"release": 1, "tables": [], "positions": [], "views": []}
+                                                 | {"published_at": long_ago}], run)  # fmt: skip
+    monkeypatch.setenv("SYNAPSE_DSN", f"postgresql://someone@127.0.0.1:{free_port()}/synapse")
+    with pytest.raises(AirflowFailException, match="No connection"):
+        watch_streams()
+    with closing(pyiceberg_catalog(Settings())) as catalog:
+        assert [one.kind for one in log.read(catalog).events] == [Kind.RELEASE_OVERDUE]

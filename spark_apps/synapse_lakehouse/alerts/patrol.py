@@ -1,4 +1,4 @@
-"""One look at the streams of the running Synapse: it is kept, and what is wrong is found."""
+"""One look at the lake, and one at the streams of the running Synapse: it is kept, and what is wrong is found."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -15,10 +15,18 @@ from synapse_lakehouse.streams.watch import Look, look
 from synapse_lakehouse.streams.writers import configured
 
 
-def patrol(settings: Settings, catalog: Catalog) -> tuple[list[Look], datetime | None, list[Finding]]:
-    """Look at every stream and append the looks to ``audit.stream_watch``.
+def check_lake(settings: Settings, catalog: Catalog) -> tuple[datetime | None, list[Finding]]:
+    """When the replication tap last landed something, if one was ever used; and what is overdue in the lake."""
+    tables.ensure_audit(catalog)
+    now = datetime.now(UTC)
+    latest = max((one.published_at for one in audit.releases(catalog)), default=None)
+    overdue = timedelta(hours=settings.lakehouse_overdue_hours)
+    landed, silent = taps.last_landed(catalog), timedelta(minutes=settings.lakehouse_tap_minutes)
+    return landed, [*watching.of_releases(latest, overdue, now), *watching.of_tap(landed, silent, now)]
 
-    The looks; when the replication tap last landed something, if one was ever used; and what is wrong.
+
+def patrol(settings: Settings, catalog: Catalog) -> tuple[list[Look], list[Finding]]:
+    """Look at every stream and append the looks to ``audit.stream_watch``: the looks, and what is wrong.
 
     :raises SourceError: when the source cannot be connected to.
     :raises ReadFailed: when it is too busy to be watched.
@@ -26,7 +34,6 @@ def patrol(settings: Settings, catalog: Catalog) -> tuple[list[Look], datetime |
     """
     declared = catalogue.load()
     writers = configured(declared, settings.lakehouse_stream_writers, settings.synapse_config)
-    tables.ensure_audit(catalog)
     before = watch_history.last(catalog)
     found, now = standings(settings, declared), datetime.now(UTC)
     looks = [
@@ -34,8 +41,4 @@ def patrol(settings: Settings, catalog: Catalog) -> tuple[list[Look], datetime |
         for stream, one in ((stream, found[stream.name]) for stream in declared.streams)
     ]
     watch_history.record(catalog, looks)
-    latest = max((one.published_at for one in audit.releases(catalog)), default=None)
-    overdue = timedelta(hours=settings.lakehouse_overdue_hours)
-    landed, silent = taps.last_landed(catalog), timedelta(minutes=settings.lakehouse_tap_minutes)
-    wrong = [*watching.of_looks(looks, before, writers), *watching.of_releases(latest, overdue, now)]
-    return looks, landed, wrong + watching.of_tap(landed, silent, now)
+    return looks, watching.of_looks(looks, before, writers)
