@@ -1,6 +1,7 @@
 """Looks at a real database's streams, kept in a real lake and shown by the command."""
 
 import json
+import uuid
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -17,6 +18,7 @@ from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 from synapse_lakehouse.orchestration.watching import preflight, watch_streams
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.source import live
 from synapse_lakehouse.source.errors import ReadFailed
 from tests.conftest import lakehouse
 
@@ -30,6 +32,10 @@ with next as (select nextval('events_stream_seq') as id),
                select id, '$late', 1, 'persister2' from next)
 update stream_positions set stream_id = next.id from next
  where stream_name = 'events' and instance_name = 'persister2'
+"""
+IDLE = """
+update stream_positions set stream_id = (select last_value from events_stream_seq)
+ where stream_name = 'events' and instance_name = 'persister1'
 """
 VANISHES = "delete from stream_positions where stream_name = 'receipts' and instance_name = 'worker1'"
 
@@ -66,6 +72,22 @@ def test_what_is_open_idle_or_gone_is_kept(source_copy: str, looked: Callable[[]
     assert first["events"]["open_since"] == first["events"]["watched_at"] == second["events"]["open_since"]
     assert second["receipts"]["vanished"] == ["worker1"]
     assert second["receipts"]["safe_bound"] is None
+
+
+def test_behind_an_idle_or_a_removed_writer_the_bound_goes_on(
+    source_copy: str, looked: Callable[[], Looks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "_MOST_IDS", 20)
+    with psycopg.connect(source_copy, autocommit=True) as synapse:
+        synapse.execute(IDLE)
+        synapse.execute("insert into stream_positions values ('events', 'removed1', 1)")
+        bounds = []
+        for _ in range(3):
+            for _ in range(15):
+                synapse.execute(NEXT_COMMITS.replace("$late", f"${uuid.uuid4()}"))
+            bounds.append(looked()["events"])
+    assert [one["safe_bound"] for one in bounds] == [one["handed_out"] for one in bounds]
+    assert {one["open_since"] for one in bounds} == {None}
 
 
 def test_what_synapse_would_refuse_is_told_before_it_is_restarted(

@@ -1,5 +1,6 @@
 """One look at the lake, and one at the streams of the running Synapse: it is kept, and what is wrong is found."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from pyiceberg.catalog import Catalog
@@ -7,11 +8,12 @@ from pyiceberg.catalog import Catalog
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.alerts import watching
 from synapse_lakehouse.alerts.incidents import Finding
+from synapse_lakehouse.catalogue import Stream
 from synapse_lakehouse.lake import audit, tables, taps
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.live import standings
 from synapse_lakehouse.streams import watch_history
-from synapse_lakehouse.streams.watch import Look, look
+from synapse_lakehouse.streams.watch import Look, closed, look
 from synapse_lakehouse.streams.writers import configured
 
 
@@ -35,7 +37,11 @@ def patrol(settings: Settings, catalog: Catalog) -> tuple[list[Look], list[Findi
     declared = catalogue.load()
     writers = configured(declared, settings.lakehouse_stream_writers, settings.synapse_config)
     before = watch_history.last(catalog)
-    found, now = standings(settings, declared), datetime.now(UTC)
+
+    def end(stream: Stream, positions: Mapping[str, int], handed_out: int) -> int | None:
+        return closed(stream, positions, handed_out, writers.get(stream.name), before.get(stream.name))[1]
+
+    found, now = standings(settings, declared, end), datetime.now(UTC)
     looks = [
         look(stream, one.positions, one.handed_out, one.beyond, writers.get(stream.name), before.get(stream.name), now)
         for stream, one in ((stream, found[stream.name]) for stream in declared.streams)
