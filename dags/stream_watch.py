@@ -46,10 +46,11 @@ from synapse_lakehouse.orchestration import telling, watching
 def stream_watch() -> None:
     """Wire the tasks, which do not wait for each other."""
     task(task_id="look", task_display_name="Look at the streams")(watching.watch_streams)()
-    # It tells of what it finds wrong itself.
-    task(task_display_name="Would Synapse start again?", on_failure_callback=None, on_success_callback=None)(
-        watching.preflight
-    )()
+    task(
+        task_display_name="Would Synapse start again?",
+        on_failure_callback=telling.tell_of_own_failure,
+        on_success_callback=telling.tell_of_own_success,
+    )(watching.preflight)()
 
 
 stream_watch()

@@ -20,7 +20,8 @@ from synapse_lakehouse.embedded.jars import JarError
 from synapse_lakehouse.embedded.java import JavaError
 from synapse_lakehouse.embedded.postgres import PostgresError
 from synapse_lakehouse.embedded.services import ServicesError, connected
-from synapse_lakehouse.lake.catalog import CatalogError, pyiceberg_catalog
+from synapse_lakehouse.lake.address import CatalogError
+from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 from synapse_lakehouse.lake.lease import Lease, LeaseError
 from synapse_lakehouse.lake.release import ReleaseError
 from synapse_lakehouse.lake.session import spark_session

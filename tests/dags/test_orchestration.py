@@ -1,16 +1,18 @@
 """What the tasks do besides calling the package."""
 
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from synapse_lakehouse.alerts.incidents import Finding, Kind
+from synapse_lakehouse.run import Run
+
 if TYPE_CHECKING:
     from airflow.sdk import DAG
 
-if TYPE_CHECKING:
-    pass
-
+DAY = (datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC))
 pytestmark = pytest.mark.usefixtures("dags")
 
 
@@ -61,3 +63,57 @@ def test_a_rehearsal_skips_publishing(rehearse: bool) -> None:
             unless_rehearsal({"params": {"rehearse": True}})
     else:
         unless_rehearsal({"params": {"rehearse": False}})
+
+
+@pytest.fixture
+def news(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Finding]]:
+    """What is wrong in each scope, as the callbacks told last."""
+    from synapse_lakehouse.orchestration import telling
+
+    told: dict[str, list[Finding]] = {}
+
+    def tell(_settings: object, scope: str, found: list[Finding], _page: str = "") -> None:
+        told[scope] = found
+
+    monkeypatch.setattr(telling, "tell", tell)
+    return told
+
+
+def ended(task: str, error: Exception | None) -> dict[str, object]:
+    """The context of a task of a DAG, as its callback gets it."""
+    task_instance = SimpleNamespace(task_id=task, log_url="https://airflow/log")
+    return {"ti": task_instance, "dag": SimpleNamespace(dag_id="nightly"), "run_id": "r", "exception": error} | {
+        "data_interval_start": DAY[0],
+        "data_interval_end": DAY[1],
+    }
+
+
+def test_a_gate_that_crashed_is_told_and_one_that_judged_is_not_told_twice(news: dict[str, list[Finding]]) -> None:
+    from synapse_lakehouse.orchestration import telling
+
+    telling.tell_of_failure(ended("judge_bronze", telling.Told("2 checks failed")))
+    assert news == {}
+    telling.tell_of_failure(ended("judge_bronze", RuntimeError("the lease was lost")))
+    (failed,) = news["dag nightly"]
+    assert failed.kind is Kind.RUN_FAILED
+    assert failed.said.splitlines() == [
+        "task judge_bronze of run r failed; its log ends with the reason",
+        "interval 2026-11-17 00:00 to 2026-11-18 00:00 UTC",
+    ]
+
+
+def test_a_task_that_nobody_waits_for_has_an_incident_of_its_own(news: dict[str, list[Finding]]) -> None:
+    from synapse_lakehouse.orchestration import telling
+
+    telling.tell_of_own_failure(ended("preflight", RuntimeError("too busy")))
+    telling.tell_of_success(ended("look", None))
+    assert [one.subject for one in news["dag nightly, task preflight"]] == ["task preflight of DAG nightly"]
+    telling.tell_of_own_failure(ended("preflight", telling.Told("a sequence is behind")))
+    assert news["dag nightly, task preflight"] == [], "it could ask, so it is well"
+
+
+def test_what_a_run_found_names_the_run() -> None:
+    from synapse_lakehouse.orchestration.telling import of_run
+
+    (late,) = of_run([Finding(Kind.LATE_IDS, "stream events", "2 ids came late")], Run("r", *DAY))
+    assert late.said == "2 ids came late\nrun r, interval 2026-11-17 00:00 to 2026-11-18 00:00 UTC"

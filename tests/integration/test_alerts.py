@@ -5,11 +5,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from pyiceberg.catalog import Catalog
 
-from synapse_lakehouse.alerts.incidents import Finding, Kind
+from synapse_lakehouse.alerts import log
+from synapse_lakehouse.alerts.incidents import Finding, Kind, changes
 from synapse_lakehouse.alerts.reporting import report
 from synapse_lakehouse.embedded.postgres import free_port
 from synapse_lakehouse.lake import tables
@@ -55,16 +58,26 @@ def hook() -> Webhook:
 
 
 @pytest.fixture
-def tell(new_lake: Callable[..., Settings], hook: Webhook) -> Iterator[Callable[..., None]]:
-    """Reports findings to a lake of its own whose alerts go to the webhook, or to other addresses."""
-    settings = new_lake(synapse_server_name="example.org")
-    with closing(pyiceberg_catalog(settings)) as catalog:
+def lake(new_lake: Callable[..., Settings]) -> Settings:
+    return new_lake(synapse_server_name="example.org")
+
+
+@pytest.fixture
+def book(lake: Settings) -> Iterator[Catalog]:
+    """The catalog of a lake of its own."""
+    with closing(pyiceberg_catalog(lake)) as catalog:
         tables.ensure_audit(catalog)
+        yield catalog
 
-        def tell(scope: str, *found: Finding, to: str = hook.address) -> None:
-            report(settings.model_copy(update={"lakehouse_alert_urls": to}), catalog, scope, found)
 
-        yield tell
+@pytest.fixture
+def tell(lake: Settings, book: Catalog, hook: Webhook) -> Callable[..., None]:
+    """Reports findings to that lake, whose alerts go to the webhook, or to other addresses."""
+
+    def tell(scope: str, *found: Finding, to: str = hook.address) -> None:
+        report(lake.model_copy(update={"lakehouse_alert_urls": to}), book, scope, found)
+
+    return tell
 
 
 def test_each_incident_is_told_once_when_it_begins_and_once_when_it_is_over(
@@ -90,12 +103,28 @@ def test_a_dead_sink_holds_nobody_up_and_hears_of_it_when_it_is_back(
     assert len(other.titles) == 1, "who heard it does not hear it again"
 
     server = hook.open()
+    tell("bronze", LATE, to=both)
     tell("streams", OVERDUE, to=both)
     for one in (server, living):
         one.shutdown()
     assert sorted(hook.titles) == sorted(other.titles) == [
         "example.org: late ids: stream events", "example.org: release overdue: the lake",
     ]  # fmt: skip
+
+
+def test_news_of_others_is_left_to_them_for_minutes_as_they_may_be_telling_it(
+    hook: Webhook, book: Catalog, tell: Callable[..., None]
+) -> None:
+    now = datetime.now(UTC)
+    for minutes, subject in ((0, "new"), (10, "left untold")):
+        found = [Finding(Kind.LATE_IDS, subject, "late")]
+        log.record(book, changes([], found, "bronze", "", now - timedelta(minutes=minutes)))
+    server = hook.open()
+    tell("streams", OVERDUE)
+    assert sorted(hook.titles) == ["example.org: late ids: left untold", "example.org: release overdue: the lake"]
+    tell("bronze", Finding(Kind.LATE_IDS, "new", "late"), Finding(Kind.LATE_IDS, "left untold", "late"))
+    server.shutdown()
+    assert hook.titles[2:] == ["example.org: late ids: new"]
 
 
 def test_what_happened_before_anybody_was_to_be_told_is_not_told_later(

@@ -1,16 +1,24 @@
 """Looks at a real database's streams, kept in a real lake and shown by the command."""
 
 import json
+import uuid
 from collections.abc import Callable
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
+from synapse_lakehouse.alerts import log
+from synapse_lakehouse.alerts.incidents import Kind
+from synapse_lakehouse.embedded.postgres import free_port
+from synapse_lakehouse.lake import audit
 from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 from synapse_lakehouse.orchestration.watching import preflight, watch_streams
+from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.source import live
 from synapse_lakehouse.source.errors import ReadFailed
 from tests.conftest import lakehouse
 
@@ -24,6 +32,10 @@ with next as (select nextval('events_stream_seq') as id),
                select id, '$late', 1, 'persister2' from next)
 update stream_positions set stream_id = next.id from next
  where stream_name = 'events' and instance_name = 'persister2'
+"""
+IDLE = """
+update stream_positions set stream_id = (select last_value from events_stream_seq)
+ where stream_name = 'events' and instance_name = 'persister1'
 """
 VANISHES = "delete from stream_positions where stream_name = 'receipts' and instance_name = 'worker1'"
 
@@ -80,6 +92,22 @@ def test_a_database_that_went_back_is_told_of_once_until_it_is_where_it_was(
     assert told()[1:] == [("position-went-back", "stream events", False)]
 
 
+def test_behind_an_idle_or_a_removed_writer_the_bound_goes_on(
+    source_copy: str, looked: Callable[[], Looks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "_MOST_IDS", 20)
+    with psycopg.connect(source_copy, autocommit=True) as synapse:
+        synapse.execute(IDLE)
+        synapse.execute("insert into stream_positions values ('events', 'removed1', 1)")
+        bounds = []
+        for _ in range(3):
+            for _ in range(15):
+                synapse.execute(NEXT_COMMITS.replace("$late", f"${uuid.uuid4()}"))
+            bounds.append(looked()["events"])
+    assert [one["safe_bound"] for one in bounds] == [one["handed_out"] for one in bounds]
+    assert {one["open_since"] for one in bounds} == {None}
+
+
 def test_what_synapse_would_refuse_is_told_before_it_is_restarted(
     source_copy: str, looked: Callable[[], Looks]
 ) -> None:
@@ -100,3 +128,19 @@ def test_what_cannot_be_read_is_no_good_sign(source_copy: str, looked: Callable[
         synapse.execute("alter table receipts_linearized rename to receipts_elsewhere")
     with pytest.raises(ReadFailed):
         preflight()
+
+
+def test_a_lake_that_is_overdue_is_told_although_the_source_is_away(
+    looked: Callable[[], Looks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked()
+    long_ago = datetime.now(UTC) - timedelta(days=9)
+    with closing(pyiceberg_catalog(Settings())) as catalog:
+        run = Run("run", long_ago - timedelta(days=1), long_ago)
+        audit.append(catalog, "audit.releases", [{"release": 1, "tables": [], "positions": [], "views": []}
+                                                 | {"published_at": long_ago}], run)  # fmt: skip
+    monkeypatch.setenv("SYNAPSE_DSN", f"postgresql://someone@127.0.0.1:{free_port()}/synapse")
+    with pytest.raises(AirflowFailException, match="No connection"):
+        watch_streams()
+    with closing(pyiceberg_catalog(Settings())) as catalog:
+        assert [one.kind for one in log.read(catalog).events] == [Kind.RELEASE_OVERDUE]

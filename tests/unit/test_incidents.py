@@ -72,10 +72,13 @@ def test_a_message_says_what_where_since_when_and_what_to_do() -> None:
 
 
 def test_a_storm_is_one_message() -> None:
-    found = [Finding(Kind.LATE_IDS, f"stream {number}", "late") for number in range(MOST_AT_ONCE + 1)]
+    found = [
+        Finding(Kind.LATE_IDS, f"stream {number}", f"id {number} late\nrun r") for number in range(MOST_AT_ONCE + 1)
+    ]
     (message,) = messages(changes([], found, "bronze", "", NOW), "example.org", "docs/runbooks")
     assert message.title == "example.org: 6 changes at once"
     assert "6 times late ids (docs/runbooks/late-ids.md)" in message.body
+    assert "- late ids: stream 4: id 4 late\n- late" in message.body
     assert len(message.events) == len(found)
 
 

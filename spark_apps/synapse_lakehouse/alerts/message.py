@@ -53,7 +53,7 @@ def _storm(events: Sequence[Event], server_name: str, runbooks: str) -> Message:
         f"{count} times {_title(kind)}{'' if begins else ', over'} ({runbooks}/{kind}.md)"
         for (kind, begins), count in counts.most_common()
     ]
-    lines += [f"- {_what(one)}" for one in events[:_NAMED]]
+    lines += [f"- {_what(one)}: {_first_line(one.said)}" for one in events[:_NAMED]]
     lines += [f"- and {len(events) - _NAMED} more: see audit.incidents"] if len(events) > _NAMED else []
     return Message(
         title=f"{server_name}: {len(events)} changes at once",
@@ -66,6 +66,10 @@ def _storm(events: Sequence[Event], server_name: str, runbooks: str) -> Message:
 
 def _what(event: Event) -> str:
     return f"{_title(event.kind)}: {event.subject}{'' if event.begins else ' — over'}"
+
+
+def _first_line(said: str) -> str:
+    return said.partition("\n")[0]
 
 
 def _title(kind: Kind) -> str:

@@ -1,4 +1,4 @@
-"""One look at the streams of the running Synapse: it is kept, and what is wrong is found."""
+"""One look at the lake, and one at the streams of the running Synapse: it is kept, and what is wrong is found."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -8,20 +8,29 @@ from pyiceberg.catalog import Catalog
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.alerts import watching
 from synapse_lakehouse.alerts.incidents import Finding
+from synapse_lakehouse.catalogue import Stream
 from synapse_lakehouse.lake import audit, tables, taps
 from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.live import standings
 from synapse_lakehouse.streams import watch_history
 from synapse_lakehouse.streams.sequences import Standing
-from synapse_lakehouse.streams.watch import Look, look
+from synapse_lakehouse.streams.watch import Look, closed, look
 from synapse_lakehouse.streams.writers import configured
 
 
-def patrol(settings: Settings, catalog: Catalog) -> tuple[list[Look], datetime | None, list[Finding]]:
-    """Look at every stream and append the looks to ``audit.stream_watch``.
+def check_lake(settings: Settings, catalog: Catalog) -> tuple[datetime | None, list[Finding]]:
+    """When the replication tap last landed something, if one was ever used; and what is overdue in the lake."""
+    tables.ensure_audit(catalog)
+    now = datetime.now(UTC)
+    latest = max((one.published_at for one in audit.releases(catalog)), default=None)
+    overdue = timedelta(hours=settings.lakehouse_overdue_hours)
+    landed, silent = taps.last_landed(catalog), timedelta(minutes=settings.lakehouse_tap_minutes)
+    return landed, [*watching.of_releases(latest, overdue, now), *watching.of_tap(landed, silent, now)]
 
-    The looks; when the replication tap last landed something, if one was ever used; and what is wrong.
+
+def patrol(settings: Settings, catalog: Catalog) -> tuple[list[Look], list[Finding]]:
+    """Look at every stream and append the looks to ``audit.stream_watch``: the looks, and what is wrong.
 
     :raises SourceError: when the source cannot be connected to.
     :raises ReadFailed: when it is too busy to be watched.
@@ -29,12 +38,15 @@ def patrol(settings: Settings, catalog: Catalog) -> tuple[list[Look], datetime |
     """
     declared = catalogue.load()
     writers = configured(declared, settings.lakehouse_stream_writers, settings.synapse_config)
-    tables.ensure_audit(catalog)
     before = watch_history.last(catalog)
     releases = audit.releases(catalog)
     since = {name: one.watched_at for name, one in before.items()}
     released = _released(catalog, releases[-1], since) if releases else {}
-    found, now = standings(settings, declared), datetime.now(UTC)
+
+    def end(stream: Stream, positions: Mapping[str, int], handed_out: int) -> int | None:
+        return closed(stream, positions, handed_out, writers.get(stream.name), before.get(stream.name))[1]
+
+    found, now = standings(settings, declared, end), datetime.now(UTC)
     looks = [
         (
             stream,
@@ -46,16 +58,12 @@ def patrol(settings: Settings, catalog: Catalog) -> tuple[list[Look], datetime |
         for stream, one in ((stream, found[stream.name]) for stream in declared.streams)
     ]  # fmt: skip
     watch_history.record(catalog, [one for _, one in looks])
-    latest = max((one.published_at for one in releases), default=None)
-    overdue = timedelta(hours=settings.lakehouse_overdue_hours)
-    landed, silent = taps.last_landed(catalog), timedelta(minutes=settings.lakehouse_tap_minutes)
-    wrong = [*watching.of_looks(looks, writers), *watching.of_releases(latest, overdue, now)]
-    return [one for _, one in looks], landed, wrong + watching.of_tap(landed, silent, now)
+    return [one for _, one in looks], watching.of_looks(looks, writers)
 
 
 def _released(catalog: Catalog, latest: Release, since: Mapping[str, datetime]) -> dict[str, Standing]:
     """How far streams are in a release, where it was published after they were looked at (``since``), or nobody did."""
-    if all(at >= latest.published_at for at in since.values()) and since:
+    if since and min(since.values()) >= latest.published_at:
         return {}
     return {
         row["stream"]: Standing(row["sequence_last_value"] - (not row["sequence_is_called"]), dict(row["writers"]), {})

@@ -1,7 +1,7 @@
 """From what is wrong to what people are told."""
 
 from collections.abc import Collection
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from pyiceberg.catalog import Catalog
@@ -16,22 +16,28 @@ from synapse_lakehouse.settings import Settings
 NOBODY: Final = "nobody"
 """Stands for a sink where none is configured, so that one configured later is not flooded with the past."""
 
+_OWN_TURN: Final = timedelta(minutes=3)
+"""So long news is left to the report that recorded it: others that run at the same time must not tell it, too."""
+
 
 def report(settings: Settings, catalog: Catalog, scope: str, found: Collection[Finding], page: str = "") -> None:
     """Record what began and what ended in ``scope`` now that ``found`` is all that is wrong there; tell people.
 
-    News that a sink did not take is tried again with the next report, whatever its scope.
+    News that a sink did not take is tried again with the next report of its scope, and after minutes with any.
 
     :param page: URL of the page that shows more.
     """
     book = log.read(catalog)
-    new = changes(current(book.events, scope), found, scope, page, datetime.now(UTC))
+    now = datetime.now(UTC)
+    new = changes(current(book.events, scope), found, scope, page, now)
     log.record(catalog, new)
-    _tell(settings, catalog, Log((*book.events, *new), book.told))
+    events = (*book.events, *new)
+    turn = {one.id for one in events if one.scope == scope or now - one.at > _OWN_TURN}
+    _tell(settings, catalog, Log(events, book.told), turn)
 
 
-def _tell(settings: Settings, catalog: Catalog, book: Log) -> None:
-    """Tell every sink what it was not told yet."""
+def _tell(settings: Settings, catalog: Catalog, book: Log, turn: Collection[str]) -> None:
+    """Tell every sink what it was not told yet, of the events in ``turn``."""
     names: dict[str, Sink | None] = {sink.name: sink for sink in sinks(settings)} or {NOBODY: None}
     told_at_all = {event for event, _ in book.told}
     for name, sink in names.items():
@@ -42,6 +48,7 @@ def _tell(settings: Settings, catalog: Catalog, book: Log) -> None:
         if sink is None:
             log.record_told(catalog, untold, name)
             continue
-        for message in messages(untold, str(settings.synapse_server_name), settings.lakehouse_runbooks.rstrip("/")):
+        due = [one for one in untold if one.id in turn]
+        for message in messages(due, str(settings.synapse_server_name), settings.lakehouse_runbooks.rstrip("/")):
             if sink.take(message):
                 log.record_told(catalog, message.events, name)

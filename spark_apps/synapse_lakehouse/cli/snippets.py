@@ -4,17 +4,22 @@ import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
-from urllib.parse import unquote, urlsplit
 
 from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse.embedded import jars
-from synapse_lakehouse.lake import duck
-from synapse_lakehouse.lake.catalog import NAME, SCHEMAS, is_unbranched
+from synapse_lakehouse.lake import address, duck
+from synapse_lakehouse.lake.catalog import NAME, SCHEMAS, is_rest, is_unbranched, postgres, rest_uri, spark_properties
 from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.settings import Settings
 
-_SECRET: Final = re.compile(r"password|secret|token|credential|access-key", re.IGNORECASE)
+# Rather one too many: what is hidden can be given, what was shown cannot be taken back.
+_SECRET: Final = re.compile(
+    r"passw|passphrase|secret|token|credential|key|authorization|cookie|signature|connection-string|\bsas\b",
+    re.IGNORECASE,
+)
+_LOGIN: Final = re.compile(r"(?<=://)[^/\s]*@")
+"""User and password in a URI."""
 _TRINO_S3: Final = {
     "s3.endpoint": "s3.endpoint",
     "client.region": "s3.region",
@@ -61,15 +66,13 @@ def _duckdb(connection: DuckDBPyConnection, settings: Settings, release: Release
 
 
 def _spark(settings: Settings, release: Release) -> str:
-    from synapse_lakehouse.lake.catalog import spark_properties
-
     extensions = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
-    properties = {"spark.sql.extensions": extensions} | spark_properties(settings)
+    properties = {"spark.sql.extensions": extensions} | _bare(spark_properties(settings))
     packages = ",".join([*jars.PINNED, *filter(None, [settings.lakehouse_spark_packages])])
     name = _example(release)
     return "\n".join(
         [
-            f"# The lake for Spark 4.1 (also as spark-shell, pyspark, spark-submit). {_secrets(properties)}",
+            f"# The lake for Spark 4.1 (also as spark-shell, pyspark, spark-submit). {_secrets(settings, properties)}",
             f"spark-sql --packages {packages} \\",
             " \\\n".join(f'  --conf "{key}={_in_shell(key, value)}"' for key, value in sorted(properties.items())),
             "",
@@ -80,17 +83,17 @@ def _spark(settings: Settings, release: Release) -> str:
 
 
 def _pyiceberg(settings: Settings, release: Release) -> str:
-    uri = urlsplit(str(settings.lakehouse_catalog_uri))
-    properties = {"warehouse": settings.warehouse} | settings.lakehouse_catalog_properties
-    if uri.scheme in {"http", "https"}:
-        properties |= {"type": "rest", "uri": uri.geturl()}
+    properties = _bare({"warehouse": settings.warehouse} | settings.lakehouse_catalog_properties)
+    if is_rest(settings):
+        properties |= _bare({"type": "rest", "uri": rest_uri(settings)})
     else:
-        properties |= {"type": "sql", "uri": f"postgresql+psycopg2://{_without_password(settings)}"}
+        where = {name: value for name, value in postgres(settings).items() if "password" not in name}
+        properties |= {"type": "sql", "uri": address.sqlalchemy(where)}
     lines = [f"    {key!r}: {_in_python(key, value)}," for key, value in sorted(properties.items())]
     name = _example(release)
     return "\n".join(
         [
-            f"# The lake for Python with pyiceberg[sql-postgres,pyarrow]. {_secrets(properties)}",
+            f"# The lake for Python with pyiceberg[sql-postgres,pyarrow]. {_secrets(settings, properties)}",
             *(["import os"] if any(map(_SECRET.search, properties)) else []),
             "from pyiceberg.catalog import load_catalog",
             "",
@@ -108,19 +111,19 @@ def _pyiceberg(settings: Settings, release: Release) -> str:
 
 
 def _trino(settings: Settings, release: Release) -> str:
-    uri = urlsplit(str(settings.lakehouse_catalog_uri))
-    if uri.scheme in {"http", "https"}:
+    if is_rest(settings):
         catalog = {
             "iceberg.catalog.type": "rest",
-            "iceberg.rest-catalog.uri": uri.geturl(),
+            "iceberg.rest-catalog.uri": rest_uri(settings),
             "iceberg.rest-catalog.warehouse": settings.warehouse,
         }
     else:
+        where = postgres(settings)
         catalog = {
             "iceberg.catalog.type": "jdbc",
             "iceberg.jdbc-catalog.driver-class": "org.postgresql.Driver",
-            "iceberg.jdbc-catalog.connection-url": f"jdbc:postgresql://{_host(settings)}{uri.path}",
-            "iceberg.jdbc-catalog.connection-user": unquote(uri.username or ""),
+            "iceberg.jdbc-catalog.connection-url": address.jdbc(where),
+            "iceberg.jdbc-catalog.connection-user": where.get("user", ""),
             "iceberg.jdbc-catalog.connection-password": "${ENV:PGPASSWORD}",
             "iceberg.jdbc-catalog.catalog-name": NAME,
             "iceberg.jdbc-catalog.default-warehouse-dir": settings.warehouse,
@@ -129,9 +132,9 @@ def _trino(settings: Settings, release: Release) -> str:
     name = _example(release)
     return "\n".join(
         [
-            f"# etc/catalog/{NAME}.properties on every Trino node. {_secrets(catalog)}",
+            f"# etc/catalog/{NAME}.properties on every Trino node. {_secrets(settings, catalog)}",
             "connector.name=iceberg",
-            *(f"{key}={value}" for key, value in (catalog | _trino_files(settings)).items()),
+            *(f"{key}={value}" for key, value in _bare(catalog | _trino_files(settings)).items()),
             f"# At release {release.number}: SELECT * FROM lake.{name} FOR VERSION AS OF {release.tables[name]};",  # noqa: S608
             f"# Other tables: SELECT tables FROM lake.audit.releases WHERE release = {release.number};",  # noqa: S608
         ]
@@ -153,26 +156,24 @@ def _example(release: Release) -> str:
     return "gold.events" if "gold.events" in release.tables else min(release.tables)
 
 
-def _host(settings: Settings) -> str:
-    uri = urlsplit(str(settings.lakehouse_catalog_uri))
-    return f"{uri.hostname}:{uri.port or 5432}"
+def _bare(properties: Mapping[str, str]) -> dict[str, str]:
+    """``properties`` without the users and passwords of URIs."""
+    return {key: _LOGIN.sub("", value) for key, value in properties.items()}
 
 
-def _without_password(settings: Settings) -> str:
-    uri = urlsplit(str(settings.lakehouse_catalog_uri))
-    return f"{uri.username or ''}@{_host(settings)}{uri.path}"
-
-
-def _secrets(properties: Mapping[str, str]) -> str:
+def _secrets(settings: Settings, properties: Mapping[str, str]) -> str:
     """Which variables the snippet needs: those of secret properties, and PGPASSWORD where PostgreSQL is asked."""
     found = {_variable(key) for key in properties if _SECRET.search(key)}
     found |= {"PGPASSWORD"} if any("postgresql" in value for value in properties.values()) else set()
-    return f"Secrets come from the environment: {', '.join(sorted(found))}." if found else "It needs no secrets."
+    needed = [f"Secrets come from the environment: {', '.join(sorted(found))}."] if found else []
+    given = [*settings.lakehouse_catalog_properties.values(), *([rest_uri(settings)] if is_rest(settings) else [])]
+    needed += ["Users and passwords in URIs are left out: add them."] if any(map(_LOGIN.search, given)) else []
+    return " ".join(needed) or "It needs no secrets."
 
 
 def _variable(key: str) -> str:
     """Environment variable that the secret ``key`` is taken from."""
-    if "password" in key:
+    if key.endswith(("jdbc.password", "connection-password")):
         return "PGPASSWORD"
     return re.sub(r"\W", "_", key).upper()
 

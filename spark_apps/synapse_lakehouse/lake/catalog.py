@@ -1,8 +1,10 @@
 """One Iceberg catalog, described once, for Spark and for PyIceberg."""
 
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
+from synapse_lakehouse.lake import address
+from synapse_lakehouse.lake.address import CatalogError
 from synapse_lakehouse.settings import Settings
 
 if TYPE_CHECKING:
@@ -23,24 +25,22 @@ def is_unbranched(name: str) -> bool:
     return name.startswith("audit.") or name in (COMMANDS, PLAN)
 
 
-class CatalogError(ValueError):
-    """The catalog's URI is missing or not of a kind that the lakehouse can use."""
-
-
 def spark_properties(settings: Settings) -> dict[str, str]:
-    """Spark configuration under which ``lake.<schema>.<table>`` is the lake."""
+    """Spark configuration under which ``lake.<schema>.<table>`` is the lake.
+
+    :raises CatalogError: when Spark cannot be told where the catalog is.
+    """
     prefix = f"spark.sql.catalog.{NAME}"
     properties = {"warehouse": settings.warehouse} | settings.lakehouse_catalog_properties
-    uri = _uri(settings)
-    if _is_rest(uri):
-        properties |= {"type": "rest", "uri": uri}
+    if is_rest(settings):
+        properties |= {"type": "rest", "uri": rest_uri(settings)}
     else:
-        parts = urlsplit(uri)
+        where = postgres(settings)
         properties |= {
             "type": "jdbc",
-            "uri": f"jdbc:postgresql://{parts.hostname}:{parts.port or 5432}{parts.path}",
-            "jdbc.user": unquote(parts.username or ""),
-            "jdbc.password": unquote(parts.password or ""),
+            "uri": address.jdbc(where),
+            "jdbc.user": where.get("user", ""),
+            "jdbc.password": where.get("password", ""),
             "jdbc.schema-version": "V1",
         }
     return {prefix: "org.apache.iceberg.spark.SparkCatalog"} | {
@@ -49,31 +49,54 @@ def spark_properties(settings: Settings) -> dict[str, str]:
 
 
 def pyiceberg_catalog(settings: Settings) -> "Catalog":
-    """The same catalog for PyIceberg, which needs no JVM."""
+    """The same catalog for PyIceberg, which needs no JVM.
+
+    :raises CatalogError: when LAKEHOUSE_CATALOG_URI says no place.
+    """
     from pyiceberg.catalog import load_catalog  # takes most of a second, which commands that do without it save
 
-    uri = _uri(settings)
     properties = {"warehouse": settings.warehouse} | settings.lakehouse_catalog_properties
-    if _is_rest(uri):
-        return load_catalog(NAME, type="rest", uri=uri, **properties)
-    parts = urlsplit(uri)
-    return load_catalog(
-        NAME,
-        type="sql",
-        uri=parts._replace(scheme="postgresql+psycopg2").geturl(),
-        schema_version="v1",
-        **properties,
-    )
+    if is_rest(settings):
+        return load_catalog(NAME, type="rest", uri=rest_uri(settings), **properties)
+    uri = address.sqlalchemy(postgres(settings))
+    return load_catalog(NAME, type="sql", uri=uri, schema_version="v1", **properties)
 
 
-def _uri(settings: Settings) -> str:
-    uri = settings.lakehouse_catalog_uri
-    if not uri or urlsplit(uri).scheme not in {"postgresql", "postgres", "http", "https"}:
+def is_rest(settings: Settings) -> bool:
+    """Whether the catalog is a REST one; else it is in PostgreSQL.
+
+    :raises CatalogError: when LAKEHOUSE_CATALOG_URI is of neither kind.
+    """
+    scheme = (settings.lakehouse_catalog_uri or "").partition("://")[0]
+    if scheme not in {"postgresql", "postgres", "http", "https"}:
         raise CatalogError(
             "LAKEHOUSE_CATALOG_URI must be a postgresql:// URI (JDBC catalog) or an http(s):// one (REST catalog)."
         )
+    return scheme in {"http", "https"}
+
+
+def postgres(settings: Settings) -> dict[str, str]:
+    """libpq's parameters of the catalog's PostgreSQL, the password among them.
+
+    :raises CatalogError: when libpq would not understand them.
+    """
+    return address.parameters(str(settings.lakehouse_catalog_uri))
+
+
+def rest_uri(settings: Settings) -> str:
+    """Where the REST catalog is; user and password may be in it.
+
+    :raises CatalogError: when it is no URI.
+    """
+    uri = str(settings.lakehouse_catalog_uri)
+    try:
+        parts = urlsplit(uri)
+        is_place = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_place = False
+    if not is_place:
+        raise CatalogError(
+            "LAKEHOUSE_CATALOG_URI is no http(s):// URI. In its user and password write all but letters and digits as "
+            "%40, %2F and so on."
+        )
     return uri
-
-
-def _is_rest(uri: str) -> bool:
-    return urlsplit(uri).scheme in {"http", "https"}

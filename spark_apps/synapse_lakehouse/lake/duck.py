@@ -19,7 +19,8 @@ import duckdb
 import psycopg2  # type: ignore[import-untyped]
 from duckdb import DuckDBPyConnection
 
-from synapse_lakehouse.lake.catalog import NAME, SCHEMAS, is_unbranched
+from synapse_lakehouse.lake.address import CatalogError
+from synapse_lakehouse.lake.catalog import NAME, SCHEMAS, is_rest, is_unbranched, postgres
 from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.settings import Settings
 
@@ -79,11 +80,14 @@ def entries(settings: Settings) -> dict[str, Entry]:
 
     :raises LakeError: when the catalog cannot be reached.
     """
-    uri = settings.lakehouse_catalog_uri or ""
-    if uri.startswith("http"):
-        return _rest_entries(settings)
     try:
-        with closing(psycopg2.connect(uri, connect_timeout=10)) as catalog, catalog.cursor() as cursor:
+        if is_rest(settings):
+            return _rest_entries(settings)
+        where = {"connect_timeout": 10} | postgres(settings)
+    except CatalogError as error:
+        raise LakeError(str(error)) from None
+    try:
+        with closing(psycopg2.connect(**where)) as catalog, catalog.cursor() as cursor:
             cursor.execute(
                 "select table_namespace || '.' || table_name, metadata_location, to_jsonb(t) ->> 'iceberg_type'"
                 " from iceberg_tables t where catalog_name = %s and table_namespace = any(%s)",
@@ -108,6 +112,8 @@ def _rest_entries(settings: Settings) -> dict[str, Entry]:
         schemas = [name for name in catalog.list_namespaces() if ".".join(name) in SCHEMAS]
         tables = [name for schema in schemas for name in catalog.list_tables(schema)]
         return {".".join(name): Entry(catalog.load_table(name).metadata_location, False) for name in tables}
+    except CatalogError:
+        raise
     except Exception as error:
         raise LakeError(
             f"The Iceberg REST catalog cannot be read: {' '.join(str(error).split())}. Check LAKEHOUSE_CATALOG_URI."

@@ -8,10 +8,9 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from airflow.sdk import get_current_context, task
-from airflow.sdk.exceptions import AirflowFailException
 
 from synapse_lakehouse.orchestration.runs import lease_of, run_of
-from synapse_lakehouse.orchestration.telling import tell
+from synapse_lakehouse.orchestration.telling import Told, of_run, tell
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import Settings
 
@@ -24,14 +23,14 @@ log = logging.getLogger(__name__)
 
 
 def gate(title: str, judge: Callable[[], None]) -> object:
-    """The task of a gate. It tells of what it finds wrong itself, so its failure is not told a second time."""
-    return task(task_display_name=title, on_failure_callback=None)(judge)()
+    """The task of a gate. It tells of what it finds wrong itself; only that it could not judge is told as a failure."""
+    return task(task_display_name=title)(judge)()
 
 
 def judge_bronze() -> None:
     """The gate between bronze and what is derived from it.
 
-    :raises AirflowFailException: when a check that blocks publishing failed.
+    :raises Told: when a check that blocks publishing failed.
     """
     from expectations import gates
 
@@ -41,7 +40,7 @@ def judge_bronze() -> None:
 def judge_gold() -> None:
     """The gate between gold and its readers.
 
-    :raises AirflowFailException: when a check that blocks publishing failed.
+    :raises Told: when a check that blocks publishing failed.
     """
     from expectations import gates
 
@@ -57,14 +56,14 @@ def _judge(gate: Callable[[Settings, Catalog, Run], Judgement]) -> None:
     run, settings = run_of(context), Settings()
     with closing(pyiceberg_catalog(settings)) as catalog, lease_of(run, catalog, settings).kept():
         judgement = gate(settings, catalog, run)
-    tell(settings, judgement.stage, findings(judgement), judgement.data_docs)
+    tell(settings, judgement.stage, of_run(findings(judgement), run), judgement.data_docs)
     log.info("%s", judgement.summary())
     try:
         judgement.raise_if_failed()
     except AuditFailed as failure:
-        raise AirflowFailException(str(failure)) from None
+        raise Told(str(failure)) from None
     if judgement.warnings and context["params"]["fail_on_warnings"]:
-        raise AirflowFailException(
+        raise Told(
             f"The audit of {judgement.stage} has {judgement.warned} warnings and this run was started to fail on any, "
             "so nothing is published:\n" + "\n".join(f"  {check.sentence}" for check in judgement.warnings)
         )

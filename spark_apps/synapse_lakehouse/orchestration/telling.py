@@ -5,10 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowFailException
 
+from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import Settings
 
 if TYPE_CHECKING:
@@ -17,18 +21,35 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+class Told(AirflowFailException):
+    """A task failed over what it found and told people of; that it failed is no further news."""
+
+
 def tell_of_failure(context: Context) -> None:
     """Callback of a task that failed for good: its DAG's incident begins, unless it goes on already."""
-    from synapse_lakehouse.alerts.incidents import Finding, Kind
-
-    failed, dag_id = context["ti"], context["dag"].dag_id
-    said = f"task {failed.task_id} of run {context['run_id']} failed; its log ends with the reason"
-    tell(Settings(), f"dag {dag_id}", [Finding(Kind.RUN_FAILED, f"DAG {dag_id}", said)], failed.log_url)
+    if not isinstance(context.get("exception"), Told):
+        dag_id = context["dag"].dag_id
+        tell(Settings(), f"dag {dag_id}", [_failed(context, f"DAG {dag_id}")], context["ti"].log_url)
 
 
 def tell_of_success(context: Context) -> None:
     """Callback of the task that makes a run of a DAG good: the DAG's incident, if there is one, ends."""
     tell(Settings(), f"dag {context['dag'].dag_id}", [])
+
+
+def tell_of_own_failure(context: Context) -> None:
+    """As :func:`tell_of_failure`, of a task that no other waits for: the incident is its own, which the success of
+    another does not end. One that told of what it found could do its work, so its incident is over."""
+    if isinstance(context.get("exception"), Told):
+        tell_of_own_success(context)
+    else:
+        subject = f"task {context['ti'].task_id} of DAG {context['dag'].dag_id}"
+        tell(Settings(), _own(context), [_failed(context, subject)], context["ti"].log_url)
+
+
+def tell_of_own_success(context: Context) -> None:
+    """Callback of a task that no other waits for: its own incident, if there is one, ends."""
+    tell(Settings(), _own(context), [])
 
 
 def tell(settings: Settings, scope: str, found: Sequence[Finding], page: str = "") -> None:
@@ -45,3 +66,24 @@ def tell(settings: Settings, scope: str, found: Sequence[Finding], page: str = "
     except Exception:
         # Whatever is the matter with the alerts, the data are not to suffer.
         log.warning("no alert could be sent", exc_info=True)
+
+
+def of_run(found: Sequence[Finding], run: Run) -> list[Finding]:
+    """``found``, each with the run that found it."""
+    return [replace(one, said=f"{one.said}\nrun {run.run_id}, {_interval(run.start, run.end)}") for one in found]
+
+
+def _failed(context: Context, subject: str) -> Finding:
+    from synapse_lakehouse.alerts.incidents import Finding, Kind
+
+    said = f"task {context['ti'].task_id} of run {context['run_id']} failed; its log ends with the reason"
+    start, end = context.get("data_interval_start"), context.get("data_interval_end")
+    return Finding(Kind.RUN_FAILED, subject, f"{said}\n{_interval(start, end)}" if start and end else said)
+
+
+def _own(context: Context) -> str:
+    return f"dag {context['dag'].dag_id}, task {context['ti'].task_id}"
+
+
+def _interval(start: datetime, end: datetime) -> str:
+    return f"interval {start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC"

@@ -8,7 +8,7 @@ from contextlib import closing
 from airflow.sdk.exceptions import AirflowFailException
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.orchestration.telling import tell
+from synapse_lakehouse.orchestration.telling import Told, tell
 from synapse_lakehouse.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -17,10 +17,12 @@ log = logging.getLogger(__name__)
 def watch_streams() -> None:
     """Look at every stream of the running Synapse, keep what was seen, and say what is behind.
 
+    Whether the lake is overdue or its tap silent is told first, as it does not hang on the source.
+
     :raises AirflowFailException: when the source cannot be read as it is.
     :raises ReadFailed: when it is too busy to be watched; a retry may find it at rest.
     """
-    from synapse_lakehouse.alerts.patrol import patrol
+    from synapse_lakehouse.alerts.patrol import check_lake, patrol
     from synapse_lakehouse.lake.catalog import pyiceberg_catalog
     from synapse_lakehouse.source.errors import SourceError
     from synapse_lakehouse.streams.watch import sentence
@@ -28,7 +30,9 @@ def watch_streams() -> None:
     settings = Settings()
     try:
         with closing(pyiceberg_catalog(settings)) as catalog:
-            looks, landed, wrong = patrol(settings, catalog)
+            landed, overdue = check_lake(settings, catalog)
+            tell(settings, "lake", overdue)
+            looks, wrong = patrol(settings, catalog)
     except SourceError as refusal:
         raise AirflowFailException(str(refusal)) from None
     tell(settings, "streams", wrong)
@@ -41,7 +45,7 @@ def watch_streams() -> None:
 def preflight() -> None:
     """Say what Synapse would refuse at its next start, before somebody restarts it.
 
-    :raises AirflowFailException: naming what does not fit, with the SQL that mends it, to be reviewed; it is never run.
+    :raises Told: naming what does not fit, with the SQL that mends it, to be reviewed; it is never run.
     :raises SourceError: when the source cannot be connected to.
     :raises ReadFailed: when it is too busy to be asked, or a stream cannot be read; a retry may find it at rest.
     """
@@ -55,7 +59,7 @@ def preflight() -> None:
     found = [Finding(Kind.SEQUENCE_BEHIND, f"stream {stream.name}", fault.message) for stream, fault in wrong]
     tell(settings, "preflight", found)
     if wrong:
-        raise AirflowFailException(
+        raise Told(
             "Synapse's sequences do not fit its database. Review what mends it, and run it with all of Synapse "
             "stopped:\n" + "\n".join(f"  {fault.message}\n    {fault.repair}" for _, fault in wrong)
         )

@@ -1,6 +1,6 @@
 """Where Synapse's streams stand at this moment, read in one short transaction: it costs the source milliseconds."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,8 +15,8 @@ from synapse_lakehouse.source.errors import ReadFailed
 _MOST_SECONDS: Final = 10
 """A database that needs longer for a statement has no time to be watched."""
 
-_MOST_IDS: Final = 1_000
-"""Ids that are read beyond the slowest writer's position: a bound that lags further is not extended by more."""
+_MOST_IDS: Final = 10_000
+"""Ids that are read beyond where a stream is known to be closed: one look does not extend a bound by more."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Standing:
     """Where a stream stands.
 
     ``positions``: by writer, as ``stream_positions`` has them. ``handed_out``: the last id that its sequence gave out,
-    0 if none; sequences count up even where rows have negative ids. ``beyond``: ids of the first rows beyond the
-    slowest writer's position.
+    0 if none; sequences count up even where rows have negative ids. ``beyond``: ids of the first rows beyond where the
+    stream is known to be closed.
     """
 
     positions: Mapping[str, int]
@@ -33,20 +33,25 @@ class Standing:
     beyond: tuple[int, ...]
 
 
-def standings(settings: Settings, catalogue: Catalogue) -> dict[str, Standing]:
+Closed = Callable[[Stream, Mapping[str, int], int], int | None]
+"""The id up to which a stream is known to be closed, from its positions and the last id handed out; None: not known."""
+
+
+def standings(settings: Settings, catalogue: Catalogue, closed: Closed) -> dict[str, Standing]:
     """Every stream's standing by its name, as one snapshot shows them.
 
+    :param closed: from where on rows are read.
     :raises SourceError: when the source cannot be connected to.
     :raises ReadFailed: when a statement fails, or takes too long.
     """
     with connect(settings) as connection:
         try:
-            return _standings(connection, catalogue)
+            return _standings(connection, catalogue, closed)
         except psycopg.Error as error:
             raise ReadFailed(error) from None
 
 
-def _standings(connection: Connection, catalogue: Catalogue) -> dict[str, Standing]:
+def _standings(connection: Connection, catalogue: Catalogue, closed: Closed) -> dict[str, Standing]:
     be_brief(connection)
     positions: dict[str, dict[str, int]] = {}
     for name, writer, position in connection.execute(
@@ -56,8 +61,10 @@ def _standings(connection: Connection, catalogue: Catalogue) -> dict[str, Standi
     found = {}
     for stream in catalogue.streams:
         of_writers = positions.get(stream.stream_positions or "", {})
-        beyond = _beyond(connection, catalogue, stream, list(of_writers.values()))
-        found[stream.name] = Standing(of_writers, handed_out(connection, stream), beyond)
+        last = handed_out(connection, stream)
+        end = closed(stream, of_writers, last)
+        beyond = () if end is None else _beyond(connection, catalogue, stream, end)
+        found[stream.name] = Standing(of_writers, last, beyond)
     return found
 
 
@@ -75,19 +82,17 @@ def handed_out(connection: Connection, stream: Stream) -> int:
     return int(row[0])
 
 
-def _beyond(connection: Connection, catalogue: Catalogue, stream: Stream, positions: list[int]) -> tuple[int, ...]:
-    if not positions:
-        return ()
+def _beyond(connection: Connection, catalogue: Catalogue, stream: Stream, end: int) -> tuple[int, ...]:
     counts_down = stream.sign == "negative"
     ids: set[int] = set()
     for table, column in catalogue.backing(stream.name):
-        statement = sql.SQL("select {id} from {table} where {id} {beyond} {slowest} order by {id} {order} limit {most}")
+        statement = sql.SQL("select {id} from {table} where {id} {beyond} {end} order by {id} {order} limit {most}")
         rows = connection.execute(
             statement.format(
                 id=sql.Identifier(column),
                 table=sql.Identifier(table.name),
                 beyond=sql.SQL("<" if counts_down else ">"),
-                slowest=sql.Literal(max(positions) if counts_down else min(positions)),
+                end=sql.Literal(end),
                 order=sql.SQL("desc" if counts_down else "asc"),
                 most=sql.Literal(_MOST_IDS),
             )

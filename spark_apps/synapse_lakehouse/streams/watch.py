@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from synapse_lakehouse.catalogue import Stream
-from synapse_lakehouse.streams.positions import Rule, gapless_end, linear_minimum, still_closed
+from synapse_lakehouse.streams.positions import Bound, Rule, gapless_end, linear_minimum, still_closed
 from synapse_lakehouse.streams.sequences import Fault, Standing, furthest, went_back
 
 
@@ -43,6 +43,25 @@ class Look:
         return max(self.handed_out - abs(self.writers[writer]), 0)
 
 
+def closed(
+    stream: Stream,
+    positions: Mapping[str, int],
+    handed_out: int,
+    configured: frozenset[str] | None,
+    before: Look | None,
+) -> tuple[Bound, int | None]:
+    """What bounds ``stream``, and the id up to which its positions or the look before close it; None: nothing does.
+
+    Parameters are those of :func:`look`.
+    """
+    seen = {*before.writers, *before.vanished} if before else set()
+    sign, accepted = stream.direction, before.safe_bound if before else None
+    bound = linear_minimum(positions, configured, seen, sign=sign, is_used=handed_out > 0, accepted=accepted)
+    if bound.minimum is None:
+        return bound, None
+    return bound, still_closed(bound.minimum, accepted, positions, before.writers if before else {}, sign=sign)
+
+
 def look(
     stream: Stream,
     positions: Mapping[str, int],
@@ -57,22 +76,16 @@ def look(
 
     :param positions: by writer, as ``stream_positions`` has them.
     :param handed_out: the last id of the sequence, which counts up whatever the sign of the rows' ids; 0 for none.
-    :param beyond: ids of the first rows beyond the slowest writer's position.
+    :param beyond: ids of the first rows beyond where the stream is :func:`closed`.
     :param configured: the writers that may write; None: guessed from those that were ever seen.
     :param before: the look before this one.
     :param released: how far the stream is in a release that was published since; what was seen earlier counts no more.
     """
-    seen = {*before.writers, *before.vanished} if before else set()
-    sign = stream.direction
-    accepted = before.safe_bound if before else None
-    bound = linear_minimum(positions, configured, seen, sign=sign, is_used=handed_out > 0, accepted=accepted)
-    end = None
-    if bound.minimum is not None:
-        closed = still_closed(bound.minimum, accepted, positions, before.writers if before else {}, sign=sign)
-        end = gapless_end(closed, beyond, sign=sign)
+    bound, start = closed(stream, positions, handed_out, configured, before)
+    end = None if start is None else gapless_end(start, beyond, sign=stream.direction)
     is_open = end is not None and handed_out > abs(end)
     is_still_open = before is not None and before.safe_bound == end and before.open_since is not None
-    gone = seen - set(positions)
+    gone = ({*before.writers, *before.vanished} if before else set()) - set(positions)
     last = [Standing(before.handed_out, before.writers, {})] if before else []
     ever = furthest([Standing(handed_out, positions, {}), *last, *_reference(before, released)])
     return Look(

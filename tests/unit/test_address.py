@@ -1,0 +1,77 @@
+"""The catalog's PostgreSQL is found by Spark and by PyIceberg where LAKEHOUSE_CATALOG_URI says that it is."""
+
+import pytest
+from sqlalchemy import make_url
+
+from synapse_lakehouse.lake import address
+from synapse_lakehouse.lake.address import CatalogError
+from synapse_lakehouse.lake.catalog import pyiceberg_catalog, spark_properties
+from synapse_lakehouse.lake.duck import LakeError, entries
+from synapse_lakehouse.settings import Settings
+
+
+def of(uri: str) -> Settings:
+    return Settings(_env_file=None, lakehouse_catalog_uri=uri, lakehouse_warehouse="s3://lake/warehouse")
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("u:p@h/d", "h:5432/d"),
+        ("u:p@h/d?sslmode=verify-full&sslrootcert=/ca.pem", "h:5432/d?sslmode=verify-full&sslrootcert=%2Fca.pem"),
+        ("u@h/d?connect_timeout=3&application_name=l%20h", "h:5432/d?ApplicationName=l%20h&connectTimeout=3"),
+        ("u@h/d?options=-c%20search_path%3Dx", "h:5432/d?options=-c%20search_path%3Dx"),
+        ("h1:1,h2:2/d?target_session_attrs=read-write", "h1:1,h2:2/d?targetServerType=primary"),
+        ("u@/d?host=h1,h2&port=7", "h1:7,h2:7/d"),
+        ("u@[::1]:5/d%20e", "[::1]:5/d%20e"),
+        ("u@h", "h:5432/u"),
+    ],
+)
+def test_jdbc_is_told_what_libpq_is(given: str, told: str) -> None:
+    assert spark_properties(of(f"postgresql://{given}"))["spark.sql.catalog.lake.uri"] == f"jdbc:postgresql://{told}"
+
+
+@pytest.mark.parametrize(("given", "meant"), [("p%40%2F%23%25", "p@/#%"), ("pa#ss", "pa#ss"), ("pa?s:s", "pa?s:s")])
+def test_a_password_arrives_as_it_is_meant(given: str, meant: str) -> None:
+    uri = f"postgresql://u:{given}@h:5432/d?sslmode=require"
+    assert spark_properties(of(uri))["spark.sql.catalog.lake.jdbc.password"] == meant
+    alchemy = make_url(address.sqlalchemy(address.parameters(uri)))
+    _, arguments = alchemy.get_dialect()().create_connect_args(alchemy)
+    assert arguments == {"user": "u", "password": meant, "host": "h", "port": "5432", "dbname": "d"} | {
+        "sslmode": "require"
+    }
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "postgresql://u:ses/ame@h/d",
+        "postgresql://u:12/sesame@h/d",
+        "postgresql://u:ses%zzame@h/d",
+        "postgresql://u:sesame@h/d?nonsense=1",
+        "postgresql://u:sesame@h:port/d",
+        "https://u:ses/ame@h/d",
+        "https://u:[sesame@h/d",
+        "mysql://u:sesame@h/d",
+    ],
+)
+def test_what_cannot_be_understood_is_refused_without_quoting_it(uri: str) -> None:
+    for use, error in ((spark_properties, CatalogError), (pyiceberg_catalog, CatalogError), (entries, LakeError)):
+        with pytest.raises(error, match="LAKEHOUSE_CATALOG_URI") as refusal:
+            use(of(uri))
+        assert "ame@" not in str(refusal.value)
+        assert "ses" not in str(refusal.value)
+        assert refusal.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("uri", "why"),
+    [
+        ("postgresql:///d?host=/run/postgresql", "the folder of a socket"),
+        ("postgresql:///d", "names no host"),
+        ("postgresql://u@h/d?sslmode=require&sslcrl=/crl&hostaddr=::1", "has hostaddr, sslcrl, which"),
+    ],
+)
+def test_what_spark_cannot_be_told_is_refused_and_not_dropped(uri: str, why: str) -> None:
+    with pytest.raises(CatalogError, match=why):
+        spark_properties(of(uri))
