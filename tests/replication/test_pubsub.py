@@ -242,6 +242,42 @@ def test_what_a_writer_wrote_that_came_up_while_nobody_listened_is_read(hub: Hub
     assert gaps == [("ep1", 2, 1), ("new", 2, 2)]
 
 
+def test_caches_that_were_missed_are_read_and_the_rest_listed(hub: Hub, homeserver: Database) -> None:
+    for token in (5, 6):
+        homeserver.invalidation(token, "ep1")
+    homeserver.handed_out("caches", 7)
+
+    async def scenario() -> list[Item]:
+        async with listening(hub, homeserver, Progress({("caches", "ep1"): 4})) as items:
+            return await take(items, 3)
+
+    *updates, gap = asyncio.run(scenario())
+    assert [item.token for item in updates if isinstance(item, Update)] == [5, 6]
+    assert isinstance(gap, Gap)
+    assert (gap.after, gap.upto, gap.found) == (4, 7, 2)
+
+
+def test_following_begins_now_wherever_it_is_known(hub: Hub, homeserver: Database) -> None:
+    homeserver.handed_out("caches", 550_000_000)
+    homeserver.event(70, "ep1")
+    homeserver.handed_out("events", 70)
+    homeserver.position("events", "ep1", 70)
+
+    async def scenario() -> list[Item]:
+        async with listening(hub, homeserver, progress) as items:
+            first = asyncio.create_task(take(items, 2))
+            await hub.subscribed()
+            while not progress.is_connected:
+                await asyncio.sleep(0.01)
+            await asyncio.to_thread(hub.publish, "POSITION caches ep1 550000000 550000000", "POSITION events ep2 70 70")
+            return await first
+
+    progress = Progress()
+    assert [type(item) for item in asyncio.run(scenario())] == [c.Position, c.Position]
+    assert progress.positions[("caches", "ep1")] == 550_000_000
+    assert (progress.positions[EP1], progress.positions[EP2]) == (70, 70)
+
+
 def test_a_listener_that_is_to_end_ends_although_closing_fails(
     hub: Hub, homeserver: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,11 +48,16 @@ class Heads:
     def of(self, source: Source) -> int:
         """The position of a stream, or of one instance's part in it."""
         stream, instance = source
-        return self.linear[stream] if instance is None else self.by_instance.get(source, FIRST)
+        return self.linear[stream] if instance is None else self.by_instance.get(source, self.linear[stream])
 
     def now(self, source: Source) -> int:
         """Where to begin with whatever comes from now on, even if what was before is not complete."""
         return self.of(source) if source[0] not in self.settling else self.handed_out[source[0]]
+
+    def begin(self, source: Source) -> int | None:
+        """As :meth:`now`; None for a writer that has no position although its stream was written: nobody knows it."""
+        now = self.now(source)
+        return None if now == FIRST < self.handed_out[source[0]] else now
 
 
 @dataclass(frozen=True)

@@ -122,10 +122,10 @@ async def _catch_up(progress: Progress, reader: Reader) -> AsyncIterator[Item]:
         stream, _ = source
         if stream not in heads.linear:
             continue
-        head = heads.by_instance.get(source, heads.linear[stream])
         position = progress.begin(source)
         if position is None:
-            progress.reach(source, head)
-        elif position < head:
+            if (begin := heads.begin(source)) is not None:
+                progress.reach(source, begin)
+        elif position < (head := heads.now(source)):
             async for item in fill(Missed(*source, position, head), progress, reader):
                 yield item
