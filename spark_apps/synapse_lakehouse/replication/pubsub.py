@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 CLIENT_NAME: Final = "synapse-lakehouse"
 """As Redis lists it among its clients."""
 
+_MOVES: Final = (b"RDATA ", b"POSITION ")
+
 
 async def listen(
     url: str, server_name: str, progress: Progress, reader: Reader, patience: Patience = DOCUMENTED
@@ -55,7 +57,7 @@ async def listen(
                     elif command := _parsed(data):
                         async for item in items(command, progress, reader):
                             yield item
-        except (RedisError, OSError, Silent, Endless) as error:
+        except (RedisError, OSError, Silent, Endless, Malformed) as error:
             attempt += 1
             log.warning("Redis is not heard any more: %s", type(error).__name__ if not str(error) else error)
         finally:
@@ -108,9 +110,15 @@ async def _watch(subscription: PubSub, waiting: _Waiting, patience: Patience) ->
 
 
 def _parsed(data: bytes) -> Command | None:
+    """The command of a message; None where it is left out.
+
+    :raises Malformed: where nobody can tell which token is lost with it, so that it is to be read from the database.
+    """
     try:
         return parse(data, Dialect.REDIS)
     except Malformed as refused:
+        if data.startswith(_MOVES):
+            raise
         log.warning("A message is left out: %s", refused)
         return None
 
