@@ -14,7 +14,7 @@ from redis.asyncio.client import PubSub
 from sample.redis import redis
 from synapse_lakehouse.replication import commands as c
 from synapse_lakehouse.replication.following import Item, Patience
-from synapse_lakehouse.replication.pubsub import listen
+from synapse_lakehouse.replication.pubsub import is_address, listen
 from synapse_lakehouse.replication.reading import CUT, NO_ROW, NO_TABLE, Reader
 from synapse_lakehouse.replication.updates import Gap, Progress, Update
 from tests.replication.database import Database
@@ -341,6 +341,19 @@ def test_a_token_that_cannot_be_read_is_read_from_the_database(
         (2, 2, True), (3, 2, True),
     ]  # fmt: skip
     assert "RDATA: not JSON" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("redis://127.0.0.1:6379", True),
+        ("rediss://:pass%2Fword@redis.example:6379/0", True),
+        ("redis://:pass/word@redis.example:6379", False),
+        ("http://redis.example", False),
+    ],
+)
+def test_what_is_no_address_of_a_redis_is_known_beforehand(url: str, *, expected: bool) -> None:
+    assert is_address(url) is expected
 
 
 def test_following_begins_now_wherever_it_is_known(hub: Hub, homeserver: Database) -> None:

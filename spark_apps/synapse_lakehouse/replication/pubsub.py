@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
+from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
@@ -63,6 +64,15 @@ async def listen(
         finally:
             progress.disconnected()
         await patience.wait(attempt)
+
+
+def is_address(url: str) -> bool:
+    """Whether ``url`` can be understood; what the library says of one that cannot may quote its password."""
+    try:
+        parse_url(url)
+    except ValueError:
+        return False
+    return True
 
 
 async def _messages(url: str, channel: str, patience: Patience) -> AsyncGenerator[bytes | None, None]:

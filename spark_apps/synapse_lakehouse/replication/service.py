@@ -18,7 +18,7 @@ from synapse_lakehouse.replication.commands import Command
 from synapse_lakehouse.replication.feed import Feed
 from synapse_lakehouse.replication.grammar import Dialect
 from synapse_lakehouse.replication.keeping import Keeping
-from synapse_lakehouse.replication.pubsub import listen
+from synapse_lakehouse.replication.pubsub import is_address, listen
 from synapse_lakehouse.replication.reading import Reader
 from synapse_lakehouse.replication.records import record
 from synapse_lakehouse.replication.server import Record, Server
@@ -65,7 +65,7 @@ def serve(settings: Settings, dialect: Dialect, host: str, port: int, tell: Call
 def tap(settings: Settings, dialect: Dialect, host: str, port: int, tell: Callable[[str], None]) -> None:
     """Land what is heard, until SIGINT or SIGTERM: on Redis, or from a server at ``host`` and ``port`` over TCP.
 
-    :raises ServiceError: when LAKEHOUSE_REDIS_URL is missing.
+    :raises ServiceError: when LAKEHOUSE_REDIS_URL is missing, or not the address of a Redis.
     :raises WrongServer: when the server belongs to another homeserver.
     """
     from synapse_lakehouse.replication.landing import Batch, Landing
@@ -73,6 +73,11 @@ def tap(settings: Settings, dialect: Dialect, host: str, port: int, tell: Callab
     declared, name, url = catalogue.load(), str(settings.synapse_server_name), settings.lakehouse_redis_url
     if dialect is Dialect.REDIS and not url:
         raise ServiceError("LAKEHOUSE_REDIS_URL is not set: the Redis that Synapse's workers talk through.")
+    if dialect is Dialect.REDIS and not is_address(str(url)):
+        raise ServiceError(
+            "LAKEHOUSE_REDIS_URL is not the address of a Redis. It looks like redis://:password@host:6379; in the "
+            "password, write / as %2F, @ as %40, # as %23, ? as %3F and % as %25."
+        )
     source = "redis" if dialect is Dialect.REDIS else "tcp"
     landing = Landing(pyiceberg_catalog(settings), source, dialect)
     alive = _folder(settings) / "tap.alive"

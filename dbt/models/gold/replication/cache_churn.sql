@@ -10,6 +10,6 @@ select
 from (
     select *, regexp_extract(row, '^."[^"]+","([0-9a-f]+)",', 1) as row_key
     from {{ source('replication', 'replication_commands') }}
-    where command = 'RDATA' and stream = 'caches'
+    where command = 'RDATA' and stream = 'caches' and row <> 'null'
 )
 group by dialect, instance, date_trunc('hour', received_at), regexp_extract(row, '^."([^"]+)"', 1)
