@@ -248,14 +248,15 @@ def test_a_tap_that_hears_nothing_shows_that_it_listens(catalog: Catalog) -> Non
         await asyncio.Event().wait()
         yield c.Ping("")
 
-    async def listen(seconds: float, *, is_connected: bool) -> None:
+    async def listen(seconds: float, *, is_connected: bool, reads: bool = True) -> None:
         landing, stop, progress = Landing(catalog, "redis", Dialect.REDIS), asyncio.Event(), Progress()
         landing.positions()
         progress.is_connected = is_connected
         asyncio.get_running_loop().call_later(seconds, stop.set)
-        await land(quiet(progress), progress, landing, new_batch, stop, Pace(quiet=0.1))
+        await land(quiet(progress), progress, landing, new_batch, stop, Pace(quiet=0.1), reads=lambda: reads)
 
     asyncio.run(listen(0.6, is_connected=False))
+    asyncio.run(listen(0.6, is_connected=True, reads=False))
     assert last_landed(catalog) is None
     asyncio.run(listen(1.5, is_connected=True))
     assert landed(catalog, command="TAP")

@@ -8,6 +8,7 @@ import pytest
 from synapse_lakehouse.replication.feed import Feed, Heads
 from synapse_lakehouse.replication.reading import NO_ROW, NOT_THAT_FAR, Reader
 from synapse_lakehouse.replication.updates import Gap, Missed, Progress, Update
+from synapse_lakehouse.source.errors import ReadFailed
 from tests.replication.database import KNOWN, Database
 
 EP1 = ("events", "ep1")
@@ -66,6 +67,30 @@ def test_a_standby_that_stays_behind_is_waited_for_once(primary: Database) -> No
     standby = Standby(primary, replays_at=1000)
     assert fill(standby, 5, 6) == [Gap(*EP1, 2, 5, 0, NOT_THAT_FAR), Gap(*EP1, 5, 6, 0, NOT_THAT_FAR)]
     assert standby.looks == standby.looks_before[1] + 1
+
+
+def test_a_reader_says_that_it_cannot_read(primary: Database) -> None:
+    fails = [False, True, False]
+
+    class Away(Feed):
+        def heads(self) -> Heads:
+            if fails.pop(0):
+                raise ReadFailed(ValueError("away"))
+            return super().heads()
+
+    async def scenario() -> None:
+        reader = Reader(Away(primary.settings, KNOWN))
+        await reader.heads()
+        assert reader.is_reading
+        again = asyncio.create_task(reader.heads())
+        while reader.is_reading:
+            await asyncio.sleep(0.01)
+        assert not again.done()
+        await again
+        assert reader.is_reading
+        await reader.close()
+
+    asyncio.run(scenario())
 
 
 def test_a_primary_is_not_waited_for(primary: Database) -> None:

@@ -33,7 +33,10 @@ _Read = TypeVar("_Read")
 
 
 class Reader:
-    """Reads ``feed`` in a thread of its own."""
+    """Reads ``feed`` in a thread of its own.
+
+    :ivar is_reading: False while it tries again after a failure.
+    """
 
     def __init__(self, feed: Feed, lag_seconds: float = LAG_SECONDS) -> None:
         """:param lag_seconds: how long a standby is waited for."""
@@ -43,7 +46,7 @@ class Reader:
         self._stood_at: dict[Source, int] = {}
         self._thread = ThreadPoolExecutor(1, "replication-feed")
         self._was_read = False
-        self._fails = False
+        self.is_reading = True
 
     async def heads(self) -> Heads:
         """As :meth:`Feed.heads`.
@@ -126,10 +129,10 @@ class Reader:
             except (ReadFailed, SourceError) as error:
                 if not self._was_read:
                     raise
-                if not self._fails:
+                if self.is_reading:
                     log.warning("The database cannot be read, trying again: %s", error)
-                self._fails = True
+                self.is_reading = False
                 await asyncio.sleep(AGAIN_SECONDS)
             else:
-                self._was_read, self._fails = True, False
+                self._was_read = self.is_reading = True
                 return found

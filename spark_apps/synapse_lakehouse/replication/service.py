@@ -66,6 +66,7 @@ def tap(settings: Settings, dialect: Dialect, host: str, port: int, tell: Callab
     """Land what is heard, until SIGINT or SIGTERM: on Redis, or from a server at ``host`` and ``port`` over TCP.
 
     :raises ServiceError: when LAKEHOUSE_REDIS_URL is missing, or not the address of a Redis.
+    :raises SourceError: when the database, which has what is missed, cannot be read at the start.
     :raises WrongServer: when the server belongs to another homeserver.
     """
     from synapse_lakehouse.replication.landing import Batch, Landing
@@ -86,15 +87,24 @@ def tap(settings: Settings, dialect: Dialect, host: str, port: int, tell: Callab
 
     async def run() -> None:
         reader = Reader(Feed(settings, declared))
+        try:
+            await hear(reader)
+        finally:
+            await reader.close()
+
+    async def hear(reader: Reader) -> None:
         if dialect is Dialect.REDIS:
             items = listen(str(url), name, progress, reader)
         else:
             items = follow(Address(host, port, dialect, name), progress, streams=streams, reader=reader)
+        if dialect is not Dialect.TOKENS:
+            # A wrong SYNAPSE_DSN is told now; an outage later on, whenever it is first noticed, is waited for.
+            await reader.heads()
         tell(f"Landing the replication of {name} in {COMMANDS}.")
-        try:
-            await land(items, progress, landing, lambda: Batch(keeping, source, dialect), _stopped(), beat=alive.touch)
-        finally:
-            await reader.close()
+        await land(
+            items, progress, landing, lambda: Batch(keeping, source, dialect), _stopped(),
+            beat=alive.touch, reads=lambda: reader.is_reading,
+        )  # fmt: skip
 
     asyncio.run(run())
 
