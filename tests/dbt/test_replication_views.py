@@ -22,6 +22,8 @@ from (values
     (1700000000500, 'redis', 'RDATA', 'caches', 8, 0, '["get_user",null,1700000000490]'),
     (1700000000500, 'redis', 'RDATA', 'caches', 9, 0, '["get_user","ab12",null]'),
     (1700000000500, 'redis', 'RDATA', 'caches', 10, 0, '["get_user","ab12",null]'),
+    (1700000000500, 'redis', 'RDATA', 'caches', 11, 0, '["cs_cache_fake","cd34",null]'),
+    (1700000000500, 'database', 'RDATA', 'caches', 12, 0, 'null'),
     (1700000000500, 'redis', 'USER_SYNC', null, null, null, null)
 ) as heard(heard_ms, source, command, stream, token, ordinal, json)
 """
@@ -39,11 +41,16 @@ create table gold.events as select * from (values
             "replication_lag", "stream, announced, median_ms, p95_ms, max_ms",
             [("backfill", 1, 7, 7, 7), ("caches", 1, 10, 10, 10), ("events", 2, 200, 290, 300)],
         ),
-        ("cache_churn", "cache, invalidations, entries, whole", [("get_user", 3, 1, 1)]),
+        (
+            "cache_churn", "cache, invalidations, entries, whole",
+            [("_get_current_state_event_id", 1, 1, 0), ("get_partial_current_state_ids", 1, 1, 0),
+             ("get_room_encryption", 1, 1, 0), ("get_room_summary", 1, 1, 0), ("get_room_type", 1, 1, 0),
+             ("get_sliding_sync_rooms_for_user_from_membership_snapshots", 1, 0, 1), ("get_user", 3, 1, 1)],
+        ),
         (
             "replication_activity", "source, command, stream, commands",
-            [("database", "RDATA", "events", 1), ("redis", "RDATA", "backfill", 1), ("redis", "RDATA", "caches", 3),
-             ("redis", "RDATA", "events", 3), ("redis", "USER_SYNC", None, 1)],
+            [("database", "RDATA", "caches", 1), ("database", "RDATA", "events", 1), ("redis", "RDATA", "backfill", 1),
+             ("redis", "RDATA", "caches", 4), ("redis", "RDATA", "events", 3), ("redis", "USER_SYNC", None, 1)],
         ),
     ],
 )  # fmt: skip

@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,10 +17,12 @@ from synapse_lakehouse.lake import tables
 from synapse_lakehouse.lake.catalog import COMMANDS
 from synapse_lakehouse.lake.taps import last_landed
 from synapse_lakehouse.replication import commands as c
+from synapse_lakehouse.replication import landing as landing_module
 from synapse_lakehouse.replication.following import Item, items
 from synapse_lakehouse.replication.grammar import Dialect
 from synapse_lakehouse.replication.keeping import Keeping, hash_of
 from synapse_lakehouse.replication.landing import AnotherTap, Batch, Landing
+from synapse_lakehouse.replication.parsing import parse
 from synapse_lakehouse.replication.tap import Pace, land
 from synapse_lakehouse.replication.updates import Gap, Progress
 from tests.replication.database import KNOWN
@@ -92,6 +96,32 @@ def test_every_command_has_its_place(catalog: Catalog) -> None:
     assert "secret" not in json.dumps(rows, default=str)
     assert landing.positions() == {EP1: 5}
     assert Landing(catalog, "tcp", Dialect.TOKENS).positions() == {}
+
+
+def test_text_that_is_json_and_not_utf8_is_landed_without_what_cannot_be_written(catalog: Catalog) -> None:
+    batch = new_batch()
+    for line in (b'RDATA push_rules ep1 5 ["@\\ud800:x \\ud83d\\ude00"]', b'LOCK_RELEASED ["\\udfff","lock","key"]'):
+        command = parse(line, Dialect.REDIS)
+        batch.add(Progress().rdata(command) or command if isinstance(command, c.Rdata) else command)
+    Landing(catalog, "redis", Dialect.REDIS).append(batch)
+    pushed, released = landed(catalog)
+    assert json.loads(pushed["row"]) == ["@\N{REPLACEMENT CHARACTER}:x \N{GRINNING FACE}"]
+    assert json.loads(released["fields"])["instance"] == "\N{REPLACEMENT CHARACTER}"
+
+
+def test_the_order_survives_a_clock_that_is_set_back_between_two_starts(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for token, hours_back in ((7, 0), (9, 1)):
+        at = iter([time.time() - 3600 * hours_back])
+        monkeypatch.setattr(landing_module, "time", SimpleNamespace(time=at.__next__, monotonic=time.monotonic))
+        monkeypatch.setattr(landing_module, "_now", landing_module._Clock())
+        landing = Landing(catalog, "redis", Dialect.REDIS)
+        landing.positions()
+        batch = new_batch()
+        batch.end({EP1: token})
+        landing.append(batch)
+    assert Landing(catalog, "redis", Dialect.REDIS).positions() == {EP1: 9}
 
 
 class Crash(Exception):
@@ -190,19 +220,43 @@ def test_of_two_taps_the_one_that_comes_later_stops(catalog: Catalog) -> None:
     assert len(landed(catalog, command="TAP")) == 4
 
 
+def test_a_tap_that_another_one_overtakes_while_it_commits_stops(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = Landing(catalog, "redis", Dialect.REDIS), Landing(catalog, "redis", Dialect.REDIS)
+    batches = [new_batch(), new_batch()]
+    for landing, batch in zip((first, second), batches, strict=True):
+        landing.positions()
+        batch.add(c.Position(*EP1, 5, 7))
+        batch.end({EP1: 7})
+    commit = type(catalog).commit_table
+
+    def overtaken(*given: Any, **named: Any) -> Any:
+        monkeypatch.setattr(type(catalog), "commit_table", commit)
+        second.append(batches[1])
+        return commit(*given, **named)
+
+    monkeypatch.setattr(type(catalog), "commit_table", overtaken)
+    monkeypatch.setattr("synapse_lakehouse.replication.landing.time.sleep", lambda _: None)
+    with pytest.raises(AnotherTap):
+        first.append(batches[0])
+    assert len(landed(catalog, command="POSITION")) == 1
+
+
 def test_a_tap_that_hears_nothing_shows_that_it_listens(catalog: Catalog) -> None:
     async def quiet(progress: Progress) -> AsyncGenerator[Item, None]:
         await asyncio.Event().wait()
         yield c.Ping("")
 
-    async def listen(seconds: float, *, is_connected: bool) -> None:
+    async def listen(seconds: float, *, is_connected: bool, reads: bool = True) -> None:
         landing, stop, progress = Landing(catalog, "redis", Dialect.REDIS), asyncio.Event(), Progress()
         landing.positions()
         progress.is_connected = is_connected
         asyncio.get_running_loop().call_later(seconds, stop.set)
-        await land(quiet(progress), progress, landing, new_batch, stop, Pace(quiet=0.1))
+        await land(quiet(progress), progress, landing, new_batch, stop, Pace(quiet=0.1), reads=lambda: reads)
 
     asyncio.run(listen(0.6, is_connected=False))
+    asyncio.run(listen(0.6, is_connected=True, reads=False))
     assert last_landed(catalog) is None
     asyncio.run(listen(1.5, is_connected=True))
     assert landed(catalog, command="TAP")

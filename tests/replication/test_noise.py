@@ -54,11 +54,12 @@ def test_the_server_outlives_nonsense(sample: Database) -> None:
                             sent += 2000
                             await conversation.writer.drain()
                             await asyncio.sleep(0)
-                if sent == 20_000:
+                if sent >= 20_000 and not tracemalloc.is_tracing():
                     tracemalloc.start()
             async with connected(port) as conversation:
                 conversation.say("REPLICATE events 4400")
                 await conversation.until(lambda line: line.startswith("RDATA events"))
+        assert tracemalloc.is_tracing()
         return tracemalloc.get_traced_memory()[0]
 
     assert asyncio.run(scenario()) < GROWTH
@@ -90,6 +91,7 @@ def test_the_client_outlives_nonsense() -> None:
                     tracemalloc.start()
                 if progress.positions["events", None] == 2:
                     break
+        assert tracemalloc.is_tracing()
         return tracemalloc.get_traced_memory()[0]
 
     assert asyncio.run(scenario()) < GROWTH

@@ -203,6 +203,7 @@ def test_there_is_a_line_for_every_row_of_the_sample_and_no_more(sample: Databas
         ),
         ("REPLICATE nothing 0", "ERROR REPLICATE: there is no such stream. There are: account_data, backfill, "),
         ("REPLICATE events 99999", "ERROR events: no token after 4413 was handed out. Another database?"),
+        ("REPLICATE events -5", "ERROR events: tokens count up from 0, also those of streams with negative ids"),
         ("REPLICATE ALL 5", "ERROR REPLICATE: ALL goes with NOW, and with nothing else"),
         ("RDATA events 5 []", "ERROR RDATA: only servers send this"),
         ("NAME \udcff", "ERROR NAME: not UTF-8"),

@@ -87,14 +87,18 @@ class Connection:
                     pinged = pinged or isinstance(command, c.Ping)
                     yield command
 
+    async def rest(self, seconds: float) -> None:
+        """Wait until nothing was sent for ``seconds``."""
+        while (left := self._sent_at + seconds - asyncio.get_running_loop().time()) > 0:
+            await asyncio.sleep(left)
+
     async def keep_alive(self, seconds: float) -> None:
-        """Send a PING whenever nothing else was sent for ``seconds``."""
-        while True:
-            left = self._sent_at + seconds - asyncio.get_running_loop().time()
-            if left > 0:
-                await asyncio.sleep(left)
-            else:
+        """Send a PING whenever nothing else was sent for ``seconds``, and none while too much is held."""
+        with suppress(OSError):
+            while True:
+                await self.rest(seconds)
                 self.send(ping())
+                await self._writer.drain()
 
     async def close(self) -> None:
         """Let go what is held, for a moment, and close."""

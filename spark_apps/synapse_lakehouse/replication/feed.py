@@ -38,21 +38,28 @@ class Heads:
     """How far streams are complete: in all, and by the instance that writes them.
 
     ``handed_out``: the highest token that a writer may have got. ``settling``: streams without positions.
+    ``is_standby``: rows may have been announced that the database has not replayed yet.
     """
 
     linear: Mapping[str, int]
     by_instance: Mapping[Source, int]
     handed_out: Mapping[str, int]
     settling: Collection[str]
+    is_standby: bool = False
 
     def of(self, source: Source) -> int:
         """The position of a stream, or of one instance's part in it."""
         stream, instance = source
-        return self.linear[stream] if instance is None else self.by_instance.get(source, FIRST)
+        return self.linear[stream] if instance is None else self.by_instance.get(source, self.linear[stream])
 
     def now(self, source: Source) -> int:
         """Where to begin with whatever comes from now on, even if what was before is not complete."""
         return self.of(source) if source[0] not in self.settling else self.handed_out[source[0]]
+
+    def begin(self, source: Source) -> int | None:
+        """As :meth:`now`; None for a writer that has no position although its stream was written: nobody knows it."""
+        now = self.now(source)
+        return None if now == FIRST < self.handed_out[source[0]] else now
 
 
 @dataclass(frozen=True)
@@ -98,7 +105,7 @@ class Feed:
             ):
                 positions.setdefault(name, {})[instance] = token
             sequences = self._sequences(connection)
-            oldest, next_transaction = _transactions(connection)
+            oldest, next_transaction, is_standby = _transactions(connection)
             by_instance: dict[Source, int] = {}
             for stream in self._catalogue.streams:
                 stored = positions.get(stream.stream_positions or "", {})
@@ -117,6 +124,7 @@ class Feed:
                 by_instance,
                 {stream.name: sequences[stream.sequence][0] for stream in self._catalogue.streams},
                 {stream.name for stream in self._catalogue.streams if not stream.stream_positions},
+                is_standby,
             )
 
     def page(self, source: Source, after: int, upto: int) -> tuple[list[Update], int]:
@@ -212,10 +220,11 @@ class Feed:
         self._told[stream] = bound
 
 
-def _transactions(connection: Connection) -> tuple[int, int]:
-    """The oldest transaction that is open, and the next one."""
+def _transactions(connection: Connection) -> tuple[int, int, bool]:
+    """The oldest transaction that is open, the next one, and whether they are those of a primary, replayed."""
     row = connection.execute(
-        "select pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint from pg_current_snapshot() s"
+        "select pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint, pg_is_in_recovery()"
+        " from pg_current_snapshot() s"
     ).fetchone()
     assert row is not None
-    return int(row[0]), int(row[1])
+    return int(row[0]), int(row[1]), bool(row[2])

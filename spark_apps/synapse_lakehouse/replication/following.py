@@ -10,7 +10,7 @@ from synapse_lakehouse.replication import commands as c
 from synapse_lakehouse.replication.commands import Command
 from synapse_lakehouse.replication.connection import PING_SECONDS, SILENCE_SECONDS
 from synapse_lakehouse.replication.reading import ONLY_IN_MEMORY, Reader
-from synapse_lakehouse.replication.updates import Gap, Missed, Progress, Update
+from synapse_lakehouse.replication.updates import MEMORY_ONLY, Gap, Missed, Progress, Update
 
 Item = Update | Gap | Command
 """Whole tokens; tokens that were not heard; every other command as it came."""
@@ -50,8 +50,10 @@ async def items(command: Command, progress: Progress, reader: Reader | None) -> 
         case c.Rdata():
             if unheard := progress.unheard(command):
                 yield Gap(*unheard, 0, ONLY_IN_MEMORY)
-            if update := progress.rdata(command):
-                yield update
+            is_first = progress.is_first(command)
+            if heard := progress.gather(command):
+                async for item in _heard(heard, progress, reader if is_first else None):
+                    yield item
         case c.Position():
             missed = progress.position(command)
             yield command
@@ -60,6 +62,14 @@ async def items(command: Command, progress: Progress, reader: Reader | None) -> 
                     yield item
         case _:
             yield command
+
+
+async def _heard(heard: Update, progress: Progress, reader: Reader | None) -> AsyncIterator[Update | Gap]:
+    if reader and heard.instance is not None and heard.stream not in MEMORY_ONLY:
+        async for item in reader.first(heard, progress):
+            yield item
+    elif progress.update(heard):
+        yield heard
 
 
 async def fill(missed: Missed, progress: Progress, reader: Reader | None) -> AsyncIterator[Update | Gap]:

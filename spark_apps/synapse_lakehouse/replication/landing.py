@@ -6,6 +6,7 @@ are there, so whoever goes on from the positions lands each token once.
 
 import json
 import logging
+import re
 import time
 import uuid
 from collections.abc import Mapping
@@ -33,7 +34,14 @@ log = logging.getLogger(__name__)
 _LOOKED_BACK: Final = 50
 _TIDIED_EVERY: Final = 200
 _KEPT: Final = timedelta(hours=1)
-_JSON: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+_LONE: Final = re.compile("[\ud800-\udfff]")
+
+
+def _json(value: Any) -> str:
+    # JSON may hold halves of a surrogate pair; UTF-8, and so the lake, may not.
+    text = _ENCODER.encode(value)
+    return text if text.isascii() else _LONE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 class _Clock:
@@ -45,6 +53,10 @@ class _Clock:
     def __call__(self) -> int:
         self._last = max(int(time.time() * 1_000_000), self._last + 1)
         return self._last
+
+    def later_than(self, moment: datetime) -> None:
+        """Go on after what another process heard."""
+        self._last = max(self._last, int(moment.timestamp() * 1_000_000) + 1)
 
 
 _now: Final = _Clock()
@@ -70,21 +82,21 @@ class Batch:
             case Update(stream, instance, token, rows, is_read):
                 source = "database" if is_read else self._source
                 for ordinal, row in enumerate(rows):
-                    kept_row = _JSON.encode(self._keeping.of(stream, row))
+                    kept_row = _json(self._keeping.of(stream, row))
                     self._add(now, source, "RDATA", stream, instance, token, ordinal, None, kept_row, None)
             case Gap(stream, instance, after, upto, found, cause):
-                about = _JSON.encode({"found": found, "cause": cause})
+                about = _json({"found": found, "cause": cause})
                 self._add(now, self._source, "GAP", stream, instance, upto, None, after, None, about)
             case c.Position(stream, instance, previous, token):
                 self._add(now, self._source, "POSITION", stream, instance, token, None, previous, None, None)
             case _:
                 fields = record(item)
                 command = fields.pop("command")
-                self._add(now, self._source, command, None, None, None, None, None, None, _JSON.encode(fields))
+                self._add(now, self._source, command, None, None, None, None, None, None, _json(fields))
 
     def end(self, positions: Mapping[Source, int]) -> None:
         """Close with where each source stands now."""
-        listed = _JSON.encode([[stream, instance, token] for (stream, instance), token in positions.items()])
+        listed = _json([[stream, instance, token] for (stream, instance), token in positions.items()])
         self._add(_now(), self._source, "TAP", None, None, None, None, None, None, listed)
 
     def arrow(self) -> pa.Table:
@@ -125,8 +137,11 @@ class Landing:
         )
         table = self._catalog.load_table(COMMANDS)
         self._last = self._landed(table)
-        told = newest(table, "received_at", tap, ("received_at", "fields"))["fields"]
-        return {(stream, at): token for stream, at, token in json.loads(told[-1].as_py())} if len(told) else {}
+        told = newest(table, "received_at", tap, ("received_at", "fields"))
+        if not len(told):
+            return {}
+        _now.later_than(told["received_at"][-1].as_py())
+        return {(stream, at): token for stream, at, token in json.loads(told["fields"][-1].as_py())}
 
     def append(self, batch: Batch) -> None:
         """Commit ``batch``, once, however often it takes.
@@ -142,7 +157,8 @@ class Landing:
                         f"Another tap of {self._source} ({self._dialect}) landed meanwhile, so this one stops: both "
                         "would land the same tokens. Run only one; what this one did not land, that one has."
                     )
-                # Whoever commits in between makes this fail, and the other tap be seen.
+                # A retry of PyIceberg's own would not look who committed in between. Not stored, so others may retry.
+                table.metadata.properties["commit.retry.num-retries"] = "0"
                 table.append(rows, snapshot_properties={FLUSH: flush})
                 self._commits, self._last = self._commits + 1, flush
                 if self._commits % _TIDIED_EVERY == 0:

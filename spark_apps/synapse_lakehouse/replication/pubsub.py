@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
+from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
@@ -29,6 +30,8 @@ log = logging.getLogger(__name__)
 
 CLIENT_NAME: Final = "synapse-lakehouse"
 """As Redis lists it among its clients."""
+
+_MOVES: Final = (b"RDATA ", b"POSITION ")
 
 
 async def listen(
@@ -55,12 +58,21 @@ async def listen(
                     elif command := _parsed(data):
                         async for item in items(command, progress, reader):
                             yield item
-        except (RedisError, OSError, Silent, Endless) as error:
+        except (RedisError, OSError, Silent, Endless, Malformed) as error:
             attempt += 1
             log.warning("Redis is not heard any more: %s", type(error).__name__ if not str(error) else error)
         finally:
             progress.disconnected()
         await patience.wait(attempt)
+
+
+def is_address(url: str) -> bool:
+    """Whether ``url`` can be understood; what the library says of one that cannot may quote its password."""
+    try:
+        parse_url(url)
+    except ValueError:
+        return False
+    return True
 
 
 async def _messages(url: str, channel: str, patience: Patience) -> AsyncGenerator[bytes | None, None]:
@@ -108,9 +120,15 @@ async def _watch(subscription: PubSub, waiting: _Waiting, patience: Patience) ->
 
 
 def _parsed(data: bytes) -> Command | None:
+    """The command of a message; None where it is left out.
+
+    :raises Malformed: where nobody can tell which token is lost with it, so that it is to be read from the database.
+    """
     try:
         return parse(data, Dialect.REDIS)
     except Malformed as refused:
+        if data.startswith(_MOVES):
+            raise
         log.warning("A message is left out: %s", refused)
         return None
 
@@ -122,10 +140,10 @@ async def _catch_up(progress: Progress, reader: Reader) -> AsyncIterator[Item]:
         stream, _ = source
         if stream not in heads.linear:
             continue
-        head = heads.by_instance.get(source, heads.linear[stream])
         position = progress.begin(source)
         if position is None:
-            progress.reach(source, head)
-        elif position < head:
+            if (begin := heads.begin(source)) is not None:
+                progress.reach(source, begin)
+        elif position < (head := heads.now(source)):
             async for item in fill(Missed(*source, position, head), progress, reader):
                 yield item

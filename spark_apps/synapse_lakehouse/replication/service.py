@@ -18,7 +18,7 @@ from synapse_lakehouse.replication.commands import Command
 from synapse_lakehouse.replication.feed import Feed
 from synapse_lakehouse.replication.grammar import Dialect
 from synapse_lakehouse.replication.keeping import Keeping
-from synapse_lakehouse.replication.pubsub import listen
+from synapse_lakehouse.replication.pubsub import is_address, listen
 from synapse_lakehouse.replication.reading import Reader
 from synapse_lakehouse.replication.records import record
 from synapse_lakehouse.replication.server import Record, Server
@@ -65,7 +65,8 @@ def serve(settings: Settings, dialect: Dialect, host: str, port: int, tell: Call
 def tap(settings: Settings, dialect: Dialect, host: str, port: int, tell: Callable[[str], None]) -> None:
     """Land what is heard, until SIGINT or SIGTERM: on Redis, or from a server at ``host`` and ``port`` over TCP.
 
-    :raises ServiceError: when LAKEHOUSE_REDIS_URL is missing.
+    :raises ServiceError: when LAKEHOUSE_REDIS_URL is missing, or not the address of a Redis.
+    :raises SourceError: when the database, which has what is missed, cannot be read at the start.
     :raises WrongServer: when the server belongs to another homeserver.
     """
     from synapse_lakehouse.replication.landing import Batch, Landing
@@ -73,6 +74,11 @@ def tap(settings: Settings, dialect: Dialect, host: str, port: int, tell: Callab
     declared, name, url = catalogue.load(), str(settings.synapse_server_name), settings.lakehouse_redis_url
     if dialect is Dialect.REDIS and not url:
         raise ServiceError("LAKEHOUSE_REDIS_URL is not set: the Redis that Synapse's workers talk through.")
+    if dialect is Dialect.REDIS and not is_address(str(url)):
+        raise ServiceError(
+            "LAKEHOUSE_REDIS_URL is not the address of a Redis. It looks like redis://:password@host:6379; in the "
+            "password, write / as %2F, @ as %40, # as %23, ? as %3F and % as %25."
+        )
     source = "redis" if dialect is Dialect.REDIS else "tcp"
     landing = Landing(pyiceberg_catalog(settings), source, dialect)
     alive = _folder(settings) / "tap.alive"
@@ -81,15 +87,24 @@ def tap(settings: Settings, dialect: Dialect, host: str, port: int, tell: Callab
 
     async def run() -> None:
         reader = Reader(Feed(settings, declared))
+        try:
+            await hear(reader)
+        finally:
+            await reader.close()
+
+    async def hear(reader: Reader) -> None:
         if dialect is Dialect.REDIS:
             items = listen(str(url), name, progress, reader)
         else:
             items = follow(Address(host, port, dialect, name), progress, streams=streams, reader=reader)
+        if dialect is not Dialect.TOKENS:
+            # A wrong SYNAPSE_DSN is told now; an outage later on, whenever it is first noticed, is waited for.
+            await reader.heads()
         tell(f"Landing the replication of {name} in {COMMANDS}.")
-        try:
-            await land(items, progress, landing, lambda: Batch(keeping, source, dialect), _stopped(), beat=alive.touch)
-        finally:
-            await reader.close()
+        await land(
+            items, progress, landing, lambda: Batch(keeping, source, dialect), _stopped(),
+            beat=alive.touch, reads=lambda: reader.is_reading,
+        )  # fmt: skip
 
     asyncio.run(run())
 

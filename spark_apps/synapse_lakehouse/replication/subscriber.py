@@ -55,7 +55,7 @@ class Subscriber:
         self._connection.send(c.Server(self._server.name), ping())
         tasks = [
             asyncio.create_task(one)
-            for one in (self._connection.keep_alive(timing.ping), self._listen(timing.silence), self._stream())
+            for one in (self._keep_alive(timing.ping), self._listen(timing.silence), self._stream())
         ]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -63,13 +63,16 @@ class Subscriber:
             for task in tasks:
                 task.cancel()
             ends = await asyncio.gather(*tasks, return_exceptions=True)
+        faults = []
         for end in ends:
             if isinstance(end, _Refused | Silent | Malformed | TooLong):
                 log.warning("%s is disconnected: %s", self, end)
                 self._connection.send(c.Error(str(end)))
             elif isinstance(end, Exception) and not isinstance(end, OSError):
-                raise end
+                faults.append(end)
         await self._connection.close()
+        if faults:
+            raise faults[0]
         log.info("%s is gone; it sent %s", self, dict(self._received) or "nothing")
 
     async def stop(self, why: str) -> None:
@@ -80,6 +83,12 @@ class Subscriber:
     def wake(self) -> None:
         """There may be more to send."""
         self._wake.set()
+
+    async def _keep_alive(self, seconds: float) -> None:
+        while True:
+            await self._connection.rest(seconds)
+            self._connection.send(ping())
+            await self._drain()
 
     async def _listen(self, silence: float) -> None:
         async for command in self._connection.received(silence):
@@ -117,6 +126,8 @@ class Subscriber:
             raise _Refused(f"REPLICATE: there is no such stream. There are: {', '.join(sorted(heads.linear))}")
         elif token is not None and token > heads.handed_out[stream]:
             raise _Refused(f"{stream}: no token after {heads.handed_out[stream]} was handed out. Another database?")
+        elif token is not None and token < 0:
+            raise _Refused(f"{stream}: tokens count up from 0, also those of streams with negative ids")
         else:
             source = (stream, None)
             at = self._cursors[source] = heads.now(source) if token is None else token

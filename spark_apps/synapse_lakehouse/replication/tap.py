@@ -41,10 +41,12 @@ async def land(
     stop: asyncio.Event,
     pace: Pace = DEFAULT,
     beat: Callable[[], object] = lambda: None,
+    reads: Callable[[], bool] = lambda: True,
 ) -> None:
     """Land ``items``, which move ``progress``, until ``stop`` is set; what was heard by then is landed too.
 
     :param beat: called again and again while all is well.
+    :param reads: whether what was missed can be read; a tap that waits for that does not show that it listens.
     """
     batch, room, written = new_batch(), asyncio.Event(), monotonic()
 
@@ -70,7 +72,7 @@ async def land(
             await asyncio.wait([hearing, stopping], timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             beat()
             is_due = batch.since is not None and monotonic() - batch.since >= pace.seconds
-            is_quiet = progress.is_connected and monotonic() - written >= pace.quiet
+            is_quiet = progress.is_connected and reads() and monotonic() - written >= pace.quiet
             if is_due or is_quiet or len(batch) >= pace.rows:
                 await write()
     finally:

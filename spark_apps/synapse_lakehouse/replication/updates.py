@@ -81,11 +81,20 @@ class Progress:
         self._rows: dict[Source, list[Any]] = {}
         self._held = 0
         self._interrupted: set[Source] = set()
+        self._heard: set[Source] = set()
         self._left: dict[str, int] = {}
         self._interrupt()
 
     def rdata(self, command: Rdata) -> Update | None:
         """The token that this row completes; None while more rows are to come, or when all of it was seen before.
+
+        :raises Endless: as :meth:`gather`.
+        """
+        update = self.gather(command)
+        return self.update(update) if update else None
+
+    def gather(self, command: Rdata) -> Update | None:
+        """The token that this row completes, with no position moved; None while more rows are to come.
 
         :raises Endless: when more than ``MOST_ROWS`` rows wait for the last one of their token.
         """
@@ -98,7 +107,18 @@ class Progress:
             return None
         rows = self._rows.pop(source, [])
         self._held -= len(rows)
-        return self.update(Update(command.stream, command.instance, command.token, (*rows, command.row)))
+        return Update(command.stream, command.instance, command.token, (*rows, command.row))
+
+    def is_first(self, command: Rdata) -> bool:
+        """Whether it ends the first token of a source that is heard after an interruption, and no position came before.
+
+        To be asked once a row: what follows a token that was heard is heard.
+        """
+        source = (command.stream, command.instance)
+        if command.token is None or source in self._heard:
+            return False
+        self._heard.add(source)
+        return True
 
     def unheard(self, command: Rdata) -> tuple[str, str | None, int, int] | None:
         """Source, last token before and first after an interruption, where the stream is one that is kept in memory.
@@ -128,6 +148,7 @@ class Progress:
         The first position of a source is where following it begins, unless it came up unheard.
         """
         source = (command.stream, command.instance)
+        self._heard.add(source)
         position = self.begin(source)
         if position is not None and command.previous is not None and command.previous > position:
             return Missed(command.stream, command.instance, position, max(command.previous, command.token))
@@ -159,6 +180,7 @@ class Progress:
         self._held = 0
 
     def _interrupt(self) -> None:
+        self._heard.clear()
         self._interrupted = {source for source in self.positions if source[0] in MEMORY_ONLY}
         self._left = {
             stream: min(self._left.get(stream, position), position)

@@ -12,6 +12,9 @@ from synapse_lakehouse.source.errors import SourceError, connection_failed
 
 APPLICATION_NAME = "synapse-lakehouse"
 
+_ALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
+"""A server that is gone without a word is noticed within a minute, instead of waited for without end."""
+
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 
@@ -53,12 +56,13 @@ def with_session(dsn: str, session: Mapping[str, str], setting: str = "SYNAPSE_D
     ours = [f"-c {name}={_escaped(value)}" for name, value in session.items()]
     try:
         # An operator's own options, such as a search_path, stay.
-        theirs = conninfo_to_dict(dsn).get("options")
+        given = conninfo_to_dict(dsn)
         return make_conninfo(
             dsn,
             application_name=APPLICATION_NAME,
             connect_timeout=10,
-            options=" ".join(map(str, filter(None, [theirs, *ours]))),
+            options=" ".join(map(str, filter(None, [given.get("options"), *ours]))),
+            **{name: value for name, value in _ALIVE.items() if name not in given},
         )
     except psycopg.ProgrammingError:
         raise SourceError(
