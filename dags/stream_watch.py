@@ -9,7 +9,7 @@ starts: whether each sequence is as far as its positions and rows. No Spark, no 
 
 **When it fails.** The log ends with the reason: the database cannot be reached or lacks a right, which
 `lakehouse doctor` explains, or it is too busy to answer within seconds; then the next look may succeed. `preflight`
-also fails when Synapse would refuse to start, or would give ids out twice: **do not restart Synapse** before its log,
+also fails when Synapse would refuse to start, or gives ids out twice: **do not restart Synapse** before its log,
 which prints the SQL that mends it, has been read.
 
 **Is a rerun safe?** Yes: it takes another look at the present. A look that was missed cannot be made up for.

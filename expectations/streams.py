@@ -137,7 +137,8 @@ class ExpectBoundNotToGoBack(MeasureExpectation):
 
 
 class ExpectSequenceNotBehind(MeasureExpectation):
-    """The sequence has handed out every id that a row or a position shows; Synapse refuses to start when it has not.
+    """The sequence has handed out every id that a row or a position shows. When Synapse starts, it moves one that is
+    behind rows on, and refuses to start with one that is behind a position.
 
     Sequences count up even where the ids are negative. Id 1 counts as handed out from the start.
     """

@@ -89,6 +89,7 @@ GRANT SELECT ON SEQUENCE push_rules_stream_sequence TO lakehouse_reader;
 GRANT SELECT ON SEQUENCE pushers_sequence TO lakehouse_reader;
 GRANT SELECT ON SEQUENCE quarantined_media_id_seq TO lakehouse_reader;
 GRANT SELECT ON SEQUENCE receipts_sequence TO lakehouse_reader;
+GRANT SELECT ON SEQUENCE state_group_id_seq TO lakehouse_reader;
 GRANT SELECT ON SEQUENCE sticky_events_sequence TO lakehouse_reader;
 GRANT SELECT ON SEQUENCE thread_subscriptions_sequence TO lakehouse_reader;
 GRANT SELECT ON SEQUENCE un_partial_stated_event_stream_sequence TO lakehouse_reader;

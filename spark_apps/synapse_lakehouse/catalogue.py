@@ -161,7 +161,7 @@ class Table(_Declared):
     that holds its ids; with ``repeats_ids`` several rows may share one. A table that ``follows`` another has no stream
     id of its own: its rows belong to those of the other with the same ``event_id``. ``contiguity``, with a sentence
     why, is given where its rows fare otherwise than the stream says. ``rises_per``: columns per which ids only rise in
-    an ``upsert`` table, where these are not the primary key.
+    an ``upsert`` table, where these are not the primary key. ``sequence`` gives its key out, where that is no stream's.
     """
 
     name: Identifier
@@ -178,6 +178,7 @@ class Table(_Declared):
     contiguity: Contiguity | None = None
     contiguity_why: str = ""
     rises_per: tuple[Identifier, ...] = ()
+    sequence: Identifier | None = None
     columns: tuple[Column, ...]
 
     @model_validator(mode="after")
@@ -192,6 +193,8 @@ class Table(_Declared):
             raise ValueError(f"table {self.name}: a measured table lists its stream ids and writer column only")
         if self.load is not Load.MEASURE and not self.primary_key:
             raise ValueError(f"table {self.name}: a copied table needs a primary_key")
+        if self.sequence and len(self.primary_key) != 1:
+            raise ValueError(f"table {self.name}: a sequence gives out a key of one column")
         if stray := set(self.nullable_key) - set(self.primary_key):
             raise ValueError(f"table {self.name}: nullable_key is not in its primary_key: {', '.join(sorted(stray))}")
         if self.key_enforced and self.repeats_keys:
@@ -287,6 +290,12 @@ class Catalogue(_Declared):
         """Streams with the tables that back them and that bronze holds rows of."""
         copied = self.copied()
         return [(stream, table) for stream in self.streams for table in copied if stream.name in table.streams]
+
+    def sequences(self) -> list[str]:
+        """All sequences that are read."""
+        return sorted(
+            {stream.sequence for stream in self.streams} | {one.sequence for one in self.tables if one.sequence}
+        )
 
     def backing(self, stream: str) -> tuple[tuple[Table, str], ...]:
         """Tables that back ``stream``, each with its column of ids."""

@@ -185,6 +185,30 @@ def test_a_name_without_its_database_is_told_of(examine: Examine) -> None:
     assert "SYNAPSE_DSN, its database, is not set" in found["source"][0]["message"]
 
 
+@pytest.mark.parametrize(("in_recovery", "level"), [(None, "OK"), (True, "OK"), (False, "FAIL")])
+def test_a_release_that_was_read_on_a_standby_saw_sequences_ahead(
+    examine: Examine, reader: str, new_lake: Callable[..., Settings], in_recovery: bool | None, level: str
+) -> None:
+    lake = new_lake()
+    with pyiceberg_catalog(lake) as catalog:
+        for schema in SCHEMAS:
+            catalog.create_namespace(schema)
+        for name in ("audit.releases", "audit.stream_positions", "audit.leases", "audit.snapshots"):
+            catalog.create_table(name, audit.TABLES[name])
+        now = datetime.now(UTC)
+        run = Run("run", now - timedelta(days=1), now)
+        release = {"release": 1, "tables": [], "positions": [], "views": [], "published_at": now}
+        audit.append(catalog, "audit.releases", [release], run)
+        known = {"stream": "events", "writers": [("persister1", 4373)], "sequence_last_value": 4413 + 32}
+        audit.append(catalog, "audit.stream_positions",
+                     [known | {"sequence_is_called": True, "measured_at": now}], run)  # fmt: skip
+        if in_recovery is not None:
+            audit.append(catalog, "audit.snapshots", [{"in_recovery": in_recovery}], run)
+    own = {"synapse_dsn": reader, "lakehouse_catalog_uri": lake.lakehouse_catalog_uri}
+    _, found = examine(**own, lakehouse_warehouse=lake.lakehouse_warehouse)
+    assert found["sequences"][-1]["level"] == level, found["sequences"]
+
+
 def test_an_owner_is_told_to_use_another_role(examine: Examine, reader: str, source_copy: str) -> None:
     with psycopg.connect(source_copy, autocommit=True) as owner:
         owner.execute(f"alter table events owner to {_user(reader)}".encode())

@@ -23,6 +23,8 @@ from synapse_lakehouse.source.errors import RecoveryConflict
 from synapse_lakehouse.source.projection import select
 from synapse_lakehouse.source.read import Chunk, copy_chunks
 from synapse_lakehouse.source.snapshot import Changes, count, count_since, exported
+from synapse_lakehouse.streams import startup
+from synapse_lakehouse.streams.sequences import went_back
 from tests.conftest import BIN, environment, lakehouse
 
 IMPATIENT = ["max_standby_streaming_delay=0", "hot_standby_feedback=off"]
@@ -66,6 +68,20 @@ def test_a_standby_is_checked_and_read_like_a_primary(settings: Settings, pair: 
         for table in declared.copied():
             chunk = _chunk(source, table, snapshot.name, tmp_path)
             assert copy_chunks([chunk])[0].rows == count(connection, table) == count_since(connection, table, 3).rows
+
+
+def test_a_sequence_that_a_standby_sees_ahead_is_no_sign_that_the_primary_went_back(
+    settings: Settings, pair: Pair
+) -> None:
+    declared = catalogue.load()
+    _remove_row_versions(pair)
+    with psycopg.connect(pair.primary, autocommit=True) as primary:
+        primary.execute("select nextval('receipts_sequence')")
+    _remove_row_versions(pair)
+    with psycopg.connect(pair.standby) as standby, psycopg.connect(pair.primary) as primary:
+        then, now = (startup.read(one, declared)["receipts"] for one in (standby, primary))
+    assert then.handed_out > now.handed_out
+    assert went_back(declared.stream("receipts"), then, now) is None
 
 
 def test_changes_since_a_snapshot_of_the_standby_are_found_there(settings: Settings, pair: Pair) -> None:

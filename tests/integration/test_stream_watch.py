@@ -122,6 +122,17 @@ def test_what_synapse_would_refuse_is_told_before_it_is_restarted(
         preflight()
 
 
+def test_state_groups_that_their_sequence_will_give_out_again_are_told(
+    source_copy: str, looked: Callable[[], Looks]
+) -> None:
+    looked()
+    with psycopg.connect(source_copy, autocommit=True) as synapse:
+        synapse.execute("select setval('state_group_id_seq', 5)")
+        (furthest,) = synapse.execute("select max(id) from state_groups").fetchone() or (0,)
+    with pytest.raises(AirflowFailException, match=rf"select setval\('state_group_id_seq', {furthest}\)"):
+        preflight()
+
+
 def test_what_cannot_be_read_is_no_good_sign(source_copy: str, looked: Callable[[], Looks]) -> None:
     looked()
     with psycopg.connect(source_copy, autocommit=True) as synapse:

@@ -3,7 +3,7 @@
 import pytest
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.streams.sequences import Standing, faults, went_back
+from synapse_lakehouse.streams.sequences import Standing, faults, rows_beyond, went_back
 
 EVENTS, BACKFILL = (catalogue.load().stream(name) for name in ("events", "backfill"))
 
@@ -37,6 +37,27 @@ def test_rows_beyond_the_sequence_are_ids_that_are_taken() -> None:
     (fault,) = faults(BACKFILL, Standing(7, {"ep1": -7}, {"events": -9, "ex_outlier_stream": -5}))
     assert "-9 of events is there" in fault.message
     assert fault.repair == "select setval('events_backfill_stream_seq', 9);"
+
+
+def test_rows_beyond_a_sequence_that_is_no_stream_s_are_found_too() -> None:
+    assert list(rows_beyond("state_group_id_seq", Standing(9, {}, {"state_groups": 9}))) == []
+    (fault,) = rows_beyond("state_group_id_seq", Standing(7, {}, {"state_groups": 9}))
+    assert "has handed out 7, but 9 of state_groups is there" in fault.message
+    assert fault.repair == "select setval('state_group_id_seq', 9);"
+
+
+@pytest.mark.parametrize("standby", ["then", "now"])
+def test_a_standby_sees_sequences_ahead_by_what_postgresql_logs_ahead(standby: str) -> None:
+    ahead = {one: {"may_be_ahead": one == standby} for one in ("then", "now")}
+    assert (
+        went_back(EVENTS, Standing(42, {"ep1": 9}, {}, **ahead["then"]), Standing(10, {"ep1": 9}, {}, **ahead["now"]))
+        is None
+    )
+    further = Standing(43, {"ep1": 9}, {}, **ahead["then"])
+    assert went_back(EVENTS, further, Standing(10, {"ep1": 9}, {}, **ahead["now"])) is not None
+    position = Standing(42, {"ep1": 10}, {}, **ahead["then"])
+    assert went_back(EVENTS, position, Standing(10, {"ep1": 9}, {}, **ahead["now"])) is not None
+    assert went_back(EVENTS, Standing(11, {}, {}), Standing(10, {}, {})) is not None
 
 
 @pytest.mark.parametrize(("stream", "position"), [(EVENTS, -3), (BACKFILL, 3)])

@@ -43,7 +43,7 @@ def watch_streams() -> None:
 
 
 def preflight() -> None:
-    """Say what Synapse would refuse at its next start, before somebody restarts it.
+    """Say what Synapse would refuse or mend at its next start, before somebody restarts it.
 
     :raises Told: naming what does not fit, with the SQL that mends it, to be reviewed; it is never run.
     :raises SourceError: when the source cannot be connected to.
@@ -56,7 +56,7 @@ def preflight() -> None:
     settings = Settings()
     with connect(settings) as source:
         wrong = startup.preflight(source, catalogue.load())
-    found = [Finding(Kind.SEQUENCE_BEHIND, f"stream {stream.name}", fault.message) for stream, fault in wrong]
+    found = [Finding(Kind.SEQUENCE_BEHIND, subject, fault.message) for subject, fault in wrong]
     tell(settings, "preflight", found)
     if wrong:
         raise Told(

@@ -37,7 +37,7 @@ def needed(catalogue: Catalogue) -> Iterator[Right]:
         columns = sorted({name for column in table.columns for name in column.reads})
         system = () if table.load is Load.MEASURE else SYSTEM_COLUMNS
         yield Right("table", table.name, (*columns, *system))
-    for sequence in sorted({stream.sequence for stream in catalogue.streams}):
+    for sequence in catalogue.sequences():
         yield Right("sequence", sequence)
 
 

@@ -61,7 +61,7 @@ def _standings(connection: Connection, catalogue: Catalogue, closed: Closed) -> 
     found = {}
     for stream in catalogue.streams:
         of_writers = positions.get(stream.stream_positions or "", {})
-        last = handed_out(connection, stream)
+        last = handed_out(connection, stream.sequence)
         end = closed(stream, of_writers, last)
         beyond = () if end is None else _beyond(connection, catalogue, stream, end)
         found[stream.name] = Standing(of_writers, last, beyond)
@@ -73,10 +73,10 @@ def be_brief(connection: Connection) -> None:
     connection.execute(sql.SQL("set local statement_timeout = {}").format(sql.Literal(f"{_MOST_SECONDS}s")))
 
 
-def handed_out(connection: Connection, stream: Stream) -> int:
-    """The last id that the stream's sequence gave out, 0 if none."""
+def handed_out(connection: Connection, sequence: str) -> int:
+    """The last id that ``sequence`` gave out, 0 if none."""
     row = connection.execute(
-        sql.SQL("select last_value - (not is_called)::int from {}").format(sql.Identifier(stream.sequence))
+        sql.SQL("select last_value - (not is_called)::int from {}").format(sql.Identifier(sequence))
     ).fetchone()
     assert row is not None
     return int(row[0])

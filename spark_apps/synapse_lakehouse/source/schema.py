@@ -97,8 +97,8 @@ def drift(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]])
         found += departures
         if table.key_enforced and not departures and not _enforced(table, indexes[table.name]):
             found.append(_missing_unique_key(table))
-    sequences = [stream.sequence for stream in catalogue.streams]
-    found += [_missing_sequence(name) for (name,) in connection.execute(MISSING_SEQUENCES, [sequences])]
+    absent = connection.execute(MISSING_SEQUENCES, [catalogue.sequences()])
+    found += [_missing_sequence(name) for (name,) in absent]
     return found
 
 
@@ -209,6 +209,6 @@ def _missing_sequence(name: str) -> Drift:
         name,
         None,
         "missing_sequence",
-        f"The sequence {name} is not in this database, so it is unknown which stream ids were handed out. Start "
+        f"The sequence {name} is not in this database, so it is unknown which ids were handed out. Start "
         "Synapse once so that it finishes its upgrade, or correct the role's search_path.",
     )

@@ -40,4 +40,4 @@ def _is_acknowledged(fall: Fall, ranges: Sequence[tuple[int, int]]) -> bool:
 
 def _standing(row: Mapping[str, Any]) -> Standing:
     handed_out = row["sequence_last_value"] - (not row["sequence_is_called"])
-    return Standing(handed_out, dict(row["writers"]), {})
+    return Standing(handed_out, dict(row["writers"]), {}, may_be_ahead=True)

@@ -6,9 +6,13 @@ move the sequence on, but until then ids are given out that are taken. Repairs a
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from synapse_lakehouse.catalogue import Stream
 from synapse_lakehouse.streams.positions import fallen
+
+_LOGGED_AHEAD: Final = 32
+"""Values that PostgreSQL logs a sequence ahead (SEQ_LOG_VALS in sequence.c), which is where a standby sees it."""
 
 
 @dataclass(frozen=True)
@@ -16,11 +20,13 @@ class Standing:
     """``handed_out``: the last id that the sequence gave out, 0 if none; sequences count up whatever the ids' sign.
 
     ``positions``: by writer, as ``stream_positions`` has them; ``furthest``: the furthest id by table.
+    ``may_be_ahead``: a standby was asked, or it is not known that none was, so ``handed_out`` is up to 32 too high.
     """
 
     handed_out: int
     positions: Mapping[str, int]
     furthest: Mapping[str, int]
+    may_be_ahead: bool = False
 
 
 @dataclass(frozen=True)
@@ -36,21 +42,14 @@ def faults(stream: Stream, now: Standing) -> Iterator[Fault]:
     sign = stream.direction
     wrong = {writer: position for writer, position in now.positions.items() if sign * position < 0}
     ahead = {writer: position for writer, position in now.positions.items() if sign * position > now.handed_out}
-    rows = {table: one for table, one in now.furthest.items() if sign * one > now.handed_out}
-    setval = f"select setval({_literal(stream.sequence)}, {_end(now, sign)});"
     if ahead:
         refuses = "Synapse will refuse to start" if sign > 0 else "ids will be given out again"
         yield Fault(
             f"{stream.sequence} is inconsistent with stream_positions: it has handed out {now.handed_out}, but "
             f"{_listed(ahead)} is stored as complete. {refuses}.",
-            setval,
+            _setval(stream.sequence, _end(now, sign)),
         )
-    if rows:
-        yield Fault(
-            f"{stream.sequence} has handed out {now.handed_out}, but {_listed(rows)} is there. Until Synapse is "
-            "restarted and moves it on, it gives out ids that are taken.",
-            setval,
-        )
+    yield from rows_beyond(stream.sequence, now, sign)
     if wrong:
         side = "below" if sign < 0 else "above"
         deletes = (
@@ -74,12 +73,24 @@ class Fall:
 
 
 def falls(stream: Stream, then: Standing, now: Standing) -> list[Fall]:
-    """What is behind where it was, of the positions and the sequence."""
+    """What is behind where it was, of the positions and the sequence, which a standby may have shown ahead."""
     writers = fallen(then.positions, now.positions, sign=stream.direction)
     found = [Fall(writer, then.positions[writer], now.positions[writer]) for writer in writers]
-    if then.handed_out > now.handed_out:
+    allowed = _LOGGED_AHEAD if then.may_be_ahead or now.may_be_ahead else 0
+    if then.handed_out > now.handed_out + allowed:
         found.append(Fall(stream.sequence, then.handed_out, now.handed_out))
     return found
+
+
+def rows_beyond(sequence: str, now: Standing, sign: int = 1) -> Iterator[Fault]:
+    """Whether rows have ids that ``sequence``, of a stream or not, did not give out yet."""
+    rows = {table: one for table, one in now.furthest.items() if sign * one > now.handed_out}
+    if rows:
+        yield Fault(
+            f"{sequence} has handed out {now.handed_out}, but {_listed(rows)} is there. Until Synapse is restarted and "
+            "moves it on, it gives out ids that are taken.",
+            _setval(sequence, _end(now, sign)),
+        )
 
 
 def went_back(stream: Stream, then: Standing, now: Standing) -> Fault | None:
@@ -96,7 +107,7 @@ def went_back(stream: Stream, then: Standing, now: Standing) -> Fault | None:
         f"THE DATABASE WENT BACK: {stream.name}: {', '.join(map(str, fell))}. A backup was restored, or a failover "
         f"lost the last transactions. Ids up to {sign * furthest} were given out once and will be given out again, for "
         "other rows.",
-        f"select setval({_literal(stream.sequence)}, {furthest});",
+        _setval(stream.sequence, furthest),
     )
 
 
@@ -108,12 +119,16 @@ def furthest(standings: Iterable[Standing]) -> Standing:
         handed_out = max(handed_out, one.handed_out)
         for writer, position in one.positions.items():
             positions[writer] = max(positions.get(writer, position), position, key=abs)
-    return Standing(handed_out, positions, {})
+    return Standing(handed_out, positions, {}, may_be_ahead=True)
 
 
 def _end(standing: Standing, sign: int) -> int:
     known = [sign * one for one in (*standing.positions.values(), *standing.furthest.values())]
     return max([standing.handed_out, *known])
+
+
+def _setval(sequence: str, last: int) -> str:
+    return f"select setval({_literal(sequence)}, {last});"
 
 
 def _listed(ids: Mapping[str, int]) -> str:

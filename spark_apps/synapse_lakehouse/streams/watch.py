@@ -109,7 +109,7 @@ def look(
 
 def fell(stream: Stream, look: Look) -> Fault | None:
     """What of ``stream`` is behind where it was, from when it fell until it is passed, or a release has accepted it."""
-    was = Standing(look.furthest_handed_out, look.furthest_writers, {})
+    was = Standing(look.furthest_handed_out, look.furthest_writers, {}, may_be_ahead=True)
     return went_back(stream, was, Standing(look.handed_out, look.writers, {}))
 
 

@@ -14,6 +14,7 @@ from synapse_lakehouse.streams import startup
 from synapse_lakehouse.streams.sequences import Fault, Standing, went_back
 
 _SUBJECT: Final = "sequences"
+_SNAPSHOTS: Final = "audit.snapshots"
 _ADVICE: Final = "Review, and run with all of Synapse stopped:"
 
 
@@ -33,12 +34,23 @@ def compare(
     known = duck.releases(connection, settings)
     if not known:
         return
+    ahead = _may_be_ahead(connection, settings, known[0].run_id)
     for one in positions.read(connection, settings, known[0]):
         stream = next((stream for stream in declared.streams if stream.name == one.stream), None)
         if stream and one.stream in now:
-            fault = went_back(stream, Standing(one.sequence_value or 0, one.writers, {}), now[one.stream])
+            fault = went_back(stream, Standing(one.sequence_value or 0, one.writers, {}, ahead), now[one.stream])
             if fault:
                 yield _finding(fault)
+
+
+def _may_be_ahead(connection: DuckDBPyConnection, settings: Settings, run_id: str) -> bool:
+    """Whether the run read a standby, or it is not known that it did not."""
+    duck.bind(connection, settings, None, [_SNAPSHOTS])
+    if _SNAPSHOTS not in duck.entries(settings):
+        return True
+    connection.execute(f"set variable run = {duck.literal(run_id)}")
+    rows = connection.execute(f"select bool_or(in_recovery) from {_SNAPSHOTS} where run_id = getvariable('run')")  # noqa: S608
+    return rows.fetchone() != (False,)
 
 
 def _finding(fault: Fault) -> Finding:
