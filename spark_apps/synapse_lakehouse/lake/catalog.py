@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from synapse_lakehouse.lake import address
+from synapse_lakehouse.lake import address, object_store
 from synapse_lakehouse.lake.address import CatalogError
 from synapse_lakehouse.settings import Settings
 
@@ -31,7 +31,7 @@ def spark_properties(settings: Settings) -> dict[str, str]:
     :raises CatalogError: when Spark cannot be told where the catalog is.
     """
     prefix = f"spark.sql.catalog.{NAME}"
-    properties = {"warehouse": settings.warehouse} | settings.lakehouse_catalog_properties
+    properties = {"warehouse": settings.warehouse} | object_store.properties(settings)
     if is_rest(settings):
         properties |= {"type": "rest", "uri": rest_uri(settings)}
     else:
@@ -55,7 +55,7 @@ def pyiceberg_catalog(settings: Settings) -> "Catalog":
     """
     from pyiceberg.catalog import load_catalog  # takes most of a second, which commands that do without it save
 
-    properties = {"warehouse": settings.warehouse} | settings.lakehouse_catalog_properties
+    properties = {"warehouse": settings.warehouse} | object_store.properties(settings)
     if is_rest(settings):
         return load_catalog(NAME, type="rest", uri=rest_uri(settings), **properties)
     uri = address.sqlalchemy(postgres(settings))

@@ -19,6 +19,7 @@ import duckdb
 import psycopg2  # type: ignore[import-untyped]
 from duckdb import DuckDBPyConnection
 
+from synapse_lakehouse.lake import object_store
 from synapse_lakehouse.lake.address import CatalogError
 from synapse_lakehouse.lake.catalog import NAME, SCHEMAS, is_rest, is_unbranched, postgres
 from synapse_lakehouse.lake.release import Release
@@ -45,17 +46,20 @@ class Entry:
 def connect(settings: Settings) -> DuckDBPyConnection:
     """An in-memory DuckDB, in UTC, that can read Iceberg tables in the warehouse and no other file.
 
-    :raises LakeError: when the warehouse is not a folder.
+    :raises LakeError: when the warehouse is neither a folder nor on S3.
     """
-    if not settings.warehouse.startswith("file:"):
+    on_s3 = object_store.is_s3(settings)
+    if not on_s3 and not settings.warehouse.startswith("file:"):
         raise LakeError(
-            f"The warehouse {settings.warehouse} is not a folder, and the DuckDB that answers queries here reads "
-            "folders only. `lakehouse connect spark` and `lakehouse connect trino` print how to query it."
+            f"The warehouse {settings.warehouse} is neither a folder nor on S3 (s3://bucket/prefix), and the DuckDB "
+            "that answers queries here reads no others. Correct LAKEHOUSE_WAREHOUSE."
         )
     connection = duckdb.connect(config={"autoinstall_known_extensions": False, "python_enable_replacements": False})
     connection.execute("set enable_progress_bar = false")
-    for extension in ("avro", "iceberg"):
+    for extension in (*(["httpfs"] if on_s3 else []), "avro", "iceberg"):
         connection.execute(f"load {literal(str(extension_file(extension)))}")
+    if on_s3:
+        connection.execute(object_store.duckdb_secret(settings))
     connection.execute(f"attach ':memory:' as {NAME}; use {NAME}; set TimeZone = 'UTC'")
     for schema in SCHEMAS:
         connection.execute(f"create schema {schema}")
