@@ -2,7 +2,9 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 UV_VERSION := 0.13.8
-UV := $(shell command -v uv || echo .tools/uv/bin/uv)
+# The first that knows exclude-dependencies, as required-version in pyproject.toml.
+UV_OLDEST := 0.9.8
+UV := $(shell printf '%s\n' $(UV_OLDEST) "$$(uv --version 2>/dev/null | cut -d' ' -f2)" | sort -CV && command -v uv || echo .tools/uv/bin/uv)
 # Debian packages that only tests use: a Redis for the live Synapse, a browser for the pages.
 TEST_PACKAGES := redis-server chromium chromium-driver
 PYTEST := $(UV) run --locked pytest

@@ -1,0 +1,35 @@
+"""An installed uv is used unless it is too old for the lock; then one of the checkout is."""
+
+import os
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from synapse_lakehouse.settings import PROJECT
+
+OWN = ".tools/uv/bin/uv"
+OLDEST = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["uv"]["required-version"].removeprefix(">=")
+
+
+def used(tmp_path: Path, version: str | None) -> str:
+    """The uv of `make format` where one of ``version``, or none, is installed."""
+    if version:
+        (tmp_path / "uv").write_text(f"#!/bin/sh\necho 'uv {version} (x86_64-unknown-linux-gnu)'\n")
+        (tmp_path / "uv").chmod(0o755)
+    paths = [one for one in os.environ["PATH"].split(":") if not (Path(one) / "uv").exists()]
+    environment = os.environ | {"PATH": ":".join([str(tmp_path), *paths])}
+    command = ["make", "--no-print-directory", "--dry-run", "format"]
+    done = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()[-1].split()[0]
+
+
+@pytest.mark.parametrize("version", [OLDEST, "0.9.10", "0.13.8", "1.0.0"])
+def test_an_installed_uv_is_used(tmp_path: Path, version: str) -> None:
+    assert used(tmp_path, version) == str(tmp_path / "uv")
+
+
+@pytest.mark.parametrize("version", [None, "0.9.7", "0.4.30"])
+def test_one_that_is_too_old_is_left_alone(tmp_path: Path, version: str | None) -> None:
+    assert used(tmp_path, version) == OWN
