@@ -8,7 +8,7 @@ from typing import Final
 from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse.embedded import jars
-from synapse_lakehouse.lake import address, duck
+from synapse_lakehouse.lake import address, duck, object_store
 from synapse_lakehouse.lake.catalog import NAME, SCHEMAS, is_rest, is_unbranched, postgres, rest_uri, spark_properties
 from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.settings import Settings
@@ -54,6 +54,7 @@ def _duckdb(connection: DuckDBPyConnection, settings: Settings, release: Release
             f"-- The lake at release {release.number}, for DuckDB 1.5 (`duckdb -init FILE`, or execute() in Python).",
             "-- On another machine: install avro; install iceberg; load iceberg;",
             *(f"load {duck.literal(str(duck.extension_file(one)))};" for one in ("avro", "iceberg")),
+            *(_on_s3(settings) if object_store.is_s3(settings) else []),
             *(f"create schema if not exists {schema};" for schema in SCHEMAS),
             *(f"{macro};" for macro in duck.MACROS),
             *(
@@ -63,6 +64,14 @@ def _duckdb(connection: DuckDBPyConnection, settings: Settings, release: Release
             f"-- select * from {_example(release)} limit 10;",  # noqa: S608
         ]
     )
+
+
+def _on_s3(settings: Settings) -> list[str]:
+    return [
+        "-- The warehouse is on S3, its keys are those of the environment or of ~/.aws:",
+        "install httpfs; load httpfs; install aws; load aws;",
+        f"{object_store.duckdb_secret(settings, with_keys=False)};",
+    ]
 
 
 def _spark(settings: Settings, release: Release) -> str:

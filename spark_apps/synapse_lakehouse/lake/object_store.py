@@ -42,14 +42,20 @@ def properties(settings: Settings) -> dict[str, str]:
     return {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO"} | needed | given
 
 
-def duckdb_secret(settings: Settings) -> str:
-    """SQL that lets DuckDB read the warehouse, and nothing else; it holds the keys, so it is never shown."""
+def duckdb_secret(settings: Settings, *, with_keys: bool = True) -> str:
+    """SQL that lets DuckDB read the warehouse, and no other bucket.
+
+    :param with_keys: else it holds no keys, may be shown, and takes those that AWS's tools would find.
+    """
     given = properties(settings)
-    found = {ours: given.get(name, os.environ.get(_FROM_ENVIRONMENT[name])) for name, ours in _DUCKDB.items()}
-    options = {name: value for name, value in found.items() if value} | {"scope": settings.warehouse + "/"}
+    names = _DUCKDB if with_keys else {"s3.region": "region"}
+    found = {ours: given.get(name, os.environ.get(_FROM_ENVIRONMENT[name])) for name, ours in names.items()}
+    options = {} if with_keys else {"provider": "credential_chain"}
+    options |= {name: value for name, value in found.items() if value} | {"scope": settings.warehouse + "/"}
     if endpoint := given.get("s3.endpoint"):
         parts = urlsplit(endpoint if "://" in endpoint else f"https://{endpoint}")
-        options |= {"endpoint": parts.netloc, "use_ssl": str(parts.scheme != "http").lower()}
+        where = parts.netloc.rpartition("@")[2]
+        options |= {"endpoint": where, "use_ssl": str(parts.scheme != "http").lower()}
     if given.get("s3.path-style-access", "").lower() == "true":
         options["url_style"] = "path"
     return f"create secret warehouse (type s3, {', '.join(f'{name} {_literal(one)}' for name, one in options.items())})"

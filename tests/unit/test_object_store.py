@@ -1,0 +1,68 @@
+"""What a warehouse on S3 takes, in the words of who reads it."""
+
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from synapse_lakehouse.lake import duck, object_store
+from synapse_lakehouse.lake.duck import LakeError
+from synapse_lakehouse.settings import Settings
+
+KEYS = {"s3.access-key-id": "key", "s3.secret-access-key": "it's secret"}
+
+
+def on_s3(warehouse: str = "s3://lake/warehouse/", **properties: str) -> Settings:
+    given = {"lakehouse_warehouse": warehouse, "lakehouse_catalog_properties": properties}
+    return Settings(_env_file=None, lakehouse_home=Path("home"), **given)
+
+
+def test_a_region_is_said_once_and_a_folder_needs_nothing() -> None:
+    told = object_store.properties(on_s3(**{"client.region": "eu-central-1", "s3.endpoint": "https://s3"}))
+    assert told["client.region"] == told["s3.region"] == "eu-central-1"
+    assert told["io-impl"] == "org.apache.iceberg.aws.s3.S3FileIO"
+    assert object_store.properties(on_s3(**{"io-impl": "another"}))["io-impl"] == "another"
+    assert object_store.properties(on_s3("warehouse", **{"header.x": "1"})) == {"header.x": "1"}
+
+
+@pytest.mark.parametrize(
+    ("properties", "options"),
+    [
+        ({"s3.endpoint": "http://minio:9000", "s3.path-style-access": "true"}, "minio:9000 false path"),
+        ({"s3.endpoint": "s3.example.org"}, "s3.example.org true "),
+        ({}, "  "),
+    ],
+)
+def test_duckdb_takes_what_it_is_told(properties: dict[str, str], options: str) -> None:
+    with duckdb.connect(config={"autoinstall_known_extensions": False}) as connection:
+        connection.execute(f"load {duck.literal(str(duck.extension_file('httpfs')))}")
+        connection.execute(object_store.duckdb_secret(on_s3(**properties, **KEYS)))
+        ((scope, told),) = connection.execute("select scope, secret_string from duckdb_secrets()").fetchall()
+    found = dict(one.split("=", 1) for one in told.split(";"))
+    assert scope == ["s3://lake/warehouse/"]
+    assert (
+        f"{found.get('endpoint', '')} {found.get('use_ssl', '')} {found.get('url_style', '')}".strip()
+        == options.strip()
+    )
+
+
+def test_keys_that_are_not_set_are_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "from outside")
+    assert "key_id 'from outside'" in object_store.duckdb_secret(on_s3())
+    assert "key_id 'key'" in object_store.duckdb_secret(on_s3(**KEYS))
+
+
+def test_what_is_shown_has_no_keys() -> None:
+    shown = object_store.duckdb_secret(on_s3(**KEYS, **{"s3.endpoint": "https://k:hidden@s3"}), with_keys=False)
+    assert "secret'" not in shown
+    assert "hidden" not in shown
+    assert "credential_chain" in shown
+
+
+def test_nothing_but_the_warehouse_is_read() -> None:
+    with duck.connect(on_s3(**KEYS)) as connection:
+        for file in ("s3://lake/other/file", "/etc/hostname", "https://s3/lake/warehouse/file"):
+            with pytest.raises(duckdb.PermissionException):
+                connection.execute(f"from read_blob({duck.literal(file)})")
+    with pytest.raises(LakeError, match="neither a folder nor on S3"):
+        duck.connect(on_s3("gs://lake/warehouse"))
