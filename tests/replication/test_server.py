@@ -284,6 +284,34 @@ def test_a_subscriber_that_does_not_read_is_cut_off_loudly_and_catches_up_later(
     assert 1 < last < rows
 
 
+def test_a_subscriber_that_reads_slowly_gets_everything(
+    homeserver: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(subscriber, "BUFFER_BYTES", 1 << 16)
+    rows = 30_000
+    homeserver.do(
+        "insert into push_rules_stream (stream_id, event_stream_ordering, user_id, rule_id, op)"
+        " select 2, 1, repeat('@long', 100), 'x', 'ADD' from generate_series(1, %s)", rows,
+    )  # fmt: skip
+    homeserver.handed_out("push_rules", 2)
+    homeserver.position("push_rules", "sw1", 2)
+
+    async def read_slowly(conversation: Conversation) -> None:
+        # What the kernel holds would come in few and large pieces otherwise.
+        conversation.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        conversation.say("REPLICATE push_rules 1")
+        ending = b""
+        while b"RDATA push_rules 2 " not in ending:
+            data = await conversation.reader.read(1 << 16)
+            assert data, "cut off"
+            ending = ending[-600:] + data
+            await asyncio.sleep(0.02)
+
+    with caplog.at_level(logging.WARNING):
+        talk(homeserver, Dialect.TOKENS, read_slowly, timing=Timing(congestion=1.0))
+    assert "does not keep up" not in caplog.text
+
+
 async def _last_token(conversation: Conversation, upto: int) -> int:
     """The last token heard whole before the end, or ``upto``; each must follow the one before."""
     token = None

@@ -156,7 +156,7 @@ def test_our_server_says_and_understands_what_is_documented(homeserver: Database
         )
         homeserver.do(
             "insert into state_events (event_id, room_id, type, state_key) values ('$149019767112vOHxz:localhost:8823',"
-            " '!AFDCvgApUmpdfVjIXm:localhost:8823', 'm.room.guest_access', '')"
+            " '!AFDCvgApUmpdfVjIXm:localhost:8823', 'm.room.guest_access', '') on conflict do nothing"
         )
         homeserver.handed_out("events", 14)
         homeserver.position("events", "master", 14)

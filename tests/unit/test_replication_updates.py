@@ -85,12 +85,21 @@ def test_positions_never_go_back() -> None:
 
 
 def test_a_token_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(updates, "MOST_ROWS", 10)
+    monkeypatch.setattr(updates, "MOST_HELD", 10 * len("[]"))
     progress = Progress()
     for number in range(10):
         progress.rdata(Rdata("events", f"ep{number}", None, []))
     with pytest.raises(Endless):
         progress.rdata(Rdata("events", "ep10", None, []))
+
+
+def test_a_token_of_very_many_rows_is_one_token() -> None:
+    progress = Progress({EP1: 53})
+    for number in range(150_000):
+        assert progress.rdata(Rdata(*EP1, None, number)) is None
+    update = progress.rdata(Rdata(*EP1, 54, 150_000))
+    assert update
+    assert update.rows == tuple(range(150_001))
 
 
 TOKENS = st.dictionaries(st.integers(2, 40), st.lists(st.integers(), min_size=1, max_size=4), min_size=1)

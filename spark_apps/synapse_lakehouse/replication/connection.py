@@ -55,11 +55,17 @@ class Connection:
     async def drain(self, seconds: float) -> None:
         """Wait while too much is held.
 
-        :raises TimeoutError: after ``seconds``.
+        :raises TimeoutError: when the other side took nothing for ``seconds``.
         :raises OSError: when the connection is lost.
         """
-        async with asyncio.timeout(seconds):
-            await self._writer.drain()
+        while True:
+            before = self.waiting
+            try:
+                async with asyncio.timeout(seconds):
+                    return await self._writer.drain()
+            except TimeoutError:
+                if self.waiting >= before:
+                    raise
 
     async def received(self, silence: float) -> AsyncIterator[Command]:
         """Commands until the other side closes. Whoever never sends a PING may be a person, and is not timed.

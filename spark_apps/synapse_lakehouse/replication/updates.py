@@ -3,6 +3,7 @@
 A position moves only with the last row of a token, so that whoever resumes from it gets every row once.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -15,8 +16,8 @@ REPEATING: Final = frozenset({"caches"})
 MEMORY_ONLY: Final = frozenset({"typing", "presence_federation", "federation"})
 """Streams that Synapse keeps in memory: no table has their rows, and their tokens begin again when it restarts."""
 
-MOST_ROWS: Final = 100_000
-"""Rows of unfinished tokens that are held before their sender counts as broken."""
+MOST_HELD: Final = 64 << 20
+"""Characters of unfinished tokens' rows that are held before their sender counts as broken: half a million rows."""
 
 Source = tuple[str, str | None]
 """A stream and the instance that writes it; None where instances are not told apart."""
@@ -79,7 +80,7 @@ class Progress:
         self.repeated = 0
         self.is_connected = False
         self._rows: dict[Source, list[Any]] = {}
-        self._held = 0
+        self._held: Counter[Source] = Counter()
         self._interrupted: set[Source] = set()
         self._heard: set[Source] = set()
         self._left: dict[str, int] = {}
@@ -96,17 +97,18 @@ class Progress:
     def gather(self, command: Rdata) -> Update | None:
         """The token that this row completes, with no position moved; None while more rows are to come.
 
-        :raises Endless: when more than ``MOST_ROWS`` rows wait for the last one of their token.
+        :raises Endless: when more than ``MOST_HELD`` waits for the last row of its token.
         """
         source = (command.stream, command.instance)
         if command.token is None:
             self._rows.setdefault(source, []).append(command.row)
-            self._held += 1
-            if self._held > MOST_ROWS:
-                raise Endless(f"{command.stream}: more than {MOST_ROWS} rows, and not the last of their token")
+            self._held[source] += len(repr(command.row))
+            if self._held.total() > MOST_HELD:
+                count = len(self._rows[source])
+                raise Endless(f"{command.stream}: {count} rows, too many to hold, and not the last of their token")
             return None
         rows = self._rows.pop(source, [])
-        self._held -= len(rows)
+        del self._held[source]
         return Update(command.stream, command.instance, command.token, (*rows, command.row))
 
     def is_first(self, command: Rdata) -> bool:
@@ -177,7 +179,7 @@ class Progress:
         self.is_connected = False
         self._interrupt()
         self._rows.clear()
-        self._held = 0
+        self._held.clear()
 
     def _interrupt(self) -> None:
         self._heard.clear()
