@@ -1,11 +1,15 @@
-"""The lake held against its source, row by row."""
+"""The lake held against its source, row by row, and against another lake."""
 
 from collections import Counter
+from collections.abc import Mapping
 
 import psycopg
 
 from synapse_lakehouse import catalogue
+from synapse_lakehouse.lake import duck
 from synapse_lakehouse.lake.duck import DuckDBPyConnection
+from synapse_lakehouse.lake.release import Release
+from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.projection import select
 
 
@@ -16,3 +20,21 @@ def differences(
     here = Counter(lake.execute(f"select * from bronze.{table.name}").fetchall())
     there = Counter(source.execute(select(table)).fetchall())
     return (here - there).total(), (there - here).total()
+
+
+def release_of(settings: Settings) -> Release:
+    """The first release of a lake."""
+    with duck.connect(settings) as connection:
+        return duck.releases(connection, settings)[-1]
+
+
+def contents(settings: Settings, snapshots: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    """Rows and an order-free hash of tables at snapshots."""
+    known = duck.entries(settings)
+    with duck.connect(settings) as connection:
+        return {
+            name: connection.execute(
+                f"select count(*), sum(hash(t)::hugeint) from {duck.scan(known[name].location, snapshot)} t"
+            ).fetchone()
+            for name, snapshot in snapshots.items()
+        }

@@ -1,7 +1,7 @@
 """Spark on a standalone cluster: a master and two workers, from pyspark's own jars, on loopback."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,10 +10,9 @@ import pytest
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.lake import duck
-from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.settings import Settings
 from tests.cluster import cluster
-from tests.comparison import differences
+from tests.comparison import contents, differences, release_of
 from tests.conftest import HarshLake, Published, lakehouse
 
 
@@ -52,21 +51,3 @@ def test_a_cluster_publishes_the_same_content(
     there = release_of(elsewhere)
     assert there.interval_start == release.interval_start
     assert contents(elsewhere, there.tables) == here
-
-
-def release_of(settings: Settings) -> Release:
-    """The first release of a lake."""
-    with duck.connect(settings) as connection:
-        return duck.releases(connection, settings)[-1]
-
-
-def contents(settings: Settings, snapshots: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-    """Rows and an order-free hash of tables at snapshots."""
-    known = duck.entries(settings)
-    with duck.connect(settings) as connection:
-        return {
-            name: connection.execute(
-                f"select count(*), sum(hash(t)::hugeint) from {duck.scan(known[name].location, snapshot)} t"
-            ).fetchone()
-            for name, snapshot in snapshots.items()
-        }

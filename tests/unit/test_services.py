@@ -8,9 +8,10 @@ from threading import Barrier
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from synapse_lakehouse.embedded import airflow, sample
-from synapse_lakehouse.embedded.services import ServicesError, connected
+from synapse_lakehouse.embedded.services import ServicesError, connected, remember
 from synapse_lakehouse.settings import Settings
 
 
@@ -29,6 +30,30 @@ def test_a_home_that_cannot_be_made_is_explained(
     given = Settings(_env_file=None, lakehouse_home=tmp_path / "file" / "home")
     with pytest.raises(ServicesError, match=r"file/home cannot be created \(Not a directory\)"), begin(given):
         pass
+
+
+def test_each_homeserver_has_a_lake_of_its_own_beside_the_sample_s(tmp_path: Path) -> None:
+    tmp_path.chmod(0o711)
+    mine = Settings(_env_file=None, lakehouse_home=tmp_path)
+    theirs = mine.model_copy(update={"synapse_dsn": "postgresql://db/synapse", "synapse_server_name": "[::1]:8448"})
+
+    def places(given: Settings, **how: bool) -> tuple[str, str]:
+        with connected(given, **how) as settings:
+            database = conninfo_to_dict(str(settings.lakehouse_catalog_uri))["dbname"]
+            return str(database), settings.warehouse.removeprefix(tmp_path.as_uri())
+
+    assert places(mine) == places(mine, source=False, latest=True) == ("iceberg", "/warehouse")
+    assert places(theirs) == ("iceberg-___1__8448", "/warehouse-___1__8448")
+    with connected(theirs) as settings:
+        remember(theirs)
+        assert places(settings) == places(theirs), "what a run's processes are told is what they take"
+    assert places(mine, source=False, latest=True) == places(theirs)
+    assert places(mine, source=False) == places(mine) == ("iceberg", "/warehouse")
+    remember(mine)
+    assert places(mine, source=False, latest=True) == ("iceberg", "/warehouse")
+    elsewhere = theirs.model_copy(update={"lakehouse_warehouse": "s3://lake/warehouse"})
+    with connected(elsewhere) as settings:
+        assert settings.warehouse == "s3://lake/warehouse"
 
 
 def test_several_at_once_find_the_sample_whole(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ class _Journal:
         from synapse_lakehouse.lake import tables
 
         with ExitStack() as opening:
-            lake = opening.enter_context(connected(self._settings, source=False))
+            lake = opening.enter_context(connected(self._settings, source=False, latest=True))
             catalog = opening.enter_context(closing(pyiceberg_catalog(lake)))
             tables.ensure_audit(catalog)
             self._stack.push(opening.pop_all())

@@ -31,5 +31,5 @@ def lake() -> Iterator[tuple[Settings, DuckDBPyConnection]]:
             f"There is no lake in {given.lakehouse_home} yet. Run `make run` first, or set LAKEHOUSE_HOME to the "
             "folder of one."
         )
-    with connected(given, source=False) as settings, duck.connect(settings) as connection:
+    with connected(given, source=False, latest=True) as settings, duck.connect(settings) as connection:
         yield settings, connection

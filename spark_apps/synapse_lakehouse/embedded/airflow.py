@@ -79,6 +79,7 @@ def prepared(
             tell("starting the embedded PostgreSQL")
             server = stack.enter_context(services.embedded_server(given))
             resolved = stack.enter_context(services.connected(given))
+            services.remember(given)
             tell("preparing Spark and Airflow")
             with ThreadPoolExecutor(1) as beside:
                 spark = beside.submit(lambda: class_archive.make(given, jars.installed(given)))

@@ -1,13 +1,19 @@
 """Fill in what the settings leave out: the embedded PostgreSQL for the catalog, Airflow's metadata and the sample."""
 
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Final
 
 from synapse_lakehouse.embedded import postgres, processes, sample
 from synapse_lakehouse.settings import Settings
 
 CATALOG_DATABASE = "iceberg"
 AIRFLOW_DATABASE = "airflow"
+_LATEST: Final = "lake"
+"""File that names the lake of the latest run."""
+_NAME_LENGTH: Final = 50
+"""PostgreSQL cuts a database's name off after 63 bytes."""
 
 
 class ServicesError(RuntimeError):
@@ -15,10 +21,13 @@ class ServicesError(RuntimeError):
 
 
 @contextmanager
-def connected(settings: Settings | None = None, *, source: bool = True) -> Iterator[Settings]:
+def connected(settings: Settings | None = None, *, source: bool = True, latest: bool = False) -> Iterator[Settings]:
     """Settings in which the catalog and the source are set, with their servers running while the context lasts.
 
+    The embedded catalog and warehouse are a homeserver's own, since ids of one would look lost or late in another's.
+
     :param source: whether Synapse's database is needed; without it the sample is not restored.
+    :param latest: where no homeserver is named, take the lake that the latest run was of, else the sample's.
     :raises PostgresError: when the embedded server does not start.
     :raises ServicesError: when LAKEHOUSE_HOME cannot be created, or SYNAPSE_SERVER_NAME is another homeserver's than
         the sample's, without its SYNAPSE_DSN.
@@ -35,13 +44,34 @@ def connected(settings: Settings | None = None, *, source: bool = True) -> Itera
         found: dict[str, object] = {}
         with processes.alone(given.lakehouse_home / "services.lock"):
             if not given.lakehouse_catalog_uri:
-                server.create_database(CATALOG_DATABASE)
-                found["lakehouse_catalog_uri"] = server.dsn(CATALOG_DATABASE)
+                lake = _latest(given) if latest and _lake(given) == "" else _lake(given)
+                server.create_database(CATALOG_DATABASE + lake)
+                found["lakehouse_catalog_uri"] = server.dsn(CATALOG_DATABASE + lake)
+                found["lakehouse_warehouse"] = given.lakehouse_warehouse or given.warehouse + lake
             if needs_sample:
                 found["synapse_dsn"] = sample.restore(server)
                 found["synapse_server_name"] = sample.server_name()
                 found["synapse_config"] = given.synapse_config or sample.CONFIG
         yield given.model_copy(update=found)
+
+
+def remember(given: Settings) -> None:
+    """Let the lake of ``given`` be the one that is read where no homeserver is named."""
+    if not given.lakehouse_catalog_uri:
+        (given.lakehouse_home / _LATEST).write_text(_lake(given), encoding="utf-8")
+
+
+def _latest(given: Settings) -> str:
+    place = given.lakehouse_home / _LATEST
+    return place.read_text(encoding="utf-8") if place.exists() else ""
+
+
+def _lake(given: Settings) -> str:
+    """What tells the names of a homeserver's catalog and warehouse from the sample's."""
+    name = given.synapse_server_name
+    if not name or (given.uses_sample and name == sample.server_name()):
+        return ""
+    return "-" + re.sub(r"[^a-z0-9.-]", "_", name.lower())[:_NAME_LENGTH]
 
 
 def make_home(settings: Settings) -> None:

@@ -55,9 +55,8 @@ def of_another_server(latest: Release | None, server_name: str) -> str | None:
         return None
     return (
         f"This lake holds releases of {latest.server_name}, but the homeserver to copy is {server_name} "
-        "(SYNAPSE_SERVER_NAME, or the shipped sample's where nothing is set). Each homeserver needs a lake of its own: "
-        "set LAKEHOUSE_HOME to another folder, and LAKEHOUSE_CATALOG_URI and LAKEHOUSE_WAREHOUSE to others if they are "
-        "set. If this lake only ever held the sample, `make clean` deletes it."
+        "(SYNAPSE_SERVER_NAME, or the shipped sample's where nothing is set). Each homeserver needs a lake of its own, "
+        "which the embedded catalog gives it: set LAKEHOUSE_CATALOG_URI and LAKEHOUSE_WAREHOUSE to others, or neither."
     )
 
 

@@ -41,5 +41,5 @@ def examine(given: Settings, *, deep: bool = False) -> list[Finding]:
                     found += duplicates.examine(connection, declared)
         except (PostgresError, ServicesError, SourceError) as error:
             found.append(Finding(Level.FAIL, "source", str(error)))
-        found += [*machine.disk(given, database_bytes), *machine.privacy(given)]
+        found += [*machine.disk(settings, database_bytes), *machine.privacy(settings)]
         return [*found, *lake.examine(settings, declared, standings, deep=deep)]
