@@ -41,12 +41,20 @@ def validate(
     shown = [identifier, identifier.expectation_suite_identifier]
     context.build_data_docs(site_names=[_SITE], resource_identifiers=shown)  # type: ignore[arg-type]
     (page,) = context.get_docs_sites_urls(resource_identifier=identifier, site_names=[_SITE])
-    return [_check(stage, one) for one in result.results], str(page["site_url"])
+    return [_check(stage, one) for one in result.results], _served(settings, str(page["site_url"]))
 
 
 def first_page(settings: Settings) -> Path:
     """Where Data Docs begin; it exists once a run was judged."""
     return settings.lakehouse_home / "data_docs" / "index.html"
+
+
+def _served(settings: Settings, file: str) -> str:
+    """Where people find a page of Data Docs, who may not be on the machine that wrote it."""
+    if settings.lakehouse_data_docs_url is None:
+        return file
+    place = file.removeprefix(first_page(settings).parent.as_uri()).lstrip("/")
+    return f"{settings.lakehouse_data_docs_url.rstrip('/')}/{place}"
 
 
 def _context(settings: Settings) -> FileDataContext:

@@ -92,6 +92,9 @@ class Settings(BaseSettings):
     lakehouse_runbooks: str = Field(
         "docs/runbooks", description="where alerts say that the runbooks are: a URL, or the folder in the checkout"
     )
+    lakehouse_data_docs_url: str | None = Field(
+        None, description="URL under which people find LAKEHOUSE_HOME/data_docs, for alerts; unset: the file itself"
+    )
     lakehouse_overdue_hours: Annotated[int, Field(ge=1)] = Field(
         26, description="a lake whose latest release is older than so many hours is overdue, and somebody is told"
     )

@@ -39,6 +39,13 @@ def test_pages_lead_to_each_other_and_to_what_failed(settings: Settings) -> None
     assert "1 row repeating a key" in audit_page.read_text(encoding="utf-8")
 
 
+def test_alerts_lead_to_where_the_pages_are_served(settings: Settings) -> None:
+    here = judge(settings).data_docs
+    served = judge(settings.model_copy(update={"lakehouse_data_docs_url": "https://lake.example.org/docs/"})).data_docs
+    assert served.startswith("https://lake.example.org/docs/validations/")
+    assert served.removeprefix("https://lake.example.org/docs").count("/") == here.partition("/data_docs")[2].count("/")
+
+
 def test_a_warning_does_not_look_like_a_failure(settings: Settings) -> None:
     judge(settings, change("stream_positions", 0, rule="assumed"))
     text = docs.first_page(settings).read_text(encoding="utf-8")
