@@ -181,9 +181,11 @@ def _tokens(settings: Settings, first: int) -> list[int]:
 
 
 def _scanned(settings: Settings, condition: BooleanExpression) -> list[int]:
+    # The first token of each writer brings a GAP, too: the database knows nothing of these.
+    rows = And(EqualTo("command", "RDATA"), condition)
     with closing(pyiceberg_catalog(settings)) as catalog:
         table = load_or_none(catalog, COMMANDS)
-        return table.scan(condition, selected_fields=("token",)).to_arrow()["token"].to_pylist() if table else []
+        return table.scan(rows, selected_fields=("token",)).to_arrow()["token"].to_pylist() if table else []
 
 
 def _until(holds: Callable[[], bool], seconds: float = 60, *, must: bool = True) -> None:
