@@ -36,7 +36,7 @@ def test_a_region_is_said_once_and_a_folder_needs_nothing() -> None:
 def test_duckdb_takes_what_it_is_told(properties: dict[str, str], options: str) -> None:
     with duckdb.connect(config={"autoinstall_known_extensions": False}) as connection:
         connection.execute(f"load {duck.literal(str(duck.extension_file('httpfs')))}")
-        connection.execute(object_store.duckdb_secret(on_s3(**properties, **KEYS)))
+        connection.execute(duck.secret(on_s3(**properties, **KEYS)))
         ((scope, told),) = connection.execute("select scope, secret_string from duckdb_secrets()").fetchall()
     found = dict(one.split("=", 1) for one in told.split(";"))
     assert scope == ["s3://lake/warehouse/"]
@@ -48,12 +48,12 @@ def test_duckdb_takes_what_it_is_told(properties: dict[str, str], options: str) 
 
 def test_keys_that_are_not_set_are_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "from outside")
-    assert "key_id 'from outside'" in object_store.duckdb_secret(on_s3())
-    assert "key_id 'key'" in object_store.duckdb_secret(on_s3(**KEYS))
+    assert "key_id 'from outside'" in duck.secret(on_s3())
+    assert "key_id 'key'" in duck.secret(on_s3(**KEYS))
 
 
 def test_what_is_shown_has_no_keys() -> None:
-    shown = object_store.duckdb_secret(on_s3(**KEYS, **{"s3.endpoint": "https://k:hidden@s3"}), with_keys=False)
+    shown = duck.secret(on_s3(**KEYS, **{"s3.endpoint": "https://k:hidden@s3"}), with_keys=False)
     assert "secret'" not in shown
     assert "hidden" not in shown
     assert "credential_chain" in shown

@@ -1,6 +1,6 @@
 """One look at the lake, and one at the streams of the running Synapse: it is kept, and what is wrong is found."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from pyiceberg.catalog import Catalog
@@ -9,7 +9,7 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.alerts import watching
 from synapse_lakehouse.alerts.incidents import Finding
 from synapse_lakehouse.catalogue import Stream
-from synapse_lakehouse.lake import audit, tables, taps
+from synapse_lakehouse.lake import audit, taps
 from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.live import standings
@@ -19,17 +19,18 @@ from synapse_lakehouse.streams.watch import Look, closed, look
 from synapse_lakehouse.streams.writers import configured
 
 
-def check_lake(settings: Settings, catalog: Catalog) -> tuple[datetime | None, list[Finding]]:
+def check_lake(
+    settings: Settings, catalog: Catalog, releases: Sequence[Release]
+) -> tuple[datetime | None, list[Finding]]:
     """When the replication tap last landed something, if one was ever used; and what is overdue in the lake."""
-    tables.ensure_audit(catalog)
     now = datetime.now(UTC)
-    latest = max((one.published_at for one in audit.releases(catalog)), default=None)
+    latest = max((one.published_at for one in releases), default=None)
     overdue = timedelta(hours=settings.lakehouse_overdue_hours)
     landed, silent = taps.last_landed(catalog), timedelta(minutes=settings.lakehouse_tap_minutes)
     return landed, [*watching.of_releases(latest, overdue, now), *watching.of_tap(landed, silent, now)]
 
 
-def patrol(settings: Settings, catalog: Catalog) -> tuple[list[Look], list[Finding]]:
+def patrol(settings: Settings, catalog: Catalog, releases: Sequence[Release]) -> tuple[list[Look], list[Finding]]:
     """Look at every stream and append the looks to ``audit.stream_watch``: the looks, and what is wrong.
 
     :raises SourceError: when the source cannot be connected to.
@@ -39,7 +40,6 @@ def patrol(settings: Settings, catalog: Catalog) -> tuple[list[Look], list[Findi
     declared = catalogue.load()
     writers = configured(declared, settings.lakehouse_stream_writers, settings.synapse_config)
     before = watch_history.last(catalog)
-    releases = audit.releases(catalog)
     since = {name: one.watched_at for name, one in before.items()}
     released = _released(catalog, releases[-1], since) if releases else {}
 
@@ -48,17 +48,14 @@ def patrol(settings: Settings, catalog: Catalog) -> tuple[list[Look], list[Findi
 
     found, now = standings(settings, declared, end), datetime.now(UTC)
     looks = [
-        (
-            stream,
-            look(
-                stream, one.positions, one.handed_out, one.beyond, writers.get(stream.name), before.get(stream.name),
-                now, released.get(stream.name),
-            ),
+        look(
+            stream, one.positions, one.handed_out, one.beyond, writers.get(stream.name), before.get(stream.name), now,
+            released.get(stream.name),
         )
         for stream, one in ((stream, found[stream.name]) for stream in declared.streams)
     ]  # fmt: skip
-    watch_history.record(catalog, [one for _, one in looks])
-    return [one for _, one in looks], watching.of_looks(looks, writers)
+    watch_history.record(catalog, looks)
+    return looks, watching.of_looks(list(zip(declared.streams, looks, strict=True)), writers)
 
 
 def _released(catalog: Catalog, latest: Release, since: Mapping[str, datetime]) -> dict[str, Standing]:
@@ -66,7 +63,7 @@ def _released(catalog: Catalog, latest: Release, since: Mapping[str, datetime]) 
     if since and min(since.values()) >= latest.published_at:
         return {}
     return {
-        row["stream"]: Standing(row["sequence_last_value"] - (not row["sequence_is_called"]), dict(row["writers"]), {})
+        row["stream"]: Standing.of_row(row)
         for row in audit.of_run(catalog, "audit.stream_positions", latest.run_id)
         if row["stream"] not in since or since[row["stream"]] < latest.published_at
     }

@@ -70,7 +70,7 @@ def _on_s3(settings: Settings) -> list[str]:
     return [
         "-- The warehouse is on S3, its keys are those of the environment or of ~/.aws:",
         "install httpfs; load httpfs; install aws; load aws;",
-        f"{object_store.duckdb_secret(settings, with_keys=False)};",
+        f"{duck.secret(settings, with_keys=False)};",
     ]
 
 

@@ -44,7 +44,7 @@ def connected(settings: Settings | None = None, *, source: bool = True, latest: 
         found: dict[str, object] = {}
         with processes.alone(given.lakehouse_home / "services.lock"):
             if not given.lakehouse_catalog_uri:
-                lake = _latest(given) if latest and _lake(given) == "" else _lake(given)
+                lake = _lake(given) or (_latest(given) if latest else "")
                 server.create_database(CATALOG_DATABASE + lake)
                 found["lakehouse_catalog_uri"] = server.dsn(CATALOG_DATABASE + lake)
                 found["lakehouse_warehouse"] = given.lakehouse_warehouse or given.warehouse + lake

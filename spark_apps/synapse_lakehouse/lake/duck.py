@@ -59,7 +59,7 @@ def connect(settings: Settings) -> DuckDBPyConnection:
     for extension in (*(["httpfs"] if on_s3 else []), "avro", "iceberg"):
         connection.execute(f"load {literal(str(extension_file(extension)))}")
     if on_s3:
-        connection.execute(object_store.duckdb_secret(settings))
+        connection.execute(secret(settings))
     connection.execute(f"attach ':memory:' as {NAME}; use {NAME}; set TimeZone = 'UTC'")
     for schema in SCHEMAS:
         connection.execute(f"create schema {schema}")
@@ -71,6 +71,12 @@ def connect(settings: Settings) -> DuckDBPyConnection:
     connection.execute(f"set allowed_directories = [{', '.join(map(literal, allowed))}]")
     connection.execute("set enable_external_access = false; set lock_configuration = true")
     return connection
+
+
+def secret(settings: Settings, *, with_keys: bool = True) -> str:
+    """SQL of the secret with ``object_store.duckdb_options``."""
+    options = object_store.duckdb_options(settings, with_keys=with_keys)
+    return f"create secret warehouse (type s3, {', '.join(f'{name} {literal(one)}' for name, one in options.items())})"
 
 
 def extension_file(extension: str) -> Path:

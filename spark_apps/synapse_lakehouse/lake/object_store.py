@@ -42,8 +42,8 @@ def properties(settings: Settings) -> dict[str, str]:
     return {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO"} | needed | given
 
 
-def duckdb_secret(settings: Settings, *, with_keys: bool = True) -> str:
-    """SQL that lets DuckDB read the warehouse, and no other bucket.
+def duckdb_options(settings: Settings, *, with_keys: bool) -> dict[str, str]:
+    """Options of the secret by which DuckDB reads the warehouse, and no other bucket.
 
     :param with_keys: else it holds no keys, may be shown, and takes those that AWS's tools would find.
     """
@@ -58,8 +58,4 @@ def duckdb_secret(settings: Settings, *, with_keys: bool = True) -> str:
         options |= {"endpoint": where, "use_ssl": str(parts.scheme != "http").lower()}
     if given.get("s3.path-style-access", "").lower() == "true":
         options["url_style"] = "path"
-    return f"create secret warehouse (type s3, {', '.join(f'{name} {_literal(one)}' for name, one in options.items())})"
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+    return options

@@ -23,6 +23,7 @@ def watch_streams() -> None:
     :raises ReadFailed: when it is too busy to be watched; a retry may find it at rest.
     """
     from synapse_lakehouse.alerts.patrol import check_lake, patrol
+    from synapse_lakehouse.lake import audit, tables
     from synapse_lakehouse.lake.catalog import pyiceberg_catalog
     from synapse_lakehouse.source.errors import SourceError
     from synapse_lakehouse.streams.watch import sentence
@@ -30,9 +31,11 @@ def watch_streams() -> None:
     settings = Settings()
     try:
         with closing(pyiceberg_catalog(settings)) as catalog:
-            landed, overdue = check_lake(settings, catalog)
+            tables.ensure_audit(catalog)
+            releases = audit.releases(catalog)
+            landed, overdue = check_lake(settings, catalog, releases)
             tell(settings, "lake", overdue)
-            looks, wrong = patrol(settings, catalog)
+            looks, wrong = patrol(settings, catalog, releases)
     except SourceError as refusal:
         raise AirflowFailException(str(refusal)) from None
     tell(settings, "streams", wrong)

@@ -1,7 +1,7 @@
 """One TCP connection, from either side: commands in, commands out, and signs of life."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from time import time
 from typing import Final
@@ -93,18 +93,19 @@ class Connection:
                     pinged = pinged or isinstance(command, c.Ping)
                     yield command
 
-    async def rest(self, seconds: float) -> None:
-        """Wait until nothing was sent for ``seconds``."""
-        while (left := self._sent_at + seconds - asyncio.get_running_loop().time()) > 0:
-            await asyncio.sleep(left)
+    async def keep_alive(self, seconds: float, drained: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Send a PING whenever nothing else was sent for ``seconds``, and none while too much is held.
 
-    async def keep_alive(self, seconds: float) -> None:
-        """Send a PING whenever nothing else was sent for ``seconds``, and none while too much is held."""
+        Ends when the connection is lost.
+
+        :param drained: waits until there is room again, by default as long as that takes.
+        """
         with suppress(OSError):
             while True:
-                await self.rest(seconds)
+                while (left := self._sent_at + seconds - asyncio.get_running_loop().time()) > 0:
+                    await asyncio.sleep(left)
                 self.send(ping())
-                await self._writer.drain()
+                await (drained or self._writer.drain)()
 
     async def close(self) -> None:
         """Let go what is held, for a moment, and close."""

@@ -50,10 +50,13 @@ async def items(command: Command, progress: Progress, reader: Reader | None) -> 
         case c.Rdata():
             if unheard := progress.unheard(command):
                 yield Gap(*unheard, 0, ONLY_IN_MEMORY)
-            is_first = progress.is_first(command)
-            if heard := progress.gather(command):
-                async for item in _heard(heard, progress, reader if is_first else None):
-                    yield item
+            has_rows = command.instance is not None and command.stream not in MEMORY_ONLY
+            if progress.is_first(command) and reader and has_rows:
+                if heard := progress.gather(command):
+                    async for item in reader.first(heard, progress):
+                        yield item
+            elif update := progress.rdata(command):
+                yield update
         case c.Position():
             missed = progress.position(command)
             yield command
@@ -62,14 +65,6 @@ async def items(command: Command, progress: Progress, reader: Reader | None) -> 
                     yield item
         case _:
             yield command
-
-
-async def _heard(heard: Update, progress: Progress, reader: Reader | None) -> AsyncIterator[Update | Gap]:
-    if reader and heard.instance is not None and heard.stream not in MEMORY_ONLY:
-        async for item in reader.first(heard, progress):
-            yield item
-    elif progress.update(heard):
-        yield heard
 
 
 async def fill(missed: Missed, progress: Progress, reader: Reader | None) -> AsyncIterator[Update | Gap]:

@@ -55,7 +55,11 @@ class Subscriber:
         self._connection.send(c.Server(self._server.name), ping())
         tasks = [
             asyncio.create_task(one)
-            for one in (self._keep_alive(timing.ping), self._listen(timing.silence), self._stream())
+            for one in (
+                self._connection.keep_alive(timing.ping, self._drain),
+                self._listen(timing.silence),
+                self._stream(),
+            )
         ]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -83,12 +87,6 @@ class Subscriber:
     def wake(self) -> None:
         """There may be more to send."""
         self._wake.set()
-
-    async def _keep_alive(self, seconds: float) -> None:
-        while True:
-            await self._connection.rest(seconds)
-            self._connection.send(ping())
-            await self._drain()
 
     async def _listen(self, silence: float) -> None:
         async for command in self._connection.received(silence):

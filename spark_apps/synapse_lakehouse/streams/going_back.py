@@ -27,7 +27,7 @@ def tell_what_went_back(
 
 
 def _falls(stream: Stream, before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Fall]:
-    found = falls(stream, _standing(before), _standing(now))
+    found = falls(stream, Standing.of_row(before), Standing.of_row(now))
     was, bound = now["previous_bound"], now["safe_bound"]
     if None not in (was, bound) and stream.direction * bound < stream.direction * was:
         found.append(Fall("the safe bound", was, bound))
@@ -36,8 +36,3 @@ def _falls(stream: Stream, before: Mapping[str, Any], now: Mapping[str, Any]) ->
 
 def _is_acknowledged(fall: Fall, ranges: Sequence[tuple[int, int]]) -> bool:
     return covers(ranges, abs(fall.now) + 1, abs(fall.was))
-
-
-def _standing(row: Mapping[str, Any]) -> Standing:
-    handed_out = row["sequence_last_value"] - (not row["sequence_is_called"])
-    return Standing(handed_out, dict(row["writers"]), {}, may_be_ahead=True)

@@ -6,7 +6,7 @@ move the sequence on, but until then ids are given out that are taken. Repairs a
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Self
 
 from synapse_lakehouse.catalogue import Stream
 from synapse_lakehouse.streams.positions import fallen
@@ -27,6 +27,12 @@ class Standing:
     positions: Mapping[str, int]
     furthest: Mapping[str, int]
     may_be_ahead: bool = False
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> Self:
+        """How far a run saw a stream: a row of ``audit.stream_positions``. It does not say whether of a standby."""
+        handed_out = row["sequence_last_value"] - (not row["sequence_is_called"])
+        return cls(handed_out, dict(row["writers"]), {}, may_be_ahead=True)
 
 
 @dataclass(frozen=True)
