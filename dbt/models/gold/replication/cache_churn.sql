@@ -1,6 +1,42 @@
 {{ config(materialized='view') }}
--- What Synapse 1.163 forgets for each of its three special names; some caches by room, some whole. What a change of
--- members adds to cs_cache_fake cannot be told: of keys, only a hash is kept.
+{#- What Synapse 1.163 forgets for each of its three special names; some caches by room, some whole. What a change of
+    members adds to cs_cache_fake cannot be told: of keys, only a hash is kept. -#}
+{%- set whole = [
+    '_get_forward_extremeties_for_room', '_get_joined_profile_from_event_id', '_get_membership_from_event_id',
+    '_get_rooms_for_local_user_where_membership_is_inner', '_get_state_group_for_event', 'did_forget',
+    'does_pair_of_users_share_a_room', 'get_account_data_for_room', 'get_account_data_for_room_and_type',
+    'get_applicable_edit', 'get_event_ordering', 'get_forgotten_rooms_for_user', 'get_invited_rooms_for_local_user',
+    'get_references_for_event', 'get_rooms_for_user', 'get_sliding_sync_rooms_for_user_from_membership_snapshots',
+    'get_tags_for_room', 'get_thread_id', 'get_thread_id_for_receipts', 'get_thread_participated',
+    'get_thread_summary', 'get_user_in_room_with_profile', 'is_host_invited', 'is_host_joined',
+    'is_partial_state_event',
+] -%}
+{%- set of_state = [
+    '_get_current_state_event_id', 'get_partial_current_state_ids', 'get_room_encryption', 'get_room_summary',
+    'get_room_type', 'get_sliding_sync_rooms_for_user_from_membership_snapshots',
+] -%}
+{%- set of_history = [
+    '_get_joined_profile_from_event_id', '_get_max_event_pos', '_get_membership_from_event_id',
+    '_get_rooms_for_local_user_where_membership_is_inner', '_get_state_group_for_event', 'did_forget',
+    'get_applicable_edit', 'get_event_ordering', 'get_forgotten_rooms_for_user', 'get_invited_rooms_for_local_user',
+    'get_latest_event_ids_in_room', 'get_metadata_for_event', 'get_references_for_event', 'get_relations_for_event',
+    'get_room_encryption', 'get_room_type', 'get_rooms_for_user',
+    'get_sliding_sync_rooms_for_user_from_membership_snapshots', 'get_thread_id', 'get_thread_id_for_receipts',
+    'get_thread_participated', 'get_thread_summary', 'get_threads',
+    'get_unread_event_push_actions_by_room_for_user', 'have_seen_event', 'is_partial_state_event',
+] -%}
+{%- set of_rooms = of_state + [
+    '_get_forward_extremeties_for_room', '_get_linearized_receipts_for_room', '_get_partial_state_servers_at_join',
+    'does_pair_of_users_share_a_room', 'get_account_data_for_room', 'get_account_data_for_room_and_type',
+    'get_aliases_for_room', 'get_current_hosts_in_room', 'get_current_hosts_in_room_ordered',
+    'get_local_users_in_room', 'get_member_counts', 'get_number_joined_users_in_room',
+    'get_retention_policy_for_room', 'get_room_version_id', 'get_tags_for_room', 'get_user_in_room_with_profile',
+    'get_users_in_room', 'get_users_in_room_with_profiles', 'is_host_invited', 'is_host_joined',
+    'is_partial_state_room', 'is_room_blocked',
+] -%}
+{%- set meant = {
+    'cs_cache_fake': of_state, 'ph_cache_fake': of_history, 'dr_cache_fake': (of_history + of_rooms) | unique | list,
+} -%}
 select
     dialect,
     instance,
@@ -22,62 +58,11 @@ from (
 ) as told
 left join (
     select * from (values
-        ('cs_cache_fake', '_get_current_state_event_id', false),
-        ('cs_cache_fake', 'get_partial_current_state_ids', false), ('cs_cache_fake', 'get_room_encryption', false),
-        ('cs_cache_fake', 'get_room_summary', false), ('cs_cache_fake', 'get_room_type', false),
-        ('cs_cache_fake', 'get_sliding_sync_rooms_for_user_from_membership_snapshots', true),
-        ('ph_cache_fake', '_get_joined_profile_from_event_id', true), ('ph_cache_fake', '_get_max_event_pos', false),
-        ('ph_cache_fake', '_get_membership_from_event_id', true),
-        ('ph_cache_fake', '_get_rooms_for_local_user_where_membership_is_inner', true),
-        ('ph_cache_fake', '_get_state_group_for_event', true), ('ph_cache_fake', 'did_forget', true),
-        ('ph_cache_fake', 'get_applicable_edit', true), ('ph_cache_fake', 'get_event_ordering', true),
-        ('ph_cache_fake', 'get_forgotten_rooms_for_user', true),
-        ('ph_cache_fake', 'get_invited_rooms_for_local_user', true),
-        ('ph_cache_fake', 'get_latest_event_ids_in_room', false), ('ph_cache_fake', 'get_metadata_for_event', false),
-        ('ph_cache_fake', 'get_references_for_event', true), ('ph_cache_fake', 'get_relations_for_event', false),
-        ('ph_cache_fake', 'get_room_encryption', false), ('ph_cache_fake', 'get_room_type', false),
-        ('ph_cache_fake', 'get_rooms_for_user', true),
-        ('ph_cache_fake', 'get_sliding_sync_rooms_for_user_from_membership_snapshots', true),
-        ('ph_cache_fake', 'get_thread_id', true), ('ph_cache_fake', 'get_thread_id_for_receipts', true),
-        ('ph_cache_fake', 'get_thread_participated', true), ('ph_cache_fake', 'get_thread_summary', true),
-        ('ph_cache_fake', 'get_threads', false),
-        ('ph_cache_fake', 'get_unread_event_push_actions_by_room_for_user', false),
-        ('ph_cache_fake', 'have_seen_event', false), ('ph_cache_fake', 'is_partial_state_event', true),
-        ('dr_cache_fake', '_get_current_state_event_id', false),
-        ('dr_cache_fake', '_get_forward_extremeties_for_room', true),
-        ('dr_cache_fake', '_get_joined_profile_from_event_id', true),
-        ('dr_cache_fake', '_get_linearized_receipts_for_room', false),
-        ('dr_cache_fake', '_get_max_event_pos', false), ('dr_cache_fake', '_get_membership_from_event_id', true),
-        ('dr_cache_fake', '_get_partial_state_servers_at_join', false),
-        ('dr_cache_fake', '_get_rooms_for_local_user_where_membership_is_inner', true),
-        ('dr_cache_fake', '_get_state_group_for_event', true), ('dr_cache_fake', 'did_forget', true),
-        ('dr_cache_fake', 'does_pair_of_users_share_a_room', true),
-        ('dr_cache_fake', 'get_account_data_for_room', true),
-        ('dr_cache_fake', 'get_account_data_for_room_and_type', true),
-        ('dr_cache_fake', 'get_aliases_for_room', false), ('dr_cache_fake', 'get_applicable_edit', true),
-        ('dr_cache_fake', 'get_current_hosts_in_room', false),
-        ('dr_cache_fake', 'get_current_hosts_in_room_ordered', false), ('dr_cache_fake', 'get_event_ordering', true),
-        ('dr_cache_fake', 'get_forgotten_rooms_for_user', true),
-        ('dr_cache_fake', 'get_invited_rooms_for_local_user', true),
-        ('dr_cache_fake', 'get_latest_event_ids_in_room', false),
-        ('dr_cache_fake', 'get_local_users_in_room', false), ('dr_cache_fake', 'get_member_counts', false),
-        ('dr_cache_fake', 'get_metadata_for_event', false),
-        ('dr_cache_fake', 'get_number_joined_users_in_room', false),
-        ('dr_cache_fake', 'get_partial_current_state_ids', false),
-        ('dr_cache_fake', 'get_references_for_event', true), ('dr_cache_fake', 'get_relations_for_event', false),
-        ('dr_cache_fake', 'get_retention_policy_for_room', false), ('dr_cache_fake', 'get_room_encryption', false),
-        ('dr_cache_fake', 'get_room_summary', false), ('dr_cache_fake', 'get_room_type', false),
-        ('dr_cache_fake', 'get_room_version_id', false), ('dr_cache_fake', 'get_rooms_for_user', true),
-        ('dr_cache_fake', 'get_sliding_sync_rooms_for_user_from_membership_snapshots', true),
-        ('dr_cache_fake', 'get_tags_for_room', true), ('dr_cache_fake', 'get_thread_id', true),
-        ('dr_cache_fake', 'get_thread_id_for_receipts', true), ('dr_cache_fake', 'get_thread_participated', true),
-        ('dr_cache_fake', 'get_thread_summary', true), ('dr_cache_fake', 'get_threads', false),
-        ('dr_cache_fake', 'get_unread_event_push_actions_by_room_for_user', false),
-        ('dr_cache_fake', 'get_user_in_room_with_profile', true), ('dr_cache_fake', 'get_users_in_room', false),
-        ('dr_cache_fake', 'get_users_in_room_with_profiles', false), ('dr_cache_fake', 'have_seen_event', false),
-        ('dr_cache_fake', 'is_host_invited', true), ('dr_cache_fake', 'is_host_joined', true),
-        ('dr_cache_fake', 'is_partial_state_event', true), ('dr_cache_fake', 'is_partial_state_room', false),
-        ('dr_cache_fake', 'is_room_blocked', false)
+        {%- for special, caches in meant.items() %}{% set outer = loop %}
+        {%- for cache in caches %}
+        ('{{ special }}', '{{ cache }}', {{ (cache in whole) | lower }}){{ ',' if not (loop.last and outer.last) }}
+        {%- endfor %}
+        {%- endfor %}
     ) as expanded (special, cache, is_whole)
 ) as meant on told.name = meant.special
 group by dialect, instance, date_trunc('hour', received_at), coalesce(meant.cache, name)
