@@ -151,7 +151,10 @@ create temporary table verdicts as
       when 'm.call.invite' then (array['rejected', 'outlier'])[n % 20]
       else (array['soft', 'rejected', 'outlier', 'spam'])[n % 60]
     end as verdict
-  from numbered;
+  from numbered
+  -- one room at least that only the invited see, and somebody who knocks there
+  where type <> 'm.room.history_visibility'
+    or room_id not in (select room_id from room_memberships where membership = 'knock');
 -- a target of its own for each way in which a redaction's target can be found wanting
 insert into verdicts
   select redacts, null, null, null, null, (array['rejected', 'outlier', 'soft', 'lost'])[number % 9]
