@@ -77,10 +77,18 @@ GRANT SELECT (instance_name, stream_id) ON device_federation_outbox TO lakehouse
 GRANT SELECT (instance_name, stream_id) ON cache_invalidation_stream_by_instance TO lakehouse_reader;
 GRANT SELECT (instance_name, stream_id) ON user_signature_stream TO lakehouse_reader;
 GRANT SELECT (instance_name, stream_id) ON device_lists_outbound_pokes TO lakehouse_reader;
+GRANT SELECT (chain_id) ON event_auth_chains TO lakehouse_reader;
+GRANT SELECT (txn_id) ON application_services_txns TO lakehouse_reader;
+GRANT SELECT (stream_id) ON e2e_cross_signing_keys TO lakehouse_reader;
+GRANT SELECT (stream_id) ON device_lists_remote_pending TO lakehouse_reader;
+GRANT SELECT (stream_id) ON device_lists_changes_converted_stream_position TO lakehouse_reader;
 GRANT SELECT ON SEQUENCE account_data_sequence TO lakehouse_reader;
+GRANT SELECT ON SEQUENCE application_services_txn_id_seq TO lakehouse_reader;
 GRANT SELECT ON SEQUENCE cache_invalidation_stream_seq TO lakehouse_reader;
 GRANT SELECT ON SEQUENCE device_inbox_sequence TO lakehouse_reader;
 GRANT SELECT ON SEQUENCE device_lists_sequence TO lakehouse_reader;
+GRANT SELECT ON SEQUENCE e2e_cross_signing_keys_sequence TO lakehouse_reader;
+GRANT SELECT ON SEQUENCE event_auth_chain_id TO lakehouse_reader;
 GRANT SELECT ON SEQUENCE events_backfill_stream_seq TO lakehouse_reader;
 GRANT SELECT ON SEQUENCE events_stream_seq TO lakehouse_reader;
 GRANT SELECT ON SEQUENCE presence_stream_sequence TO lakehouse_reader;
@@ -94,5 +102,9 @@ GRANT SELECT ON SEQUENCE sticky_events_sequence TO lakehouse_reader;
 GRANT SELECT ON SEQUENCE thread_subscriptions_sequence TO lakehouse_reader;
 GRANT SELECT ON SEQUENCE un_partial_stated_event_stream_sequence TO lakehouse_reader;
 GRANT SELECT ON SEQUENCE un_partial_stated_room_stream_sequence TO lakehouse_reader;
+DO $$ BEGIN IF to_regclass('state_compressor_state') IS NOT NULL THEN GRANT SELECT ON state_compressor_state TO lakehouse_reader; END IF; END $$;
+DO $$ BEGIN IF to_regclass('state_compressor_progress') IS NOT NULL THEN GRANT SELECT ON state_compressor_progress TO lakehouse_reader; END IF; END $$;
+DO $$ BEGIN IF to_regclass('state_compressor_total_progress') IS NOT NULL THEN GRANT SELECT ON state_compressor_total_progress TO lakehouse_reader; END IF; END $$;
+DO $$ BEGIN IF to_regclass('lakehouse_compressor_progress') IS NOT NULL THEN GRANT SELECT ON lakehouse_compressor_progress TO lakehouse_reader; END IF; END $$;
 COMMIT;
 -- Its password, typed and not shown, in psql: \password lakehouse_reader

@@ -152,6 +152,27 @@ class Stream(_Declared):
         return -1 if self.sign == "negative" else 1
 
 
+class Sequence(_Declared):
+    """What else Synapse holds against a sequence when it starts, beside what a stream whose sequence it is says.
+
+    ``stream_positions``: the name of its positions in that table. ``ids``: by table, the column whose ids it gives out.
+    """
+
+    name: Identifier
+    stream_positions: str | None = None
+    ids: Mapping[Identifier, Identifier]
+
+    @property
+    def sequence(self) -> str:
+        """Its name, as a stream says it."""
+        return self.name
+
+    @property
+    def direction(self) -> int:
+        """Of its ids, as a stream says it: they are positive."""
+        return 1
+
+
 class Table(_Declared):
     """A table of Synapse's database as bronze holds it: ``bronze.<name>`` with ``columns`` in this order.
 
@@ -161,7 +182,7 @@ class Table(_Declared):
     that holds its ids; with ``repeats_ids`` several rows may share one. A table that ``follows`` another has no stream
     id of its own: its rows belong to those of the other with the same ``event_id``. ``contiguity``, with a sentence
     why, is given where its rows fare otherwise than the stream says. ``rises_per``: columns per which ids only rise in
-    an ``upsert`` table, where these are not the primary key. ``sequence`` gives its key out, where that is no stream's.
+    an ``upsert`` table, where these are not the primary key.
     """
 
     name: Identifier
@@ -178,7 +199,6 @@ class Table(_Declared):
     contiguity: Contiguity | None = None
     contiguity_why: str = ""
     rises_per: tuple[Identifier, ...] = ()
-    sequence: Identifier | None = None
     columns: tuple[Column, ...]
 
     @model_validator(mode="after")
@@ -193,8 +213,6 @@ class Table(_Declared):
             raise ValueError(f"table {self.name}: a measured table lists its stream ids and writer column only")
         if self.load is not Load.MEASURE and not self.primary_key:
             raise ValueError(f"table {self.name}: a copied table needs a primary_key")
-        if self.sequence and len(self.primary_key) != 1:
-            raise ValueError(f"table {self.name}: a sequence gives out a key of one column")
         if stray := set(self.nullable_key) - set(self.primary_key):
             raise ValueError(f"table {self.name}: nullable_key is not in its primary_key: {', '.join(sorted(stray))}")
         if self.key_enforced and self.repeats_keys:
@@ -226,9 +244,10 @@ class Catalogue(_Declared):
     oldest_schema_version: int
     newest_schema_version: int
     streams: tuple[Stream, ...]
+    checked_at_start: tuple[Sequence, ...] = ()
     tables: tuple[Table, ...]
 
-    @field_validator("streams", "tables")
+    @field_validator("streams", "checked_at_start", "tables")
     @classmethod
     def _unique(cls, declared: tuple[Any, ...]) -> tuple[Any, ...]:
         names = [one.name for one in declared]
@@ -280,7 +299,12 @@ class Catalogue(_Declared):
 
     def without(self, tables: Collection[str]) -> "Catalogue":
         """The same without the tables of these names."""
-        return self.model_copy(update={"tables": tuple(table for table in self.tables if table.name not in tables)})
+        return self.model_copy(
+            update={
+                "tables": tuple(table for table in self.tables if table.name not in tables),
+                "checked_at_start": tuple(one for one in self.checked_at_start if one.ids.keys().isdisjoint(tables)),
+            }
+        )
 
     def measured(self) -> tuple[Table, ...]:
         """Tables that are only counted."""
@@ -293,9 +317,17 @@ class Catalogue(_Declared):
 
     def sequences(self) -> list[str]:
         """All sequences that are read."""
-        return sorted(
-            {stream.sequence for stream in self.streams} | {one.sequence for one in self.tables if one.sequence}
-        )
+        return sorted({stream.sequence for stream in self.streams} | {one.name for one in self.checked_at_start})
+
+    def ids_elsewhere(self) -> dict[str, set[str]]:
+        """Columns by table of which only the furthest id is read, of tables that bronze does not know."""
+        known = {table.name for table in self.tables}
+        found: dict[str, set[str]] = {}
+        for one in self.checked_at_start:
+            for table, column in one.ids.items():
+                if table not in known:
+                    found.setdefault(table, set()).add(column)
+        return found
 
     def backing(self, stream: str) -> tuple[tuple[Table, str], ...]:
         """Tables that back ``stream``, each with its column of ids."""
@@ -313,6 +345,7 @@ def parse(text: str) -> Catalogue:
         oldest_schema_version=meta["schema_version"]["oldest"],
         newest_schema_version=meta["schema_version"]["newest"],
         streams=tuple(Stream(name=name, **declared) for name, declared in meta["streams"].items()),
+        checked_at_start=tuple(Sequence(name=name, **one) for name, one in meta.get("checked_at_start", {}).items()),
         tables=tuple(_table(declared) for declared in source["tables"]),
     )
 

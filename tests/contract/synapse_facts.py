@@ -5,6 +5,8 @@ The arguments of its id generators are read from the syntax tree, because genera
 
 import ast
 import json
+from collections.abc import Callable, Iterator
+from inspect import signature
 from pathlib import Path
 from types import GetSetDescriptorType
 from typing import Any
@@ -13,20 +15,36 @@ from synapse.replication.tcp import streams
 from synapse.storage import databases
 from synapse.storage.admin_client_config import AdminClientConfig
 from synapse.storage.schema import SCHEMA_VERSION
+from synapse.storage.util.id_generators import MultiWriterIdGenerator
+from synapse.storage.util.sequence import build_sequence_generator
 from synapse.synapse_rust.events import EventInternalMetadata
+
+
+def arguments_of(called: Callable[..., Any]) -> Iterator[dict[str, ast.expr]]:
+    """The arguments of every call of this function or class in Synapse's storage, by name."""
+    names = list(signature(called).parameters)
+    for path in Path(databases.__path__[0]).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == called.__name__:
+                yield dict(zip(names, node.args, strict=False)) | {
+                    one.arg: one.value for one in node.keywords if one.arg
+                }
+
+
+def sequences() -> dict[str, list[str | None]]:
+    """By sequence that is no stream's, the table and column that it is held against, None where it is against none."""
+    return {
+        ast.literal_eval(arguments["sequence_name"]): [
+            ast.literal_eval(arguments[name]) for name in ("table", "id_column")
+        ]
+        for arguments in arguments_of(build_sequence_generator)
+    }
 
 
 def generators() -> list[dict[str, Any]]:
     """One object per stream id generator: stream_name, sequence_name, tables, writers (source text), positive."""
-    calls = (
-        node
-        for path in Path(databases.__path__[0]).rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "MultiWriterIdGenerator"
-    )
     found = []
-    for call in calls:
-        arguments = {keyword.arg: keyword.value for keyword in call.keywords}
+    for arguments in arguments_of(MultiWriterIdGenerator):
         name = arguments["stream_name"]
         found.append(
             {
@@ -49,6 +67,7 @@ if __name__ == "__main__":
                 "schema_version": SCHEMA_VERSION,
                 "streams": sorted(streams.STREAMS_MAP),
                 "generators": generators(),
+                "sequences": sequences(),
                 "internal_metadata": sorted(
                     name
                     for name, member in vars(EventInternalMetadata).items()

@@ -1,5 +1,6 @@
 """The catalogue says what a real Synapse's database and a released Synapse's source say."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,8 +15,6 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 
 MEMORY_ONLY_STREAMS = {"typing", "presence_federation", "federation"}
 NO_REPLICATION_STREAM = {"e2e_cross_signing_keys"}
-# Bookkeeping of the device_lists stream: updates held back during a fast join, and how far pokes are worked out.
-UNCOUNTED_TABLES = {"device_lists_remote_pending", "device_lists_changes_converted_stream_position"}
 PRIVATE_METADATA = {"device_id", "token_id", "txn_id", "delay_id"}
 METADATA_IN_OTHER_COLUMNS = {"outlier", "stream_ordering", "instance_name"}
 METADATA_NEVER_STORED = {"redacted_by"}
@@ -56,6 +55,10 @@ def test_unenforced_keys_have_no_unique_index(connection: Connection) -> None:
         ("drop index ignored_users_uniqueness", [("ignored_users", None, "missing_unique_key")]),
         ("drop index receipts_linearized_unique_index", [("receipts_linearized", None, "missing_unique_key")]),
         ("alter sequence receipts_sequence rename to slips", [("receipts_sequence", None, "missing_sequence")]),
+        (
+            "alter table event_auth_chains rename to chains",
+            [("event_auth_chains", "chain_id", "missing_column")],
+        ),
         ("alter table devices drop column last_seen", [("devices", "last_seen", "missing_column")]),
         (
             "alter table account_data rename column account_data_type to kind",
@@ -126,13 +129,14 @@ def test_the_streams_are_synapses_streams(synapse_facts: dict[str, Any]) -> None
 
 def test_each_stream_is_numbered_as_synapse_numbers_it(synapse_facts: dict[str, Any]) -> None:
     catalogue = load()
+    elsewhere = catalogue.ids_elsewhere()
     writers = {"[]": "any", "['master']": "master"}
     synapse = {
         one["sequence_name"]: (
             one["stream_name"] if one["writers"] != "[]" else None,
             writers.get(one["writers"]) or one["writers"].rpartition(".")[2],
             "positive" if one["positive"] else "negative",
-            {tuple(backing) for backing in one["tables"] if backing[0] not in UNCOUNTED_TABLES},
+            {tuple(backing) for backing in one["tables"] if backing[0] not in elsewhere},
         )
         for one in synapse_facts["generators"]
         if one["stream_name"] not in NO_REPLICATION_STREAM
@@ -147,6 +151,27 @@ def test_each_stream_is_numbered_as_synapse_numbers_it(synapse_facts: dict[str, 
         for stream in catalogue.streams
     }
     assert ours == synapse
+
+
+def test_what_synapse_checks_at_its_start_is_checked(synapse_facts: dict[str, Any]) -> None:
+    catalogue = load()
+    synapse: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    for one in synapse_facts["generators"]:
+        synapse[one["sequence_name"]] |= {(table, column) for table, _, column in one["tables"]}
+    for sequence, (table, column) in synapse_facts["sequences"].items():
+        if table:
+            synapse[sequence].add((table, column))
+    ours: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    for stream in catalogue.streams:
+        ours[stream.sequence] |= {(table.name, column) for table, column in catalogue.backing(stream.name)}
+    for sequence in catalogue.checked_at_start:
+        ours[sequence.name] |= set(sequence.ids.items())
+    assert ours == synapse
+
+    positions = {one["sequence_name"]: one["stream_name"] for one in synapse_facts["generators"]}
+    for sequence in catalogue.checked_at_start:
+        if sequence.name not in {stream.sequence for stream in catalogue.streams}:
+            assert sequence.stream_positions == positions.get(sequence.name)
 
 
 def test_all_event_metadata_but_the_private_is_projected(synapse_facts: dict[str, Any]) -> None:

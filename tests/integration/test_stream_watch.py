@@ -122,15 +122,29 @@ def test_what_synapse_would_refuse_is_told_before_it_is_restarted(
         preflight()
 
 
-def test_state_groups_that_their_sequence_will_give_out_again_are_told(
+def test_sequences_of_no_stream_are_held_against_rows_and_positions(
     source_copy: str, looked: Callable[[], Looks]
 ) -> None:
     looked()
+    furthest = {}
     with psycopg.connect(source_copy, autocommit=True) as synapse:
-        synapse.execute("select setval('state_group_id_seq', 5)")
-        (furthest,) = synapse.execute("select max(id) from state_groups").fetchone() or (0,)
-    with pytest.raises(AirflowFailException, match=rf"select setval\('state_group_id_seq', {furthest}\)"):
+        synapse.execute("insert into application_services_txns (as_id, txn_id, event_ids) values ('bridge', 7, '[]')")
+        for sequence, table, column in (
+            ("state_group_id_seq", "state_groups", "id"),
+            ("event_auth_chain_id", "event_auth_chains", "chain_id"),
+            ("application_services_txn_id_seq", "application_services_txns", "txn_id"),
+        ):
+            (furthest[sequence],) = synapse.execute(f"select max({column}) from {table}".encode()).fetchone() or (0,)
+            synapse.execute(f"select setval('{sequence}', 2)".encode())
+        synapse.execute("insert into stream_positions values ('e2e_cross_signing_keys', 'master', 10000)")
+        synapse.execute("insert into device_lists_remote_pending values (20000, '@far:away.example', 'DEVICE')")
+    with pytest.raises(AirflowFailException) as told:
         preflight()
+    repairs = {"e2e_cross_signing_keys_sequence": 10000, "device_lists_sequence": 20000} | furthest
+    for sequence, end in repairs.items():
+        assert f"select setval('{sequence}', {end});" in str(told.value)
+    assert str(told.value).count("setval") == len(repairs)
+    assert "10000 of master is stored as complete. Synapse will refuse to start" in str(told.value)
 
 
 def test_what_cannot_be_read_is_no_good_sign(source_copy: str, looked: Callable[[], Looks]) -> None:

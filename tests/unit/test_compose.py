@@ -19,6 +19,7 @@ import yaml
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.embedded.airflow import POOLS
+from synapse_lakehouse.rewriting.tables import TABLES
 from synapse_lakehouse.settings import PROJECT, Settings
 from synapse_lakehouse.source.grants import script
 
@@ -95,7 +96,7 @@ def test_every_path_that_is_mounted_is_in_the_tree() -> None:
 
 def test_the_reader_has_the_rights_that_the_catalogue_takes() -> None:
     kept = PROJECT / "docker/postgres/reader.sql"
-    wanted = script(catalogue.load(), Settings(_env_file=None), "lakehouse_reader")
+    wanted = script(catalogue.load(), Settings(_env_file=None), "lakehouse_reader", TABLES)
 
     assert kept.read_text() == wanted, f"uv run lakehouse grants --role lakehouse_reader > {kept.relative_to(PROJECT)}"
 

@@ -3,7 +3,7 @@
 import pytest
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.streams.sequences import Standing, faults, rows_beyond, went_back
+from synapse_lakehouse.streams.sequences import Standing, faults, went_back
 
 EVENTS, BACKFILL = (catalogue.load().stream(name) for name in ("events", "backfill"))
 
@@ -40,8 +40,9 @@ def test_rows_beyond_the_sequence_are_ids_that_are_taken() -> None:
 
 
 def test_rows_beyond_a_sequence_that_is_no_stream_s_are_found_too() -> None:
-    assert list(rows_beyond("state_group_id_seq", Standing(9, {}, {"state_groups": 9}))) == []
-    (fault,) = rows_beyond("state_group_id_seq", Standing(7, {}, {"state_groups": 9}))
+    groups = catalogue.Sequence(name="state_group_id_seq", ids={"state_groups": "id"})
+    assert list(faults(groups, Standing(9, {}, {"state_groups": 9}))) == []
+    (fault,) = faults(groups, Standing(7, {}, {"state_groups": 9}))
     assert "has handed out 7, but 9 of state_groups is there" in fault.message
     assert fault.repair == "select setval('state_group_id_seq', 9);"
 

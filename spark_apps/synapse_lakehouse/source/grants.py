@@ -37,6 +37,8 @@ def needed(catalogue: Catalogue) -> Iterator[Right]:
         columns = sorted({name for column in table.columns for name in column.reads})
         system = () if table.load is Load.MEASURE else SYSTEM_COLUMNS
         yield Right("table", table.name, (*columns, *system))
+    for table_name, ids in catalogue.ids_elsewhere().items():
+        yield Right("table", table_name, tuple(sorted(ids)))
     for sequence in catalogue.sequences():
         yield Right("sequence", sequence)
 

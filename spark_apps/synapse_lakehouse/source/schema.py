@@ -79,7 +79,8 @@ class _UniqueIndex:
 
 def drift(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]]) -> list[Drift]:
     """All departures of the connected database from ``catalogue``, in the catalogue's order; empty when it fits."""
-    names = [table.name for table in catalogue.tables]
+    elsewhere = catalogue.ids_elsewhere()
+    names = [*(table.name for table in catalogue.tables), *elsewhere]
     types: dict[str, dict[str, str]] = {}
     for name, exists, column, data_type in connection.execute(TABLES, [names]):
         if exists:
@@ -97,6 +98,11 @@ def drift(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]])
         found += departures
         if table.key_enforced and not departures and not _enforced(table, indexes[table.name]):
             found.append(_missing_unique_key(table))
+    found += [
+        _missing_id(name, column)
+        for name, columns in elsewhere.items()
+        for column in sorted(columns - types.get(name, {}).keys())
+    ]
     absent = connection.execute(MISSING_SEQUENCES, [catalogue.sequences()])
     found += [_missing_sequence(name) for (name,) in absent]
     return found
@@ -201,6 +207,16 @@ def _missing_unique_key(table: Table) -> Drift:
         f"No valid unique index keeps ({', '.join(table.primary_key)}) of {table.name} unique, so the table may hold "
         "duplicates; the run's checks look for them. Let Synapse's background updates finish; if the index is still "
         "missing or invalid then, create it again.",
+    )
+
+
+def _missing_id(table: str, column: str) -> Drift:
+    return Drift(
+        table,
+        column,
+        "missing_column",
+        f"This database has no {table}.{column}, so it is unknown which ids were handed out. Start Synapse once so "
+        "that it finishes its upgrade; if Synapse is newer than this lakehouse, upgrade the lakehouse.",
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from synapse_lakehouse.catalogue import Stream
+from synapse_lakehouse.catalogue import Sequence, Stream
 from synapse_lakehouse.streams.positions import fallen
 
 _LOGGED_AHEAD: Final = 32
@@ -43,8 +43,8 @@ class Fault:
     repair: str
 
 
-def faults(stream: Stream, now: Standing) -> Iterator[Fault]:
-    """What does not fit together, worst first."""
+def faults(stream: Stream | Sequence, now: Standing) -> Iterator[Fault]:
+    """What does not fit together in a stream, or a sequence of none, worst first."""
     sign = stream.direction
     wrong = {writer: position for writer, position in now.positions.items() if sign * position < 0}
     ahead = {writer: position for writer, position in now.positions.items() if sign * position > now.handed_out}
@@ -55,7 +55,13 @@ def faults(stream: Stream, now: Standing) -> Iterator[Fault]:
             f"{_listed(ahead)} is stored as complete. {refuses}.",
             _setval(stream.sequence, _end(now, sign)),
         )
-    yield from rows_beyond(stream.sequence, now, sign)
+    rows = {table: one for table, one in now.furthest.items() if sign * one > now.handed_out}
+    if rows:
+        yield Fault(
+            f"{stream.sequence} has handed out {now.handed_out}, but {_listed(rows)} is there. Until Synapse is "
+            "restarted and moves it on, it gives out ids that are taken.",
+            _setval(stream.sequence, _end(now, sign)),
+        )
     if wrong:
         side = "below" if sign < 0 else "above"
         deletes = (
@@ -86,17 +92,6 @@ def falls(stream: Stream, then: Standing, now: Standing) -> list[Fall]:
     if then.handed_out > now.handed_out + allowed:
         found.append(Fall(stream.sequence, then.handed_out, now.handed_out))
     return found
-
-
-def rows_beyond(sequence: str, now: Standing, sign: int = 1) -> Iterator[Fault]:
-    """Whether rows have ids that ``sequence``, of a stream or not, did not give out yet."""
-    rows = {table: one for table, one in now.furthest.items() if sign * one > now.handed_out}
-    if rows:
-        yield Fault(
-            f"{sequence} has handed out {now.handed_out}, but {_listed(rows)} is there. Until Synapse is restarted and "
-            "moves it on, it gives out ids that are taken.",
-            _setval(sequence, _end(now, sign)),
-        )
 
 
 def went_back(stream: Stream, then: Standing, now: Standing) -> Fault | None:

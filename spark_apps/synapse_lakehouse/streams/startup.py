@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator, Mapping
 import psycopg
 from psycopg import sql
 
-from synapse_lakehouse.catalogue import Catalogue, Stream, Table
+from synapse_lakehouse.catalogue import Catalogue, Sequence, Stream
 from synapse_lakehouse.source.connection import Connection
 from synapse_lakehouse.source.errors import ReadFailed
 from synapse_lakehouse.source.live import be_brief, handed_out
-from synapse_lakehouse.streams.sequences import Fault, Standing, faults, rows_beyond
+from synapse_lakehouse.streams.sequences import Fault, Standing, faults
 
 
 def read(connection: Connection, declared: Catalogue) -> dict[str, Standing]:
@@ -28,12 +28,9 @@ def read(connection: Connection, declared: Catalogue) -> dict[str, Standing]:
 def misfits(declared: Catalogue, now: Mapping[str, Standing]) -> Iterator[tuple[str, Fault]]:
     """What Synapse would refuse or mend at its start, of what is known, each with what it concerns."""
     for name, one in _checked(declared).items():
-        if name not in now:
-            continue
-        if isinstance(one, Stream):
-            yield from ((f"stream {name}", fault) for fault in faults(one, now[name]))
-        else:
-            yield from ((f"table {one.name}", fault) for fault in rows_beyond(name, now[name]))
+        if name in now:
+            kind = "stream" if isinstance(one, Stream) else "sequence"
+            yield from ((f"{kind} {name}", fault) for fault in faults(one, now[name]))
 
 
 def preflight(connection: Connection, declared: Catalogue) -> list[tuple[str, Fault]]:
@@ -49,37 +46,43 @@ def preflight(connection: Connection, declared: Catalogue) -> list[tuple[str, Fa
     return list(misfits(declared, now))
 
 
-def _checked(declared: Catalogue) -> dict[str, Stream | Table]:
-    """Streams by name, and tables by the sequence that gives their key out."""
-    streams: dict[str, Stream | Table] = {stream.name: stream for stream in declared.streams}
-    return streams | {table.sequence: table for table in declared.tables if table.sequence}
+def _checked(declared: Catalogue) -> dict[str, Stream | Sequence]:
+    """Streams, and sequences of none, by name."""
+    of_streams = {stream.sequence for stream in declared.streams}
+    streams: dict[str, Stream | Sequence] = {stream.name: stream for stream in declared.streams}
+    return streams | {one.name: one for one in declared.checked_at_start if one.name not in of_streams}
 
 
-def _standing(connection: Connection, declared: Catalogue, one: Stream | Table) -> Standing:
-    if isinstance(one, Table):
-        assert one.sequence is not None
-        return _seen(connection, one.sequence, {}, _furthest(connection, ((one, one.primary_key[0]),), 1))
+def _standing(connection: Connection, declared: Catalogue, one: Stream | Sequence) -> Standing:
     stored = connection.execute(
         "select instance_name, stream_id from stream_positions where stream_name = %s", [one.stream_positions]
     ).fetchall()
-    furthest = _furthest(connection, declared.backing(one.name), one.direction)
-    return _seen(connection, one.sequence, {writer: int(position) for writer, position in stored}, furthest)
+    furthest = _furthest(connection, _ids(declared, one), one.direction)
+    row = connection.execute("select pg_is_in_recovery()").fetchone()
+    return Standing(
+        # Last: what is committed meanwhile is not to be seen without its id.
+        handed_out=handed_out(connection, one.sequence),
+        positions={writer: int(position) for writer, position in stored},
+        furthest=furthest,
+        may_be_ahead=row != (False,),
+    )
 
 
-def _furthest(connection: Connection, tables: Iterable[tuple[Table, str]], sign: int) -> dict[str, int]:
+def _ids(declared: Catalogue, one: Stream | Sequence) -> list[tuple[str, str]]:
+    """Tables, each with the column whose ids the sequence gives out."""
+    backing = declared.backing(one.name) if isinstance(one, Stream) else ()
+    further = (other.ids for other in declared.checked_at_start if other.name == one.sequence)
+    return [*((table.name, column) for table, column in backing), *(pair for ids in further for pair in ids.items())]
+
+
+def _furthest(connection: Connection, ids: Iterable[tuple[str, str]], sign: int) -> dict[str, int]:
     """The furthest id by table, of those whose ids have the sign that they should have."""
     furthest = {}
-    for table, column in tables:
+    for table, column in ids:
         end = sql.SQL("min" if sign < 0 else "max")
         row = connection.execute(
-            sql.SQL("select {}({}) from {}").format(end, sql.Identifier(column), sql.Identifier(table.name))
+            sql.SQL("select {}({}) from {}").format(end, sql.Identifier(column), sql.Identifier(table))
         ).fetchone()
         if row and row[0] is not None and (row[0] < 0) is (sign < 0):
-            furthest[table.name] = int(row[0])
+            furthest[table] = int(row[0])
     return furthest
-
-
-def _seen(connection: Connection, sequence: str, positions: Mapping[str, int], furthest: Mapping[str, int]) -> Standing:
-    row = connection.execute("select pg_is_in_recovery()").fetchone()
-    # Last: what is committed meanwhile is not to be seen without its id.
-    return Standing(handed_out(connection, sequence), positions, furthest, may_be_ahead=row != (False,))
