@@ -36,12 +36,12 @@ class Cost:
 
 
 class Meter:
-    """Measures, while its context lasts, the processes below ``root`` (itself included) and below ``server``.
+    """Measures, while its context lasts, the processes below ``root`` (itself included) and below ``server``, if any.
 
     :param jvm: whether the memory of JVMs counts.
     """
 
-    def __init__(self, root: int, server: int, *, jvm: bool = False) -> None:
+    def __init__(self, root: int, server: int | None = None, *, jvm: bool = False) -> None:
         self._root, self._server, self._jvm = root, server, jvm
         self._over = threading.Event()
         self._memory = 0
@@ -63,7 +63,7 @@ class Meter:
 
     def _cpu(self) -> tuple[float, float]:
         processes = list(running())
-        return cpu_seconds(processes, self._root), cpu_seconds(processes, self._server)
+        return cpu_seconds(processes, self._root), cpu_seconds(processes, self._server) if self._server else 0.0
 
     def _sample(self) -> None:
         while True:

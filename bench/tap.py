@@ -17,7 +17,7 @@ from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOr
 from redis import Redis
 
 from bench import machine
-from bench.meter import cpu_seconds, running
+from bench.meter import Meter
 from bench.report import markdown
 from sample.redis import redis
 from synapse_lakehouse.embedded.services import connected
@@ -59,13 +59,15 @@ commands are published, and the lake is asked until they are there.
 
 @dataclass(frozen=True)
 class Landed:
-    """What was published a second, how many commands of it were landed, once and more often, and what it took."""
+    """What was published a second, how many commands of it were landed, once and more often, and what it took: CPU
+    seconds, bytes of memory at most, and seconds until the lake had all."""
 
     rate: int
     published: int
     landed: int
     twice: int
     cpu: float
+    memory: int
     seconds_behind: float
 
 
@@ -102,6 +104,7 @@ def write(described: dict[str, str], rounds: list[Landed], waits: list[float]) -
         "twice",
         "CPU seconds of the tap",
         "a CPU second",
+        "MB at most",
         "seconds behind",
     )
     lines = [
@@ -112,6 +115,7 @@ def write(described: dict[str, str], rounds: list[Landed], waits: list[float]) -
             f"{one.twice:,}",
             f"{one.cpu:.1f}",
             f"{one.landed / one.cpu:,.0f}",
+            f"{one.memory / 1e6:,.0f}",
             f"{one.seconds_behind:.1f}",
         )
         for one in rounds
@@ -137,19 +141,19 @@ def write(described: dict[str, str], rounds: list[Landed], waits: list[float]) -
 
 
 def _round(settings: Settings, port: int, pid: int, rate: int, first: int) -> Landed:
-    before = cpu_seconds(list(running()), pid)
-    # In a process of its own, so that it keeps its pace.
-    publisher = get_context("spawn").Process(
-        target=publish, args=(port, str(settings.synapse_server_name), rate, first)
-    )
-    publisher.start()
-    publisher.join()
-    ended, wanted = time.monotonic(), rate * SECONDS
-    _until(lambda: len(_tokens(settings, first)) >= wanted, seconds=120, must=False)
-    behind = time.monotonic() - ended
-    tokens = _tokens(settings, first)
-    cpu = cpu_seconds(list(running()), pid) - before
-    return Landed(rate, wanted, len(set(tokens)), len(tokens) - len(set(tokens)), cpu, behind)
+    with Meter(pid) as meter:
+        # In a process of its own, so that it keeps its pace.
+        publisher = get_context("spawn").Process(
+            target=publish, args=(port, str(settings.synapse_server_name), rate, first)
+        )
+        publisher.start()
+        publisher.join()
+        ended, wanted = time.monotonic(), rate * SECONDS
+        _until(lambda: len(_tokens(settings, first)) >= wanted, seconds=120, must=False)
+        behind = time.monotonic() - ended
+    tokens, cost = _tokens(settings, first), meter.cost
+    assert cost
+    return Landed(rate, wanted, len(set(tokens)), len(tokens) - len(set(tokens)), cost.cpu, cost.memory, behind)
 
 
 def publish(port: int, server_name: str, rate: int, first: int) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
+from bench.meter import Meter
+from bench.tap import publish
 from sample.redis import redis
 from synapse_lakehouse.lake.catalog import COMMANDS, pyiceberg_catalog
 from synapse_lakehouse.lake.tables import load_or_none
@@ -69,3 +71,21 @@ def test_what_a_killed_tap_missed_is_landed_by_the_next(
         assert json.loads(lakehouse(settings, "query", asked, "--format", "json").stdout) == [
             {"count(DISTINCT token)": 5}
         ]
+
+
+def test_a_tap_needs_no_more_memory_the_longer_it_listens(
+    homeserver: Database, new_lake: Callable[..., Settings], tmp_path: Path
+) -> None:
+    with redis(tmp_path, tmp_path / "redis.log") as port:
+        hub = Redis(port=port)
+        given = homeserver.settings.model_dump(include={"synapse_dsn", "lakehouse_stream_writers", "synapse_config"})
+        settings = new_lake(**given, lakehouse_redis_url=f"redis://127.0.0.1:{port}")
+        used = []
+        with tapping(settings, hub) as tap:
+            for number in range(6):
+                with Meter(tap.pid) as meter:
+                    publish(port, "synapse.example", 5_000, 1_000_000 * (number + 1))
+                assert meter.cost
+                used.append(meter.cost.memory)
+    # The first round fills what is kept for good: modules, pools, what is known of each source.
+    assert max(used[-2:]) < 1.1 * max(used[1:3]), used
