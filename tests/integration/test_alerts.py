@@ -1,12 +1,16 @@
-"""News of incidents reaches a real webhook, survives one that is dead, and is told once."""
+"""News of incidents reaches a real webhook and a mail server, survives one that is dead, and is told once."""
 
+import email
+import email.policy
 import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from email.message import EmailMessage
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import StreamRequestHandler, ThreadingTCPServer
 
 import pytest
 from pyiceberg.catalog import Catalog
@@ -145,3 +149,41 @@ def test_an_address_that_is_none_is_like_a_dead_sink(
     tell("bronze", LATE, to=SECRET)
     assert "did not take the news" in caplog.text
     assert SECRET not in caplog.text
+
+
+def test_a_mail_says_what_where_and_what_to_do(tell: Callable[..., None]) -> None:
+    inbox: list[EmailMessage] = []
+
+    class Handler(StreamRequestHandler):
+        """A mail server's side of RFC 5321, without extensions."""
+
+        def handle(self) -> None:
+            self.answer("220 ready")
+            for line in self.rfile:
+                match line[:4].upper():
+                    case b"DATA":
+                        self.answer("354 go on")
+                        mail = b"".join(iter(self.rfile.readline, b".\r\n"))
+                        inbox.append(email.message_from_bytes(mail, policy=email.policy.default))  # type: ignore[arg-type]
+                        self.answer("250 taken")
+                    case b"QUIT":
+                        self.answer("221 bye")
+                        return
+                    case _:
+                        self.answer("250 ok")
+
+        def answer(self, line: str) -> None:
+            self.wfile.write(f"{line}\r\n".encode())
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        port = server.server_address[1]
+        tell("bronze", LATE, to=f"mailto://127.0.0.1:{port}?from=lakehouse@example.org&to=operator@example.org")
+        server.shutdown()
+    (mail,) = inbox
+    assert "operator@example.org" in mail["To"]
+    assert mail["Subject"] == "example.org: late ids: stream events"
+    text = mail.get_body(("plain", "html"))
+    assert text
+    assert "2 ids came late" in text.get_content()
+    assert "late-ids.md" in text.get_content()
