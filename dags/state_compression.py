@@ -15,12 +15,13 @@ does not resolve as before is put back. `audit.compression_runs` has what became
   are compressed. Nothing was touched. (A setting that means nothing is shown in place of this DAG.)
 * `apply`: `SYNAPSE_WRITE_DSN` is missing or its role lacks a right (`lakehouse grants --compress`), another compressor
   is at work, the database went away, or a room did not read as before and was put back: please report that one. All
-  that was written is right and stays.
+  that was written is right and stays. Or a room is known not to read as before: nothing is written until it does.
 * `verify`: a room is not as it should be. `audit.compression_runs` names it and its undo file, with which
-  `lakehouse compress undo` puts it back.
+  `lakehouse compress undo --repair` puts it back.
 
-**Is a rerun safe?** Yes, at any time, from any task: what is stored is planned anew, and rooms that are done are left
-alone. A plan that is rejected is planned again by the next run.
+**Is a rerun safe?** Yes, at any time, from any task: what is stored is planned anew, rooms that are done are left
+alone, and a room that was found wrong is called so until it is put back. A plan that is rejected is planned again by
+the next run.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -122,8 +123,11 @@ def state_compression() -> None:
 
 def _setting(param: str) -> str:
     """Template of the setting ``LAKEHOUSE_COMPRESSOR_<param>``, unless the run was started with another value."""
-    given = f"params.{param} | tojson" if param == "rooms" else f"params.{param}"
-    return f"{{{{ {given} if params.{param} else settings().lakehouse_compressor_{param} or '' }}}}"
+    as_set = f"settings().lakehouse_compressor_{param} or ''"
+    if param == "rooms":
+        # Whoever says how many wants the largest, not those that are configured.
+        return f"{{{{ params.rooms | tojson if params.rooms or params.number_of_rooms else {as_set} }}}}"
+    return f"{{{{ params.{param} if params.{param} else {as_set} }}}}"
 
 
 state_compression()

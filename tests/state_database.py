@@ -21,6 +21,10 @@ CREATE TABLE state_groups_state (
 );
 CREATE INDEX ON state_groups_state (state_group, type, state_key);
 CREATE INDEX ON state_groups (room_id);
+CREATE TABLE state_groups_pending_deletion (
+    sequence_number bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY, state_group bigint NOT NULL UNIQUE,
+    insertion_ts bigint NOT NULL
+);
 """
 
 

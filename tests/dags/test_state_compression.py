@@ -93,6 +93,7 @@ def test_without_the_right_to_write_applying_fails_at_once(dag: "DAG", monkeypat
     ("asked", "given"),
     [
         ({}, {"rooms": ("!set:x",), "number_of_rooms": 5, "strategy": "best"}),
+        ({"number_of_rooms": 3}, {"rooms": (), "number_of_rooms": 3, "strategy": "best"}),
         (
             {"rooms": ['!it\'s "{{ 1 }}":x', "!b:x"], "number_of_rooms": 7, "strategy": "levels", "max_chain": 50},
             {"rooms": ('!it\'s "{{ 1 }}":x', "!b:x"), "number_of_rooms": 7, "strategy": "levels", "max_chain": 50},

@@ -208,9 +208,7 @@ def test_any_text_is_written_as_it_is(rooms: tuple[str, World]) -> None:
     nothing = np.array([NONE])
     wanted = Changes(np.array([7]), nothing, nothing, np.array([len(texts)]), lambda places: found)
     room = 'a "room", too'
-    known = Known(
-        Contents(pa.table({"id": [7], "room_id": [room]}), pa.table({}), pa.table({})), room, has_pending=False
-    )
+    known = Known(Contents(pa.table({"id": [7], "room_id": [room]}), pa.table({}), pa.table({})), room)
     with psycopg.connect(rooms[0]) as connection:
         connection.execute("insert into state_groups values (7, %s, '$') on conflict do nothing", [room])
         connection.execute("delete from state_group_edges where state_group = 7")
@@ -282,6 +280,75 @@ def test_a_room_that_reads_otherwise_afterwards_is_put_back(
     assert done.exit_code == 1
     assert "put back" in done.stderr
     assert stored(dsn) == before
+
+
+def test_what_an_interrupted_attempt_wrote_is_compared_by_the_next(
+    compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    dsn, world = rooms
+    rewrite = writing.rewrite
+
+    def spoil_and_stop(*arguments: Any) -> Any:
+        if arguments[2]:
+            raise KeyboardInterrupt
+        left = rewrite(*arguments)
+        arguments[0].execute(
+            "update state_groups_state set event_id = '$wrong' where state_group = %s", [int(arguments[1].ids[0])]
+        )
+        return left
+
+    monkeypatch.setattr(compressing, "Writer", partial(writing.Writer, pace=Pace(seconds=0, work=50)))
+    monkeypatch.setattr(writing, "rewrite", spoil_and_stop)
+    options = ("apply", *BEST, "--room", "!whole", "--yes")
+    assert compress(dsn, *options).exit_code == INTERRUPTED
+    monkeypatch.setattr(writing, "rewrite", rewrite)
+    spoiled = stored(dsn)
+    assert all_states(dsn) != world.states
+
+    for _ in range(2):
+        again = compress(dsn, *options)
+        assert again.exit_code == 1
+        assert "since compressing !whole was interrupted. Nothing more is written" in again.stderr
+        assert stored(dsn) == spoiled
+    assert compress(dsn, "undo", *undo_files(tmp_path), "--repair", "--yes").exit_code == 0
+    assert all_states(dsn) == world.states
+    assert compress(dsn, *options).exit_code == 0
+    assert all_states(dsn) == world.states
+
+
+def test_a_room_that_cannot_be_resolved_afterwards_is_not_called_left(
+    compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dsn, _ = rooms
+    rewrite = writing.rewrite
+
+    def second_edge(*arguments: Any) -> Any:
+        left = rewrite(*arguments)
+        # The last that this transaction wrote.
+        group = int(arguments[1].ids[arguments[3] - 1])
+        arguments[0].execute(
+            "insert into state_group_edges select %(group)s, min(id) from state_groups where room_id = '!whole'"
+            " and id not in (select prev_state_group from state_group_edges where state_group = %(group)s)",
+            {"group": group},
+        )
+        monkeypatch.setattr(writing, "rewrite", rewrite)
+        return left
+
+    monkeypatch.setattr(writing, "rewrite", second_edge)
+    done = compress(dsn, "apply", *BEST, "--room", "!whole", "--yes")
+    assert done.exit_code == 1
+    assert "cannot be resolved any more" in done.stderr
+    assert "undo --repair" in done.stderr
+
+
+def test_only_groups_that_an_undo_file_has_count_as_compared(
+    compress: Compress, rooms: tuple[str, World], tmp_path: Path
+) -> None:
+    dsn, _ = rooms
+    (applied,) = rows(compress(dsn, "apply", *BEST, "--room", "!whole", "--yes", "--format", "json"))
+    kept = ("--undo", *undo_files(tmp_path))
+    verified = rows(compress(dsn, "verify", "--room", "!whole", *kept, "--format", "json"))
+    assert [one["compared"] for one in verified] == [applied["groups_rewritten"]]
 
 
 @pytest.mark.parametrize("strategy", ["levels", "best"])
@@ -373,6 +440,28 @@ def test_another_compressors_work_is_noticed(
     assert all_states(dsn) == world.states
 
 
+def test_whoever_says_how_many_rooms_gets_the_largest(
+    compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dsn, _ = rooms
+    monkeypatch.setenv("LAKEHOUSE_COMPRESSOR_ROOMS", "!whole")
+    assert [one["room_id"] for one in rows(compress(dsn, "plan", "--format", "json"))] == ["!whole"]
+    assert len(rows(compress(dsn, "plan", "--number-of-rooms", "3", "--format", "json"))) == 3
+
+
+def test_a_synapse_that_deletes_state_groups_at_once_is_not_compressed(
+    compress: Compress, rooms: tuple[str, World]
+) -> None:
+    dsn, _ = rooms
+    before = stored(dsn)
+    with psycopg.connect(dsn) as connection:
+        connection.execute("drop table state_groups_pending_deletion cascade")
+    done = compress(dsn, "apply", *BEST, "--yes")
+    assert done.exit_code == 1
+    assert "Upgrade Synapse" in done.stderr
+    assert stored(dsn) == before
+
+
 def test_only_one_of_ours_works_on_a_database(
     compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -392,6 +481,7 @@ def test_only_one_of_ours_works_on_a_database(
         (["--levels", "0,5"], "positive whole numbers"),
         (["--levels", "-5"], "positive whole numbers"),
         (["--levels", "a"], "positive whole numbers"),
+        (["--levels", "99999999999999999999"], "positive whole numbers"),
         (["--strategy", "worst"], "levels or best"),
         (["--chunk-size", "0"], "should be greater than or equal to 1"),
         (["--max-chain", "0"], "should be greater than or equal to 1"),

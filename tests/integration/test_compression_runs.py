@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -15,7 +16,8 @@ from synapse_lakehouse.compression.errors import CompressorError
 from synapse_lakehouse.compression.settings import CompressorSettings, Strategy
 from synapse_lakehouse.lake import audit, tables
 from synapse_lakehouse.lake.catalog import COMPRESSED, PLAN, pyiceberg_catalog
-from synapse_lakehouse.rewriting import carrying_out, recording
+from synapse_lakehouse.rewriting import carrying_out, recording, undo
+from synapse_lakehouse.rewriting.errors import Differs, NotApproved
 from synapse_lakehouse.rewriting.room import planned
 from synapse_lakehouse.rewriting.session import SETTING
 from synapse_lakehouse.rewriting.snapshots import source
@@ -98,17 +100,24 @@ def test_each_room_is_compressed_as_planned_and_recorded(own: Settings, lake: Ca
     again = recorded(lake)
     assert all(again[one["room_id"]]["finished_at"] == rows[one["room_id"]]["finished_at"] for one in planned_rooms[:3])
 
-    # The run is cleared, and plans again.
+    # The run is cleared, and plans again: what was approved before is not approved now.
+    approved = carrying_out.planned_at(planned_rooms)
     append_plan(lake, [dict(planned_rooms[0])])
-    carrying_out.carry_out(own, lake, RUN, print)
+    with pytest.raises(NotApproved, match="planned anew since"):
+        carrying_out.carry_out(own, lake, RUN, print, approved)
+    carrying_out.carry_out(own, lake, RUN, print, carrying_out.planned_at(carrying_out.planned_by(lake, RUN)))
     assert recorded(lake)[planned_rooms[0]["room_id"]]["groups_rewritten"] == 0
 
 
-def test_a_room_that_is_wrong_afterwards_is_named(own: Settings, lake: Catalog, source_copy: str) -> None:
+def test_a_room_that_is_wrong_afterwards_is_named_until_it_is_repaired(
+    own: Settings, lake: Catalog, source_copy: str
+) -> None:
+    before = all_states(source_copy)
     carrying_out.carry_out(own, lake, RUN, print)
     spoiled = carrying_out.planned_by(lake, RUN)[0]["room_id"]
+    group = undo.read(Path(recorded(lake)[spoiled]["undo"][0])).groups[0]
     with psycopg.connect(source_copy) as connection:
-        connection.execute("update state_groups_state set event_id = '$other' where room_id = %s", [spoiled])
+        connection.execute("update state_groups_state set event_id = '$other' where state_group = %s", [int(group)])
 
     found = {one.room_id: one.faults for one in carrying_out.verify(own, lake, RUN)}
 
@@ -118,6 +127,25 @@ def test_a_room_that_is_wrong_afterwards_is_named(own: Settings, lake: Catalog, 
     assert row["outcome"] == "faulty"
     assert "resolve to another state" in row["error"]
     assert row["undo"]
+
+    # Asking again does not make it right, and while it is wrong nothing is compressed, nor put back without a word.
+    assert {one.room_id for one in carrying_out.verify(own, lake, RUN) if one.faults} == {spoiled}
+    append_plan(lake, [dict(carrying_out.planned_by(lake, RUN)[0])])
+    with pytest.raises(Differs, match="undo --repair"):
+        carrying_out.carry_out(own, lake, RUN, print)
+    careful = lakehouse(own, "compress", "undo", *row["undo"], "--yes")
+    assert careful.returncode == 1
+    assert "resolve to another state now than they did" in careful.stderr
+    assert all_states(source_copy) != before
+
+    repaired = lakehouse(own, "compress", "undo", *row["undo"], "--repair", "--yes")
+    assert repaired.returncode == 0, repaired.stderr
+    assert all_states(source_copy) == before
+    assert not any(one.faults for one in carrying_out.verify(own, lake, RUN))
+    assert recorded(lake)[spoiled]["outcome"] == "compressed"
+    assert "rows and about" in lakehouse(own, "compress", "history").stdout
+    carrying_out.carry_out(own, lake, RUN, print)
+    assert all_states(source_copy) == before
 
 
 def test_what_stops_a_run_is_recorded(

@@ -46,6 +46,7 @@ def test_durations_are_synapses(text: object, expected: int) -> None:
     [
         {"chunk_size": 0}, {"number_of_rooms": -1}, {"default_levels": "100,x"}, {"time_between_runs": "soon"},
         {"time_between_runs": 0}, {"time_between_runs": True}, {"max_chain": 0}, {"strategy": "worst"}, {"chunks": 5},
+        {"time_between_runs": "9999999y"}, {"max_chain": True}, {"default_levels": "100,99999999999999999999"},
     ],
 )  # fmt: skip
 def test_settings_that_mean_nothing_are_refused(section: dict[str, object]) -> None:

@@ -61,6 +61,9 @@ def _configured(settings: Settings, **given: object) -> "CompressorSettings":
     from synapse_lakehouse.compression.settings import configured
 
     changes = {f"lakehouse_compressor_{name}": str(value) for name, value in given.items() if value is not None}
+    if given.get("number_of_rooms") is not None:
+        # Whoever says how many wants the largest, not those that are configured.
+        changes["lakehouse_compressor_rooms"] = "[]"
     return configured(settings.model_copy(update=changes))
 
 
@@ -170,6 +173,9 @@ def verify(
 def undo(
     files: Annotated[list[Path], typer.Argument(exists=True, dir_okay=False, help="Undo files, in any order.")],
     yes: Annotated[bool, typer.Option("--yes", help="Do it; without this, only what would be done is said.")] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Also where a group resolves otherwise now: for a room that verify named.")
+    ] = False,
 ) -> None:
     """Put rooms of SYNAPSE_WRITE_DSN back as undo files have them, where they still resolve to the same.
 
@@ -177,7 +183,7 @@ def undo(
     """
     from synapse_lakehouse.cli import compressing
 
-    compressing.undo(Settings(), files, yes=yes)
+    compressing.undo(Settings(), files, yes=yes, repair=repair)
 
 
 @app.command()

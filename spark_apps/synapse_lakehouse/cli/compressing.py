@@ -156,8 +156,8 @@ def verify(
     return not any(row[-1] for row in rows)
 
 
-def undo(settings: Settings, files: Sequence[Path], *, yes: bool) -> None:
-    """Put back what the files hold, the latest first."""
+def undo(settings: Settings, files: Sequence[Path], *, yes: bool, repair: bool) -> None:
+    """Put back what the files hold, the latest first; with ``repair`` also where a group resolves otherwise now."""
     dsn = write_dsn(settings)
     kept = sorted((undo_files.read(file) for file in files), key=lambda one: one.written, reverse=True)
     if not yes:
@@ -176,7 +176,8 @@ def undo(settings: Settings, files: Sequence[Path], *, yes: bool) -> None:
     ):
         _require_same_database(kept, connection)
         for room_id, of_room in by_room.items():
-            done = undone(of_room, reading, _writer(connection, CompressorSettings(), bar, ""), record)
+            writer = _writer(connection, CompressorSettings(), bar, "")
+            done = undone(of_room, reading, writer, record, repair=repair)
             put_back, left = done["groups_rewritten"], done["groups_left"]
             typer.echo(f"Put back {put_back} state groups of {room_id}, left {left} as they are.")
 

@@ -15,14 +15,18 @@ class Level:
 
 Levels = tuple[Level, ...]
 
+_LARGEST = 2**31 - 1
+"""What a column of ``state_compressor_state`` holds."""
+
 
 def parse_levels(text: str) -> Levels:
     """Empty levels of the given sizes, the most granular first, such as ``100,50,25``.
 
-    :raises ValueError: unless ``text`` is one or more positive whole numbers with commas between them.
+    :raises ValueError: unless ``text`` is one or more positive whole numbers with commas between them, as large as the
+        reference's tables hold.
     """
     sizes = [part.strip() for part in text.split(",")]
-    if not all(size.isascii() and size.isdigit() and int(size) for size in sizes):
+    if not all(size.isascii() and size.isdigit() and 0 < int(size) <= _LARGEST for size in sizes):
         raise ValueError(f"levels are positive whole numbers with commas between them, such as 100,50,25, not {text!r}")
     return tuple(Level(int(size)) for size in sizes)
 

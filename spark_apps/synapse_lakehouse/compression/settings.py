@@ -4,12 +4,14 @@ import json
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from synapse_lakehouse.compression.errors import CompressorError
 from synapse_lakehouse.compression.level import Levels, parse_levels
 from synapse_lakehouse.homeserver import DAY, milliseconds, section
 from synapse_lakehouse.settings import Settings
+
+_CENTURY = 36_500 * DAY
 
 
 class Strategy(StrEnum):
@@ -46,7 +48,7 @@ class CompressorSettings(BaseModel):
         parse_levels("100,50,25"), description="sizes of the levels, the most granular first, such as 100,50,25"
     )
     time_between_runs: Annotated[int, BeforeValidator(milliseconds)] = Field(
-        DAY, ge=1, description="time from one run to the next, in milliseconds or as 1d, 12h, 30m"
+        DAY, ge=1, le=_CENTURY, description="time from one run to the next, in milliseconds or as 1d, 12h, 30m"
     )
     rooms: Annotated[tuple[str, ...], BeforeValidator(_rooms)] = Field(
         (), description="rooms to take instead, by their ids"
@@ -56,6 +58,14 @@ class CompressorSettings(BaseModel):
     apply: bool = Field(False, description="whether what a scheduled run planned is applied without asking anybody")
     busy_sessions: int = Field(20, ge=0, description="pause while more sessions than these are in a transaction")
     lag_megabytes: int = Field(64, ge=0, description="pause while a replica is further behind")
+
+    @field_validator("chunk_size", "number_of_rooms", "max_chain", "busy_sessions", "lag_megabytes", mode="before")
+    @classmethod
+    def _is_a_number(cls, value: object) -> object:
+        # YAML's true would be taken for 1.
+        if isinstance(value, bool):
+            raise ValueError("a whole number is wanted")
+        return value
 
     @property
     def lag_bytes(self) -> int:

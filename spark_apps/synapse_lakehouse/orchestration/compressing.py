@@ -16,6 +16,8 @@ from synapse_lakehouse.settings import Settings
 
 log = logging.getLogger(__name__)
 
+_SHOWN = "planned_at"
+
 
 def compressor() -> CompressorSettings:
     """The settings of the state compressor.
@@ -41,9 +43,10 @@ def ask_for_approval() -> str:
     """
     from synapse_lakehouse.lake.catalog import pyiceberg_catalog
     from synapse_lakehouse.rewriting.asking import question
-    from synapse_lakehouse.rewriting.carrying_out import planned_by
+    from synapse_lakehouse.rewriting.carrying_out import planned_at, planned_by
 
-    run, settings = run_of(get_current_context()), Settings()
+    context = get_current_context()
+    run, settings = run_of(context), Settings()
     with closing(pyiceberg_catalog(settings)) as catalog:
         planned = planned_by(catalog, run)
     rows, skipped = ([row for row in planned if row[name]] for name in ("groups_to_rewrite", "skipped"))
@@ -51,6 +54,7 @@ def ask_for_approval() -> str:
         log.warning("%s is left as it is: %s", row["room_id"], row["skipped"])
     if not rows:
         raise AirflowSkipException("There is nothing to compress: no room that was planned would take fewer rows.")
+    context["ti"].xcom_push(key=_SHOWN, value=planned_at(planned))
     return question(rows, skipped, may_write=settings.synapse_write_dsn is not None)
 
 
@@ -75,17 +79,19 @@ def apply_compression() -> None:
     from synapse_lakehouse.lake.catalog import pyiceberg_catalog
     from synapse_lakehouse.rewriting.carrying_out import carry_out
     from synapse_lakehouse.rewriting.connection import write_dsn
-    from synapse_lakehouse.rewriting.errors import AnotherCompressor, Differs
+    from synapse_lakehouse.rewriting.errors import AnotherCompressor, Differs, NotApproved
 
-    run, settings = run_of(get_current_context()), Settings()
+    context = get_current_context()
+    run, settings = run_of(context), Settings()
     try:
         write_dsn(settings)
     except CompressorError as refusal:
         raise AirflowFailException(str(refusal)) from None
+    shown = context["ti"].xcom_pull(task_ids="show_plan", key=_SHOWN)
     with closing(pyiceberg_catalog(settings)) as catalog:
         try:
-            carry_out(settings, catalog, run, lambda line: log.info("%s", line))
-        except (AnotherCompressor, Differs) as refusal:
+            carry_out(settings, catalog, run, lambda line: log.info("%s", line), shown)
+        except (AnotherCompressor, Differs, NotApproved) as refusal:
             raise AirflowFailException(str(refusal)) from None
 
 

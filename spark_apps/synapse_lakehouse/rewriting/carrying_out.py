@@ -1,6 +1,6 @@
 """Carry out what a run planned from the lake, room by room; ``audit.compression_runs`` says what became of each."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from synapse_lakehouse.lake import audit
 from synapse_lakehouse.lake.catalog import COMPRESSED, PLAN
 from synapse_lakehouse.rewriting import undo
 from synapse_lakehouse.rewriting.connection import write_dsn, writing
+from synapse_lakehouse.rewriting.errors import Differs, NotApproved
 from synapse_lakehouse.rewriting.load import Load
 from synapse_lakehouse.rewriting.recording import WRITTEN, Outcome, Row, compressed
 from synapse_lakehouse.rewriting.session import SETTING
@@ -34,21 +35,38 @@ def planned_by(catalog: Catalog, run: Run) -> list[Row]:
     return sorted((row for row in rows if row["planned_at"] == last), key=_won)
 
 
+def planned_at(planned: Sequence[Row]) -> str:
+    """When that was, which tells one plan of a run from another."""
+    return str(max(row["planned_at"] for row in planned).isoformat())
+
+
 def _won(planned: Row) -> int:
     return 1 if planned["skipped"] else int(planned["rows_after"] - planned["rows_before"])
 
 
-def carry_out(settings: Settings, catalog: Catalog, run: Run, tell: Callable[[str], None]) -> None:
+def carry_out(
+    settings: Settings, catalog: Catalog, run: Run, tell: Callable[[str], None], approved: str | None = None
+) -> None:
     """Compress the rooms as the run planned it; again after an interruption, those that are left.
 
+    :param approved: ``planned_at`` of the plan that was approved.
+    :raises NotApproved: when the run planned anew since; nothing was written.
+    :raises Differs: when a room does not resolve as before; nothing is written while one is known to be like that.
     :raises CompressorError, SourceError: when it cannot go on; all that was written is right and stays.
     """
+    _require_none_faulty(catalog)
+    plan = planned_by(catalog, run)
+    if approved and plan and planned_at(plan) != approved:
+        raise NotApproved(
+            f"The plan that was approved is of {approved}; this run has planned anew since. Nothing was written. Clear "
+            "the task show_plan and what comes after it, so that somebody sees the new plan."
+        )
     dsn, now, folder = write_dsn(settings), configured(settings), undo.folder(settings.lakehouse_home)
     record = partial(_record, catalog, run)
     recorded = audit.of_run(catalog, COMPRESSED, run.run_id)
     done = {row["room_id"]: row["finished_at"] for row in recorded if row["outcome"] in WRITTEN}
     with source(dsn, settings, SETTING) as reading, writing(dsn) as connection:
-        for planned in planned_by(catalog, run):
+        for planned in plan:
             since = done.get(planned["room_id"], planned["planned_at"])
             if not planned["groups_to_rewrite"] or since > planned["planned_at"]:
                 continue
@@ -60,14 +78,14 @@ def carry_out(settings: Settings, catalog: Catalog, run: Run, tell: Callable[[st
 
 
 def verify(settings: Settings, catalog: Catalog, run: Run) -> list[Verified]:
-    """Hold every room that the run wrote against what it was before, and record those that something is wrong with.
+    """Hold every room that the run wrote against what it was before; record what is wrong, and what is right again.
 
     :raises CompressorError, SourceError: when the database cannot be read.
     """
     found: list[Verified] = []
     with source(write_dsn(settings), settings, SETTING) as reading:
         for row in audit.of_run(catalog, COMPRESSED, run.run_id):
-            if row["outcome"] not in WRITTEN:
+            if row["outcome"] not in (*WRITTEN, Outcome.FAULTY):
                 continue
             # Groups were added meanwhile; only those of a room that was finished must be as was asked.
             is_bounded = row["strategy"] == Strategy.BEST and row["outcome"] == Outcome.COMPRESSED
@@ -76,11 +94,33 @@ def verify(settings: Settings, catalog: Catalog, run: Run) -> list[Verified]:
             with reading() as reader:
                 contents = reader.contents(row["room_id"])
             one = verified(contents, row["room_id"], longest, kept)
-            if one.faults:
-                found_wrong = {"outcome": Outcome.FAULTY, "error": "; ".join(one.faults)}
-                _record(catalog, run, row | found_wrong | {"finished_at": datetime.now(UTC)})
+            was_faulty = row["outcome"] == Outcome.FAULTY
+            if one.faults or was_faulty:
+                is_right = Outcome.PUT_BACK if row["rows_after"] is None else Outcome.COMPRESSED
+                outcome = Outcome.FAULTY if one.faults else is_right
+                became = {"outcome": outcome, "error": "; ".join(one.faults) or None}
+                _record(catalog, run, row | became | {"finished_at": datetime.now(UTC)})
             found.append(one)
     return found
+
+
+def _require_none_faulty(catalog: Catalog) -> None:
+    """Whatever was done to a room last, by any run or by hand, must have left it right."""
+    told = catalog.load_table(COMPRESSED).scan(selected_fields=("room_id", "outcome", "error", "undo", "finished_at"))
+    last = {
+        row["room_id"]: row
+        for row in told.to_arrow().sort_by("finished_at").to_pylist()
+        if row["outcome"] not in (Outcome.LEFT, Outcome.STOPPED)
+    }
+    for room_id, row in last.items():
+        if row["outcome"] == Outcome.FAULTY:
+            files = row["undo"] or []
+            raise Differs(
+                f"{room_id} does not resolve as before it was compressed ({row['error']}), so nothing is compressed. "
+                f"Put it back: `lakehouse compress undo --repair {' '.join(files)}`; if it is right by now, clear the "
+                "task verify of the run that found it.",
+                [Path(one) for one in files],
+            )
 
 
 def _record(catalog: Catalog, run: Run, row: Row) -> None:

@@ -39,7 +39,8 @@ def writing(dsn: str) -> Iterator[Connection]:
 
     :raises SourceError: when it cannot be made.
     :raises AnotherCompressor: when another one of ours works on this database.
-    :raises CompressorError: when the database takes no changes from this role, or a statement fails.
+    :raises CompressorError: when the database takes no changes from this role, is of a Synapse that is too old, or a
+        statement fails.
     """
     _, connection = opened(dsn, SESSION, SETTING)
     try:
@@ -64,6 +65,11 @@ def _take_lock(connection: Connection) -> None:
 def _require_rights(connection: Connection) -> None:
     if connection.execute("select pg_is_in_recovery()").fetchone() == (True,):
         raise CompressorError(f"{SETTING} leads to a standby, which takes no changes. Give the primary's.")
+    if connection.execute("select to_regclass('state_groups_pending_deletion') is null").fetchone() == (True,):
+        raise CompressorError(
+            "This database has no state_groups_pending_deletion: its Synapse deletes state groups at once, also while "
+            "they are compressed, and a state could be lost. Upgrade Synapse, and start it once."
+        )
     lacking = connection.execute(
         "select distinct name from unnest(%s::text[], %s::text[]) as needed(name, privilege)"
         " where to_regclass(name) is not null and not has_table_privilege(name, privilege)"

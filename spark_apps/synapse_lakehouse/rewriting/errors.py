@@ -1,5 +1,8 @@
 """What can go wrong while state is rewritten, said so that an operator knows what to do."""
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import psycopg
 
 from synapse_lakehouse.compression.errors import CompressorError
@@ -9,12 +12,20 @@ class RoomLeft(CompressorError):
     """This room is left as it is; the message says why. Others can be compressed."""
 
 
+class NotApproved(CompressorError):
+    """What would be applied is not what somebody approved."""
+
+
 class AnotherCompressor(CompressorError):
     """Somebody else compresses, too."""
 
 
 class Differs(CompressorError):
-    """A room did not read as before after it was compressed, and was put back."""
+    """A room does not read as before it was compressed. ``is_put_back``: whether it is stored as before by now."""
+
+    def __init__(self, message: str, undo: Sequence[Path], *, is_put_back: bool = False) -> None:
+        super().__init__(message)
+        self.undo, self.is_put_back = tuple(undo), is_put_back
 
 
 def explained(error: psycopg.Error) -> CompressorError:

@@ -183,7 +183,7 @@ def _plan(
     in_use, pending = (own.filter(own[name])["id"].to_numpy() for name in ("is_used", "is_pending"))
     contents = Contents(groups.select(STATE["state_groups"].names), edges, state)
     unreferenced = unneeded(ids, in_use, edges)
-    room = Room(room_id, contents, saved[room_id], pending, unreferenced, int(ids.max()), has_pending=True)
+    room = Room(room_id, contents, saved[room_id], pending, unreferenced, int(ids.max()))
     try:
         row: dict[str, Any] = asdict(planned(room, wanted)[1])
     except BadGroups as error:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from synapse_lakehouse.compiled import Longs
 from synapse_lakehouse.compression.changes import restored
 from synapse_lakehouse.compression.comparison import differing, replaced
 from synapse_lakehouse.compression.tables import Contents
@@ -14,16 +15,16 @@ from synapse_lakehouse.rewriting.writing import Writer
 from synapse_lakehouse.source.connection import Connection
 
 
-def put_back(kept: Undo, right: Contents, now: Contents, writer: Writer, known: Known) -> tuple[int, int]:
+def put_back(kept: Undo, right: Contents | None, now: Contents, writer: Writer, known: Known) -> tuple[int, int, Longs]:
     """Store the groups of ``kept`` that are still there as it has them, where they resolve as in ``right`` then.
 
     What is saved of the room's compression is forgotten: it may be compressed anew.
 
-    :param right: what has the right states; the same as ``now`` if nothing is wrong.
-    :returns: how many groups were put back, and how many were left as they are.
+    :param right: what has the right states, ``now`` if nothing is wrong; None if ``kept`` has them.
+    :returns: how many groups were put back, how many were left as they are, and which of these would resolve otherwise.
     """
-    groups = kept.possible(now)
-    while len(groups):
+    possible = groups = kept.possible(now)
+    while right and len(groups):
         former = replaced(now, groups, kept.contents(now.groups))
         wrong = np.intersect1d(differing(right, former), groups)
         if not len(wrong):
@@ -35,4 +36,5 @@ def put_back(kept: Undo, right: Contents, now: Contents, writer: Writer, known: 
         return lambda: None
 
     alone = writer.write(restored((now.edges, now.rows), groups, kept.edges, kept.rows), known, save)
-    return len(groups) - len(alone), len(kept.groups) - len(groups) + len(alone)
+    done = len(groups) - len(alone)
+    return done, len(kept.groups) - done, np.setdiff1d(possible, groups)

@@ -69,8 +69,6 @@ class Room:
     """Groups that no event and no group in use needs."""
     newest: int
     """Id of the newest group of the room."""
-    has_pending: bool
-    """Whether groups can be pending deletion."""
 
     @property
     def ids(self) -> Longs:
@@ -81,7 +79,7 @@ class Room:
     @cached_property
     def known(self) -> Known:
         """What ``state_groups`` has of it."""
-        return Known(self.contents, self.room_id, has_pending=self.has_pending)
+        return Known(self.contents, self.room_id)
 
     @property
     def untouchable(self) -> Longs:
@@ -133,14 +131,13 @@ class Reader:
         if not len(of_room):
             raise RoomLeft("it is gone.")
         pending = np.empty(0, np.int64)
-        has_pending = self._has("state_groups_pending_deletion")
-        if has_pending:
+        if self._has("state_groups_pending_deletion"):
             pending = self._ids(
                 "select state_group from state_groups_pending_deletion where state_group = any(%(ids)s)",
                 {"ids": of_room.tolist()},
             )
         unreferenced = self._unreferenced(of_room, contents)
-        return Room(room_id, contents, known, pending, unreferenced, int(of_room.max()), has_pending)
+        return Room(room_id, contents, known, pending, unreferenced, int(of_room.max()))
 
     def saved(self, room_id: str) -> Saved:
         """How far a room is compressed.

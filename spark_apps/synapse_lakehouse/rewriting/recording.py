@@ -36,7 +36,7 @@ class Outcome(StrEnum):
     PUT_BACK = "put_back"
     """It did not read as before, and is stored as it was."""
     FAULTY = "faulty"
-    """Found to be wrong when the run was over."""
+    """It does not read as before, and is not put back: somebody has to."""
     UNDONE = "undone"
     """Stored again as undo files have it, because somebody asked for that."""
 
@@ -61,11 +61,16 @@ def compressed(
     )
 
 
-def undone(kept: Sequence[Undo], reading: Reading, writer: Writer, record: Callable[[Row], None]) -> Row:
-    """Put the room that all of ``kept`` are of back; a row, recorded and raised as by :func:`compressed`."""
+def undone(
+    kept: Sequence[Undo], reading: Reading, writer: Writer, record: Callable[[Row], None], *, repair: bool
+) -> Row:
+    """Put the room that all of ``kept`` are of back; a row, recorded and raised as by :func:`compressed`.
+
+    :param repair: whether ``kept`` is right where a group resolves otherwise now.
+    """
 
     def work() -> Row:
-        numbers = undo(kept, reading, writer)
+        numbers = undo(kept, reading, writer, repair=repair)
         return {"outcome": Outcome.UNDONE, "error": IN_THE_WAY if writer.gave_up else None, **numbers}
 
     return _recorded({"room_id": kept[0].room_id}, work, record)
@@ -109,8 +114,11 @@ def _became(room_id: str, wanted: CompressorSettings, reading: Reading, writer: 
 
 
 def _stopped(error: BaseException) -> Row:
+    if isinstance(error, Differs):
+        outcome = Outcome.PUT_BACK if error.is_put_back else Outcome.FAULTY
+        return {"outcome": outcome, "error": str(error), "undo": list(map(str, error.undo))}
     said = explained(error) if isinstance(error, psycopg.Error) else error
     return {
-        "outcome": Outcome.PUT_BACK if isinstance(error, Differs) else Outcome.STOPPED,
+        "outcome": Outcome.STOPPED,
         "error": "Somebody stopped it." if isinstance(error, KeyboardInterrupt) else str(said),
     }

@@ -1,17 +1,19 @@
 """Compress a room: read, plan, keep what there was, write, read again and compare."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from synapse_lakehouse.compression.changes import changes
 from synapse_lakehouse.compression.comparison import differing
+from synapse_lakehouse.compression.errors import BadGroups
 from synapse_lakehouse.compression.plan import Planned, RoomPlan, plan_room
 from synapse_lakehouse.compression.settings import CompressorSettings, Strategy
+from synapse_lakehouse.compression.tables import Contents
 from synapse_lakehouse.rewriting import undo
-from synapse_lakehouse.rewriting.errors import Differs
+from synapse_lakehouse.rewriting.errors import Differs, RoomLeft
 from synapse_lakehouse.rewriting.progress import Progressing
 from synapse_lakehouse.rewriting.putting_back import put_back
 from synapse_lakehouse.rewriting.read_cost import ReadCost, sampled, seen
@@ -72,20 +74,30 @@ def compress(
 
     :param require: raises ``RoomLeft`` for a plan that should not be carried out.
 
-    :raises BadGroups: for groups that cannot be what Synapse stored; nothing was written.
+    :raises BadGroups, RoomLeft: when the room cannot be compressed; nothing was written.
     :raises AnotherCompressor: when somebody else changed what is saved of the room; what was written stays.
-    :raises Differs: when a group resolves to another state afterwards; the room was put back.
+    :raises Differs: when a group resolves to another state than before it was ever written; the room was put back if
+        this call wrote it.
     """
     began = time.monotonic()
     written = left = 0
-    kept: list[Path] = []
+    interrupted = undo.not_compared(undo_folder, room_id, database)
+    kept: list[Path] = [one.path for one in interrupted]
     plan_by_pass: list[RoomPlan] = []
     costs: list[ReadCost | None] = []
     disk: list[int] = []
     for _ in range(_PASSES):
-        with reading() as reader:
-            room = reader.room(room_id)
-        plans, numbers = planned(room, settings)
+        try:
+            with reading() as reader:
+                room = reader.room(room_id)
+            plans, numbers = planned(room, settings)
+        except (BadGroups, RoomLeft):
+            # What was written before is compared; what became of the room since is no matter of ours.
+            if plan_by_pass:
+                break
+            raise
+        if interrupted and not plan_by_pass:
+            _require_as_before(room.contents, interrupted, kept)
         wanted = changes(plans.names, plans.before, plans.after)
         progress = Progressing(room, settings.strategy, plans.steps, wanted)
         del plans
@@ -96,20 +108,16 @@ def compress(
             with reading() as reader:
                 disk.append(reader.on_disk())
                 costs.append(reader.read_cost(sampled(room.ids)) if len(wanted) else None)
-        if len(wanted):
-            kept.append(undo.write(undo_folder, room_id, database, wanted.ids, room.contents))
+        own = undo.write(undo_folder, room_id, database, wanted.ids, room.contents) if len(wanted) else None
+        kept += [own] if own else []
         alone = len(writer.write(wanted, room.known, progress.save))
         written, left = written + len(wanted) - alone, left + alone
         with reading() as reader:
             now = reader.contents(room_id)
             after, disk_after = reader.read_cost(costs[0].groups) if costs[0] else None, reader.on_disk()
-        if len(wrong := differing(room.contents, now)):
-            if len(wanted):
-                put_back(undo.read(kept[-1]), room.contents, now, writer, room.known)
-            raise Differs(
-                f"State group {wrong[0]} of {room_id} resolved to another state after compressing, {len(wrong)} do so. "
-                f"What was written was put back from {kept[-1] if kept else 'nothing'}. Please report this."
-            )
+        if wrong := _wrong(room.contents, now):
+            raise _put_back(wrong, own, room, now, reading, writer, kept)
+        kept = [undo.compared(path) for path in kept]
         found = verified(now, room_id, settings.max_chain)
         has_grown = now.groups.num_rows > room.contents.groups.num_rows
         if settings.strategy is Strategy.LEVELS or not found.faults or not has_grown:
@@ -118,3 +126,47 @@ def compress(
         plan_by_pass[0], written, left, tuple(kept), found.rows, found.longest_chain, time.monotonic() - began,
         costs[0], after, disk[0], disk_after,
     )  # fmt: skip
+
+
+def _require_as_before(now: Contents, interrupted: Sequence[undo.Undo], kept: Sequence[Path]) -> None:
+    if wrong := _wrong(undo.before(interrupted, now), now):
+        room_id = interrupted[0].room_id
+        raise Differs(
+            f"{wrong} since compressing {room_id} was interrupted. Nothing more is written. {_by_hand(kept)}", kept
+        )
+
+
+def _wrong(right: Contents, now: Contents) -> str | None:
+    """What is wrong with a room, said; None if it resolves as it should."""
+    try:
+        wrong = differing(right, now)
+    except BadGroups as error:
+        return f"State groups cannot be resolved any more ({error})"
+    return f"State group {wrong[0]} resolves to another state, {len(wrong)} do so," if len(wrong) else None
+
+
+def _put_back(
+    wrong: str, own: Path | None, room: Room, now: Contents, reading: Reading, writer: Writer, kept: Sequence[Path]
+) -> Differs:
+    """Put back what this pass wrote, and look again."""
+    said = f"{wrong} after compressing {room.room_id}."
+    if own is None:
+        return Differs(f"{said} Nothing was written. {_by_hand(kept)}", kept)
+    try:
+        put_back(undo.read(own), room.contents, now, writer, room.known)
+    except BadGroups:
+        return Differs(f"{said} {_by_hand(kept)}", kept)
+    with reading() as reader:
+        again = reader.contents(room.room_id)
+    if _wrong(room.contents, again):
+        return Differs(f"{said} It could not be put back whole. {_by_hand(kept)}", kept)
+    path = undo.compared(own)
+    return Differs(f"{said} What was written was put back from {path}. Please report this.", [path], is_put_back=True)
+
+
+def _by_hand(kept: Sequence[Path]) -> str:
+    files = " ".join(map(str, kept))
+    return (
+        f"How its groups were stored is in {files}: stop Synapse, run `lakehouse compress undo --repair {files}`, and "
+        "please report this."
+    )

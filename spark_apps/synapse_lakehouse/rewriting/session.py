@@ -7,8 +7,9 @@ SETTING: Final = "SYNAPSE_WRITE_DSN"
 SESSION: Final = {
     "default_transaction_isolation": "read committed",
     "statement_timeout": "30s",
-    # Less than deadlock_timeout (1 s): who waits for us and whom we wait for sees us give way, never a deadlock.
-    "lock_timeout": "250ms",
+    # While we wait, others wait for what we hold already. Less than deadlock_timeout (1 s), too: who waits for us and
+    # whom we wait for sees us give way, never a deadlock.
+    "lock_timeout": "80ms",
     "idle_in_transaction_session_timeout": "30s",
     "client_connection_check_interval": "2s",
     # Locks are not held until the disk has it. A crash of the server may take the last of our transactions back, each

@@ -37,10 +37,10 @@ _QUOTED: Final = pa_csv.WriteOptions(include_header=False, quoting_style="all_va
 class Known:
     """What ``state_groups`` had when the plan was made."""
 
-    def __init__(self, contents: Contents, room_id: str, *, has_pending: bool) -> None:
-        """``room_id``: the room that is compressed. ``has_pending``: whether groups can be pending deletion."""
+    def __init__(self, contents: Contents, room_id: str) -> None:
+        """``room_id``: the room that is compressed."""
         self._rooms = dict(zip(contents.groups["id"].to_pylist(), contents.groups["room_id"].to_pylist(), strict=True))
-        self._room_id, self.has_pending = room_id, has_pending
+        self._room_id = room_id
 
     def has(self, groups: Longs) -> Flags:
         """Which of ``groups`` were there."""
@@ -86,8 +86,7 @@ def _possible(connection: Connection, changes: Changes, start: int, end: int, kn
     there = _ids(connection.execute(_LOCK.encode(), [touched.tolist()]))
     # What was gone already when the plan was made is gone for good.
     unsafe = touched[np.isin(touched, there) != known.has(touched)]
-    if known.has_pending:
-        unsafe = np.concatenate([unsafe, _ids(connection.execute(_PENDING.encode(), [touched.tolist()]))])
+    unsafe = np.concatenate([unsafe, _ids(connection.execute(_PENDING.encode(), [touched.tolist()]))])
     ids, old, new = changes.ids[start:end], changes.old[start:end], changes.new[start:end]
     found: dict[int, list[int]] = {}
     for group, prev in connection.execute(_EDGES.encode(), [ids.tolist()]):
@@ -110,7 +109,7 @@ class Pace:
     seconds: float = 0.03
     work: int = 300
     longest: float = 0.0
-    """Seconds that the longest transaction held its locks."""
+    """Seconds that the longest transaction held its locks, at most."""
 
     def took(self, seconds: float, work: int) -> None:
         """Learn from a transaction."""
@@ -118,6 +117,7 @@ class Pace:
         possible = work * self.seconds / max(seconds, 1e-4)
         self.work = int(min(max(possible, self.work / 4, 50), self.work * 2, 20_000))
 
-    def slower(self) -> None:
-        """Somebody else needs what we lock."""
+    def slower(self, seconds: float) -> None:
+        """Somebody else needs what we lock, or has what we need: given up after ``seconds``."""
+        self.longest = max(self.longest, seconds)
         self.work = max(self.work // 4, 50)

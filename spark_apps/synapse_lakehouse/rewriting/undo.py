@@ -1,7 +1,12 @@
-"""How groups were stored before they were compressed, in a file, so that a room can be put back."""
+"""How groups were stored before they were compressed, in a file, so that a room can be put back.
+
+Until what was written has been read again and compared, the file's name says so: whoever goes on after an interruption
+compares with it, too.
+"""
 
 import hashlib
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,10 +18,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from synapse_lakehouse.compiled import Longs
+from synapse_lakehouse.compression.comparison import replaced
 from synapse_lakehouse.compression.errors import CompressorError
 from synapse_lakehouse.compression.tables import Contents
 
 _ROOM, _DATABASE, _WRITTEN = b"room_id", b"database", b"written"
+_NOT_COMPARED: Final = ".not-compared.parquet"
 _COLUMNS: Final = ("state_group", "prev_state_group", "type", "state_key", "event_id")
 
 
@@ -45,13 +52,20 @@ class Undo:
         return np.setdiff1d(np.intersect1d(self.groups, there), lost)
 
 
+def before(kept: Iterable[Undo], now: Contents) -> Contents:
+    """``now`` with the groups of all files as these have them, as far as they are still there; the earliest counts."""
+    for one in sorted(kept, key=lambda undo: undo.written, reverse=True):
+        now = replaced(now, one.possible(now), one.contents(now.groups))
+    return now
+
+
 def folder(home: Path) -> Path:
     """Where undo files are kept."""
     return home / "compression" / "undo"
 
 
 def write(where: Path, room_id: str, database: str, ids: Longs, contents: Contents) -> Path:
-    """Keep how the groups ``ids`` are stored; the file is on disk, whole, when this returns.
+    """Keep how the groups ``ids`` are stored; the file is on disk, whole, when this returns, and not compared yet.
 
     One row for each row of a group, with its predecessor; one without a type for a group that has no rows.
     """
@@ -59,7 +73,7 @@ def write(where: Path, room_id: str, database: str, ids: Longs, contents: Conten
     table = groups.join(contents.edges, "state_group").join(contents.rows, "state_group").select(_COLUMNS)
     written = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
     table = table.replace_schema_metadata({_ROOM: room_id, _DATABASE: database, _WRITTEN: written})
-    name = f"{written}-{hashlib.sha256(room_id.encode()).hexdigest()[:12]}.parquet"
+    name = f"{written}-{_short(room_id)}{_NOT_COMPARED}"
     unfinished = where / f".{name}.unfinished"
     with unfinished.open("wb") as stream:
         pq.write_table(table, stream, compression="zstd")
@@ -72,6 +86,24 @@ def write(where: Path, room_id: str, database: str, ids: Longs, contents: Conten
     finally:
         os.close(listing)
     return where / name
+
+
+def not_compared(where: Path, room_id: str, database: str) -> list["Undo"]:
+    """What attempts to compress the room wrote and did not live to compare, the latest first.
+
+    :raises CompressorError: when a file cannot be read.
+    """
+    files = sorted(where.glob(f"*-{_short(room_id)}{_NOT_COMPARED}"), reverse=True)
+    return [one for one in map(read, files) if (one.room_id, one.database) == (room_id, database)]
+
+
+def compared(path: Path) -> Path:
+    """Let the name of an undo file say that it was compared; the name."""
+    return path.rename(path.with_name(path.name.replace(_NOT_COMPARED, ".parquet")))
+
+
+def _short(room_id: str) -> str:
+    return hashlib.sha256(room_id.encode()).hexdigest()[:12]
 
 
 def read(path: Path) -> Undo:

@@ -4,9 +4,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from synapse_lakehouse.compression.comparison import differing
 from synapse_lakehouse.compression.errors import CompressorError
 from synapse_lakehouse.compression.plan import as_stored
+from synapse_lakehouse.rewriting import undo as undo_files
 from synapse_lakehouse.rewriting.putting_back import put_back
 from synapse_lakehouse.rewriting.read_cost import sampled, seen
 from synapse_lakehouse.rewriting.snapshots import Reading
@@ -14,35 +17,44 @@ from synapse_lakehouse.rewriting.undo import Undo
 from synapse_lakehouse.rewriting.writing import Writer
 
 
-def undo(kept: Sequence[Undo], reading: Reading, writer: Writer) -> dict[str, Any]:
+def undo(kept: Sequence[Undo], reading: Reading, writer: Writer, *, repair: bool) -> dict[str, Any]:
     """Put back the room that all of ``kept`` are of, file by file, the latest first.
 
+    :param repair: whether the files are right where a group resolves otherwise now.
     :returns: columns of ``audit.compression_runs`` from ``rows_before`` on; ``groups_rewritten`` were put back.
     :raises BadGroups: for groups that cannot be what Synapse stored.
-    :raises CompressorError: when a group resolves to another state afterwards.
+    :raises CompressorError: when a group resolves to another state afterwards, or did before and is not to be repaired.
     """
     began = time.monotonic()
     room_id, files = kept[0].room_id, sorted(kept, key=lambda one: one.written, reverse=True)
-    written = left = 0
+    written, left, odd = 0, 0, np.empty(0, np.int64)
     with reading() as reader:
         room, disk_before = reader.room(room_id), reader.on_disk()
         cost_before = reader.read_cost(sampled(room.ids))
-    before = room.contents
+    then = as_stored(room.contents, room_id)
+    right = undo_files.before(files, room.contents) if repair else room.contents
     for one in files:
-        done, alone = put_back(one, room.contents, room.contents, writer, room.known)
-        written, left = written + done, left + alone
+        done, alone, otherwise = put_back(one, None if repair else right, room.contents, writer, room.known)
+        written, left, odd = written + done, left + alone, np.union1d(odd, otherwise)
         with reading() as reader:
             room = reader.room(room_id)
     with reading() as reader:
         disk_after = reader.on_disk()
         cost_after = reader.read_cost(cost_before.groups) if cost_before else None
     after = room.contents
-    if len(wrong := differing(before, after)):
+    if len(wrong := differing(right, after)):
         raise CompressorError(
-            f"State group {wrong[0]} of {room_id} resolves to another state than before it was put back, {len(wrong)} "
-            "do so. Please report this, with the undo files."
+            f"State group {wrong[0]} of {room_id} resolves to another state than it should now, {len(wrong)} do so. "
+            "Please report this, with the undo files."
         )
-    then, now = as_stored(before, room_id), as_stored(after, room_id)
+    if len(odd):
+        raise CompressorError(
+            f"{written} state groups of {room_id} were put back. {len(odd)} others, such as {odd[0]}, resolve to "
+            "another state now than they did when the undo files were written, and were left as they are. If "
+            "`lakehouse compress verify` or the DAG's task verify named this room, the files are right: add --repair. "
+            "If the database was restored from a backup since, they are of other groups: do not use them."
+        )
+    now = as_stored(after, room_id)
     return {
         "rows_before": then.rows_before,
         "rows_after": now.rows_before,

@@ -13,7 +13,7 @@ _AT_ONCE: Final = 100
 
 _HAND_OVER: Final = """
 INSERT INTO state_groups_pending_deletion (state_group, insertion_ts)
-SELECT id, %(now)s FROM state_groups WHERE id = ANY(%(ids)s)
+SELECT id, (extract(epoch FROM statement_timestamp()) * 1000)::bigint FROM state_groups WHERE id = ANY(%(ids)s)
 AND NOT EXISTS (SELECT FROM event_to_state_groups WHERE state_group = id)
 AND NOT EXISTS (SELECT FROM state_group_edges WHERE prev_state_group = id
                 AND NOT state_group = ANY(%(ids)s)
@@ -46,8 +46,7 @@ def hand_over(connection: Connection, groups: Longs) -> int:
     marked = 0
     for end in range(len(groups), 0, -_AT_ONCE):
         ids = groups[max(end - _AT_ONCE, 0) : end].tolist()
+        marked += connection.execute(_HAND_OVER.encode(), {"ids": ids}).rowcount
         # Synapse deletes what was marked in the same millisecond in one transaction.
-        now = time.time_ns() // 1_000_000
-        marked += connection.execute(_HAND_OVER.encode(), {"ids": ids, "now": now}).rowcount
         time.sleep(0.002)
     return marked

@@ -60,7 +60,7 @@ class Writer:
             try:
                 left.append(self._commit(changes, start, end, known, new_rows, save))
             except _IN_OUR_WAY:
-                self.pace.slower()
+                self.pace.slower(time.monotonic() - began)
                 tries += 1
                 if tries > 2 * _TRIES:
                     self.gave_up = True
