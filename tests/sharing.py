@@ -16,7 +16,7 @@ LAST: Final = "published"
 
 _LONGEST: Final = ("test_kills.py", "test_federated_answers.py")
 
-_START_SERVERS: Final = ("integration", "spark", "dbt", "visibility", "replication", "contract")
+_START_SERVERS: Final = ("integration", "spark", "dbt", "visibility", "replication", "compression", "contract")
 
 
 class Sharing(LoadScopeScheduling):

@@ -1,0 +1,64 @@
+"""``lakehouse compress`` on databases of made-up rooms."""
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from synapse_lakehouse.cli import app
+from synapse_lakehouse.embedded.postgres import Server
+from tests.state_database import state_database, store
+from tests.state_rooms import KINDS, World, begin, grow
+
+Compress = Callable[..., Result]
+
+EVERY_ROOM = ("--number-of-rooms", "1000")
+BEST = ("--strategy", "best")
+
+
+@pytest.fixture
+def compress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compress:
+    """``lakehouse compress`` on a database, in this process."""
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+
+    def run(dsn: str, *arguments: str) -> Result:
+        monkeypatch.setenv("SYNAPSE_DSN", dsn)
+        monkeypatch.setenv("SYNAPSE_WRITE_DSN", dsn)
+        return CliRunner().invoke(app, ["compress", *arguments])
+
+    return run
+
+
+@pytest.fixture
+def rooms(server: Server) -> Iterator[tuple[str, World]]:
+    """A database with rooms of every kind."""
+    world = World(random.Random(4))
+    grow(world, begin(world, KINDS, 260), 1400)
+    state = {("m.room.member", str(number)): world.event() for number in range(10)}
+    for number in range(200):
+        state = state | {("m.room.member", str(number % 10)): world.event()}
+        world.add("!whole", state)
+    with state_database(server) as dsn:
+        with psycopg.connect(dsn) as connection:
+            # Autovacuum may come while rows are written, and shortens the tables before anybody looked.
+            connection.execute("alter table state_groups_state set (autovacuum_enabled = false)")
+            connection.execute("alter table state_group_edges set (autovacuum_enabled = false)")
+        store(world, dsn)
+        yield dsn, world
+
+
+def rows(done: Result) -> list[dict[str, Any]]:
+    """What a command wrote as JSON."""
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+def undo_files(settings_home: Path) -> list[str]:
+    """Undo files, in the order in which they were written."""
+    return sorted(map(str, (settings_home / "compression" / "undo").glob("*.parquet")))

@@ -1,0 +1,107 @@
+"""Compressing beside whoever else works on the database: Synapse, readers, other compressors."""
+
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+import pytest
+
+from synapse_lakehouse.rewriting import writing
+from synapse_lakehouse.rewriting.load import Load
+from tests.compression.conftest import BEST, Compress, rows
+from tests.state_database import all_states, stored
+from tests.state_rooms import World
+
+
+def test_what_synapse_may_delete_is_left_alone_and_handed_over_on_request(compress: Compress, source_copy: str) -> None:
+    with psycopg.connect(source_copy, autocommit=True) as connection:
+        connection.execute("delete from state_groups_pending_deletion")
+        found = connection.execute(
+            "select id, room_id from state_groups where id not in (select state_group from event_to_state_groups)"
+            " and id not in (select prev_state_group from state_group_edges) order by room_id limit 20"
+        ).fetchall()
+        nobodys, pending = {group for group, _ in found}, found[0][0]
+        chosen = [argument for room in {room for _, room in found[:-1]} for argument in ("--room", room)]
+        connection.execute(
+            "insert into state_groups_pending_deletion (state_group, insertion_ts) values (%s, 1)", [pending]
+        )
+        before = stored(source_copy)
+        options = (*BEST, *chosen, "--yes")
+        rows(compress(source_copy, "apply", *options, "--format", "json"))
+        after = stored(source_copy)
+        for group in nobodys:
+            assert after[0].get(group) == before[0].get(group)
+            assert after[1].get(group) == before[1].get(group)
+        assert not nobodys & set(after[0].values())
+        assert connection.execute("select count(*) from state_groups_pending_deletion").fetchone() == (1,)
+
+        done = rows(compress(source_copy, "apply", *options, "--hand-over-unreferenced", "--format", "json"))
+        marked = {group for (group,) in connection.execute("select state_group from state_groups_pending_deletion")}
+        assert {group for group, room in found if room in chosen} <= marked
+        assert len(marked) == 1 + sum(one["handed_over"] for one in done)
+        used = {group for (group,) in connection.execute("select state_group from event_to_state_groups")}
+        assert not marked & used
+        assert all(group in marked for group, prev in after[0].items() if prev in marked)
+
+
+def test_who_holds_locks_for_long_is_not_waited_for(
+    compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dsn, world = rooms
+    monkeypatch.setattr(writing, "_TRIES", 1)
+    options = (*BEST, "--room", "!whole", "--yes", "--format", "json")
+    with psycopg.connect(dsn) as deleter:
+        deleter.execute("select from state_groups where room_id = '!whole' for update")
+        (locked,) = rows(compress(dsn, "apply", *options))
+        assert locked["groups_rewritten"] == 0 < locked["groups_left"]
+        assert locked["skipped"].startswith("the rest: somebody holds locks")
+    (free,) = rows(compress(dsn, "apply", *options))
+    assert (free["groups_rewritten"], free["groups_left"], free["skipped"]) == (locked["groups_left"], 0, None)
+    assert all_states(dsn) == world.states
+
+
+def test_it_waits_while_the_database_is_busy(rooms: tuple[str, World]) -> None:
+    dsn, _ = rooms
+    told: list[str] = []
+    with psycopg.connect(dsn, autocommit=True) as connection, psycopg.connect(dsn) as busy:
+        load = Load(connection, sessions=0, lag_bytes=0, told=lambda why: (told.append(why), busy.rollback())[0])
+        load.wait()
+        assert told == []
+        load = replace(load)
+        busy.execute("select 1")
+        load.wait()
+    assert told == ["waiting: 1 sessions are in a transaction"]
+    assert load.paused > 0
+
+
+def test_another_compressors_work_is_noticed(
+    compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dsn, world = rooms
+    rows(compress(dsn, "apply", "--room", "!7:it's.example", "--yes", "--format", "json"))
+    rewrite = writing.rewrite
+
+    def meddle(*arguments: Any) -> Any:
+        with psycopg.connect(dsn) as other:
+            other.execute(
+                "insert into state_compressor_progress values (%s, 1) on conflict do nothing", ["!0:it's.example"]
+            )
+        return rewrite(*arguments)
+
+    monkeypatch.setattr(writing, "rewrite", meddle)
+    done = compress(dsn, "apply", *BEST, "--room", "!0:it's.example", "--yes")
+    assert done.exit_code == 1
+    assert "Another compressor works on !0:it's.example" in done.stderr
+    assert all_states(dsn) == world.states
+
+
+def test_only_one_of_ours_works_on_a_database(
+    compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from synapse_lakehouse.rewriting import connection
+
+    monkeypatch.setattr(connection, "_PATIENCE_SECONDS", 0.1)
+    with connection.writing(rooms[0]):
+        done = compress(rooms[0], "apply", "--yes")
+    assert done.exit_code == 1
+    assert "Another `lakehouse compress apply` is at work" in done.stderr

@@ -1,0 +1,167 @@
+"""``lakehouse compress`` on a Synapse's database: what it says, what it writes, and what that gives back."""
+
+from pathlib import Path
+
+import numpy as np
+import psycopg
+import pyarrow as pa
+import pytest
+
+from synapse_lakehouse.compression.changes import Changes
+from synapse_lakehouse.compression.groups import NONE
+from synapse_lakehouse.compression.tables import Contents
+from synapse_lakehouse.rewriting import read_cost
+from synapse_lakehouse.rewriting.transaction import Known, rewrite, written_out
+from tests.compression.conftest import BEST, EVERY_ROOM, Compress, rows, undo_files
+from tests.state_database import all_states, stored
+from tests.state_rooms import World
+
+
+@pytest.mark.parametrize("strategy", ["levels", "best"])
+def test_what_is_planned_is_stored_verified_and_put_back(
+    compress: Compress, rooms: tuple[str, World], strategy: str, tmp_path: Path
+) -> None:
+    dsn, world = rooms
+    options = ("--strategy", strategy, *EVERY_ROOM)
+    before = stored(dsn)
+    planned = rows(compress(dsn, "plan", *options, "--format", "json"))
+    dry = rows(compress(dsn, "apply", *options, "--format", "json"))
+    assert dry == planned
+    assert stored(dsn) == before
+    assert sum(one["rows_before"] for one in planned) == sum(map(len, before[1].values()))
+
+    applied = rows(compress(dsn, "apply", *options, "--format", "json", "--yes"))
+    edges, held = stored(dsn)
+    assert all_states(dsn) == world.states
+    assert all(prev < group for group, prev in edges.items())
+    assert sum(one["rows_after"] for one in applied) == sum(map(len, held.values())) < sum(map(len, before[1].values()))
+    if strategy == "best":
+        assert {one["room_id"]: one["rows_after"] for one in applied} == {
+            one["room_id"]: one["rows_after"] for one in planned
+        }
+        assert max(one["longest_chain"] for one in applied) <= 100
+    again = rows(compress(dsn, "apply", *options, "--format", "json", "--yes"))
+    assert [one["groups_rewritten"] for one in again] == [0] * len(again)
+
+    files = undo_files(tmp_path)
+    kept = [argument for file in files for argument in ("--undo", file)]
+    verified = rows(compress(dsn, "verify", "--strategy", strategy, *EVERY_ROOM, *kept, "--format", "json"))
+    assert {one["faults"] for one in verified} == {""}
+    assert sum(one["compared"] for one in verified) >= sum(one["groups_rewritten"] for one in applied)
+
+    assert compress(dsn, "undo", *files).exit_code == 0
+    assert stored(dsn) == (edges, held)
+    assert compress(dsn, "undo", *files, "--yes").exit_code == 0
+    assert stored(dsn) == before
+
+
+def test_the_sample_is_compressed_room_by_room(compress: Compress, source_copy: str) -> None:
+    before = all_states(source_copy)
+    planned = rows(compress(source_copy, "plan", *BEST, "--format", "json"))
+    assert len(planned) == 5
+    chosen = planned[1]["room_id"]
+    (done,) = rows(compress(source_copy, "apply", *BEST, "--room", chosen, "--yes", "--format", "json"))
+    assert done["groups_rewritten"] == planned[1]["groups_to_rewrite"] > 0
+    assert done["rows_after"] == planned[1]["rows_after"] < planned[1]["rows_before"]
+    assert all_states(source_copy) == before
+    assert chosen not in {one["room_id"] for one in rows(compress(source_copy, "plan", *BEST, "--format", "json"))}
+
+
+def test_what_is_given_back_is_room_for_new_rows_after_vacuum_and_the_disk_s_after_vacuum_full(
+    compress: Compress, rooms: tuple[str, World]
+) -> None:
+    dsn, world = rooms
+    with psycopg.connect(dsn, autocommit=True) as connection:
+
+        def on_disk() -> int:
+            return connection.execute("select pg_relation_size('state_groups_state')").fetchone()[0]  # type: ignore[index]
+
+        at_first = on_disk()
+        applied = rows(compress(dsn, "apply", *BEST, *EVERY_ROOM, "--yes", "--format", "json"))
+        freed = sum(one["rows_before"] - one["rows_after"] for one in applied)
+        assert freed > 0
+        assert on_disk() >= at_first, "new rows were written beside the old ones"
+        connection.execute("vacuum state_groups_state")
+        vacuumed = on_disk()
+        connection.execute(
+            "insert into state_groups_state select state_group, room_id, type, 'again' || n, event_id"
+            " from state_groups_state, generate_series(1, 20) n limit %s", [freed],
+        )  # fmt: skip
+        assert on_disk() == vacuumed, "the new rows fit into the room that was given back"
+        connection.execute("delete from state_groups_state where state_key like 'again%'")
+        connection.execute("vacuum full state_groups_state")
+        assert on_disk() < min(vacuumed, at_first)
+    assert all_states(dsn) == world.states
+
+
+def test_what_reading_costs_before_and_after_is_measured_as_synapse_reads(
+    compress: Compress, rooms: tuple[str, World]
+) -> None:
+    dsn, world = rooms
+    (done,) = rows(compress(dsn, "apply", *BEST, "--room", "!whole", "--yes", "--format", "json"))
+    assert done["rows_after"] < done["rows_before"]
+    assert done["chain_before"] == 1, "every group was whole"
+    assert 1 < done["chain_after"] <= 100
+    assert done["read_ms_before"] > 0
+    assert done["read_ms_after"] > 0
+    assert done["disk_bytes_after"] >= done["disk_bytes_before"] > 0
+    (again,) = rows(compress(dsn, "apply", *BEST, "--room", "!whole", "--yes", "--format", "json"))
+    assert again["chain_before"] is None, "nothing is to be written, so nothing is measured"
+    group = max(group for group, room in world.groups.items() if room == "!whole")
+    with psycopg.connect(dsn) as connection:
+        cost = read_cost.measured(connection, [group, group - 1])
+        assert cost
+        assert cost.groups == (group, group - 1)
+        assert read_cost.measured(connection, [group, group - 1], seconds=0).groups == (group,)  # type: ignore[union-attr]
+        chain, state = connection.execute(read_cost._READ.encode(), {"group": group}).fetchone()  # type: ignore[misc]
+    assert state == len(world.states[group])
+    assert chain <= 100
+
+
+def test_any_text_is_written_as_it_is(rooms: tuple[str, World]) -> None:
+    texts = [
+        "",
+        " ",
+        "NULL",
+        "\\N",
+        "\\.",
+        "a,b",
+        '"',
+        '""',
+        "it's",
+        "\r",
+        "\r\n",
+        "two\nlines",
+        "\t",
+        "\\",
+        "ünï✓😀",
+        "\x7f",
+    ]
+    found = pa.table(
+        {
+            "state_group": pa.array([7] * len(texts), pa.int64()),
+            "type": pa.array(texts).dictionary_encode(),
+            "state_key": texts,
+            "event_id": pa.array(texts[::-1]).dictionary_encode(),
+        }
+    )
+    nothing = np.array([NONE])
+    wanted = Changes(np.array([7]), nothing, nothing, np.array([len(texts)]), lambda places: found)
+    room = 'a "room", too'
+    known = Known(Contents(pa.table({"id": [7], "room_id": [room]}), pa.table({}), pa.table({})), room)
+    with psycopg.connect(rooms[0]) as connection:
+        connection.execute("insert into state_groups values (7, %s, '$') on conflict do nothing", [room])
+        connection.execute("delete from state_group_edges where state_group = 7")
+        new_rows = written_out(wanted, np.arange(1), known)
+        assert not len(rewrite(connection, wanted, 0, 1, known, new_rows))
+        read = connection.execute(
+            "select room_id, type, state_key, event_id from state_groups_state where state_group = 7 order by ctid"
+        ).fetchall()
+    assert read == [(room, *texts) for texts in zip(texts, texts, texts[::-1], strict=True)]
+
+
+def test_groups_are_sampled_from_the_oldest_to_the_newest() -> None:
+    assert read_cost.sampled(np.array([7])) == [7]
+    found = read_cost.sampled(np.arange(1000)[::-1])
+    assert (len(found), found[0], found[-1]) == (20, 0, 999)
+    assert read_cost.sampled(np.arange(0)) == []

@@ -1,0 +1,147 @@
+"""What goes wrong while state is rewritten, or stops it, is found, and put right."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from synapse_lakehouse.cli import compressing
+from synapse_lakehouse.cli.compress import INTERRUPTED
+from synapse_lakehouse.embedded.postgres import Server
+from synapse_lakehouse.rewriting import writing
+from synapse_lakehouse.rewriting.transaction import Pace
+from tests.compression.conftest import BEST, EVERY_ROOM, Compress, rows, undo_files
+from tests.state_database import all_states, state_database, store, stored
+from tests.state_rooms import World
+
+
+def test_a_room_that_reads_otherwise_afterwards_is_put_back(
+    compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dsn, _ = rooms
+    before = stored(dsn)
+    rewrite = writing.rewrite
+
+    def spoil(*arguments: Any) -> Any:
+        left = rewrite(*arguments)
+        arguments[0].execute(
+            "update state_groups_state set event_id = '$wrong' where ctid = (select min(ctid) from state_groups_state"
+            " where state_group = %s)",
+            [int(arguments[1].ids[arguments[2]])],
+        )
+        monkeypatch.setattr(writing, "rewrite", rewrite)
+        return left
+
+    monkeypatch.setattr(writing, "rewrite", spoil)
+    done = compress(dsn, "apply", *BEST, "--room", "!0:it's.example", "--yes")
+    assert done.exit_code == 1
+    assert "put back" in done.stderr
+    assert stored(dsn) == before
+
+
+def test_what_an_interrupted_attempt_wrote_is_compared_by_the_next(
+    compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    dsn, world = rooms
+    rewrite = writing.rewrite
+
+    def spoil_and_stop(*arguments: Any) -> Any:
+        if arguments[2]:
+            raise KeyboardInterrupt
+        left = rewrite(*arguments)
+        arguments[0].execute(
+            "update state_groups_state set event_id = '$wrong' where state_group = %s", [int(arguments[1].ids[0])]
+        )
+        return left
+
+    monkeypatch.setattr(compressing, "Writer", partial(writing.Writer, pace=Pace(seconds=0, work=50)))
+    monkeypatch.setattr(writing, "rewrite", spoil_and_stop)
+    options = ("apply", *BEST, "--room", "!whole", "--yes")
+    assert compress(dsn, *options).exit_code == INTERRUPTED
+    monkeypatch.setattr(writing, "rewrite", rewrite)
+    spoiled = stored(dsn)
+    assert all_states(dsn) != world.states
+
+    for _ in range(2):
+        again = compress(dsn, *options)
+        assert again.exit_code == 1
+        assert "since compressing !whole was interrupted. Nothing more is written" in again.stderr
+        assert stored(dsn) == spoiled
+    assert compress(dsn, "undo", *undo_files(tmp_path), "--repair", "--yes").exit_code == 0
+    assert all_states(dsn) == world.states
+    assert compress(dsn, *options).exit_code == 0
+    assert all_states(dsn) == world.states
+
+
+def test_a_room_that_cannot_be_resolved_afterwards_is_not_called_left(
+    compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dsn, _ = rooms
+    rewrite = writing.rewrite
+
+    def second_edge(*arguments: Any) -> Any:
+        left = rewrite(*arguments)
+        # The last that this transaction wrote.
+        group = int(arguments[1].ids[arguments[3] - 1])
+        arguments[0].execute(
+            "insert into state_group_edges select %(group)s, min(id) from state_groups where room_id = '!whole'"
+            " and id not in (select prev_state_group from state_group_edges where state_group = %(group)s)",
+            {"group": group},
+        )
+        monkeypatch.setattr(writing, "rewrite", rewrite)
+        return left
+
+    monkeypatch.setattr(writing, "rewrite", second_edge)
+    done = compress(dsn, "apply", *BEST, "--room", "!whole", "--yes")
+    assert done.exit_code == 1
+    assert "cannot be resolved any more" in done.stderr
+    assert "undo --repair" in done.stderr
+
+
+def test_only_groups_that_an_undo_file_has_count_as_compared(
+    compress: Compress, rooms: tuple[str, World], tmp_path: Path
+) -> None:
+    dsn, _ = rooms
+    (applied,) = rows(compress(dsn, "apply", *BEST, "--room", "!whole", "--yes", "--format", "json"))
+    kept = ("--undo", *undo_files(tmp_path))
+    verified = rows(compress(dsn, "verify", "--room", "!whole", *kept, "--format", "json"))
+    assert [one["compared"] for one in verified] == [applied["groups_rewritten"]]
+
+
+@pytest.mark.parametrize("strategy", ["levels", "best"])
+def test_what_is_stopped_anywhere_goes_on_to_what_would_have_been(
+    compress: Compress, server: Server, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch, strategy: str
+) -> None:
+    dsn, world = rooms
+    options = ("--strategy", strategy, "--levels", "9,4", "--chunk-size", "60", *EVERY_ROOM, "--yes")
+    rewrite, left = writing.rewrite, 0
+    monkeypatch.setattr(compressing, "Writer", partial(writing.Writer, pace=Pace(seconds=0, work=50)))
+
+    def stop(*arguments: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if not left:
+            raise KeyboardInterrupt
+        return rewrite(*arguments)
+
+    with state_database(server) as twin:
+        store(world, twin)
+        assert compress(twin, "apply", *options).exit_code == 0
+        expected = stored(twin)
+    monkeypatch.setattr(writing, "rewrite", stop)
+    stops = 0
+    while True:
+        left = 5 + 8 * stops
+        done = compress(dsn, "apply", *options)
+        if done.exit_code == 0:
+            break
+        assert done.exit_code == INTERRUPTED, done.output
+        assert "Stopped. Every state is as it was" in done.stderr
+        assert all_states(dsn) == world.states
+        stops += 1
+    assert stops > 2
+    if strategy == "levels":
+        assert stored(dsn) == expected
+    else:
+        assert sum(map(len, stored(dsn)[1].values())) <= 1.02 * sum(map(len, expected[1].values()))

@@ -1,0 +1,148 @@
+"""What is not compressed, and what is said of it."""
+
+import uuid
+from pathlib import Path
+
+import psycopg
+import pytest
+from typer.testing import CliRunner
+
+from synapse_lakehouse.cli import app
+from synapse_lakehouse.embedded.postgres import Server
+from synapse_lakehouse.rewriting.grants import RIGHTS
+from tests.compression.conftest import BEST, EVERY_ROOM, Compress, rows
+from tests.state_database import stored
+from tests.state_rooms import World
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--levels", ""], "positive whole numbers"),
+        (["--levels", "0,5"], "positive whole numbers"),
+        (["--levels", "-5"], "positive whole numbers"),
+        (["--levels", "a"], "positive whole numbers"),
+        (["--levels", "99999999999999999999"], "positive whole numbers"),
+        (["--strategy", "worst"], "levels or best"),
+        (["--chunk-size", "0"], "should be greater than or equal to 1"),
+        (["--max-chain", "0"], "should be greater than or equal to 1"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(compress: Compress, options: list[str], message: str) -> None:
+    done = compress("postgresql://nobody@127.0.0.1:1/nothing", "plan", *options)
+    assert done.exit_code == 2
+    assert message in " ".join(done.stderr.replace("│", " ").split())
+
+
+def test_bad_groups_are_skipped_and_never_changed(compress: Compress, rooms: tuple[str, World]) -> None:
+    dsn, world = rooms
+    with psycopg.connect(dsn) as connection:
+        connection.execute(
+            "update state_group_edges set prev_state_group = 1000000 where state_group = %s", [max(world.edges)]
+        )
+    bad = world.groups[max(world.edges)]
+    done = rows(compress(dsn, "apply", *BEST, *EVERY_ROOM, "--yes", "--format", "json"))
+    (skipped,) = [one for one in done if one["skipped"]]
+    assert skipped["room_id"] == bad
+    assert "is not older" in skipped["skipped"]
+    found = compress(dsn, "verify", "--room", bad)
+    assert found.exit_code == 1
+    assert "is not older" in " ".join(found.output.split())
+    assert "missing" in found.output
+
+
+def test_errors_are_for_people(compress: Compress, rooms: tuple[str, World], server: Server) -> None:
+    dsn, _ = rooms
+    unknown = compress(dsn, "plan", "--room", "!nowhere")
+    assert (unknown.exit_code, unknown.stderr) == (1, "Error: There is no room !nowhere with state in this database.\n")
+    with psycopg.connect(server.dsn(), autocommit=True) as connection:
+        connection.execute("create role looker login password 'p'")
+        try:
+            with psycopg.connect(dsn, autocommit=True) as owner:
+                owner.execute("grant select on all tables in schema public to looker")
+            looking = psycopg.conninfo.make_conninfo(dsn, user="looker", password="p")
+            assert compress(looking, "plan").exit_code == 0
+            refused = compress(looking, "apply", "--yes")
+            assert refused.exit_code == 1
+            assert "may not write" in refused.stderr
+            assert "lakehouse grants --compress" in refused.stderr
+        finally:
+            with psycopg.connect(dsn, autocommit=True) as owner:
+                owner.execute("drop owned by looker")
+            connection.execute("drop role looker")
+    elsewhere = compress(server.dsn(), "plan")
+    assert elsewhere.exit_code == 1
+    assert "is not a Synapse homeserver's" in elsewhere.stderr
+    nobody = compress("postgresql://nobody:p@127.0.0.1:1/nothing", "plan")
+    assert (nobody.exit_code, "Check host and port in SYNAPSE_DSN" in nobody.stderr) == (1, True)
+
+
+def test_apply_needs_its_own_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+    done = CliRunner().invoke(app, ["compress", "apply"])
+    assert done.exit_code == 1
+    assert done.stderr.startswith("Error: SYNAPSE_WRITE_DSN is not set")
+
+
+def test_a_file_that_is_no_undo_file_is_refused(compress: Compress, rooms: tuple[str, World], tmp_path: Path) -> None:
+    file = tmp_path / "x.parquet"
+    file.write_text("nothing")
+    done = compress(rooms[0], "verify", "--undo", str(file))
+    assert done.exit_code == 1
+    assert "cannot be read as an undo file" in done.stderr
+
+
+def test_a_synapse_that_deletes_state_groups_at_once_is_not_compressed(
+    compress: Compress, rooms: tuple[str, World]
+) -> None:
+    dsn, _ = rooms
+    before = stored(dsn)
+    with psycopg.connect(dsn) as connection:
+        connection.execute("drop table state_groups_pending_deletion cascade")
+    done = compress(dsn, "apply", *BEST, "--yes")
+    assert done.exit_code == 1
+    assert "Upgrade Synapse" in done.stderr
+    assert stored(dsn) == before
+
+
+def test_the_role_for_it_can_compress_and_do_nothing_else(compress: Compress, source_copy: str) -> None:
+    name = f"compressor_{uuid.uuid4().hex[:8]}"
+    script = CliRunner().invoke(app, ["grants", "--compress", "--role", name])
+    reader = CliRunner().invoke(app, ["grants", "--role", f"{name}_reader"])
+    with psycopg.connect(source_copy, autocommit=True) as owner:
+        for _ in range(2):
+            owner.execute(script.stdout.encode())
+        owner.execute(reader.stdout.encode())
+        owner.execute(f"alter role {name} password 'p'".encode())
+        try:
+            dsn = psycopg.conninfo.make_conninfo(source_copy, user=name, password="p")
+            options = (*BEST, "--number-of-rooms", "3", "--yes", "--hand-over-unreferenced", "--format", "json")
+            assert any(one["groups_rewritten"] for one in rows(compress(dsn, "apply", *options)))
+            owner.execute(f"alter role {name}_reader password 'p'".encode())
+            reading = psycopg.conninfo.make_conninfo(source_copy, user=f"{name}_reader", password="p")
+            assert rows(compress(reading, "plan", "--format", "json"))
+            with psycopg.connect(dsn, autocommit=True) as session:
+                tables = [
+                    table
+                    for (table,) in owner.execute("select tablename from pg_tables where schemaname = 'public'")
+                    if table not in RIGHTS
+                ]
+                for statement in (
+                    *(f"select from {table}" for table in tables),
+                    *(f"delete from {table}" for table in [*tables, "state_groups", "state_groups_pending_deletion"]),
+                    "update state_groups set id = id", "insert into state_groups values (1, '', '')",
+                    "truncate state_groups_state", "create table public.mine (id int)",
+                ):  # fmt: skip
+                    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                        session.execute(statement.encode())
+        finally:
+            owner.execute(f"drop owned by {name}, {name}_reader; drop role {name}, {name}_reader".encode())
+
+
+def test_whoever_says_how_many_rooms_gets_the_largest(
+    compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dsn, _ = rooms
+    monkeypatch.setenv("LAKEHOUSE_COMPRESSOR_ROOMS", "!whole")
+    assert [one["room_id"] for one in rows(compress(dsn, "plan", "--format", "json"))] == ["!whole"]
+    assert len(rows(compress(dsn, "plan", "--number-of-rooms", "3", "--format", "json"))) == 3
