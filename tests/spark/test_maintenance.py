@@ -33,7 +33,7 @@ from synapse_lakehouse.source.snapshot import exported
 from tests.advancing import AdvancingLake, advancing
 from tests.comparison import differences
 
-ERIN, ALICE, ELIZA = (f"@{name}:synapse.example" for name in ("erin", "alice", "eliza"))
+ERIN, ALICE, ELIZA, LOST = (f"@{name}:synapse.example" for name in ("erin", "alice", "eliza", "lost"))
 HEAVY = ["events", "event_json", "event_relations", "erased_users", "room_memberships", "scheduled_tasks"]
 
 ODD = Table(
@@ -267,6 +267,21 @@ def test_who_is_not_erased_gets_no_proof(lake: SmallLake) -> None:
     assert done.exit_code == 1
     assert "not on record as erased" in done.stderr
     assert "reactivated" in done.stderr
+
+
+def test_a_message_without_its_row_of_events_is_known_by_the_sender_in_its_json(
+    lake: SmallLake, source: psycopg.Connection[tuple[Any, ...]]
+) -> None:
+    source.execute("insert into erased_users values (%s)", [LOST])
+    source.execute(
+        "insert into event_json (event_id, room_id, internal_metadata, json, format_version)"
+        " select '$alone', room_id, internal_metadata, %s, format_version from event_json limit 1",
+        [json.dumps({"type": "m.room.message", "sender": LOST, "content": {"body": "still here"}})],
+    )
+    lake.advance()
+    code, found = lake.prove(LOST)
+    assert code == 3
+    assert found["bronze.event_json", "message content"]["rows"] == 1
 
 
 def test_the_log_of_leases_is_trimmed_and_the_lease_goes_on(lake: SmallLake) -> None:

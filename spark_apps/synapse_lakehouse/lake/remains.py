@@ -72,8 +72,15 @@ class Remains:
         self.connection.execute("create or replace temp table known as select event_id from bronze.event_json")
         self.connection.execute("create or replace temp table sent (event_id text)")
         if events := self.files.get("bronze.events"):
-            sent = f"select distinct event_id from {_scan(events)} where sender = {literal(self.user)}"  # noqa: S608
-            self.connection.execute(f"insert into sent {sent}")
+            self._add_sent(events, "sender = {user}")
+        for table, files in self.files.items():
+            # Its row of bronze.events may be in no file: a source may have lost it, or maintenance given it up first.
+            if {"event_id", "json"} <= set(self._columns(table)):
+                self._add_sent(files, _IS_BY)
+
+    def _add_sent(self, files: Collection[Path], is_theirs: str) -> None:
+        by_user = is_theirs.format(user=literal(self.user))
+        self.connection.execute(f"insert into sent select distinct event_id from {_scan(files)} where {by_user}")  # noqa: S608
 
     def mentions(self, table: str) -> Mentions:
         """Rows of ``table`` that name the user."""
@@ -129,6 +136,11 @@ class Remains:
     def _all(self, sql: str) -> list[tuple]:  # type: ignore[type-arg]
         return self.connection.execute(sql).fetchall()
 
+
+# Text that is no JSON names its sender nowhere: there, any mention of the user counts.
+_IS_BY: Final = (
+    "case when json_valid(json) then json_extract_string(json, '$.sender') = {user} else contains(json, {user}) end"
+)
 
 # What redaction keeps of a message is nothing, and of a redaction, since room version 11, the event that it names.
 _HAS_CONTENT: Final = {
