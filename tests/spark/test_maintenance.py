@@ -284,6 +284,22 @@ def test_a_message_without_its_row_of_events_is_known_by_the_sender_in_its_json(
     assert found["bronze.event_json", "message content"]["rows"] == 1
 
 
+def test_a_half_written_file_is_no_traceback_and_no_proof(lake: SmallLake) -> None:
+    folder = Path(lake.settings.warehouse.removeprefix("file://")) / "bronze/event_json/data"
+    whole = next(folder.glob("*.parquet")).read_bytes()
+    half = folder / "half.parquet"
+    half.write_bytes(whole[: len(whole) // 2])
+    try:
+        code, found = lake.prove(LOST)
+        assert code == 1
+        assert "half.parquet" in found["bronze.event_json", "file that cannot be read"]["why"]
+        assert found["bronze.event_json", "message content"]["rows"] == 1, "the others were searched"
+        assert "Not proven: 1 file in the warehouse cannot be read" in lake.ask("prove-erased", LOST).stdout
+    finally:
+        half.unlink()
+    assert lake.prove(LOST)[0] == 3
+
+
 def test_the_log_of_leases_is_trimmed_and_the_lease_goes_on(lake: SmallLake) -> None:
     catalog = lake.app().catalog
     lease = Lease(catalog, "somebody", "", 300)

@@ -1,12 +1,14 @@
 """What prove-erased concludes from what it found."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from synapse_lakehouse.cli.prove_erased import verdict
 from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.lake.remains import Content, State
+from synapse_lakehouse.lake.warehouse import Unreadable
 
 MOMENT = datetime(2026, 11, 18, tzinfo=UTC)
 RELEASE = Release(
@@ -35,3 +37,12 @@ def test_the_verdict_tells_what_the_lake_keeps_from_what_synapse_has(
     text, exit_code = verdict(USER, RELEASE, found)
     assert exit_code == code
     assert said in text
+
+
+def test_what_cannot_be_read_is_no_proof_whatever_else_was_found() -> None:
+    half = [Unreadable("bronze.events", (Path("half.parquet"), Path("other.parquet")))]
+    for found in ([], [content(State.IN_SOURCE, 3)]):
+        text, exit_code = verdict(USER, RELEASE, found, half)
+        assert exit_code == 1
+        assert "Not proven: 2 files" in text
+        assert "Proven: no" not in text

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Final
 
+import duckdb
 import typer
 from duckdb import DuckDBPyConnection
 from rich.console import Console
@@ -13,15 +14,19 @@ from synapse_lakehouse.cli import output, reading
 from synapse_lakehouse.lake import duck, remains
 from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.lake.remains import CONTENT_COLUMNS, Content, Mentions, Remains, State
+from synapse_lakehouse.lake.warehouse import Unreadable, parquet_files, readable
 from synapse_lakehouse.settings import Settings
 
 KEPT_BY_LAKE: Final = 1
-"""Exit code where the lake holds content that Synapse's database no longer has."""
+"""Exit code where the lake holds content that Synapse's database no longer has, or may, as a file cannot be read."""
 KEPT_BY_SOURCE: Final = 3
 """Exit code where the only content left is what Synapse's database has itself."""
 
 _COLUMNS: Final = ("table", "what", "rows", "in_other_files", "why")
 _IDS: Final = "ids and membership"
+_UNREADABLE: Final = "file that cannot be read"
+_NAMED: Final = 3
+"""Of more files that cannot be read not all are named."""
 
 
 def _user_id(text: str) -> str:
@@ -36,24 +41,32 @@ def prove_erased(
 ) -> None:
     """Show what is left of an erased user, table by table, and why; fails while any message content is in any file.
 
-    Exit code 1: the lake holds content that Synapse's database no longer has, of the user or of any purged event.
+    Exit code 1: the lake holds content that Synapse's database no longer has, of the user or of any purged event, or a
+    file in the warehouse cannot be read.
     Exit code 3: all that is left is in Synapse's database itself. Exit code 0: no message content is left.
     """
     with reading.lake() as (settings, connection):
         published = duck.releases(connection, settings)
         latest = duck.release(connection, settings)
-        found = Remains(connection, settings, latest, user, remains.parquet_files(connection, settings))
+        files, unread = readable(connection, parquet_files(connection, settings))
+        found = Remains(connection, settings, latest, user, files)
         if not found.is_erased():
             raise duck.LakeError(
                 f"{user} is not on record as erased in release {latest.number}, of "
                 f"{output.when(latest.published_at.replace(microsecond=0))}, so there is nothing to prove. If the "
                 "erasure is more recent, run `make run` first. Synapse takes it back when an account is reactivated."
             )
-        found.prepare()
-        mentions, contents = searched(found)
-        rows = list(described(connection, settings, published, mentions, contents))
+        try:
+            found.prepare()
+            mentions, contents = searched(found)
+        except duckdb.Error as error:
+            raise duck.LakeError(
+                f"Not proven: the warehouse's files could not all be read ({str(error).splitlines()[0]}). If a run or "
+                "maintenance is replacing files at this moment, ask again when it is done; otherwise a file is damaged."
+            ) from error
+        rows = [*described(connection, settings, published, mentions, contents), *map(unproven, unread)]
     output.write(_COLUMNS, rows, format)
-    text, code = verdict(user, latest, contents)
+    text, code = verdict(user, latest, contents, unread)
     typer.echo(text, err=format is not output.Format.TABLE)
     raise typer.Exit(code)
 
@@ -92,8 +105,16 @@ def described(
             yield named.table, _IDS, 0, named.rows_elsewhere, "in files that the present release does not read"
 
 
-def verdict(user: str, release: Release, contents: Sequence[Content]) -> tuple[str, int]:
-    """What follows from ``contents``, for people and as an exit code."""
+def unproven(unread: Unreadable) -> tuple[str, str, int, int, str]:
+    """A row for people: files of a table of which nobody can say what they hold."""
+    names = ", ".join(map(str, unread.files[:_NAMED])) + (" and others" if len(unread.files) > _NAMED else "")
+    return unread.table, _UNREADABLE, 0, 0, f"not proven: {len(unread.files)} half-written or damaged: {names}"
+
+
+def verdict(
+    user: str, release: Release, contents: Sequence[Content], unread: Sequence[Unreadable] = ()
+) -> tuple[str, int]:
+    """What follows from ``contents`` and files that could not be read, for people and as an exit code."""
     most = {state: max((one.events for one in contents if one.state is state), default=0) for state in State}
     lines, code = [], 0
     if in_source := most[State.IN_SOURCE]:
@@ -109,6 +130,13 @@ def verdict(user: str, release: Release, contents: Sequence[Content]) -> tuple[s
             f"The lake's files hold the content of {most[State.REPLACED]} messages of {user} and of "
             f"{most[State.PURGED]} purged events, of anyone, that Synapse's database no longer has. The reason in each "
             "row says when that ends; the DAG lake_maintenance ends it."
+        )
+    if broken := sum(len(one.files) for one in unread):
+        code = KEPT_BY_LAKE
+        lines.append(
+            f"Not proven: {broken} {'file' if broken == 1 else 'files'} in the warehouse cannot be read, so nobody can "
+            "say what is in there. A run that is writing now or that was killed leaves such files: ask again when no "
+            "run is under way; maintenance deletes what no table refers to once it is six hours old."
         )
     if not lines:
         lines.append(

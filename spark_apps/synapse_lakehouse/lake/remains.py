@@ -17,6 +17,7 @@ from synapse_lakehouse.lake import duck
 from synapse_lakehouse.lake.catalog import is_unbranched
 from synapse_lakehouse.lake.duck import literal, qualified
 from synapse_lakehouse.lake.release import Release
+from synapse_lakehouse.lake.warehouse import plain, scan
 from synapse_lakehouse.settings import Settings
 
 CONTENT_COLUMNS: Final = ("json", "aggregation_key")
@@ -80,14 +81,14 @@ class Remains:
 
     def _add_sent(self, files: Collection[Path], is_theirs: str) -> None:
         by_user = is_theirs.format(user=literal(self.user))
-        self.connection.execute(f"insert into sent select distinct event_id from {_scan(files)} where {by_user}")  # noqa: S608
+        self.connection.execute(f"insert into sent select distinct event_id from {scan(files)} where {by_user}")  # noqa: S608
 
     def mentions(self, table: str) -> Mentions:
         """Rows of ``table`` that name the user."""
         user, in_json = literal(self.user), literal(f'"{self.user}"')
         columns = map(_quoted, self._columns(table))
         names = " or ".join(f"{column} = {user} or contains({column}, {in_json})" for column in columns)
-        everywhere = self._count(_scan(self.files[table]), names)
+        everywhere = self._count(scan(self.files[table]), names)
         now = self._count(qualified(table), names) if self._is_bound(table) else 0
         return Mentions(table, now, everywhere - now)
 
@@ -107,7 +108,7 @@ class Remains:
             f" select event_id, md5({column}) as version, filename, event_id in (from sent) as theirs,"
             f" event_id not in (from known) as is_purged, {_HAS_CONTENT[column]} as has_content,"
             f" {_IS_MESSAGE[column]} as is_message"
-            f" from {_scan(self.files[table])} where {column} is not null and (theirs or is_purged)"
+            f" from {scan(self.files[table])} where {column} is not null and (theirs or is_purged)"
             "), judged as ("
             f" select found.*, case when is_purged then {literal(State.PURGED)}"
             f" when held.version is null then {literal(State.REPLACED)} else {literal(State.IN_SOURCE)} end as state"
@@ -127,7 +128,7 @@ class Remains:
 
     def _columns(self, table: str) -> list[str]:
         """Names of the text columns of a table's files; those of files that mark rows as deleted are none of them."""
-        described = self._all(f"describe from {_scan(self.files[table])}")
+        described = self._all(f"describe from {scan(self.files[table])}")
         return [name for name, kind, *_ in described if kind == "VARCHAR" and name not in {"filename", "file_path"}]
 
     def _count(self, relation: str, condition: str) -> int:
@@ -154,27 +155,6 @@ _IS_MESSAGE: Final = {
 }
 
 
-def parquet_files(connection: DuckDBPyConnection, settings: Settings) -> dict[str, list[Path]]:
-    """Every Parquet file below the warehouse, by the table (``bronze.events``) in whose folder it lies.
-
-    Files in folders that no table of the catalog has are under the names of these.
-
-    :raises LakeError: when the warehouse is not a folder.
-    """
-    if not settings.warehouse.startswith("file:"):
-        raise duck.LakeError(f"The warehouse {settings.warehouse} is not a folder, and only folders can be searched.")
-    root = Path(settings.warehouse.removeprefix("file://"))
-    folders = {
-        Path(_path(duck.metadata(connection, entry.location)["location"])): name
-        for name, entry in duck.entries(settings).items()
-    }
-    found: dict[str, list[Path]] = {}
-    for path in sorted(root.rglob("*.parquet")):
-        owner = next((folders[one] for one in path.parents if one in folders), None)
-        found.setdefault(owner or ".".join(path.relative_to(root).parts[:-1]), []).append(path)
-    return found
-
-
 def keepers(
     connection: DuckDBPyConnection, settings: Settings, published: Collection[Release], content: Content
 ) -> list[str]:
@@ -186,7 +166,7 @@ def keepers(
     if entry is None:
         return ["files of a table that the catalog no longer has: delete its folder"]
     metadata = duck.metadata(connection, entry.location)
-    wanted, latest = {_path(file) for file in content.files}, next(iter(published))
+    wanted, latest = {plain(file) for file in content.files}, next(iter(published))
     holding = {
         snapshot["snapshot-id"]: wanted & _files_of(connection, entry.location, snapshot["snapshot-id"])
         for snapshot in metadata["snapshots"]
@@ -217,16 +197,7 @@ def _files_of(connection: DuckDBPyConnection, location: str, snapshot_id: int) -
         f"select file_path from iceberg_metadata({literal(location)}, snapshot_from_id => {int(snapshot_id)})"  # noqa: S608
         " where status <> 'DELETED'"
     ).fetchall()
-    return {_path(file) for (file,) in rows}
-
-
-def _path(location: str) -> str:
-    return "/" + location.removeprefix("file:").lstrip("/")
-
-
-def _scan(files: Collection[Path]) -> str:
-    listed = ", ".join(literal(str(file)) for file in files)
-    return f"read_parquet([{listed}], union_by_name => true, filename => true)"
+    return {plain(file) for (file,) in rows}
 
 
 def _quoted(column: str) -> str:
