@@ -15,9 +15,9 @@ from tests.advancing import AdvancingLake, advancing
 TABLES = (
     "events", "event_json", "current_state_delta_stream", "ex_outlier_stream", "room_memberships", "rooms",
     "room_depth", "receipts_linearized", "account_data", "room_account_data", "stream_positions",
-    "scheduled_tasks",
+    "scheduled_tasks", "un_partial_stated_event_stream", "un_partial_stated_room_stream",
 )  # fmt: skip
-STREAMS = ("events", "backfill", "receipts", "account_data")
+STREAMS = ("events", "backfill", "receipts", "account_data", "un_partial_stated_event", "un_partial_stated_room")
 
 WRITERS = "events:persister1,persister2 backfill:persister2 receipts:worker1 account_data:worker1"
 
@@ -102,6 +102,16 @@ class Database:
         for table in ("event_json", "room_memberships", "room_depth", "rooms"):
             self.run(f"delete from {table} where room_id = %s", [room])
         return sorted(one for (one,) in gone)
+
+    def join_again(self, room: str) -> None:
+        """Delete a room, leaving no task that says so, and join it anew: its state comes back under other ids."""
+        kept = {"rooms": "true", "room_depth": "true", "events": "state_key is not null"}
+        for table, those in kept.items():
+            self.run(f"create temp table again_{table} as select * from {table} where room_id = %s and {those}", [room])
+        self.delete(room)
+        self.run("update again_events set stream_ordering = nextval('events_stream_seq')")
+        for table in kept:
+            self.run(f"insert into {table} select * from again_{table}")
 
 
 @contextmanager

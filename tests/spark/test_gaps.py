@@ -173,3 +173,52 @@ def test_a_purge_explains_no_message_that_is_gone_above_others_nor_two_writes_of
     assert {row for row in found if row[4] == "lost"} == {("events", "events", lost, lost, "lost", None)}
     of_purge = {(row[2], row[3]) for row in found if row[4] == "purged" and row[5] == "history_purged"}
     assert of_purge == ranges([one for one in purged if one > 0]) | ranges([one for one in purged if one < 0])
+
+
+@pytest.mark.heavy
+def test_what_went_with_an_event_or_a_room_that_is_back_is_no_fault_and_what_went_alone_is(
+    examined_lake: tuple[Examined, Database],
+) -> None:
+    examined, source = examined_lake
+    of_event, of_room = "un_partial_stated_event_stream", "un_partial_stated_room_stream"
+    (joined_again,), (stays,), (purged,) = source.run(
+        "select room_id from events where stream_ordering > 0 group by room_id"
+        " having count(*) filter (where state_key is null) > 8 order by count(*) desc limit 3"
+    ).fetchall()
+    (reborn,), (alone,) = source.run(
+        "select event_id from events where room_id = %s and state_key is null and stream_ordering > 0"
+        " order by stream_ordering desc limit 2", [stays],
+    ).fetchall()  # fmt: skip
+    (state,) = source.one("select event_id from events where room_id = %s and type = 'm.room.create'", joined_again)
+    for table in (of_event, of_room):
+        source.run(f"delete from {table}")
+        source.run("delete from stream_positions where stream_name = %s", [table])
+    for place, event in enumerate((reborn, alone, state), 2):
+        source.run(f"insert into {of_event} values (%s, 'master', %s, false)", [place, event])
+    for place, room in enumerate((joined_again, stays, purged), 2):
+        source.run(f"insert into {of_room} values (%s, 'master', %s)", [place, room])
+    for stream in (of_event, of_room):
+        source.run(f"select setval('{stream}_sequence', 4)")
+        source.run("insert into stream_positions values (%s, 'master', 4)", [stream])
+    source.store(), source.store("backfill")
+    examined.examine()
+
+    # Legal: each of these went by the cascade from its event or room. Faults: nothing else of theirs has changed.
+    source.run(
+        "update events set stream_ordering = %s where event_id = %s",
+        [-source.reserve("events_backfill_stream_seq"), reborn],
+    )
+    source.join_again(joined_again)
+    source.run("delete from events where room_id = %s and state_key is null", [purged])
+    for table in (of_event, of_room):
+        source.run(f"delete from {table}")
+    source.store(), source.store("backfill")
+
+    event, room = ((one.removesuffix("_stream"), one) for one in (of_event, of_room))
+    assert {found for found in examined.examine() if found[0] in (event[0], room[0])} == {
+        (*event, 2, 2, "purged", "accepted_row", "second_life"),
+        (*event, 3, 3, "lost", "accepted_row", None),
+        (*event, 4, 4, "purged", "accepted_row", "second_life"),
+        (*room, 2, 2, "purged", "accepted_row", "room_deleted"),
+        (*room, 3, 4, "lost", "accepted_row", None),
+    }

@@ -58,6 +58,14 @@ purges as (
     from tasks group by resource_id
 ),
 known as (select distinct room_id from former_events left semi join rooms_of_gone using (room_id)),
+lived_on as (
+    select distinct room_id from former_events left semi join rooms_of_gone using (room_id)
+    left semi join events using (event_id, stream_ordering)
+),
+reborn as (
+    select event_id from former_events left semi join gone using (event_id)
+    left anti join events using (event_id, stream_ordering)
+),
 survivors as (
     select room_id, server, min(depth) as depth
     from events left semi join (select room_id from purges where of_history) using (room_id)
@@ -71,18 +79,22 @@ present as (
 signs as (
     select room_id, rooms.room_id is null or coalesce(purges.of_room, false) as was_deleted,
         kept.room_id is null and present.room_id is not null as began_anew,
+        known.room_id is not null and lived_on.room_id is null and present.room_id is not null as was_emptied,
         known.room_id is null as is_new, present.began, coalesce(purges.of_history, false) as was_purged,
         lives.depth as came_back_below, depths.min_depth, former_depths.min_depth as former_min_depth
     from rooms_of_gone
     left join rooms using (room_id) left join purges using (room_id) left join kept using (room_id)
     left join known using (room_id) left join present using (room_id) left join lives using (room_id)
+    left join lived_on using (room_id)
     left join depths using (room_id) left join former_depths using (room_id)
 )
 select gone.stream, gone.table_name, gone.id, gone.witness,
     case
         when gone.table_name = 'events' and events.event_id is not null then 'second_life'
         when gone.table_name <> 'events' and gone.event_id is not null and events.event_id is null then 'event_gone'
+        when gone.table_name = 'un_partial_stated_event_stream' and reborn.event_id is not null then 'second_life'
         when signs.was_deleted then 'room_deleted'
+        when gone.table_name = 'un_partial_stated_room_stream' and signs.was_emptied then 'room_deleted'
         when gone.table_name = 'events' and signs.began_anew
             and (gone.witness = 'accepted_row' or not signs.is_new or gone.id < signs.began) then 'room_deleted'
         when gone.table_name <> 'events' and signs.began_anew and gone.witness = 'rdata' then 'room_deleted'
@@ -100,11 +112,13 @@ select gone.stream, gone.table_name, gone.id, gone.witness,
     end as explanation
 from gone left join signs on gone.room_id = signs.room_id
 left join survivors on gone.room_id = survivors.room_id and gone.server = survivors.server
-left join events on gone.event_id = events.event_id left join closed on gone.user_id = closed.name
+left join events on gone.event_id = events.event_id left join reborn on gone.event_id = reborn.event_id
+left join closed on gone.user_id = closed.name
 """
 """Reads ``gone``: rows of append-only tables that are not there any more. Of those that were only announced the depth
 is not known: any purge of the room may have taken them. ``is_recent``: it was announced since the release before, so
-that the purge must be as young."""
+that the purge must be as young. ``reborn``, ``was_emptied``: the rows of ``un_partial_stated_*`` go with those of their
+event or room (``on delete cascade``), also where these are back by now: then no event has the id that it had."""
 
 _CLOCKS: Final = 300_000
 """Milliseconds by which the clocks of the source and of a tap may differ."""
