@@ -3,7 +3,8 @@
 import json
 import runpy
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,9 +17,11 @@ from typer.testing import CliRunner, Result
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.app import SparkApp
+from synapse_lakehouse.bronze import parity
 from synapse_lakehouse.bronze.copying import copy_tables
 from synapse_lakehouse.bronze.parity import Unit, asked, digest_in_lake, in_turn, verify_tables
 from synapse_lakehouse.bronze.recording import record_snapshot
+from synapse_lakehouse.bronze.repair import Repair
 from synapse_lakehouse.catalogue import Catalogue, Column, Load, Table
 from synapse_lakehouse.cli import app as command
 from synapse_lakehouse.embedded import sample
@@ -173,6 +176,30 @@ def test_what_differs_is_read_again_and_recorded(lake: SmallLake) -> None:
     assert repairs["odd"]["rows_added"] == 2
     assert ("events", '{"event_id": "$nobody"}') in lake.deletions()
 
+    lake.publish(app)
+    assert lake.equal_to_source()
+
+
+def test_a_repair_takes_longer_than_the_source_lets_a_session_idle(
+    lake: SmallLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = lake.app()
+    lake.copy(app)
+    snapshot = app.catalog.load_table("bronze.odd").metadata.current_snapshot_id
+    app.catalog.load_table("bronze.odd").manage_snapshots().create_branch(snapshot, app.run.branch).commit()
+    app.spark.sql("delete from bronze.odd where key = 'twice'")
+
+    def slowly(repair: Repair, do: Callable[[Repair], None] = Repair.do) -> None:
+        time.sleep(3)
+        do(repair)
+
+    monkeypatch.setattr(Repair, "do", slowly)
+    monkeypatch.setattr(parity, "_PING_SECONDS", 0.3)
+    with exported(lake.settings, lake.declared) as (connection, taken):
+        connection.execute("set idle_in_transaction_session_timeout = '1500ms'")
+        verify_tables(app, lake.declared, connection, taken)
+    repairs = {row["table_name"]: row for row in audit.of_run(app.catalog, "audit.repairs", app.run.run_id)}
+    assert repairs["odd"]["rows_added"] == 2
     lake.publish(app)
     assert lake.equal_to_source()
 

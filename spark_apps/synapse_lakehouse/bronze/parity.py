@@ -6,7 +6,7 @@ in the next: slices of tables take turns, the one compared longest ago first.
 
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -71,14 +71,11 @@ def verify_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, s
     units = asked(connection, in_turn(app, catalogue, connection), seconds)
     verified = [unit for unit in units if unit.source is not None]
     with ThreadPoolExecutor(1) as pool:
-        digesting = pool.submit(inheritable_thread_target(app.spark)(digest_in_lake), app.spark, verified)
-        while not wait([digesting], timeout=_PING_SECONDS).done:
-            # Keeps the transaction that holds the snapshot from counting as idle.
-            connection.execute("select 1")
-        digesting.result()
-    repairs = [Repair(app, snapshot, unit.table, unit.part, unit.differing) for unit in units if unit.differing]
-    for repair in repairs:
-        repair.do()
+        here = inheritable_thread_target(app.spark)
+        _await(pool.submit(here(digest_in_lake), app.spark, verified), connection)
+        repairs = [Repair(app, snapshot, unit.table, unit.part, unit.differing) for unit in units if unit.differing]
+        for repair in repairs:
+            _await(pool.submit(here(repair.do)), connection)
     now = datetime.now(UTC)
     audit.append(app.catalog, "audit.parity", [_parity_row(unit, now) for unit in units], app.run)
     if repairs:
@@ -90,6 +87,13 @@ def verify_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, s
         f"{rows:,} rows in {len(verified)} of {len(units)} slices compared with the source, which spent "
         f"{sum(unit.seconds for unit in units):.1f} s of {seconds} s on it; {len(repairs)} differed"
     )
+
+
+def _await(work: Future[None], connection: Connection) -> None:
+    while not wait([work], timeout=_PING_SECONDS).done:
+        # Keeps the transaction that holds the snapshot from counting as idle.
+        connection.execute("select 1")
+    work.result()
 
 
 def in_turn(app: SparkApp, catalogue: Catalogue, connection: Connection) -> list[Unit]:
