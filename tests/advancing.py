@@ -56,6 +56,14 @@ class AdvancingLake:
         passed = {"suite": "", "expectation": "", "subject": "", "severity": "fail", "success": True, "observed": ""}
         checks = [passed | {"stage": stage, "checked_at": datetime.now(UTC)} for stage in ("bronze", "gold")]
         audit.append(app.catalog, "audit.checks", checks, app.run)
+        measured = {row["table_name"] for row in audit.of_run(app.catalog, "audit.table_facts", app.run.run_id)}
+        told = {"rows": 0, "null_keys": 0, "duplicate_keys": 0, "measured_at": datetime.now(UTC)}
+        facts = [
+            told | {name: row[name] for name in ("table_name", "snapshot_id")}
+            for row in self.ledger(app)
+            if row["table_name"] not in measured
+        ]
+        audit.append(app.catalog, "audit.table_facts", facts, app.run)
         publish(app.spark, app.catalog, app.run, str(self.settings.synapse_server_name), lambda: None)
 
     def departures(self) -> dict[str, tuple[int, int]]:

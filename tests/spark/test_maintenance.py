@@ -30,6 +30,7 @@ from synapse_lakehouse.lake import audit, duck, tables
 from synapse_lakehouse.lake.catalog import COMMANDS
 from synapse_lakehouse.lake.housekeeping import forget_commands, kept_releases
 from synapse_lakehouse.lake.lease import Lease, holding, trim
+from synapse_lakehouse.lake.release import ReleaseError
 from synapse_lakehouse.settings import PROJECT, Settings
 from synapse_lakehouse.source.parity import Slice
 from synapse_lakehouse.source.snapshot import exported
@@ -200,6 +201,29 @@ def test_a_repair_takes_longer_than_the_source_lets_a_session_idle(
         verify_tables(app, lake.declared, connection, taken)
     repairs = {row["table_name"]: row for row in audit.of_run(app.catalog, "audit.repairs", app.run.run_id)}
     assert repairs["odd"]["rows_added"] == 2
+    lake.publish(app)
+    assert lake.equal_to_source()
+
+
+def test_what_was_written_after_the_audit_is_not_published(lake: SmallLake) -> None:
+    app = lake.app()
+    lake.copy(app)
+    measured = [
+        {"table_name": row["table_name"], "snapshot_id": row["snapshot_id"], "measured_at": datetime.now(UTC)}
+        for row in lake.ledger(app)
+    ]
+    audit.append(app.catalog, "audit.table_facts", measured, app.run)
+    before = {name: app.catalog.load_table(f"bronze.{name}") for name in (*HEAVY, "odd")}
+    table = before["room_memberships"]
+    table.manage_snapshots().create_branch(table.metadata.current_snapshot_id, app.run.branch).commit()
+    app.spark.sql("insert into bronze.room_memberships (event_id, room_id) values ('$unaudited', '!nowhere')")
+    with pytest.raises(ReleaseError, match=r"bronze\.room_memberships .* is not what was measured"):
+        lake.publish(app)
+    for name, table in before.items():
+        now = app.catalog.load_table(f"bronze.{name}")
+        assert now.metadata.current_snapshot_id == table.metadata.current_snapshot_id
+        assert app.run.tag not in now.refs()
+    app.spark.sql(f"alter table bronze.room_memberships drop branch {app.run.branch}")
     lake.publish(app)
     assert lake.equal_to_source()
 

@@ -26,10 +26,11 @@ def publish(
 
     :param require_lease: raises where the lake lease was lost: whoever has it now may have dropped the branch already,
         so that its tables look unchanged.
-    :raises ReleaseError: when the run's audits are missing or failed.
+    :raises ReleaseError: when the run's audits are missing or failed, or its branch is not what they are about.
     """
     passed, warned = require_audited(catalog, run)
     require_lease()
+    require_measured(catalog, run)
     names = [".".join(table.name()) for table in branched_tables(catalog)]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         heads = list(pool.map(lambda name: fast_forward(spark, name, run.branch, run.tag), names))
@@ -85,6 +86,27 @@ def require_audited(catalog: Catalog, run: Run) -> tuple[int, int]:
             f"{blocking[0]['subject']} ({blocking[0]['expectation']}). Readers see the release before."
         )
     return len(checks) - len(failed), len(failed)
+
+
+def require_measured(catalog: Catalog, run: Run) -> None:
+    """See that bronze still is what the run's audits are about: nothing but the copy, before them, may write to it.
+
+    A table that was not copied, as it drifted, has no branch; one whose main has moved already is at what was measured.
+
+    :raises ReleaseError: when the run's branch of a table is not at the snapshot that ``audit.table_facts`` names.
+    """
+    facts = audit.of_run(catalog, "audit.table_facts", run.run_id)
+    measured = {f"bronze.{row['table_name']}": row["snapshot_id"] for row in facts}
+    for table in branched_tables(catalog):
+        name, refs = ".".join(table.name()), table.refs()
+        ref = refs.get(run.branch) or refs.get("main")
+        head = ref.snapshot_id if ref else None
+        if name.startswith("bronze.") and (run.branch in refs or measured.get(name)) and head != measured.get(name):
+            raise ReleaseError(
+                f"Nothing is published: {name} of run {run.run_id} is not what was measured and judged. It is at "
+                f"snapshot {head}, measured was {measured.get(name)}: something wrote to it since. Clear the whole "
+                "run, so that it copies, measures and judges anew. Readers see the release before."
+            )
 
 
 def fast_forward(spark: SparkSession, name: str, branch: str, tag: str) -> int | None:
