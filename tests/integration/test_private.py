@@ -1,7 +1,9 @@
 """What the catalogue does not list leaves the source in no form: all that a run leaves behind is searched."""
 
+import os
 import secrets
 import subprocess
+import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +25,17 @@ from tests.canaries import contents
 from tests.conftest import Published, publish
 
 CANARY = secrets.token_hex(12)
+SPARK = """
+from synapse_lakehouse.lake.session import spark_session
+from synapse_lakehouse.settings import Settings
+
+spark = spark_session("test", Settings(_env_file=None))
+spark.range(3).count()
+config = getattr(getattr(spark._jvm, "org.apache.spark.internal.config.package$"), "MODULE$")
+print(config.SECRET_REDACTION_PATTERN().defaultValueString())
+print(spark.sparkContext.getConf().get("spark.redaction.regex"))
+spark.stop()
+"""
 EVENT_LOG = "spark.eventLog.enabled true\nspark.eventLog.compress false\nspark.eventLog.dir {folder}\n"
 
 
@@ -65,6 +78,25 @@ def test_canaries_are_found_nowhere_when_everybody_is_talkative(
     assert warehouses == {"warehouse", Path(settings.warehouse).name}
     assert {"logs", "events", "printed"} <= searched
     assert any(b"SparkListenerTaskEnd" in one.read_bytes() for one in (tmp_path / "events").rglob("*") if one.is_file())
+
+
+def test_spark_s_event_log_has_no_password_of_a_rest_catalog(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "events").mkdir()
+    (tmp_path / "spark-defaults.conf").write_text(EVENT_LOG.format(folder=(tmp_path / "events").as_uri()))
+    settings = Settings(
+        _env_file=None,
+        lakehouse_home=home,
+        lakehouse_catalog_uri=f"http://reader:{CANARY}@127.0.0.1:9/api",
+        lakehouse_catalog_properties={"credential": f"reader:{CANARY}"},
+    )
+    variables = os.environ | settings.environment() | {"SPARK_CONF_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", SPARK], env=variables, check=True, capture_output=True, text=True)
+    written = b"".join(one.read_bytes() for one in (tmp_path / "events").rglob("*") if one.is_file())
+    assert b"spark.sql.catalog.lake.uri" in written
+    assert CANARY.encode() not in written
+    assert CANARY not in done.stdout + done.stderr
+    default, ours = done.stdout.splitlines()[-2:]
+    assert ours.startswith(default + "|"), "what Spark hides by itself stays hidden"
 
 
 def search(published: Published, server: Server, scratch: Path) -> tuple[set[str], set[str]]:

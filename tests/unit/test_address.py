@@ -1,11 +1,13 @@
 """The catalog's PostgreSQL is found by Spark and by PyIceberg where LAKEHOUSE_CATALOG_URI says that it is."""
 
+import re
+
 import pytest
 from sqlalchemy import make_url
 
 from synapse_lakehouse.lake import address
 from synapse_lakehouse.lake.address import CatalogError
-from synapse_lakehouse.lake.catalog import pyiceberg_catalog, spark_properties
+from synapse_lakehouse.lake.catalog import pyiceberg_catalog, redacted, spark_properties
 from synapse_lakehouse.lake.duck import LakeError, entries
 from synapse_lakehouse.settings import Settings
 
@@ -75,3 +77,15 @@ def test_what_cannot_be_understood_is_refused_without_quoting_it(uri: str) -> No
 def test_what_spark_cannot_be_told_is_refused_and_not_dropped(uri: str, why: str) -> None:
     with pytest.raises(CatalogError, match=why):
         spark_properties(of(uri))
+
+
+def test_spark_shows_nobody_a_secret_of_the_catalog() -> None:
+    secrets = {"credential": "id:sesame", "header.Authorization": "Basic sesame", "s3.endpoint": "https://k:sesame@s3"}
+    shown = {"s3.region": "eu-central-1", "io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}
+    for uri in ("https://u:sesame@rest.example.org/api", "postgresql://u:sesame@h/d"):
+        properties = spark_properties(of(uri).model_copy(update={"lakehouse_catalog_properties": secrets | shown}))
+        hidden = {
+            key for key, value in properties.items() if re.search(redacted(), key) or re.search(redacted(), value)
+        }
+        assert {key for key, value in properties.items() if "sesame" in value} <= hidden
+        assert {f"spark.sql.catalog.lake.{key}" for key in shown}.isdisjoint(hidden)

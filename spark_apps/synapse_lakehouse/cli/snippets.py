@@ -9,17 +9,22 @@ from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse.embedded import jars
 from synapse_lakehouse.lake import address, duck, object_store
-from synapse_lakehouse.lake.catalog import NAME, SCHEMAS, is_rest, is_unbranched, postgres, rest_uri, spark_properties
+from synapse_lakehouse.lake.catalog import (
+    LOGIN,
+    NAME,
+    SCHEMAS,
+    SECRETS,
+    is_rest,
+    is_unbranched,
+    postgres,
+    rest_uri,
+    spark_properties,
+)
 from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.settings import Settings
 
-# Rather one too many: what is hidden can be given, what was shown cannot be taken back.
-_SECRET: Final = re.compile(
-    r"passw|passphrase|secret|token|credential|key|authorization|cookie|signature|connection-string|\bsas\b",
-    re.IGNORECASE,
-)
-_LOGIN: Final = re.compile(r"(?<=://)[^/\s]*@")
-"""User and password in a URI."""
+_SECRET: Final = re.compile(SECRETS, re.IGNORECASE)
+_LOGIN: Final = re.compile(LOGIN)
 _TRINO_S3: Final = {
     "s3.endpoint": "s3.endpoint",
     "client.region": "s3.region",

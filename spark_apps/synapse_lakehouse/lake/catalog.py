@@ -19,6 +19,14 @@ PLAN: Final = "gold.compression_plan"
 COMPRESSED: Final = "audit.compression_runs"
 """What became of each room that was to be compressed, by the DAG or by hand."""
 
+# Rather one too many: what is hidden can be given, what was shown cannot be taken back.
+SECRETS: Final = (
+    r"passw|passphrase|secret|token|credential|key|authorization|cookie|signature|connection-string|\bsas\b"
+)
+"""Regular expression of what is in the names of properties that may hold secrets, in any case."""
+LOGIN: Final = r"(?<=://)[^/\s]*@"
+"""Regular expression of user and password in a URI."""
+
 
 def is_unbranched(name: str) -> bool:
     """Whether a table is only ever appended to, on main, and so belongs to no release."""
@@ -46,6 +54,15 @@ def spark_properties(settings: Settings) -> dict[str, str]:
     return {prefix: "org.apache.iceberg.spark.SparkCatalog"} | {
         f"{prefix}.{name}": value for name, value in properties.items()
     }
+
+
+def redacted() -> str:
+    """Regular expression of names and values of its configuration that Spark shows nobody, in logs, events or pages.
+
+    Spark's own one, which knows neither passwords in URIs nor how REST catalogs call their secrets, and more.
+    """
+    of_catalog = rf"spark\.sql\.catalog\.{NAME}\..*(?:{SECRETS})"
+    return f"(?i)secret|password|token|access[.]?key|credential|{of_catalog}|{LOGIN}"
 
 
 def pyiceberg_catalog(settings: Settings) -> "Catalog":

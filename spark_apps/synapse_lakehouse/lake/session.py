@@ -19,6 +19,7 @@ _FIXED: Final = {
     "spark.sql.catalogImplementation": "in-memory",
     # Hadoop gives files and folders rights of its own, whatever the process's umask.
     "spark.hadoop.fs.permissions.umask-mode": "077",
+    "spark.redaction.regex": catalog.redacted(),
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.python.daemon.module": "synapse_lakehouse.bronze.daemon",
