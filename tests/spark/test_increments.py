@@ -3,8 +3,10 @@
 import json
 import random
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.bronze import merge
 from synapse_lakehouse.bronze.table_copy import TableCopy
 from synapse_lakehouse.embedded.postgres import Server
+from synapse_lakehouse.lake import audit
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source import pages
 from synapse_lakehouse.source.content import combined
@@ -252,6 +255,25 @@ def test_a_compaction_between_runs_changes_nothing(lake: AdvancingLake, source: 
     source.execute("update events set depth = depth + 1 where stream_ordering % 9 = 0")
     assert lake.advance()["events"]["extent"] == "changes"
     assert lake.departures() == {}
+
+
+def test_a_source_that_was_behind_since_is_copied_whole(lake: AdvancingLake, source: Source) -> None:
+    """Set back to an earlier state of its disk, seen by a run that failed, and ahead of the published copy again."""
+    lake.advance()
+    assert {row["extent"] for row in lake.advance().values()} == {"nothing"}
+    app = lake.app()
+    (last,) = audit.of_run(app.catalog, "audit.snapshots", f"test_{lake.runs - 1}")
+    behind = last | {"run_id": app.run.run_id, "wal_lsn": "0/1", "taken_at": last["taken_at"] + timedelta(seconds=1)}
+    earlier = behind | {"run_id": "before", "taken_at": last["taken_at"] - timedelta(seconds=1)}
+    elsewhere = behind | {"run_id": "of another timeline", "timeline": last["timeline"] + 1}
+    audit.append(app.catalog, "audit.snapshots", [earlier, elsewhere])
+    assert {row["extent"] for row in lake.advance().values()} == {"nothing"}
+    (last,) = audit.of_run(app.catalog, "audit.snapshots", f"test_{lake.runs}")
+    audit.append(app.catalog, "audit.snapshots", [behind | {"taken_at": last["taken_at"] + timedelta(seconds=1)}])
+    time.sleep(1.1)
+    assert {row["extent"] for row in lake.advance().values()} == {"whole"}
+    assert lake.departures() == {}
+    assert {row["extent"] for row in lake.advance().values()} == {"nothing"}
 
 
 def test_a_restored_dump_is_copied_whole(lake: AdvancingLake, sample_dsn: str) -> None:

@@ -1,7 +1,7 @@
 """What the lake holds of a table already, where a copy can go on from it instead of starting over."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -41,10 +41,11 @@ class Base:
 def published(lake: Lake, catalogue: Catalogue, snapshot: Snapshot) -> dict[str, Base]:
     """By name, the published tables that ``snapshot`` can be told apart from by row versions.
 
-    A table is among them when the source's history goes on from what was published, the catalogue reads the same of
-    it, and main is still what that run wrote, or a compaction of it.
+    A table is among them when the source's history goes on from what was published, no run since found the source
+    behind that, the catalogue reads the same of it, and main is still what that run wrote, or a compaction of it.
     """
     found: dict[str, Base] = {}
+    looks = lake.load_table("audit.snapshots").scan().to_arrow().to_pylist()
     missing = {table.name: table for table in catalogue.copied()}
     for release in reversed(audit.releases(lake)):
         if not missing:
@@ -55,6 +56,8 @@ def published(lake: Lake, catalogue: Catalogue, snapshot: Snapshot) -> dict[str,
                 continue
             head = lake.load_table(f"bronze.{table.name}")
             current = head.current_snapshot()
+            if _was_set_back(row, looks):
+                continue
             if current and _continues(row, table, snapshot) and _holds(head, row["snapshot_id"]):
                 found[table.name] = Base(current.snapshot_id, row["rows_source"], row["snapshot_xmin"])
     return found
@@ -97,8 +100,27 @@ def told(table: Table, heap: Heap, snapshot: Snapshot, pages: PageRange, *, is_f
 def _continues(told: Mapping[str, Any], table: Table, snapshot: Snapshot) -> bool:
     if told["snapshot_xmin"] is None or told["statement"] != snapshot.fingerprints[table.name]:
         return False
-    then = Lineage(told["system_identifier"], told["database_oid"], told["timeline"], told["wal_lsn"])
-    return snapshot.lineage.continues(then) and snapshot.xmax - told["snapshot_xmin"] < HORIZON
+    return snapshot.lineage.continues(_lineage(told)) and snapshot.xmax - told["snapshot_xmin"] < HORIZON
+
+
+def _was_set_back(row: Mapping[str, Any], looks: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the source was behind the snapshot that ``row`` of the ledger is of when a later run looked at it.
+
+    Its log has written what came after that a second time since, with other transactions under the same ids.
+
+    :param looks: rows of ``audit.snapshots``, of runs that published nothing, too.
+    """
+    same = [one["taken_at"] for one in looks if (one["run_id"], *_origin(one)) == (row["run_id"], *_origin(row))]
+    later = [one for one in looks if same and one["taken_at"] > max(same) and one["wal_lsn"] is not None]
+    return any(_lineage(one).is_behind(_lineage(row)) for one in later)
+
+
+def _origin(told: Mapping[str, Any]) -> tuple[Any, ...]:
+    return told["snapshot_xmin"], told["snapshot_xmax"], told["wal_lsn"]
+
+
+def _lineage(told: Mapping[str, Any]) -> Lineage:
+    return Lineage(told["system_identifier"], told["database_oid"], told["timeline"], told["wal_lsn"])
 
 
 def _holds(table: LakeTable, snapshot_id: int | None) -> bool:

@@ -13,7 +13,8 @@ class Lineage:
     """Which cluster, database and timeline a snapshot is of, and how far the write-ahead log had come.
 
     A restored dump is another database, a promoted standby another timeline: there, transaction ids mean other
-    transactions, and what is newer cannot be told from them.
+    transactions, and what is newer cannot be told from them. A disk that is set back to an earlier state (a snapshot of
+    the volume or of the machine) keeps all three and writes its log anew: that it was behind for a while tells.
     """
 
     system_identifier: int
@@ -28,6 +29,12 @@ class Lineage:
             base.database_oid,
             base.timeline,
         ) and _position(base.wal_lsn) <= _position(self.wal_lsn)
+
+    def is_behind(self, other: "Lineage") -> bool:
+        """Whether the log of the same cluster and timeline had not come as far as in ``other``."""
+        return (self.system_identifier, self.timeline) == (other.system_identifier, other.timeline) and _position(
+            self.wal_lsn
+        ) < _position(other.wal_lsn)
 
 
 def lineage(connection: Connection) -> Lineage:
