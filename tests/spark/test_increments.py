@@ -15,7 +15,7 @@ import pytest
 from psycopg import sql
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.bronze import merge
+from synapse_lakehouse.bronze import copying, merge
 from synapse_lakehouse.bronze.table_copy import TableCopy
 from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.lake import audit
@@ -255,6 +255,30 @@ def test_a_compaction_between_runs_changes_nothing(lake: AdvancingLake, source: 
     source.execute("update events set depth = depth + 1 where stream_ordering % 9 = 0")
     assert lake.advance()["events"]["extent"] == "changes"
     assert lake.departures() == {}
+
+
+def test_no_table_is_emptied_while_it_is_copied(
+    lake: AdvancingLake, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an older snapshot sees of a table that was truncated and filled again is nothing."""
+    source.execute("set lock_timeout = '1s'")
+    published, refused = copying.published, list[Exception]()
+
+    def rewrite(*arguments: Any) -> Any:
+        try:
+            source.execute(
+                "create temp table kept as table receipts_linearized; truncate receipts_linearized;"
+                "insert into receipts_linearized table kept"
+            )
+        except psycopg.errors.LockNotAvailable as error:
+            refused.append(error)
+        return published(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(copying, "published", rewrite)
+        lake.advance()
+    assert lake.departures() == {}
+    assert len(refused) == 1
 
 
 def test_a_source_that_was_behind_since_is_copied_whole(lake: AdvancingLake, source: Source) -> None:

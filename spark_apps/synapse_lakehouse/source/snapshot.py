@@ -12,7 +12,8 @@ from psycopg import sql
 from synapse_lakehouse.catalogue import Catalogue, Table
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.connection import Connection, connect
-from synapse_lakehouse.source.errors import ReadFailed, RecoveryConflict, is_recovery_conflict
+from synapse_lakehouse.source.errors import ReadFailed, RecoveryConflict, SourceError, is_recovery_conflict
+from synapse_lakehouse.source.held import hold, rewritten
 from synapse_lakehouse.source.lineage import Lineage, lineage
 from synapse_lakehouse.source.preflight import check
 from synapse_lakehouse.source.projection import fingerprint, is_written_since, measure
@@ -21,6 +22,8 @@ from synapse_lakehouse.source.schema import drifted, layouts, novelties
 MOST_PLACES: Final = 50_000
 """Of more changed rows it is not kept where they are."""
 
+_SNAPSHOTS: Final = 3
+"""So many are taken, the latter ones where a table was rewritten just when the one before was taken."""
 _COUNTER: Final = "lakehouse.changed"
 
 
@@ -89,16 +92,17 @@ class Measure:
 
 @contextmanager
 def exported(settings: Settings, catalogue: Catalogue) -> Iterator[tuple[Connection, Snapshot]]:
-    """Take a snapshot after checking the source, and keep it importable while the context lasts.
+    """Take a snapshot after checking the source, and keep it importable, and its tables whole, while the context lasts.
 
-    :raises SourceError: when the source cannot be read as the catalogue says.
+    :raises SourceError: when the source cannot be read as the catalogue says, or its tables are rewritten again and
+        again.
     :raises ReadFailed: when a statement fails, or the connection is lost.
     :raises RecoveryConflict: when a standby took the snapshot back; a new one may live longer.
     """
     with connect(settings) as connection:
         on_standby = False
         try:
-            snapshot = _take(connection, catalogue, settings)
+            snapshot = _take_whole(connection, catalogue, settings)
             on_standby = snapshot.in_recovery
             yield connection, snapshot
         except Exception as error:
@@ -107,6 +111,23 @@ def exported(settings: Settings, catalogue: Catalogue) -> Iterator[tuple[Connect
             if isinstance(error, psycopg.Error):
                 raise ReadFailed(error) from None
             raise
+
+
+def _take_whole(connection: Connection, catalogue: Catalogue, settings: Settings) -> Snapshot:
+    """A snapshot that has all rows of all its tables."""
+    lost: list[str] = []
+    for _ in range(_SNAPSHOTS):
+        snapshot = _take(connection, catalogue, settings)
+        read = {table.name for table in catalogue.tables} - snapshot.drifted.keys()
+        hold(connection, read)
+        if not (lost := rewritten(connection, read)):
+            return snapshot
+        connection.rollback()
+    raise SourceError(
+        f"While snapshots were taken, {', '.join(lost)} were rewritten (by TRUNCATE, VACUUM FULL, CLUSTER, pg_repack "
+        f"or ALTER TABLE), {_SNAPSHOTS} times in a row. Such snapshots see no rows there, so nothing was copied. Run "
+        "again when that work on Synapse's database is over."
+    )
 
 
 def _take(connection: Connection, catalogue: Catalogue, settings: Settings) -> Snapshot:

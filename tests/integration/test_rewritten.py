@@ -1,0 +1,128 @@
+"""A table that is given another file looks empty to older snapshots: no such snapshot is ever copied from."""
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.source import snapshot
+from synapse_lakehouse.source.connection import Connection
+from synapse_lakehouse.source.errors import SourceError
+from synapse_lakehouse.source.snapshot import count, exported
+
+TABLE = catalogue.load().table("receipts_linearized")
+TRUNCATE = (
+    f"create temp table kept on commit drop as table {TABLE.name}; truncate {TABLE.name};"
+    f"insert into {TABLE.name} table kept"
+)
+REWRITE = f"alter table {TABLE.name} alter column stream_id type bigint using stream_id + 0"
+WAITING = "select count(*) from pg_locks where relation = to_regclass(%s) and not granted"
+
+Session = psycopg.Connection[tuple[object, ...]]
+
+
+@pytest.fixture
+def source(settings: Settings, source_copy: str) -> Settings:
+    return settings.model_copy(update={"synapse_dsn": source_copy})
+
+
+@pytest.fixture
+def other(source_copy: str) -> Iterator[Session]:
+    """Somebody else's session, who does not wait for long."""
+    with psycopg.connect(source_copy) as connection:
+        connection.execute("set lock_timeout = '500ms'")
+        connection.commit()
+        yield connection
+
+
+@pytest.mark.parametrize("statement", [TRUNCATE, REWRITE], ids=["truncate", "alter"])
+def test_nobody_rewrites_a_table_under_a_snapshot_and_all_else_goes_on(
+    source: Settings, other: Session, statement: str
+) -> None:
+    rows = _rows(other)
+    with exported(source, catalogue.load()) as (connection, _):
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            other.execute(statement.encode())
+        other.rollback()
+        assert count(connection, TABLE) == rows
+        assert other.execute(f"update {TABLE.name} set data = data".encode()).rowcount == rows
+        other.execute(f"create index on {TABLE.name} (data)".encode())
+        other.commit()
+        other.autocommit = True
+        other.execute(f"vacuum analyze {TABLE.name}".encode())
+        assert count(connection, TABLE) == rows
+    other.execute(statement.encode())
+
+
+@pytest.mark.parametrize("statement", [TRUNCATE, REWRITE], ids=["truncate", "alter"])
+def test_a_table_that_is_being_rewritten_is_seen_whole_or_not_at_all(
+    source: Settings, source_copy: str, other: Session, statement: str
+) -> None:
+    rows = _rows(other)
+    taken, over = threading.Event(), threading.Event()
+
+    def counted() -> int:
+        with exported(source, catalogue.load()) as (connection, _):
+            taken.set()
+            over.wait(60)
+            return count(connection, TABLE)
+
+    def is_waited_for() -> bool:
+        row = watcher.execute(WAITING, [TABLE.name]).fetchone()
+        return bool(row and row[0])
+
+    with psycopg.connect(source_copy, autocommit=True) as watcher, ThreadPoolExecutor(1) as pool:
+        other.execute(statement.encode())
+        counting = pool.submit(counted)
+        assert _until(lambda: taken.is_set() or is_waited_for())
+        other.commit()
+        over.set()
+        assert counting.result() == rows
+
+
+def test_who_never_finds_the_tables_at_rest_says_so(
+    source: Settings, other: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, hold = _rows(other), snapshot.hold
+    times = list[int]()
+
+    def too_late(connection: Connection, tables: Collection[str]) -> None:
+        times.append(1)
+        other.execute(TRUNCATE.encode())
+        other.commit()
+        hold(connection, tables)
+
+    monkeypatch.setattr(snapshot, "hold", too_late)
+    with (
+        pytest.raises(SourceError, match=f"{TABLE.name} were rewritten .* 3 times in a row"),
+        exported(source, catalogue.load()),
+    ):
+        pass
+    assert len(times) == 3
+    monkeypatch.setattr(snapshot, "hold", lambda *given: too_late(*given) if len(times) < 5 else hold(*given))
+    with exported(source, catalogue.load()) as (connection, _):
+        assert count(connection, TABLE) == rows
+    assert len(times) == 5
+
+
+def _rows(session: Session) -> int:
+    row = session.execute(f"select count(*) from {TABLE.name}".encode()).fetchone()
+    session.commit()
+    assert row
+    assert isinstance(row[0], int)
+    assert row[0] > 0
+    return row[0]
+
+
+def _until(is_so: Callable[[], bool], seconds: float = 30) -> bool:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
