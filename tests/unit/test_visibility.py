@@ -5,9 +5,13 @@ from collections.abc import Iterator
 from datetime import datetime
 
 import pytest
+import yaml
 
 from synapse_lakehouse.cli.visibility import moment
+from synapse_lakehouse.settings import PROJECT
 from synapse_lakehouse.state.rules import ORDER, walk
+
+UNIT_TESTS = PROJECT / "dbt" / "models" / "gold" / "visibility" / "_unit_tests.yml"
 
 
 @pytest.fixture
@@ -36,3 +40,11 @@ def test_a_walk_ends_with_the_question_that_decided(rule: object) -> None:
 def test_what_comes_after_all_questions_is_told() -> None:
     assert walk("call_invite")[-1].endswith("Yes: hidden.")
     assert walk("sender_erased")[-1].endswith("Yes: shown without its content.")
+
+
+def test_the_models_unit_tests_have_every_rule_decide() -> None:
+    tests = yaml.safe_load(UNIT_TESTS.read_text())["unit_tests"]
+    expected = {
+        row["rule"] for one in tests if one["model"] == "event_visibility" for row in one["expect"]["rows"]
+    }
+    assert expected == {rule.name for rule in ORDER} | {"call_invite", "sender_erased"}
