@@ -34,7 +34,15 @@ def test_a_walk_ends_with_the_question_that_decided(rule: object) -> None:
     *before, last = walk(ORDER[place].name)
     assert last == f"{ORDER[place].question} Yes: {'shown' if ORDER[place].shows else 'hidden'}."
     assert len(before) == place
-    assert all(" No" in line for line in before)
+    assert all(line.endswith("? No.") for line in before)
+
+
+def test_what_is_denied_on_the_way_is_true_of_everybody_who_gets_there() -> None:
+    said = " ".join(walk("joined"))
+    assert "(soft failure), and did the user not ask, as an administrator, to be shown such? No." in said
+    assert "Could everybody read the room's history then, and is its sender not erased? No." in said
+    assert "does the user read as one (not peeking), and is its sender not erased? No." in said
+    assert "for the joined and the invited only, and was the user invited? No." in " ".join(walk("peeking"))
 
 
 def test_what_comes_after_all_questions_is_told() -> None:
@@ -44,7 +52,5 @@ def test_what_comes_after_all_questions_is_told() -> None:
 
 def test_the_models_unit_tests_have_every_rule_decide() -> None:
     tests = yaml.safe_load(UNIT_TESTS.read_text())["unit_tests"]
-    expected = {
-        row["rule"] for one in tests if one["model"] == "event_visibility" for row in one["expect"]["rows"]
-    }
+    expected = {row["rule"] for one in tests if one["model"] == "event_visibility" for row in one["expect"]["rows"]}
     assert expected == {rule.name for rule in ORDER} | {"call_invite", "sender_erased"}

@@ -6,22 +6,26 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Rule:
-    """A question that decides if the answer is yes.
+    """A question that decides if the answer is yes; of what a later rule decides, no is true.
 
-    ``shows``: whether the event is shown then. ``where``: of which readings it is not asked.
+    ``shows``: whether the event is shown then.
     """
 
     name: str
     question: str
     shows: bool
-    where: str = ""
 
 
 ORDER: Final = (
     Rule("rejected", "Did the event break the room's rules, so that Synapse rejected it?", False),
     Rule("unreadable", "Is its JSON gone, or its room of a version that is not known?", False),
     Rule("redaction_withheld", "Is it a redaction of something that is not here, or that it may not redact?", False),
-    Rule("soft_failed", "Did it break the rules of the room as it was when it arrived (soft failure)?", False),
+    Rule(
+        "soft_failed",
+        "Did it break the rules of the room as it was when it arrived (soft failure), and did the user not ask, as an"
+        " administrator, to be shown such?",
+        False,
+    ),
     Rule("dummy_event", "Is it a dummy, which only ties loose ends of the room's graph together?", False),
     Rule("sender_ignored", "Does the user ignore its sender, and is it no state event?", False),
     Rule("room_aliases", "Is it an old list of aliases (m.room.aliases), which no client is sent?", False),
@@ -29,17 +33,17 @@ ORDER: Final = (
     Rule("own_outlier", "Is it outside the room's graph, but the user's own membership?", True),
     Rule("outlier", "Is it outside the room's graph, so that the state at it is not known?", False),
     Rule("state_unknown", "Is the state after it missing?", False),
-    Rule("world_readable", "Could everybody read the room's history then?", True, "unless its sender was erased"),
+    Rule("world_readable", "Could everybody read the room's history then, and is its sender not erased?", True),
     Rule(
         "shared",
-        "Was the history shared with all members, and is the user one (not peeking)?",
+        "Was the history shared with all members, does the user read as one (not peeking), and is its sender not"
+        " erased?",
         True,
-        "unless its sender was erased",
     ),
     Rule("own_leave", "Is it the user's own leave after a join or an invite?", True),
     Rule("joined", "Was the user joined?", True),
     Rule("not_joined", "Was the history for members who were joined then only?", False),
-    Rule("invited", "Was the history for the invited, too, and was the user invited?", True),
+    Rule("invited", "Was the history for the joined and the invited only, and was the user invited?", True),
     Rule("not_invited", "Was the history for the joined and the invited only?", False),
     Rule("peeking", "Was the history for members only, and does the user only peek in?", False),
 )
@@ -61,5 +65,4 @@ def walk(rule: str) -> list[str]:
         return ["It passed all questions about the event and the user's membership.", _LAST[rule]]
     names = [one.name for one in ORDER]
     *no, yes = ORDER[: names.index(rule) + 1]
-    said = [f"{one.question} No{f' ({one.where})' if one.where else ''}." for one in no]
-    return [*said, f"{yes.question} Yes: {'shown' if yes.shows else 'hidden'}."]
+    return [*(f"{one.question} No." for one in no), f"{yes.question} Yes: {'shown' if yes.shows else 'hidden'}."]
