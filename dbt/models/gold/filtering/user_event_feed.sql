@@ -35,7 +35,8 @@ in_rooms as (
     {{ visibility('recent', 'stays', [false]) }}
 ),
 
--- Clients are told of changes of their own membership whatever the room's history visibility, so that invites arrive.
+-- Clients are told of changes of their own membership whatever the room's history visibility, so that invites arrive; not
+-- of invites by somebody whom the user ignores (synapse.handlers.sync).
 entries as (
     select user_id, event_id, room_id, outcome, false as is_membership_change
     from in_rooms
@@ -44,8 +45,14 @@ entries as (
     select circumstances.member, circumstances.event_id, circumstances.room_id, 'full', true
     from {{ ref('event_circumstances') }} as circumstances
     inner join {{ ref('events') }} as events on circumstances.event_id = events.event_id
+    left join {{ source('synapse', 'ignored_users') }} as ignored
+        on
+            circumstances.member = ignored.ignorer_user_id
+            and circumstances.sender = ignored.ignored_user_id
+            and circumstances.membership = 'invite'
     where
         {{ is_local('circumstances.member') }}
+        and ignored.ignorer_user_id is null
         and circumstances.withheld is null
         and not circumstances.soft_failed
         and events.stream_ordering > 0
