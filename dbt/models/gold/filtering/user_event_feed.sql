@@ -38,9 +38,15 @@ in_rooms as (
 -- Clients are told of changes of their own membership whatever the room's history visibility, so that invites arrive; not
 -- of invites by somebody whom the user ignores (synapse.handlers.sync).
 entries as (
-    select user_id, event_id, room_id, outcome, false as is_membership_change
+    select in_rooms.user_id, in_rooms.event_id, in_rooms.room_id, in_rooms.outcome, false as is_membership_change
     from in_rooms
-    where outcome <> 'hidden' and membership = 'join'
+    inner join arrivals on in_rooms.event_id = arrivals.event_id
+    inner join {{ ref('current_rooms') }} as current_rooms
+        on in_rooms.room_id = current_rooms.room_id and in_rooms.user_id = current_rooms.user_id
+    where
+        in_rooms.outcome <> 'hidden'
+        -- What arrives late or on another fork during a stay is delivered, too, wherever in the graph it belongs.
+        and (in_rooms.membership = 'join' or arrivals.stream_ordering >= current_rooms.since_stream_ordering)
     union all
     select circumstances.member, circumstances.event_id, circumstances.room_id, 'full', true
     from {{ ref('event_circumstances') }} as circumstances
