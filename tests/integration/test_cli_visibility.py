@@ -94,3 +94,23 @@ def test_the_state_at_an_event(published: Published, hidden: dict[str, Any]) -> 
     members = _json(published, "state-at", hidden["event_id"], "--type", "m.room.member")
     assert members == [row for row in after if row["type"] == "m.room.member"]
     assert {row["membership"] for row in members if row["state_key"] == hidden["sender"]} == {"join"}
+
+
+def test_a_state_may_be_known_to_be_empty(published: Published) -> None:
+    (create,) = _json(
+        published, "query",
+        "select event_id from silver.event_circumstances where type = 'm.room.create' and position >= 0"
+        " order by event_id limit 1",
+    )  # fmt: skip
+    assert _json(published, "state-at", create["event_id"], "--before") == []
+    assert _json(published, "state-at", create["event_id"], "--type", "m.room.topic") == []
+    assert [row["type"] for row in _json(published, "state-at", create["event_id"])] == ["m.room.create"]
+
+
+def test_a_state_that_is_not_known_is_said_to_be(published: Published) -> None:
+    (outlier,) = _json(
+        published, "query", "select event_id from gold.events where outlier order by event_id limit 1",
+    )  # fmt: skip
+    done = published.lakehouse("state-at", outlier["event_id"])
+    assert done.returncode == 1
+    assert "is not known: it is an outlier" in done.stderr

@@ -3,10 +3,13 @@
 from typing import Annotated
 
 import typer
+from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse.cli import output, reading
 from synapse_lakehouse.cli.visibility import require_event
 from synapse_lakehouse.lake import duck
+from synapse_lakehouse.lake.release import Release
+from synapse_lakehouse.settings import Settings
 
 
 def state_at(
@@ -35,10 +38,24 @@ def state_at(
             order by state.type, state.state_key
             """  # noqa: S608 - quoted
         ).fetchall()
-    if not rows:
+        if not rows:
+            _require_state(connection, settings, at, event_id)
+    shown = [(*row[:2], row[2] or "not known", *row[3:5]) for row in rows]
+    output.write(["type", "state_key", "event_id", "sender", "membership"], shown, format)
+
+
+def _require_state(connection: DuckDBPyConnection, settings: Settings, release: Release, event_id: str) -> None:
+    """Make sure that the state at the event is known, when nothing of it was found.
+
+    :raises LakeError: when it is not.
+    """
+    duck.bind(connection, settings, release, ["silver.event_circumstances"])
+    known = (
+        "select 1 from silver.event_circumstances"  # noqa: S608 - quoted
+        f" where event_id = {duck.literal(event_id)} and position >= 0 and state_is_known"
+    )
+    if not connection.execute(known).fetchone():
         raise duck.LakeError(
             f"The state at {event_id} is not known: it is an outlier, kept outside its room's graph, or its state "
             "group is gone or broken (silver.state_faults)."
         )
-    shown = [(*row[:2], row[2] or "not known", *row[3:5]) for row in rows]
-    output.write(["type", "state_key", "event_id", "sender", "membership"], shown, format)
