@@ -29,11 +29,12 @@ Pair = tuple[str, str]
 
 @dataclass
 class Answers:
-    """What Synapse said; ``pages``, ``first`` and ``news`` by user and room."""
+    """What Synapse said; ``pages``, ``first``, ``news`` and ``farewells`` (where somebody left) by user and room."""
 
     pages: dict[Pair, list[str]] = field(default_factory=dict)
     first: dict[Pair, list[str]] = field(default_factory=dict)
     news: dict[Pair, list[str]] = field(default_factory=dict)
+    farewells: dict[Pair, list[str]] = field(default_factory=dict)
     invites: set[Pair] = field(default_factory=set)
     since: dict[str, str] = field(default_factory=dict)
     state_now: dict[str, set[str]] = field(default_factory=dict)
@@ -51,9 +52,30 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Synapse, An
         for room in stage.found["visibility"] + stage.found["visibility-changes"]:
             stage.chat(room, ["alice", "bob", "mallory"], 5)
             stage.users["alice"].set_state(room, "m.room.topic", {"topic": stage.words()})
+        departed = _depart(stage)
         stage.users["alice"].invite(stage.found["visibility"][0], stage.users["zoe"], stage.users["yusuf"])
         stage.play(forks.forks)
-        yield hs, _ask(list(stage.users.values()), hs.register("ada", admin=True), since)
+        answers = _ask(list(stage.users.values()), hs.register("ada", admin=True), since)
+        answers.farewells = {pair: answers.farewells[pair] for pair in departed}
+        yield hs, answers
+
+
+def _depart(stage: Stage) -> set[Pair]:
+    """Somebody leaves, somebody leaves and forgets, somebody is banned, somebody is kicked and invited again, each in a
+    room of another visibility, where others go on talking; who left which."""
+    alice, bob, mallory, erin = (stage.users[name] for name in ("alice", "bob", "mallory", "erin"))
+    everybody, shared, invited, joined, *_ = stage.found["visibility"]
+    bob.leave(everybody)
+    erin.leave(shared)
+    erin.forget(shared)
+    alice.moderate("ban", invited, mallory)
+    alice.moderate("kick", joined, bob)
+    for room in (everybody, shared, invited, joined):
+        stage.chat(room, ["alice"], 3)
+    alice.invite(joined, bob)
+    return {
+        (bob.user_id, everybody), (erin.user_id, shared), (mallory.user_id, invited), (bob.user_id, joined)
+    }  # fmt: skip
 
 
 def _ask(users: list[Client], admin: Client, since: dict[str, str]) -> Answers:
@@ -73,6 +95,8 @@ def _ask(users: list[Client], admin: Client, since: dict[str, str]) -> Answers:
         rooms = _sync(user, ALL, since[user.user_id])["rooms"]
         for room, entry in rooms.get("join", {}).items():
             answers.news[user.user_id, room] = _ids(entry["timeline"]["events"])
+        for room, entry in rooms.get("leave", {}).items():
+            answers.farewells[user.user_id, room] = _ids(entry["timeline"]["events"])
         answers.invites |= {(user.user_id, room) for room in rooms.get("invite", {})}
     return answers
 
@@ -168,9 +192,42 @@ def test_what_came_since_a_token_is_in_the_feed(
     said: tuple[Synapse, Answers], lake: DuckDBPyConnection, shown: dict[Pair, list[str]]
 ) -> None:
     _, answers = said
-    numbers = dict(lake.sql("select instance_name, instance_id from bronze.instance_map").fetchall())
     current = {event for (event,) in lake.sql("select event_id from gold.events where is_current_state").fetchall()}
     stays = lake.sql("select user_id, room_id, since_stream_ordering from gold.current_rooms").fetchall()
+    feed, moved = _since(lake, answers)
+    stayed = [(user, room) for user, room, since in stays if since <= _position(answers.since[user])[0]]
+    wanted = _without_hidden_state({pair: answers.news.get(pair, []) for pair in stayed}, shown, current)
+    assert sum(map(len, wanted.values())) > 200
+    assert {pair: feed.get(pair, []) for pair in stayed} == wanted
+    assert answers.invites
+    assert answers.invites <= moved
+
+
+def test_what_came_before_a_leave_is_in_the_feed(said: tuple[Synapse, Answers], lake: DuckDBPyConnection) -> None:
+    _, answers = said
+    current = {event for (event,) in lake.sql("select event_id from gold.events where is_current_state").fetchall()}
+    users, rooms = zip(*answers.farewells, strict=True)
+    lake.register("left_rooms", pa.table({"user_id": users, "room_id": rooms}))
+    visible = _by_pair(
+        lake.sql(
+            "select user_id, room_id, event_id from gold.event_visibility join left_rooms using (user_id, room_id)"
+            " where not peeking and outcome <> 'hidden'"
+        ).fetchall()
+    )
+    feed, _ = _since(lake, answers)
+    wanted = _without_hidden_state(answers.farewells, visible, current)
+    assert all(len(events) > 1 for events in wanted.values())
+    # An invite after the leave is news as well, but of another kind.
+    told = {
+        pair: [event for event in feed.get(pair, []) if event not in current or event in wanted[pair]]
+        for pair in wanted
+    }
+    assert told == wanted
+
+
+def _since(lake: DuckDBPyConnection, answers: Answers) -> tuple[dict[Pair, list[str]], set[Pair]]:
+    """What each user's feed has of each room since the user's token, and where the user's membership changed."""
+    numbers = dict(lake.sql("select instance_name, instance_id from bronze.instance_map").fetchall())
     feed: dict[Pair, list[str]] = defaultdict(list)
     moved: set[Pair] = set()
     for user, room, event, position, instance, is_move in lake.sql(
@@ -181,12 +238,7 @@ def test_what_came_since_a_token_is_in_the_feed(
         if position > beyond.get(numbers.get(instance, -1), least):
             feed[user, room].append(event)
             moved |= {(user, room)} if is_move else set()
-    stayed = [(user, room) for user, room, since in stays if since <= _position(answers.since[user])[0]]
-    wanted = _without_hidden_state({pair: answers.news.get(pair, []) for pair in stayed}, shown, current)
-    assert sum(map(len, wanted.values())) > 200
-    assert {pair: feed.get(pair, []) for pair in stayed} == wanted
-    assert answers.invites
-    assert answers.invites <= moved
+    return feed, moved
 
 
 def _position(token: str) -> tuple[int, dict[int, int]]:

@@ -24,15 +24,40 @@ recent as (
     where arrivals.nth <= {{ length }}
 ),
 
+-- Who left, was kicked or banned is told of what came before, also once the room is forgotten (synapse.handlers.sync).
+departures as (
+    select memberships.user_id, memberships.room_id, max(events.stream_ordering) as stream_ordering
+    from {{ source('synapse', 'room_memberships') }} as memberships
+    inner join {{ ref('events') }} as events on memberships.event_id = events.event_id
+    left join {{ ref('current_rooms') }} as current_rooms
+        on memberships.room_id = current_rooms.room_id and memberships.user_id = current_rooms.user_id
+    where
+        memberships.membership in ('leave', 'ban')
+        and {{ is_local('memberships.user_id') }}
+        and not events.rejected
+        and not events.outlier
+        and not coalesce(events.soft_failed, false)
+        and current_rooms.user_id is null
+    group by memberships.user_id, memberships.room_id
+),
+
 stays as (
+    select user_id, room_id, since_stream_ordering as began, cast(null as bigint) as ended
+    from {{ ref('current_rooms') }}
+    union all
+    select user_id, room_id, cast(null as bigint), stream_ordering
+    from departures
+),
+
+readers as (
     select intervals.*
     from {{ ref('visibility_intervals') }} as intervals
-    inner join {{ ref('current_rooms') }} as current_rooms
-        on intervals.room_id = current_rooms.room_id and intervals.user_id = current_rooms.user_id
+    inner join stays on intervals.room_id = stays.room_id and intervals.user_id = stays.user_id
+    where stays.ended is null or intervals.membership = 'join'
 ),
 
 in_rooms as (
-    {{ visibility('recent', 'stays', [false]) }}
+    {{ visibility('recent', 'readers', [false]) }}
 ),
 
 -- Clients are told of changes of their own membership whatever the room's history visibility, so that invites arrive; not
@@ -41,12 +66,12 @@ entries as (
     select in_rooms.user_id, in_rooms.event_id, in_rooms.room_id, in_rooms.outcome, false as is_membership_change
     from in_rooms
     inner join arrivals on in_rooms.event_id = arrivals.event_id
-    inner join {{ ref('current_rooms') }} as current_rooms
-        on in_rooms.room_id = current_rooms.room_id and in_rooms.user_id = current_rooms.user_id
+    inner join stays on in_rooms.room_id = stays.room_id and in_rooms.user_id = stays.user_id
     where
         in_rooms.outcome <> 'hidden'
         -- What arrives late or on another fork during a stay is delivered, too, wherever in the graph it belongs.
-        and (in_rooms.membership = 'join' or arrivals.stream_ordering >= current_rooms.since_stream_ordering)
+        and (in_rooms.membership = 'join' or arrivals.stream_ordering >= stays.began)
+        and (stays.ended is null or arrivals.stream_ordering <= stays.ended)
     union all
     select circumstances.member, circumstances.event_id, circumstances.room_id, 'full', true
     from {{ ref('event_circumstances') }} as circumstances
@@ -87,9 +112,9 @@ user_ends as (
         select user_id, stream_ordering from placed
         where nth = {{ length }} + 1
         union all
-        select current_rooms.user_id, room_ends.stream_ordering
-        from {{ ref('current_rooms') }} as current_rooms
-        inner join room_ends on current_rooms.room_id = room_ends.room_id
+        select stays.user_id, least(room_ends.stream_ordering, stays.ended)
+        from stays
+        inner join room_ends on stays.room_id = room_ends.room_id
     )
     group by user_id
 )
