@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import typer
 from duckdb import DuckDBPyConnection
 
-from synapse_lakehouse.cli import output, reading
+from synapse_lakehouse.cli import output, reading, standing
 from synapse_lakehouse.lake import duck
 from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.settings import Settings
@@ -67,7 +67,8 @@ def visible(
         bool | None,
         typer.Option(
             "--peeking/--as-member",
-            help="As somebody who looks in without being a member; by default, where the user never was one.",
+            help="As somebody who looks in without being a member, or as a member; by default as a member where the"
+            " user is joined, and up to the leave where the user left, and else as peeking.",
         ),
     ] = None,
     as_of: AsOf = None,
@@ -78,7 +79,7 @@ def visible(
     with reading.lake() as (settings, connection):
         at = duck.release(connection, settings, release)
         _bind(connection, settings, at, user, as_of)
-        duck.bind(connection, settings, at, ["gold.events"])
+        duck.bind(connection, settings, at, ["gold.events", *standing.READS])
         if (
             room
             and not connection.execute(
@@ -86,13 +87,17 @@ def visible(
             ).fetchone()
         ):
             raise duck.LakeError(f"There is no event of the room {room} in release {at.number}.")
-        as_peeking = "never_a_member" if peeking is None else str(peeking).lower()
+        as_peeking = "coalesce(not standing.joined and not before_leave, true)" if peeking is None else peeking
         known = f"""
-            with seen as (
-                select room_id, event_id, outcome, rule, membership
-                from {_VIEW} join gold.readers using (room_id)
-                where user_id = {duck.literal(user)} and peeking = {as_peeking}
-                    and {f"room_id = {duck.literal(room)}" if room else "not never_a_member"}
+            with {standing.tables(user)},
+            seen as (
+                select view.room_id, view.event_id, outcome, rule, view.membership
+                from {_VIEW} as view
+                join gold.readers using (room_id)
+                left join standing on view.room_id = standing.room_id
+                left join of_left on view.event_id = of_left.event_id
+                where view.user_id = {duck.literal(user)} and peeking = {as_peeking}
+                    and {f"view.room_id = {duck.literal(room)}" if room else "not never_a_member"}
             )
             """  # noqa: S608 - quoted
         if room:
