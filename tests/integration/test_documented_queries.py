@@ -1,10 +1,13 @@
-"""The queries of the guide's section on who may see what, asked of the published sample as they stand there."""
+"""The queries of the guide's section on who may see what, asked of the published sample as they stand there; and the
+macro that writes one of them."""
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from dbt.cli.main import dbtRunner
 
 from synapse_lakehouse.settings import PROJECT
 from tests.conftest import Published
@@ -16,6 +19,7 @@ QUERIES = [
     for query in re.split(r";$", block, flags=re.MULTILINE)
     if query.strip()
 ]
+PAGE = next(query for query in QUERIES if "<= (123, 4567)" in query)
 CONTINUES = next(query for query in QUERIES if "<= (" in query and "safe_bound" in query)
 
 
@@ -72,3 +76,65 @@ def test_a_feed_goes_on_where_the_release_ended(published: Published, reader: di
     assert first == [one for one in whole if one <= position["safe_bound"]]
     assert second == [one for one in first if one > middle]
     assert none == []
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str | None]:
+    """What dbt makes of ``page_back`` with these arguments; None where it refuses."""
+    folder = str(tmp_path_factory.mktemp("dbt"))
+    dbt = PROJECT / "dbt"
+    where = ["--project-dir", dbt, "--profiles-dir", dbt, "--target-path", folder, "--log-path", folder]
+    offline = ["--no-introspect", "--no-populate-cache"]
+
+    def compile(*arguments: object) -> str | None:
+        given = ", ".join("none" if one is None else repr(one) for one in arguments)
+        page = f"{{{{ page_back({given}) }}}}"
+        done = dbtRunner().invoke(["-q", "compile", *map(str, where), *offline, "--inline", page])
+        return str(done.result.results[0].node.compiled_code) if done.success else None  # type: ignore[union-attr]
+
+    return compile
+
+
+def _page(published: Published, compiled: Callable[..., str | None], *arguments: object) -> list[dict[str, Any]]:
+    sql = compiled(*arguments)
+    assert sql
+    return _ask(published, sql)
+
+
+def test_pages_follow_each_other(
+    published: Published, reader: dict[str, Any], compiled: Callable[..., str | None]
+) -> None:
+    asked = reader["room_id"], reader["user_id"]
+    whole = _ask(
+        published,
+        "select event_id, outcome from gold.events join gold.event_visibility as seen using (room_id, event_id)"
+        f" where room_id = '{asked[0]}' and user_id = '{asked[1]}' and not peeking and outcome <> 'hidden'"
+        " order by topological_ordering desc, stream_ordering desc",
+    )
+    length = len(whole) // 4
+    pages: list[list[dict[str, Any]]] = []
+    while (page := _page(published, compiled, *asked, pages[-1][-1]["next_token"] if pages else None, length)) != []:
+        pages.append(page)
+    assert length > 1
+    assert len(pages) > 3
+    assert [{name: row[name] for name in ("event_id", "outcome")} for page in pages for row in page] == whole
+
+
+def test_a_page_begins_with_the_event_that_its_token_names(
+    published: Published, reader: dict[str, Any], compiled: Callable[..., str | None]
+) -> None:
+    token = f"t{reader['depth']}-{reader['position']}"
+    page = _page(published, compiled, reader["room_id"], reader["user_id"], token)
+    asked = _ask(published, _about(PAGE, reader))
+    assert [{name: row[name] for name in asked[0]} for row in page] == asked
+    assert (page[0]["topological_ordering"], page[0]["stream_ordering"]) == (reader["depth"], reader["position"])
+
+
+def test_what_is_given_for_a_page_is_data(
+    published: Published, reader: dict[str, Any], compiled: Callable[..., str | None]
+) -> None:
+    for odd in ("!it's", "!o\\'r true --", "' or true --", "${room}"):
+        assert _page(published, compiled, odd, reader["user_id"]) == []
+    for token in ("t1", "s5", "t1-2 or true", "t1-2\n", "m1~2.3", ""):
+        assert compiled(reader["room_id"], reader["user_id"], token) is None
+    assert compiled(reader["room_id"], reader["user_id"], None, "5; drop table") is None

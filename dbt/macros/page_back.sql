@@ -1,0 +1,53 @@
+{# A text as an expression of SQL. Spark and DuckDB do not escape alike, and Spark replaces ${…} also where it is quoted. #}
+{% macro text_value(text) -%}
+    {%- set written = namespace(text='') -%}
+    {%- for character in text | string -%}
+        {%- set code = {"'": 39, '\\': 92, '$': 36}.get(character) -%}
+        {%- set written.text = written.text ~ ("' || chr(" ~ code ~ ") || '" if code else character) -%}
+    {%- endfor -%}
+    ('{{ written.text }}')
+{%- endmacro %}
+
+
+{#
+    The page of a room before a point, as its clients scroll back: see _macros.yml.
+
+    A token stands behind the event that it names, so that going back includes that event, and the token before an event
+    has one less (synapse.storage.databases.main.stream).
+#}
+{% macro page_back(room_id, user_id, token=none, page_length=50) -%}
+    {%- set place = modules.re.fullmatch('t([0-9]+)-(-?[0-9]+)', token | string) -%}
+    {%- if token is not none and not place -%}
+        {{ exceptions.raise_compiler_error(
+            token ~ " is no place in a room. A page begins at a token like t123-4567 (depth and stream_ordering of an event,"
+            ~ " which is the page's first), or, without a token, at the room's end."
+        ) }}
+    {%- endif -%}
+    {%- if page_length is not integer or page_length < 1 -%}
+        {{ exceptions.raise_compiler_error("A page has at least one event; page_length is " ~ page_length ~ ".") }}
+    {%- endif -%}
+select
+    timeline.event_id,
+    timeline.topological_ordering,
+    timeline.stream_ordering,
+    seen.outcome,
+    seen.membership,
+    't' || timeline.topological_ordering || '-' || (timeline.stream_ordering - 1) as next_token
+from {{ ref('room_timeline') }} as timeline
+inner join {{ ref('event_visibility') }} as seen
+    on timeline.room_id = seen.room_id and timeline.event_id = seen.event_id
+where
+    timeline.room_id = {{ text_value(room_id) }}
+    and seen.room_id = {{ text_value(room_id) }}
+    and seen.user_id = {{ text_value(user_id) }}
+    and not seen.peeking
+    and seen.outcome <> 'hidden'
+    {%- if place %}
+    and (
+        timeline.topological_ordering < {{ place.group(1) }}
+        or timeline.topological_ordering = {{ place.group(1) }} and timeline.stream_ordering <= {{ place.group(2) }}
+    )
+    {%- endif %}
+order by timeline.topological_ordering desc, timeline.stream_ordering desc
+limit {{ page_length }}
+{%- endmacro %}
