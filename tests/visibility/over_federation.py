@@ -22,7 +22,8 @@ _EVENTS = """
     where not events.outlier and events.room_id = any(%s) order by md5(events.event_id) limit %s
 """
 _BEFORE = """
-    select event_id, list(before_event_id) filter (before_event_id is not null), bool_and(before_is_known)
+    select event_id, list(before_event_id) filter (before_event_id is not null),
+        bool_and(before_is_known or event_id not in (select event_id from bronze.ex_outlier_stream))
     from gold.state_at_event join asked using (event_id) group by event_id
 """
 
@@ -43,7 +44,10 @@ def asked(of: Synapse, by: Synapse, rooms: list[str], most: int) -> States:
 
 
 def differences(connection: DuckDBPyConnection, answered: States) -> list[str]:
-    """Events of which the lake says something else; where it does not know what an event replaced, it may lack that."""
+    """Events of which the lake says something else.
+
+    It may lack what an event replaced that once was an outlier, where it says that it does not know that.
+    """
     connection.register("asked", pa.table({"event_id": list(answered)}))
     found = {event: (set(state or ()), known) for event, state, known in connection.execute(_BEFORE).fetchall()}
     return [event for event, state in answered.items() if not _agree(state, *found.get(event, (set(), True)))]

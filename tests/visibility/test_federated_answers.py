@@ -134,7 +134,8 @@ def test_a_million_answers_of_a_federated_database_are_synapse_s(
     with duck.connect(lake) as connection:
         release = duck.release(connection, lake)
         holding.bind_release(connection, lake, release)
-        duck.bind(connection, lake, release, ["gold.state_at_event", "gold.state_integrity"])
+        names = ["gold.state_at_event", "gold.state_integrity", "bronze.ex_outlier_stream"]
+        duck.bind(connection, lake, release, names)
         judge_at(connection, recorded.about["as_of"])
         assert holding.differences(connection, recorded) == []
         assert len(states) > 100

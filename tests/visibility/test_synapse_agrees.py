@@ -1,4 +1,7 @@
-"""Who may see what on the sample, by the lake: equal to every answer of a real Synapse on the same database."""
+"""Who may see what on the sample, by the lake: equal to every answer of a real Synapse on the same database.
+
+And what a state event replaced is known where that Synapse said so.
+"""
 
 from synapse_lakehouse.cli.visibility import judge_at
 from synapse_lakehouse.lake import duck
@@ -12,3 +15,25 @@ def test_every_answer_on_the_sample_is_synapse_s(published: Published) -> None:
         holding.bind_release(connection, published.settings, duck.release(connection, published.settings))
         judge_at(connection, recorded.about["as_of"])
         assert holding.differences(connection, recorded) == []
+
+
+def test_what_was_replaced_is_known_of_what_never_was_an_outlier(published: Published) -> None:
+    with duck.connect(published.settings) as connection:
+        names = ["silver.event_circumstances", "bronze.ex_outlier_stream"]
+        duck.bind(connection, published.settings, duck.release(connection, published.settings), names)
+        # Synapse writes down what an event replaces when it gets its place in the room, but not of one that was kept
+        # outside before.
+        known = connection.execute("""
+            select replaced_is_known, replaces_state is not null, count(*)
+            from silver.event_circumstances anti join bronze.ex_outlier_stream using (event_id)
+            where is_state and not outlier group by all
+        """).fetchall()
+        unknown = connection.execute("""
+            select count(*) from silver.event_circumstances semi join bronze.ex_outlier_stream using (event_id)
+            where not replaced_is_known
+        """).fetchone()
+    counted = {(is_known, replaces): rows for is_known, replaces, rows in known}
+    assert counted.keys() == {(True, True), (True, False)}
+    assert min(counted.values()) > 500
+    assert unknown
+    assert unknown[0] > 0
