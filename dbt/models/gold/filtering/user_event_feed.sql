@@ -24,11 +24,17 @@ recent as (
     where arrivals.nth <= {{ length }}
 ),
 
+joined as (
+    select distinct room_id, user_id from {{ ref('visibility_intervals') }}
+    where membership = 'join'
+),
+
 -- Who left, was kicked or banned is told of what came before, also once the room is forgotten (synapse.handlers.sync).
 departures as (
     select memberships.user_id, memberships.room_id, max(events.stream_ordering) as stream_ordering
     from {{ source('synapse', 'room_memberships') }} as memberships
     inner join {{ ref('events') }} as events on memberships.event_id = events.event_id
+    inner join joined on memberships.room_id = joined.room_id and memberships.user_id = joined.user_id
     left join {{ ref('current_rooms') }} as current_rooms
         on memberships.room_id = current_rooms.room_id and memberships.user_id = current_rooms.user_id
     where
