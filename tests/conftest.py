@@ -1,5 +1,6 @@
 """What tests share: one embedded PostgreSQL, the restored sample, and one lake that a real run published."""
 
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -66,6 +68,13 @@ class Published:
     def lakehouse(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run the operator's command on this lake."""
         return lakehouse(self.settings, *arguments)
+
+    def rows(self, *arguments: str) -> list[dict[str, Any]]:
+        """What the operator's command answers as JSON."""
+        done = self.lakehouse(*arguments, "--format", "json")
+        assert done.returncode == 0, done.stderr
+        rows: list[dict[str, Any]] = json.loads(done.stdout)
+        return rows
 
 
 @dataclass(frozen=True)

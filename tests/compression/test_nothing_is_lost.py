@@ -8,12 +8,27 @@ import pytest
 
 from synapse_lakehouse.cli import compressing
 from synapse_lakehouse.cli.compress import INTERRUPTED
+from synapse_lakehouse.compression.changes import Changes
 from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.rewriting import writing
 from synapse_lakehouse.rewriting.transaction import Pace
+from synapse_lakehouse.source.connection import Connection
 from tests.compression.conftest import BEST, EVERY_ROOM, Compress, rows, undo_files
 from tests.state_database import all_states, state_database, store, stored
 from tests.state_rooms import World
+
+
+def damage_once(monkeypatch: pytest.MonkeyPatch, statement: str, which: int) -> None:
+    """Let the first transaction that rewrites groups run ``statement``, too, about a ``group`` that it wrote."""
+    rewrite = writing.rewrite
+
+    def damaged(connection: Connection, changes: Changes, start: int, end: int, *rest: Any) -> Any:
+        left = rewrite(connection, changes, start, end, *rest)
+        connection.execute(statement.encode(), {"group": int(changes.ids[start:end][which])})
+        monkeypatch.setattr(writing, "rewrite", rewrite)
+        return left
+
+    monkeypatch.setattr(writing, "rewrite", damaged)
 
 
 def test_a_room_that_reads_otherwise_afterwards_is_put_back(
@@ -21,19 +36,11 @@ def test_a_room_that_reads_otherwise_afterwards_is_put_back(
 ) -> None:
     dsn, _ = rooms
     before = stored(dsn)
-    rewrite = writing.rewrite
-
-    def spoil(*arguments: Any) -> Any:
-        left = rewrite(*arguments)
-        arguments[0].execute(
-            "update state_groups_state set event_id = '$wrong' where ctid = (select min(ctid) from state_groups_state"
-            " where state_group = %s)",
-            [int(arguments[1].ids[arguments[2]])],
-        )
-        monkeypatch.setattr(writing, "rewrite", rewrite)
-        return left
-
-    monkeypatch.setattr(writing, "rewrite", spoil)
+    spoil = (
+        "update state_groups_state set event_id = '$wrong'"
+        " where ctid = (select min(ctid) from state_groups_state where state_group = %(group)s)"
+    )
+    damage_once(monkeypatch, spoil, which=0)
     done = compress(dsn, "apply", *BEST, "--room", "!0:it's.example", "--yes")
     assert done.exit_code == 1
     assert "put back" in done.stderr
@@ -78,21 +85,11 @@ def test_a_room_that_cannot_be_resolved_afterwards_is_not_called_left(
     compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dsn, _ = rooms
-    rewrite = writing.rewrite
-
-    def second_edge(*arguments: Any) -> Any:
-        left = rewrite(*arguments)
-        # The last that this transaction wrote.
-        group = int(arguments[1].ids[arguments[3] - 1])
-        arguments[0].execute(
-            "insert into state_group_edges select %(group)s, min(id) from state_groups where room_id = '!whole'"
-            " and id not in (select prev_state_group from state_group_edges where state_group = %(group)s)",
-            {"group": group},
-        )
-        monkeypatch.setattr(writing, "rewrite", rewrite)
-        return left
-
-    monkeypatch.setattr(writing, "rewrite", second_edge)
+    second_edge = (
+        "insert into state_group_edges select %(group)s, min(id) from state_groups where room_id = '!whole'"
+        " and id not in (select prev_state_group from state_group_edges where state_group = %(group)s)"
+    )
+    damage_once(monkeypatch, second_edge, which=-1)
     done = compress(dsn, "apply", *BEST, "--room", "!whole", "--yes")
     assert done.exit_code == 1
     assert "cannot be resolved any more" in done.stderr

@@ -1,6 +1,5 @@
 """Who may see an event, what a user may see, and the state at an event, on the published sample."""
 
-import json
 from typing import Any
 
 import pytest
@@ -8,18 +7,11 @@ import pytest
 from tests.conftest import Published
 
 
-def _json(published: Published, *arguments: str) -> list[dict[str, Any]]:
-    done = published.lakehouse(*arguments, "--format", "json")
-    assert done.returncode == 0, done.stderr
-    rows: list[dict[str, Any]] = json.loads(done.stdout)
-    return rows
-
-
 @pytest.fixture(scope="module")
 def hidden(published: Published) -> dict[str, Any]:
     """A message that some members see and some do not, in a room where history is for the joined."""
-    (row,) = _json(
-        published, "query",
+    (row,) = published.rows(
+        "query",
         "select event_id, room_id, sender from gold.events join gold.event_visibility using (event_id, room_id)"
         " where not peeking and type = 'm.room.message' and rule in ('joined', 'not_joined')"
         " group by all having count(distinct rule) = 2 order by event_id limit 1",
@@ -28,9 +20,9 @@ def hidden(published: Published) -> dict[str, Any]:
 
 
 def test_who_can_see_an_event(published: Published, hidden: dict[str, Any]) -> None:
-    rows = _json(published, "who-can-see", hidden["event_id"])
-    stored = _json(
-        published, "query",
+    rows = published.rows("who-can-see", hidden["event_id"])
+    stored = published.rows(
+        "query",
         "select coalesce(user_id, 'anybody else') as user, membership, outcome, rule from gold.event_visibility"
         f" where not peeking and event_id = '{hidden['event_id']}' order by user_id nulls last",
     )  # fmt: skip
@@ -41,8 +33,8 @@ def test_who_can_see_an_event(published: Published, hidden: dict[str, Any]) -> N
 
 
 def test_a_user_who_never_was_there_is_answered_like_anybody_else(published: Published, hidden: dict[str, Any]) -> None:
-    everybody = _json(published, "who-can-see", hidden["event_id"])
-    (row,) = _json(published, "who-can-see", hidden["event_id"], "--user", "@nobody.at.all:synapse.example")
+    everybody = published.rows("who-can-see", hidden["event_id"])
+    (row,) = published.rows("who-can-see", hidden["event_id"], "--user", "@nobody.at.all:synapse.example")
     assert row == everybody[-1] | {"user": "@nobody.at.all:synapse.example"}
 
 
@@ -67,8 +59,8 @@ def test_what_is_not_known_is_said(published: Published, hidden: dict[str, Any])
 
 
 def test_what_a_user_may_see(published: Published, hidden: dict[str, Any]) -> None:
-    rooms = {row["room_id"]: row for row in _json(published, "visible", hidden["sender"])}
-    events = _json(published, "visible", hidden["sender"], "--room", hidden["room_id"])
+    rooms = {row["room_id"]: row for row in published.rows("visible", hidden["sender"])}
+    events = published.rows("visible", hidden["sender"], "--room", hidden["room_id"])
     seen = rooms[hidden["room_id"]]
     assert seen["shown"] + seen["without_content"] + seen["hidden"] == len(events)
     assert seen["shown"] == sum(event["outcome"] == "full" for event in events)
@@ -76,40 +68,40 @@ def test_what_a_user_may_see(published: Published, hidden: dict[str, Any]) -> No
 
 
 def test_expiry_is_judged_at_the_moment_asked_for(published: Published) -> None:
-    (row,) = _json(
-        published, "query",
+    (row,) = published.rows(
+        "query",
         "select event_id from silver.event_circumstances where expires_at is not null and withheld is null"
         " and not soft_failed and never_sent is null and not outlier order by event_id limit 1",
     )  # fmt: skip
-    long_after = _json(published, "who-can-see", row["event_id"], "--as-of", "2100-01-01")
-    long_before = _json(published, "who-can-see", row["event_id"], "--as-of", "2020-01-01")
+    long_after = published.rows("who-can-see", row["event_id"], "--as-of", "2100-01-01")
+    long_before = published.rows("who-can-see", row["event_id"], "--as-of", "2020-01-01")
     assert {one["rule"] for one in long_after} <= {"retention", "sender_ignored"}
     assert "retention" not in {one["rule"] for one in long_before}
 
 
 def test_the_state_at_an_event(published: Published, hidden: dict[str, Any]) -> None:
-    after = _json(published, "state-at", hidden["event_id"])
-    assert after == _json(published, "state-at", hidden["event_id"], "--before")
+    after = published.rows("state-at", hidden["event_id"])
+    assert after == published.rows("state-at", hidden["event_id"], "--before")
     assert {"m.room.create", "m.room.member", "m.room.power_levels"} <= {row["type"] for row in after}
-    members = _json(published, "state-at", hidden["event_id"], "--type", "m.room.member")
+    members = published.rows("state-at", hidden["event_id"], "--type", "m.room.member")
     assert members == [row for row in after if row["type"] == "m.room.member"]
     assert {row["membership"] for row in members if row["state_key"] == hidden["sender"]} == {"join"}
 
 
 def test_a_state_may_be_known_to_be_empty(published: Published) -> None:
-    (create,) = _json(
-        published, "query",
+    (create,) = published.rows(
+        "query",
         "select event_id from silver.event_circumstances where type = 'm.room.create' and position >= 0"
         " order by event_id limit 1",
     )  # fmt: skip
-    assert _json(published, "state-at", create["event_id"], "--before") == []
-    assert _json(published, "state-at", create["event_id"], "--type", "m.room.topic") == []
-    assert [row["type"] for row in _json(published, "state-at", create["event_id"])] == ["m.room.create"]
+    assert published.rows("state-at", create["event_id"], "--before") == []
+    assert published.rows("state-at", create["event_id"], "--type", "m.room.topic") == []
+    assert [row["type"] for row in published.rows("state-at", create["event_id"])] == ["m.room.create"]
 
 
 def test_a_state_that_is_not_known_is_said_to_be(published: Published) -> None:
-    (outlier,) = _json(
-        published, "query", "select event_id from gold.events where outlier order by event_id limit 1",
+    (outlier,) = published.rows(
+        "query", "select event_id from gold.events where outlier order by event_id limit 1",
     )  # fmt: skip
     done = published.lakehouse("state-at", outlier["event_id"])
     assert done.returncode == 1
@@ -117,12 +109,12 @@ def test_a_state_that_is_not_known_is_said_to_be(published: Published) -> None:
 
 
 def _outcomes(published: Published, *arguments: str) -> dict[str, str]:
-    return {row["event_id"]: row["outcome"] for row in _json(published, "visible", *arguments)}
+    return {row["event_id"]: row["outcome"] for row in published.rows("visible", *arguments)}
 
 
 def test_who_left_reads_as_a_member_up_to_the_leave(published: Published) -> None:
-    (left,) = _json(
-        published, "query",
+    (left,) = published.rows(
+        "query",
         "select mine.user_id, mine.room_id, last.topological_ordering as depth, last.stream_ordering as position"
         " from bronze.local_current_membership as mine join gold.events as last using (event_id)"
         " join gold.event_visibility as seen on seen.user_id = mine.user_id and seen.room_id = mine.room_id"
@@ -137,8 +129,8 @@ def test_who_left_reads_as_a_member_up_to_the_leave(published: Published) -> Non
     member, peeking = _outcomes(published, *asked, "--as-member"), _outcomes(published, *asked, "--peeking")
     before = {
         row["event_id"]
-        for row in _json(
-            published, "query",
+        for row in published.rows(
+        "query",
             f"select event_id from gold.events where room_id = '{left['room_id']}' and"
             f" (topological_ordering, stream_ordering) <= ({left['depth']}, {left['position']})",
         )
@@ -146,14 +138,14 @@ def test_who_left_reads_as_a_member_up_to_the_leave(published: Published) -> Non
     wanted = {event: (member if event in before else peeking)[event] for event in member}
     assert _outcomes(published, *asked) == wanted
     assert wanted not in (member, peeking)
-    (room,) = [one for one in _json(published, "visible", left["user_id"]) if one["room_id"] == left["room_id"]]
+    (room,) = [one for one in published.rows("visible", left["user_id"]) if one["room_id"] == left["room_id"]]
     assert room["shown"] == list(wanted.values()).count("full")
 
 
 @pytest.mark.parametrize(("membership", "forgotten"), [("ban", 0), ("leave", 1)])
 def test_who_was_banned_or_forgot_the_room_only_peeks(published: Published, membership: str, forgotten: int) -> None:
-    (gone,) = _json(
-        published, "query",
+    (gone,) = published.rows(
+        "query",
         "select mine.user_id, mine.room_id from bronze.local_current_membership as mine"
         " join gold.event_visibility as seen using (user_id, room_id)"
         " where mine.membership = '" + membership + "' and seen.rule = 'shared' and mine.room_id in ("

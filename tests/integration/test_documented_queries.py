@@ -1,7 +1,6 @@
 """The queries of the guide's section on who may see what, asked of the published sample as they stand there; and the
 macro that writes one of them."""
 
-import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -23,18 +22,11 @@ PAGE = next(query for query in QUERIES if "<= (123, 4567)" in query)
 CONTINUES = next(query for query in QUERIES if "<= (" in query and "safe_bound" in query)
 
 
-def _ask(published: Published, sql: str) -> list[dict[str, Any]]:
-    done = published.lakehouse("query", sql, "--format", "json")
-    assert done.returncode == 0, done.stderr
-    rows: list[dict[str, Any]] = json.loads(done.stdout)
-    return rows
-
-
 @pytest.fixture(scope="module")
 def reader(published: Published) -> dict[str, Any]:
     """Who has the longest list of what is new, and a point late in a room of theirs."""
-    (row,) = _ask(
-        published,
+    (row,) = published.rows(
+        "query",
         "select feed.user_id, feed.room_id, max(depth) as depth, max(feed.stream_ordering) as position"
         " from gold.user_event_feed as feed join gold.current_rooms using (user_id, room_id)"
         " join gold.events using (event_id) group by all order by count(*) desc, feed.user_id limit 1",
@@ -58,19 +50,19 @@ def _about(query: str, reader: dict[str, Any], since: int = 0) -> str:
 
 @pytest.mark.parametrize("query", QUERIES, ids=range(len(QUERIES)))
 def test_a_query_of_the_guide_is_answered(published: Published, reader: dict[str, Any], query: str) -> None:
-    assert _ask(published, _about(query, reader))
+    assert published.rows("query", _about(query, reader))
 
 
 def test_a_feed_goes_on_where_the_release_ended(published: Published, reader: dict[str, Any]) -> None:
-    (position,) = _ask(
-        published, "select safe_bound from audit.stream_positions join audit.releases using (run_id)"
+    (position,) = published.rows(
+        "query", "select safe_bound from audit.stream_positions join audit.releases using (run_id)"
         " where release = 1 and stream = 'events'",
     )  # fmt: skip
     feed = f"select stream_ordering from gold.user_event_feed where user_id = '{reader['user_id']}' order by all"
-    whole = [row["stream_ordering"] for row in _ask(published, feed)]
+    whole = [row["stream_ordering"] for row in published.rows("query", feed)]
     middle = whole[len(whole) // 2]
     first, second, none = (
-        [row["stream_ordering"] for row in _ask(published, _about(CONTINUES, reader, since))]
+        [row["stream_ordering"] for row in published.rows("query", _about(CONTINUES, reader, since))]
         for since in (0, middle, position["safe_bound"])
     )
     assert first == [one for one in whole if one <= position["safe_bound"]]
@@ -98,15 +90,15 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str | No
 def _page(published: Published, compiled: Callable[..., str | None], *arguments: object) -> list[dict[str, Any]]:
     sql = compiled(*arguments)
     assert sql
-    return _ask(published, sql)
+    return published.rows("query", sql)
 
 
 def test_pages_follow_each_other(
     published: Published, reader: dict[str, Any], compiled: Callable[..., str | None]
 ) -> None:
     asked = reader["room_id"], reader["user_id"]
-    whole = _ask(
-        published,
+    whole = published.rows(
+        "query",
         "select event_id, outcome from gold.events join gold.event_visibility as seen using (room_id, event_id)"
         f" where room_id = '{asked[0]}' and user_id = '{asked[1]}' and not peeking and outcome <> 'hidden'"
         " order by topological_ordering desc, stream_ordering desc",
@@ -125,7 +117,7 @@ def test_a_page_begins_with_the_event_that_its_token_names(
 ) -> None:
     token = f"t{reader['depth']}-{reader['position']}"
     page = _page(published, compiled, reader["room_id"], reader["user_id"], token)
-    asked = _ask(published, _about(PAGE, reader))
+    asked = published.rows("query", _about(PAGE, reader))
     assert [{name: row[name] for name in asked[0]} for row in page] == asked
     assert (page[0]["topological_ordering"], page[0]["stream_ordering"]) == (reader["depth"], reader["position"])
 

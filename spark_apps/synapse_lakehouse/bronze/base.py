@@ -1,7 +1,7 @@
 """What the lake holds of a table already, where a copy can go on from it instead of starting over."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -17,6 +17,9 @@ from synapse_lakehouse.source.snapshot import Heap, Snapshot
 
 PART: Final = "lakehouse.part"
 """Property of a commit on a run's branch: which pages of which snapshot of the source the branch has since."""
+
+_ORIGIN: Final = ("snapshot_xmin", "snapshot_xmax", "system_identifier", "database_oid", "timeline", "wal_lsn")
+"""Columns of ``audit.snapshots`` and ``audit.ledger`` that tell snapshots of the source apart."""
 
 
 @dataclass(frozen=True)
@@ -45,19 +48,18 @@ def published(lake: Lake, catalogue: Catalogue, snapshot: Snapshot) -> dict[str,
     behind that, the catalogue reads the same of it, and main is still what that run wrote, or a compaction of it.
     """
     found: dict[str, Base] = {}
-    looks = lake.load_table("audit.snapshots").scan().to_arrow().to_pylist()
+    looks = lake.load_table("audit.snapshots").scan(selected_fields=("run_id", "taken_at", *_ORIGIN)).to_arrow()
+    set_back = _set_back(looks.to_pylist())
     missing = {table.name: table for table in catalogue.copied()}
     for release in reversed(audit.releases(lake)):
         if not missing:
             break
         for row in audit.of_run(lake, "audit.ledger", release.run_id):
             table = missing.pop(row["table_name"], None)
-            if table is None:
+            if table is None or _origin(row) in set_back:
                 continue
             head = lake.load_table(f"bronze.{table.name}")
             current = head.current_snapshot()
-            if _was_set_back(row, looks):
-                continue
             if current and _continues(row, table, snapshot) and _holds(head, row["snapshot_id"]):
                 found[table.name] = Base(current.snapshot_id, row["rows_source"], row["snapshot_xmin"])
     return found
@@ -103,20 +105,28 @@ def _continues(told: Mapping[str, Any], table: Table, snapshot: Snapshot) -> boo
     return snapshot.lineage.continues(_lineage(told)) and snapshot.xmax - told["snapshot_xmin"] < HORIZON
 
 
-def _was_set_back(row: Mapping[str, Any], looks: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the source was behind the snapshot that ``row`` of the ledger is of when a later run looked at it.
+def _set_back(looks: Iterable[Mapping[str, Any]]) -> set[tuple[Any, ...]]:
+    """Snapshots behind which the source was when a later run looked at it.
 
-    Its log has written what came after that a second time since, with other transactions under the same ids.
+    Its log has written what came after them a second time since, with other transactions under the same ids.
 
     :param looks: rows of ``audit.snapshots``, of runs that published nothing, too.
     """
-    same = [one["taken_at"] for one in looks if (one["run_id"], *_origin(one)) == (row["run_id"], *_origin(row))]
-    later = [one for one in looks if same and one["taken_at"] > max(same) and one["wal_lsn"] is not None]
-    return any(_lineage(one).is_behind(_lineage(row)) for one in later)
+    lowest: dict[tuple[int, int], Lineage] = {}
+    last: dict[tuple[Any, ...], bool] = {}
+    for one in sorted(looks, key=lambda look: look["taken_at"], reverse=True):
+        if one["wal_lsn"] is None:
+            continue
+        seen = _lineage(one)
+        later = lowest.setdefault((seen.system_identifier, seen.timeline), seen)
+        last.setdefault(_origin(one), later.is_behind(seen))
+        if seen.is_behind(later):
+            lowest[seen.system_identifier, seen.timeline] = seen
+    return {origin for origin, was_behind in last.items() if was_behind}
 
 
 def _origin(told: Mapping[str, Any]) -> tuple[Any, ...]:
-    return told["snapshot_xmin"], told["snapshot_xmax"], told["wal_lsn"]
+    return tuple(told[name] for name in ("run_id", *_ORIGIN))
 
 
 def _lineage(told: Mapping[str, Any]) -> Lineage:

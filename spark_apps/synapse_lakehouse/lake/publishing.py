@@ -1,10 +1,11 @@
 """Publish a run: main of every table moves to the run's branch, then one row of ``audit.releases`` says so."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from synapse_lakehouse.lake import audit
@@ -30,8 +31,9 @@ def publish(
     """
     passed, warned = require_audited(catalog, run)
     require_lease()
-    require_measured(catalog, run)
-    names = [".".join(table.name()) for table in branched_tables(catalog)]
+    branched = list(branched_tables(catalog))
+    require_measured(catalog, run, branched)
+    names = [".".join(table.name()) for table in branched]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         heads = list(pool.map(lambda name: fast_forward(spark, name, run.branch, run.tag), names))
     tables = {name: head for name, head in zip(names, heads, strict=True) if head is not None}
@@ -88,7 +90,7 @@ def require_audited(catalog: Catalog, run: Run) -> tuple[int, int]:
     return len(checks) - len(failed), len(failed)
 
 
-def require_measured(catalog: Catalog, run: Run) -> None:
+def require_measured(catalog: Catalog, run: Run, branched: Iterable[Table]) -> None:
     """See that bronze still is what the run's audits are about: nothing but the copy, before them, may write to it.
 
     A table that was not copied, as it drifted, has no branch; one whose main has moved already is at what was measured.
@@ -97,7 +99,7 @@ def require_measured(catalog: Catalog, run: Run) -> None:
     """
     facts = audit.of_run(catalog, "audit.table_facts", run.run_id)
     measured = {f"bronze.{row['table_name']}": row["snapshot_id"] for row in facts}
-    for table in branched_tables(catalog):
+    for table in branched:
         name, refs = ".".join(table.name()), table.refs()
         ref = refs.get(run.branch) or refs.get("main")
         head = ref.snapshot_id if ref else None
