@@ -1,6 +1,6 @@
 """Count a table's keys without a JVM."""
 
-from tempfile import gettempdir
+from tempfile import TemporaryDirectory
 
 import duckdb
 import pyarrow as pa
@@ -35,7 +35,7 @@ def count(
     beyond the first of a key)."""
     columns = [qualified(name) for name in key]
     is_whole = " and ".join(f"{qualified(name)} is not null" for name in key if name not in nullable)
-    with duckdb.connect(config={"temp_directory": gettempdir()}) as connection:
+    with TemporaryDirectory() as spill, duckdb.connect(config={"temp_directory": spill}) as connection:
         counted = connection.from_arrow(rows).aggregate(
             f"count(*), count(*) filter ({is_whole}), count(distinct row({', '.join(columns)})) filter ({is_whole})"
         )

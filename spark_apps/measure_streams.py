@@ -2,7 +2,7 @@
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.app import SparkApp, main
-from synapse_lakehouse.lake import audit, release
+from synapse_lakehouse.lake import audit, release, spill
 from synapse_lakehouse.replication.covering import covering, said
 from synapse_lakehouse.streams import acknowledged, recording
 from synapse_lakehouse.streams.contiguity import Examining
@@ -74,7 +74,7 @@ def measure_streams(app: SparkApp) -> None:
         ),
     )
     bounds = {name: window.bound for name, window in examining.windows.items()}
-    covered = covering(app.catalog, app.run, declared, bounds, app.settings.lakehouse_home / "duckdb")
+    covered = covering(app.catalog, app.run, declared, bounds, spill.folder(app.settings))
     found = examining.gaps(covered.announced() if covered else ())
     tally = recording.record(app.catalog, app.run, found, known, examining.windows)
     tally.correct(positions, facts)

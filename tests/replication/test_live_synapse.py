@@ -20,7 +20,7 @@ from redis import Redis
 from sample.client import MatrixError
 from sample.homeserver import Synapse, homeserver
 from sample.redis import redis
-from synapse_lakehouse.lake import tables
+from synapse_lakehouse.lake import spill, tables
 from synapse_lakehouse.lake.catalog import COMMANDS, pyiceberg_catalog
 from synapse_lakehouse.replication.client import Address, follow
 from synapse_lakehouse.replication.covering import covering
@@ -187,9 +187,7 @@ def _compared(settings: Settings) -> tuple[list[dict[str, Any]], list[dict[str, 
                 bronze = pa.Table.from_pylist(ids, schema=tables.arrow_schema(table))
                 catalog.load_table(f"bronze.{table.name}").append(bronze)
         now = datetime.now(UTC)
-        covered = covering(
-            catalog, Run("live", now - timedelta(days=1), now), KNOWN, bounds, settings.lakehouse_home / "duckdb"
-        )
+        covered = covering(catalog, Run("live", now - timedelta(days=1), now), KNOWN, bounds, spill.folder(settings))
         assert covered
         heard = catalog.load_table(COMMANDS).scan(EqualTo(term="command", value="RDATA")).to_arrow().to_pylist()
         key = ("stream", "instance", "token", "ordinal")

@@ -19,7 +19,7 @@ import duckdb
 import psycopg2  # type: ignore[import-untyped]
 from duckdb import DuckDBPyConnection
 
-from synapse_lakehouse.lake import object_store
+from synapse_lakehouse.lake import object_store, spill
 from synapse_lakehouse.lake.address import CatalogError
 from synapse_lakehouse.lake.catalog import NAME, SCHEMAS, is_rest, is_unbranched, postgres
 from synapse_lakehouse.lake.release import Release
@@ -65,9 +65,9 @@ def connect(settings: Settings) -> DuckDBPyConnection:
         connection.execute(f"create schema {schema}")
     for macro in MACROS:
         connection.execute(macro)
-    spill = settings.lakehouse_home / "duckdb"
-    connection.execute(f"set temp_directory = {literal(str(spill))}")
-    allowed = [settings.warehouse.removeprefix("file://") + "/", settings.warehouse + "/", str(spill) + "/"]
+    own = spill.folder(settings)
+    connection.execute(f"set temp_directory = {literal(str(own))}")
+    allowed = [settings.warehouse.removeprefix("file://") + "/", settings.warehouse + "/", f"{own}/"]
     connection.execute(f"set allowed_directories = [{', '.join(map(literal, allowed))}]")
     connection.execute("set enable_external_access = false; set lock_configuration = true")
     return connection

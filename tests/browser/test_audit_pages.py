@@ -1,0 +1,26 @@
+"""What whoever follows an alert sees: Data Docs in the browser, from the disk, without a server."""
+
+from selenium.webdriver import Chrome
+from selenium.webdriver.common.by import By
+
+from expectations.docs import first_page
+from tests.conftest import Published
+
+
+def test_data_docs_lead_from_a_run_to_what_was_judged(published: Published, browser: Chrome) -> None:
+    browser.get(first_page(published.settings).as_uri())
+    assert "Audits of the lakehouse" in browser.find_element(By.TAG_NAME, "h1").text
+
+    for audit in ("gold", "bronze"):
+        browser.find_element(By.XPATH, f"//tr[td='{audit}']//a").click()
+        assert browser.find_element(By.TAG_NAME, "h1").text == f"Audit of {audit}: passed"
+        about = browser.find_element(By.TAG_NAME, "details")
+        said = about.find_element(By.TAG_NAME, "tr")
+        assert not said.is_displayed(), "what passed is folded"
+        about.find_element(By.TAG_NAME, "summary").click()
+        assert said.is_displayed()
+        assert said.text.startswith("passed ")
+        browser.find_element(By.LINK_TEXT, f"What is expected of {audit}").click()
+        assert browser.find_elements(By.TAG_NAME, "td")
+        browser.find_element(By.LINK_TEXT, "All audits").click()
+    assert browser.get_log("browser") == []
