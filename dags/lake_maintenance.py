@@ -43,6 +43,7 @@ SOURCE_POOL = "synapse_source"
     catchup=False,
     max_active_runs=1,
     dagrun_timeout=timedelta(hours=20),
+    on_failure_callback=telling.tell_of_timeout,
     # Without it deleted rows would stay in files for ever.
     is_paused_upon_creation=False,
     tags=["layer:bronze", "layer:silver", "layer:gold", "impact:publishes", "impact:reads-source"],

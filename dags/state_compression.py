@@ -46,6 +46,7 @@ BETWEEN_RUNS = timedelta(milliseconds=COMPRESSOR.time_between_runs)
     max_active_runs=1,
     # Somebody may take all the time between two runs to answer.
     dagrun_timeout=BETWEEN_RUNS + timedelta(days=1),
+    on_failure_callback=telling.tell_of_timeout,
     # It writes to Synapse's database: somebody has to want that.
     is_paused_upon_creation=True,
     tags=["layer:gold", "layer:audit", "impact:reads-source", "impact:writes-source"],

@@ -33,6 +33,7 @@ from synapse_lakehouse.orchestration import telling, watching
     catchup=False,
     max_active_runs=1,
     dagrun_timeout=timedelta(minutes=5),
+    on_failure_callback=telling.tell_of_timeout,
     is_paused_upon_creation=False,
     tags=["layer:audit", "impact:reads-source"],
     default_args={

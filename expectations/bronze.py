@@ -12,6 +12,7 @@ from expectations.streams import (
     ExpectNoLateId,
     ExpectNoLostId,
     ExpectNoNullStreamId,
+    ExpectNoVanishedWriter,
     ExpectSequenceNotBehind,
     ExpectUnchangedRows,
     ExpectUniqueStreamId,
@@ -126,6 +127,7 @@ def _of_stream(
             ExpectSequenceNotBehind(
                 column=subject, severity=WARN, description=f"{stream.sequence} is not behind positions and ids"
             ),
+            ExpectNoVanishedWriter(column=subject, severity=WARN, description="no writer lost its position"),
         ]
     if stream.gap_budget and (percent := gap_budget or stream.gap_budget):
         description = f"no more than {percent} % of the newly closed ids are without a row"

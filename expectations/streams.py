@@ -151,6 +151,16 @@ class ExpectSequenceNotBehind(MeasureExpectation):
         return max(last, 1) >= max(position, row), observed
 
 
+class ExpectNoVanishedWriter(MeasureExpectation):
+    """Every writer that ever had a position has one: without it nobody knows up to where the stream is complete."""
+
+    def _judge(self, measures: Measures) -> tuple[bool, str]:
+        if measures["rule"] != Rule.MISSING_WRITER.value or not measures["vanished_writers"]:
+            return True, "none has vanished"
+        vanished = ", ".join(sorted(measures["vanished_writers"]))
+        return False, f"{vanished} had a position and has none any more, so there is no safe bound"
+
+
 class ExpectKnownWriters(MeasureExpectation):
     """The stream's writers come from the configuration, so the safe bound is a proof.
 
@@ -159,13 +169,9 @@ class ExpectKnownWriters(MeasureExpectation):
 
     def _judge(self, measures: Measures) -> tuple[bool, str]:
         rule = Rule(measures["rule"])
-        missing, unknown, vanished = (
-            ", ".join(sorted(measures.get(f"{name}_writers", ()))) for name in ("missing", "unknown", "vanished")
-        )
+        missing, unknown = (", ".join(sorted(measures.get(f"{name}_writers", ()))) for name in ("missing", "unknown"))
         if rule is Rule.ASSUMED:
             return False, "the writers were guessed from the data: set SYNAPSE_CONFIG or LAKEHOUSE_STREAM_WRITERS"
-        if rule is Rule.MISSING_WRITER and vanished:
-            return False, f"{vanished} had a position and has none any more, so there is no safe bound"
         if rule is Rule.MISSING_WRITER and unknown:
             return False, f"{unknown} wrote and is not configured, no position of {missing}: do the names fit?"
         if rule is Rule.MISSING_WRITER:

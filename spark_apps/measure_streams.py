@@ -1,5 +1,8 @@
 """Measure the run's branch of bronze: keys of every table, ids, positions, safe bounds and gaps of every stream."""
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.app import SparkApp, main
 from synapse_lakehouse.lake import audit, release, spill
@@ -64,7 +67,8 @@ def measure_streams(app: SparkApp) -> None:
         held=held,
         positions=positions,
         facts=facts,
-        rows={row["table_name"]: row["rows"] for row in table_facts},
+        rows=_rows(table_facts),
+        rows_before=_rows(tables_before) if accepted else None,
         since=max((int(one["taken_at"].timestamp() * 1000) for one in then), default=None),
         mended=mended,
         read_alike=frozenset(
@@ -86,6 +90,10 @@ def measure_streams(app: SparkApp) -> None:
         coverage = covered.rows()
         audit.append(app.catalog, "audit.replication_coverage", coverage, app.run)
         app.progress(f"replication compared: {said(coverage)}")
+
+
+def _rows(table_facts: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    return {row["table_name"]: row["rows"] for row in table_facts}
 
 
 if __name__ == "__main__":

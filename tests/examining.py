@@ -13,8 +13,8 @@ from synapse_lakehouse.settings import PROJECT, Settings
 from tests.advancing import AdvancingLake, advancing
 
 TABLES = (
-    "events", "event_json", "current_state_delta_stream", "ex_outlier_stream", "room_memberships", "rooms",
-    "room_depth", "receipts_linearized", "account_data", "room_account_data", "stream_positions",
+    "events", "event_json", "event_edges", "current_state_delta_stream", "ex_outlier_stream", "room_memberships",
+    "rooms", "room_depth", "receipts_linearized", "account_data", "room_account_data", "stream_positions",
     "scheduled_tasks", "un_partial_stated_event_stream", "un_partial_stated_room_stream",
 )  # fmt: skip
 STREAMS = ("events", "backfill", "receipts", "account_data", "un_partial_stated_event", "un_partial_stated_room")

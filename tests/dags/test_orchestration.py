@@ -1,6 +1,6 @@
 """What the tasks do besides calling the package."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -82,7 +82,8 @@ def news(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Finding]]:
 def ended(task: str, error: Exception | None) -> dict[str, object]:
     """The context of a task of a DAG, as its callback gets it."""
     task_instance = SimpleNamespace(task_id=task, log_url="https://airflow/log")
-    return {"ti": task_instance, "dag": SimpleNamespace(dag_id="nightly"), "run_id": "r", "exception": error} | {
+    return {"ti": task_instance, "run_id": "r", "exception": error} | {
+        "dag": SimpleNamespace(dag_id="nightly", dagrun_timeout=timedelta(minutes=5)),
         "data_interval_start": DAY[0],
         "data_interval_end": DAY[1],
     }
@@ -100,6 +101,18 @@ def test_a_gate_that_crashed_is_told_and_one_that_judged_is_not_told_twice(news:
         "task judge_bronze of run r failed; its log ends with the reason",
         "interval 2026-11-17 00:00 to 2026-11-18 00:00 UTC",
     ]
+
+
+def test_a_run_that_took_too_long_is_told_and_one_whose_task_failed_is_not_told_twice(
+    news: dict[str, list[Finding]],
+) -> None:
+    from synapse_lakehouse.orchestration import telling
+
+    context = ended("look", None) | {"reason": "task_failure"}
+    telling.tell_of_timeout(context)
+    assert news == {}
+    telling.tell_of_timeout(context | {"reason": "timed_out"})
+    assert [one.said for one in news["dag nightly"]] == ["run r took longer than it may (0:05:00) and was ended"]
 
 
 def test_a_task_that_nobody_waits_for_has_an_incident_of_its_own(news: dict[str, list[Finding]]) -> None:

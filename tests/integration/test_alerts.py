@@ -94,6 +94,20 @@ def test_each_incident_is_told_once_when_it_begins_and_once_when_it_is_over(
     assert hook.titles == ["example.org: late ids: stream events", "example.org: late ids: stream events — over"]
 
 
+def test_what_several_find_is_told_when_the_first_finds_it_and_when_it_is_over_for_the_last(
+    hook: Webhook, tell: Callable[..., None]
+) -> None:
+    server = hook.open()
+    for scope, *found in (["bronze", LATE], ["streams", LATE], ["bronze"], ["bronze"]):
+        tell(scope, *found)
+    assert hook.titles == ["example.org: late ids: stream events"]
+    tell("streams")
+    assert hook.titles[1:] == ["example.org: late ids: stream events — over"]
+    tell("streams", LATE)
+    server.shutdown()
+    assert hook.titles[2:] == ["example.org: late ids: stream events"]
+
+
 def test_a_dead_sink_holds_nobody_up_and_hears_of_it_when_it_is_back(
     hook: Webhook, tell: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -143,11 +157,12 @@ def test_what_happened_before_anybody_was_to_be_told_is_not_told_later(
     assert hook.titles == ["example.org: late ids: stream events — over"]
 
 
-def test_an_address_that_is_none_is_like_a_dead_sink(
-    tell: Callable[..., None], caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("address", [SECRET, f"matrixx://{SECRET}@example.org"])
+def test_an_address_that_is_none_is_called_so(
+    tell: Callable[..., None], caplog: pytest.LogCaptureFixture, address: str
 ) -> None:
-    tell("bronze", LATE, to=SECRET)
-    assert "did not take the news" in caplog.text
+    tell("bronze", LATE, to=address)
+    assert "correct LAKEHOUSE_ALERT_URLS" in caplog.text
     assert SECRET not in caplog.text
 
 

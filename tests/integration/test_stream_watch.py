@@ -169,3 +169,20 @@ def test_a_lake_that_is_overdue_is_told_although_the_source_is_away(
         watch_streams()
     with closing(pyiceberg_catalog(Settings())) as catalog:
         assert [one.kind for one in log.read(catalog).events] == [Kind.RELEASE_OVERDUE]
+
+
+@pytest.mark.parametrize("task", [watch_streams, preflight])
+@pytest.mark.usefixtures("looked")
+def test_a_source_that_is_away_is_said_without_a_traceback(
+    task: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SYNAPSE_DSN", f"postgresql://someone@127.0.0.1:{free_port()}/synapse")
+    with pytest.raises(AirflowFailException, match="No connection"):
+        task()
+
+
+@pytest.mark.usefixtures("looked")
+def test_writers_that_mean_nothing_are_said_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKEHOUSE_STREAM_WRITERS", "persister1")
+    with pytest.raises(AirflowFailException, match="LAKEHOUSE_STREAM_WRITERS"):
+        watch_streams()

@@ -222,3 +222,41 @@ def test_what_went_with_an_event_or_a_room_that_is_back_is_no_fault_and_what_wen
         (*room, 2, 2, "purged", "accepted_row", "room_deleted"),
         (*room, 3, 4, "lost", "accepted_row", None),
     }
+
+
+@pytest.mark.heavy
+def test_other_rows_tell_of_events_that_were_lost_before_anybody_watched(
+    examined_lake: tuple[Examined, Database],
+) -> None:
+    examined, source = examined_lake
+    (member,) = source.one("select event_id from room_memberships where membership = 'join' order by event_id limit 1")
+    (changed,) = source.one(
+        "select event_id from current_state_delta_stream join events using (event_id)"
+        " where stream_id = stream_ordering and events.type = 'm.room.topic' order by stream_id limit 1"
+    )
+    (message, other) = source.one(
+        "select events.event_id, prev.event_id from events join event_edges using (event_id)"
+        " join events prev on prev_event_id = prev.event_id and prev.stream_ordering = events.stream_ordering - 1"
+        " join event_edges following on following.prev_event_id = events.event_id join events next"
+        " on following.event_id = next.event_id and next.stream_ordering = events.stream_ordering + 1"
+        " where events.type = 'm.room.message' order by events.stream_ordering limit 1"
+    )
+    lost = {}
+    for witness, event in (("membership", member), ("delta", changed), ("event_json", message)):
+        (lost[witness],) = source.one("delete from events where event_id = %s returning stream_ordering", event)
+    source.run("delete from event_json where event_id = any(%s)", [[member, changed, other]])
+    source.run("delete from current_state_delta_stream where event_id = %s", [member])
+    # As many rows as events: counting does not tell. And a change of state that has no event is none that was lost.
+    assert source.one("select count(*) from event_json") == source.one("select count(*) from events")
+    room, rolled_back = source.one("select room_id, nextval('events_stream_seq') from rooms limit 1")
+    source.run(
+        "insert into current_state_delta_stream (stream_id, room_id, type, state_key, event_id, prev_event_id)"
+        " values (%s, %s, 'm.room.topic', '', null, null)", [rolled_back, room],
+    )  # fmt: skip
+    source.store(), source.store("backfill")
+
+    found = examined.examine()
+    assert {one for one in found if one[4] == "lost"} == {
+        ("events", "events", id_, id_, "lost", witness, None) for witness, id_ in lost.items()
+    }
+    assert any(one[2] <= rolled_back <= one[3] and one[4] == "rolled_back" for one in found)

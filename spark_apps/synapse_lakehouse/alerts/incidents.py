@@ -74,6 +74,13 @@ def current(events: Iterable[Event], scope: str) -> list[Event]:
     return [one for one in last.values() if one.begins]
 
 
+def goes_on_elsewhere(events: Iterable[Event], one: Event) -> bool:
+    """Whether somebody else, in another scope, looks after the same and has not found it over: they tell of it."""
+    same = (other for other in events if (other.kind, other.subject) == (one.kind, one.subject))
+    last = {other.scope: other.begins for other in same if other.scope != one.scope}
+    return any(last.values())
+
+
 def joined(found: Iterable[Finding]) -> list[Finding]:
     """``found``, several of a kind about one subject as one that says all of it, in their order."""
     said: dict[tuple[Kind, str], list[str]] = {}

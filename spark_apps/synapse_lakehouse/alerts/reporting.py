@@ -7,7 +7,7 @@ from typing import Final
 from pyiceberg.catalog import Catalog
 
 from synapse_lakehouse.alerts import log
-from synapse_lakehouse.alerts.incidents import Finding, changes, current
+from synapse_lakehouse.alerts.incidents import Finding, changes, current, goes_on_elsewhere
 from synapse_lakehouse.alerts.log import Log
 from synapse_lakehouse.alerts.message import messages
 from synapse_lakehouse.alerts.sinks import Sink, sinks
@@ -23,6 +23,7 @@ _OWN_TURN: Final = timedelta(minutes=3)
 def report(settings: Settings, catalog: Catalog, scope: str, found: Collection[Finding], page: str = "") -> None:
     """Record what began and what ended in ``scope`` now that ``found`` is all that is wrong there; tell people.
 
+    What several scopes find at once is one incident: told when the first finds it, and when it is over for the last.
     News that a sink did not take is tried again with the next report of its scope, and after minutes with any.
 
     :param page: URL of the page that shows more.
@@ -33,11 +34,12 @@ def report(settings: Settings, catalog: Catalog, scope: str, found: Collection[F
     log.record(catalog, new)
     events = (*book.events, *new)
     turn = {one.id for one in events if one.scope == scope or now - one.at > _OWN_TURN}
-    _tell(settings, catalog, Log(events, book.told), turn)
+    no_news = {one.id for one in new if goes_on_elsewhere(book.events, one)}
+    _tell(settings, catalog, Log(events, book.told), turn, no_news)
 
 
-def _tell(settings: Settings, catalog: Catalog, book: Log, turn: Collection[str]) -> None:
-    """Tell every sink what it was not told yet, of the events in ``turn``."""
+def _tell(settings: Settings, catalog: Catalog, book: Log, turn: Collection[str], no_news: Collection[str]) -> None:
+    """Tell every sink what it was not told yet, of the events in ``turn``, but for ``no_news``."""
     names: dict[str, Sink | None] = {sink.name: sink for sink in sinks(settings)} or {NOBODY: None}
     told_at_all = {event for event, _ in book.told}
     for name, sink in names.items():
@@ -45,10 +47,10 @@ def _tell(settings: Settings, catalog: Catalog, book: Log, turn: Collection[str]
         if not known:
             known = log.introduce(catalog, [one for one in book.events if one.id in told_at_all], name)
         untold = [one for one in book.events if one.id not in known]
+        log.record_told(catalog, [one for one in untold if sink is None or one.id in no_news], name)
         if sink is None:
-            log.record_told(catalog, untold, name)
             continue
-        due = [one for one in untold if one.id in turn]
+        due = [one for one in untold if one.id in turn and one.id not in no_news]
         for message in messages(due, str(settings.synapse_server_name), settings.lakehouse_runbooks.rstrip("/")):
             if sink.take(message):
                 log.record_told(catalog, message.events, name)

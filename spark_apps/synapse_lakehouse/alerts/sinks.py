@@ -26,7 +26,14 @@ class Sink:
         urgency = apprise.NotifyType.WARNING if message.is_mild else apprise.NotifyType.FAILURE
         sender = apprise.Apprise()
         try:
-            arrived = sender.add(self.address) and sender.notify(
+            if not sender.add(self.address):
+                log.warning(
+                    "alert sink %s is no address that Apprise understands, so nobody is told there: correct "
+                    "LAKEHOUSE_ALERT_URLS (https://appriseit.com/services/)",
+                    self.name,
+                )
+                return False
+            arrived = sender.notify(
                 title=message.title,
                 body=message.body,
                 body_format=apprise.NotifyFormat.TEXT,

@@ -14,7 +14,7 @@ _SHOWN: Final = 24
 """Looks in the picture of a stream: two hours of them."""
 _BARS: Final = "▁▂▃▄▅▆▇█"
 
-_SUMMARY: Final = f"""
+SUMMARY: Final = f"""
 with looks as (
     select *, case when safe_bound is not null then greatest(handed_out - abs(safe_bound), 0) end as lag,
            row_number() over (partition by stream order by watched_at desc) as ago,
@@ -22,10 +22,10 @@ with looks as (
     from {_TABLE}
 )
 select stream, arg_max(handed_out, watched_at),
-       max(handed_out) - min(handed_out) filter (watched_at >= latest - interval 1 hour),
-       max(handed_out) - min(handed_out) filter (watched_at >= latest - interval 1 day),
-       arg_max(lag, watched_at), max(watched_at), max_by(open_since, watched_at),
-       list(lag order by watched_at) filter (ago <= {_SHOWN}), max_by(vanished, watched_at)
+       arg_max(handed_out, watched_at) - min(handed_out) filter (watched_at >= latest - interval 1 hour),
+       arg_max(handed_out, watched_at) - min(handed_out) filter (watched_at >= latest - interval 1 day),
+       arg_max_null(lag, watched_at), max(watched_at), arg_max_null(open_since, watched_at),
+       list(lag order by watched_at) filter (ago <= {_SHOWN}), arg_max(vanished, watched_at)
 from looks group by stream order by stream
 """  # noqa: S608
 
@@ -37,7 +37,7 @@ def history(format: output.Format) -> None:
             raise duck.LakeError(_NOTHING)
         duck.bind(connection, settings, None, [_TABLE])
         found = connection.execute(
-            _SUMMARY if format is output.Format.TABLE else f"from {_TABLE} order by watched_at, stream"
+            SUMMARY if format is output.Format.TABLE else f"from {_TABLE} order by watched_at, stream"
         )
         names, rows = [column[0] for column in found.description or ()], found.fetchall()
     if not rows:

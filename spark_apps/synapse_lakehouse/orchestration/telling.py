@@ -32,6 +32,17 @@ def tell_of_failure(context: Context) -> None:
         tell(Settings(), f"dag {dag_id}", [_failed(context, f"DAG {dag_id}")], context["ti"].log_url)
 
 
+def tell_of_timeout(context: Context) -> None:
+    """Callback of a DAG: its incident begins when a run took longer than it may. Airflow then ends the run's tasks as
+    skipped, so that none of them tells."""
+    if context.get("reason") == "timed_out":
+        from synapse_lakehouse.alerts.incidents import Finding, Kind
+
+        subject = f"DAG {context['dag'].dag_id}"
+        said = f"run {context['run_id']} took longer than it may ({context['dag'].dagrun_timeout}) and was ended"
+        tell(Settings(), f"dag {context['dag'].dag_id}", [Finding(Kind.RUN_FAILED, subject, said)])
+
+
 def tell_of_success(context: Context) -> None:
     """Callback of the task that makes a run of a DAG good: the DAG's incident, if there is one, ends."""
     tell(Settings(), f"dag {context['dag'].dag_id}", [])

@@ -19,14 +19,15 @@ def watch_streams() -> None:
 
     Whether the lake is overdue or its tap silent is told first, as it does not hang on the source.
 
-    :raises AirflowFailException: when the source cannot be read as it is.
+    :raises AirflowFailException: when the source cannot be read as it is, or a setting means nothing.
     :raises ReadFailed: when it is too busy to be watched; a retry may find it at rest.
     """
     from synapse_lakehouse.alerts.patrol import check_lake, patrol
     from synapse_lakehouse.lake import audit, tables
-    from synapse_lakehouse.lake.catalog import pyiceberg_catalog
+    from synapse_lakehouse.lake.catalog import CatalogError, pyiceberg_catalog
     from synapse_lakehouse.source.errors import SourceError
     from synapse_lakehouse.streams.watch import sentence
+    from synapse_lakehouse.streams.writers import WritersError
 
     settings = Settings()
     try:
@@ -36,7 +37,7 @@ def watch_streams() -> None:
             landed, overdue = check_lake(settings, catalog, releases)
             tell(settings, "lake", overdue)
             looks, wrong = patrol(settings, catalog, releases)
-    except SourceError as refusal:
+    except (SourceError, WritersError, CatalogError) as refusal:
         raise AirflowFailException(str(refusal)) from None
     tell(settings, "streams", wrong)
     for one in looks:
@@ -49,16 +50,20 @@ def preflight() -> None:
     """Say what Synapse would refuse or mend at its next start, before somebody restarts it.
 
     :raises Told: naming what does not fit, with the SQL that mends it, to be reviewed; it is never run.
-    :raises SourceError: when the source cannot be connected to.
+    :raises AirflowFailException: when the source cannot be connected to.
     :raises ReadFailed: when it is too busy to be asked, or a stream cannot be read; a retry may find it at rest.
     """
     from synapse_lakehouse.alerts.incidents import Finding, Kind
     from synapse_lakehouse.source.connection import connect
+    from synapse_lakehouse.source.errors import SourceError
     from synapse_lakehouse.streams import startup
 
     settings = Settings()
-    with connect(settings) as source:
-        wrong = startup.preflight(source, catalogue.load())
+    try:
+        with connect(settings) as source:
+            wrong = startup.preflight(source, catalogue.load())
+    except SourceError as refusal:
+        raise AirflowFailException(str(refusal)) from None
     found = [Finding(Kind.SEQUENCE_BEHIND, subject, fault.message) for subject, fault in wrong]
     tell(settings, "preflight", found)
     if wrong:

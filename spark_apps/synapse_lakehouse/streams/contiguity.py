@@ -27,15 +27,16 @@ class Examining:
     """What the gaps of one run are found in.
 
     ``positions`` and ``facts`` are the run's rows of ``audit.stream_positions`` and ``audit.stream_facts``; ``rows``
-    counts the rows of tables; ``since`` says, in milliseconds since the epoch, when the source was read for the release
-    before; ``read_alike`` names the tables that this run read with that release's statements, ``mended`` by table
-    the ranges of keys in which it found that release to be wrong.
+    counts the rows of tables, ``rows_before`` those of the release before, where there is one; ``since`` says, in
+    milliseconds since the epoch, when the source was read for that release; ``read_alike`` names the tables that this
+    run read with its statements, ``mended`` by table the ranges of keys in which it was found to be wrong.
     """
 
     held: Held
     positions: Sequence[Row]
     facts: Sequence[Row]
     rows: Mapping[str, int]
+    rows_before: Mapping[str, int] | None
     since: int | None
     read_alike: frozenset[str]
     mended: Mapping[str, Sequence[str]]
@@ -104,7 +105,8 @@ class Examining:
         """``witnessed``, and ids of events that are missed because their JSON is there without them."""
         searched = self._searched()
         is_closed = any(_after(window) < window.bound for window in searched.values())
-        if not is_closed or self.rows.get("event_json", 0) <= self.rows.get("events", 0):
+        is_as_before = self.rows_before is not None and _surplus(self.rows) <= _surplus(self.rows_before)
+        if not is_closed or is_as_before:
             return witnessed
         found = orphans.located(self.held, self._ranges(searched, witnessed)).persist()
         return found if witnessed is None else union([witnessed, found])
@@ -233,6 +235,11 @@ class Examining:
         bound = self.held.bound(stream)
         accepted = None if bound is None else stream.direction * bound
         return Window(accepted, accepted or FIRST, accepted or FIRST)
+
+
+def _surplus(rows: Mapping[str, int]) -> int:
+    """So many more events have JSON than a row."""
+    return rows.get("event_json", 0) - rows.get("events", 0)
 
 
 def _after(window: Window) -> int:

@@ -144,7 +144,8 @@ def vanished(held: Held, since: int | None, announced: Sequence[Mapping[str, Any
         return None
     server = f.expr("substring(sender, locate(':', sender) + 1)").alias("server")
     former = {name: held.before(name) for name in (_EVENTS, "room_depth")}
-    tasks = held.now("scheduled_tasks", "action", "resource_id", "timestamp").where(f.col("timestamp") >= (since or 0))
+    tasks = held.now("scheduled_tasks", "action", "resource_id", "timestamp", "status")
+    tasks = tasks.where((f.col("timestamp") >= (since or 0)) & f.col("status").isin("active", "complete"))
     views = {
         "gone": gone.select("*", server),
         "events": held.now(_EVENTS, *_OF_EVENTS).select("*", server),
@@ -218,9 +219,9 @@ def named(held: Held, stream: Stream, after: int, until: int) -> DataFrame | Non
 
 
 def _naming(held: Held, name: str, column: str, stream: Stream) -> DataFrame:
-    return held.now(name, "event_id", "room_id", column).select(
-        "event_id", "room_id", (f.col(column).cast("bigint") * stream.direction).alias("id")
-    )
+    # A change that only removes a piece of state has no event.
+    rows = held.now(name, "event_id", "room_id", column).where("event_id is not null")
+    return rows.select("event_id", "room_id", (f.col(column).cast("bigint") * stream.direction).alias("id"))
 
 
 def _gone(held: Held, stream: Stream, table: Table, before: DataFrame) -> DataFrame:

@@ -1,0 +1,48 @@
+"""What ``lakehouse positions --history`` says of a stream is what is so at the latest look."""
+
+from datetime import UTC, datetime, timedelta
+
+import duckdb
+import pytest
+
+from synapse_lakehouse.cli.history import SUMMARY
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+def summed_up(*looks: tuple[int, int, int | None, datetime | None]) -> tuple[object, ...]:
+    """The line of a stream: last id, growth in an hour and in a day, open ids, since when.
+
+    :param looks: minutes before noon, last id, safe bound, since when an id is open.
+    """
+    with duckdb.connect() as lake:
+        lake.execute("set TimeZone = 'UTC'; create schema audit")
+        lake.execute(
+            "create table audit.stream_watch (stream text, watched_at timestamptz, handed_out bigint,"
+            " safe_bound bigint, open_since timestamptz, vanished text[])"
+        )
+        for minutes, handed_out, bound, since in looks:
+            lake.execute(
+                "insert into audit.stream_watch values ('events', ?, ?, ?, ?, [])",
+                [NOON - timedelta(minutes=minutes), handed_out, bound, since],
+            )
+        ((_, last, hour, day, lag, _, since, *_),) = lake.execute(SUMMARY).fetchall()
+    return last, hour, day, lag, since
+
+
+@pytest.mark.parametrize(
+    ("latest", "lag", "since"),
+    [((100, 100, None), 0, None), ((100, None, None), None, None), ((101, 99, NOON), 2, NOON)],
+    ids=["closed again", "without a bound", "open"],
+)
+def test_what_was_so_at_an_earlier_look_is_over(
+    latest: tuple[int, int | None, datetime | None], lag: int | None, since: datetime | None
+) -> None:
+    told = summed_up((10, 100, 90, NOON - timedelta(minutes=10)), (0, *latest))
+    assert told == (latest[0], latest[0] - 100, latest[0] - 100, lag, since)
+
+
+def test_ids_that_a_restore_took_back_are_no_growth() -> None:
+    assert summed_up((24 * 60, 850, 850, None), (90, 900, 900, None), (5, 800, 800, None), (0, 803, 803, None)) == (
+        803, 3, 3, 0, None,
+    )  # fmt: skip
