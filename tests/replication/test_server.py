@@ -13,10 +13,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from synapse_lakehouse.replication import commands as c
-from synapse_lakehouse.replication import subscriber
+from synapse_lakehouse.replication import feed, service, subscriber
 from synapse_lakehouse.replication.grammar import Dialect
 from synapse_lakehouse.replication.server import Timing
+from synapse_lakehouse.replication.service import ServiceError
 from synapse_lakehouse.replication.shapes import SHAPES
+from synapse_lakehouse.source.connection import Connection
 from tests.conftest import BIN, environment
 from tests.replication.conversation import QUICK, Conversation, connected, serving
 from tests.replication.database import KNOWN, Database
@@ -353,3 +355,50 @@ def test_the_command_serves_the_sample_and_says_good_bye(sample: Database) -> No
     finally:
         serve.kill()
         serve.communicate()
+
+
+@pytest.mark.parametrize("host", ["nowhere.invalid", "203.0.113.7"])
+def test_an_address_that_cannot_be_opened_is_named(sample: Database, host: str) -> None:
+    with pytest.raises(ServiceError, match=f"on {host} cannot be opened"):
+        service.serve(sample.settings, Dialect.TOKENS, host, 0, print)
+
+
+def test_whoever_writes_caches_is_followed(homeserver: Database) -> None:
+    homeserver.invalidation(2, "generic_worker1")
+    homeserver.handed_out("caches", 2)
+
+    async def follow(conversation: Conversation) -> None:
+        conversation.say("REPLICATE")
+        positions = await conversation.until(lambda line: line.startswith("POSITION un_partial_stated_room"))
+        assert "POSITION caches generic_worker1 2 2" in positions
+        homeserver.invalidation(3, "media_worker1")
+        homeserver.invalidation(4, "generic_worker1")
+        homeserver.handed_out("caches", 4)
+        rows = [await conversation.until(lambda line: line.startswith("RDATA")) for _ in range(2)]
+        assert {lines[-1] for lines in rows} == {
+            "RDATA caches generic_worker1 4 [null,null,null]", "RDATA caches media_worker1 3 [null,null,null]",
+        }  # fmt: skip
+
+    talk(homeserver, Dialect.INSTANCES, follow)
+
+
+def test_a_standby_passes_over_no_row_of_caches(homeserver: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = feed._transactions
+
+    def as_in_recovery(connection: Connection) -> tuple[int, int, bool]:
+        return *seen(connection)[:2], True
+
+    monkeypatch.setattr(feed, "_transactions", as_in_recovery)
+    homeserver.invalidation(2, "ep1")
+    # Its log has a sequence 32 ahead.
+    homeserver.handed_out("caches", 34)
+
+    async def follow(conversation: Conversation) -> None:
+        conversation.say("REPLICATE caches NOW")
+        await conversation.until(lambda line: line == "POSITION caches 2")
+        for token in (3, 4):
+            await asyncio.sleep(0.2)
+            homeserver.invalidation(token, "ep1")
+            assert await conversation.hear() == f"RDATA caches {token} [null,null,null]"
+
+    talk(homeserver, Dialect.TOKENS, follow)

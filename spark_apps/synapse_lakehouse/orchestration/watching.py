@@ -24,7 +24,8 @@ def watch_streams() -> None:
     """
     from synapse_lakehouse.alerts.patrol import check_lake, patrol
     from synapse_lakehouse.lake import audit, tables
-    from synapse_lakehouse.lake.catalog import CatalogError, pyiceberg_catalog
+    from synapse_lakehouse.lake.address import CatalogError
+    from synapse_lakehouse.lake.catalog import pyiceberg_catalog
     from synapse_lakehouse.source.errors import SourceError
     from synapse_lakehouse.streams.watch import sentence
     from synapse_lakehouse.streams.writers import WritersError

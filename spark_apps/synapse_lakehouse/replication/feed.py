@@ -79,6 +79,7 @@ class Feed:
         self._catalogue = catalogue
         self._writers = configured(catalogue, settings.lakehouse_stream_writers, settings.synapse_config)
         self._stored: dict[str, frozenset[str]] = {}
+        self._heard_of: dict[str, set[str]] = {}
         self._linear: dict[str, int] = {}
         self._settling: dict[str, list[_Settling]] = {}
         self._told: dict[str, Bound] = {}
@@ -114,6 +115,11 @@ class Feed:
                 if stream.stream_positions:
                     linear = self._bound(connection, stream, stored, last_value, is_used=is_called)
                 else:
+                    if is_standby:
+                        # It sees sequences up to 32 ids ahead of what was handed out.
+                        last_value = self._last_row(connection, stream)
+                        sequences[stream.sequence] = (last_value, is_called)
+                    self._hear_of_writers(connection, stream, last_value)
                     linear = self._settled(stream.name, last_value, oldest, next_transaction)
                 linear = max(linear, self._linear.get(stream.name, FIRST))
                 self._linear[stream.name] = linear
@@ -186,6 +192,16 @@ class Feed:
         ids = connection.execute(rows.ids(self._catalogue, stream.name), given)
         return gapless_end(linear, (row[0] for row in ids), sign=1)
 
+    def _last_row(self, connection: Connection, stream: Stream) -> int:
+        row = connection.execute(rows.last(self._catalogue, stream.name)).fetchone()
+        return int(row[0]) if row and row[0] is not None else FIRST
+
+    def _hear_of_writers(self, connection: Connection, stream: Stream, last_value: int) -> None:
+        """Remember who writes a stream of which no positions are kept: whichever process wants to."""
+        given = self._given(stream.name, self._linear.get(stream.name, 0), last_value, None)
+        writers = connection.execute(rows.writers(self._catalogue, stream.name), given)
+        self._heard_of.setdefault(stream.name, set()).update(row[0] for row in writers)
+
     def _settled(self, stream: str, last_value: int, oldest: int, next_transaction: int) -> int:
         now = monotonic()
         waiting = self._settling.setdefault(stream, [])
@@ -209,7 +225,8 @@ class Feed:
     def _instances(self, stream: Stream, stored: Mapping[str, int]) -> set[str]:
         if stream.stream_positions:
             return set(self._writers.get(stream.name, ())) | set(stored)
-        return {MASTER, *(writer for writers in self._writers.values() for writer in writers)}
+        configured = {writer for writers in self._writers.values() for writer in writers}
+        return {MASTER} | configured | self._heard_of[stream.name]
 
     def _tell(self, stream: str, bound: Bound, last_value: int) -> None:
         if last_value <= FIRST:

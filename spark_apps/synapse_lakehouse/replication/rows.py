@@ -61,6 +61,27 @@ def ids(catalogue: Catalogue, stream: str) -> sql.Composed:
     )
 
 
+def writers(catalogue: Catalogue, stream: str) -> sql.Composed:
+    """Statement that gives who wrote rows with tokens in (``%(after)s``, ``%(upto)s``]."""
+    return sql.SQL(" union ").join(
+        sql.SQL("(select coalesce({writer}, %(unnamed)s) from {table} where {range})").format(
+            writer=_writer(table), table=sql.Identifier(table.name), range=_range(catalogue, stream, table)
+        )
+        for table, _ in catalogue.backing(stream)
+    )
+
+
+def last(catalogue: Catalogue, stream: str) -> sql.Composed:
+    """Statement that gives the highest token that has a row; NULL if none has."""
+    highest = sql.SQL(", ").join(
+        sql.SQL("(select max({token}) from {table})").format(
+            token=_token(catalogue, stream, table), table=sql.Identifier(table.name)
+        )
+        for table, _ in catalogue.backing(stream)
+    )
+    return sql.SQL("select greatest({})").format(highest)
+
+
 def is_negative(catalogue: Catalogue, stream: str) -> bool:
     """Whether ids in the tables are the negated tokens."""
     return catalogue.stream(stream).sign == "negative"
@@ -98,7 +119,10 @@ def _range(catalogue: Catalogue, stream: str, table: Table) -> sql.Composed:
     between = "{id} < -%(after)s::bigint and {id} >= -%(upto)s::bigint"
     if not is_negative(catalogue, stream):
         between = "{id} > %(after)s::bigint and {id} <= %(upto)s::bigint"
-    writer = sql.Identifier(table.writer_column) if table.writer_column else sql.NULL
     return sql.SQL(
         "(" + between + ") and (%(writer)s::text is null or coalesce({writer}, %(unnamed)s) = %(writer)s)"
-    ).format(id=column, writer=writer)
+    ).format(id=column, writer=_writer(table))
+
+
+def _writer(table: Table) -> sql.Composable:
+    return sql.Identifier(table.writer_column) if table.writer_column else sql.NULL

@@ -5,6 +5,7 @@ import errno
 import json
 import logging
 import signal
+import socket
 from collections.abc import Callable
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
@@ -55,7 +56,8 @@ def serve(settings: Settings, dialect: Dialect, host: str, port: int, tell: Call
     try:
         asyncio.run(run())
     except OSError as error:
-        if error.errno not in (errno.EADDRINUSE, errno.EACCES, errno.EADDRNOTAVAIL):
+        known = (errno.EADDRINUSE, errno.EACCES, errno.EADDRNOTAVAIL)
+        if error.errno not in known and not isinstance(error, socket.gaierror):
             raise
         raise ServiceError(
             f"Port {port} on {host} cannot be opened ({error.strerror}). Choose another with --port or --host."
