@@ -16,7 +16,7 @@ from synapse_lakehouse.replication import commands as c
 from synapse_lakehouse.replication.following import Item, Patience
 from synapse_lakehouse.replication.pubsub import is_address, listen
 from synapse_lakehouse.replication.reading import CUT, NO_ROW, NO_TABLE, Reader
-from synapse_lakehouse.replication.updates import Gap, Progress, Update
+from synapse_lakehouse.replication.updates import WENT_BACK, Gap, Progress, Update
 from tests.replication.database import Database
 
 SERVER = "synapse.example"
@@ -396,3 +396,47 @@ def test_a_listener_that_is_to_end_ends_although_closing_fails(
             assert hearing.cancelled()
 
     asyncio.run(scenario())
+
+
+def test_a_database_that_went_back_is_followed_from_where_it_is(hub: Hub, homeserver: Database) -> None:
+    """Once while the tap listens, and once while it does not."""
+    homeserver.handed_out("events", 20)
+    for writer in ("ep1", "ep2"):
+        homeserver.position("events", writer, 20)
+    progress = Progress({EP1: 20, EP2: 20})
+
+    async def restored_while_heard() -> list[Item]:
+        async with listening(hub, homeserver, progress) as items:
+            first = asyncio.create_task(take(items, 4))
+            while not progress.is_connected:
+                await asyncio.sleep(0.01)
+            homeserver.handed_out("events", 11)
+            homeserver.event(11, "ep1")
+            lines = ["POSITION events ep2 20 20", "POSITION events ep1 10 10", 'RDATA events ep1 11 ["ev",null]']
+            await asyncio.to_thread(hub.publish, *lines)
+            return await first
+
+    unmoved, gap, position, update = asyncio.run(restored_while_heard())
+    assert unmoved == c.Position(*EP2, 20, 20)
+    assert gap == Gap(*EP1, 10, 20, 0, WENT_BACK)
+    assert position == c.Position(*EP1, 10, 10)
+    assert isinstance(update, Update)
+    assert (update.instance, update.token) == ("ep1", 11)
+
+    homeserver.position("events", "ep1", 11)
+    homeserver.position("events", "ep2", 10)
+
+    async def restored_meanwhile() -> list[Item]:
+        async with listening(hub, homeserver, progress) as items:
+            first = asyncio.create_task(take(items, 2))
+            while not progress.is_connected:
+                await asyncio.sleep(0.01)
+            homeserver.event(12, "ep2")
+            homeserver.handed_out("events", 12)
+            await asyncio.to_thread(hub.publish, 'RDATA events ep2 12 ["ev",null]')
+            return await first
+
+    gap, update = asyncio.run(restored_meanwhile())
+    assert gap == Gap(*EP2, 11, 20, 0, WENT_BACK)
+    assert isinstance(update, Update)
+    assert (update.instance, update.token) == ("ep2", 12)

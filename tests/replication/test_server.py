@@ -402,3 +402,28 @@ def test_a_standby_passes_over_no_row_of_caches(homeserver: Database, monkeypatc
             assert await conversation.hear() == f"RDATA caches {token} [null,null,null]"
 
     talk(homeserver, Dialect.TOKENS, follow)
+
+
+def test_who_followed_a_database_that_went_back_is_told(homeserver: Database) -> None:
+    homeserver.handed_out("events", 20)
+    for writer in ("ep1", "ep2"):
+        homeserver.position("events", writer, 20)
+
+    async def follow(conversation: Conversation) -> None:
+        conversation.say("REPLICATE events 20")
+        await conversation.until(lambda line: line == "POSITION events 20")
+        for writer in ("ep1", "ep2"):
+            homeserver.position("events", writer, 10)
+        homeserver.handed_out("events", 10)
+        assert (await conversation.to_the_end())[-1].startswith("ERROR the database went back")
+
+    async def begin_again(conversation: Conversation) -> None:
+        conversation.say("REPLICATE events NOW")
+        await conversation.until(lambda line: line == "POSITION events 10")
+        homeserver.event(11, "ep1")
+        homeserver.handed_out("events", 11)
+        for writer in ("ep1", "ep2"):
+            homeserver.position("events", writer, 11)
+        assert (await conversation.hear() or "").startswith("RDATA events 11")
+
+    talk(homeserver, Dialect.TOKENS, follow, begin_again)

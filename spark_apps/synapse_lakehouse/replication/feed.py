@@ -56,6 +56,10 @@ class Heads:
         """Where to begin with whatever comes from now on, even if what was before is not complete."""
         return self.of(source) if source[0] not in self.settling else self.handed_out[source[0]]
 
+    def are_behind(self, source: Source, token: int) -> bool:
+        """Whether nobody can have written ``token`` in this database: it went back, by a restore or a failover."""
+        return not self.is_standby and self.handed_out.get(source[0], token) < token
+
     def begin(self, source: Source) -> int | None:
         """As :meth:`now`; None for a writer that has no position although its stream was written: nobody knows it."""
         now = self.now(source)
@@ -94,7 +98,7 @@ class Feed:
             self._open.close()
 
     def heads(self) -> Heads:
-        """How far the streams are complete now. Never goes back.
+        """How far the streams are complete now. Never goes back, unless the database does.
 
         :raises SourceError: when the database cannot be reached.
         :raises ReadFailed: when it cannot be read.
@@ -112,6 +116,10 @@ class Feed:
                 stored = positions.get(stream.stream_positions or "", {})
                 self._stored[stream.name] = frozenset(stored)
                 last_value, is_called = sequences[stream.sequence]
+                if not is_standby and last_value < self._linear.get(stream.name, FIRST):
+                    log.warning("The database went back: %s was written up to %d before", stream.name, last_value)
+                    for known in (self._linear, self._looked_at, self._settling):
+                        known.pop(stream.name, None)
                 if stream.stream_positions:
                     linear = self._bound(connection, stream, stored, last_value, is_used=is_called)
                 else:

@@ -58,6 +58,8 @@ async def items(command: Command, progress: Progress, reader: Reader | None) -> 
             elif update := progress.rdata(command):
                 yield update
         case c.Position():
+            if reader and await reader.went_back(command, progress):
+                yield progress.went_back((command.stream, command.instance), command.token)
             missed = progress.position(command)
             yield command
             if missed:

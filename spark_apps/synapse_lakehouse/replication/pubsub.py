@@ -144,6 +144,8 @@ async def _catch_up(progress: Progress, reader: Reader) -> AsyncIterator[Item]:
         if position is None:
             if (begin := heads.begin(source)) is not None:
                 progress.reach(source, begin)
+        elif heads.are_behind(source, position):
+            yield progress.went_back(source, heads.now(source))
         elif position < (head := heads.now(source)):
             async for item in fill(Missed(*source, position, head), progress, reader):
                 yield item

@@ -8,9 +8,10 @@ from dataclasses import replace
 from time import monotonic
 from typing import Any, Final, TypeVar
 
+from synapse_lakehouse.replication.commands import Position
 from synapse_lakehouse.replication.feed import Feed, Heads
 from synapse_lakehouse.replication.shapes import SHAPES
-from synapse_lakehouse.replication.updates import MEMORY_ONLY, Gap, Missed, Progress, Source, Update
+from synapse_lakehouse.replication.updates import MEMORY_ONLY, REPEATING, Gap, Missed, Progress, Source, Update
 from synapse_lakehouse.source.errors import ReadFailed, SourceError
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,14 @@ class Reader:
         """
         self._heads = await self._read(self._feed.heads)
         return self._heads
+
+    async def went_back(self, command: Position, progress: Progress) -> bool:
+        """Whether a writer announces a lower position than it did, as the database went back."""
+        source = (command.stream, command.instance)
+        position = progress.positions.get(source, command.token)
+        if position <= command.token or command.stream in REPEATING | MEMORY_ONLY:
+            return False
+        return (await self.heads()).are_behind(source, position)
 
     async def page(self, source: Source, after: int, upto: int) -> tuple[list[Update], int]:
         """As :meth:`Feed.page`."""

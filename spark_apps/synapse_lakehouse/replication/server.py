@@ -68,7 +68,7 @@ class Server:
             polling, asked = asyncio.create_task(self._poll()), asyncio.create_task(stop.wait())
             await asyncio.wait([polling, asked], return_when=asyncio.FIRST_COMPLETED)
             listening.close()
-            await asyncio.gather(*(one.stop("server stopping") for one in list(self._subscribers)))
+            await self._stop_all("server stopping")
             polling.cancel()
             with suppress(asyncio.CancelledError):
                 await polling
@@ -113,6 +113,11 @@ class Server:
         for source in self.heads.by_instance:
             if before.linear and source not in before.by_instance:
                 self._begin[source] = before.linear[source[0]]
-        if self.heads != before:
+        if any(self.heads.linear[stream] < token for stream, token in before.linear.items()):
+            await self._stop_all("the database went back, by a restore or a failover: ask for tokens that it has")
+        elif self.heads != before:
             for subscriber in self._subscribers:
                 subscriber.wake()
+
+    async def _stop_all(self, why: str) -> None:
+        await asyncio.gather(*(one.stop(why) for one in list(self._subscribers)))

@@ -19,6 +19,11 @@ MEMORY_ONLY: Final = frozenset({"typing", "presence_federation", "federation"})
 MOST_HELD: Final = 64 << 20
 """Characters of unfinished tokens' rows that are held before their sender counts as broken: half a million rows."""
 
+WENT_BACK: Final = (
+    "the database went back, by a restore or a failover, so these tokens are given out again; what was written before "
+    "that was noticed was not heard"
+)
+
 Source = tuple[str, str | None]
 """A stream and the instance that writes it; None where instances are not told apart."""
 
@@ -173,6 +178,11 @@ class Progress:
         """Nothing more is to come at or below ``token``."""
         begins_again = source[0] in MEMORY_ONLY
         self.positions[source] = token if begins_again else max(self.positions.get(source, token), token)
+
+    def went_back(self, source: Source, token: int) -> Gap:
+        """Follow ``source`` from ``token`` on, as the database went back to it: what is given out again."""
+        position, self.positions[source] = self.positions[source], token
+        return Gap(*source, token, position, 0, WENT_BACK)
 
     def disconnected(self) -> None:
         """Rows of tokens that were not complete are given up: they are sent again."""
