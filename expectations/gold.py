@@ -56,7 +56,7 @@ def artifacts(settings: Settings, run: Run) -> Artifacts:
     if built_by != run.run_id:
         raise ArtifactError(
             f"dbt's results in {folder} are of run {built_by}, not of {run.run_id}, so they say nothing about this "
-            "run's branch. Run the task dbt_build of this run again, then this one."
+            "run's branch. Clear the whole run, from open_run on."
         )
     return Artifacts(manifest, results)
 
@@ -133,6 +133,6 @@ def _read(path: Path) -> dict[str, Any]:
         parsed: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ArtifactError(
-            f"There is no {path}, so it is not known what dbt built and tested. Run the task dbt_build first."
+            f"There is no {path}, so it is not known what dbt built and tested. Clear the whole run, from open_run on."
         ) from None
     return parsed

@@ -23,7 +23,7 @@ def maintain_lake(app: SparkApp) -> None:
     app.spark.conf.unset("spark.wap.branch")
     if published := audit.releases(app.catalog):
         branch = Run(f"{app.run.run_id} compaction", app.run.start, app.run.end).branch
-        compacted = housekeeping.compact(app.spark, app.catalog, published[-1], branch, app.progress)
+        compacted = housekeeping.compact(app.spark, app.catalog, published[-1], branch, app.lease.renew, app.progress)
         published += [compacted] if compacted else []
     old = now - timedelta(days=days)
     kept = housekeeping.kept_releases(published, old)
@@ -39,6 +39,8 @@ def maintain_lake(app: SparkApp) -> None:
     heard_days = app.settings.lakehouse_replication_days
     if commands and commands.current_snapshot() and heard_days:
         housekeeping.forget_commands(app.spark, now - timedelta(days=heard_days))
+    # With 0 days files of any age are swept: they must not be another run's.
+    app.lease.renew()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         done = [*pool.map(tidy, branched), *pool.map(partial(housekeeping.tidy_unbranched, app.spark), unbranched)]
     lease.trim(app.catalog, now - housekeeping.LEASE_LOG)

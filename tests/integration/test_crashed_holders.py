@@ -64,6 +64,9 @@ def test_a_run_that_lost_its_lease_publishes_nothing(new_lake: Callable[..., Set
         assert quick.acquire() == (run.branch,)
         with pytest.raises(LeaseError, match="was lost to q"):
             publish(cast("SparkSession", None), catalog, run, "it", slow.renew)
+        quick.release()
+        with pytest.raises(LeaseError, match=r"does not hold the lake lease any more(?s:.*)Clear the whole run"):
+            slow.renew()
         assert audit.releases(catalog) == []
 
 

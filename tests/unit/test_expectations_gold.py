@@ -200,7 +200,7 @@ def test_keys_of_several_columns_are_counted() -> None:
 
 
 def test_artifacts_of_another_run_are_refused(settings: Settings, lake: InMemoryCatalog) -> None:
-    with pytest.raises(gold.ArtifactError, match="Run the task dbt_build first"):
+    with pytest.raises(gold.ArtifactError, match="Clear the whole run"):
         gates.judge_gold(settings, lake, RUN)
     other = results()
     other["metadata"]["env"]["RUN_ID"] = "manual__2026-11-01"

@@ -40,13 +40,19 @@ def kept_releases(published: Sequence[Release], since: datetime) -> list[Release
 
 
 def compact(
-    spark: SparkSession, catalog: Catalog, latest: Release, branch: str, tell: Callable[[str], None]
+    spark: SparkSession,
+    catalog: Catalog,
+    latest: Release,
+    branch: str,
+    require_lease: Callable[[], None],
+    tell: Callable[[str], None],
 ) -> Release | None:
     """Compact the tables that gain from it and publish them as a new release; None if none does.
 
     The release is ``latest`` in other files: it keeps its run, interval and positions. A table whose main is not what
     that release says (a run died while it published) is left to the next run.
 
+    :param require_lease: raises where the lake lease was lost: somebody may have published since.
     :raises ReleaseError: when the content of a table would change; nothing is published then.
     """
     rewritten: dict[str, int] = {}
@@ -59,6 +65,7 @@ def compact(
             tell(f"{name} compacted")
     if not rewritten:
         return None
+    require_lease()
     # First, as the next copy goes on from the snapshot in the ledger, if main is at it; else it copies the table whole.
     _correct_ledger(catalog, latest, rewritten)
     for name in rewritten:
@@ -69,6 +76,7 @@ def compact(
         tables={**latest.tables, **rewritten},
         published_at=datetime.now(UTC),
     )
+    require_lease()
     record(catalog, compacted)
     return compacted
 

@@ -128,10 +128,15 @@ class Lease:
         while True:
             table = self.catalog.load_table(TABLE)
             held = _read(table)
+            if not held.holder:
+                raise LeaseError(
+                    f"Run {self.holder} does not hold the lake lease any more: it was closed, or taken for dead, so "
+                    "none of its tasks works alone. This one changed nothing. Clear the whole run, from open_run on."
+                )
             if held.holder != self.holder:
                 raise LeaseError(
-                    f"The lake lease of {self.holder} was lost to {held.holder or 'nobody'}: it had not been "
-                    f"renewed for {self.seconds} s, so its branch was dropped. Nothing was published; run it again."
+                    f"The lake lease of {self.holder} was lost to {held.holder}: it had not been renewed for "
+                    f"{self.seconds} s, so its branch was dropped. Nothing was published; run it again."
                 )
             if self._write(table, "renew", () if settled else held.crashed):
                 return
