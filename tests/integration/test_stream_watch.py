@@ -12,6 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from synapse_lakehouse.alerts import log
 from synapse_lakehouse.alerts.incidents import Kind
+from synapse_lakehouse.alerts.patrol import check_lake
 from synapse_lakehouse.embedded.postgres import free_port
 from synapse_lakehouse.lake import audit
 from synapse_lakehouse.lake.catalog import pyiceberg_catalog
@@ -153,6 +154,15 @@ def test_what_cannot_be_read_is_no_good_sign(source_copy: str, looked: Callable[
         synapse.execute("alter table receipts_linearized rename to receipts_elsewhere")
     with pytest.raises(ReadFailed):
         preflight()
+
+
+def test_a_lake_that_never_had_a_release_is_overdue_from_when_it_was_made(looked: Callable[[], Looks]) -> None:
+    looked()
+    with closing(pyiceberg_catalog(Settings())) as catalog:
+        assert check_lake(Settings(), catalog, []) == (None, [])
+        impatient = Settings().model_copy(update={"lakehouse_overdue_hours": 0})
+        _, (overdue,) = check_lake(impatient, catalog, [])
+    assert overdue.said == "there is no release yet, and the lake is 0 hours old, 0 are allowed"
 
 
 def test_a_lake_that_is_overdue_is_told_although_the_source_is_away(

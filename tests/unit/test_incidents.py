@@ -144,12 +144,14 @@ def test_all_that_is_wrong_with_a_stream_is_told() -> None:
     assert begun.said.splitlines() == [worst, mild]
 
 
-def test_a_lake_is_overdue_after_so_many_hours_unless_there_was_never_a_release() -> None:
-    hours = timedelta(hours=26)
-    assert watching.of_releases(None, hours, NOW) == []
-    assert watching.of_releases(NOW - hours, hours, NOW) == []
-    (finding,) = watching.of_releases(NOW - timedelta(hours=30), hours, NOW)
+def test_a_lake_is_overdue_after_so_many_hours_whether_or_not_there_was_ever_a_release() -> None:
+    hours, made = timedelta(hours=26), NOW - timedelta(hours=40)
+    assert watching.of_releases(None, NOW - hours, hours, NOW) == []
+    assert watching.of_releases(NOW - hours, made, hours, NOW) == []
+    (finding,) = watching.of_releases(NOW - timedelta(hours=30), made, hours, NOW)
     assert finding.said == "the latest release is 30 hours old, 26 are allowed"
+    (finding,) = watching.of_releases(None, made, hours, NOW)
+    assert finding.said == "there is no release yet, and the lake is 40 hours old, 26 are allowed"
 
 
 def test_a_tap_is_silent_after_so_many_minutes_if_one_was_ever_used() -> None:

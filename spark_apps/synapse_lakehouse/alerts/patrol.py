@@ -9,7 +9,7 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.alerts import watching
 from synapse_lakehouse.alerts.incidents import Finding
 from synapse_lakehouse.catalogue import Stream
-from synapse_lakehouse.lake import audit, taps
+from synapse_lakehouse.lake import audit, release, taps
 from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.live import standings
@@ -25,9 +25,11 @@ def check_lake(
     """When the replication tap last landed something, if one was ever used; and what is overdue in the lake."""
     now = datetime.now(UTC)
     latest = max((one.published_at for one in releases), default=None)
+    # A table that nothing was written to was updated last when it was made.
+    made = datetime.fromtimestamp(catalog.load_table(release.TABLE).metadata.last_updated_ms / 1000, UTC)
     overdue = timedelta(hours=settings.lakehouse_overdue_hours)
     landed, silent = taps.last_landed(catalog), timedelta(minutes=settings.lakehouse_tap_minutes)
-    return landed, [*watching.of_releases(latest, overdue, now), *watching.of_tap(landed, silent, now)]
+    return landed, [*watching.of_releases(latest, made, overdue, now), *watching.of_tap(landed, silent, now)]
 
 
 def patrol(settings: Settings, catalog: Catalog, releases: Sequence[Release]) -> tuple[list[Look], list[Finding]]:

@@ -36,10 +36,13 @@ def of_tap(landed: datetime | None, limit: timedelta, now: datetime) -> list[Fin
     return [Finding(Kind.TAP_SILENT, "the replication tap", said)]
 
 
-def of_releases(latest: datetime | None, overdue: timedelta, now: datetime) -> list[Finding]:
-    """Whether the lake is overdue. ``latest``: when the latest release was published, None: none ever was."""
-    if latest is None or now - latest <= overdue:
+def of_releases(latest: datetime | None, made: datetime, overdue: timedelta, now: datetime) -> list[Finding]:
+    """Whether the lake is overdue. ``latest``: when the latest release was published, None: none ever was, since the
+    lake was ``made``."""
+    since = now - (latest or made)
+    if since <= overdue:
         return []
-    hours = (now - latest) / timedelta(hours=1)
-    said = f"the latest release is {hours:,.0f} hours old, {overdue / timedelta(hours=1):,.0f} are allowed"
+    hours, allowed = (f"{one / timedelta(hours=1):,.0f}" for one in (since, overdue))
+    what = "the latest release is" if latest else "there is no release yet, and the lake is"
+    said = f"{what} {hours} hours old, {allowed} are allowed"
     return [Finding(Kind.RELEASE_OVERDUE, "the lake", said)]
