@@ -35,7 +35,6 @@ class Synapse:
     :ivar config_path: its homeserver.yaml (with ``stream_writers`` and ``instance_map``).
     :ivar urls: process name → base URL of its client API; every process sends events, two at once fork rooms.
     :ivar processes: process name → process id.
-    :ivar log_dir: the folder of its logs.
     :ivar redis_port: port of its Redis on 127.0.0.1.
     """
 
@@ -44,7 +43,6 @@ class Synapse:
     config_path: Path
     urls: dict[str, str]
     processes: dict[str, int]
-    log_dir: Path
     redis_port: int
     connection: Connection = field(repr=False)
     secret: str = field(repr=False)

@@ -27,15 +27,14 @@ POSTGRES_TYPES = {
 
 
 class Load(StrEnum):
-    """How a table reaches bronze."""
+    """What kind of rows a table has. Of all that are copied the rows that changed are read (ADR 0009)."""
 
     APPEND = "append"
-    """Facts with a stream id, their own or that of the table they follow: rows beyond the last bound are read, merged
-    by key."""
+    """Facts with a stream id, their own or that of the table they follow."""
     MERGE = "merge"
-    """Rows move to a higher stream id when they change: merged by key."""
+    """Rows move to a higher stream id when they change."""
     REPLACE = "replace"
-    """No stream id that tells what changed: read whole."""
+    """No stream id tells what changed."""
     MEASURE = "measure"
     """Counted inside the snapshot, never copied."""
 

@@ -42,7 +42,7 @@ class Settings(BaseSettings):
         {}, repr=False, description="further Iceberg catalog properties as JSON, such as S3 endpoint and region"
     )
     lakehouse_warehouse: str | None = Field(
-        None, description="where table files go: a folder or s3://bucket/prefix; unset: warehouse/ in LAKEHOUSE_HOME"
+        None, description="where table files go: a folder or s3://bucket/prefix; unset: a folder of LAKEHOUSE_HOME"
     )
     lakehouse_stream_writers: str = Field(
         "",
@@ -87,7 +87,7 @@ class Settings(BaseSettings):
     lakehouse_alert_urls: str = Field(
         "",
         repr=False,
-        description="where alerts go, as Apprise URLs separated by spaces: matrix://token@host/!room, mailto://, json://",
+        description="where alerts go, as Apprise URLs separated by spaces: matrixs://token@host/!room, mailtos://, jsons://",
     )
     lakehouse_runbooks: str = Field(
         "docs/runbooks", description="where alerts say that the runbooks are: a URL, or the folder in the checkout"

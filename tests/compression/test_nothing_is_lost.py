@@ -93,7 +93,7 @@ def test_a_room_that_cannot_be_resolved_afterwards_is_not_called_left(
     done = compress(dsn, "apply", *BEST, "--room", "!whole", "--yes")
     assert done.exit_code == 1
     assert "cannot be resolved any more" in done.stderr
-    assert "undo --repair" in done.stderr
+    assert "undo --repair --yes" in done.stderr
 
 
 def test_only_groups_that_an_undo_file_has_count_as_compared(

@@ -131,7 +131,7 @@ def test_a_room_that_is_wrong_afterwards_is_named_until_it_is_repaired(
     # Asking again does not make it right, and while it is wrong nothing is compressed, nor put back without a word.
     assert {one.room_id for one in carrying_out.verify(own, lake, RUN) if one.faults} == {spoiled}
     append_plan(lake, [dict(carrying_out.planned_by(lake, RUN)[0])])
-    with pytest.raises(Differs, match="undo --repair"):
+    with pytest.raises(Differs, match="undo --repair --yes"):
         carrying_out.carry_out(own, lake, RUN, print)
     careful = lakehouse(own, "compress", "undo", *row["undo"], "--yes")
     assert careful.returncode == 1

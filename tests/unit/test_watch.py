@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.cli.history import bars
+from synapse_lakehouse.cli.positions_history import bars
 from synapse_lakehouse.streams.watch import Look, look, sentence
 
 BOTH = frozenset({"ep1", "ep2"})

@@ -194,6 +194,6 @@ def history(
     format: output.Option = output.Format.TABLE,
 ) -> None:
     """Show what compressing gave back, by hand and by schedule, run by run and room by room, and what reading costs."""
-    from synapse_lakehouse.cli import given_back
+    from synapse_lakehouse.cli import compress_history
 
-    given_back.history(room or [], format)
+    compress_history.history(room or [], format)

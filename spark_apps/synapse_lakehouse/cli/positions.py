@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from synapse_lakehouse.cli import gaps, output, reading
-from synapse_lakehouse.cli.history import history as show_history
+from synapse_lakehouse.cli.positions_history import history as show_history
 from synapse_lakehouse.lake import duck, taps
 from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.settings import Settings

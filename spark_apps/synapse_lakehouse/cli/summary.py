@@ -31,7 +31,7 @@ class Copied:
     """A row of the ledger: a table of the source as the run read it, and what reached the lake; bytes of Parquet."""
 
     table: str
-    load: str
+    extent: str
     rows_source: int | None
     rows_read: int | None
     rows_written: int | None
@@ -83,7 +83,7 @@ def read(connection: DuckDBPyConnection, settings: Settings, release: Release) -
     duck.bind(connection, settings, None, ["audit.ledger", "audit.checks", _COVERAGE])
     connection.execute(f"set variable run = {duck.literal(release.run_id)}")
     ledger = connection.execute(
-        "select table_name, load, rows_source, rows_read, rows_written, bytes, seconds from audit.ledger"
+        "select table_name, extent, rows_source, rows_read, rows_written, bytes, seconds from audit.ledger"
         " where run_id = getvariable('run')"
         " qualify row_number() over (partition by table_name order by written_at desc) = 1"
         " order by bytes desc nulls last, rows_source desc nulls last, table_name"
@@ -146,12 +146,12 @@ def _section(title: str, *content: RenderableType) -> list[RenderableType]:
 def _tables(copied: Sequence[Copied]) -> RenderableType:
     filled = [one for one in copied if one.rows_source or one.rows_read or one.rows_written]
     empty = sorted(one.table for one in copied if one not in filled)
-    table = output.table("Table", "Load")
+    table = output.table("Table", "Copied")
     for heading in ("In source", "Read", "Written", "Bytes", "Seconds"):
         table.add_column(heading, justify="right", no_wrap=True)
     for one in filled:
         table.add_row(
-            one.table, one.load, *map(_count, (one.rows_source, one.rows_read, one.rows_written)), _size(one.bytes),
+            one.table, one.extent, *map(_count, (one.rows_source, one.rows_read, one.rows_written)), _size(one.bytes),
             "-" if one.seconds is None else f"{one.seconds:.1f}",
         )  # fmt: skip
     table.add_section()

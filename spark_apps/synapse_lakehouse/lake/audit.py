@@ -49,9 +49,9 @@ TABLES: Final[dict[str, pa.Schema]] = {
             "drifted": pa.map_(_STRING, _STRING),
             "novelties": pa.list_(_STRING),
         },
-        # One row per run and copied table: what was read (extent: whole, changes or nothing), what became of it, and
-        # from which snapshot of the source. files and bytes are the table's afterwards; the hashes are of the rows as
-        # they were received, and as they were read again from their files, of all together and of each range of the
+        # One row per run and copied table: what was read (extent: whole, rest, changes or nothing), what became of it,
+        # and from which snapshot of the source. files and bytes are the table's afterwards; the hashes are of the rows
+        # as they were received, and as they were read again from their files, of all together and of each range of the
         # source's pages that was read for itself (last_page NULL: to the table's end; first_page NULL: rows that
         # maintenance read again by their keys).
         "audit.ledger": _RUN
@@ -118,9 +118,10 @@ TABLES: Final[dict[str, pa.Schema]] = {
         # a dialect tells it. Tokens over after and up to upto were compared; ids counts those with rows (NULL: none of
         # the stream's tables is copied), ahead further ones up to the safe bound, to which the tap has not come. heard
         # and read (from the database) count tokens, rows their RDATA. unheard: ids with rows that the tap never got,
-        # unexplained: those that no GAP explains. rowless: tokens without a row. missing: the first ranges of both.
-        # went_back: commands that name a token behind an earlier one. read_until, open_since: from where the next run
-        # reads the commands, snapshot_id: as which this one found them (replication/coverage.py).
+        # unexplained: those that no GAP explains. rowless: tokens without a row. missing: the first ranges of both, by
+        # the side on which they are missing, wire or lake. went_back: commands that name a token behind an earlier one.
+        # read_until, open_since: from where the next run reads the commands, snapshot_id: as which this one found them
+        # (replication/coverage.py).
         "audit.replication_coverage": _RUN
         | {"dialect": _STRING, "stream": _STRING, "instance": _STRING, "listened_from": _LONG, "after": _LONG}
         | {"upto": _LONG, "ids": _LONG, "ahead": _LONG, "rows": _LONG, "heard": _LONG, "read": _LONG}

@@ -114,4 +114,5 @@ def verify_compression() -> None:
         raise AirflowFailException(
             "Rooms are not as they should be; their undo files are named in audit.compression_runs:\n"
             + "\n".join(f"  {one.room_id}: {'; '.join(one.faults)}" for one in wrong)
+            + "\nPut them back with `lakehouse compress undo --repair --yes FILE`, then clear this task."
         )

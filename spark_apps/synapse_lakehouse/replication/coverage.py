@@ -8,7 +8,6 @@ the cursor to where the tap stands, and never beyond the stream's safe bound.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Any, Final
 
 from synapse_lakehouse.replication.updates import lowest
@@ -21,15 +20,6 @@ SLACK: Final = timedelta(minutes=10)
 
 NAMED: Final = 20
 """Ranges of ids that are listed of a source, for each reason that they are missing."""
-
-
-class Side(StrEnum):
-    """Where an id is missing."""
-
-    WIRE = "wire"
-    """A row is there that the tap never got."""
-    LAKE = "lake"
-    """The tap got a row that is not there."""
 
 
 NEVER_ANNOUNCED: Final = "never_announced"

@@ -117,8 +117,8 @@ def _require_none_faulty(catalog: Catalog) -> None:
             files = row["undo"] or []
             raise Differs(
                 f"{room_id} does not resolve as before it was compressed ({row['error']}), so nothing is compressed. "
-                f"Put it back: `lakehouse compress undo --repair {' '.join(files)}`; if it is right by now, clear the "
-                "task verify of the run that found it.",
+                f"Put it back: `lakehouse compress undo --repair --yes {' '.join(files)}`; if it is right by now, "
+                "clear the task verify of the run that found it.",
                 [Path(one) for one in files],
             )
 

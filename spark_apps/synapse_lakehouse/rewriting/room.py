@@ -167,6 +167,6 @@ def _put_back(
 def _by_hand(kept: Sequence[Path]) -> str:
     files = " ".join(map(str, kept))
     return (
-        f"How its groups were stored is in {files}: stop Synapse, run `lakehouse compress undo --repair {files}`, and "
-        "please report this."
+        f"How its groups were stored is in {files}: stop Synapse, run "
+        f"`lakehouse compress undo --repair --yes {files}`, and please report this."
     )

@@ -7,7 +7,7 @@ from rich.bar import Bar
 from rich.text import Text
 
 from synapse_lakehouse.cli import output, reading
-from synapse_lakehouse.cli.history import bars
+from synapse_lakehouse.cli.positions_history import bars
 from synapse_lakehouse.lake import duck
 from synapse_lakehouse.lake.catalog import COMPRESSED
 

@@ -3,7 +3,7 @@
 import duckdb
 import pytest
 
-from synapse_lakehouse.cli import given_back
+from synapse_lakehouse.cli import compress_history
 
 OLD = (
     "finished_at timestamptz, run_id text, room_id text, outcome text, strategy text, rows_before bigint,"
@@ -33,15 +33,18 @@ def lake() -> duckdb.DuckDBPyConnection:
 
 
 def asked(lake: duckdb.DuckDBPyConnection, query: str, wanted: str = "true") -> list[tuple]:
-    return lake.execute(given_back._LATEST.format(wanted=wanted) + query).fetchall()
+    return lake.execute(compress_history._LATEST.format(wanted=wanted) + query).fetchall()
 
 
 def test_runs_and_rooms_add_up_what_was_written(lake: duckdb.DuckDBPyConnection) -> None:
-    assert [row[1:] for row in asked(lake, given_back._RUNS)] == [(1, 60, 5000, None, None), (1, 5, 500, None, None)]
-    ((room, runs, freed, left, *_, each),) = asked(lake, given_back._ROOMS)
-    assert (room, runs, freed, left, each) == ("!a", 2, 65, 45, [60, 5])
-    assert len(asked(lake, given_back._ROOMS_OF_RUNS)) == 3, "of a room that was tried again, the last one counts"
-    assert asked(lake, given_back._ROOMS, "room_id in ('!b')") == []
+    assert [row[1:] for row in asked(lake, compress_history._RUNS)] == [
+        (1, 60, 5000, None, None),
+        (1, 5, 500, None, None),
+    ]
+    ((room, number, freed, left, *_, each),) = asked(lake, compress_history._ROOMS)
+    assert (room, number, freed, left, each) == ("!a", 2, 65, 45, [60, 5])
+    assert len(asked(lake, compress_history._ROOMS_OF_RUNS)) == 3, "of a room that was tried again, the last one counts"
+    assert asked(lake, compress_history._ROOMS, "room_id in ('!b')") == []
 
 
 def test_what_was_measured_first_and_last_is_shown(lake: duckdb.DuckDBPyConnection) -> None:
@@ -49,8 +52,8 @@ def test_what_was_measured_first_and_last_is_shown(lake: duckdb.DuckDBPyConnecti
         lake.execute(f"alter table audit.compression_runs add column {column}")
     lake.execute("update audit.compression_runs set chain_before = 9, chain_after = 4 where rows_before = 50")
     lake.execute("update audit.compression_runs set disk_bytes_before = 7, disk_bytes_after = 8 where rows_before = 50")
-    ((*_, chain, chain_now, read, read_now, _, _),) = asked(lake, given_back._ROOMS)
+    ((*_, chain, chain_now, read, read_now, _, _),) = asked(lake, compress_history._ROOMS)
     assert (chain, chain_now, read, read_now) == (9, 4, None, None)
-    assert [row[-2:] for row in asked(lake, given_back._RUNS)] == [(None, None), (7, 8)]
-    assert given_back._then_now(chain, chain_now) == "9.0 → 4.0"
-    assert given_back._then_now(read, read_now) == "-"
+    assert [row[-2:] for row in asked(lake, compress_history._RUNS)] == [(None, None), (7, 8)]
+    assert compress_history._then_now(chain, chain_now) == "9.0 → 4.0"
+    assert compress_history._then_now(read, read_now) == "-"
