@@ -155,9 +155,9 @@ class ExpectNoVanishedWriter(MeasureExpectation):
     """Every writer that ever had a position has one: without it nobody knows up to where the stream is complete."""
 
     def _judge(self, measures: Measures) -> tuple[bool, str]:
-        if measures["rule"] != Rule.MISSING_WRITER.value or not measures["vanished_writers"]:
+        vanished = ", ".join(sorted(measures.get("vanished_writers", ())))
+        if measures["rule"] != Rule.MISSING_WRITER.value or not vanished:
             return True, "none has vanished"
-        vanished = ", ".join(sorted(measures["vanished_writers"]))
         return False, f"{vanished} had a position and has none any more, so there is no safe bound"
 
 

@@ -116,8 +116,8 @@ class Feed:
                 stored = positions.get(stream.stream_positions or "", {})
                 self._stored[stream.name] = frozenset(stored)
                 last_value, is_called = sequences[stream.sequence]
-                if not is_standby and last_value < self._linear.get(stream.name, FIRST):
-                    log.warning("The database went back: %s was written up to %d before", stream.name, last_value)
+                if not is_standby and last_value < (was := self._linear.get(stream.name, FIRST)):
+                    log.warning("The database went back: %s is at %d, after %d", stream.name, last_value, was)
                     for known in (self._linear, self._looked_at, self._settling):
                         known.pop(stream.name, None)
                 if stream.stream_positions:
