@@ -158,7 +158,7 @@ class Feed:
                 found += connection.execute(rows.select(self._catalogue, stream, shape), given).fetchall()
         found.sort(key=itemgetter(0))
         updates = [
-            Update(stream, instance, token, tuple(json.loads(row) for _, row in rows_of_token))
+            Update(stream, instance, token, tuple(_decoded(row) for _, row in rows_of_token))
             for token, rows_of_token in groupby(found, key=itemgetter(0))
         ]
         return updates, given["upto"]
@@ -243,6 +243,15 @@ class Feed:
             names = ", ".join(bound.missing) or "somebody"
             log.warning("%s stands still: %s should write it and has no position yet", stream, names)
         self._told[stream] = bound
+
+
+def _decoded(row: str) -> Any:
+    """``row``; None where it is nested too deeply for Python: other homeservers may send what they like."""
+    try:
+        return json.loads(row)
+    except RecursionError:
+        log.warning("A row is sent as null: it is nested too deeply")
+        return None
 
 
 def _transactions(connection: Connection) -> tuple[int, int, bool]:
