@@ -160,9 +160,7 @@ def homeserver(
         processes = _start(stack, workdir, [python, "-P", LOOPBACK], files, urls, peers)
         connection = Connection(urls, MAIN, STREAM_WORKER if workers else MAIN)
         stack.callback(connection.close)
-        yield Synapse(
-            server_name, dsn, workdir / "homeserver.yaml", urls, processes, logs, redis_port, connection, secret
-        )
+        yield Synapse(server_name, dsn, workdir / "homeserver.yaml", urls, processes, redis_port, connection, secret)
 
 
 def _start(

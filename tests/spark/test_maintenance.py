@@ -92,7 +92,9 @@ class SmallLake(AdvancingLake):
     def maintain(self, days: int = 0) -> None:
         """Run the app that looks after the lake's files."""
         app = replace(self.app(), settings=self.settings.model_copy(update={"lakehouse_erasure_days": days}))
+        app.lease.acquire()
         runpy.run_path(str(PROJECT / "spark_apps" / "maintain_lake.py"))["maintain_lake"](app)
+        app.lease.release()
 
     def prove(self, user: str) -> tuple[int, dict[tuple[str, str], dict[str, Any]]]:
         """Exit code and rows of prove-erased, by table and what remains."""
