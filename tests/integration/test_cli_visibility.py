@@ -130,7 +130,7 @@ def test_who_left_reads_as_a_member_up_to_the_leave(published: Published) -> Non
     before = {
         row["event_id"]
         for row in published.rows(
-        "query",
+            "query",
             f"select event_id from gold.events where room_id = '{left['room_id']}' and"
             f" (topological_ordering, stream_ordering) <= ({left['depth']}, {left['position']})",
         )

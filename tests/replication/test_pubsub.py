@@ -72,6 +72,12 @@ async def take(items: AsyncIterator[Item], count: int) -> list[Item]:
         return [await anext(items) for _ in range(count)]
 
 
+async def caught_up(progress: Progress) -> None:
+    """Until all that was written before is read."""
+    while not progress.is_connected:
+        await asyncio.sleep(0.01)
+
+
 def test_what_is_published_is_heard_and_nothing_is_said(hub: Hub, homeserver: Database) -> None:
     lines = [
         'RDATA caches ep1 5 ["get_user_by_id",["@a:synapse.example"],1795216825120]',
@@ -271,8 +277,7 @@ def test_what_was_published_before_anybody_listened_is_read_whole(hub: Hub, home
     async def scenario() -> list[Item]:
         async with listening(hub, homeserver, progress) as items:
             first = asyncio.create_task(take(items, 7))
-            while not progress.is_connected:
-                await asyncio.sleep(0.01)
+            await caught_up(progress)
             homeserver.event(100, "ep1")
             homeserver.event(101, "ep1")
             homeserver.state(101, "ep1", "@a", "@b")
@@ -321,8 +326,7 @@ def test_a_token_that_cannot_be_read_is_read_from_the_database(
         progress = Progress()
         async with listening(hub, homeserver, progress) as items:
             first = asyncio.create_task(take(items, 3))
-            while not progress.is_connected:
-                await asyncio.sleep(0.01)
+            await caught_up(progress)
             for token in (2, 3):
                 homeserver.event(token, "ep1")
                 homeserver.state(token, "ep1", "@a")
@@ -366,8 +370,7 @@ def test_following_begins_now_wherever_it_is_known(hub: Hub, homeserver: Databas
         async with listening(hub, homeserver, progress) as items:
             first = asyncio.create_task(take(items, 2))
             await hub.subscribed()
-            while not progress.is_connected:
-                await asyncio.sleep(0.01)
+            await caught_up(progress)
             await asyncio.to_thread(hub.publish, "POSITION caches ep1 550000000 550000000", "POSITION events ep2 70 70")
             return await first
 
@@ -408,8 +411,7 @@ def test_a_database_that_went_back_is_followed_from_where_it_is(hub: Hub, homese
     async def restored_while_heard() -> list[Item]:
         async with listening(hub, homeserver, progress) as items:
             first = asyncio.create_task(take(items, 4))
-            while not progress.is_connected:
-                await asyncio.sleep(0.01)
+            await caught_up(progress)
             homeserver.handed_out("events", 11)
             homeserver.event(11, "ep1")
             lines = ["POSITION events ep2 20 20", "POSITION events ep1 10 10", 'RDATA events ep1 11 ["ev",null]']
@@ -429,8 +431,7 @@ def test_a_database_that_went_back_is_followed_from_where_it_is(hub: Hub, homese
     async def restored_meanwhile() -> list[Item]:
         async with listening(hub, homeserver, progress) as items:
             first = asyncio.create_task(take(items, 2))
-            while not progress.is_connected:
-                await asyncio.sleep(0.01)
+            await caught_up(progress)
             homeserver.event(12, "ep2")
             homeserver.handed_out("events", 12)
             await asyncio.to_thread(hub.publish, 'RDATA events ep2 12 ["ev",null]')

@@ -127,8 +127,9 @@ class Feed:
                         # It sees sequences up to 32 ids ahead of what was handed out.
                         last_value = self._last_row(connection, stream)
                         sequences[stream.sequence] = (last_value, is_called)
-                    self._hear_of_writers(connection, stream, last_value)
                     linear = self._settled(stream.name, last_value, oldest, next_transaction)
+                    # At first all rows tell who writes, later those that are complete since: each is looked at once.
+                    self._hear_of_writers(connection, stream, linear if stream.name in self._heard_of else last_value)
                 linear = max(linear, self._linear.get(stream.name, FIRST))
                 self._linear[stream.name] = linear
                 for instance in self._instances(stream, stored):
@@ -204,11 +205,13 @@ class Feed:
         row = connection.execute(rows.last(self._catalogue, stream.name)).fetchone()
         return int(row[0]) if row and row[0] is not None else FIRST
 
-    def _hear_of_writers(self, connection: Connection, stream: Stream, last_value: int) -> None:
+    def _hear_of_writers(self, connection: Connection, stream: Stream, upto: int) -> None:
         """Remember who writes a stream of which no positions are kept: whichever process wants to."""
-        given = self._given(stream.name, self._linear.get(stream.name, 0), last_value, None)
-        writers = connection.execute(rows.writers(self._catalogue, stream.name), given)
-        self._heard_of.setdefault(stream.name, set()).update(row[0] for row in writers)
+        heard_of = self._heard_of.setdefault(stream.name, set())
+        after = self._linear.get(stream.name, 0)
+        if upto > after:
+            given = self._given(stream.name, after, upto, None)
+            heard_of.update(row[0] for row in connection.execute(rows.writers(self._catalogue, stream.name), given))
 
     def _settled(self, stream: str, last_value: int, oldest: int, next_transaction: int) -> int:
         now = monotonic()

@@ -64,7 +64,7 @@ def ids(catalogue: Catalogue, stream: str) -> sql.Composed:
 def writers(catalogue: Catalogue, stream: str) -> sql.Composed:
     """Statement that gives who wrote rows with tokens in (``%(after)s``, ``%(upto)s``]."""
     return sql.SQL(" union ").join(
-        sql.SQL("(select coalesce({writer}, %(unnamed)s) from {table} where {range})").format(
+        sql.SQL("(select distinct coalesce({writer}, %(unnamed)s) from {table} where {range})").format(
             writer=_writer(table), table=sql.Identifier(table.name), range=_range(catalogue, stream, table)
         )
         for table, _ in catalogue.backing(stream)

@@ -45,7 +45,7 @@ async def land(
 ) -> None:
     """Land ``items``, which move ``progress``, until ``stop`` is set; what was heard by then is landed too.
 
-    :param beat: called again and again again and again, but not while a batch is being written.
+    :param beat: called again and again, but not while a batch is being written.
     :param reads: whether what was missed can be read; a tap that waits for that does not show that it listens.
     """
     batch, room, written = new_batch(), asyncio.Event(), monotonic()
