@@ -13,9 +13,10 @@ from synapse_lakehouse.settings import PROJECT, Settings
 from tests.advancing import AdvancingLake, advancing
 
 TABLES = (
-    "events", "event_json", "event_edges", "current_state_delta_stream", "ex_outlier_stream", "room_memberships",
-    "rooms", "room_depth", "receipts_linearized", "account_data", "room_account_data", "stream_positions",
-    "scheduled_tasks", "un_partial_stated_event_stream", "un_partial_stated_room_stream",
+    "events", "event_json", "event_edges", "event_backward_extremities", "current_state_delta_stream",
+    "ex_outlier_stream", "room_memberships", "rooms", "room_depth", "receipts_linearized", "account_data",
+    "room_account_data", "stream_positions", "scheduled_tasks", "un_partial_stated_event_stream",
+    "un_partial_stated_room_stream",
 )  # fmt: skip
 STREAMS = ("events", "backfill", "receipts", "account_data", "un_partial_stated_event", "un_partial_stated_room")
 
@@ -85,16 +86,40 @@ class Database:
         self.run("update stream_positions set stream_id = %s where stream_name = %s", [position, stream])
         return position
 
-    def purge(self, room: str, depth: int) -> list[int]:
-        """Purge a room's history as Synapse does: its messages below a depth; their ids."""
+    def purge(self, room: str, depth: int, *, spares: str = "") -> list[int]:
+        """Purge a room's history as Synapse does: its messages below a depth; their ids.
+
+        :param spares: a pattern of senders whose messages stay, as outliers.
+        """
+        self.run(
+            "create temp table to_purge as with below as ("
+            " select event_id, outlier, state_key is null and sender not like %s as goes from events"
+            " where room_id = %s and topological_ordering < %s"
+            ") select event_id, goes from below where not outlier or goes",
+            [spares, room, depth],
+        )
+        self.run("delete from event_backward_extremities where room_id = %s", [room])
+        self.run(
+            "insert into event_backward_extremities (room_id, event_id)"
+            " select distinct %s, prev_event_id from event_edges join to_purge on prev_event_id = to_purge.event_id"
+            " where event_edges.event_id not in (select event_id from to_purge)",
+            [room],
+        )
         gone = self.run(
-            "delete from events where room_id = %s and topological_ordering < %s and state_key is null"
-            " returning event_id, stream_ordering",
-            [room, depth],
+            "delete from events where event_id in (select event_id from to_purge where goes) returning stream_ordering"
         ).fetchall()
-        self.run("delete from event_json where event_id = any(%s)", [[event for event, _ in gone]])
-        self.run("update room_depth set min_depth = %s where room_id = %s", [depth, room])
-        return sorted(one for _, one in gone)
+        for table in ("event_json", "event_edges"):
+            self.run(f"delete from {table} where event_id in (select event_id from to_purge where goes)")
+        self.run("delete from event_to_state_groups where event_id in (select event_id from to_purge)")
+        self.run("update events set outlier = true where event_id in (select event_id from to_purge where not goes)")
+        self.run(
+            "update room_depth set min_depth = (select coalesce(min(depth), 0) from event_backward_extremities ends"
+            " join event_edges edges on prev_event_id = ends.event_id join events on events.event_id = edges.event_id"
+            " where ends.room_id = room_depth.room_id) where room_id = %s",
+            [room],
+        )
+        self.run("drop table to_purge")
+        return sorted(one for (one,) in gone)
 
     def delete(self, room: str) -> list[int]:
         """Delete a room as Synapse does: ids of its events."""

@@ -260,3 +260,76 @@ def test_other_rows_tell_of_events_that_were_lost_before_anybody_watched(
         ("events", "events", id_, id_, "lost", witness, None) for witness, id_ in lost.items()
     }
     assert not any(one[2] <= removal <= one[3] for one in found if one[0] == "events")
+
+
+@pytest.mark.heavy
+def test_what_a_purge_cut_off_tells_of_it_where_nothing_else_does(examined_lake: tuple[Examined, Database]) -> None:
+    examined, source = examined_lake
+    rooms = source.run(
+        "select room_id, array_agg(distinct depth order by depth) from events where state_key is null"
+        " and stream_ordering > 0 group by room_id order by count(distinct depth) desc limit 2"
+    ).fetchall()
+    (whole, depths), (spared, later) = rooms
+    source.purge(spared, later[-2], spares="%")
+    source.store(), source.store("backfill")
+    examined.examine()
+
+    # By retention, which leaves no task; an outlier that is stored afterwards brings the least depth down to 0.
+    gone = [*source.purge(whole, depths[-2]), *source.purge(spared, later[len(later) // 2])]
+    source.run("update room_depth set min_depth = 0 where room_id = any(%s)", [[whole, spared]])
+    (lost,) = source.one(
+        "delete from events where stream_ordering = (select max(stream_ordering) from events where room_id = %s"
+        " and state_key is null) returning stream_ordering", whole,
+    )  # fmt: skip
+    found = examined.examine()
+    assert {one[2:] for one in found if one[4] == "lost"} == {(lost, lost, "lost", "accepted_row", None)}
+    explained = {one[2:4] for one in found if one[6] == "history_purged"}
+    assert explained == ranges([one for one in gone if one > 0]) | ranges([one for one in gone if one < 0])
+
+
+@pytest.mark.heavy
+def test_a_row_more_under_an_id_that_has_some_is_late(examined_lake: tuple[Examined, Database]) -> None:
+    examined, source = examined_lake
+    source.store(), source.store("backfill")
+    examined.examine()
+    (known,) = source.one("select min(stream_id) from current_state_delta_stream")
+    source.run(
+        "insert into current_state_delta_stream (stream_id, room_id, type, state_key, event_id, prev_event_id)"
+        " select stream_id, room_id, 'm.room.topic', 'late', event_id, null from current_state_delta_stream"
+        " where stream_id = %s limit 1", [known],
+    )  # fmt: skip
+    table = "current_state_delta_stream"
+    assert examined.examine(publish=False) == {("events", table, known, known, "late", None, None)}
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("large", [0, held.LARGE], ids=["by what changed", "as a whole"])
+def test_json_tells_of_lost_events_in_a_row_however_many_events_lack_their_json(
+    examined_lake: tuple[Examined, Database], monkeypatch: pytest.MonkeyPatch, large: int
+) -> None:
+    monkeypatch.setattr(held, "LARGE", large)
+    examined, source = examined_lake
+    source.store(), source.store("backfill")
+    examined.examine()
+    *_, (before, other) = source.run(
+        "select event_id, lag(event_id) over (order by stream_ordering) from events"
+        " where state_key is null and stream_ordering > 0 order by stream_ordering"
+    ).fetchall()
+    chain = [before]
+    for _ in range(4):
+        chain.append(source.write(before, source.reserve()))
+        source.run("insert into event_edges (event_id, prev_event_id, is_state) values (%s, %s, false)", chain[:-3:-1])
+    source.reserve()
+    _, first, second, _, _ = chain
+    lost = [
+        source.one("delete from events where event_id = %s returning stream_ordering", event)[0]
+        for event in (first, second)
+    ]
+    source.run("delete from event_json where event_id = any(%s)", [[other, chain[-1]]])
+    source.store(), source.store("backfill")
+
+    found = {one for one in examined.examine() if one[0] == "events"}
+    assert found == {
+        ("events", "events", *lost, "lost", "event_json", None),
+        ("events", None, lost[1] + 3, lost[1] + 3, "rolled_back", None, None),
+    }

@@ -14,12 +14,16 @@ from duckdb import DuckDBPyConnection
 from sample.client import q
 from sample.homeserver import Synapse
 
-States = dict[str, set[str]]
-"""By event: ids of the events that were the state of its room before it."""
+States = dict[str, set[str] | None]
+"""By event: ids of the events that were the state of its room before it; None where it is said not to be there, as of a
+redaction that is not honoured."""
 
 _EVENTS = """
     select events.room_id, events.event_id from events join event_to_state_groups using (event_id)
     where not events.outlier and events.room_id = any(%s) order by md5(events.event_id) limit %s
+"""
+_WITHHELD = """
+    select event_id from asked join silver.event_circumstances using (event_id) where withheld is not null
 """
 _BEFORE = """
     select event_id, list(before_event_id) filter (before_event_id is not null),
@@ -39,7 +43,8 @@ def asked(of: Synapse, by: Synapse, rooms: list[str], most: int) -> States:
             answer = client.get(address + path, headers=headers)
             if answer.status_code == 403:
                 continue
-            states[event] = set(answer.raise_for_status().json()["pdu_ids"])
+            is_there = answer.status_code != 404
+            states[event] = set(answer.raise_for_status().json()["pdu_ids"]) if is_there else None
     return states
 
 
@@ -50,7 +55,12 @@ def differences(connection: DuckDBPyConnection, answered: States) -> list[str]:
     """
     connection.register("asked", pa.table({"event_id": list(answered)}))
     found = {event: (set(state or ()), known) for event, state, known in connection.execute(_BEFORE).fetchall()}
-    return [event for event, state in answered.items() if not _agree(state, *found.get(event, (set(), True)))]
+    withheld = {event for (event,) in connection.execute(_WITHHELD).fetchall()}
+    return [
+        event
+        for event, state in answered.items()
+        if (event not in withheld if state is None else not _agree(state, *found.get(event, (set(), True))))
+    ]
 
 
 def _agree(answer: set[str], state: set[str], is_known: bool) -> bool:

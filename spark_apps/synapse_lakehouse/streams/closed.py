@@ -1,4 +1,5 @@
-"""Rows whose ids are closed and that a run read again: do they say what they said when they were accepted?
+"""Rows whose ids are closed and that a run read again: were they there, and do they say what they said, when their ids
+were accepted?
 
 What a run reads again, it adds as new files. So only those are looked into that hold an id at or below the accepted
 bound: none, unless something below it was written. Columns that the catalogue lets change are left out.
@@ -30,10 +31,14 @@ class Reread:
     last: int
 
     @property
+    def is_one(self) -> bool:
+        """Whether an id has one row."""
+        return self.stream.unique_ids and not self.table.repeats_ids
+
+    @property
     def key(self) -> list[str]:
         """Columns by which a row is the same row: its id, or its primary key where several share an id."""
-        is_one = self.stream.unique_ids and not self.table.repeats_ids
-        return [self.table.streams[self.stream.name]] if is_one else list(self.table.primary_key)
+        return [self.table.streams[self.stream.name]] if self.is_one else list(self.table.primary_key)
 
 
 def reread(held: Held, read_alike: Collection[str]) -> list[Reread]:
@@ -77,25 +82,55 @@ def changed(held: Held, found: Collection[Reread], mended: Mapping[str, Collecti
     return union(frames) if frames else None
 
 
+def added(held: Held, found: Collection[Reread], mended: Mapping[str, Collection[str]]) -> DataFrame | None:
+    """Ids that several rows may share and that have a row more than the release before has, in ``witnesses.COLUMNS``.
+
+    An id that had no row at all is not among them. None if none was read.
+
+    :param mended: as for :func:`changed`.
+    """
+    frames = [_added(held, one, mended.get(one.table.name, ())) for one in found if not one.is_one]
+    return union(frames) if frames else None
+
+
 def _changed(held: Held, one: Reread, mended: Collection[str]) -> DataFrame:
+    kept = tuple(column for column in one.table.columns if not column.changes)
+    said = f.expr(hash_in_lake(one.table.model_copy(update={"columns": kept}))).alias("said")
+    was, now = _then_and_now(held, one)
+    was, now = (frame.select(*one.key, said) for frame in (_not_mended(was, one, mended), now))
+    return _told(one, was.join(now, [*one.key, "said"], "left_anti").join(now, one.key, "left_semi"))
+
+
+def _added(held: Held, one: Reread, mended: Collection[str]) -> DataFrame:
+    was, now = _then_and_now(held, one)
+    column = one.table.streams[one.stream.name]
+    more = _not_mended(now, one, mended).join(was.select(*one.key), one.key, "left_anti")
+    return _told(one, more.join(was.select(column), column, "left_semi"))
+
+
+def _then_and_now(held: Held, one: Reread) -> tuple[DataFrame, DataFrame]:
+    """Rows with the ids that were read again, as the release before and as bronze has them."""
     before = held.before(one.table.name)
     assert before is not None, "a snapshot whose files were told apart is there"
     column = one.table.streams[one.stream.name]
-    kept = tuple(column for column in one.table.columns if not column.changes)
-    said = f.expr(hash_in_lake(one.table.model_copy(update={"columns": kept}))).alias("said")
-    again = held.spark.read.parquet(*one.files).where(_is_closed(held, one.stream, one.table)).select(*one.key)
+    again = held.spark.read.parquet(*one.files).where(_is_closed(held, one.stream, one.table)).select(column)
     was, now = (
-        frame.where(f.col(column).between(one.least, one.last)).join(again.distinct(), one.key, "left_semi")
+        frame.where(f.col(column).between(one.least, one.last)).join(again.distinct(), column, "left_semi")
         for frame in (before, held.spark.table(f"bronze.{one.table.name}"))
     )
-    if mended:
-        was = was.where(~f.expr(range_in_lake(one.table)).isin(*mended))
-    was, now = (frame.select(*one.key, said) for frame in (was, now))
-    other = was.join(now, [*one.key, "said"], "left_anti").join(now, one.key, "left_semi")
-    return other.select(
+    return was, now
+
+
+def _not_mended(rows: DataFrame, one: Reread, mended: Collection[str]) -> DataFrame:
+    return rows.where(~f.expr(range_in_lake(one.table)).isin(*mended)) if mended else rows
+
+
+def _told(one: Reread, rows: DataFrame) -> DataFrame:
+    id_ = f.col(one.table.streams[one.stream.name]).cast("bigint") * one.stream.direction
+    return rows.select(
         f.lit(one.stream.name).alias("stream"),
         f.lit(one.table.name).alias("table_name"),
-        (f.col(column).cast("bigint") * one.stream.direction).alias("id"),
+        id_.alias("id"),
         f.lit(Witness.ACCEPTED_ROW.value).alias("witness"),
         f.lit(None).cast("string").alias("explanation"),
     ).distinct()

@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 
 from synapse_lakehouse.catalogue import Load, Stream, Table
 from synapse_lakehouse.streams.held import Held, distance, is_beyond, select
-from synapse_lakehouse.streams.positions import Bound, Rule, linear_minimum, still_closed
+from synapse_lakehouse.streams.positions import Bound, Rule, linear_minimum, missed, still_closed
 from synapse_lakehouse.streams.queries import GAPLESS_RUNS
 
 
@@ -104,7 +104,10 @@ class Measuring:
         backing = self.held.catalogue.backing(stream.name)
         if any(table.name in self.kept and table.load is not Load.MEASURE for table, _ in backing):
             return Bound(self.held.bound(stream), Rule.HELD)
+        # Once a run has seen positions, who has rows and no position is a writer that was taken out, unless it had one.
         seen = {writer for fact in facts for writer, rows in fact["rows_by_writer"] if rows}
+        if before := self.positions_before.get(stream.name):
+            seen = missed(positions, before, self.vanished_before.get(stream.name, ()))
         _, is_called = self.sequences[stream.sequence]
         return linear_minimum(
             positions,

@@ -4,7 +4,7 @@ Semantics are those of Synapse's ``MultiWriterIdGenerator``: a writer's row in `
 rows, so every row of that writer with an id up to it is committed. Streams that count downwards are mirrored.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -59,7 +59,7 @@ def linear_minimum(
 
     :param positions: position by writer, as ``stream_positions`` holds it (negative where the stream is).
     :param configured: writers that may write, or None if they are not known.
-    :param seen: writers of the rows that are there, which stand in for ``configured`` when that is not known.
+    :param seen: other writers that may be at work, which stand in for ``configured`` when that is not known.
     :param sign: 1, or -1 for a stream that counts downwards.
     :param is_used: whether the stream's sequence was ever called.
     :param accepted: the bound that the release before accepted.
@@ -78,6 +78,21 @@ def linear_minimum(
     if unknown:
         return Bound(minimum, Rule.UNKNOWN_WRITER, unknown=unknown)
     return Bound(minimum, Rule.ASSUMED if configured is None else Rule.CONFIGURED)
+
+
+def missed(positions: Collection[str], before: Collection[str], missed_before: Collection[str]) -> set[str]:
+    """Writers that lost their position and may be at work without it, where nobody told the lakehouse who writes.
+
+    Synapse deletes positions of writers that are not in its list when it starts. Where as many others have come as are
+    gone, writers were renamed; otherwise a process may have been started with a wrong list.
+
+    :param positions: writers with a position.
+    :param before: the same when that was asked before.
+    :param missed_before: what this was then.
+    """
+    known = {*before, *missed_before}
+    gone, new = known - set(positions), set(positions) - known
+    return gone if len(new) < len(gone) else set()
 
 
 def gapless_end(minimum: int, ids: Iterable[int], *, sign: int) -> int:

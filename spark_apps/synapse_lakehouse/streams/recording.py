@@ -55,7 +55,8 @@ class Tally:
                 row["rowless_ids"] = self.rowless[row["stream"]]
         for fact in facts:
             where = fact["stream"], fact["table_name"]
-            fact["late_ids"] = fact["late_ids"] and self.late[where]
+            if fact["late_ids"] is not None:
+                fact["late_ids"] = self.late[where]
             if where in self.acknowledged and not self.duplicate[where]:
                 fact["duplicate_ids"] = 0
 

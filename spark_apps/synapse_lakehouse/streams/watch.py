@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from synapse_lakehouse.catalogue import Stream
-from synapse_lakehouse.streams.positions import Bound, Rule, gapless_end, linear_minimum, still_closed
+from synapse_lakehouse.streams.positions import Bound, Rule, gapless_end, linear_minimum, missed, still_closed
 from synapse_lakehouse.streams.sequences import Fault, Standing, furthest, went_back
 
 
@@ -54,7 +54,7 @@ def closed(
 
     Parameters are those of :func:`look`.
     """
-    seen = {*before.writers, *before.vanished} if before else set()
+    seen = missed(positions, before.writers, before.vanished) if before else set()
     sign, accepted = stream.direction, before.safe_bound if before else None
     bound = linear_minimum(positions, configured, seen, sign=sign, is_used=handed_out > 0, accepted=accepted)
     if bound.minimum is None:
@@ -85,7 +85,9 @@ def look(
     end = None if start is None else gapless_end(start, beyond, sign=stream.direction)
     is_open = end is not None and handed_out > abs(end)
     is_still_open = before is not None and before.safe_bound == end and before.open_since is not None
-    gone = ({*before.writers, *before.vanished} if before else set()) - set(positions)
+    gone = {*before.writers, *before.vanished} - set(positions) if before else set()
+    if before and configured is None:
+        gone = missed(positions, before.writers, before.vanished)
     last = [Standing(before.handed_out, before.writers, {})] if before else []
     ever = furthest([Standing(handed_out, positions, {}), *last, *_reference(before, released)])
     return Look(

@@ -3,7 +3,9 @@
 Where Synapse deletes rows itself, it leaves signs: a room that is gone, the room's least depth that was raised, a task
 that purged, an event that is back under another id, an account that was closed. A purge of history takes messages and
 never state, as far as Synapse knows which is which, and all of them up to a depth, or all but those of its own users
-(``synapse.storage.databases.main.purge_events``): so of the senders of one server none of a lower depth is left.
+(``synapse.storage.databases.main.purge_events``): so of the senders of one server none of a lower depth is left. Other
+events below that depth become outliers, and those that the rest points at become the room's backward extremities;
+nothing else does that to an event that was there. Retention purges without a task, and the least depth may fall again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,7 +40,13 @@ _CONTEXT: Final = {
     "depth": "bigint",
     "sender": "string",
 }
-_OF_EVENTS: Final = ("event_id", "room_id", "stream_ordering", "sender", "state_key", "depth")
+_OF_EVENTS: Final = ("event_id", "room_id", "stream_ordering", "sender", "state_key", "depth", "outlier")
+_THEN_AND_NOW: Final = {
+    "events": (_EVENTS, *_OF_EVENTS),
+    "depths": ("room_depth", "room_id", "min_depth"),
+    "extremities": ("event_backward_extremities", "event_id", "room_id"),
+}
+"""Tables that are read as they are and as the release before has them, by the name of their view."""
 _MEMBERSHIPS: Final = ("room_memberships", "local_current_membership", "current_state_events")
 
 _EXPLAINED: Final = """
@@ -66,6 +74,21 @@ reborn as (
     select event_id from former_events left semi join gone using (event_id)
     left anti join events using (event_id, stream_ordering)
 ),
+new_extremities as (select event_id from extremities left anti join former_extremities using (event_id)),
+cut_off as (
+    select event_id from events left semi join rooms_of_gone using (room_id) where outlier
+    union all select event_id from new_extremities
+),
+cuts as (
+    select room_id, max(depth) as depth
+    from (
+        select room_id, depth
+        from former_events left semi join rooms_of_gone using (room_id) left semi join cut_off using (event_id)
+        where not coalesce(outlier, false)
+        union all select room_id, depth from gone_events left semi join new_extremities using (event_id)
+    )
+    group by room_id
+),
 survivors as (
     select room_id, server, min(depth) as depth
     from events left semi join (select room_id from purges where of_history) using (room_id)
@@ -81,11 +104,12 @@ signs as (
         kept.room_id is null and present.room_id is not null as began_anew,
         known.room_id is not null and lived_on.room_id is null and present.room_id is not null as was_emptied,
         known.room_id is null as is_new, present.began, coalesce(purges.of_history, false) as was_purged,
-        lives.depth as came_back_below, depths.min_depth, former_depths.min_depth as former_min_depth
+        lives.depth as came_back_below, cuts.depth as cut_below,
+        depths.min_depth, former_depths.min_depth as former_min_depth
     from rooms_of_gone
     left join rooms using (room_id) left join purges using (room_id) left join kept using (room_id)
     left join known using (room_id) left join present using (room_id) left join lives using (room_id)
-    left join lived_on using (room_id)
+    left join lived_on using (room_id) left join cuts using (room_id)
     left join depths using (room_id) left join former_depths using (room_id)
 )
 select gone.stream, gone.table_name, gone.id, gone.witness,
@@ -101,7 +125,8 @@ select gone.stream, gone.table_name, gone.id, gone.witness,
         when gone.table_name = 'events' and gone.state_key is null and (
             (signs.was_purged and coalesce(gone.depth <= survivors.depth, true))
             or (gone.depth < signs.min_depth and signs.min_depth > coalesce(signs.former_min_depth, -1))
-            or gone.depth <= signs.came_back_below
+            or gone.depth <= greatest(signs.came_back_below, signs.cut_below)
+            or (gone.depth is null and signs.cut_below is not null)
             or signs.min_depth > case
                 when gone.witness = 'accepted_row' then null
                 when gone.is_recent then coalesce(signs.former_min_depth, 1)
@@ -143,18 +168,15 @@ def vanished(held: Held, since: int | None, announced: Sequence[Mapping[str, Any
     if gone.isEmpty():
         return None
     server = f.expr("substring(sender, locate(':', sender) + 1)").alias("server")
-    former = {name: held.before(name) for name in (_EVENTS, "room_depth")}
+    views = {"rooms": held.now("rooms", "room_id")}
+    for name, (table, *columns) in _THEN_AND_NOW.items():
+        now, was = held.now(table, *columns), held.before(table)
+        views |= {name: now, f"former_{name}": now if was is None else was}
     tasks = held.now("scheduled_tasks", "action", "resource_id", "timestamp", "status")
     tasks = tasks.where((f.col("timestamp") >= (since or 0)) & f.col("status").isin("active", "complete"))
-    views = {
+    views |= {
         "gone": gone.select("*", server),
-        "events": held.now(_EVENTS, *_OF_EVENTS).select("*", server),
-        "former_events": held.now(_EVENTS, *_OF_EVENTS) if (was := former[_EVENTS]) is None else was,
-        "rooms": held.now("rooms", "room_id"),
-        "depths": held.now("room_depth", "room_id", "min_depth"),
-        "former_depths": held.now("room_depth", "room_id", "min_depth")
-        if (was := former["room_depth"]) is None
-        else was,
+        "events": views["events"].select("*", server),
         "tasks": tasks.where(f.col("action").isin("purge_history", "purge_room", "shutdown_and_purge_room")),
         "closed": held.now("users", "name", "deactivated").where("deactivated = 1"),
     }
