@@ -13,6 +13,23 @@ from tests.conftest import BIN, environment
 
 
 @contextmanager
+def replicating(settings: Settings, *arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """``lakehouse replicate`` with what it said first: that it is at work."""
+    command = subprocess.Popen(
+        [BIN / "lakehouse", "replicate", *arguments], env=environment(settings), cwd=settings.lakehouse_home, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        assert command.stdout
+        said = command.stdout.readline()
+        assert said, command.communicate()[1]
+        yield said, command
+    finally:
+        command.kill()
+        command.communicate()
+
+
+@contextmanager
 def tapping(settings: Settings, hub: Redis) -> Iterator[subprocess.Popen[str]]:
     """``lakehouse replicate tap``, from when it listens."""
     tap = subprocess.Popen(

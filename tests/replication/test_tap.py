@@ -17,7 +17,7 @@ from synapse_lakehouse.lake.tables import load_or_none
 from synapse_lakehouse.settings import Settings
 from tests.conftest import lakehouse
 from tests.replication.database import Database
-from tests.tapping import tapping
+from tests.tapping import replicating, tapping
 
 pytestmark = pytest.mark.heavy
 
@@ -71,6 +71,45 @@ def test_what_a_killed_tap_missed_is_landed_by_the_next(
         assert json.loads(lakehouse(settings, "query", asked, "--format", "json").stdout) == [
             {"count(DISTINCT token)": 5}
         ]
+
+
+@pytest.mark.parametrize("dialect", ["tokens", "instances"])
+def test_a_tap_of_a_server_lands_what_it_serves_and_what_was_missed(
+    homeserver: Database, new_lake: Callable[..., Settings], dialect: str
+) -> None:
+    def happens(token: int) -> None:
+        homeserver.event(token, "ep1")
+        homeserver.handed_out("events", token)
+        for writer in ("ep1", "ep2"):
+            homeserver.position("events", writer, token)
+
+    def landed(command: str, tokens: list[int]) -> None:
+        """Wait until all ``tokens`` of events were landed, each once."""
+        deadline, found = time.monotonic() + 60, None
+        while found != tokens:
+            assert time.monotonic() < deadline, found
+            time.sleep(0.5)
+            table = load_or_none(pyiceberg_catalog(settings), COMMANDS)
+            rows = table.scan().to_arrow().to_pylist() if table else []
+            found = sorted(row["token"] for row in rows if (row["command"], row["stream"]) == (command, "events"))
+            found = found if command == "RDATA" else sorted(set(found))
+
+    given = homeserver.settings.model_dump(include={"synapse_dsn", "lakehouse_stream_writers", "synapse_config"})
+    settings = new_lake(**given)
+    happens(2)
+    with replicating(settings, "serve", "--dialect", dialect, "--port", "0") as (said, _):
+        port = said.partition("127.0.0.1:")[2].partition(",")[0]
+        with replicating(settings, "tap", "--dialect", dialect, "--port", port) as (_, tap):
+            landed("POSITION", [2])
+            happens(3)
+            landed("RDATA", [3])
+            tap.send_signal(signal.SIGTERM)
+            assert tap.wait(timeout=30) == 0
+        happens(4)
+        with replicating(settings, "tap", "--dialect", dialect, "--port", port):
+            landed("RDATA", [3, 4])
+            happens(5)
+            landed("RDATA", [3, 4, 5])
 
 
 def test_a_tap_needs_no_more_memory_the_longer_it_listens(

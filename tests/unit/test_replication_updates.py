@@ -35,6 +35,14 @@ def test_half_a_token_is_given_up_with_its_connection() -> None:
     assert progress.rdata(Rdata(*EP1, 54, ["whole"])) == Update(*EP1, 54, (["whole"],))
 
 
+def test_half_a_token_is_given_up_when_its_writer_says_where_it_is() -> None:
+    progress = Progress({EP1: 53})
+    progress.rdata(Rdata(*EP1, None, ["half"]))
+    assert progress.position(Position(*EP1, 54, 54)) == Missed(*EP1, 53, 54)
+    progress.reach(EP1, 54)
+    assert progress.rdata(Rdata(*EP1, 55, ["next"])) == Update(*EP1, 55, (["next"],))
+
+
 def test_a_token_that_was_seen_is_dropped_but_caches_may_go_back() -> None:
     progress = Progress({EP1: 53, ("caches", "ep1"): 53})
     assert progress.rdata(Rdata(*EP1, 53, [])) is None

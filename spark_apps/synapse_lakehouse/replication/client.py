@@ -90,6 +90,7 @@ async def _commands(
         async for command in connection.received(patience.silence):
             match command:
                 case c.Error(message):
+                    yield command
                     raise Ended(f"the server says: {message[:_SHOWN]!r}")
                 case c.Server(server_name):
                     _check(server_name, address)

@@ -37,7 +37,8 @@ count as complete when they are this old and no transaction of their time is ope
 class Heads:
     """How far streams are complete: in all, and by the instance that writes them.
 
-    ``handed_out``: the highest token that a writer may have got. ``settling``: streams without positions.
+    ``handed_out``: the highest token that a writer may have got. ``settling``: streams without positions;
+    ``unbounded``: those of which nobody knows up to where they are complete, as a writer has no position.
     ``is_standby``: rows may have been announced that the database has not replayed yet.
     """
 
@@ -46,6 +47,7 @@ class Heads:
     handed_out: Mapping[str, int]
     settling: Collection[str]
     is_standby: bool = False
+    unbounded: Collection[str] = ()
 
     def of(self, source: Source) -> int:
         """The position of a stream, or of one instance's part in it."""
@@ -55,6 +57,16 @@ class Heads:
     def now(self, source: Source) -> int:
         """Where to begin with whatever comes from now on, even if what was before is not complete."""
         return self.of(source) if source[0] not in self.settling else self.handed_out[source[0]]
+
+    def subscribed(self, source: Source) -> int:
+        """Where somebody begins who wants what comes from now on, and no history where nobody knows what is complete.
+
+        Of a stream without positions the last rows are given again, as one that is under way may be among them.
+        """
+        stream, instance = source
+        is_known = stream not in self.settling and (instance is not None or stream not in self.unbounded)
+        at = self.of(source)
+        return at if is_known or at > FIRST else self.handed_out[stream]
 
     def are_behind(self, source: Source, token: int) -> bool:
         """Whether nobody can have written ``token`` in this database: it went back, by a restore or a failover."""
@@ -112,6 +124,7 @@ class Feed:
             sequences = self._sequences(connection)
             oldest, next_transaction, is_standby = _transactions(connection)
             by_instance: dict[Source, int] = {}
+            unbounded = set()
             for stream in self._catalogue.streams:
                 stored = positions.get(stream.stream_positions or "", {})
                 self._stored[stream.name] = frozenset(stored)
@@ -121,7 +134,13 @@ class Feed:
                     for known in (self._linear, self._looked_at, self._settling):
                         known.pop(stream.name, None)
                 if stream.stream_positions:
-                    linear = self._bound(connection, stream, stored, last_value, is_used=is_called)
+                    bound = self._bound(stream, stored, last_value, is_used=is_called)
+                    if bound.minimum is None:
+                        linear = FIRST
+                        unbounded.add(stream.name)
+                    else:
+                        least = stream.direction * bound.minimum
+                        linear = self._gapless_end(connection, stream, stored, last_value, least)
                 else:
                     if is_standby:
                         # It sees sequences up to 32 ids ahead of what was handed out.
@@ -140,6 +159,7 @@ class Feed:
                 {stream.name: sequences[stream.sequence][0] for stream in self._catalogue.streams},
                 {stream.name for stream in self._catalogue.streams if not stream.stream_positions},
                 is_standby,
+                unbounded,
             )
 
     def page(self, source: Source, after: int, upto: int) -> tuple[list[Update], int]:
@@ -184,14 +204,15 @@ class Feed:
         )
         return {name: (int(value), bool(called)) for name, value, called in connection.execute(each)}
 
-    def _bound(
-        self, connection: Connection, stream: Stream, stored: Mapping[str, int], last_value: int, *, is_used: bool
-    ) -> int:
+    def _bound(self, stream: Stream, stored: Mapping[str, int], last_value: int, *, is_used: bool) -> Bound:
         bound = linear_minimum(stored, self._writers.get(stream.name), (), sign=stream.direction, is_used=is_used)
         self._tell(stream.name, bound, last_value)
-        if bound.minimum is None:
-            return FIRST
-        linear = max(stream.direction * bound.minimum, self._linear.get(stream.name, FIRST))
+        return bound
+
+    def _gapless_end(
+        self, connection: Connection, stream: Stream, stored: Mapping[str, int], last_value: int, least: int
+    ) -> int:
+        linear = max(least, self._linear.get(stream.name, FIRST))
         # Rows beyond the bound are looked for only when something moved.
         looked_at = (dict(stored), last_value, linear)
         if linear >= last_value or self._looked_at.get(stream.name) == looked_at:

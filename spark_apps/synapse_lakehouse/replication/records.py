@@ -1,5 +1,6 @@
 """Commands as they may be kept: without keys, tokens and addresses."""
 
+import re
 from dataclasses import fields
 from typing import Any, Final
 
@@ -7,13 +8,18 @@ from synapse_lakehouse.replication import commands as c
 from synapse_lakehouse.replication.commands import Command
 from synapse_lakehouse.replication.keeping import hash_of
 
+_WORD: Final = re.compile("[A-Z][A-Z_]{2,29}")
 _HASHED: Final = {(c.RemovePusher, "push_key"), (c.InvalidateCache, "keys"), (c.LockReleased, "key")}
 
 
 def record(command: Command) -> dict[str, Any]:
-    """The command's word and fields. What may be private is hashed; of an unknown command only its length is told."""
+    """The command's word and fields. What may be private is hashed.
+
+    Of an unknown command only the length is told, and the word if it is one as the protocol has them.
+    """
     if isinstance(command, c.Unknown):
-        return {"command": "unknown", "length": len(command.word) + len(command.rest)}
+        word = {"word": command.word} if _WORD.fullmatch(command.word) else {}
+        return {"command": "unknown", **word, "length": len(command.word) + len(command.rest)}
     kept = {
         field.name: hash_of(value) if (type(command), field.name) in _HASHED and value is not None else value
         for field in fields(command)

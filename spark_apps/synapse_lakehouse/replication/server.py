@@ -83,7 +83,7 @@ class Server:
 
     def begin(self, source: Source) -> int:
         """Where a source begins that came up while the server ran, for those who followed everything before."""
-        return self._begin.get(source, self.heads.now(source))
+        return self._begin.get(source, self.heads.subscribed(source))
 
     async def page(self, source: Source, after: int, upto: int) -> tuple[list[Update], int]:
         """As :meth:`Reader.page`."""

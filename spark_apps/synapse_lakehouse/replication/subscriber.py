@@ -116,19 +116,22 @@ class Subscriber:
         heads = self._server.heads
         if stream is None:
             self._wants_all = True
-            self._follow_new(self._server.heads.now)
+            self._follow_new(self._server.heads.subscribed)
             self._connection.send(*(_position(source, at, at) for source, at in self._cursors.items()))
         elif stream in MEMORY_ONLY:
             raise _Refused(f"{stream}: Synapse keeps this stream in memory only, so its database does not have it")
         elif stream not in heads.linear:
             raise _Refused(f"REPLICATE: there is no such stream. There are: {', '.join(sorted(heads.linear))}")
-        elif token is not None and token > heads.handed_out[stream]:
-            raise _Refused(f"{stream}: no token after {heads.handed_out[stream]} was handed out. Another database?")
         elif token is not None and token < 0:
             raise _Refused(f"{stream}: tokens count up from 0, also those of streams with negative ids")
         else:
             source = (stream, None)
-            at = self._cursors[source] = heads.now(source) if token is None else token
+            at = heads.subscribed(source) if token is None else token
+            if at > heads.handed_out[stream]:
+                # The answer says that the stream is behind: who follows it is to know that tokens are given out again.
+                log.warning("%s asks for %s after %d, which was never handed out: another database?", self, stream, at)
+                at = heads.now(source)
+            self._cursors[source] = at
             self._connection.send(_position(source, at, at))
         self._wake.set()
 

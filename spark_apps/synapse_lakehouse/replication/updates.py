@@ -156,6 +156,9 @@ class Progress:
         """
         source = (command.stream, command.instance)
         self._heard.add(source)
+        # Rows of a token whose writer was interrupted: the token comes again, or is read.
+        self._rows.pop(source, None)
+        del self._held[source]
         position = self.begin(source)
         if position is not None and command.previous is not None and command.previous > position:
             return Missed(command.stream, command.instance, position, max(command.previous, command.token))
