@@ -279,6 +279,18 @@ def test_before_the_first_run(examine: Examine, tmp_path: Path) -> None:
     assert not (tmp_path / "home").exists()
 
 
+def test_a_homeserver_s_database_is_examined_before_the_first_run(
+    examine: Examine, reader: str, tmp_path: Path
+) -> None:
+    fresh = {"lakehouse_catalog_uri": None, "lakehouse_home": tmp_path / "home", "lakehouse_warehouse": None}
+    code, found = examine(**fresh, synapse_dsn=reader)
+    assert (code, found["source"][0]["level"], found["set-up"][0]["level"]) == (0, "OK", "WARN")
+    assert found["sequences"]
+    code, found = examine(**fresh, synapse_dsn=f"postgresql://someone:secret-word@127.0.0.1:{free_port()}/synapse")
+    assert (code, found["source"][0]["level"]) == (1, "FAIL")
+    assert not (tmp_path / "home").exists()
+
+
 def test_rows_that_a_broken_index_hides_are_found_by_reading_all(
     examine: Examine, reader: str, source_copy: str
 ) -> None:
