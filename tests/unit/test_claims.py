@@ -25,9 +25,19 @@ def test_runs_may_be_tested_side_by_side(own: Settings) -> None:
 
 def test_a_run_learns_where_the_scheduler_is(own: Settings) -> None:
     with claims.scheduling(own, ADDRESS, print), claims.testing(own) as scheduler:
-        assert scheduler == ADDRESS
+        assert scheduler == claims.Scheduler(ADDRESS, ())
     with claims.testing(own) as scheduler:
         assert scheduler is None
+
+
+def test_a_run_learns_in_which_settings_the_scheduler_differs_and_the_lock_holds_none_of_them(own: Settings) -> None:
+    other = own.model_copy(
+        update={"synapse_dsn": "postgresql://me:secret-word@here/synapse", "lakehouse_erasure_days": 7}
+    )
+    with claims.scheduling(own, ADDRESS, print), claims.testing(other) as scheduler:
+        assert scheduler == claims.Scheduler(ADDRESS, ("LAKEHOUSE_ERASURE_DAYS", "SYNAPSE_DSN"))
+    with claims.scheduling(other, ADDRESS, print):
+        assert "secret-word" not in (own.lakehouse_home / "airflow" / "scheduler.lock").read_text()
 
 
 def test_a_second_scheduler_is_refused(own: Settings) -> None:

@@ -1,10 +1,42 @@
 """How connections to the source are made."""
 
+import psycopg
+import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from synapse_lakehouse.source.connection import with_session
+from synapse_lakehouse.source.errors import SourceError, connection_failed
 
 
 def test_a_server_that_is_gone_without_a_word_is_noticed_and_an_operators_own_patience_stays() -> None:
     made = conninfo_to_dict(with_session("postgresql://reader@db/synapse?keepalives_idle=5", {}))
     assert (made["keepalives_idle"], made["keepalives_count"], made["tcp_user_timeout"]) == ("5", "3", "60000")
+
+
+@pytest.mark.parametrize(
+    "dsn", ["postgresql://u:se@cret@db/synapse", "postgresql://u:se/cret@db/synapse", "postgresql://u@db:port/synapse"]
+)
+def test_a_password_that_would_be_taken_for_the_server_is_refused_and_not_told(dsn: str) -> None:
+    with pytest.raises(SourceError, match="%2F and %40") as refused:
+        with_session(dsn, {})
+    assert "cret" not in str(refused.value)
+
+
+def test_a_socket_and_keywords_are_understood() -> None:
+    assert conninfo_to_dict(with_session("host=@abstract dbname=synapse", {}))["host"] == "@abstract"
+    assert (
+        conninfo_to_dict(with_session("postgresql://u:se%40cret@db:5432,other:/synapse", {}))["password"] == "se@cret"
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "advice"),
+    [
+        ('FATAL:  database "synapse" does not exist', "that database or role is not"),
+        ('root certificate file "/root.crt" does not exist', "sslrootcert"),
+        ("FATAL:  unsupported startup parameter in options: statement_timeout", "PostgreSQL itself"),
+        ("connection refused", "cannot be reached"),
+    ],
+)
+def test_what_failed_says_what_to_do(said: str, advice: str) -> None:
+    assert advice in str(connection_failed(psycopg.OperationalError(said), "postgresql://u:secret@db/synapse"))

@@ -62,14 +62,20 @@ def _run(prepared: airflow.Airflow, start: datetime, now: datetime) -> None:
 
 
 def _attempt(
-    prepared: airflow.Airflow, scheduler: str | None, start: datetime, now: datetime
+    prepared: airflow.Airflow, scheduler: claims.Scheduler | None, start: datetime, now: datetime
 ) -> DagsTest | scheduled.ScheduledRun:
     """Where `make ui` runs its scheduler does the run, which would take it over anyway."""
     # Any moment of the day after means the day before to Airflow; the present one has not been used by another run.
     end = start + timedelta(days=1)
     logical_date = end + (now - _midnight(now.date()))
+    if scheduler and scheduler.others:
+        raise RunError(
+            f"Airflow is running at {scheduler.address} with other settings than this command's "
+            f"({', '.join(scheduler.others)}), and would go by its own: perhaps it reads another homeserver. Stop "
+            "`make ui` and start it with these, or give this command the settings that it has."
+        )
     if scheduler:
-        return scheduled.trigger(scheduler, logical_date, start, end)
+        return scheduled.trigger(scheduler.address, logical_date, start, end)
     log = prepared.settings.lakehouse_home / "logs" / f"run_{start:%Y%m%d}_{now:%Y%m%dT%H%M%S%f}.log"
     return DagsTest(prepared, logical_date, start, end, log)
 

@@ -4,13 +4,25 @@ A scheduler takes over whatever run it finds in the database, so a tested run wo
 """
 
 import fcntl
+import json
+import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import IO
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import IO, Any
 
 from synapse_lakehouse.embedded.airflow import AirflowError, home
 from synapse_lakehouse.settings import Settings
+
+
+@dataclass(frozen=True)
+class Scheduler:
+    """Who has the database. ``others``: the settings in which it differs, by name; its runs go by its own."""
+
+    address: str
+    others: tuple[str, ...]
 
 
 @contextmanager
@@ -23,15 +35,16 @@ def scheduling(settings: Settings, address: str, tell: Callable[[str], None]) ->
         try:
             fcntl.flock(claims, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if other := claims.read():
+            if other := _written(claims):
                 raise AirflowError(
-                    f"Airflow is running at {other} already, on the same {settings.lakehouse_home}. Use that one, or "
-                    "set LAKEHOUSE_HOME to another folder."
+                    f"Airflow is running at {other['address']} already, on the same {settings.lakehouse_home}. Use "
+                    "that one, or set LAKEHOUSE_HOME to another folder."
                 ) from None
             tell("waiting for `lakehouse run` to end")
             fcntl.flock(claims, fcntl.LOCK_EX)
         claims.truncate(0)
-        claims.write(address)
+        salt = secrets.token_hex()
+        json.dump({"address": address, "salt": salt, "settings": _digests(settings, salt)}, claims)
         claims.flush()
         try:
             yield
@@ -40,26 +53,42 @@ def scheduling(settings: Settings, address: str, tell: Callable[[str], None]) ->
 
 
 @contextmanager
-def testing(settings: Settings) -> Iterator[str | None]:
-    """Claim the database for `airflow dags test`; if a scheduler has it, the address of its Airflow instead."""
+def testing(settings: Settings) -> Iterator[Scheduler | None]:
+    """Claim the database for `airflow dags test`; if a scheduler has it, who that is instead."""
     with _claims(settings) as claims:
-        yield _scheduler(claims)
+        yield _scheduler(claims, settings)
 
 
-def _scheduler(claims: IO[str]) -> str | None:
+def _scheduler(claims: IO[str], settings: Settings) -> Scheduler | None:
     while True:
         try:
             fcntl.flock(claims, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            claims.seek(0)
-            if address := claims.read():
-                return address
+            if written := _written(claims):
+                theirs, ours = written["settings"], _digests(settings, written["salt"])
+                differ = (name for name in theirs.keys() | ours.keys() if theirs.get(name) != ours.get(name))
+                return Scheduler(written["address"], tuple(sorted(differ)))
             time.sleep(0.1)
         else:
             return None
 
 
+def _written(claims: IO[str]) -> dict[str, Any] | None:
+    """What the scheduler wrote; None if it has not yet."""
+    claims.seek(0)
+    try:
+        found: dict[str, Any] = json.load(claims)
+    except ValueError:
+        return None
+    return found
+
+
+def _digests(settings: Settings, salt: str) -> Mapping[str, str]:
+    """Settings by name, in a form that tells which are the same and not what they are."""
+    return {name: sha256(f"{salt}{value}".encode()).hexdigest() for name, value in settings.environment().items()}
+
+
 def _claims(settings: Settings) -> IO[str]:
     file = home(settings) / "scheduler.lock"
-    file.touch()
-    return file.open("r+")
+    file.touch(mode=0o600)
+    return file.open("r+", encoding="utf-8")

@@ -57,6 +57,7 @@ def with_session(dsn: str, session: Mapping[str, str], setting: str = "SYNAPSE_D
     try:
         # An operator's own options, such as a search_path, stay.
         given = conninfo_to_dict(dsn)
+        _refuse_misread(dsn, given, setting)
         return make_conninfo(
             dsn,
             application_name=APPLICATION_NAME,
@@ -68,6 +69,17 @@ def with_session(dsn: str, session: Mapping[str, str], setting: str = "SYNAPSE_D
         raise SourceError(
             f"{setting} is not a PostgreSQL connection string. It looks like postgresql://user:password@host:5432/synapse"
         ) from None
+
+
+def _refuse_misread(dsn: str, given: Mapping[str, Any], setting: str) -> None:
+    """A part of the password must not be taken for the server, and so be told to everybody."""
+    ports = str(given.get("port") or "").split(",")
+    named = f"{given.get('host') or ''}{given.get('dbname') or ''}"
+    if "://" in dsn and ("@" in named or not all(one.isdecimal() for one in ports if one)):
+        raise SourceError(
+            f"{setting} has a / or @ in its user, password or database. Write them as %2F and %40, or give a number as "
+            "port. It looks like postgresql://user:password@host:5432/synapse"
+        )
 
 
 def _escaped(value: str) -> str:

@@ -1,7 +1,12 @@
 """What can be wrong with the source, said so that an operator knows what to do."""
 
+import re
+from typing import Final
+
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
+
+_NOT_THERE: Final = re.compile('(database|role) ".*" does not exist')
 
 
 class SourceError(RuntimeError):
@@ -30,7 +35,7 @@ def connection_failed(error: psycopg.Error, conninfo: str, setting: str = "SYNAP
     said = " ".join(str(error).split())
     if "password authentication failed" in said or "no password supplied" in said:
         advice = f"The password for {given.get('user', 'this user')} is wrong or missing. Correct it in {setting}."
-    elif "does not exist" in said:
+    elif _NOT_THERE.search(said):
         advice = f"The server is there, but that database or role is not. Correct its name in {setting}."
     elif "permission denied for database" in said:
         advice = (
@@ -42,6 +47,13 @@ def connection_failed(error: psycopg.Error, conninfo: str, setting: str = "SYNAP
         advice = "The server does not let this machine or role in. Add a line for it to pg_hba.conf."
     elif "too many" in said or "remaining connection slots" in said:
         advice = "The server has no free connection. Raise max_connections, or run at a quieter time."
+    elif "unsupported startup parameter" in said:
+        advice = (
+            "A pooler answers there, as PgBouncer does, and a consistent copy needs sessions of its own. Give the "
+            f"address of PostgreSQL itself in {setting}."
+        )
+    elif "certificate" in said or "SSL" in said:
+        advice = f"TLS was not agreed on. Check sslmode and sslrootcert in {setting}, and the server's certificate."
     else:
         advice = f"It cannot be reached. Check host and port in {setting}, and that PostgreSQL is running."
     return SourceError(f"No connection to {where}. {advice} PostgreSQL said: {said}")
