@@ -13,10 +13,10 @@ from synapse_lakehouse.settings import Settings
 from tests.conftest import BIN, environment
 
 
-def start(settings: Settings) -> subprocess.Popen[str]:
+def start(settings: Settings, *arguments: str) -> subprocess.Popen[str]:
     """``lakehouse run`` as a terminal would start it."""
     return subprocess.Popen(
-        [BIN / "lakehouse", "run"], env=environment(settings), cwd=settings.lakehouse_home, stdout=subprocess.PIPE,
+        [BIN / "lakehouse", "run", *arguments], env=environment(settings), cwd=settings.lakehouse_home, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, start_new_session=True,
     )  # fmt: skip
 

@@ -10,9 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from threading import Lock
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyiceberg.catalog import Catalog
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from synapse_lakehouse.compression.errors import BadGroups, CompressorError
@@ -111,7 +109,8 @@ def main(
         print(f"progress: {work.__name__} done in {time.monotonic() - started:.1f} s", flush=True)
     except EXPECTED as error:
         sys.exit(f"error: {error}")
-    except (OSError, PySparkException, Py4JError) as error:
+    except Exception as error:
+        # Whoever meets it first: Spark, a worker, the warehouse, or the catalog's PostgreSQL.
         if "No space left on device" not in str(error):
             raise
         sys.exit(

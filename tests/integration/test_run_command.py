@@ -1,5 +1,6 @@
 """``lakehouse run`` when it is refused, has to wait, or is stopped."""
 
+import json
 import signal
 import subprocess
 from collections.abc import Callable
@@ -8,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from synapse_lakehouse.embedded import processes
+from synapse_lakehouse.lake import audit
+from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 from synapse_lakehouse.settings import Settings
 from tests import runs
 from tests.conftest import lakehouse
@@ -35,6 +38,22 @@ def test_a_date_that_is_none_is_refused(settings: Settings, date: str) -> None:
     done = lakehouse(settings, "run", "--date", date)
     assert done.returncode == 2
     assert date in done.stderr
+
+
+@pytest.mark.heavy
+def test_two_runs_of_an_interval_at_once_publish_one_after_the_other(new_lake: Callable[..., Settings]) -> None:
+    settings = new_lake()
+    together = [runs.start(settings, "--date", "2026-11-01") for _ in range(2)]
+    said = [one.communicate(timeout=1200)[0] for one in together]
+    assert [one.returncode for one in together] == [0, 0], said
+    catalog = pyiceberg_catalog(settings)
+    first, second = audit.releases(catalog)
+    assert first.interval_start == second.interval_start
+    assert first.run_id != second.run_id
+    assert first.tables["bronze.events"] == second.tables["bronze.events"], "the second found nothing new to copy"
+    counted = "select count(*) as rows, count(distinct event_id) as events from bronze.events"
+    (rows,) = json.loads(lakehouse(settings, "query", counted, "--format", "json").stdout)
+    assert rows["rows"] == rows["events"] > 1000
 
 
 @pytest.mark.heavy
