@@ -1,5 +1,6 @@
 """What a gate found wrong, as those who send alerts want it: an incident for each subject and kind."""
 
+from dataclasses import replace
 from typing import Final
 
 from expectations.freshness import ExpectSourceToMove, ExpectStreamToMove
@@ -18,6 +19,9 @@ from expectations.streams import (
     ExpectUniqueStreamId,
 )
 from synapse_lakehouse.alerts.incidents import Finding, Kind, joined
+
+_BLOCKS: Final = "nothing is published until this is mended or acknowledged; readers have the release before"
+_WARNS: Final = "a warning: it keeps no release from being published"
 
 _KINDS: Final = {
     ExpectNoLostId.expectation_type: Kind.LOST_IDS,
@@ -40,7 +44,11 @@ _KINDS: Final = {
 def findings(judgement: Judgement) -> list[Finding]:
     """What is wrong, from all checks that were not met; several of a kind about one subject are one finding."""
     wrong = (*judgement.failures, *judgement.warnings)
-    return joined(Finding(_kind(one), one.subject, f"{one.expectation} — {one.observed}") for one in wrong)
+    blocking = {(_kind(one), one.subject) for one in judgement.failures}
+    found = joined(Finding(_kind(one), one.subject, f"{one.expectation} — {one.observed}") for one in wrong)
+    return [
+        replace(one, said=f"{one.said}\n{_BLOCKS if (one.kind, one.subject) in blocking else _WARNS}") for one in found
+    ]
 
 
 def _kind(check: Check) -> Kind:

@@ -184,13 +184,10 @@ class ExpectKnownWriters(MeasureExpectation):
 
 
 def _named(measures: Measures, fault: str, table: str = "") -> str:
-    """The ids of some faults of a class, as in ``: 4711..4713 in events``."""
+    """The ids of some faults of a class and who wrote them, as in ``: 4711..4713 in events (persister1)``."""
     found = [one.removeprefix(f"{fault} ") for one in measures.get("faults", []) if one.startswith(f"{fault} ")]
-    return (
-        f": {', '.join(named)}"
-        if (named := [one for one in found if one.endswith(f" in {table}") or not table])
-        else ""
-    )
+    named = [one for one in found if not table or one.partition(" in ")[2].partition(" (")[0] == table]
+    return f": {', '.join(named)}" if named else ""
 
 
 def _number(value: int | None) -> str:

@@ -1,6 +1,7 @@
 """Measure the run's branch of bronze: keys of every table, ids, positions, safe bounds and gaps of every stream."""
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from synapse_lakehouse import catalogue
@@ -8,6 +9,7 @@ from synapse_lakehouse.app import SparkApp, main
 from synapse_lakehouse.lake import audit, release, spill
 from synapse_lakehouse.replication.covering import covering, said
 from synapse_lakehouse.streams import acknowledged, recording
+from synapse_lakehouse.streams.authors import authors
 from synapse_lakehouse.streams.contiguity import Examining
 from synapse_lakehouse.streams.counting import Counting
 from synapse_lakehouse.streams.going_back import tell_what_went_back
@@ -81,7 +83,7 @@ def measure_streams(app: SparkApp) -> None:
     covered = covering(app.catalog, app.run, declared, bounds, spill.folder(app.settings))
     found = examining.gaps(covered.announced() if covered else ())
     tally = recording.record(app.catalog, app.run, found, known, examining.windows)
-    tally.correct(positions, facts)
+    tally.correct(positions, facts, partial(authors, held))
     examining.tell_reread(facts)
     audit.append(app.catalog, "audit.stream_facts", facts, app.run)
     audit.append(app.catalog, "audit.stream_positions", positions, app.run)

@@ -16,8 +16,8 @@ from tests.conftest import BIN, environment
 def start(settings: Settings, *arguments: str) -> subprocess.Popen[str]:
     """``lakehouse run`` as a terminal would start it."""
     return subprocess.Popen(
-        [BIN / "lakehouse", "run", *arguments], env=environment(settings), cwd=settings.lakehouse_home, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        [BIN / "lakehouse", "run", *arguments], env=environment(settings), cwd=settings.lakehouse_home, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
 
 

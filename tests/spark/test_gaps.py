@@ -277,11 +277,13 @@ def test_what_a_purge_cut_off_tells_of_it_where_nothing_else_does(examined_lake:
     # By retention, which leaves no task; an outlier that is stored afterwards brings the least depth down to 0.
     gone = [*source.purge(whole, depths[-2]), *source.purge(spared, later[len(later) // 2])]
     source.run("update room_depth set min_depth = 0 where room_id = any(%s)", [[whole, spared]])
-    (lost,) = source.one(
+    lost, writer = source.one(
         "delete from events where stream_ordering = (select max(stream_ordering) from events where room_id = %s"
-        " and state_key is null) returning stream_ordering", whole,
+        " and state_key is null) returning stream_ordering, instance_name", whole,
     )  # fmt: skip
     found = examined.examine()
+    positions = examined.app().catalog.load_table("audit.stream_positions").scan().to_arrow().to_pylist()
+    assert [one for row in positions for one in row["faults"]] == [f"lost {lost} in events ({writer})"]
     assert {one[2:] for one in found if one[4] == "lost"} == {(lost, lost, "lost", "accepted_row", None)}
     explained = {one[2:4] for one in found if one[6] == "history_purged"}
     assert explained == ranges([one for one in gone if one > 0]) | ranges([one for one in gone if one < 0])

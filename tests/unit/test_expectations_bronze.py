@@ -154,12 +154,12 @@ def test_healthy_run_passes(settings: Settings) -> None:
                 "stream_positions",
                 0,
                 gaps=[("lost", 1), ("rolled_back", 1200), ("purged", 7)],
-                faults=["lost 9 in events", "late 2 in deltas"],
+                faults=["lost 9 in events (ep1)", "late 2 in deltas"],
             ),
             "fail",
             [
-                "stream events: no row is gone that nothing explains — 1 id lost: 9 in events (7 purged, 1,200 rolled"
-                " back)"
+                "stream events: no row is gone that nothing explains — 1 id lost: 9 in events (ep1) (7 purged, 1,200"
+                " rolled back)"
             ],
             id="lost row",
         ),

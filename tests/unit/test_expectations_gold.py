@@ -126,7 +126,9 @@ def test_damage_in_synapse_s_database_is_told_and_holds_no_release_back(
     judgement.raise_if_failed()
     said = "no pieces of state that are not what was said last — 3 findings, and 1 for information"
     assert [check.sentence for check in judgement.warnings] == [f"check state_reset: {said}"]
-    assert findings(judgement) == [Finding(Kind.INTEGRITY, "check state_reset", said)]
+    assert findings(judgement) == [
+        Finding(Kind.INTEGRITY, "check state_reset", f"{said}\na warning: it keeps no release from being published")
+    ]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from synapse_lakehouse.alerts.incidents import Finding, Kind
 from synapse_lakehouse.settings import Settings
 from tests.judging import RUN
 
+WARNS = "a warning: it keeps no release from being published"
+
 
 def heard(stream: str, instance: str | None, **given: Any) -> dict[str, Any]:
     """A row of ``audit.replication_coverage``."""
@@ -37,12 +39,12 @@ def test_what_a_tap_missed_warns_and_is_named(settings: Settings) -> None:
             Kind.REPLICATION,
             "replication of events",
             "every row was heard, unless the tap knows that it missed it — 3 ids never announced: 7..9 of ep2"
-            " (80 heard, 4 read from the database)",
+            f" (80 heard, 4 read from the database)\n{WARNS}",
         ),
         Finding(
             Kind.REPLICATION,
             "replication of to_device",
-            "no writer goes back behind what it announced — 1 command behind an earlier one",
+            f"no writer goes back behind what it announced — 1 command behind an earlier one\n{WARNS}",
         ),
     ]
     assert judgement.failed == 0

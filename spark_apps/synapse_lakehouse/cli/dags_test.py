@@ -3,7 +3,7 @@
 import json
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -39,17 +39,22 @@ class DagsTest:
         """What happens in the run until it ends."""
         self.log.parent.mkdir(exist_ok=True)
         date = self.logical_date.replace(tzinfo=None).isoformat()
-        self._child = processes.start(
-            [str(airflow.BIN / "airflow"), "dags", "test", airflow.DAG, date],
-            self.prepared.environment | {"AIRFLOW__LOGGING__JSON_LOGS": "True"},
-            subprocess.PIPE,
-        )
-        assert self._child.stdout
-        with self.log.open("wb") as kept:
+        with self.log.open("wb") as kept, ExitStack() as beginning:
+            # Airflow writes its DAGs down first, which fails where another run does for the first time, too.
+            beginning.enter_context(processes.alone(self.prepared.home / "dags.lock"))
+            self._child = processes.start(
+                [str(airflow.BIN / "airflow"), "dags", "test", airflow.DAG, date],
+                self.prepared.environment | {"AIRFLOW__LOGGING__JSON_LOGS": "True"},
+                subprocess.PIPE,
+            )
+            assert self._child.stdout
             for line in self._child.stdout:
                 kept.write(line)
                 kept.flush()
-                if step := self._progress.read(line.decode(errors="replace").rstrip("\n")):
+                step = self._progress.read(line.decode(errors="replace").rstrip("\n"))
+                if step or self._progress.run_id:
+                    beginning.close()
+                if step:
                     yield step
         if self._child.wait() and not self._progress.task:
             yield Step("failed", "airflow dags test", self._last_words())

@@ -1,7 +1,7 @@
 """Write down the gaps of a run, however many they are."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
@@ -19,13 +19,17 @@ _AT_ONCE: Final = 100_000
 _NAMED: Final = 5
 
 
+Authors = Callable[[Stream, Gap], Sequence[str]]
+"""Who wrote the rows of a fault, as far as that is known."""
+
+
 @dataclass
 class Tally:
     """How many ids were found that nobody has acknowledged. ``windows``: by stream, what the run closed.
 
     By stream and class; late and duplicate ones by stream and table, too (no table: several of them share the id).
     ``acknowledged``: streams and tables with duplicates that somebody has acknowledged. ``named``: the first faults of
-    each stream, table and class, in words. ``rowless``: by stream, ids that its window closed without a row and without
+    each stream, table and class. ``rowless``: by stream, ids that its window closed without a row and without
     an explanation.
     """
 
@@ -34,20 +38,23 @@ class Tally:
     late: Counter[tuple[str, str | None]] = field(default_factory=Counter)
     duplicate: Counter[tuple[str, str | None]] = field(default_factory=Counter)
     acknowledged: set[tuple[str, str | None]] = field(default_factory=set)
-    named: dict[tuple[str, str | None, Class], list[str]] = field(default_factory=dict)
+    named: dict[tuple[str, str | None, Class], list[tuple[Stream, Gap]]] = field(default_factory=dict)
     rowless: Counter[str] = field(default_factory=Counter)
 
     def __str__(self) -> str:
         total = sum(self.by_class.values(), Counter[str]())
         return ", ".join(f"{ids:,} ids {name.replace('_', ' ')}" for name, ids in total.items()) or "none"
 
-    def correct(self, positions: Iterable[dict[str, Any]], facts: Iterable[dict[str, Any]]) -> None:
+    def correct(self, positions: Iterable[dict[str, Any]], facts: Iterable[dict[str, Any]], authors: Authors) -> None:
         """Enter what was found into rows of ``audit.stream_positions``, and into suspect ones of ``stream_facts``."""
         for row in positions:
             row["gaps"] = sorted(self.by_class.get(row["stream"], {}).items())
             row["shared_ids"] = self.duplicate[row["stream"], None]
             row["faults"] = [
-                one for (stream, *_), words in self.named.items() if stream == row["stream"] for one in words
+                _words(*one, authors(*one))
+                for (name, *_), few in self.named.items()
+                if name == row["stream"]
+                for one in few
             ]
             window = self.windows.get(row["stream"])
             if window is not None and window.accepted is not None:
@@ -71,11 +78,9 @@ class Tally:
         window = self.windows.get(stream.name)
         if gap.verdict in (Class.ROLLED_BACK, Class.LOST) and window and window.accepted is not None:
             self.rowless[stream.name] += max(min(gap.last, window.bound) - max(gap.first, window.accepted + 1) + 1, 0)
-        words = self.named.setdefault((stream.name, gap.table, gap.verdict), []) if gap.verdict in FAULTS else []
-        if len(words) < _NAMED:
-            first, last = _ends(stream, gap)
-            ids_of = str(first) if first == last else f"{first}..{last}"
-            words.append(f"{gap.verdict} {ids_of} in {gap.table or 'several tables'}")
+        few = self.named.setdefault((stream.name, gap.table, gap.verdict), []) if gap.verdict in FAULTS else []
+        if len(few) < _NAMED:
+            few.append((stream, gap))
         if gap.verdict is Class.LATE:
             self.late[stream.name, gap.table] += ids
         if gap.verdict is Class.DUPLICATE:
@@ -101,6 +106,14 @@ def record(
             tally.add(stream, gap)
         audit.append(catalog, "audit.stream_gaps", [_row(stream, gap, now) for stream, gap in batch], run)
     return tally
+
+
+def _words(stream: Stream, gap: Gap, writers: Sequence[str]) -> str:
+    """A fault as people are told of it: ``late 5..7 in events (persister1)``."""
+    first, last = _ends(stream, gap)
+    ids = str(first) if first == last else f"{first}..{last}"
+    by = f" ({', '.join(writers)})" if writers else ""
+    return f"{gap.verdict} {ids} in {gap.table or 'several tables'}{by}"
 
 
 def _ends(stream: Stream, gap: Gap) -> tuple[int, int]:

@@ -1,0 +1,30 @@
+"""Who wrote the rows of a fault, for those who are told of it."""
+
+from typing import Final
+
+from pyspark.sql import functions as f
+
+from synapse_lakehouse.catalogue import Stream
+from synapse_lakehouse.streams.gaps import Class, Gap
+from synapse_lakehouse.streams.held import Held, distance, of_sign
+from synapse_lakehouse.streams.writers import MASTER
+
+_MOST: Final = 5
+
+
+def authors(held: Held, stream: Stream, gap: Gap) -> list[str]:
+    """Writers of the rows with the ids of ``gap``, a few at most: as the release before has them where they are lost.
+
+    None are known where several tables share the ids, where a table does not say who writes, and of rows that only
+    others tell of.
+    """
+    table = next((one for one, _ in held.catalogue.backing(stream.name) if one.name == gap.table), None)
+    if table is None or not table.writer_column:
+        return []
+    rows = held.before(table.name) if gap.verdict is Class.LOST else held.spark.table(f"bronze.{table.name}")
+    if rows is None:
+        return []
+    ids = f.expr(distance(stream, table)).between(gap.first, gap.last)
+    writer = f.coalesce(table.writer_column, f.lit(MASTER)).alias("writer")
+    found = rows.where(of_sign(stream, table)).where(ids).select(writer).distinct().limit(_MOST).collect()
+    return sorted(row.writer for row in found)
