@@ -1,7 +1,11 @@
 """Every class of gap, produced in a database and found with its witness; healthy work raises nothing."""
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
+from sample.environment import synapse_python
 from synapse_lakehouse.streams import held
 from tests.examining import WRITERS, Database, Examined, Found
 
@@ -287,6 +291,31 @@ def test_what_a_purge_cut_off_tells_of_it_where_nothing_else_does(examined_lake:
     assert {one[2:] for one in found if one[4] == "lost"} == {(lost, lost, "lost", "accepted_row", None)}
     explained = {one[2:4] for one in found if one[6] == "history_purged"}
     assert explained == ranges([one for one in gone if one > 0]) | ranges([one for one in gone if one < 0])
+
+
+@pytest.mark.heavy
+def test_what_synapse_s_retention_purges_is_not_lost(
+    examined_lake: tuple[Examined, Database], source_copy: str, tmp_path: Path
+) -> None:
+    examined, source = examined_lake
+    source.store(), source.store("backfill")
+    examined.examine()
+    # As the only process it takes the others for writers that were removed.
+    source.run("create table kept as select * from stream_positions")
+    tasks = "select count(*) from scheduled_tasks where action = 'purge_history'"
+    before, purges = {one for (one,) in source.run("select stream_ordering from events").fetchall()}, source.one(tasks)
+    subprocess.run([synapse_python(), "-m", "tests.spark.synapse_retention", source_copy, tmp_path], check=True)
+    source.run("insert into stream_positions select * from kept on conflict do nothing")
+    gone = before - {one for (one,) in source.run("select stream_ordering from events").fetchall()}
+    assert len(gone) > 100
+    assert source.one(tasks) == purges, "it leaves no task"
+    source.run("update room_depth set min_depth = 0")
+
+    found = {one[2:] for one in examined.examine() if one[0] in ("events", "backfill") and one[4] != "in_flight"}
+    assert {one[2:] for one in found} == {("purged", "accepted_row", "history_purged")}
+    assert {one[:2] for one in found} == ranges([one for one in gone if one > 0]) | ranges(
+        [one for one in gone if one < 0]
+    )
 
 
 @pytest.mark.heavy
