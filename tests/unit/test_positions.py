@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synapse_lakehouse.streams.positions import Rule, gapless_end, linear_minimum, still_closed
+from synapse_lakehouse.streams.positions import Rule, gapless_end, linear_minimum, missed, still_closed
 
 WRITERS = st.dictionaries(st.sampled_from(["master", "ep1", "ep2", "sw1"]), st.integers(1, 50), min_size=1)
 
@@ -42,6 +42,14 @@ def test_a_stream_that_was_never_used_misses_nobody() -> None:
 
 def test_a_used_stream_without_any_position_has_no_bound() -> None:
     assert linear_minimum({}, None, [], sign=1, is_used=True).minimum is None
+
+
+def test_writers_that_went_are_missed_unless_as_many_came() -> None:
+    assert missed({"ep1"}, {"ep1", "ep2"}, ()) == {"ep2"}
+    assert missed({"ep1"}, {"ep1"}, {"ep2"}) == {"ep2"}, "it is missed until it is back"
+    assert missed({"ep1", "ep3"}, {"ep1", "ep2"}, ()) == set(), "renamed"
+    assert missed({"ep3"}, {"ep1", "ep2"}, ()) == {"ep1", "ep2"}
+    assert missed({"ep1", "ep2"}, {"ep1"}, {"ep2"}) == set()
 
 
 @given(WRITERS, st.sets(st.integers(1, 60)), st.sampled_from([1, -1]))

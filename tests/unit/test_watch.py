@@ -93,6 +93,14 @@ def test_where_writers_are_guessed_any_that_goes_is_missed() -> None:
     assert watcher.sees({"ep1": 9}, 9).vanished == ("ep2",)
 
 
+def test_where_writers_are_guessed_one_that_was_renamed_is_not_missed() -> None:
+    watcher = Watcher(configured=None)
+    watcher.sees({"ep1": 7, "ep2": 9}, 9)
+    for _ in range(2):
+        found = watcher.sees({"ep1": 12, "ep3": 11}, 12)
+        assert (found.vanished, found.missing_writers, found.rule) == ((), (), "assumed")
+
+
 def test_backfill_counts_down_while_its_sequence_counts_up() -> None:
     watcher = Watcher("backfill")
     found = watcher.sees({"ep1": -10, "ep2": -12}, 13, (-11,))
