@@ -20,7 +20,7 @@ from expectations.streams import (
 )
 from synapse_lakehouse.alerts.incidents import Finding, Kind, joined
 
-_BLOCKS: Final = "nothing is published until this is mended or acknowledged; readers have the release before"
+_BLOCKS: Final = "nothing is published while this is so; readers have the release before"
 _WARNS: Final = "a warning: it keeps no release from being published"
 
 _KINDS: Final = {

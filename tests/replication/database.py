@@ -71,6 +71,12 @@ class Database:
         """The highest id that the stream's sequence has given so far."""
         self.do("select setval(%s, %s)", KNOWN.stream(stream).sequence, token)
 
+    def done(self, token: int) -> None:
+        """Both persisters have completed all events up to ``token``, the last that was handed out."""
+        self.handed_out("events", token)
+        for writer in ("ep1", "ep2"):
+            self.position("events", writer, token)
+
     def position(self, stream: str, writer: str, token: int) -> None:
         self.do(
             "insert into stream_positions values (%s, %s, %s) on conflict (stream_name, instance_name)"

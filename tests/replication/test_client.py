@@ -142,18 +142,14 @@ def test_following_goes_on_when_the_server_was_away(homeserver: Database) -> Non
 
     for token in (2, 3):
         homeserver.event(token, "ep1")
-        homeserver.handed_out("events", token)
-        for writer in ("ep1", "ep2"):
-            homeserver.position("events", writer, token)
+        homeserver.done(token)
         asyncio.run(once(token))
     assert received == [2, 3]
 
 
 def test_who_followed_a_database_that_went_back_goes_on_from_where_it_is(homeserver: Database) -> None:
     progress = Progress({("events", None): 20})
-    homeserver.handed_out("events", 10)
-    for writer in ("ep1", "ep2"):
-        homeserver.position("events", writer, 10)
+    homeserver.done(10)
 
     async def resume() -> list[Item]:
         reader = Reader(homeserver.feed())
@@ -163,9 +159,7 @@ def test_who_followed_a_database_that_went_back_goes_on_from_where_it_is(homeser
             async with aclosing(following):
                 first = await gather(following, lambda item: isinstance(item, Position))
                 homeserver.event(11, "ep1")
-                homeserver.handed_out("events", 11)
-                for writer in ("ep1", "ep2"):
-                    homeserver.position("events", writer, 11)
+                homeserver.done(11)
                 then = await gather(following, lambda item: isinstance(item, Update))
         await reader.close()
         return [*first, *then]

@@ -223,9 +223,7 @@ def test_a_redis_that_says_nothing_is_given_up(homeserver: Database, caplog: pyt
 def test_a_listener_that_was_away_goes_on_where_it_stopped(hub: Hub, homeserver: Database) -> None:
     for token in (2, 3, 4):
         homeserver.event(token, "ep1")
-    homeserver.handed_out("events", 4)
-    homeserver.position("events", "ep1", 4)
-    homeserver.position("events", "ep2", 4)
+    homeserver.done(4)
 
     async def scenario() -> list[Item]:
         async with listening(hub, homeserver, Progress({EP1: 2})) as items:
@@ -403,9 +401,7 @@ def test_a_listener_that_is_to_end_ends_although_closing_fails(
 
 def test_a_database_that_went_back_is_followed_from_where_it_is(hub: Hub, homeserver: Database) -> None:
     """Once while the tap listens, and once while it does not."""
-    homeserver.handed_out("events", 20)
-    for writer in ("ep1", "ep2"):
-        homeserver.position("events", writer, 20)
+    homeserver.done(20)
     progress = Progress({EP1: 20, EP2: 20})
 
     async def restored_while_heard() -> list[Item]:

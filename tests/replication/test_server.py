@@ -59,9 +59,7 @@ def test_the_first_dialects_conversation(homeserver: Database) -> None:
         assert await conversation.hear() == "RDATA caches 2 [null,null,null]"
         homeserver.event(14, "ep1")
         homeserver.state(14, "ep1", "@a", "@b")
-        homeserver.handed_out("events", 14)
-        for writer in ("ep1", "ep2"):
-            homeserver.position("events", writer, 14)
+        homeserver.done(14)
         expected = '["$e14","!r","m.room.message",null,null,null,null,false,false]'
         assert await conversation.hear() == f'RDATA events batch ["ev",{expected}]'
         assert await conversation.hear() == 'RDATA events batch ["state",["!r","m.room.member","@a","$e14"]]'
@@ -126,9 +124,7 @@ def test_a_lost_database_is_waited_for(homeserver: Database, caplog: pytest.LogC
         while "cannot be read, trying again" not in caplog.text:
             await asyncio.sleep(0.02)
         homeserver.event(2, "ep1")
-        homeserver.handed_out("events", 2)
-        for writer in ("ep1", "ep2"):
-            homeserver.position("events", writer, 2)
+        homeserver.done(2)
         await conversation.until(lambda line: line.startswith("RDATA events 2"))
 
     with caplog.at_level(logging.WARNING):
@@ -405,25 +401,19 @@ def test_a_standby_passes_over_no_row_of_caches(homeserver: Database, monkeypatc
 
 
 def test_who_followed_a_database_that_went_back_is_told(homeserver: Database) -> None:
-    homeserver.handed_out("events", 20)
-    for writer in ("ep1", "ep2"):
-        homeserver.position("events", writer, 20)
+    homeserver.done(20)
 
     async def follow(conversation: Conversation) -> None:
         conversation.say("REPLICATE events 20")
         await conversation.until(lambda line: line == "POSITION events 20")
-        for writer in ("ep1", "ep2"):
-            homeserver.position("events", writer, 10)
-        homeserver.handed_out("events", 10)
+        homeserver.done(10)
         assert (await conversation.to_the_end())[-1].startswith("ERROR the database went back")
 
     async def begin_again(conversation: Conversation) -> None:
         conversation.say("REPLICATE events 20")
         await conversation.until(lambda line: line == "POSITION events 10")
         homeserver.event(11, "ep1")
-        homeserver.handed_out("events", 11)
-        for writer in ("ep1", "ep2"):
-            homeserver.position("events", writer, 11)
+        homeserver.done(11)
         assert (await conversation.hear() or "").startswith("RDATA events 11")
 
     talk(homeserver, Dialect.TOKENS, follow, begin_again)
@@ -436,12 +426,11 @@ def test_no_history_is_sent_where_a_writer_has_no_position_yet(homeserver: Datab
     homeserver.position("events", "ep1", 3)
 
     async def follow(conversation: Conversation) -> None:
-        conversation.say("REPLICATE events NOW")
-        await conversation.until(lambda line: line == "POSITION events 3")
+        for since in ("99", "NOW"):
+            conversation.say(f"REPLICATE events {since}")
+            await conversation.until(lambda line: line == "POSITION events 3")
         homeserver.event(4, "ep2")
-        homeserver.handed_out("events", 4)
-        for writer in ("ep1", "ep2"):
-            homeserver.position("events", writer, 4)
+        homeserver.done(4)
         assert (await conversation.hear() or "").startswith("RDATA events 4")
 
     talk(homeserver, Dialect.TOKENS, follow)

@@ -27,9 +27,7 @@ def test_what_a_killed_tap_missed_is_landed_by_the_next(
 ) -> None:
     def happens(token: int) -> None:
         homeserver.event(token, "ep1")
-        homeserver.handed_out("events", token)
-        homeserver.position("events", "ep1", token)
-        homeserver.position("events", "ep2", token)
+        homeserver.done(token)
         hub.publish("synapse.example", f'RDATA events ep1 {token} ["ev",["$e{token}","!r"]]')
 
     def tokens(count: int) -> list[tuple[int, str]]:
@@ -79,9 +77,7 @@ def test_a_tap_of_a_server_lands_what_it_serves_and_what_was_missed(
 ) -> None:
     def happens(token: int) -> None:
         homeserver.event(token, "ep1")
-        homeserver.handed_out("events", token)
-        for writer in ("ep1", "ep2"):
-            homeserver.position("events", writer, token)
+        homeserver.done(token)
 
     def landed(command: str, tokens: list[int]) -> None:
         """Wait until all ``tokens`` of events were landed, each once."""

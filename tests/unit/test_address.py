@@ -49,6 +49,7 @@ def test_a_password_arrives_as_it_is_meant(given: str, meant: str) -> None:
     [
         "postgresql://u:ses/ame@h/d",
         "postgresql://u:12/sesame@h/d",
+        "postgresql://u:ses@ame@h/d",
         "postgresql://u:ses%zzame@h/d",
         "postgresql://u:sesame@h/d?nonsense=1",
         "postgresql://u:sesame@h:port/d",

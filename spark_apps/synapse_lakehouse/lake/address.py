@@ -7,6 +7,8 @@ from urllib.parse import quote, urlencode
 
 import psycopg2.extensions  # type: ignore[import-untyped]
 
+from synapse_lakehouse.conninfo import is_misread, ports
+
 # Names of libpq's parameters (https://www.postgresql.org/docs/current/libpq-connect.html) that the driver has, too.
 _JDBC: Final = {
     "application_name": "ApplicationName",
@@ -50,8 +52,7 @@ def parameters(uri: str) -> dict[str, str]:
             "LAKEHOUSE_CATALOG_URI is not a PostgreSQL connection string, or has a parameter that libpq does not know. "
             f"{_LOOKS_LIKE}, with all but letters and digits of user and password as %40, %2F and so on."
         ) from None
-    # libpq takes what stands before the first / for the server, even in the middle of a password.
-    if "@" in found.get("dbname", "") or not all(one.isdecimal() for one in _ports(found) if one):
+    if is_misread(found):
         raise CatalogError(
             "LAKEHOUSE_CATALOG_URI has a / or @ in its user, password or database. Write them as %2F and %40, or give "
             f"a number as port. {_LOOKS_LIKE}."
@@ -75,7 +76,7 @@ def jdbc(found: Mapping[str, str]) -> str:
             f"LAKEHOUSE_CATALOG_URI has {', '.join(unknown)}, which Spark's driver cannot be told. Leave it out: what "
             f"can be passed on is {', '.join(sorted(_JDBC))}."
         )
-    servers = (f"{_bracketed(host)}:{port or 5432}" for host, port in zip(hosts, cycle(_ports(found)), strict=False))
+    servers = (f"{_bracketed(host)}:{port or 5432}" for host, port in zip(hosts, cycle(ports(found)), strict=False))
     told = {_JDBC[name]: found[name] for name in sorted(found.keys() & _JDBC.keys())}
     if wanted := told.get("targetServerType"):
         told["targetServerType"] = _SERVER_TYPES.get(wanted, wanted)
@@ -95,10 +96,6 @@ def _query(further: Mapping[str, str]) -> str:
 
 def _database(found: Mapping[str, str]) -> str:
     return found.get("dbname") or found.get("user", "")
-
-
-def _ports(found: Mapping[str, str]) -> list[str]:
-    return found.get("port", "").split(",")
 
 
 def _bracketed(host: str) -> str:

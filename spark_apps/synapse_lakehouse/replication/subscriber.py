@@ -116,7 +116,7 @@ class Subscriber:
         heads = self._server.heads
         if stream is None:
             self._wants_all = True
-            self._follow_new(self._server.heads.subscribed)
+            self._follow_new(heads.subscribed)
             self._connection.send(*(_position(source, at, at) for source, at in self._cursors.items()))
         elif stream in MEMORY_ONLY:
             raise _Refused(f"{stream}: Synapse keeps this stream in memory only, so its database does not have it")
@@ -126,12 +126,11 @@ class Subscriber:
             raise _Refused(f"{stream}: tokens count up from 0, also those of streams with negative ids")
         else:
             source = (stream, None)
-            at = heads.subscribed(source) if token is None else token
-            if at > heads.handed_out[stream]:
+            is_ahead = token is not None and token > heads.handed_out[stream]
+            if is_ahead:
                 # The answer says that the stream is behind: who follows it is to know that tokens are given out again.
-                log.warning("%s asks for %s after %d, which was never handed out: another database?", self, stream, at)
-                at = heads.now(source)
-            self._cursors[source] = at
+                log.warning("%s asks for %s after %s, never handed out: another database?", self, stream, token)
+            at = self._cursors[source] = heads.subscribed(source) if token is None or is_ahead else token
             self._connection.send(_position(source, at, at))
         self._wake.set()
 

@@ -7,6 +7,7 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from synapse_lakehouse.conninfo import is_misread
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.errors import SourceError, connection_failed
 
@@ -57,7 +58,11 @@ def with_session(dsn: str, session: Mapping[str, str], setting: str = "SYNAPSE_D
     try:
         # An operator's own options, such as a search_path, stay.
         given = conninfo_to_dict(dsn)
-        _refuse_misread(dsn, given, setting)
+        if "://" in dsn and is_misread(given):
+            raise SourceError(
+                f"{setting} has a / or @ in its user, password or database. Write them as %2F and %40, or give a "
+                "number as port. It looks like postgresql://user:password@host:5432/synapse"
+            )
         return make_conninfo(
             dsn,
             application_name=APPLICATION_NAME,
@@ -69,17 +74,6 @@ def with_session(dsn: str, session: Mapping[str, str], setting: str = "SYNAPSE_D
         raise SourceError(
             f"{setting} is not a PostgreSQL connection string. It looks like postgresql://user:password@host:5432/synapse"
         ) from None
-
-
-def _refuse_misread(dsn: str, given: Mapping[str, Any], setting: str) -> None:
-    """A part of the password must not be taken for the server, and so be told to everybody."""
-    ports = str(given.get("port") or "").split(",")
-    named = f"{given.get('host') or ''}{given.get('dbname') or ''}"
-    if "://" in dsn and ("@" in named or not all(one.isdecimal() for one in ports if one)):
-        raise SourceError(
-            f"{setting} has a / or @ in its user, password or database. Write them as %2F and %40, or give a number as "
-            "port. It looks like postgresql://user:password@host:5432/synapse"
-        )
 
 
 def _escaped(value: str) -> str:

@@ -58,7 +58,8 @@ def located(held: Held, missing: DataFrame, closed_before: Mapping[str, float]) 
     events = held.now("events", "event_id", "stream_ordering")
     orphans = held.now("event_json", "event_id").join(events, "event_id", "left_anti")
     orphans = orphans.orderBy("event_id").limit(_MOST).persist()
-    if orphans.isEmpty():
+    ids = {row.event_id for row in orphans.collect()}
+    if not ids:
         return None
     before = held.before("event_json")
     new = orphans if before is None else orphans.join(before, "event_id", "left_anti")
@@ -67,7 +68,7 @@ def located(held: Held, missing: DataFrame, closed_before: Mapping[str, float]) 
     for name, view in views.items():
         view.createOrReplaceTempView(name)
     edges = [Edge(*row) for row in held.spark.sql(_EDGES).collect()]
-    between = spans({row.event_id for row in orphans.collect()}, edges)
+    between = spans(ids, edges)
     least, most = -closed_before["backfill"], closed_before["events"]
     everything, bounded = least == -1 and most == 1, least > -inf and most < inf
     searched = [
@@ -81,10 +82,13 @@ def located(held: Held, missing: DataFrame, closed_before: Mapping[str, float]) 
         for row in missing.where(f.col("stream").isin(*signs)).toLocalIterator()
         for ends in [(signs[row.stream] * row.first_id, signs[row.stream] * row.last_id)]
     )
-    ids = [one for first, last in taken(ranges, searched) for one in range(first, last + 1)]
-    if not ids:
+    rows = [
+        ("events" if one > 0 else "backfill", "events", abs(one), Witness.EVENT_JSON.value, None)
+        for first, last in taken(ranges, searched)
+        for one in range(first, last + 1)
+    ]
+    if not rows:
         return None
-    rows = [("events" if one > 0 else "backfill", "events", abs(one), Witness.EVENT_JSON.value, None) for one in ids]
     return held.spark.createDataFrame(
         rows, "stream string, table_name string, id bigint, witness string, explanation string"
     )

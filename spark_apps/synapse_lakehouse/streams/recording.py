@@ -29,8 +29,8 @@ class Tally:
 
     By stream and class; late and duplicate ones by stream and table, too (no table: several of them share the id).
     ``acknowledged``: streams and tables with duplicates that somebody has acknowledged. ``named``: the first faults of
-    each stream, table and class. ``rowless``: by stream, ids that its window closed without a row and without
-    an explanation.
+    each stream, table and class. ``rowless``: by stream, ids that its window closed without a row and without an
+    explanation.
     """
 
     windows: Mapping[str, Window] = field(default_factory=dict)

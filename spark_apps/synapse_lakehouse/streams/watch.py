@@ -85,9 +85,6 @@ def look(
     end = None if start is None else gapless_end(start, beyond, sign=stream.direction)
     is_open = end is not None and handed_out > abs(end)
     is_still_open = before is not None and before.safe_bound == end and before.open_since is not None
-    gone = {*before.writers, *before.vanished} - set(positions) if before else set()
-    if before and configured is None:
-        gone = missed(positions, before.writers, before.vanished)
     last = [Standing(before.handed_out, before.writers, {})] if before else []
     ever = furthest([Standing(handed_out, positions, {}), *last, *_reference(before, released)])
     return Look(
@@ -103,10 +100,18 @@ def look(
             writer: before.unmoved_since[writer] if before and before.writers.get(writer) == position else now
             for writer, position in positions.items()
         },
-        vanished=tuple(sorted(gone if configured is None else gone & configured)),
+        vanished=tuple(sorted(_vanished(positions, configured, before))),
         furthest_writers=ever.positions,
         furthest_handed_out=ever.handed_out,
     )
+
+
+def _vanished(positions: Collection[str], configured: frozenset[str] | None, before: Look | None) -> set[str]:
+    if before is None:
+        return set()
+    if configured is None:
+        return missed(positions, before.writers, before.vanished)
+    return {*before.writers, *before.vanished}.intersection(configured).difference(positions)
 
 
 def fell(stream: Stream, look: Look) -> Fault | None:
