@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -300,10 +301,11 @@ class Child(NamedTuple):
 
 
 def _descendants(pid: int) -> Iterator[Child]:
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in map(int, _read(task).split()):
-            yield Child(child, pid, _read(Path(f"/proc/{child}/cmdline")).split("\0"))
-            yield from _descendants(child)
+    with suppress(OSError):  # It may end while it is looked at.
+        for task in Path(f"/proc/{pid}/task").glob("*/children"):
+            for child in map(int, _read(task).split()):
+                yield Child(child, pid, _read(Path(f"/proc/{child}/cmdline")).split("\0"))
+                yield from _descendants(child)
 
 
 def _read(path: Path) -> str:

@@ -29,6 +29,7 @@ def _settings(folder: Path, config: str | None = None, **own: Any) -> Settings:
         ("retention: {enabled: true, default_policy: {min_lifetime: 1d}}", Retention(True, None)),
         ("retention: {enabled: true, default_policy: {max_lifetime: 1w}}", Retention(True, 7 * DAY)),
         ("retention: {enabled: true, default_policy: {max_lifetime: 5000}}", Retention(True, 5000)),
+        ("retention: {enabled: true, default_policy: {max_lifetime: 0}}", Retention(True, 0)),
         ("retention: {default_policy: {max_lifetime: 1y}}", Retention(False, 365 * DAY)),
         ("retention: {allowed_lifetime_min: 3d, purge_jobs: []}", Retention(False, None, 3 * DAY)),
         ("retention: {purge_jobs: [{interval: 12h}, {interval: 2d}]}", Retention(False, None, 0, 2 * DAY)),

@@ -146,7 +146,7 @@ circumstances as (
         {% if var('retention_enabled') -%}
         case when not event.is_state then try_add(
             event.origin_server_ts,
-            coalesce(lifetimes.max_lifetime, cast({{ var('retention_max_lifetime') or 'null' }} as bigint))
+            coalesce(lifetimes.max_lifetime, cast({{ 'null' if var('retention_max_lifetime') is none else var('retention_max_lifetime') }} as bigint))
         ) end
         {%- else -%}
         cast(null as bigint)

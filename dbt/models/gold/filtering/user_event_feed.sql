@@ -118,7 +118,8 @@ user_ends as (
         select user_id, stream_ordering from placed
         where nth = {{ length }} + 1
         union all
-        select stays.user_id, least(room_ends.stream_ordering, stays.ended)
+        -- The leave itself is told, however many events came since.
+        select stays.user_id, least(room_ends.stream_ordering, stays.ended - 1)
         from stays
         inner join room_ends on stays.room_id = room_ends.room_id
     )
