@@ -48,7 +48,10 @@ def test_writers_that_went_are_missed_unless_as_many_came() -> None:
     assert missed({"ep1"}, {"ep1", "ep2"}, ()) == {"ep2"}
     assert missed({"ep1"}, {"ep1"}, {"ep2"}) == {"ep2"}, "it is missed until it is back"
     assert missed({"ep1", "ep3"}, {"ep1", "ep2"}, ()) == set(), "renamed"
-    assert missed({"ep3"}, {"ep1", "ep2"}, ()) == {"ep1", "ep2"}
+    assert missed({"ep3"}, {"ep1", "ep2"}, ()) == {"ep2"}, "one of them was renamed"
+    assert missed({"ep3", "ep4"}, {"ep3"}, {"ep2"}) == set(), "and so was the other, which wrote later"
+    assert missed((), {"main"}, ()) == missed((), (), {"main"}) == {"main"}
+    assert missed({"worker"}, (), {"main"}) == set(), "renamed, and only now it writes"
     assert missed({"ep1", "ep2"}, {"ep1"}, {"ep2"}) == set()
 
 

@@ -101,6 +101,15 @@ def test_where_writers_are_guessed_one_that_was_renamed_is_not_missed() -> None:
         assert (found.vanished, found.missing_writers, found.rule) == ((), (), "assumed")
 
 
+def test_where_writers_are_guessed_they_are_renamed_one_after_the_other() -> None:
+    watcher = Watcher(configured=None)
+    watcher.sees({"ep1": 7, "ep2": 9}, 9)
+    assert len(watcher.sees({"new1": 12}, 12).vanished) == 1
+    for _ in range(2):
+        found = watcher.sees({"new1": 12, "new2": 13}, 13)
+        assert (found.vanished, found.missing_writers, found.rule) == ((), (), "assumed")
+
+
 def test_backfill_counts_down_while_its_sequence_counts_up() -> None:
     watcher = Watcher("backfill")
     found = watcher.sees({"ep1": -10, "ep2": -12}, 13, (-11,))

@@ -106,8 +106,9 @@ class Measuring:
             return Bound(self.held.bound(stream), Rule.HELD)
         # Once a run has seen positions, who has rows and no position is a writer that was taken out, unless it had one.
         seen = {writer for fact in facts for writer, rows in fact["rows_by_writer"] if rows}
-        if before := self.positions_before.get(stream.name):
-            seen = missed(positions, before, self.vanished_before.get(stream.name, ()))
+        before, vanished = self.positions_before.get(stream.name, {}), self.vanished_before.get(stream.name, ())
+        if before or vanished:
+            seen = missed(positions, before, vanished)
         _, is_called = self.sequences[stream.sequence]
         return linear_minimum(
             positions,

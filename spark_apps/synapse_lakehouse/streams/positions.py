@@ -83,8 +83,9 @@ def linear_minimum(
 def missed(positions: Collection[str], before: Collection[str], missed_before: Collection[str]) -> set[str]:
     """Writers that lost their position and may be at work without it, where nobody told the lakehouse who writes.
 
-    Synapse deletes positions of writers that are not in its list when it starts. Where as many others have come as are
-    gone, writers were renamed; otherwise a process may have been started with a wrong list.
+    Synapse deletes positions of writers that are not in its list when it starts. Each other that has come stands for
+    one that is gone and was renamed, also where they come one by one, as they first write; which of several it stands
+    for is not known. The rest is missed: a process may have been started with a wrong list.
 
     :param positions: writers with a position.
     :param before: the same when that was asked before.
@@ -92,7 +93,7 @@ def missed(positions: Collection[str], before: Collection[str], missed_before: C
     """
     known = {*before, *missed_before}
     gone, new = known - set(positions), set(positions) - known
-    return gone if len(new) < len(gone) else set()
+    return set(sorted(gone)[len(new) :])
 
 
 def gapless_end(minimum: int, ids: Iterable[int], *, sign: int) -> int:
