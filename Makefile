@@ -20,10 +20,10 @@ help: ## Show this help
 	/^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  \033[36m%-16s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: setup ## Bring the lake up to date for one interval and publish it (DATE=2026-11-20 for another day)
-	@$(UV) run --locked lakehouse run $(if $(DATE),--date $(DATE))
+	@$(UV) run --locked lakehouse run $${DATE:+--date "$$DATE"}
 
 ui: setup ## Start Airflow with everything on, on 127.0.0.1 (PORT=8080); Ctrl-C stops it
-	@$(UV) run --locked lakehouse ui $(if $(PORT),--port $(PORT))
+	@$(UV) run --locked lakehouse ui $${PORT:+--port "$$PORT"}
 
 setup: $(if $(findstring .tools,$(UV)),.tools/uv/bin/uv) ## Install what is missing: uv and the locked environment
 	@mkdir -p -m 700 "$$XDG_RUNTIME_DIR"

@@ -11,7 +11,7 @@ from synapse_lakehouse.lake import audit, tables
 from synapse_lakehouse.lake.catalog import PLAN
 from synapse_lakehouse.lake.release import ReleaseError
 from synapse_lakehouse.rewriting.errors import RoomLeft
-from synapse_lakehouse.rewriting.planning import Planning
+from synapse_lakehouse.rewriting.planning import Planning, in_vain
 from synapse_lakehouse.rewriting.saved import Saved
 from synapse_lakehouse.rewriting.snapshots import source
 
@@ -24,13 +24,14 @@ def compress_state(app: SparkApp) -> None:
         raise ReleaseError("There is no release to plan from: the DAG lakehouse, or `lakehouse run`, makes one.")
     wanted = configured(app.settings)
     planning = Planning(app.spark, published[-1], wanted)
+    seen = in_vain(app.catalog, wanted)
     saved: dict[str, Saved] = {}
     left: list[dict[str, object]] = []
     with source(str(app.settings.synapse_dsn), app.settings, "SYNAPSE_DSN") as reading:
         # No snapshot of the database is kept while Spark works.
         with reading() as reader:
-            seen = reader.seen(wanted.strategy)
-        rooms = planning.rooms(seen)
+            compressed = reader.seen(wanted.strategy)
+        rooms = planning.rooms({room: max(upto, seen.get(room, upto)) for room, upto in (seen | compressed).items()})
         with reading() as reader:
             for room in rooms:
                 try:

@@ -44,6 +44,34 @@ def test_what_synapse_may_delete_is_left_alone_and_handed_over_on_request(compre
         assert all(group in marked for group, prev in after[0].items() if prev in marked)
 
 
+def test_chains_keep_the_bound_although_groups_of_them_may_not_be_touched(
+    compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Synapse marks groups for deletion just when what was planned with them is written."""
+    dsn, world = rooms
+    room = "!0:it's.example"
+    of_room = [group for group, name in world.groups.items() if name == room]
+    pending = of_room[20::15]
+    rewrite = writing.rewrite
+
+    def mark(*arguments: Any) -> Any:
+        with psycopg.connect(dsn) as synapse:
+            synapse.execute(
+                "insert into state_groups_pending_deletion (state_group, insertion_ts) select unnest(%s::bigint[]), 1"
+                " on conflict do nothing",
+                [pending],
+            )
+        return rewrite(*arguments)
+
+    monkeypatch.setattr(writing, "rewrite", mark)
+    options = (*BEST, "--room", room, "--max-chain", "20", "--yes", "--format", "json")
+    (done,) = rows(compress(dsn, "apply", *options))
+    assert done["groups_left"]
+    assert done["longest_chain"] <= 20
+    assert done["skipped"] is None
+    assert all_states(dsn) == world.states
+
+
 def test_who_holds_locks_for_long_is_not_waited_for(
     compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,21 +1,27 @@
 """What goes wrong while state is rewritten, or stops it, is found, and put right."""
 
+import random
+from collections import deque
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from synapse_lakehouse.cli import compressing
 from synapse_lakehouse.cli.compress import INTERRUPTED
 from synapse_lakehouse.compression.changes import Changes
 from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.rewriting import writing
+from synapse_lakehouse.rewriting.reading import Reader
 from synapse_lakehouse.rewriting.transaction import Pace
 from synapse_lakehouse.source.connection import Connection
+from synapse_lakehouse.source.errors import ReadFailed
 from tests.compression.conftest import BEST, EVERY_ROOM, Compress, rows, undo_files
-from tests.state_database import all_states, state_database, store, stored
-from tests.state_rooms import World
+from tests.state_database import SCHEMA, all_states, state_database, store, stored
+from tests.state_rooms import World, linear
 
 
 def damage_once(monkeypatch: pytest.MonkeyPatch, statement: str, which: int) -> None:
@@ -79,6 +85,83 @@ def test_what_an_interrupted_attempt_wrote_is_compared_by_the_next(
     assert all_states(dsn) == world.states
     assert compress(dsn, *options).exit_code == 0
     assert all_states(dsn) == world.states
+
+
+def restore(dsn: str, server: Server, was: World) -> World:
+    """Bring a database back under its name in which the ids of ``!whole`` are other groups'."""
+    name, first = conninfo_to_dict(dsn)["dbname"], min(group for group, room in was.groups.items() if room == "!whole")
+    world = World(random.Random(11), next_id=first)
+    deque(linear(world, "!whole", 250), maxlen=0)
+    server.tool("dropdb", "--force", str(name))
+    server.create_database(str(name))
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(SCHEMA.encode())
+    store(world, dsn)
+    return world
+
+
+def test_what_was_kept_of_a_database_that_was_restored_since_is_not_written_over_it(
+    compress: Compress, rooms: tuple[str, World], server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    dsn, was = rooms
+    options = ("apply", *BEST, "--room", "!whole", "--yes")
+    rewrite = writing.rewrite
+
+    def stop(*arguments: Any) -> Any:
+        if arguments[2]:
+            raise KeyboardInterrupt
+        return rewrite(*arguments)
+
+    monkeypatch.setattr(compressing, "Writer", partial(writing.Writer, pace=Pace(seconds=0, work=50)))
+    monkeypatch.setattr(writing, "rewrite", stop)
+    assert compress(dsn, *options).exit_code == INTERRUPTED
+    monkeypatch.setattr(writing, "rewrite", rewrite)
+    world = restore(dsn, server, was)
+
+    repaired = compress(dsn, "undo", *undo_files(tmp_path), "--repair", "--yes")
+    assert repaired.exit_code == 1
+    assert "restored or failed over since" in repaired.stderr
+    again = compress(dsn, *options)
+    assert again.exit_code == 1
+    assert "Move these files away" in again.stderr
+    assert "--repair" not in again.stderr
+    assert all_states(dsn) == world.states
+    for file in undo_files(tmp_path):
+        Path(file).unlink()
+    assert compress(dsn, *options).exit_code == 0
+    assert all_states(dsn) == world.states
+
+
+def test_who_goes_on_after_an_interruption_says_what_both_attempts_gave_back(
+    compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dsn, world = rooms
+    rows_before = sum(len(rows) for group, rows in world.rows.items() if world.groups[group] == "!whole")
+    options = ("apply", *BEST, "--room", "!whole", "--yes", "--format", "json")
+    contents = Reader.contents
+
+    def lost(*arguments: Any) -> Any:
+        if writing_is_over:
+            raise ReadFailed(psycopg.OperationalError("the connection is lost"))
+        return contents(*arguments)
+
+    writing_is_over = False
+    write = writing.Writer.write
+
+    def over(*arguments: Any) -> Any:
+        nonlocal writing_is_over
+        left = write(*arguments)
+        writing_is_over = True
+        return left
+
+    monkeypatch.setattr(Reader, "contents", lost)
+    monkeypatch.setattr(writing.Writer, "write", over)
+    assert compress(dsn, *options).exit_code == 1
+    monkeypatch.setattr(Reader, "contents", contents)
+    monkeypatch.setattr(writing.Writer, "write", write)
+    (again,) = rows(compress(dsn, *options))
+    assert again["rows_before"] == rows_before > again["rows_after"]
+    assert again["groups_rewritten"] == 0
 
 
 def test_a_room_that_cannot_be_resolved_afterwards_is_not_called_left(

@@ -84,6 +84,18 @@ def test_apply_needs_its_own_setting(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert done.stderr.startswith("Error: SYNAPSE_WRITE_DSN is not set")
 
 
+def test_where_nothing_can_be_kept_nothing_is_written(
+    compress: Compress, rooms: tuple[str, World], tmp_path: Path
+) -> None:
+    dsn, _ = rooms
+    (tmp_path / "compression").write_text("in the way")
+    before = stored(dsn)
+    done = compress(dsn, "apply", *BEST, "--room", "!whole", "--yes")
+    assert done.exit_code == 1
+    assert "cannot be kept in" in done.stderr
+    assert stored(dsn) == before
+
+
 def test_a_file_that_is_no_undo_file_is_refused(compress: Compress, rooms: tuple[str, World], tmp_path: Path) -> None:
     file = tmp_path / "x.parquet"
     file.write_text("nothing")

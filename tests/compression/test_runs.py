@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,13 @@ from synapse_lakehouse.lake import audit, tables
 from synapse_lakehouse.lake.catalog import COMPRESSED, PLAN, pyiceberg_catalog
 from synapse_lakehouse.rewriting import carrying_out, recording, undo
 from synapse_lakehouse.rewriting.errors import Differs, NotApproved
+from synapse_lakehouse.rewriting.planning import in_vain
 from synapse_lakehouse.rewriting.room import planned
 from synapse_lakehouse.rewriting.session import SETTING
 from synapse_lakehouse.rewriting.snapshots import source
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.source.errors import ReadFailed
 from tests.conftest import Published, lakehouse
 from tests.state_database import all_states, stored
 
@@ -109,6 +112,30 @@ def test_each_room_is_compressed_as_planned_and_recorded(own: Settings, lake: Ca
     assert recorded(lake)[planned_rooms[0]["room_id"]]["groups_rewritten"] == 0
 
 
+def test_what_damages_no_state_is_no_fault(own: Settings, lake: Catalog, source_copy: str) -> None:
+    """Chains that Synapse made longer since, and predecessors that were missing before."""
+    planned_rooms = [row["room_id"] for row in carrying_out.planned_by(lake, RUN) if row["groups_to_rewrite"]]
+    room = planned_rooms[0]
+    with psycopg.connect(source_copy, autocommit=True) as connection:
+        tip = connection.execute("select max(id) from state_groups where room_id = %s", [room]).fetchone()
+        connection.execute("insert into state_groups values (90000002, %s, '$x')", [room])
+        connection.execute("insert into state_group_edges values (90000002, 90000001)")
+        connection.execute(
+            "insert into state_groups_state values (90000002, %s, 'm.room.create', '', '$create')", [room]
+        )
+        before = all_states(source_copy)
+        carrying_out.carry_out(own, lake, RUN, print)
+        assert recorded(lake)[room]["outcome"] == "compressed"
+        assert all_states(source_copy) == before
+        groups = [tip[0] if tip else 0, *range(91_000_000, 91_000_120)]
+        for prev, group in pairwise(groups):
+            connection.execute("insert into state_groups values (%s, %s, '$x')", [group, room])
+            connection.execute("insert into state_group_edges values (%s, %s)", [group, prev])
+    assert not any(one.faults for one in carrying_out.verify(own, lake, RUN))
+    append_plan(lake, [dict(carrying_out.planned_by(lake, RUN)[0])])
+    carrying_out.carry_out(own, lake, RUN, print)
+
+
 def test_a_room_that_is_wrong_afterwards_is_named_until_it_is_repaired(
     own: Settings, lake: Catalog, source_copy: str
 ) -> None:
@@ -148,18 +175,36 @@ def test_a_room_that_is_wrong_afterwards_is_named_until_it_is_repaired(
     assert all_states(source_copy) == before
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (psycopg.errors.DiskFull("could not extend file"), "disk of the database is full"),
+        (ReadFailed(psycopg.OperationalError("server closed the connection")), "server closed the connection"),
+        (OSError(28, "No space left on device"), "No space left on device"),
+    ],
+)
 def test_what_stops_a_run_is_recorded(
-    own: Settings, lake: Catalog, source_copy: str, monkeypatch: pytest.MonkeyPatch
+    own: Settings, lake: Catalog, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
 ) -> None:
-    def full(*_: object) -> None:
-        raise psycopg.errors.DiskFull("could not extend file")
+    def stop(*_: object) -> None:
+        raise error
 
-    monkeypatch.setattr(recording, "compress", full)
-    with pytest.raises(CompressorError, match="disk of the database is full"):
+    monkeypatch.setattr(recording, "compress", stop)
+    with pytest.raises((CompressorError, type(error)), match=said):
         carrying_out.carry_out(own, lake, RUN, print)
     ((_, row),) = recorded(lake).items()
     assert row["outcome"] == "stopped"
-    assert "disk of the database is full" in row["error"]
+    assert said in row["error"]
+
+
+def test_rooms_that_were_planned_in_vain_make_way_for_others(lake: Catalog) -> None:
+    assert in_vain(lake, WANTED) == {}
+    nothing = {"groups_to_rewrite": 0, "rows_before": 9, "rows_after": 9}
+    append_plan(lake, [{"room_id": "!calm:x", "newest_group": group, **nothing} for group in (7, 9)])
+    append_plan(lake, [{"room_id": "!broken:x", "newest_group": 4, "skipped": "its groups are a circle"}])
+    append_plan(lake, [{"room_id": "!won:x", "newest_group": 5, "groups_to_rewrite": 3}])
+    assert in_vain(lake, WANTED) == {"!calm:x": 9, "!broken:x": 4}
+    assert in_vain(lake, WANTED.model_copy(update={"max_chain": 50})) == {}
 
 
 @pytest.mark.heavy

@@ -4,10 +4,14 @@ import json
 import signal
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
+import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
+from synapse_lakehouse.alerts import log
 from synapse_lakehouse.embedded import processes
 from synapse_lakehouse.lake import audit
 from synapse_lakehouse.lake.catalog import pyiceberg_catalog
@@ -40,6 +44,20 @@ def test_a_date_that_is_none_is_refused(settings: Settings, date: str) -> None:
     assert date in done.stderr
 
 
+def test_a_first_run_that_is_refused_says_why_and_tells(new_lake: Callable[..., Settings], settings: Settings) -> None:
+    wrong = make_conninfo(str(settings.synapse_dsn), password="secret-word")
+    own = new_lake(synapse_dsn=wrong)
+    done = lakehouse(own, "run")
+    said = done.stdout + done.stderr
+    assert done.returncode == 1
+    assert "password for postgres is wrong" in said
+    assert "Traceback" not in said
+    assert "secret-word" not in said
+    with closing(pyiceberg_catalog(own)) as catalog:
+        (incident,) = log.read(catalog).events
+    assert (incident.kind, incident.begins) == ("run-failed", True)
+
+
 @pytest.mark.heavy
 def test_two_runs_of_an_interval_at_once_publish_one_after_the_other(new_lake: Callable[..., Settings]) -> None:
     settings = new_lake()
@@ -63,4 +81,8 @@ def test_a_second_run_that_waits_can_be_stopped(new_lake: Callable[..., Settings
     run = runs.start(settings)
     runs.read_until(run, "waiting for run the first run")
     assert "no release was published" in interrupt(run)
+    metadata = make_conninfo(str(settings.lakehouse_catalog_uri), dbname="airflow")
+    with psycopg.connect(metadata) as airflow:
+        going_on = "select count(*) from dag_run where dag_id = 'lakehouse' and state in ('queued', 'running')"
+        assert airflow.execute(going_on).fetchone() == (0,)
     assert runs.lease_holder(settings) == "the first run"

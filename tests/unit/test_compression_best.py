@@ -1,5 +1,6 @@
 """Compression to as few rows as can be found: what it may never change, and how few rows that is."""
 
+import random
 from functools import cache
 
 import numpy as np
@@ -13,7 +14,7 @@ from synapse_lakehouse.compression.bounding import bounded
 from synapse_lakehouse.compression.groups import NONE, Groups
 from synapse_lakehouse.compression.lines import hang_line, line_cost, reach
 from synapse_lakehouse.compression.states import states
-from tests.state_rooms import worlds
+from tests.state_rooms import World, begin, grow, linear, worlds
 
 BOUNDS = st.sampled_from([1, 2, 3, 5, 20, 100])
 
@@ -66,6 +67,33 @@ def test_groups_out_of_range_are_left_alone(groups: Groups, data: st.DataObject)
     assert not groups.changed(better)[~in_range].any()
     assert better.chain_nodes().max(initial=0) <= max(100, groups.chain_nodes().max(initial=0))
     assert not states(groups).differ(states(better)).any()
+
+
+@pytest.mark.parametrize("ends", [0.01, 0.3, 1])
+def test_a_room_of_which_some_ends_may_not_be_touched_is_compressed_almost_as_well(ends: float) -> None:
+    """As where Synapse is about to delete groups, or nothing needs them."""
+    groups = tables.encoded(*room(Shape(3000, 300, joins=0.2, forks=0.2, merges=0.1), 1))[0].groups()
+    is_end = ~np.isin(np.arange(len(groups)), groups.prev)
+    left_alone = is_end & (np.random.default_rng(1).random(len(groups)) < ends)
+    assert left_alone.any()
+    better = best.compress(groups, ~left_alone, 100)
+    assert better.chain_nodes().max() <= 100
+    assert not groups.changed(better)[left_alone].any()
+    assert not states(groups).differ(states(better)).any()
+    of_others = ~left_alone[np.repeat(np.arange(len(groups)), groups.rows)]
+    without = best.compress(groups, whole(groups), 100)
+    assert better.rows[~left_alone].sum() <= 1.3 * without.rows[~left_alone].sum()
+    assert better.rows[~left_alone].sum() < 0.5 * of_others.sum()
+
+
+def test_a_room_that_grew_large_keeps_few_whole_states() -> None:
+    """What is whole further down a line is larger than what is whole at its head."""
+    world = World(random.Random(1))
+    grow(world, begin(world, [linear], 1500), 1500)
+    groups = tables.encoded(*world.tables())[0].groups()
+    by_levels, _ = levels.compress(groups, whole(groups), level.parse_levels("100,50,25"))
+    better = best.compress(groups, whole(groups), 100)
+    assert len(better.keys) <= 1.1 * len(by_levels.keys)
 
 
 @pytest.mark.parametrize(

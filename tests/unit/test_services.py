@@ -1,5 +1,6 @@
 """What stands in for settings that were left out, and where nothing does."""
 
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -30,6 +31,14 @@ def test_a_home_that_cannot_be_made_is_explained(
     given = Settings(_env_file=None, lakehouse_home=tmp_path / "file" / "home")
     with pytest.raises(ServicesError, match=r"file/home cannot be created \(Not a directory\)"), begin(given):
         pass
+
+
+def test_a_home_that_cannot_be_written_to_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a file system that is read-only; who runs the tests may be allowed everything else."""
+    monkeypatch.setattr(os, "access", lambda path, mode: not (path == tmp_path and mode & os.W_OK))
+    with pytest.raises(ServicesError, match="cannot be written to"), connected(Settings(lakehouse_home=tmp_path)):
+        pass
+    assert not list(tmp_path.iterdir())
 
 
 def test_each_homeserver_has_a_lake_of_its_own_beside_the_sample_s(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from synapse_lakehouse.alerts.incidents import Finding, changes, current, goes_o
 from synapse_lakehouse.alerts.log import Log
 from synapse_lakehouse.alerts.message import messages
 from synapse_lakehouse.alerts.sinks import Sink, sinks
+from synapse_lakehouse.lake import tables
 from synapse_lakehouse.settings import Settings
 
 NOBODY: Final = "nobody"
@@ -28,6 +29,9 @@ def report(settings: Settings, catalog: Catalog, scope: str, found: Collection[F
 
     :param page: URL of the page that shows more.
     """
+    if not catalog.table_exists(log.TABLE):
+        # The first run of a lake may be refused before it makes any table.
+        tables.ensure_audit(catalog)
     book = log.read(catalog)
     now = datetime.now(UTC)
     new = changes(current(book.events, scope), found, scope, page, now)

@@ -64,11 +64,15 @@ class DagsTest:
         return self._child is None or self._child.returncode != 0
 
     def close(self) -> None:
-        """Stop whatever still runs of it, and give back at once the lease that it would hold until that expires."""
+        """Stop whatever still runs of it, and give back at once the lease that it would hold until that expires.
+
+        The run is over for Airflow as well.
+        """
         if self._child is None:
             return
         processes.stop([self._child], grace_seconds=_GRACE_SECONDS)
         if self.failed() and self._progress.run_id:
+            airflow.end_run(self.prepared, self._progress.run_id)
             self._release_lease(Run(self._progress.run_id, self.start, self.end))
 
     def _release_lease(self, run: Run) -> None:

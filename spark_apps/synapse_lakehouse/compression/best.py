@@ -23,17 +23,15 @@ _SLOTS = 64
 def compress(groups: Groups, in_range: Flags, max_chain: int) -> Groups:
     """The same groups, those ``in_range`` in fewer rows and in chains of at most ``max_chain`` nodes.
 
-    ``groups`` holds the predecessors of all its groups. They are left as they are where nothing is won, and where the
-    chain of a group that is not ``in_range`` would become too long; a second time there is nothing to win.
+    ``groups`` holds the predecessors of all its groups. They are left as they are where nothing is won; a second time
+    there is nothing to win. A group that is not ``in_range`` gets no chain above the bound either, unless it had one.
 
     :raises BadGroups: when a group would resolve to another state.
     """
     known = states(groups)
     while True:
         better = _once(groups, known, in_range, max_chain)
-        if _worth(better, max_chain) >= _worth(groups, max_chain) or _longest(better) > max(
-            max_chain, _longest(groups)
-        ):
+        if _worth(better, max_chain) >= _worth(groups, max_chain):
             return groups
         if (wrong := known.differ(states(better))).any():
             raise BadGroups(f"state group {groups.ids[wrong.argmax()]} would resolve to another state")
@@ -42,16 +40,12 @@ def compress(groups: Groups, in_range: Flags, max_chain: int) -> Groups:
 
 def _worth(groups: Groups, max_chain: int) -> tuple[int, bool]:
     """Less is better: rows first, then whether a chain is too long."""
-    return len(groups.keys), _longest(groups) > max_chain
-
-
-def _longest(groups: Groups) -> int:
-    return int(groups.chain_nodes().max(initial=0))
+    return len(groups.keys), bool(groups.chain_nodes().max(initial=0) > max_chain)
 
 
 def _once(groups: Groups, known: States, in_range: Flags, max_chain: int) -> Groups:
     base, rows = nearest(groups, known, in_range)
-    prev = np.where(in_range, _bounded(base, rows, known.sizes, in_range, max_chain), groups.prev)
+    prev = np.where(in_range, _bounded(groups.prev, base, rows, known.sizes, in_range, max_chain), groups.prev)
     starts, keys, events = _stored(
         groups.prev, groups.starts, groups.keys, groups.events, groups.key_count, in_range, prev
     )
@@ -59,10 +53,11 @@ def _once(groups: Groups, known: States, in_range: Flags, max_chain: int) -> Gro
 
 
 @compiled
-def _bounded(nearest: Longs, rows: Longs, sizes: Longs, in_range: Flags, max_chain: int) -> Longs:
+def _bounded(prev: Longs, nearest: Longs, rows: Longs, sizes: Longs, in_range: Flags, max_chain: int) -> Longs:
     """A base for each group, itself or through others its nearest, such that no chain is longer than ``max_chain``.
 
-    The forest falls into lines, each from a group through its child with the longest line below it.
+    The forest falls into lines, each from a group through its child with the longest line below it. Groups that are
+    not ``in_range`` stay on their ``prev``: what would lie too deep below them moves up towards the root of its tree.
     """
     count = len(nearest)
     longest, next_in_line = np.ones(count, np.int64), np.full(count, NONE)
@@ -79,7 +74,7 @@ def _bounded(nearest: Longs, rows: Longs, sizes: Longs, in_range: Flags, max_cha
         while group != NONE:
             line[length] = group
             length, group = length + 1, next_in_line[group]
-        pieces, least = _pieces(length, sizes[head], max_chain)
+        pieces, least = _pieces(line[:length], sizes, max_chain)
         base, cost = nearest[head], rows[head]
         while base != NONE:
             total = cost + line_cost(length, max_chain - depths[base] - 1)
@@ -95,16 +90,35 @@ def _bounded(nearest: Longs, rows: Longs, sizes: Longs, in_range: Flags, max_cha
             first = line[start]
             depths[first] = 1 if bases[first] == NONE else depths[bases[first]] + 1
             hang_line(line[start : min(start + each, length)], max_chain - depths[first], bases, depths)
+    below = _out_of_range_below(prev, in_range)
+    for group in range(count):
+        base = bases[group]
+        while base != NONE and depths[base] + 1 + below[group] > max_chain:
+            base = bases[base]
+        bases[group], depths[group] = base, 1 if base == NONE else depths[base] + 1
     return bases
 
 
 @compiled
-def _pieces(length: int, size: int, max_chain: int) -> tuple[int, int]:
-    """How many pieces of a line, with a whole state of ``size`` rows each, need the fewest rows, and these rows."""
-    best, least = 1, length * (size + IMPOSSIBLE)
+def _out_of_range_below(prev: Longs, in_range: Flags) -> Longs:
+    """How many groups that are not ``in_range`` follow on each group, one below the other, at most."""
+    below = np.zeros(len(prev), np.int64)
+    for group in range(len(prev) - 1, -1, -1):
+        if prev[group] != NONE and not in_range[group]:
+            below[prev[group]] = max(below[prev[group]], below[group] + 1)
+    return below
+
+
+@compiled
+def _pieces(line: Longs, sizes: Longs, max_chain: int) -> tuple[int, int]:
+    """In how many pieces, each with a whole state at its head, a line needs the fewest rows, and these rows."""
+    length = len(line)
+    best, least = 1, length * (sizes[line[length - 1]] + IMPOSSIBLE)
     for number in range(1, length // max_chain + 2):
         each = -(-length // number)
-        total = number * (size + line_cost(each, max_chain - 1))
+        total = 0
+        for start in range(0, length, each):
+            total += sizes[line[start]] + line_cost(min(each, length - start), max_chain - 1)
         if total < least:
             best, least = number, total
     return best, least

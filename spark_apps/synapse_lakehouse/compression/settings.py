@@ -12,6 +12,7 @@ from synapse_lakehouse.homeserver import DAY, milliseconds, section
 from synapse_lakehouse.settings import Settings
 
 _CENTURY = 36_500 * DAY
+_MOST = 1_000_000_000
 
 
 class Strategy(StrEnum):
@@ -40,9 +41,11 @@ class CompressorSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     enabled: bool = Field(False, description="whether the compressor runs by itself")
-    chunk_size: int = Field(500, ge=1, description="about how many state groups are worked on, and in memory, at once")
+    chunk_size: int = Field(
+        500, ge=1, le=_MOST, description="about how many state groups are worked on, and in memory, at once"
+    )
     number_of_rooms: int = Field(
-        5, ge=1, description="how many rooms a run takes: those with the most uncompressed state"
+        5, ge=1, le=_MOST, description="how many rooms a run takes: those with the most uncompressed state"
     )
     default_levels: Annotated[Levels, BeforeValidator(_levels)] = Field(
         parse_levels("100,50,25"), description="sizes of the levels, the most granular first, such as 100,50,25"
@@ -54,10 +57,14 @@ class CompressorSettings(BaseModel):
         (), description="rooms to take instead, by their ids"
     )
     strategy: Strategy = Field(Strategy.LEVELS, description="levels, as the reference compresses, or best")
-    max_chain: int = Field(100, ge=1, description="most groups that the state of one may take to read; for best")
+    max_chain: int = Field(
+        100, ge=1, le=_MOST, description="most groups that the state of one may take to read; for best"
+    )
     apply: bool = Field(False, description="whether what a scheduled run planned is applied without asking anybody")
-    busy_sessions: int = Field(20, ge=0, description="pause while more sessions than these are in a transaction")
-    lag_megabytes: int = Field(64, ge=0, description="pause while a replica is further behind")
+    busy_sessions: int = Field(
+        20, ge=0, le=_MOST, description="pause while more sessions than these are in a transaction"
+    )
+    lag_megabytes: int = Field(64, ge=0, le=_MOST, description="pause while a replica is further behind")
 
     @field_validator("chunk_size", "number_of_rooms", "max_chain", "busy_sessions", "lag_megabytes", mode="before")
     @classmethod

@@ -14,6 +14,8 @@ from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import psycopg
+
 from synapse_lakehouse.embedded import class_archive, jars, java, processes, services
 from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.settings import PROJECT, Settings
@@ -26,6 +28,9 @@ SPARK = "AIRFLOW_CONN_SPARK_DEFAULT"
 """Where an operator names the cluster that runs the Spark apps, as Airflow's connection ``spark_default``."""
 
 _DATABASE = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
+
+_UNFINISHED = ("queued", "scheduled", "running", "restarting", "deferred", "up_for_retry", "up_for_reschedule")
+"""States of a run or a task that Airflow goes on with."""
 
 LOCAL_SPARK = {
     SPARK: json.dumps({"conn_type": "spark", "host": "local[*]", "extra": {"deploy-mode": "client"}}),
@@ -88,6 +93,15 @@ def prepared(
                 _migrate(airflow, server)
                 spark.result()
         yield airflow
+
+
+def end_run(airflow: Airflow, run_id: str) -> None:
+    """Let a run of the DAG that was stopped be over for Airflow, too: its scheduler would go on with it one day."""
+    metadata = urlsplit(airflow.environment[_DATABASE])._replace(scheme="postgresql").geturl()
+    ended = "set state = 'failed', end_date = now() where dag_id = %s and run_id = %s and state = any(%s)"
+    with psycopg.connect(metadata) as connection:
+        for table in ("task_instance", "dag_run"):
+            connection.execute(f"update {table} {ended}".encode(), [DAG, run_id, list(_UNFINISHED)])
 
 
 def refuse_beside_services() -> None:

@@ -1,5 +1,6 @@
 """Fill in what the settings leave out: the embedded PostgreSQL for the catalog, Airflow's metadata and the sample."""
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -75,7 +76,7 @@ def _lake(given: Settings) -> str:
 
 
 def make_home(settings: Settings) -> None:
-    """:raises ServicesError: when LAKEHOUSE_HOME is not there and cannot be created."""
+    """:raises ServicesError: when LAKEHOUSE_HOME is not there and cannot be created, or cannot be written to."""
     try:
         settings.lakehouse_home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -83,6 +84,11 @@ def make_home(settings: Settings) -> None:
             f"LAKEHOUSE_HOME={settings.lakehouse_home} cannot be created ({error.strerror}). Set it to a folder that "
             "this user may make and write to."
         ) from None
+    if not os.access(settings.lakehouse_home, os.W_OK | os.X_OK):
+        raise ServicesError(
+            f"LAKEHOUSE_HOME={settings.lakehouse_home} cannot be written to. Let this user write there, or set it to "
+            "another folder."
+        )
 
 
 def _refuse_another_name(given: Settings) -> None:

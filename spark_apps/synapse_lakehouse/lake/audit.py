@@ -146,14 +146,15 @@ TABLES: Final[dict[str, pa.Schema]] = {
         | {"views": pa.map_(_STRING, _STRING), "checks_passed": _INT, "checks_warned": _INT, "published_at": _TIME}
         | {"partial": pa.list_(_STRING)},
         # One row per run of the compressor and room, planned from a release; rows and bytes are those of the room in
-        # state_groups_state, bytes_needed what is needed until VACUUM; skipped: why the room is not compressed.
+        # state_groups_state, bytes_needed what is needed until VACUUM; skipped: why the room is not compressed;
+        # newest_group: the id of the newest group that the plan is about.
         PLAN: _RUN
         | {"release": _LONG}
         | _COMPRESSED_HOW
         | {"groups": _LONG, "groups_to_rewrite": _LONG, "rows_before": _LONG, "rows_after": _LONG}
         | {"bytes_before": _LONG, "bytes_after": _LONG, "rows_to_delete": _LONG, "rows_to_insert": _LONG}
         | {"bytes_needed": _LONG, "longest_chain_before": _LONG, "longest_chain_after": _LONG}
-        | {"skipped": _STRING, "planned_at": _TIME},
+        | {"skipped": _STRING, "planned_at": _TIME, "newest_group": _LONG},
         # One row per run of the compressor and room that it was to write in Synapse's database, as soon as it was done
         # with it; outcome as rewriting.recording.Outcome has it, and error says why. A room that was found wrong later,
         # or that was tried again, has a further row, which counts. A run by hand has no interval. chain and read_ms:

@@ -21,6 +21,7 @@ from pyiceberg.table import Table
 
 from synapse_lakehouse.lake import audit
 from synapse_lakehouse.lake.holding import NOBODY, Holding, last_said
+from synapse_lakehouse.lake.tables import load_or_none
 
 log = logging.getLogger(__name__)
 
@@ -89,8 +90,8 @@ class Lease:
 
     def release(self) -> None:
         """Give the lease back; without effect if it is not ours (any more)."""
-        while True:
-            table = self.catalog.load_table(TABLE)
+        # A lake in which no run was ever opened has no log either.
+        while (table := load_or_none(self.catalog, TABLE)) is not None:
             held = _read(table)
             if held.holder != self.holder or self._write(table, "release", held.crashed):
                 return

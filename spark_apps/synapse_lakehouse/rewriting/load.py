@@ -28,6 +28,7 @@ class Load:
     sessions: int
     lag_bytes: int
     told: Callable[[str], None]
+    """Told once each time that it begins to wait."""
     paused: float = 0.0
     """Seconds spent waiting."""
     _looked: float = field(default=0.0, init=False)
@@ -36,12 +37,12 @@ class Load:
         """Return when there is room for us."""
         if time.monotonic() - self._looked < _LOOK_EVERY_SECONDS:
             return
-        began = time.monotonic()
-        while why := self._busy():
+        if why := self._busy():
             self.told(f"waiting: {why}")
-            time.sleep(_LOOK_EVERY_SECONDS)
-            self.paused += time.monotonic() - began
             began = time.monotonic()
+            while self._busy():
+                time.sleep(_LOOK_EVERY_SECONDS)
+            self.paused += time.monotonic() - began
         self._looked = time.monotonic()
 
     def _busy(self) -> str | None:

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from functools import partial
+from functools import partial, reduce
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import And, EqualTo, NotNull, Or
 from pyspark.sql import DataFrame, SparkSession
 
 from synapse_lakehouse.compiled import Longs
@@ -17,6 +19,7 @@ from synapse_lakehouse.compression.plan import RoomPlan
 from synapse_lakehouse.compression.settings import CompressorSettings
 from synapse_lakehouse.compression.stored import with_chains
 from synapse_lakehouse.compression.tables import STATE, Contents, Gathered
+from synapse_lakehouse.lake.catalog import PLAN
 from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.rewriting.reading import Room
 from synapse_lakehouse.rewriting.room import planned
@@ -74,8 +77,27 @@ _COLUMNS: Final = (
 )
 _NUMBERS: Final = tuple(field.name for field in fields(RoomPlan) if field.name != "room_id")
 _PLANNED: Final = pa.schema(
-    [("room_id", pa.string()), *((name, pa.int64()) for name in _NUMBERS), ("skipped", pa.string())]
+    [
+        ("room_id", pa.string()),
+        ("newest_group", pa.int64()),
+        *((name, pa.int64()) for name in _NUMBERS),
+        ("skipped", pa.string()),
+    ]
 )
+
+
+def in_vain(catalog: Catalog, wanted: CompressorSettings) -> dict[str, int]:
+    """Up to which group rooms were planned before, in the same way, with nothing to rewrite, or skipped.
+
+    They are as good as compressed: without this the largest of them would be planned each time, and no other room.
+    """
+    table = catalog.load_table(PLAN)
+    alike = (EqualTo(term=name, value=value) for name, value in wanted.how().items())
+    nothing = Or(EqualTo(term="groups_to_rewrite", value=0), NotNull(term="skipped"))
+    chosen = reduce(And, alike, And(nothing, NotNull(term="newest_group")))
+    found = table.scan(row_filter=chosen, selected_fields=("room_id", "newest_group")).to_arrow()
+    newest = found.group_by("room_id").aggregate([("newest_group", "max")])
+    return dict(zip(newest["room_id"].to_pylist(), newest["newest_group_max"].to_pylist(), strict=True))
 
 
 @dataclass(frozen=True)
@@ -94,7 +116,7 @@ class Planning:
     def rooms(self, seen: Mapping[str, int]) -> list[str]:
         """The rooms that the settings name, or those with the most uncompressed state, the most first.
 
-        :param seen: up to which group rooms were compressed before.
+        :param seen: up to which group rooms were compressed, or planned in vain, before.
         :raises CompressorError: when the release lacks one that is named.
         """
         if named := self.wanted.rooms:
@@ -108,7 +130,9 @@ class Planning:
         return [row.room_id for row in self.spark.sql(_UNSEEN.format(self.wanted.number_of_rooms)).collect()]
 
     def plans(self, saved: Mapping[str, Saved]) -> list[dict[str, Any]]:
-        """The plan of each room in ``saved``, which says how far it is compressed: ``RoomPlan`` and ``skipped``.
+        """The plan of each room in ``saved``, which says how far it is compressed.
+
+        ``RoomPlan``, ``newest_group``, the id of the newest group that it is about, and ``skipped``.
 
         Each room is one task of Spark's, which holds what ``lakehouse compress plan`` holds of a room.
         """
@@ -188,4 +212,4 @@ def _plan(
         row: dict[str, Any] = asdict(planned(room, wanted)[1])
     except BadGroups as error:
         row = {"room_id": room_id, "skipped": str(error)}
-    yield from pa.Table.from_pylist([row], schema=_PLANNED).to_batches()
+    yield from pa.Table.from_pylist([row | {"newest_group": room.newest}], schema=_PLANNED).to_batches()

@@ -22,6 +22,7 @@ from synapse_lakehouse.rewriting.read_cost import ReadCost, measured, on_disk
 from synapse_lakehouse.rewriting.saved import Saved
 from synapse_lakehouse.rewriting.transaction import Known
 from synapse_lakehouse.rewriting.unreferenced import unneeded
+from synapse_lakehouse.source.lineage import Lineage, lineage
 
 _IDS_AT_ONCE: Final = 50_000
 _BATCH_BYTES: Final = 2 << 20
@@ -162,6 +163,10 @@ class Reader:
     def read_cost(self, groups: Sequence[int]) -> ReadCost | None:
         """What reading the states of ``groups`` costs now."""
         return measured(self._connection, groups)
+
+    def lineage(self) -> Lineage:
+        """Which history of which database this is."""
+        return lineage(self._connection)
 
     def on_disk(self) -> int:
         """Bytes that the state of all rooms takes on the database's disk."""

@@ -10,15 +10,15 @@ from typing import Any, Final
 import psycopg
 
 from synapse_lakehouse.compression.errors import BadGroups, CompressorError
-from synapse_lakehouse.compression.settings import CompressorSettings
+from synapse_lakehouse.compression.settings import CompressorSettings, Strategy
 from synapse_lakehouse.rewriting.disk import require_disk
 from synapse_lakehouse.rewriting.errors import Differs, RoomLeft, explained
-from synapse_lakehouse.rewriting.room import compress
+from synapse_lakehouse.rewriting.room import Compressed, compress
 from synapse_lakehouse.rewriting.snapshots import Reading
 from synapse_lakehouse.rewriting.undo import Undo
 from synapse_lakehouse.rewriting.undoing import undo
 from synapse_lakehouse.rewriting.writing import IN_THE_WAY, Writer
-from synapse_lakehouse.source.errors import SourceError
+from synapse_lakehouse.source.errors import ReadFailed, SourceError
 
 Row = dict[str, Any]
 
@@ -28,7 +28,7 @@ class Outcome(StrEnum):
 
     COMPRESSED = "compressed"
     PARTLY = "partly"
-    """Somebody held locks for long: what was written is right, and the rest is left to another run."""
+    """Somebody was in the way: what was written is right, and the rest is left to another run."""
     LEFT = "left"
     """Nothing was written."""
     STOPPED = "stopped"
@@ -52,8 +52,8 @@ def compressed(
 
     Columns of ``audit.compression_runs`` but for those of the run; a room of which nothing was written has no numbers.
 
-    :raises CompressorError, SourceError, psycopg.Error, KeyboardInterrupt: when no further room should be tried; what
-        was written is right and stays, or was put back.
+    :raises CompressorError, SourceError, ReadFailed, OSError, psycopg.Error, KeyboardInterrupt: when no further room
+        should be tried; what was written is right and stays, or was put back.
     """
 
     return _recorded(
@@ -84,7 +84,7 @@ def _recorded(room: Row, work: Callable[[], Row], record: Callable[[Row], None])
 
     try:
         became = work()
-    except (CompressorError, SourceError, psycopg.Error, KeyboardInterrupt) as error:
+    except (CompressorError, SourceError, ReadFailed, OSError, psycopg.Error, KeyboardInterrupt) as error:
         done(_stopped(error))
         raise
     return done(became)
@@ -96,9 +96,10 @@ def _became(room_id: str, wanted: CompressorSettings, reading: Reading, writer: 
         done = compress(room_id, wanted, reading, writer, undo_folder, writer.connection.info.dbname, require)
     except (BadGroups, RoomLeft) as error:
         return {"outcome": Outcome.LEFT, "error": str(error)}
+    rest = _rest(done, wanted, writer)
     return {
-        "outcome": Outcome.PARTLY if writer.gave_up else Outcome.COMPRESSED,
-        "error": IN_THE_WAY if writer.gave_up else None,
+        "outcome": Outcome.PARTLY if rest else Outcome.COMPRESSED,
+        "error": rest,
         "rows_before": done.plan.rows_before,
         "rows_after": done.rows,
         "bytes_before": done.plan.bytes_before,
@@ -111,6 +112,18 @@ def _became(room_id: str, wanted: CompressorSettings, reading: Reading, writer: 
         "undo": [str(path) for path in done.undo],
         **done.seen(),
     }
+
+
+def _rest(done: Compressed, wanted: CompressorSettings, writer: Writer) -> str | None:
+    """What is left of a room that was compressed, said; None if nothing is."""
+    if writer.gave_up:
+        return IN_THE_WAY
+    if wanted.strategy is Strategy.LEVELS or done.longest_chain is None or done.longest_chain <= wanted.max_chain:
+        return None
+    return (
+        f"the rest: a chain has {done.longest_chain} state groups, as some of them were about to be deleted or changed "
+        "meanwhile. Run it again later."
+    )
 
 
 def _stopped(error: BaseException) -> Row:

@@ -2,14 +2,14 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from synapse_lakehouse.compression.changes import changes
 from synapse_lakehouse.compression.comparison import differing
 from synapse_lakehouse.compression.errors import BadGroups
-from synapse_lakehouse.compression.plan import Planned, RoomPlan, plan_room
+from synapse_lakehouse.compression.plan import Planned, RoomPlan, as_stored, plan_room
 from synapse_lakehouse.compression.settings import CompressorSettings, Strategy
 from synapse_lakehouse.compression.tables import Contents
 from synapse_lakehouse.rewriting import undo
@@ -21,12 +21,13 @@ from synapse_lakehouse.rewriting.reading import Room
 from synapse_lakehouse.rewriting.snapshots import Reading
 from synapse_lakehouse.rewriting.verifying import verified
 from synapse_lakehouse.rewriting.writing import Writer
+from synapse_lakehouse.source.lineage import Lineage
 
 _PASSES: Final = 3
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Compressed:
     """What was done to a room."""
 
     plan: RoomPlan
@@ -67,14 +68,16 @@ def planned(room: Room, settings: CompressorSettings) -> tuple[Planned, RoomPlan
 def compress(
     room_id: str, settings: CompressorSettings, reading: Reading, writer: Writer, undo_folder: Path, database: str,
     require: Callable[[RoomPlan, Path], None] = lambda plan, folder: None,
-) -> Outcome:  # fmt: skip
+) -> Compressed:  # fmt: skip
     """Compress one room of the database that ``reading`` reads and ``writer`` writes.
 
-    A room that grows meanwhile may end with a chain that is too long; it is compressed again.
+    A room that grows meanwhile, or some groups of which cannot be rewritten, may end with a chain that is too long; it
+    is compressed again.
 
     :param require: raises ``RoomLeft`` for a plan that should not be carried out.
 
     :raises BadGroups, RoomLeft: when the room cannot be compressed; nothing was written.
+    :raises CompressorError: when what there was cannot be kept in ``undo_folder``; nothing more was written.
     :raises AnotherCompressor: when somebody else changed what is saved of the room; what was written stays.
     :raises Differs: when a group resolves to another state than before it was ever written; the room was put back if
         this call wrote it.
@@ -89,7 +92,7 @@ def compress(
     for _ in range(_PASSES):
         try:
             with reading() as reader:
-                room = reader.room(room_id)
+                room, lineage = reader.room(room_id), reader.lineage()
             plans, numbers = planned(room, settings)
         except (BadGroups, RoomLeft):
             # What was written before is compared; what became of the room since is no matter of ours.
@@ -97,18 +100,18 @@ def compress(
                 break
             raise
         if interrupted and not plan_by_pass:
-            _require_as_before(room.contents, interrupted, kept)
+            numbers = _since_before(numbers, _require_as_before(room.contents, interrupted, lineage))
         wanted = changes(plans.names, plans.before, plans.after)
         progress = Progressing(room, settings.strategy, plans.steps, wanted)
         del plans
         plan_by_pass.append(numbers)
-        undo_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        undo.make(undo_folder)
         require(numbers, undo_folder)
         if not plan_by_pass[1:]:
             with reading() as reader:
                 disk.append(reader.on_disk())
                 costs.append(reader.read_cost(sampled(room.ids)) if len(wanted) else None)
-        own = undo.write(undo_folder, room_id, database, wanted.ids, room.contents) if len(wanted) else None
+        own = undo.write(undo_folder, room_id, database, lineage, wanted.ids, room.contents) if len(wanted) else None
         kept += [own] if own else []
         alone = len(writer.write(wanted, room.known, progress.save))
         written, left = written + len(wanted) - alone, left + alone
@@ -119,21 +122,38 @@ def compress(
             raise _put_back(wrong, own, room, now, reading, writer, kept)
         kept = [undo.compared(path) for path in kept]
         found = verified(now, room_id, settings.max_chain)
-        has_grown = now.groups.num_rows > room.contents.groups.num_rows
-        if settings.strategy is Strategy.LEVELS or not found.faults or not has_grown:
+        may_become_shorter = alone or now.groups.num_rows > room.contents.groups.num_rows
+        if settings.strategy is Strategy.LEVELS or writer.gave_up or not (found.faults and may_become_shorter):
             break
-    return Outcome(
+    return Compressed(
         plan_by_pass[0], written, left, tuple(kept), found.rows, found.longest_chain, time.monotonic() - began,
         costs[0], after, disk[0], disk_after,
     )  # fmt: skip
 
 
-def _require_as_before(now: Contents, interrupted: Sequence[undo.Undo], kept: Sequence[Path]) -> None:
-    if wrong := _wrong(undo.before(interrupted, now), now):
-        room_id = interrupted[0].room_id
+def _require_as_before(now: Contents, interrupted: Sequence[undo.Undo], lineage: Lineage) -> Contents:
+    """The room as it was before the attempts that were interrupted."""
+    room_id, files = interrupted[0].room_id, [one.path for one in interrupted]
+    was = undo.before(interrupted, now)
+    if not (wrong := _wrong(was, now)):
+        return was
+    if any(one.may_be_of_others(lineage) for one in interrupted):
         raise Differs(
-            f"{wrong} since compressing {room_id} was interrupted. Nothing more is written. {_by_hand(kept)}", kept
+            f"Compressing {room_id} was interrupted, and the database was restored or failed over since: what is in "
+            f"{' '.join(map(str, files))} is of other state groups by now. Nothing is written. Move these files away, "
+            "and run it again.",
+            files,
         )
+    raise Differs(
+        f"{wrong} since compressing {room_id} was interrupted. Nothing more is written. {_by_hand(files)}", files
+    )
+
+
+def _since_before(plan: RoomPlan, was: Contents) -> RoomPlan:
+    """``plan`` with what the room was before the attempts that were interrupted."""
+    before = as_stored(was, plan.room_id)
+    names = "rows_before", "bytes_before", "longest_chain_before"
+    return replace(plan, **{name: getattr(before, name) for name in names})
 
 
 def _wrong(right: Contents, now: Contents) -> str | None:

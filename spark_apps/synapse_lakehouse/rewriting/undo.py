@@ -5,9 +5,11 @@ compares with it, too.
 """
 
 import hashlib
+import json
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -21,8 +23,9 @@ from synapse_lakehouse.compiled import Longs
 from synapse_lakehouse.compression.comparison import replaced
 from synapse_lakehouse.compression.errors import CompressorError
 from synapse_lakehouse.compression.tables import Contents
+from synapse_lakehouse.source.lineage import Lineage
 
-_ROOM, _DATABASE, _WRITTEN = b"room_id", b"database", b"written"
+_ROOM, _DATABASE, _WRITTEN, _LINEAGE = b"room_id", b"database", b"written", b"lineage"
 _NOT_COMPARED: Final = ".not-compared.parquet"
 _COLUMNS: Final = ("state_group", "prev_state_group", "type", "state_key", "event_id")
 
@@ -34,11 +37,17 @@ class Undo:
     path: Path
     room_id: str
     database: str
+    lineage: Lineage | None
+    """Of the database when it was written; files of earlier versions do not say."""
     written: str
     """When: a text that sorts as times do."""
     groups: Longs
     edges: pa.Table
     rows: pa.Table
+
+    def may_be_of_others(self, now: Lineage) -> bool:
+        """Whether the database was restored or failed over since: ids may have been given to other groups then."""
+        return self.lineage is not None and not now.continues(self.lineage)
 
     def contents(self, groups: pa.Table) -> Contents:
         """They as contents, beside what ``state_groups`` has."""
@@ -64,27 +73,51 @@ def folder(home: Path) -> Path:
     return home / "compression" / "undo"
 
 
-def write(where: Path, room_id: str, database: str, ids: Longs, contents: Contents) -> Path:
+def make(where: Path) -> None:
+    """Make the folder ``where``.
+
+    :raises CompressorError: when it cannot be made.
+    """
+    with _explained(where):
+        where.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+
+@contextmanager
+def _explained(where: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CompressorError(
+            f"How groups were stored cannot be kept in {where}: {error.strerror}. Without that nothing is written. "
+            "Make room there, or let the user of this command write there, and run it again."
+        ) from None
+
+
+def write(where: Path, room_id: str, database: str, of: Lineage, ids: Longs, contents: Contents) -> Path:
     """Keep how the groups ``ids`` are stored; the file is on disk, whole, when this returns, and not compared yet.
 
     One row for each row of a group, with its predecessor; one without a type for a group that has no rows.
+
+    :raises CompressorError: when the file cannot be written.
     """
     groups = pa.table({"state_group": pa.array(ids)})
     table = groups.join(contents.edges, "state_group").join(contents.rows, "state_group").select(_COLUMNS)
     written = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
-    table = table.replace_schema_metadata({_ROOM: room_id, _DATABASE: database, _WRITTEN: written})
+    said = {_ROOM: room_id, _DATABASE: database, _WRITTEN: written, _LINEAGE: json.dumps(asdict(of))}
+    table = table.replace_schema_metadata(said)
     name = f"{written}-{_short(room_id)}{_NOT_COMPARED}"
     unfinished = where / f".{name}.unfinished"
-    with unfinished.open("wb") as stream:
-        pq.write_table(table, stream, compression="zstd")
-        stream.flush()
-        os.fsync(stream.fileno())
-    unfinished.rename(where / name)
-    listing = os.open(where, os.O_RDONLY)
-    try:
-        os.fsync(listing)
-    finally:
-        os.close(listing)
+    with _explained(where):
+        with unfinished.open("wb") as stream:
+            pq.write_table(table, stream, compression="zstd")
+            stream.flush()
+            os.fsync(stream.fileno())
+        unfinished.rename(where / name)
+        listing = os.open(where, os.O_RDONLY)
+        try:
+            os.fsync(listing)
+        finally:
+            os.close(listing)
     return where / name
 
 
@@ -122,4 +155,5 @@ def read(path: Path) -> Undo:
     edges = pairs.filter(pc.is_valid(pairs["prev_state_group"]))
     rows = table.filter(pc.is_valid(table["type"])).drop_columns("prev_state_group")
     room_id, database, written = (kept[name].decode() for name in (_ROOM, _DATABASE, _WRITTEN))
-    return Undo(path, room_id, database, written, np.sort(pairs["state_group"].to_numpy()), edges, rows)
+    of = Lineage(**json.loads(kept[_LINEAGE])) if _LINEAGE in kept else None
+    return Undo(path, room_id, database, of, written, np.sort(pairs["state_group"].to_numpy()), edges, rows)

@@ -29,6 +29,12 @@ def undo(kept: Sequence[Undo], reading: Reading, writer: Writer, *, repair: bool
     room_id, files = kept[0].room_id, sorted(kept, key=lambda one: one.written, reverse=True)
     written, left, odd = 0, 0, np.empty(0, np.int64)
     with reading() as reader:
+        if repair and (strange := [one.path for one in files if one.may_be_of_others(reader.lineage())]):
+            raise CompressorError(
+                f"The database was restored or failed over since {strange[0]} was written, and may have given its ids "
+                "to other state groups. Nothing was put back. Without --repair, what still resolves as it did then is "
+                "put back, and nothing else."
+            )
         room, disk_before = reader.room(room_id), reader.on_disk()
         cost_before = reader.read_cost(sampled(room.ids))
     then = as_stored(room.contents, room_id)

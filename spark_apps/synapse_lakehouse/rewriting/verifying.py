@@ -29,11 +29,12 @@ class Verified:
 def verified(contents: Contents, room_id: str, max_chain: int | None, kept: Sequence[Undo] = ()) -> Verified:
     """Examine a room: predecessors are older and there, chains at most ``max_chain`` groups long, states as before.
 
-    :param kept: undo files of the room, in any order.
+    :param kept: undo files of the room, in any order. What was missing already when they were written is no fault.
     """
     of_room = _of_room(contents, room_id)
     faults, longest, compared = [], None, 0
-    missing = np.setdiff1d(contents.edges["prev_state_group"].to_numpy(), contents.groups["id"].to_numpy())
+    was = before(kept, contents)
+    missing = np.setdiff1d(_missing(contents), _missing(was)) if kept else _missing(contents)
     if len(missing):
         faults.append(f"{len(missing)} state groups that others hang on are missing, such as {missing[0]}")
     try:
@@ -42,7 +43,7 @@ def verified(contents: Contents, room_id: str, max_chain: int | None, kept: Sequ
             faults.append(f"a chain is {longest} state groups long, which is more than {max_chain}")
         if kept:
             compared = len(np.intersect1d(of_room, np.concatenate([one.possible(contents) for one in kept])))
-            wrong = differing(before(kept, contents), contents)
+            wrong = differing(was, contents)
             if len(wrong):
                 faults.append(f"{len(wrong)} state groups resolve to another state than before, such as {wrong[0]}")
     except BadGroups as error:
@@ -59,6 +60,12 @@ def longest_chain(contents: Contents, room_id: str) -> int:
     groups = encoded(*contents)[0].groups()
     of_room = np.isin(groups.ids, _of_room(contents, room_id))
     return int(groups.chain_nodes()[of_room].max(initial=0))
+
+
+def _missing(contents: Contents) -> Longs:
+    """State groups that others hang on and that are not there."""
+    prevs, there = contents.edges["prev_state_group"].to_numpy(), contents.groups["id"].to_numpy()
+    return cast(Longs, np.setdiff1d(prevs, there))
 
 
 def _of_room(contents: Contents, room_id: str) -> Longs:

@@ -41,7 +41,9 @@ def lineage(connection: Connection) -> Lineage:
     """The lineage of the connected database."""
     row = connection.execute(
         "select system_identifier, (select oid::bigint from pg_database where datname = current_database()),"
-        " case when pg_is_in_recovery() then (select timeline_id from pg_control_checkpoint())"
+        # After a promotion above it, a standby's last checkpoint is of the old timeline for a while.
+        " case when pg_is_in_recovery() then (select greatest(timeline_id, min_recovery_end_timeline)"
+        " from pg_control_checkpoint(), pg_control_recovery())"
         " else ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int end,"
         " (case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end)::text"
         " from pg_control_system()"

@@ -1,4 +1,4 @@
-"""An installed uv is used unless it is too old for the lock; then one of the checkout is."""
+"""The Makefile: an installed uv is used unless it is too old for the lock, and what people give it is no program."""
 
 import os
 import subprocess
@@ -33,3 +33,11 @@ def test_an_installed_uv_is_used(tmp_path: Path, version: str) -> None:
 @pytest.mark.parametrize("version", [None, "0.9.7", "0.4.30"])
 def test_one_that_is_too_old_is_left_alone(tmp_path: Path, version: str | None) -> None:
     assert used(tmp_path, version) == OWN
+
+
+@pytest.mark.parametrize(("target", "given"), [("run", "DATE"), ("ui", "PORT")])
+def test_what_is_given_is_data(target: str, given: str) -> None:
+    command = ["make", "--no-print-directory", "--dry-run", target, f"{given}=1; touch evil"]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True)
+    assert f'"${given}"' in done.stdout
+    assert "evil" not in done.stdout
