@@ -1,6 +1,5 @@
 """What a gate found wrong, as those who send alerts want it: an incident for each subject and kind."""
 
-from dataclasses import replace
 from typing import Final
 
 from expectations.freshness import ExpectSourceToMove, ExpectStreamToMove
@@ -20,8 +19,9 @@ from expectations.streams import (
 )
 from synapse_lakehouse.alerts.incidents import Finding, Kind, joined
 
-_BLOCKS: Final = "nothing is published while this is so; readers have the release before"
+_BLOCKS: Final = "nothing is published while this is so"
 _WARNS: Final = "a warning: it keeps no release from being published"
+_FAILS_ON_WARNINGS: Final = "a warning, and this run was started to fail on any, so it publishes nothing"
 
 _KINDS: Final = {
     ExpectNoLostId.expectation_type: Kind.LOST_IDS,
@@ -41,14 +41,19 @@ _KINDS: Final = {
 }
 
 
-def findings(judgement: Judgement) -> list[Finding]:
-    """What is wrong, from all checks that were not met; several of a kind about one subject are one finding."""
-    wrong = (*judgement.failures, *judgement.warnings)
-    blocking = {(_kind(one), one.subject) for one in judgement.failures}
-    found = joined(Finding(_kind(one), one.subject, f"{one.expectation} — {one.observed}") for one in wrong)
-    return [
-        replace(one, said=f"{one.said}\n{_BLOCKS if (one.kind, one.subject) in blocking else _WARNS}") for one in found
-    ]
+def findings(judgement: Judgement, *, is_first: bool, fails_on_warnings: bool) -> list[Finding]:
+    """What is wrong, from all checks that were not met; several of a kind about one subject are one finding.
+
+    :param is_first: whether there is no release yet.
+    :param fails_on_warnings: whether the run publishes nothing either if it only has warnings.
+    """
+    readers = "there is no release yet" if is_first else "readers have the release before"
+    blocked, warned = f"{_BLOCKS}; {readers}", f"{_FAILS_ON_WARNINGS}; {readers}" if fails_on_warnings else _WARNS
+    wrong = [(one, blocked) for one in judgement.failures] + [(one, warned) for one in judgement.warnings]
+    return joined(
+        Finding(_kind(one), one.subject, f"{one.expectation} — {one.observed}", consequence)
+        for one, consequence in wrong
+    )
 
 
 def _kind(check: Check) -> Kind:

@@ -6,12 +6,13 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from email.message import EmailMessage
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import StreamRequestHandler, ThreadingTCPServer
 
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 
@@ -19,7 +20,7 @@ from synapse_lakehouse.alerts import log
 from synapse_lakehouse.alerts.incidents import Finding, Kind, changes
 from synapse_lakehouse.alerts.reporting import report
 from synapse_lakehouse.embedded.postgres import free_port
-from synapse_lakehouse.lake import tables
+from synapse_lakehouse.lake import audit, tables
 from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 from synapse_lakehouse.settings import Settings
 
@@ -34,6 +35,7 @@ class Webhook:
 
     port: int = field(default_factory=free_port)
     titles: list[str] = field(default_factory=list)
+    bodies: list[str] = field(default_factory=list)
 
     @property
     def address(self) -> str:
@@ -44,7 +46,9 @@ class Webhook:
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                hook.titles.append(json.loads(self.rfile.read(int(self.headers["Content-Length"])))["title"])
+                posted = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                hook.titles.append(posted["title"])
+                hook.bodies.append(posted["message"])
                 self.send_response(200)
                 self.end_headers()
 
@@ -128,6 +132,29 @@ def test_a_dead_sink_holds_nobody_up_and_hears_of_it_when_it_is_back(
     assert sorted(hook.titles) == sorted(other.titles) == [
         "example.org: late ids: stream events", "example.org: release overdue: the lake",
     ]  # fmt: skip
+
+
+def test_a_book_of_an_earlier_version_goes_on_and_what_follows_is_told_later_too(
+    hook: Webhook, book: Catalog, tell: Callable[..., None]
+) -> None:
+    with book.load_table(log.TABLE).update_schema() as update:
+        update.delete_column("consequence")
+    names = [name for name in audit.TABLES[log.TABLE].names if name != "consequence"]
+    (known,) = changes([], [OVERDUE], "streams", "", datetime.now(UTC) - timedelta(hours=1))
+    row = {name: getattr(known, name, None) for name in names} | {"kind": known.kind.value}
+    earlier = pa.Table.from_pylist([row], schema=pa.schema([audit.TABLES[log.TABLE].field(name) for name in names]))
+    book.load_table(log.TABLE).append(earlier)
+    assert log.read(book).events == (known,)
+    tables.ensure_audit(book)
+    assert log.read(book).events == (known,)
+
+    tell("bronze", replace(LATE, consequence="nothing is published"))
+    server = hook.open()
+    tell("bronze", replace(LATE, consequence="nothing is published"))
+    tell("bronze")
+    server.shutdown()
+    bodies = [body for title, body in zip(hook.titles, hook.bodies, strict=True) if "late ids" in title]
+    assert ["nothing is published" in body for body in bodies] == [True, False]
 
 
 def test_news_of_others_is_left_to_them_for_minutes_as_they_may_be_telling_it(

@@ -1,17 +1,23 @@
 """The gate of bronze: what it lets pass, what it stops, and how it says so."""
 
+from typing import Final, Literal
+
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.memory import InMemoryCatalog
 
 from expectations import bronze, gates
-from expectations.judgement import AuditFailed
-from expectations.streams import ExpectGapsWithinBudget, ExpectIdInOneTable
+from expectations.findings import findings
+from expectations.judgement import AuditFailed, Check, Judgement
+from expectations.streams import ExpectGapsWithinBudget, ExpectIdInOneTable, ExpectNoLostId
 from synapse_lakehouse import catalogue
+from synapse_lakehouse.alerts.incidents import Finding, Kind
 from synapse_lakehouse.lake import audit, tables
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import Settings
 from tests.judging import DAY, DECLARED, RUN, Plant, Rows, change, forget, judge
+
+STRICT: Final = "a warning, and this run was started to fail on any, so it publishes nothing"
 
 
 def test_healthy_run_passes(settings: Settings) -> None:
@@ -421,3 +427,30 @@ def test_gate_reads_the_runs_measures_and_records_its_checks(settings: Settings)
     recorded = [{name: row[name] for name in columns} for row in rows.to_pylist()]
     assert recorded == [{name: getattr(check, name) for name in columns} for check in judgement.checks]
     assert set(zip(rows["stage"].to_pylist(), rows["run_id"].to_pylist(), strict=True)) == {("bronze", RUN.run_id)}
+
+
+@pytest.mark.parametrize(
+    ("first", "strict", "blocked", "warned"),
+    [
+        (False, False, "readers have the release before", "a warning: it keeps no release from being published"),
+        (True, False, "there is no release yet", "a warning: it keeps no release from being published"),
+        (False, True, "readers have the release before", f"{STRICT}; readers have the release before"),
+        (True, True, "there is no release yet", f"{STRICT}; there is no release yet"),
+    ],
+)
+def test_an_alert_says_what_follows_and_a_failure_counts_more_than_a_warning(
+    first: bool, strict: bool, blocked: str, warned: str
+) -> None:
+    def check(subject: str, severity: Literal["fail", "warn"], observed: str) -> Check:
+        return Check("bronze", ExpectNoLostId.expectation_type, subject, "no row is gone", severity, False, observed)
+
+    judgement = Judgement(
+        "bronze", [check("a", "warn", "1 id"), check("a", "fail", "2 ids"), check("b", "warn", "3 ids")], ""
+    )
+    assert findings(judgement, is_first=first, fails_on_warnings=strict) == [
+        Finding(
+            Kind.LOST_IDS, "a", "no row is gone — 2 ids\nno row is gone — 1 id",
+            f"nothing is published while this is so; {blocked}",
+        ),
+        Finding(Kind.LOST_IDS, "b", "no row is gone — 3 ids", warned),
+    ]  # fmt: skip

@@ -126,9 +126,8 @@ def test_damage_in_synapse_s_database_is_told_and_holds_no_release_back(
     judgement.raise_if_failed()
     said = "no pieces of state that are not what was said last — 3 findings, and 1 for information"
     assert [check.sentence for check in judgement.warnings] == [f"check state_reset: {said}"]
-    assert findings(judgement) == [
-        Finding(Kind.INTEGRITY, "check state_reset", f"{said}\na warning: it keeps no release from being published")
-    ]
+    told = Finding(Kind.INTEGRITY, "check state_reset", said, "a warning: it keeps no release from being published")
+    assert findings(judgement, is_first=False, fails_on_warnings=False) == [told]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Incidents: one message when something begins, one when it is over, none in between."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from hypothesis import given
@@ -69,6 +70,16 @@ def test_a_message_says_what_where_since_when_and_what_to_do() -> None:
     (over,) = messages(changes([begun], [], "bronze", "", NOW), "example.org", "https://runbooks")
     assert over.title == "example.org: late ids: stream events — over"
     assert over.is_good_news
+
+
+def test_what_follows_is_said_while_it_goes_on_and_not_when_it_is_over() -> None:
+    late = replace(LATE, consequence="nothing is published while this is so")
+    more = Finding(Kind.LATE_IDS, "stream events", "1 more", "a warning")
+    (begun,) = changes([], [late, more], "bronze", "", NOW)
+    (message,) = messages([begun], "example.org", "docs")
+    assert message.body.splitlines()[:3] == ["2 ids came late", "1 more", "nothing is published while this is so"]
+    (over,) = messages(changes([begun], [], "bronze", "", NOW), "example.org", "docs")
+    assert over.body.splitlines() == ["2 ids came late", "1 more", "over at 2026-11-17 00:00 UTC"]
 
 
 def test_a_storm_is_one_message() -> None:

@@ -1,7 +1,7 @@
 """Incidents: what begins, goes on and ends, from one report of what is wrong to the next. Pure."""
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
@@ -44,11 +44,12 @@ MILD: Final = frozenset(
 @dataclass(frozen=True)
 class Finding:
     """Something that is wrong at present. ``subject``: what it is wrong with, as ``stream events``; ``said``: how, in
-    words and numbers, never with content."""
+    words and numbers, never with content; ``consequence``: what follows while it is so, or ""."""
 
     kind: Kind
     subject: str
     said: str
+    consequence: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class Event:
     said: str
     begins: bool
     page: str
+    consequence: str = ""
 
 
 def current(events: Iterable[Event], scope: str) -> list[Event]:
@@ -82,11 +84,11 @@ def goes_on_elsewhere(events: Iterable[Event], one: Event) -> bool:
 
 
 def joined(found: Iterable[Finding]) -> list[Finding]:
-    """``found``, several of a kind about one subject as one that says all of it, in their order."""
-    said: dict[tuple[Kind, str], list[str]] = {}
+    """``found``, several of a kind about one subject as one that says all of it, in their order, the worst first."""
+    alike: dict[tuple[Kind, str], list[Finding]] = {}
     for one in found:
-        said.setdefault((one.kind, one.subject), []).append(one.said)
-    return [Finding(kind, subject, "\n".join(several)) for (kind, subject), several in said.items()]
+        alike.setdefault((one.kind, one.subject), []).append(one)
+    return [replace(several[0], said="\n".join(one.said for one in several)) for several in alike.values()]
 
 
 def changes(going_on: Sequence[Event], found: Collection[Finding], scope: str, page: str, at: datetime) -> list[Event]:
@@ -97,7 +99,8 @@ def changes(going_on: Sequence[Event], found: Collection[Finding], scope: str, p
 
     def event(one: Finding | Event, *, begins: bool) -> Event:
         name = f"{at:%Y%m%dT%H%M%S.%f} {one.kind} {one.subject}"
-        return Event(name, at, scope, one.kind, one.subject, one.said, begins, page)
+        consequence = one.consequence if begins else ""
+        return Event(name, at, scope, one.kind, one.subject, one.said, begins, page, consequence)
 
     begun = [event(one, begins=True) for key, one in wrong.items() if key not in known]
     return begun + [event(one, begins=False) for one in over]

@@ -58,4 +58,6 @@ def _row(event: Event) -> dict[str, Any]:
 
 
 def _event(row: dict[str, Any]) -> Event:
-    return Event(**{field.name: row[field.name] for field in fields(Event)} | {"kind": Kind(row["kind"])})
+    # Earlier versions kept no consequence apart from what is said.
+    more = {"kind": Kind(row["kind"]), "consequence": row.get("consequence") or ""}
+    return Event(**{field.name: row.get(field.name) for field in fields(Event)} | more)

@@ -35,12 +35,13 @@ def messages(events: Sequence[Event], server_name: str, runbooks: str) -> list[M
 
 
 def _single(event: Event, server_name: str, runbooks: str) -> Message:
+    said = [event.said, event.consequence] if event.consequence else [event.said]
     where = [f"since {event.at:%Y-%m-%d %H:%M} UTC" if event.begins else f"over at {event.at:%Y-%m-%d %H:%M} UTC"]
     where += [f"What to do: {runbooks}/{event.kind}.md"] if event.begins else []
     where += [f"More: {event.page}"] if event.page else []
     return Message(
         title=f"{server_name}: {_what(event)}",
-        body="\n".join([event.said, *where]),
+        body="\n".join([*said, *where]),
         is_good_news=not event.begins,
         is_mild=event.kind in MILD,
         events=(event,),

@@ -133,9 +133,9 @@ TABLES: Final[dict[str, pa.Schema]] = {
         }
         | {"read_until": _TIME, "open_since": _TIME, "snapshot_id": _LONG, "measured_at": _TIME},
         # One row when an incident begins, one when it ends (alerts/incidents.py), and the same again with the sink that
-        # took the news; at is when that happened.
+        # took the news; at is when that happened. consequence: what follows while it goes on.
         "audit.incidents": {"id": _STRING, "at": _TIME, "scope": _STRING, "kind": _STRING, "subject": _STRING}
-        | {"said": _STRING, "begins": _BOOLEAN, "page": _STRING, "sink": _STRING},
+        | {"said": _STRING, "begins": _BOOLEAN, "page": _STRING, "sink": _STRING, "consequence": _STRING},
         # One row per run and view that dbt tried: the SELECT that it is.
         "audit.views": _RUN | {"view_name": _STRING, "sql": _STRING, "tried_at": _TIME},
         # One row a release: tables maps a table to its published snapshot, positions a stream to its safe bound;

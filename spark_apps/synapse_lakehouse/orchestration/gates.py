@@ -50,19 +50,23 @@ def judge_gold() -> None:
 def _judge(gate: Callable[[Settings, Catalog, Run], Judgement]) -> None:
     from expectations.findings import findings
     from expectations.judgement import AuditFailed
+    from synapse_lakehouse.lake import audit
     from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 
     context = get_current_context()
     run, settings = run_of(context), Settings()
     with closing(pyiceberg_catalog(settings)) as catalog, lease_of(run, catalog, settings).kept():
         judgement = gate(settings, catalog, run)
-    tell(settings, judgement.stage, of_run(findings(judgement), run), judgement.data_docs)
+        is_first = not audit.releases(catalog)
+    fails_on_warnings = context["params"]["fail_on_warnings"]
+    found = findings(judgement, is_first=is_first, fails_on_warnings=fails_on_warnings)
+    tell(settings, judgement.stage, of_run(found, run), judgement.data_docs)
     log.info("%s", judgement.summary())
     try:
         judgement.raise_if_failed()
     except AuditFailed as failure:
         raise Told(str(failure)) from None
-    if judgement.warnings and context["params"]["fail_on_warnings"]:
+    if judgement.warnings and fails_on_warnings:
         raise Told(
             f"The audit of {judgement.stage} has {judgement.warned} warnings and this run was started to fail on any, "
             "so nothing is published:\n" + "\n".join(f"  {check.sentence}" for check in judgement.warnings)
