@@ -1,12 +1,13 @@
 """Every class of gap, produced in a database and found with its witness; healthy work raises nothing."""
 
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from sample.environment import synapse_python
-from synapse_lakehouse.streams import held
+from synapse_lakehouse.streams import held, orphans
 from tests.examining import WRITERS, Database, Examined, Found
 
 
@@ -363,4 +364,78 @@ def test_json_tells_of_lost_events_in_a_row_however_many_events_lack_their_json(
     assert found == {
         ("events", "events", *lost, "lost", "event_json", None),
         ("events", None, lost[1] + 3, lost[1] + 3, "rolled_back", None, None),
+    }
+
+
+def link(source: Database, *chain: str) -> None:
+    """Each event of ``chain`` points at the one before it."""
+    for parent, child in pairwise(chain):
+        source.run(
+            "insert into event_edges (event_id, prev_event_id, is_state) values (%s, %s, false)", [child, parent]
+        )
+
+
+@pytest.mark.heavy
+def test_an_event_that_others_name_with_its_id_takes_none_that_was_rolled_back_beside_it(
+    examined_lake: tuple[Examined, Database],
+) -> None:
+    examined, source = examined_lake
+    source.store(), source.store("backfill")
+    examined.examine()
+    last, room = source.one(
+        "select event_id, room_id from events where state_key is null order by stream_ordering desc limit 1"
+    )
+    ids = [source.reserve() for _ in range(9)]
+    joined, _, after_it, changed, _, after_that, first, second, end = [
+        source.write(last, one) if number not in (1, 4) else "" for number, one in enumerate(ids)
+    ]
+    link(source, last, joined, after_it, changed, after_that, first, second, end)
+    source.run(
+        "update room_memberships set event_id = %s, event_stream_ordering = %s"
+        " where event_id = (select min(event_id) from room_memberships)", [joined, ids[0]],
+    )  # fmt: skip
+    # A change of state has the id of the first event that was stored with its own.
+    for event, id_ in ((changed, ids[3]), (first, ids[6]), (second, ids[6])):
+        source.run(
+            "insert into current_state_delta_stream (stream_id, room_id, type, state_key, event_id, prev_event_id)"
+            " values (%s, %s, 'm.room.topic', %s, %s, null)", [id_, room, event, event],
+        )  # fmt: skip
+    source.run("delete from events where event_id = any(%s)", [[joined, changed, first, second]])
+    source.store(), source.store("backfill")
+
+    assert {one[2:6] for one in examined.examine() if one[0] == "events"} == {
+        (ids[0], ids[0], "lost", "membership"),
+        (ids[1], ids[1], "rolled_back", None),
+        (ids[3], ids[3], "lost", "delta"),
+        (ids[4], ids[4], "rolled_back", None),
+        (ids[6], ids[6], "lost", "delta"),
+        (ids[7], ids[7], "lost", "event_json"),
+    }
+
+
+@pytest.mark.heavy
+def test_json_that_was_without_its_event_before_hides_no_event_that_is_lost_now(
+    examined_lake: tuple[Examined, Database], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(orphans, "_MOST", 3)
+    examined, source = examined_lake
+    (last,) = source.one("select event_id from events where state_key is null order by stream_ordering desc limit 1")
+    source.run(
+        "insert into event_json select '$!' || number, room_id, internal_metadata, json, format_version"
+        " from event_json cross join generate_series(1, 3) number where event_id = %s", [last],
+    )  # fmt: skip
+    source.store(), source.store("backfill")
+    examined.examine()
+
+    ids = [source.reserve() for _ in range(3)]
+    link(source, last, *(source.write(last, one) for one in ids))
+    backwards = [-source.reserve("events_backfill_stream_seq") for _ in range(3)]
+    link(source, *(source.write(last, one) for one in reversed(backwards)))
+    lost = [ids[1], backwards[1]]
+    source.run("delete from events where stream_ordering = any(%s)", [lost])
+    source.store(), source.store("backfill")
+
+    assert {one[:6] for one in examined.examine() if one[0] in ("events", "backfill")} == {
+        ("events", "events", ids[1], ids[1], "lost", "event_json"),
+        ("backfill", "events", backwards[1], backwards[1], "lost", "event_json"),
     }

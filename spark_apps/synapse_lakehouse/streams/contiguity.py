@@ -47,8 +47,10 @@ class Examining:
 
         :param announced: rows that a writer announced and that are not there, with the columns ``witnesses.ANNOUNCED``.
         """
-        witnessed = self._orphaned(self._witnessed(announced))
-        yield from self._missing(witnessed)
+        witnessed = self._witnessed(announced)
+        told = None if witnessed is None else _told_once(witnessed)
+        frames = [one for one in (told, self._orphaned(witnessed)) if one is not None]
+        yield from self._missing(union(frames) if frames else None)
         yield from self._present()
         yield from self._changed()
 
@@ -88,34 +90,27 @@ class Examining:
         }
 
     def _witnessed(self, announced: Sequence[Row]) -> DataFrame | None:
-        """Ids that had a row and have none, in ``witnesses.COLUMNS``, once per table."""
+        """Ids that had a row and have none, in ``witnesses.COLUMNS``, ``EVENT``."""
         found = [witnesses.vanished(self.held, self.since, announced), witnesses.went_back(self.held)]
         for name, window in self._searched().items():
             if name in ("events", "backfill") and _after(window) < window.bound:
                 found.append(witnesses.named(self.held, self.held.catalogue.stream(name), _after(window), window.bound))
         frames = [one for one in found if one is not None]
-        if not frames:
-            return None
-        # The row itself is the best witness; "accepted_row" comes before all others by name, too.
-        first = f.min_by(f.struct("witness", "explanation"), "witness").alias("told")
-        told = union(frames).groupBy("stream", "table_name", "id").agg(first)
         # Cut off from what it is made of: Spark cannot plan so many queries with names of their own in each other.
-        return told.select("stream", "table_name", "id", "told.*").localCheckpoint()
+        return union(frames).localCheckpoint() if frames else None
 
     def _orphaned(self, witnessed: DataFrame | None) -> DataFrame | None:
-        """``witnessed``, and ids of events that are missed because their JSON is there without them."""
+        """Other ids of events that are missed because their JSON is there without them, in ``witnesses.COLUMNS``."""
         searched = self._searched()
         events = {name: window for name, window in searched.items() if name in ("events", "backfill")}
         if not any(_after(window) < window.bound for window in events.values()):
-            return witnessed
+            return None
         # Without a release before, and where its events had other rows than their JSON, there may be some of old.
         is_whole = self.rows_before is not None and _surplus(self.rows_before) == 0
         if is_whole and not orphans.may_be_new(self.held):
-            return witnessed
+            return None
         before = {name: self._closed_before(name) for name in ("events", "backfill")}
-        found = orphans.located(self.held, self._ranges(events, witnessed), before)
-        frames = [one for one in (witnessed, found) if one is not None]
-        return union(frames) if frames else None
+        return orphans.located(self.held, self._ranges(events, witnessed), witnessed, before)
 
     def _closed_before(self, name: str) -> float:
         """Up to where earlier runs searched a stream for gaps; without an end where that is not known."""
@@ -251,6 +246,14 @@ class Examining:
         bound = self.held.bound(stream)
         accepted = None if bound is None else stream.direction * bound
         return Window(accepted, accepted or FIRST, accepted or FIRST)
+
+
+def _told_once(witnessed: DataFrame) -> DataFrame:
+    """``witnessed`` in ``witnesses.COLUMNS``, each id once per table."""
+    # The row itself is the best witness; "accepted_row" comes before all others by name, too.
+    first = f.min_by(f.struct("witness", "explanation"), "witness").alias("told")
+    told = witnessed.groupBy("stream", "table_name", "id").agg(first)
+    return told.select("stream", "table_name", "id", "told.*")
 
 
 def _surplus(rows: Mapping[str, int]) -> int:

@@ -3,10 +3,8 @@
 An event comes after those that it points at: its id lies between those of its neighbours in the graph of its room.
 """
 
-from bisect import bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from math import inf
 from typing import Final
 
@@ -14,6 +12,8 @@ Span = tuple[float, float]
 """An id lies between these two and is neither."""
 
 ANYWHERE: Final[Span] = (-inf, inf)
+
+Range = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,25 @@ class Edge:
     parent_id: int | None
 
 
-def spans(orphans: Collection[str], edges: Collection[Edge]) -> dict[str, Span]:
-    """Between which ids each of ``orphans`` was stored, as far as its neighbours tell, and theirs among the orphans."""
+@dataclass(frozen=True)
+class Name:
+    """A witness gives an event an id: its own, or the first of those that were stored with it."""
+
+    event: str
+    id: int
+    is_own: bool
+
+
+def spans(orphans: Collection[str], edges: Collection[Edge], names: Collection[Name] = ()) -> dict[str, Span]:
+    """Between which ids each of ``orphans`` was stored, as far as its neighbours tell, and theirs among the orphans.
+
+    :param names: what is known of ids of the orphans.
+    """
     after, before = dict.fromkeys(orphans, -inf), dict.fromkeys(orphans, inf)
+    for name in names:
+        after[name.event] = max(after[name.event], name.id - 1)
+        if name.is_own:
+            before[name.event] = min(before[name.event], name.id + 1)
     for _ in after:
         was = {**after}, {**before}
         for edge in edges:
@@ -43,43 +59,60 @@ def spans(orphans: Collection[str], edges: Collection[Edge]) -> dict[str, Span]:
     return {one: (after[one], before[one]) for one in after}
 
 
-def taken(missing: Sequence[tuple[int, int]], between: Collection[Span]) -> list[tuple[int, int]]:
+def taken(missing: Callable[[], Iterable[Range]], between: Collection[Span]) -> list[Range]:
     """Ranges of the ids in ``missing`` that were given away however the owners' ids are chosen.
 
     That is where as many owners have to find room as there are missing ids (Hall's theorem).
 
-    :param missing: first and last id of ranges that are apart, in order.
+    :param missing: gives first and last id of ranges that are apart, in order, and again when it is called again: they
+        may be too many to be held.
     :param between: for each owner, between which ids its own lies.
     """
-    lasts, sizes = [last for _, last in missing], [last - first + 1 for first, last in missing]
-    upto = [0, *accumulate(sizes)]
-
-    def missing_until(id_: float) -> int:
-        number = bisect_right(lasts, id_)
-        if number == len(missing):
-            return upto[number]
-        before = missing[number][0] - 1
-        return upto[number] + int(max(id_, before)) - before
-
-    places = [(missing_until(after), missing_until(before - 1)) for after, before in between]
+    until = _missing_until({end for after, before in between for end in (after, before - 1)}, missing())
+    places = [(until[after], until[before - 1]) for after, before in between]
     places = sorted((place for place in places if place[0] < place[1]), key=lambda place: place[1])
-    full: set[tuple[int, int]] = set()
+    full: set[Range] = set()
     for least in {one for one, _ in places}:
         owners = 0
         for begin, end in places:
             owners += begin >= least
             if begin >= least and owners >= end - least:
                 full.add((least, end))
-    return [
-        (max(first, first + begin - upto[number]), min(last, first + end - upto[number] - 1))
-        for begin, end in _joined(full)
-        for number, (first, last) in enumerate(missing)
-        if begin < upto[number + 1] and end > upto[number]
-    ]
+    return list(_at(_joined(full), missing())) if full else []
 
 
-def _joined(ranges: Collection[tuple[int, int]]) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
+def _missing_until(ends: Collection[float], missing: Iterable[Range]) -> dict[float, int]:
+    """How many of the ``missing`` ids there are up to each of ``ends``."""
+    found: dict[float, int] = {}
+    left, total = sorted(ends, reverse=True), 0
+    for first, last in missing:
+        while left and left[-1] <= last:
+            end = left.pop()
+            found[end] = total + int(max(end, first - 1)) - (first - 1)
+        if not left:
+            break
+        total += last - first + 1
+    return found | dict.fromkeys(left, total)
+
+
+def _at(places: Sequence[Range], missing: Iterable[Range]) -> Iterator[Range]:
+    """Ranges of the ``missing`` ids at ``places``: from the number of one, counted from 0, up to before another."""
+    left, total = list(reversed(places)), 0
+    for first, last in missing:
+        until = total + last - first + 1
+        while left and left[-1][0] < until:
+            begin, end = left[-1]
+            yield max(first, first + begin - total), min(last, first + end - total - 1)
+            if end > until:
+                break
+            left.pop()
+        if not left:
+            return
+        total = until
+
+
+def _joined(ranges: Collection[Range]) -> list[Range]:
+    found: list[Range] = []
     for begin, end in sorted(ranges):
         if found and begin <= found[-1][1]:
             found[-1] = found[-1][0], max(found[-1][1], end)

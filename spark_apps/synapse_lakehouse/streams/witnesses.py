@@ -11,7 +11,7 @@ nothing else does that to an event that was there. Retention purges without a ta
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from synapse_lakehouse.catalogue import Contiguity, Stream, Table, contiguity
@@ -19,6 +19,8 @@ from synapse_lakehouse.streams.gaps import Explanation, Witness
 from synapse_lakehouse.streams.held import Held, distance, has_id, union
 
 COLUMNS: Final = ("stream", "table_name", "id", "witness", "explanation")
+EVENT: Final = "event_id"
+"""Another column, of what is told of ids of events: which one had the id, or was stored with the one that had it."""
 ANNOUNCED: Final = {
     "stream": "string",
     "table_name": "string",
@@ -134,7 +136,7 @@ select gone.stream, gone.table_name, gone.id, gone.witness,
             end
         ) then 'history_purged'
         when gone.table_name = 'push_rules_stream' and closed.name is not null then 'account_closed'
-    end as explanation
+    end as explanation, case when gone.table_name = 'events' then gone.event_id end as event_id
 from gone left join signs on gone.room_id = signs.room_id
 left join survivors on gone.room_id = survivors.room_id and gone.server = survivors.server
 left join events on gone.event_id = events.event_id left join reborn on gone.event_id = reborn.event_id
@@ -150,7 +152,9 @@ _CLOCKS: Final = 300_000
 
 
 def vanished(held: Held, since: int | None, announced: Sequence[Mapping[str, Any]] = ()) -> DataFrame | None:
-    """Rows of append-only tables that the release before has and bronze now has not, in ``COLUMNS``; None if none is.
+    """Rows of append-only tables that the release before has and bronze now has not, in ``COLUMNS``, ``EVENT``.
+
+    None if there is none.
 
     :param announced: rows that a writer announced and that are not there, with the columns ``ANNOUNCED``.
     :param since: milliseconds since the epoch at which the source was read for that release.
@@ -186,7 +190,8 @@ def vanished(held: Held, since: int | None, announced: Sequence[Mapping[str, Any
 
 
 def went_back(held: Held) -> DataFrame | None:
-    """Highest ids of keys that have a lower id now, in ``COLUMNS``; None if no table was changed that could tell."""
+    """Highest ids of keys that have a lower id now, in ``COLUMNS``, ``EVENT``; None if no table was changed that
+    could tell."""
     frames = []
     for stream, table, before in held.changed():
         bound = held.bound(stream)
@@ -200,15 +205,16 @@ def went_back(held: Held) -> DataFrame | None:
             now = keys.groupBy("key").agg(highest.alias("now"))
             fell = was.join(now, "key").where(f.col("now") < f.col("id"))
             told = f.lit(stream.name).alias("stream"), f.lit(table.name).alias("table_name"), "id"
-            frames.append(fell.select(*told, *_witness(Witness.OTHER_ID)))
+            nothing = (f.lit(None).cast("string").alias(name) for name in ("explanation", EVENT))
+            frames.append(fell.select(*told, f.lit(Witness.OTHER_ID.value).alias("witness"), *nothing))
     return union(frames).distinct() if frames else None
 
 
 def named(held: Held, stream: Stream, after: int, until: int) -> DataFrame | None:
     """Ids of ``stream`` from ``after`` to ``until`` that rows of other tables give to events that are not there.
 
-    In ``COLUMNS``; None if there is none. A room that was deleted and joined again began anew: what is from before is
-    explained by that.
+    In ``COLUMNS``, ``EVENT``; None if there is none. A change of state has the id of the first event that was stored
+    with its own. A room that was deleted and joined again began anew: what is from before is explained by that.
     """
     there = held.now(_EVENTS, "event_id", "room_id", "stream_ordering")
     ends = sorted((stream.direction * after, stream.direction * until))
@@ -225,9 +231,7 @@ def named(held: Held, stream: Stream, after: int, until: int) -> DataFrame | Non
     idless = union(naming).where((f.col("id") > after) & (f.col("id") <= until)).join(id_there, "id", "left_anti")
     if idless.persist().isEmpty():
         return None
-    orphans = (
-        idless.join(there, "event_id", "left_anti").groupBy("id", "room_id").agg(f.min("witness").alias("witness"))
-    )
+    orphans = idless.join(there, "event_id", "left_anti").select("id", "room_id", "witness", EVENT).distinct()
     began = there.where("stream_ordering > 0").groupBy("room_id").agg(f.min("stream_ordering").alias("began"))
     is_deleted = f.col("began").isNull() | (f.lit(stream.sign == "positive") & (f.col("began") > f.col("id")))
     explanation = f.when(is_deleted, f.lit(Explanation.ROOM_DELETED.value))
@@ -237,6 +241,7 @@ def named(held: Held, stream: Stream, after: int, until: int) -> DataFrame | Non
         "id",
         "witness",
         explanation.alias("explanation"),
+        EVENT,
     )
 
 
@@ -268,7 +273,3 @@ def _announced(held: Held, announced: Sequence[Mapping[str, Any]], since: int | 
     context = [(f.col(one) if one in ANNOUNCED else f.lit(None)).cast(of).alias(one) for one, of in _CONTEXT.items()]
     witness = f.lit(Witness.RDATA.value).alias("witness"), is_recent.alias("is_recent")
     return rows.select("stream", "table_name", "id", *context, *witness)
-
-
-def _witness(witness: Witness) -> tuple[Column, Column]:
-    return f.lit(witness.value).alias("witness"), f.lit(None).cast("string").alias("explanation")
