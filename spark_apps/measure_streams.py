@@ -83,7 +83,8 @@ def measure_streams(app: SparkApp) -> None:
     covered = covering(app.catalog, app.run, declared, bounds, spill.folder(app.settings))
     found = examining.gaps(covered.announced() if covered else ())
     tally = recording.record(app.catalog, app.run, found, known, examining.windows)
-    tally.correct(positions, facts, partial(authors, held))
+    writers = {row["stream"]: measuring.writers.get(row["stream"]) or dict(row["writers"]) for row in positions}
+    tally.correct(positions, facts, partial(authors, held, writers))
     examining.tell_reread(facts)
     audit.append(app.catalog, "audit.stream_facts", facts, app.run)
     audit.append(app.catalog, "audit.stream_positions", positions, app.run)

@@ -286,9 +286,17 @@ def test_what_a_purge_cut_off_tells_of_it_where_nothing_else_does(examined_lake:
         "delete from events where stream_ordering = (select max(stream_ordering) from events where room_id = %s"
         " and state_key is null) returning stream_ordering, instance_name", whole,
     )  # fmt: skip
+    twice = source.reserve("account_data_sequence")
+    source.run(
+        "update account_data set stream_id = %s, instance_name = null where stream_id in"
+        " (select stream_id from account_data order by stream_id desc limit 2)", [twice],
+    )  # fmt: skip
     found = examined.examine()
     positions = examined.app().catalog.load_table("audit.stream_positions").scan().to_arrow().to_pylist()
-    assert [one for row in positions for one in row["faults"]] == [f"lost {lost} in events ({writer})"]
+    assert sorted(one for row in positions for one in row["faults"]) == [
+        f"duplicate {twice} in account_data (worker1)",
+        f"lost {lost} in events ({writer})",
+    ]
     assert {one[2:] for one in found if one[4] == "lost"} == {(lost, lost, "lost", "accepted_row", None)}
     explained = {one[2:4] for one in found if one[6] == "history_purged"}
     assert explained == ranges([one for one in gone if one > 0]) | ranges([one for one in gone if one < 0])

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.streams.writers import WritersError, configured
+from synapse_lakehouse.streams.writers import WritersError, configured, unnamed
 
 CATALOGUE = catalogue.load()
 
@@ -61,3 +61,9 @@ def test_writers_that_are_no_names_are_refused(writers: str, tmp_path: Path) -> 
     config.write_text(f"stream_writers:\n  events: {writers}\n")
     with pytest.raises(WritersError, match=r"stream_writers\.events in SYNAPSE_CONFIG"):
         configured(CATALOGUE, "", config)
+
+
+def test_rows_that_name_no_writer_are_those_of_the_only_one_there_is() -> None:
+    assert unnamed({"worker1"}) == "worker1"
+    assert unnamed({"worker1": 7}) == "worker1"
+    assert unnamed({"worker1", "worker2"}) == unnamed(()) == "master"

@@ -39,7 +39,7 @@ from synapse_lakehouse.replication import coverage, queries
 from synapse_lakehouse.replication.announcing import about
 from synapse_lakehouse.replication.coverage import Heard, Window
 from synapse_lakehouse.run import Run
-from synapse_lakehouse.streams.writers import MASTER
+from synapse_lakehouse.streams.writers import unnamed
 
 TABLE: Final = "audit.replication_coverage"
 
@@ -185,10 +185,8 @@ def covering(
         [(*vars(one).values(), _leaves(declared, one.stream)) for one in windows],
     )
     for stream, table, begin in _to_read(declared, windows):
-        # Synapse never names the writer in some tables: the only one of the stream, or else the main process.
-        writers = {one.instance for one in windows if one.stream == stream.name and one.instance}
-        unnamed = writers.pop() if len(writers) == 1 else MASTER
-        sent = _ids(catalog.load_table(f"bronze.{table.name}"), run.branch, stream, table, begin, unnamed)
+        writer = unnamed({one.instance for one in windows if one.stream == stream.name and one.instance})
+        sent = _ids(catalog.load_table(f"bronze.{table.name}"), run.branch, stream, table, begin, writer)
         duck.from_arrow(sent).insert_into("ids")
     duck.execute(queries.PLACED).execute(queries.ROWLESS)
     return Covering(catalog, run, declared, commands, unread, windows, duck)
@@ -228,8 +226,11 @@ def _to_read(declared: Catalogue, windows: Sequence[Window]) -> Iterator[tuple[S
             yield stream, table, begins[stream.name]
 
 
-def _ids(bronze: IcebergTable, branch: str, stream: Stream, table: Table, begin: int, unnamed: str) -> pa.Table:
-    """Columns stream, writer, id of the rows beyond ``begin`` as the branch has them, each once."""
+def _ids(bronze: IcebergTable, branch: str, stream: Stream, table: Table, begin: int, writer: str) -> pa.Table:
+    """Columns stream, writer, id of the rows beyond ``begin`` as the branch has them, each once.
+
+    :param writer: of rows that name none.
+    """
     column, refs = table.streams[stream.name], bronze.refs()
     ref = refs.get(branch) or refs.get("main")
     beyond = LessThan(term=column, value=-begin) if stream.sign == "negative" else GreaterThan(term=column, value=begin)
@@ -237,7 +238,7 @@ def _ids(bronze: IcebergTable, branch: str, stream: Stream, table: Table, begin:
     if ref is None:
         return _IDS.empty_table()
     rows = bronze.scan(beyond, selected_fields=fields, snapshot_id=ref.snapshot_id).to_arrow()
-    writers = rows[table.writer_column].fill_null(unnamed) if table.writer_column else pa.repeat(unnamed, len(rows))
+    writers = rows[table.writer_column].fill_null(writer) if table.writer_column else pa.repeat(writer, len(rows))
     ids = pc.abs(rows[column])
     named = pa.table([pa.repeat(stream.name, len(rows)), writers, ids], schema=_IDS)
     return named.group_by(_IDS.names).aggregate([])

@@ -21,7 +21,7 @@ from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.connection import Connection, connect
 from synapse_lakehouse.source.errors import ReadFailed
 from synapse_lakehouse.streams.positions import FIRST, Bound, Rule, gapless_end, linear_minimum
-from synapse_lakehouse.streams.writers import MASTER, configured
+from synapse_lakehouse.streams.writers import MASTER, configured, unnamed
 
 log = logging.getLogger(__name__)
 
@@ -245,14 +245,9 @@ class Feed:
         return settled
 
     def _given(self, stream: str, after: int, upto: int, writer: str | None) -> dict[str, Any]:
-        """Parameters of the statements in :mod:`rows`.
-
-        Rows without a writer are the main process's, from when there was no other; but Synapse never names the writer
-        of account data, which is whichever one process writes it.
-        """
-        writers = self._writers.get(stream, frozenset()) or self._stored.get(stream, frozenset())
-        unnamed = next(iter(writers)) if len(writers) == 1 else MASTER
-        return {"after": after, "upto": upto, "writer": writer, "unnamed": unnamed, "rows": PAGE_ROWS}
+        """Parameters of the statements in :mod:`rows`."""
+        writers = self._writers.get(stream) or self._stored.get(stream, frozenset())
+        return {"after": after, "upto": upto, "writer": writer, "unnamed": unnamed(writers), "rows": PAGE_ROWS}
 
     def _instances(self, stream: Stream, stored: Mapping[str, int]) -> set[str]:
         if stream.stream_positions:

@@ -1,5 +1,6 @@
 """Who writes which stream, as the operator configured it."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
@@ -51,6 +52,15 @@ def _from_setting(setting: str) -> dict[str, frozenset[str]]:
             )
         found[stream] = names
     return found
+
+
+def unnamed(writers: Collection[str]) -> str:
+    """Who wrote rows that name no writer, of a stream that has these ``writers``.
+
+    The main process did, when there was no other. But Synapse never names the writer of account data, which is
+    whichever one process writes it.
+    """
+    return next(iter(writers)) if len(writers) == 1 else MASTER
 
 
 def _from_config(path: Path | None) -> dict[str, frozenset[str]]:
