@@ -436,6 +436,44 @@ def test_no_history_is_sent_where_a_writer_has_no_position_yet(homeserver: Datab
     talk(homeserver, Dialect.TOKENS, follow)
 
 
+def test_no_history_of_a_writer_is_sent_that_has_no_position_yet(homeserver: Database) -> None:
+    """One that is configured, also of a stream that counts down, and one that is first heard of when it writes."""
+
+    def backfill(token: int) -> None:
+        homeserver.event(-token, "ep1")
+        homeserver.handed_out("backfill", token)
+
+    def rule(token: int) -> None:
+        homeserver.do("insert into push_rules_stream values (%s, 1, '@a', 'x', 'ADD', null, null, 'sw1')", token)
+        homeserver.handed_out("push_rules", token)
+
+    for token, writer in ((2, "ep2"), (3, "ep1")):
+        homeserver.event(token, writer)
+        backfill(token)
+        rule(token)
+    homeserver.handed_out("events", 4)
+    homeserver.position("events", "ep1", 3)
+
+    async def follow(conversation: Conversation) -> None:
+        conversation.say("REPLICATE")
+        await conversation.until(lambda line: line.startswith("POSITION un_partial_stated_room"))
+        # Its id was handed out before anybody subscribed.
+        homeserver.event(4, "ep2")
+        homeserver.event(5, "ep2")
+        homeserver.done(5)
+        backfill(4)
+        homeserver.position("backfill", "ep1", -4)
+        rule(4)
+        homeserver.position("push_rules", "sw1", 4)
+        rows: list[str] = []
+        while len(rows) < 4:
+            heard = await conversation.until(lambda line: line.startswith("RDATA"))
+            rows.append(" ".join(heard[-1].split()[1:4]))
+        assert sorted(rows) == ["backfill ep1 4", "events ep2 4", "events ep2 5", "push_rules sw1 4"]
+
+    talk(homeserver, Dialect.INSTANCES, follow)
+
+
 def test_an_invalidation_that_was_under_way_is_sent_to_who_came_meanwhile(homeserver: Database) -> None:
     homeserver.invalidation(2, "ep1")
     homeserver.handed_out("caches", 2)

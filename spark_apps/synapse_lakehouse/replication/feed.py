@@ -4,7 +4,7 @@ import json
 import logging
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from time import monotonic
@@ -38,7 +38,8 @@ class Heads:
     """How far streams are complete: in all, and by the instance that writes them.
 
     ``handed_out``: the highest token that a writer may have got. ``settling``: streams without positions;
-    ``unbounded``: those of which nobody knows up to where they are complete, as a writer has no position.
+    ``unbounded``: those of which nobody knows up to where they are complete, as a writer has no position, with the last
+    token that had a row when that was first seen: what writers without a position wrote later, they announce later.
     ``is_standby``: rows may have been announced that the database has not replayed yet.
     """
 
@@ -47,7 +48,7 @@ class Heads:
     handed_out: Mapping[str, int]
     settling: Collection[str]
     is_standby: bool = False
-    unbounded: Collection[str] = ()
+    unbounded: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, source: Source) -> int:
         """The position of a stream, or of one instance's part in it."""
@@ -64,9 +65,12 @@ class Heads:
         Of a stream without positions the last rows are given again, as one that is under way may be among them.
         """
         stream, instance = source
-        is_known = stream not in self.settling and (instance is not None or stream not in self.unbounded)
         at = self.of(source)
-        return at if is_known or at > FIRST else self.handed_out[stream]
+        if at > FIRST:
+            return at
+        if instance is not None and stream not in self.settling:
+            return self.unbounded.get(stream, at)
+        return self.handed_out[stream] if stream in self.settling or stream in self.unbounded else at
 
     def are_behind(self, source: Source, token: int) -> bool:
         """Whether nobody can have written ``token`` in this database: it went back, by a restore or a failover."""
@@ -98,6 +102,7 @@ class Feed:
         self._heard_of: dict[str, set[str]] = {}
         self._linear: dict[str, int] = {}
         self._settling: dict[str, list[_Settling]] = {}
+        self._unbounded: dict[str, int] = {}
         self._told: dict[str, Bound] = {}
         self._looked_at: dict[str, object] = {}
         self._open = ExitStack()
@@ -124,20 +129,22 @@ class Feed:
             sequences = self._sequences(connection)
             oldest, next_transaction, is_standby = _transactions(connection)
             by_instance: dict[Source, int] = {}
-            unbounded = set()
+            unbounded: dict[str, int] = {}
             for stream in self._catalogue.streams:
                 stored = positions.get(stream.stream_positions or "", {})
                 self._stored[stream.name] = frozenset(stored)
                 last_value, is_called = sequences[stream.sequence]
                 if not is_standby and last_value < (was := self._linear.get(stream.name, FIRST)):
                     log.warning("The database went back: %s is at %d, after %d", stream.name, last_value, was)
-                    for known in (self._linear, self._looked_at, self._settling):
+                    for known in (self._linear, self._looked_at, self._settling, self._unbounded):
                         known.pop(stream.name, None)
                 if stream.stream_positions:
                     bound = self._bound(stream, stored, last_value, is_used=is_called)
                     if bound.minimum is None:
                         linear = FIRST
-                        unbounded.add(stream.name)
+                        if stream.name not in self._unbounded:
+                            self._unbounded[stream.name] = self._last_row(connection, stream)
+                        unbounded[stream.name] = self._unbounded[stream.name]
                     else:
                         least = stream.direction * bound.minimum
                         linear = self._gapless_end(connection, stream, stored, last_value, least)
@@ -224,7 +231,7 @@ class Feed:
 
     def _last_row(self, connection: Connection, stream: Stream) -> int:
         row = connection.execute(rows.last(self._catalogue, stream.name)).fetchone()
-        return int(row[0]) if row and row[0] is not None else FIRST
+        return max(int(row[0]), FIRST) if row and row[0] is not None else FIRST
 
     def _hear_of_writers(self, connection: Connection, stream: Stream, upto: int) -> None:
         """Remember who writes a stream of which no positions are kept: whichever process wants to."""

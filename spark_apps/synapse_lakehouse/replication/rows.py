@@ -72,10 +72,12 @@ def writers(catalogue: Catalogue, stream: str) -> sql.Composed:
 
 
 def last(catalogue: Catalogue, stream: str) -> sql.Composed:
-    """Statement that gives the highest token that has a row; NULL if none has."""
+    """Statement that gives the highest token that has a row; NULL, or none that a token can be, if none has."""
+    # Of an id with its sign turned, no index knows the highest.
+    end = sql.SQL("-min({})" if is_negative(catalogue, stream) else "max({})")
     highest = sql.SQL(", ").join(
-        sql.SQL("(select max({token}) from {table})").format(
-            token=_token(catalogue, stream, table), table=sql.Identifier(table.name)
+        sql.SQL("(select {end} from {table})").format(
+            end=end.format(sql.Identifier(table.streams[stream])), table=sql.Identifier(table.name)
         )
         for table, _ in catalogue.backing(stream)
     )

@@ -112,7 +112,9 @@ class Server:
         self.heads = await self._reader.heads()
         for source in self.heads.by_instance:
             if before.linear and source not in before.by_instance:
-                self._begin[source] = before.linear[source[0]]
+                # It wrote nothing before; of a stream without positions, it may just have been writing its first row.
+                is_settling = source[0] in before.settling
+                self._begin[source] = before.of(source) if is_settling else before.subscribed(source)
         if any(self.heads.linear[stream] < token for stream, token in before.linear.items()):
             await self._stop_all("the database went back, by a restore or a failover: ask for tokens that it has")
         elif self.heads != before:
