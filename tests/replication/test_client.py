@@ -147,26 +147,31 @@ def test_following_goes_on_when_the_server_was_away(homeserver: Database) -> Non
     assert received == [2, 3]
 
 
-def test_who_followed_a_database_that_went_back_goes_on_from_where_it_is(homeserver: Database) -> None:
-    progress = Progress({("events", None): 20})
+@pytest.mark.parametrize("stream", ["events", "caches"])
+def test_who_followed_a_database_that_went_back_goes_on_from_where_it_is(homeserver: Database, stream: str) -> None:
+    progress = Progress({(stream, None): 20})
     homeserver.done(10)
+    homeserver.handed_out("caches", 10)
 
     async def resume() -> list[Item]:
         reader = Reader(homeserver.feed())
         async with serving(homeserver.feed(), Dialect.TOKENS) as port:
             address = Address("127.0.0.1", port, Dialect.TOKENS, "synapse.example")
-            following = follow(address, progress, streams=["events"], reader=reader, patience=HASTY)
+            following = follow(address, progress, streams=[stream], reader=reader, patience=HASTY)
             async with aclosing(following):
                 first = await gather(following, lambda item: isinstance(item, Position))
                 homeserver.event(11, "ep1")
                 homeserver.done(11)
+                homeserver.invalidation(11, "ep1")
+                homeserver.handed_out("caches", 11)
                 then = await gather(following, lambda item: isinstance(item, Update))
         await reader.close()
         return [*first, *then]
 
     items = [one for one in asyncio.run(resume()) if isinstance(one, Gap | Update)]
-    assert items[0] == Gap("events", None, 10, 20, 0, WENT_BACK)
+    assert items[0] == Gap(stream, None, 10, 20, 0, WENT_BACK)
     assert [one.token for one in items[1:] if isinstance(one, Update)] == [11]
+    assert progress.positions == {(stream, None): 11}
 
 
 def against(answer: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]], count: int) -> list[Item]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from synapse_lakehouse.replication.commands import Position
 from synapse_lakehouse.replication.feed import Feed, Heads
 from synapse_lakehouse.replication.reading import NO_ROW, NOT_THAT_FAR, Reader
 from synapse_lakehouse.replication.updates import Gap, Missed, Progress, Update
@@ -103,3 +104,19 @@ def test_a_primary_is_not_waited_for(primary: Database) -> None:
         return found
 
     assert asyncio.run(scenario()) == [Gap(*EP1, 2, 5, 0, NO_ROW)]
+
+
+@pytest.mark.parametrize(("handed_out", "expected"), [(20, False), (19, True)])
+def test_caches_that_go_back_are_a_database_that_did_only_where_that_says_so(
+    homeserver: Database, handed_out: int, *, expected: bool
+) -> None:
+    homeserver.handed_out("caches", handed_out)
+    feed = homeserver.feed()
+
+    async def scenario() -> bool:
+        reader = Reader(feed)
+        went_back = await reader.went_back(Position("caches", "ep1", 18, 18), Progress({("caches", "ep1"): 20}))
+        await reader.close()
+        return went_back
+
+    assert asyncio.run(scenario()) is expected

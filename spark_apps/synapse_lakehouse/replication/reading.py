@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from synapse_lakehouse.replication.commands import Position
 from synapse_lakehouse.replication.feed import Feed, Heads
 from synapse_lakehouse.replication.shapes import SHAPES
-from synapse_lakehouse.replication.updates import MEMORY_ONLY, REPEATING, Gap, Missed, Progress, Source, Update
+from synapse_lakehouse.replication.updates import MEMORY_ONLY, Gap, Missed, Progress, Source, Update
 from synapse_lakehouse.source.errors import ReadFailed, SourceError
 
 log = logging.getLogger(__name__)
@@ -58,10 +58,13 @@ class Reader:
         return self._heads
 
     async def went_back(self, command: Position, progress: Progress) -> bool:
-        """Whether a writer announces a lower position than it did, as the database went back."""
+        """Whether a writer announces a lower position than it did, as the database went back.
+
+        Other reasons are legal where tokens may repeat, so the database decides.
+        """
         source = (command.stream, command.instance)
         position = progress.positions.get(source, command.token)
-        if position <= command.token or command.stream in REPEATING | MEMORY_ONLY:
+        if position <= command.token or command.stream in MEMORY_ONLY:
             return False
         return (await self.heads()).are_behind(source, position)
 
