@@ -110,7 +110,7 @@ class Settings(BaseSettings):
     )
     lakehouse_tap_minutes: Annotated[int, Field(ge=0)] = Field(
         15,
-        description="a replication tap whose last commit is older than so many minutes is silent, and somebody is told;"
+        description="a replication tap that did not listen for so many minutes is silent, and somebody is told;"
         " 0: never",
     )
     lakehouse_replication_days: Annotated[int, Field(ge=0)] = Field(

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -13,18 +13,20 @@ from typing import Any
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 
-from synapse_lakehouse.lake import tables
-from synapse_lakehouse.lake.catalog import COMMANDS
-from synapse_lakehouse.lake.taps import last_landed
+from synapse_lakehouse.lake import duck, tables
+from synapse_lakehouse.lake.catalog import COMMANDS, pyiceberg_catalog
+from synapse_lakehouse.lake.taps import last_landed, last_landed_by_duckdb
 from synapse_lakehouse.replication import commands as c
 from synapse_lakehouse.replication import landing as landing_module
-from synapse_lakehouse.replication.following import Item, items
+from synapse_lakehouse.replication.client import Address, follow
+from synapse_lakehouse.replication.following import Item, Patience, items
 from synapse_lakehouse.replication.grammar import Dialect
 from synapse_lakehouse.replication.keeping import Keeping, hash_of
 from synapse_lakehouse.replication.landing import AnotherTap, Batch, Landing
 from synapse_lakehouse.replication.parsing import parse
 from synapse_lakehouse.replication.tap import Pace, land
 from synapse_lakehouse.replication.updates import Gap, Progress
+from synapse_lakehouse.settings import Settings
 from tests.replication.database import KNOWN
 
 EP1 = ("events", "ep1")
@@ -271,3 +273,49 @@ def test_a_tap_that_hears_nothing_shows_that_it_listens(catalog: Catalog) -> Non
     again = last_landed(catalog)
     assert again
     assert abs(found - again) < timedelta(seconds=5)
+
+
+def test_a_tap_that_hears_only_refusals_is_silent(new_lake: Callable[..., Settings]) -> None:
+    """Also where what it landed while it was heard is known by its rows alone."""
+    settings = new_lake()
+    catalog = pyiceberg_catalog(settings)
+    greeting = b"SERVER synapse.example\nPOSITION events 5\n"
+
+    async def follow_who_says(words: bytes) -> None:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(words)
+            await reader.read() if words == greeting else writer.close()
+
+        landing, stop = Landing(catalog, "tcp", Dialect.TOKENS), asyncio.Event()
+        progress = Progress(landing.positions())
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        address = Address("127.0.0.1", server.sockets[0].getsockname()[1], Dialect.TOKENS, "synapse.example")
+        heard = follow(address, progress, streams=["events"], patience=Patience(first=0.1, most=0.1))
+        asyncio.get_running_loop().call_later(1.5, stop.set)
+        async with server:
+            await land(
+                heard, progress, landing, lambda: Batch(Keeping(KNOWN), "tcp", Dialect.TOKENS), stop,
+                Pace(seconds=0.3, quiet=0.3),
+            )  # fmt: skip
+
+    def last() -> set[datetime | None]:
+        with duck.connect(settings) as connection:
+            return {last_landed(catalog), last_landed_by_duckdb(connection, settings)}
+
+    asyncio.run(follow_who_says(b"ERROR too many connections\n"))
+    assert landed(catalog, command="ERROR")
+    assert last() == {None}
+    asyncio.run(follow_who_says(greeting))
+    (listened,) = last()
+    assert listened
+    count = len(landed(catalog))
+    asyncio.run(follow_who_says(greeting + b"ERROR there is no such stream\n"))
+    assert len(landed(catalog)) > count
+    assert last() == {listened}
+    table = catalog.load_table(COMMANDS)
+    listening = [one.snapshot_id for one in table.snapshots() if one.timestamp_ms <= listened.timestamp() * 1000]
+    table.maintenance.expire_snapshots().by_ids(listening).commit()
+    (known,) = last()
+    assert known
+    assert abs(listened - known) < timedelta(seconds=5)
+    assert Landing(catalog, "tcp", Dialect.TOKENS).positions() == {("events", None): 5}

@@ -64,7 +64,7 @@ def test_what_a_killed_tap_missed_is_landed_by_the_next(
         assert tokens(5)[-1] == (6, "redis")
         told = json.loads(lakehouse(settings, "doctor", "--format", "json").stdout)
         (tap_is,) = [one for one in told if one["subject"] == "replication tap"]
-        assert (tap_is["level"], tap_is["message"]) == ("OK", "the last commit is 0 minutes old")
+        assert (tap_is["level"], tap_is["message"]) == ("OK", "it last listened 0 minutes ago")
         asked = "select count(distinct token) from bronze.replication_commands where command = 'RDATA'"
         assert json.loads(lakehouse(settings, "query", asked, "--format", "json").stdout) == [
             {"count(DISTINCT token)": 5}

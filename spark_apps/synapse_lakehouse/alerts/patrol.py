@@ -22,7 +22,7 @@ from synapse_lakehouse.streams.writers import configured
 def check_lake(
     settings: Settings, catalog: Catalog, releases: Sequence[Release]
 ) -> tuple[datetime | None, list[Finding]]:
-    """When the replication tap last landed something, if one was ever used; and what is overdue in the lake."""
+    """When the replication tap last listened, if one was ever used; and what is overdue in the lake."""
     now = datetime.now(UTC)
     latest = max((one.published_at for one in releases), default=None)
     # A table that nothing was written to was updated last when it was made.

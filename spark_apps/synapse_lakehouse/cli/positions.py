@@ -60,9 +60,7 @@ def positions(
         )
         output.console().print(drawn(found))
         if landed:
-            output.console().print(
-                f"The replication tap last landed something at {output.when(landed.replace(microsecond=0))}"
-            )
+            output.console().print(f"The replication tap last listened at {output.when(landed.replace(microsecond=0))}")
         return
     rows = (tuple(asdict(one).values()) for one in found)
     output.write([field.name for field in fields(Position)], rows, format)

@@ -1,4 +1,4 @@
-"""When the replication tap last landed something, from Iceberg's metadata alone where it says so. Light to import."""
+"""When the replication tap last listened, from Iceberg's metadata alone where it says so. Light to import."""
 
 from __future__ import annotations
 
@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 FLUSH: Final = "lakehouse.replication.flush"
 """Property of a snapshot that a tap wrote: its dialect, and a name of its own."""
 
+CUT_OFF: Final = "lakehouse.replication.cut_off"
+"""Property of such a snapshot that has no positions in its end: no sign that the tap listens."""
+
 
 def last_landed(catalog: Catalog) -> datetime | None:
-    """When a tap last committed; None if none ever did."""
+    """When a tap last committed while it listened; None if none ever did."""
     from pyiceberg.expressions import EqualTo
 
     from synapse_lakehouse.lake.recent import newest
@@ -56,5 +59,5 @@ def last_landed_by_duckdb(connection: DuckDBPyConnection, settings: Settings) ->
 
 
 def _latest(snapshots: Iterable[tuple[int, Mapping[str, Any]]]) -> datetime | None:
-    written = [moment for moment, summary in snapshots if FLUSH in summary]
+    written = [moment for moment, summary in snapshots if FLUSH in summary and CUT_OFF not in summary]
     return datetime.fromtimestamp(max(written) / 1000, UTC) if written else None

@@ -44,7 +44,7 @@ def watch_streams() -> None:
     for one in looks:
         log.info("%s", sentence(one))
     if landed:
-        log.info("replication tap: last commit at %s", landed.isoformat(timespec="seconds"))
+        log.info("replication tap: last listened at %s", landed.isoformat(timespec="seconds"))
 
 
 def preflight() -> None:

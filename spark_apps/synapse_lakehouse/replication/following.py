@@ -45,7 +45,8 @@ async def items(command: Command, progress: Progress, reader: Reader | None) -> 
 
     :raises Endless: when a token never ends.
     """
-    progress.is_connected = True
+    # Whoever says ERROR closes the connection.
+    progress.is_connected = not isinstance(command, c.Error)
     match command:
         case c.Rdata():
             if unheard := progress.unheard(command):

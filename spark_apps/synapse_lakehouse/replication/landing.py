@@ -1,7 +1,8 @@
 """``bronze.replication_commands``: what was heard, append-only and unbranched.
 
 A commit holds what was heard since the one before and, in its last row, the position of every source: both or neither
-are there, so whoever goes on from the positions lands each token once.
+are there, so whoever goes on from the positions lands each token once. Where no position moved and nobody is connected,
+as of a server that refuses the tap, the last row is left out: it is what tells that a tap listens.
 """
 
 import json
@@ -22,7 +23,7 @@ from synapse_lakehouse.lake import tables
 from synapse_lakehouse.lake.catalog import COMMANDS
 from synapse_lakehouse.lake.recent import newest
 from synapse_lakehouse.lake.tables import COMMANDS_SCHEMA
-from synapse_lakehouse.lake.taps import FLUSH
+from synapse_lakehouse.lake.taps import CUT_OFF, FLUSH
 from synapse_lakehouse.replication import commands as c
 from synapse_lakehouse.replication.following import Item
 from synapse_lakehouse.replication.keeping import Keeping
@@ -71,6 +72,7 @@ class Batch:
         self._dialect = dialect
         self._columns: tuple[list[Any], ...] = tuple([] for _ in COMMANDS_SCHEMA)
         self.since: float | None = None
+        self.has_end = False
 
     def __len__(self) -> int:
         return len(self._columns[0])
@@ -96,6 +98,7 @@ class Batch:
 
     def end(self, positions: Mapping[Source, int]) -> None:
         """Close with where each source stands now."""
+        self.has_end = True
         listed = _json([[stream, instance, token] for (stream, instance), token in positions.items()])
         self._add(_now(), self._source, "TAP", None, None, None, None, None, None, listed)
 
@@ -149,6 +152,7 @@ class Landing:
         :raises AnotherTap: when another tap has landed since this one read the positions.
         """
         rows, flush, pause = batch.arrow(), f"{self._source} {self._dialect} {uuid.uuid4().hex}", 1.0
+        properties = {FLUSH: flush} if batch.has_end else {FLUSH: flush, CUT_OFF: "true"}
         while True:
             try:
                 table = self._catalog.load_table(COMMANDS)
@@ -159,7 +163,7 @@ class Landing:
                     )
                 # A retry of PyIceberg's own would not look who committed in between. Not stored, so others may retry.
                 table.metadata.properties["commit.retry.num-retries"] = "0"
-                table.append(rows, snapshot_properties={FLUSH: flush})
+                table.append(rows, snapshot_properties=properties)
                 self._commits, self._last = self._commits + 1, flush
                 if self._commits % _TIDIED_EVERY == 0:
                     # Every commit writes down all snapshots; the files of those given up are deleted by maintenance.

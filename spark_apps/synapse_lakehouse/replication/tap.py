@@ -21,7 +21,8 @@ _LOOK_SECONDS: Final = 0.2
 class Pace:
     """A commit is made of ``rows``, or of what came in ``seconds``; ``most`` rows wait in memory while one is made.
 
-    Where nothing is heard although the tap is connected, it shows every ``quiet`` seconds that it listens.
+    Where nothing is heard although the tap is connected, it shows every ``quiet`` seconds that it listens; never where
+    all it hears is that it is refused.
     """
 
     rows: int = 50_000
@@ -48,7 +49,7 @@ async def land(
     :param beat: called again and again, but not while a batch is being written.
     :param reads: whether what was missed can be read; a tap that waits for that does not show that it listens.
     """
-    batch, room, written = new_batch(), asyncio.Event(), monotonic()
+    batch, room, written, told = new_batch(), asyncio.Event(), monotonic(), dict(progress.positions)
 
     async def hear() -> None:
         async with aclosing(items):
@@ -59,9 +60,11 @@ async def land(
                     await room.wait()
 
     async def write() -> None:
-        nonlocal batch, written
+        nonlocal batch, written, told
         full, batch = batch, new_batch()
-        full.end(progress.positions)
+        if progress.is_connected or progress.positions != told:
+            full.end(progress.positions)
+            told = dict(progress.positions)
         room.set()
         await asyncio.to_thread(landing.append, full)
         written = monotonic()

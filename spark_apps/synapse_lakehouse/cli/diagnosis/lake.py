@@ -58,7 +58,7 @@ def _tap(connection: DuckDBPyConnection, settings: Settings) -> Findings:
     if landed is None:
         return
     age = datetime.now(UTC) - landed
-    message = f"the last commit is {age.total_seconds() / 60:,.0f} minutes old"
+    message = f"it last listened {age.total_seconds() / 60:,.0f} minutes ago"
     if settings.lakehouse_tap_minutes and age > timedelta(minutes=settings.lakehouse_tap_minutes):
         advice = "Start it again with `lakehouse replicate tap`, or set LAKEHOUSE_TAP_MINUTES=0 if it is not wanted."
         yield Finding(Level.WARN, "replication tap", message, advice)
