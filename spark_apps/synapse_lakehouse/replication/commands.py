@@ -142,9 +142,10 @@ class NewActiveTask:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A command that the lakehouse does not know; bytes that are not UTF-8 are kept as lone surrogates.
+    """A command, or a form of one, that the lakehouse does not know.
 
-    ``rest`` may hold anything, such as the access tokens of ``USER_IP``: it is for counting, never for showing.
+    Bytes that are not UTF-8 are kept as lone surrogates. ``rest`` may hold anything, such as the access tokens of
+    ``USER_IP``: it is for counting, never for showing.
     """
 
     word: str

@@ -18,7 +18,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from synapse_lakehouse.replication.commands import Command
+from synapse_lakehouse.replication.commands import Command, Unknown
 from synapse_lakehouse.replication.connection import Silent
 from synapse_lakehouse.replication.following import DOCUMENTED, Item, Patience, fill, items
 from synapse_lakehouse.replication.grammar import Dialect, Malformed
@@ -120,7 +120,7 @@ async def _watch(subscription: PubSub, waiting: _Waiting, patience: Patience) ->
 
 
 def _parsed(data: bytes) -> Command | None:
-    """The command of a message; None where it is left out.
+    """The command of a message; None where it is blank.
 
     :raises Malformed: where nobody can tell which token is lost with it, so that it is to be read from the database.
     """
@@ -129,8 +129,9 @@ def _parsed(data: bytes) -> Command | None:
     except Malformed as refused:
         if data.startswith(_MOVES):
             raise
-        log.warning("A message is left out: %s", refused)
-        return None
+        log.warning("A message is not understood: %s", refused)
+        word, _, rest = data.decode("utf-8", "surrogateescape").partition(" ")
+        return Unknown(word, rest)
 
 
 async def _catch_up(progress: Progress, reader: Reader) -> AsyncIterator[Item]:
