@@ -1,18 +1,25 @@
-"""Random lines by the million: whoever speaks nonsense is refused, and neither side grows."""
+"""Random lines by the million, in every dialect: whoever speaks nonsense is refused, and neither side grows."""
 
 import asyncio
 import logging
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import aclosing, suppress
+from pathlib import Path
 from random import Random
 
 import pytest
+from redis import Redis
 
+from sample.redis import redis
+from synapse_lakehouse.replication import commands as c
 from synapse_lakehouse.replication.client import Address, follow
 from synapse_lakehouse.replication.commands import WORDS
 from synapse_lakehouse.replication.following import Patience
+from synapse_lakehouse.replication.formatting import format_line
 from synapse_lakehouse.replication.grammar import Dialect
+from synapse_lakehouse.replication.pubsub import listen
+from synapse_lakehouse.replication.reading import Reader
 from synapse_lakehouse.replication.updates import Progress
 from tests.replication.conversation import connected, serving
 from tests.replication.database import Database
@@ -32,20 +39,27 @@ def _unlogged() -> Iterator[None]:
     tracemalloc.stop()
 
 
-def noise(random: Random, count: int) -> bytes:
-    """Lines of random bytes, some of which begin as a command does."""
+def noise(random: Random, count: int, commands: float = 0.01) -> bytes:
+    """Lines of random bytes. So many of them as ``commands`` says begin as a command does."""
     words = [word.encode() for word in WORDS]
     lines = []
     for _ in range(count):
-        start = random.choice(words) + b" " if random.random() < 0.01 else b""
+        start = random.choice(words) + b" " if random.random() < commands else b""
         lines.append(start + random.randbytes(random.randrange(40)).replace(b"\n", b""))
     return b"\n".join(lines) + b"\n"
 
 
-def test_the_server_outlives_nonsense(sample: Database) -> None:
+@pytest.mark.parametrize(
+    ("dialect", "question", "answer"),
+    [
+        (Dialect.TOKENS, "REPLICATE events 4400", "RDATA events"),
+        (Dialect.INSTANCES, "REPLICATE", "POSITION events persister1"),
+    ],
+)
+def test_the_server_outlives_nonsense(sample: Database, dialect: Dialect, question: str, answer: str) -> None:
     async def scenario() -> int:
         random, sent = Random(1), 0
-        async with serving(sample.feed(), Dialect.TOKENS) as port:
+        async with serving(sample.feed(), dialect) as port:
             while sent < LINES:
                 async with connected(port) as conversation:
                     with suppress(OSError):
@@ -57,16 +71,17 @@ def test_the_server_outlives_nonsense(sample: Database) -> None:
                 if sent >= 20_000 and not tracemalloc.is_tracing():
                     tracemalloc.start()
             async with connected(port) as conversation:
-                conversation.say("REPLICATE events 4400")
-                await conversation.until(lambda line: line.startswith("RDATA events"))
+                conversation.say(question)
+                assert (await conversation.until(lambda line: line.startswith(answer)))[-1].startswith(answer)
         assert tracemalloc.is_tracing()
         return tracemalloc.get_traced_memory()[0]
 
     assert asyncio.run(scenario()) < GROWTH
 
 
-def test_the_client_outlives_nonsense() -> None:
-    sent = 0
+@pytest.mark.parametrize(("dialect", "instance"), [(Dialect.TOKENS, None), (Dialect.INSTANCES, "ep1")])
+def test_the_client_outlives_nonsense(dialect: Dialect, instance: str | None) -> None:
+    sent, source = 0, ("events", instance)
 
     async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal sent
@@ -79,19 +94,61 @@ def test_the_client_outlives_nonsense() -> None:
                 await writer.drain()
                 await asyncio.sleep(0)
         if sent >= LINES:
-            writer.write(b"RDATA events 2 [1]\n" * 2)
+            writer.write((format_line(c.Rdata(*source, 2, [1]), dialect) + b"\n") * 2)
 
     async def scenario() -> int:
         running = await asyncio.start_server(babble, "127.0.0.1", 0)
-        address = Address("127.0.0.1", running.sockets[0].getsockname()[1], Dialect.TOKENS, "synapse.example")
-        progress, patience = Progress({("events", None): 1}), Patience(first=0.0, most=0.0)
+        address = Address("127.0.0.1", running.sockets[0].getsockname()[1], dialect, "synapse.example")
+        progress, patience = Progress({source: 1}), Patience(first=0.0, most=0.0)
         async with running, aclosing(follow(address, progress, streams=["events"], patience=patience)) as items:
             async for _ in items:
                 if sent >= 20_000 and not tracemalloc.is_tracing():
                     tracemalloc.start()
-                if progress.positions["events", None] == 2:
+                if progress.positions[source] == 2:
                     break
         assert tracemalloc.is_tracing()
         return tracemalloc.get_traced_memory()[0]
 
     assert asyncio.run(scenario()) < GROWTH
+
+
+def test_the_listener_outlives_nonsense(sample: Database, tmp_path: Path) -> None:
+    def publish(hub: Redis, data: bytes) -> None:
+        with hub.pipeline(transaction=False) as pipeline:
+            for line in data.split(b"\n"):
+                pipeline.publish("synapse.example", line)
+            pipeline.execute()
+
+    async def scenario(port: int) -> int:
+        random, heard, progress, hub = Random(1), 0, Progress(), Redis(port=port)
+
+        async def hear() -> None:
+            nonlocal heard
+            async for item in items:
+                heard += 1
+                if item == c.NewActiveTask("end"):
+                    break
+
+        reader, patience = Reader(sample.feed()), Patience(first=0.0, most=0.0)
+        items = listen(f"redis://127.0.0.1:{port}", "synapse.example", progress, reader, patience)
+        async with aclosing(items):
+            hearing = asyncio.create_task(hear())
+            while heard < LINES:
+                while not progress.is_connected:
+                    assert not hearing.done()
+                    await asyncio.sleep(0.001)
+                # What follows a command that moves positions and cannot be read is lost until the listener is back.
+                await asyncio.to_thread(publish, hub, noise(random, 2000, commands=0.001))
+                if heard >= 20_000 and not tracemalloc.is_tracing():
+                    tracemalloc.start()
+            while not hearing.done():
+                await asyncio.to_thread(publish, hub, b"NEW_ACTIVE_TASK end")
+                await asyncio.sleep(0.1)
+        await hearing
+        await reader.close()
+        hub.close()
+        assert tracemalloc.is_tracing()
+        return tracemalloc.get_traced_memory()[0]
+
+    with redis(tmp_path, tmp_path / "redis.log") as port:
+        assert asyncio.run(scenario(port)) < GROWTH
