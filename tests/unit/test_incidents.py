@@ -171,4 +171,4 @@ def test_a_tap_is_silent_after_so_many_minutes_if_one_was_ever_used() -> None:
     assert watching.of_tap(NOW - limit, limit, NOW) == []
     assert watching.of_tap(NOW - timedelta(days=9), timedelta(0), NOW) == []
     (finding,) = watching.of_tap(NOW - timedelta(minutes=90), limit, NOW)
-    assert (finding.kind, finding.said) == (Kind.TAP_SILENT, "it last listened 90 minutes ago, 15 are allowed")
+    assert (finding.kind, finding.said) == (Kind.TAP_SILENT, "it has not listened for 90 minutes, 15 are allowed")

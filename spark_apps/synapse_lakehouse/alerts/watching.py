@@ -28,11 +28,11 @@ def of_looks(looks: Collection[tuple[Stream, Look]], configured: Mapping[str, Co
 
 
 def of_tap(landed: datetime | None, limit: timedelta, now: datetime) -> list[Finding]:
-    """Whether the replication tap is silent. ``landed``: when it last listened, None: none ever did; no limit: 0."""
+    """Whether the replication tap is silent. ``landed``: when it last listened, None: none was used; no limit: 0."""
     if landed is None or not limit or now - landed <= limit:
         return []
     minutes, allowed = ((one / timedelta(minutes=1)) for one in (now - landed, limit))
-    said = f"it last listened {minutes:,.0f} minutes ago, {allowed:,.0f} are allowed"
+    said = f"it has not listened for {minutes:,.0f} minutes, {allowed:,.0f} are allowed"
     return [Finding(Kind.TAP_SILENT, "the replication tap", said)]
 
 

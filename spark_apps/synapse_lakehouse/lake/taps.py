@@ -24,7 +24,7 @@ CUT_OFF: Final = "lakehouse.replication.cut_off"
 
 
 def last_landed(catalog: Catalog) -> datetime | None:
-    """When a tap last committed while it listened; None if none ever did."""
+    """When a tap last committed while it listened, or first did, if it never listened; None if none ever committed."""
     from pyiceberg.expressions import EqualTo
 
     from synapse_lakehouse.lake.recent import newest
@@ -39,6 +39,9 @@ def last_landed(catalog: Catalog) -> datetime | None:
     if (landed := _latest(summaries)) is not None:
         return landed
     moments = newest(table, "received_at", EqualTo(term="command", value="TAP"), ("received_at",))["received_at"]
+    if not len(moments):
+        # There is nothing but refusals, so it is small.
+        moments = table.scan(selected_fields=("received_at",)).to_arrow().sort_by("received_at")["received_at"][:1]
     return moments[-1].as_py() if len(moments) else None
 
 
@@ -54,7 +57,8 @@ def last_landed_by_duckdb(connection: DuckDBPyConnection, settings: Settings) ->
     if (landed := _latest((one["timestamp-ms"], one.get("summary") or {}) for one in snapshots)) is not None:
         return landed
     duck.bind(connection, settings, None, [COMMANDS])
-    row = connection.execute(f"select max(received_at) from {COMMANDS} where command = 'TAP'").fetchone()  # noqa: S608
+    listened = "coalesce(max(received_at) filter (command = 'TAP'), min(received_at))"
+    row = connection.execute(f"select {listened} from {COMMANDS}").fetchone()  # noqa: S608
     return row[0] if row else None
 
 
