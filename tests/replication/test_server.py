@@ -419,6 +419,22 @@ def test_who_followed_a_database_that_went_back_is_told(homeserver: Database) ->
     talk(homeserver, Dialect.TOKENS, follow, begin_again)
 
 
+def test_who_followed_the_writer_that_was_ahead_is_told_that_the_database_went_back(homeserver: Database) -> None:
+    """To where another writer had not come yet."""
+    homeserver.handed_out("events", 60)
+    homeserver.position("events", "ep1", 53)
+    homeserver.position("events", "ep2", 40)
+
+    async def follow(conversation: Conversation) -> None:
+        conversation.say("REPLICATE")
+        await conversation.until(lambda line: line == "POSITION events ep1 53 53")
+        homeserver.handed_out("events", 45)
+        homeserver.position("events", "ep1", 45)
+        assert (await conversation.to_the_end())[-1].startswith("ERROR the database went back")
+
+    talk(homeserver, Dialect.INSTANCES, follow)
+
+
 def test_no_history_is_sent_where_a_writer_has_no_position_yet(homeserver: Database) -> None:
     for token in (2, 3):
         homeserver.event(token, "ep1")

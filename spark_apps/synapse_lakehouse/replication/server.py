@@ -115,11 +115,17 @@ class Server:
                 # It wrote nothing before; of a stream without positions, it may just have been writing its first row.
                 is_settling = source[0] in before.settling
                 self._begin[source] = before.of(source) if is_settling else before.subscribed(source)
-        if any(self.heads.linear[stream] < token for stream, token in before.linear.items()):
+        if self._went_back(before):
             await self._stop_all("the database went back, by a restore or a failover: ask for tokens that it has")
         elif self.heads != before:
             for subscriber in self._subscribers:
                 subscriber.wake()
+
+    def _went_back(self, before: Heads) -> bool:
+        # Who follows one writer, or a token that was asked for, may be ahead of what is complete.
+        return any(self.heads.linear[stream] < token for stream, token in before.linear.items()) or any(
+            self.heads.are_behind((stream, None), token) for stream, token in before.handed_out.items()
+        )
 
     async def _stop_all(self, why: str) -> None:
         await asyncio.gather(*(one.stop(why) for one in list(self._subscribers)))
