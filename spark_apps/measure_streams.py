@@ -55,6 +55,7 @@ def measure_streams(app: SparkApp) -> None:
     counting = Counting(
         held=held,
         run=app.run,
+        writers=measuring.likely_writers,
         earlier=release.of_interval(published, app.run),
         facts_before={(row["stream"], row["table_name"]): row for row in facts_before},
     )
@@ -83,8 +84,7 @@ def measure_streams(app: SparkApp) -> None:
     covered = covering(app.catalog, app.run, declared, bounds, spill.folder(app.settings))
     found = examining.gaps(covered.announced() if covered else ())
     tally = recording.record(app.catalog, app.run, found, known, examining.windows)
-    writers = {row["stream"]: measuring.writers.get(row["stream"]) or dict(row["writers"]) for row in positions}
-    tally.correct(positions, facts, partial(authors, held, writers))
+    tally.correct(positions, facts, partial(authors, held, measuring.likely_writers))
     examining.tell_reread(facts)
     audit.append(app.catalog, "audit.stream_facts", facts, app.run)
     audit.append(app.catalog, "audit.stream_positions", positions, app.run)

@@ -3,7 +3,8 @@
 All tables are counted in one query, whatever their number: a homeserver has many tables and most are small.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -16,7 +17,7 @@ from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.streams.held import Held, distance, has_id, id_columns, of_sign, select
 from synapse_lakehouse.streams.queries import COUNTED
-from synapse_lakehouse.streams.writers import MASTER
+from synapse_lakehouse.streams.writers import unnamed
 
 _RECEIVED = "received_ts"
 _COUNTS = ("rows", "ids", "null_ids")
@@ -28,13 +29,14 @@ Pair = tuple[Stream, Table]
 class Counting:
     """What the ids of one run are counted in.
 
-    ``earlier``: releases of this interval, each after the one before it. Of rows without ``received_ts``, those are of
-    the interval that this run or one of these saw first. ``facts_before``: rows of ``audit.stream_facts`` of the
-    release before, by stream and table.
+    ``writers``: who writes a stream, as far as that is known. ``earlier``: releases of this interval, each after the
+    one before it. Of rows without ``received_ts``, those are of the interval that this run or one of these saw first.
+    ``facts_before``: rows of ``audit.stream_facts`` of the release before, by stream and table.
     """
 
     held: Held
     run: Run
+    writers: Mapping[str, Collection[str]]
     earlier: Sequence[tuple[Release | None, Release]]
     facts_before: Mapping[tuple[str, str], Mapping[str, Any]]
 
@@ -81,10 +83,11 @@ class Counting:
         return found
 
     def _ids(self, stream: Stream, table: Table) -> str:
-        """Columns: stream, table_name, id, writer, is_received (in the interval; NULL: nobody knows)."""
+        """Columns: stream, table_name, id, writer (empty: none is named), is_received (in the interval; NULL: nobody
+        knows)."""
         start, end = (int(moment.timestamp() * 1000) for moment in (self.run.start, self.run.end))
         within = f"{_RECEIVED} >= {start} and {_RECEIVED} < {end}" if _knows_when(table) else "cast(null as boolean)"
-        writer = f"coalesce({table.writer_column}, '{MASTER}')" if table.writer_column else f"'{MASTER}'"
+        writer = f"coalesce({table.writer_column}, '')" if table.writer_column else "''"
         asked = {"writer": writer, "is_received": within}
         return select(table, id_columns(stream, table) | asked, of_sign(stream, table))
 
@@ -171,6 +174,10 @@ class Counting:
             (row.asDict() for row in rows if row.is_total), dict.fromkeys((*_COUNTS, "received", "timeless"), 0)
         )
         new = news.get((stream.name, table.name))
+        by_writer = Counter[str]()
+        for row in rows:
+            if not row.is_total:
+                by_writer[row.writer or unnamed(self.writers.get(stream.name, ()))] += row.rows
         first_seen = total["timeless"] if self._is_first else new.first_seen if new else 0
         return {
             "stream": stream.name,
@@ -181,7 +188,7 @@ class Counting:
             "late_ids": None if self.held.bound(stream) is None else new.late_ids if new else 0,
             "first_id": total.get("first_id"),
             "last_id": total.get("last_id"),
-            "rows_by_writer": sorted((row.writer, row.rows) for row in rows if not row.is_total),
+            "rows_by_writer": sorted(by_writer.items()),
             "measured_at": datetime.now(UTC),
         }
 

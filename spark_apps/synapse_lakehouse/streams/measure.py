@@ -3,9 +3,10 @@
 All tables are measured in one query each way, whatever their number: a homeserver has many tables and most are small.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 from pyspark.sql import Column, Row
@@ -71,13 +72,23 @@ class Measuring:
         }
         return {row.table_name: row for row in keys.agg(*(one.alias(name) for name, one in counts.items())).collect()}
 
-    def stream_positions(self, facts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Rows of ``audit.stream_positions``; ``facts`` are all of the run's stream facts, measured tables included."""
+    @cached_property
+    def positions(self) -> dict[str, dict[str, int]]:
+        """By stream, the position that each writer has stored."""
         stored: dict[str, dict[str, int]] = {}
         for row in self.held.spark.table("bronze.stream_positions").collect():
             stored.setdefault(row.stream_name, {})[row.instance_name] = row.stream_id
+        return {stream.name: stored.get(stream.stream_positions or "", {}) for stream in self.held.catalogue.streams}
+
+    @property
+    def likely_writers(self) -> dict[str, Collection[str]]:
+        """By stream, the writers that are configured, or else those that have a position."""
+        return {name: self.writers.get(name) or positions for name, positions in self.positions.items()}
+
+    def stream_positions(self, facts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Rows of ``audit.stream_positions``; ``facts`` are all of the run's stream facts, measured tables included."""
         streams = {stream.name: stream for stream in self.held.catalogue.streams}
-        positions = {name: stored.get(stream.stream_positions or "", {}) for name, stream in streams.items()}
+        positions = self.positions
         of_stream = {name: [fact for fact in facts if fact["stream"] == name] for name in streams}
         bounds = {name: self._bound(stream, positions[name], of_stream[name]) for name, stream in streams.items()}
         closed = {
