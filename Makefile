@@ -16,8 +16,9 @@ export XDG_RUNTIME_DIR ?= $(or $(TMPDIR),/tmp)/runtime-$(shell id -u)
 
 ##@ Use
 help: ## Show this help
-	@awk 'BEGIN {FS = ":.*## "; printf "Usage: make \033[36mTARGET\033[0m\n"} \
-	/^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  \033[36m%-16s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@[ -t 1 ] && { on=$$'\033[36m' off=$$'\033[0m'; }; \
+	awk -v on="$$on" -v off="$$off" 'BEGIN {FS = ":.*## "; printf "Usage: make %sTARGET%s\n", on, off} \
+	/^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %s%-18s%s %s\n", on, $$1, off, $$2}' $(MAKEFILE_LIST)
 
 run: setup ## Bring the lake up to date for one interval and publish it (DATE=2026-11-20 for another day)
 	@$(UV) run --locked lakehouse run $${DATE:+--date "$$DATE"}

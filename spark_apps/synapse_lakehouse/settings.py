@@ -1,6 +1,8 @@
 """What an operator can set, from the environment or a ``.env`` file in the current folder."""
 
 import json
+from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -8,6 +10,9 @@ from pydantic import AwareDatetime, Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 PROJECT = Path(__file__).parents[2]
+
+_ALIKE = 0.85
+"""How alike names must be; Synapse's own ``SYNAPSE_CONFIG_PATH`` is not taken for ``SYNAPSE_CONFIG``."""
 
 
 class Settings(BaseSettings):
@@ -198,3 +203,14 @@ class Settings(BaseSettings):
         return {
             name.upper(): json.dumps(value) if isinstance(value, dict) else str(value) for name, value in values.items()
         }
+
+
+def misspelled(names: Iterable[str]) -> dict[str, str | None]:
+    """Names of the environment that look like settings and are none, with the one that was probably meant."""
+    known = [name.upper() for name in Settings.model_fields]
+    found: dict[str, str | None] = {}
+    for name in sorted({one.upper() for one in names} - set(known)):
+        alike = get_close_matches(name, known, 1, _ALIKE)
+        if name.startswith("LAKEHOUSE_") or alike:
+            found[name] = alike[0] if alike else None
+    return found

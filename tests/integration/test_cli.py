@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -309,6 +310,22 @@ def test_the_printed_pyiceberg_script_runs(ask: Ask, lake: Settings, tmp_path: P
     assert "event_id: string" in done.stdout
     assert '"$1_9"' in done.stdout
     assert '"$2_' not in done.stdout
+
+
+@pytest.mark.heavy
+def test_the_printed_spark_command_runs(ask: Ask, lake: Settings, tmp_path: Path) -> None:
+    script = tmp_path / "read.sh"
+    printed = ask("connect", "spark", "--release", "1").stdout
+    named = re.search(r"SELECT \* FROM (.*);", printed)
+    assert named
+    script.write_text(printed.replace("spark-sql ", f"spark-sql -e 'select count(*) from {named[1]}' "))
+    password = unquote(str(urlsplit(str(lake.lakehouse_catalog_uri)).password))
+    known = os.environ | {"PGPASSWORD": password, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", script], env=known, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.split() == ["10"]
+    assert (tmp_path / "lake.conf").stat().st_mode & 0o077 == 0
+    assert not (tmp_path / "metastore_db").exists()
 
 
 def test_a_query_imports_nothing_heavy(lake: Settings, tmp_path: Path) -> None:

@@ -60,6 +60,17 @@ def test_all_is_well(examine: Examine) -> None:
     assert not [one for findings in found.values() for one in findings if one["level"] == "FAIL"]
 
 
+def test_what_is_no_setting_is_named_with_the_one_that_was_meant(
+    examine: Examine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKEHOUSE_LEASE_SECOND", "5")
+    monkeypatch.setenv("SYNAPSE_CONFIG_PATH", "/data/homeserver.yaml")
+    _, found = examine()
+    (strange,) = found["settings"]
+    assert strange["message"] == "LAKEHOUSE_LEASE_SECOND is no setting, and changes nothing."
+    assert "LAKEHOUSE_LEASE_SECONDS?" in strange["advice"]
+
+
 def test_a_superuser_is_warned_of(examine: Examine, source_copy: str) -> None:
     code, found = examine(synapse_dsn=source_copy)
     assert (code, found["role"][0]["level"]) == (0, "WARN")

@@ -9,6 +9,7 @@ import typer
 
 from synapse_lakehouse.cli import scheduled, steps, summary
 from synapse_lakehouse.cli.dags_test import DagsTest
+from synapse_lakehouse.cli.diagnosis import machine
 from synapse_lakehouse.embedded import airflow, claims, processes
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import Settings
@@ -28,6 +29,8 @@ def run(
 ) -> None:
     """Run the lakehouse DAG once, for one day, and publish a release."""
     settings, now = Settings(), datetime.now(UTC)
+    for one in machine.names():
+        steps.tell(f"{one.message} {one.advice}")
     start = day.replace(tzinfo=UTC) if day else _midnight(now.date() - timedelta(days=1))
     try:
         Run("asked", start, start + timedelta(days=1)).refuse_the_future(now)

@@ -82,13 +82,18 @@ def _on_s3(settings: Settings) -> list[str]:
 def _spark(settings: Settings, release: Release) -> str:
     extensions = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
     properties = {"spark.sql.extensions": extensions} | _bare(spark_properties(settings))
+    # Else spark-sql makes a Hive metastore in the current folder.
+    properties["spark.sql.catalogImplementation"] = "in-memory"
     packages = ",".join([*jars.PINNED, *filter(None, [settings.lakehouse_spark_packages])])
     name = _example(release)
     return "\n".join(
         [
             f"# The lake for Spark 4.1 (also as spark-shell, pyspark, spark-submit). {_secrets(settings, properties)}",
-            f"spark-sql --packages {packages} \\",
-            " \\\n".join(f'  --conf "{key}={_in_shell(key, value)}"' for key, value in sorted(properties.items())),
+            # A program's arguments can be read by everybody on its machine.
+            "(umask 077; cat > lake.conf) <<END",
+            *(f"{key} {_in_shell(key, value)}" for key, value in sorted(properties.items())),
+            "END",
+            f"spark-sql --packages {packages} --properties-file lake.conf",
             "",
             f"# At release {release.number}: SELECT * FROM lake.{name} VERSION AS OF {release.tables[name]};",  # noqa: S608
             f"# Other tables: SELECT tables FROM lake.audit.releases WHERE release = {release.number};",  # noqa: S608
@@ -195,7 +200,8 @@ def _variable(key: str) -> str:
 def _in_shell(key: str, value: str) -> str:
     if _SECRET.search(key):
         return f"${_variable(key)}"
-    return re.sub(r'(["\\$`])', r"\\\1", value)
+    # The shell takes one of two backslashes, and Java one of two that are left.
+    return re.sub(r"([\\$`])", r"\\\1", value.replace("\\", r"\\"))
 
 
 def _in_python(key: str, value: str) -> str:

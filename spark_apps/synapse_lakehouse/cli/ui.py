@@ -1,5 +1,6 @@
 """``lakehouse ui``: Airflow with everything on, until Ctrl-C."""
 
+import errno
 import json
 import socket
 import subprocess
@@ -54,10 +55,14 @@ def refuse_used(port: int) -> None:
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
+            is_used = error.errno == errno.EADDRINUSE
+            why = (
+                "Another program, perhaps another `make ui`, listens there: stop it, or choose" if is_used else "Choose"
+            )
+            other = port + 1 if 1024 <= port < 65535 else 8081
             raise UiError(
-                f"Port {port} on 127.0.0.1 cannot be used ({error.strerror}). Another program, perhaps another "
-                f"`make ui`, listens there: stop it, or choose another port, as in `make ui PORT={port + 1}` or "
-                f"`uv run lakehouse ui --port {port + 1}`."
+                f"Port {port} on 127.0.0.1 cannot be used ({error.strerror}). {why} another port, as in "
+                f"`make ui PORT={other}` or `uv run lakehouse ui --port {other}`."
             ) from None
 
 

@@ -7,13 +7,24 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from dotenv import dotenv_values
+
 from synapse_lakehouse import catalogue as declared
 from synapse_lakehouse.cli.diagnosis.finding import Finding, Findings, Level
 from synapse_lakehouse.embedded import jars as spark_jars
 from synapse_lakehouse.embedded import java as spark_java
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.settings import Settings, misspelled
 
 _LEAST_FREE: Final = 2**30
+
+
+def names() -> Findings:
+    """Is something set that is no setting?"""
+    for name, meant in misspelled([*os.environ, *dotenv_values(".env")]).items():
+        advice = f"Did you mean {meant}?" if meant else "Remove it."
+        yield Finding(
+            Level.WARN, "settings", f"{name} is no setting, and changes nothing.", f"{advice} .env.example lists all."
+        )
 
 
 def java() -> Findings:

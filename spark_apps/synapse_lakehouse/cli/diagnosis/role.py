@@ -95,8 +95,7 @@ def examine(connection: Connection, catalogue: Catalogue) -> Findings:
 def _attributes(role: str, attributes: Sequence[str]) -> Findings:
     if "SUPERUSER" in attributes:
         message = f"The role {role} is a superuser: it may read and write everything."
-        advice = f"{_OWN_ROLE} If nobody else uses {role}: ALTER ROLE {role} {_without(attributes)};"
-        yield Finding(Level.WARN, "role", message, advice)
+        yield Finding(Level.WARN, "role", message, _OWN_ROLE)
     elif attributes:
         message = f"The role {role} has {' and '.join(attributes)}, which reading does not take."
         yield Finding(Level.WARN, "role", message, f"As a superuser run: ALTER ROLE {role} {_without(attributes)};")
