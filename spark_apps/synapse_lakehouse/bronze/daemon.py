@@ -11,6 +11,10 @@ from typing import Final
 READS: Final = "SYNAPSE_LAKEHOUSE_WORKERS_READ"
 """Variable of the environment of workers that read the source."""
 
+ENVIRONMENT: Final = {READS: "1", "ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_TRIM_THRESHOLD_": "131072"}
+"""Of these workers: they fill one buffer of megabytes after the other, and give each back instead of keeping twice as
+much as they use."""
+
 if __name__ == "__main__":
     from pyspark.daemon import manager
 

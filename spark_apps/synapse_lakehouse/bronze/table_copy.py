@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from synapse_lakehouse.app import SparkApp
 from synapse_lakehouse.bronze.base import Base, interrupted, told
-from synapse_lakehouse.bronze.daemon import READS
+from synapse_lakehouse.bronze.daemon import ENVIRONMENT
 from synapse_lakehouse.bronze.merge import CopyWhole, removal, vanished
 from synapse_lakehouse.bronze.pace import Pace
 from synapse_lakehouse.bronze.plan import Extent, Part, Plan, plan
@@ -33,7 +33,7 @@ from synapse_lakehouse.source.snapshot import Changes, Snapshot, count, count_si
 
 def read_in_worker(spark: SparkSession, chunks: Sequence[Chunk]) -> list[Written]:
     """Let one of Spark's workers do :func:`copy_chunks`."""
-    spark.sparkContext.environment[READS] = "1"
+    spark.sparkContext.environment |= ENVIRONMENT
     (written,) = spark.sparkContext.parallelize([list(chunks)], 1).map(copy_chunks).collect()
     return written
 
