@@ -21,6 +21,12 @@
         union
         select event_id from " ~ changed('event_to_state_groups') ~ "
         union
+        select event_id from " ~ changed('ex_outlier_stream') ~ "
+        union
+        select event_id from " ~ changed('partial_state_events') ~ "
+        union
+        select event_id from " ~ changed('un_partial_stated_event_stream') ~ "
+        union
         select event_id from " ~ events ~ " where room_id in (select room_id from " ~ changed('rooms') ~ ")
     ") -%}
 

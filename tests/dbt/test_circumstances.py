@@ -22,6 +22,9 @@ READ = (
     "bronze.rejections",
     "bronze.redactions",
     "bronze.event_to_state_groups",
+    "bronze.ex_outlier_stream",
+    "bronze.partial_state_events",
+    "bronze.un_partial_stated_event_stream",
     "bronze.erased_users",
     "bronze.room_retention",
     "bronze.current_state_events",
@@ -146,6 +149,24 @@ class Happening(History):
     def outliers_flip(self) -> None:
         self.set("events", "outlier = not outlier", f"event_id in ({self.some('events', 'event_id')})")
 
+    def outliers_get_a_place(self) -> None:
+        chosen = self.some("events", "event_id", 8, "state_key is not null")
+        self.add(
+            "ex_outlier_stream",
+            f"select stream_ordering, event_id, 1, 'one' from bronze.events where event_id in ({chosen})",
+        )
+
+    def states_of_events_are_partial(self) -> None:
+        chosen = self.some("events", "event_id", 8, "state_key is not null")
+        self.add("partial_state_events", f"select event_id, room_id from bronze.events where event_id in ({chosen})")
+
+    def states_of_events_are_whole(self) -> None:
+        chosen = self.some("events", "event_id", 8, "state_key is not null")
+        self.add(
+            "un_partial_stated_event_stream",
+            f"select stream_ordering, event_id, false, 'one' from bronze.events where event_id in ({chosen})",
+        )
+
     def events_get_other_groups(self) -> None:
         chosen, group = self.some("event_to_state_groups", "event_id"), self.some("state_groups", "id", 1)
         self.set("event_to_state_groups", f"state_group = {group}", f"event_id in ({chosen})")
@@ -243,7 +264,12 @@ def _hold(lake: HarshLake, kinds: list[list[str]], seed: str) -> None:
 def test_circumstances_in_part_are_those_of_all(harsh: HarshLake) -> None:
     _hold(
         harsh,
-        [["events_come", "settings_are_rejected", "redactions_go", "events_go", "people_are_erased"]],
+        [
+            [
+                "events_come", "settings_are_rejected", "redactions_go", "events_go", "people_are_erased",
+                "outliers_get_a_place", "states_of_events_are_whole",
+            ]
+        ],  # fmt: skip
         "few",
     )
 

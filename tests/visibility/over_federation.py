@@ -26,10 +26,11 @@ _WITHHELD = """
     select event_id from asked join silver.event_circumstances using (event_id) where withheld is not null
 """
 _BEFORE = """
-    select event_id, list(before_event_id) filter (before_event_id is not null),
-        bool_and(before_is_known or event_id not in (select event_id from bronze.ex_outlier_stream))
+    select event_id, list(before_event_id) filter (before_event_id is not null), bool_and(before_is_known)
     from gold.state_at_event join asked using (event_id) group by event_id
 """
+UNTOLD = ("bronze.ex_outlier_stream", "bronze.partial_state_events", "bronze.un_partial_stated_event_stream")
+"""Events of which Synapse may not have written down what they replaced."""
 
 
 def asked(of: Synapse, by: Synapse, rooms: list[str], most: int) -> States:
@@ -51,20 +52,26 @@ def asked(of: Synapse, by: Synapse, rooms: list[str], most: int) -> States:
 def differences(connection: DuckDBPyConnection, answered: States) -> list[str]:
     """Events of which the lake says something else.
 
-    It may lack what an event replaced that once was an outlier, where it says that it does not know that.
+    It may lack what an event replaced where it says that it does not know that, and says so of :data:`UNTOLD` only.
     """
     connection.register("asked", pa.table({"event_id": list(answered)}))
     found = {event: (set(state or ()), known) for event, state, known in connection.execute(_BEFORE).fetchall()}
     withheld = {event for (event,) in connection.execute(_WITHHELD).fetchall()}
+    late = " union ".join(f"select event_id from {table}" for table in UNTOLD)
+    untold = {event for (event,) in connection.execute(late).fetchall()}
     return [
         event
         for event, state in answered.items()
-        if (event not in withheld if state is None else not _agree(state, *found.get(event, (set(), True))))
+        if (
+            event not in withheld
+            if state is None
+            else not _agree(state, *found.get(event, (set(), True)), event in untold)
+        )
     ]
 
 
-def _agree(answer: set[str], state: set[str], is_known: bool) -> bool:
-    return answer == state if is_known else state <= answer and len(answer - state) <= 1
+def _agree(answer: set[str], state: set[str], is_known: bool, may_be_unknown: bool) -> bool:
+    return answer == state if is_known else may_be_unknown and state <= answer and len(answer - state) <= 1
 
 
 def _authorization(destination: Synapse, origin: Synapse, path: str, algorithm: str, version: str, seed: str) -> str:

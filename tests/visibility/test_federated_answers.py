@@ -134,7 +134,7 @@ def test_a_million_answers_of_a_federated_database_are_synapse_s(
     with duck.connect(lake) as connection:
         release = duck.release(connection, lake)
         holding.bind_release(connection, lake, release)
-        names = ["gold.state_at_event", "gold.state_integrity", "bronze.ex_outlier_stream"]
+        names = ["gold.state_at_event", "gold.state_integrity", *over_federation.UNTOLD]
         duck.bind(connection, lake, release, names)
         judge_at(connection, recorded.about["as_of"])
         assert holding.differences(connection, recorded) == []

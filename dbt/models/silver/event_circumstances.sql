@@ -104,6 +104,16 @@ settings as (
     where intervals.type in ('m.room.history_visibility', 'm.room.join_rules') and intervals.state_key = ''
 ),
 
+-- Synapse writes down what a state event replaces once, when it first gives the event a place in the room; not when it
+-- had stored the event outside before, and what it did not know of the state then stays out.
+untold as (
+    select event_id from {{ each_row_of(source('synapse', 'ex_outlier_stream')) }}
+    union
+    select event_id from {{ each_row_of(source('synapse', 'partial_state_events')) }}
+    union
+    select event_id from {{ each_row_of(source('synapse', 'un_partial_stated_event_stream')) }}
+),
+
 positions as (
     select state_groups.event_id, positions.room_id, positions.position, circles.state_group is null as state_is_known
     from {{ each_row_of(source('synapse', 'event_to_state_groups')) }} as state_groups
@@ -132,7 +142,8 @@ circumstances as (
         event.replaces_state,
         not event.is_state
         or event.replaces_state is not null
-        or replaced.is_earliest as replaced_is_known,
+        or replaced.is_earliest
+        or not event.outlier and untold.event_id is null as replaced_is_known,
         event.sender,
         event.withheld,
         event.soft_failed,
@@ -157,6 +168,7 @@ circumstances as (
         {{ understood_membership('replaced.membership') }} as membership_replaced
     from loadable as event
     left join replaced on event.event_id = replaced.event_id
+    left join untold on event.event_id = untold.event_id
     left join positions on event.event_id = positions.event_id and event.room_id = coalesce(positions.room_id, event.room_id)
     left join settings as visibility
         on
