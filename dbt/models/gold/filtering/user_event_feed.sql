@@ -11,12 +11,6 @@ with arrivals as (
     where stream_ordering > 0 and not rejected and not outlier
 ),
 
--- A room's older events are not looked at, so no feed with that room says anything of them.
-room_ends as (
-    select room_id, stream_ordering from arrivals
-    where nth = {{ length }} + 1
-),
-
 recent as (
     select circumstances.*
     from {{ ref('event_circumstances') }} as circumstances
@@ -24,41 +18,10 @@ recent as (
     where arrivals.nth <= {{ length }}
 ),
 
-joined as (
-    select distinct room_id, user_id from {{ ref('visibility_intervals') }}
-    where membership = 'join'
-),
-
--- Who left, was kicked or banned is told of what came before, also once the room is forgotten (synapse.handlers.sync).
-departures as (
-    select memberships.user_id, memberships.room_id, max(events.stream_ordering) as stream_ordering
-    from {{ source('synapse', 'room_memberships') }} as memberships
-    inner join {{ ref('events') }} as events on memberships.event_id = events.event_id
-    inner join joined on memberships.room_id = joined.room_id and memberships.user_id = joined.user_id
-    left join {{ ref('current_rooms') }} as current_rooms
-        on memberships.room_id = current_rooms.room_id and memberships.user_id = current_rooms.user_id
-    where
-        memberships.membership in ('leave', 'ban')
-        and {{ is_local('memberships.user_id') }}
-        and not events.rejected
-        and not events.outlier
-        and not coalesce(events.soft_failed, false)
-        and current_rooms.user_id is null
-    group by memberships.user_id, memberships.room_id
-),
-
-stays as (
-    select user_id, room_id, since_stream_ordering as began, cast(null as bigint) as ended
-    from {{ ref('current_rooms') }}
-    union all
-    select user_id, room_id, cast(null as bigint), stream_ordering
-    from departures
-),
-
 readers as (
     select intervals.*
     from {{ ref('visibility_intervals') }} as intervals
-    inner join stays on intervals.room_id = stays.room_id and intervals.user_id = stays.user_id
+    inner join {{ ref('feed_stays') }} as stays on intervals.room_id = stays.room_id and intervals.user_id = stays.user_id
     where stays.ended is null or intervals.membership = 'join'
 ),
 
@@ -72,7 +35,7 @@ entries as (
     select in_rooms.user_id, in_rooms.event_id, in_rooms.room_id, in_rooms.outcome, false as is_membership_change
     from in_rooms
     inner join arrivals on in_rooms.event_id = arrivals.event_id
-    inner join stays on in_rooms.room_id = stays.room_id and in_rooms.user_id = stays.user_id
+    inner join {{ ref('feed_stays') }} as stays on in_rooms.room_id = stays.room_id and in_rooms.user_id = stays.user_id
     where
         in_rooms.outcome <> 'hidden'
         -- What arrives late or on another fork during a stay is delivered, too, wherever in the graph it belongs.
@@ -118,10 +81,7 @@ user_ends as (
         select user_id, stream_ordering from placed
         where nth = {{ length }} + 1
         union all
-        -- The leave itself is told, however many events came since.
-        select stays.user_id, least(room_ends.stream_ordering, stays.ended - 1)
-        from stays
-        inner join room_ends on stays.room_id = room_ends.room_id
+        select user_id, missing_until from {{ ref('feed_stays') }}
     )
     group by user_id
 )

@@ -1,0 +1,18 @@
+-- Everything recent may be hidden from a user, or cut off: that feed has no row, but a beginning.
+with feeds as (
+    select user_id, max(resync_from) as resync_from
+    from {{ ref('user_event_feed') }}
+    group by user_id
+),
+
+rooms as (
+    select user_id, max(missing_until) as resync_from
+    from {{ ref('feed_stays') }}
+    group by user_id
+)
+
+select
+    coalesce(feeds.user_id, rooms.user_id) as user_id,
+    greatest(feeds.resync_from, rooms.resync_from) as resync_from
+from feeds
+full outer join rooms on feeds.user_id = rooms.user_id

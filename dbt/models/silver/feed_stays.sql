@@ -1,0 +1,77 @@
+{%- set length = var('feed_length') | int -%}
+-- Where each user's feed looks for events, and what of it lacks because a room had too many.
+with arrivals as (
+    select
+        room_id,
+        stream_ordering,
+        row_number() over (partition by room_id order by stream_ordering desc) as nth
+    from {{ ref('events') }}
+    where stream_ordering > 0 and not rejected and not outlier
+),
+
+-- A room's older events are not looked at, so no feed with that room says anything of them.
+room_ends as (
+    select room_id, stream_ordering from arrivals
+    where nth = {{ length }} + 1
+),
+
+memberships as (
+    select
+        memberships.user_id,
+        memberships.room_id,
+        memberships.membership,
+        events.stream_ordering,
+        events.outlier,
+        min(case when memberships.membership = 'join' then events.stream_ordering end)
+            over (partition by memberships.user_id, memberships.room_id) as first_joined
+    from {{ source('synapse', 'room_memberships') }} as memberships
+    inner join {{ ref('events') }} as events on memberships.event_id = events.event_id
+    where {{ is_local('memberships.user_id') }} and not events.rejected and not coalesce(events.soft_failed, false)
+),
+
+joined as (
+    select distinct room_id, user_id from {{ ref('visibility_intervals') }}
+    where membership = 'join'
+),
+
+-- Who left, was kicked or banned is told of what came before, also once the room is forgotten (synapse.handlers.sync). Who
+-- is there again left before only if a join came before that: there are invites that are declined, and then accepted.
+departures as (
+    select memberships.user_id, memberships.room_id, max(memberships.stream_ordering) as stream_ordering
+    from memberships
+    inner join joined on memberships.room_id = joined.room_id and memberships.user_id = joined.user_id
+    left join {{ ref('current_rooms') }} as current_rooms
+        on memberships.room_id = current_rooms.room_id and memberships.user_id = current_rooms.user_id
+    where
+        memberships.membership in ('leave', 'ban')
+        and not memberships.outlier
+        and (current_rooms.user_id is null or memberships.first_joined < memberships.stream_ordering)
+    group by memberships.user_id, memberships.room_id
+),
+
+stays as (
+    select
+        coalesce(current_rooms.user_id, departures.user_id) as user_id,
+        coalesce(current_rooms.room_id, departures.room_id) as room_id,
+        current_rooms.user_id is not null as goes_on,
+        current_rooms.since_stream_ordering as began,
+        departures.stream_ordering as left_at
+    from {{ ref('current_rooms') }} as current_rooms
+    full outer join departures
+        on current_rooms.room_id = departures.room_id and current_rooms.user_id = departures.user_id
+)
+
+select
+    stays.user_id,
+    stays.room_id,
+    stays.began,
+    case when not stays.goes_on then stays.left_at end as ended,
+    case
+        when room_ends.stream_ordering is null then null
+        -- What came before the user was there is no news, however much it was.
+        when stays.goes_on and not coalesce(room_ends.stream_ordering < stays.began, false) then room_ends.stream_ordering
+        -- The leave itself is told, however many events came since.
+        when stays.left_at is not null then least(room_ends.stream_ordering, stays.left_at - 1)
+    end as missing_until
+from stays
+left join room_ends on stays.room_id = room_ends.room_id
