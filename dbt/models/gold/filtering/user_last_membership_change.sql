@@ -1,25 +1,36 @@
+-- A membership also changes where the room's state is resolved anew, with an older event or with none at all. What broke
+-- the rules of its room changes nothing.
 with changes as (
-    select
-        memberships.user_id,
-        memberships.room_id,
-        memberships.event_id,
-        memberships.sender,
-        memberships.membership,
-        events.stream_ordering,
-        events.received_at
+    select memberships.user_id, memberships.room_id, memberships.event_id, events.stream_ordering, 1 as rank
     from {{ source('synapse', 'room_memberships') }} as memberships
     inner join {{ ref('events') }} as events on memberships.event_id = events.event_id
-    where not events.rejected
+    where not events.rejected and not coalesce(events.soft_failed, false)
+    union all
+    select deltas.state_key, deltas.room_id, deltas.event_id, deltas.stream_id, 0
+    from {{ source('synapse', 'current_state_delta_stream') }} as deltas
+    -- Of purged rooms only these rows are left.
+    inner join {{ source('synapse', 'rooms') }} as rooms on deltas.room_id = rooms.room_id
+    where deltas.type = 'm.room.member'
+),
+
+-- A delta has the first stream_ordering of its batch: it is told with the event that caused it, or before.
+latest as (
+    select
+        user_id,
+        max_by(struct(room_id, event_id), struct(stream_ordering, rank)) as change,
+        max(stream_ordering) as stream_ordering
+    from changes
+    group by user_id
 )
 
 select
-    user_id,
-    {{ is_local('user_id') }} as is_local,
-    max_by(room_id, stream_ordering) as room_id,
-    max_by(event_id, stream_ordering) as event_id,
-    max_by(sender, stream_ordering) as sender,
-    max_by(membership, stream_ordering) as membership,
-    max(stream_ordering) as stream_ordering,
-    max_by(received_at, stream_ordering) as received_at
-from changes
-group by user_id
+    latest.user_id,
+    {{ is_local('latest.user_id') }} as is_local,
+    latest.change.room_id,
+    latest.change.event_id,
+    events.sender,
+    case when latest.change.event_id is null then 'leave' else events.membership end as membership,
+    latest.stream_ordering,
+    events.received_at
+from latest
+left join {{ ref('events') }} as events on latest.change.event_id = events.event_id
