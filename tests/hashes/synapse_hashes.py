@@ -1,4 +1,4 @@
-"""Asks Synapse's own code to redact and to hash events, in every room version it knows. Run by Synapse's own Python.
+"""Asks Synapse's own code to redact and to hash events, in every room version it has. Run by Synapse's own Python.
 
 Reads a JSON array of events from stdin. Prints a JSON object: room version → an answer for each event: ``[redacted
 form without unsigned, content hash in hexadecimal, event id]``. The id is null where the version has no hashed ids, and
@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from synapse.api.errors import SynapseError
-from synapse.api.room_versions import KNOWN_ROOM_VERSIONS, EventFormatVersions, RoomVersion
+from synapse.api.room_versions import KNOWN_ROOM_VERSIONS, EventFormatVersions, RoomVersion, RoomVersions
 from synapse.crypto.event_signing import compute_content_hash
 from synapse.events import make_event_from_dict
 from synapse.synapse_rust.events import redact_event_dict
@@ -36,5 +36,7 @@ def event_id(event: dict[str, Any], version: RoomVersion) -> str | bool | None:
 
 
 if __name__ == "__main__":
+    # As the experimental feature msc1767_enabled does.
+    KNOWN_ROOM_VERSIONS.add_room_version(RoomVersions.MSC1767v10)
     asked = json.load(sys.stdin)
     print(json.dumps({name: [answer(one, version) for one in asked] for name, version in KNOWN_ROOM_VERSIONS.items()}))

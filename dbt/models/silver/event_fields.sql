@@ -42,7 +42,9 @@ select
     -- Rooms of version 11 and later have moved it into the content.
     case
         when type <> 'm.room.redaction' then null
-        when room_version in ('1', '2', '3', '4', '5', '6', '7', '8', '9', '10', 'org.matrix.msc3757.10')
+        when
+            room_version in ('1', '2', '3', '4', '5', '6', '7', '8', '9', '10')
+            or room_version in ('org.matrix.msc1767.10', 'org.matrix.msc3757.10')
             then get_json_object(json, '$.redacts')
         else get_json_object(json, '$.content.redacts')
     end as redacts,

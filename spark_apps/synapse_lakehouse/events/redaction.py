@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 RULES: Final = {str(number): number for number in range(1, 13)} | {
+    "org.matrix.msc1767.10": 10,
     "org.matrix.msc3757.10": 10,
     "org.matrix.msc3757.11": 11,
     "org.matrix.hydra.11": 12,
 }
-"""Room version → the stable version whose rules of redacting and hashing it has; those that Synapse 1.163 knows."""
+"""Room version → the stable version whose rules of redacting and hashing it has; those that Synapse 1.163 knows, of
+itself or by its ``experimental_features``."""
 
 _ENVELOPE: Final = {"event_id", "type", "room_id", "sender", "state_key", "origin_server_ts", "content"}
 _GRAPH: Final = {"hashes", "signatures", "depth", "prev_events", "auth_events"}

@@ -26,7 +26,8 @@ class Fault(StrEnum):
     OTHER_ROOM = "other_room"
     """A group rests on one of another room."""
     SEVERAL_PREDECESSORS = "several_predecessors"
-    """A group names several predecessors; the highest one counts, as for Synapse."""
+    """A group names several predecessors; the highest one counts here. Synapse merges what all of them come to, and on
+    PostgreSQL lets the highest group win: where the others have more, the state is another one."""
     NEWER_PREDECESSOR = "newer_predecessor"
     """A group rests on a newer one, which Synapse reads as if the newer one overwrote it."""
 
