@@ -1,29 +1,34 @@
 """What a running homeserver answers its clients, out of the lake: pages, syncs and states, event by event."""
 
+import json
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
+import psycopg
 import pyarrow as pa
 import pytest
 from duckdb import DuckDBPyConnection
 
 from sample.client import ADMIN, V3, Client, Json, q
 from sample.homeserver import Synapse, homeserver
-from sample.traffic import forks, visibility
-from sample.traffic.stage import CAST, Stage
+from sample.traffic import forks, moderation, visibility
+from sample.traffic.stage import ADMINISTRATOR, CAST, Stage
 from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.lake import duck
 from synapse_lakehouse.settings import Settings
-from tests.conftest import lake_maker, lakehouse
+from tests.conftest import environment, lake_maker, lakehouse
+from tests.modelling import dbt_session
 
 pytestmark = pytest.mark.heavy
 
 GOLD = [
-    "gold.current_rooms", "gold.event_visibility", "gold.events", "gold.recent_events", "gold.room_timeline",
-    "gold.state_at_event", "gold.user_event_feed", "bronze.instance_map",
+    "gold.current_rooms", "gold.event_visibility", "gold.events", "gold.recent_events", "gold.room_last_change",
+    "gold.room_timeline", "gold.state_at_event", "gold.user_event_feed", "gold.user_last_membership_change",
+    "bronze.instance_map",
 ]  # fmt: skip
-RECENT, ALL = 20, 1000
+RECENT, ALL, FEW = 20, 1000, 25
 Pair = tuple[str, str]
 
 
@@ -36,7 +41,11 @@ class Answers:
     news: dict[Pair, list[str]] = field(default_factory=dict)
     farewells: dict[Pair, list[str]] = field(default_factory=dict)
     invites: set[Pair] = field(default_factory=set)
+    clients: dict[str, Client] = field(default_factory=dict)
+    tokens: dict[str, str] = field(default_factory=dict)
     since: dict[str, str] = field(default_factory=dict)
+    extremities: dict[str, set[str]] = field(default_factory=dict)
+    purged: str = ""
     state_now: dict[str, set[str]] = field(default_factory=dict)
     state_at: dict[str, set[str]] = field(default_factory=dict)
 
@@ -45,17 +54,22 @@ class Answers:
 def said(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Synapse, Answers]]:
     """A homeserver with rooms of every visibility, and others that forked since; and its answers to everybody there."""
     with homeserver(tmp_path_factory.mktemp("answers")) as hs:
-        stage = Stage(hs, {name: hs.register(name, displayname=display) for name, display in CAST.items()}, seed=5)
+        users = {name: hs.register(name, displayname=display) for name, display in CAST.items()}
+        admin = hs.register(ADMINISTRATOR, admin=True)
+        stage = Stage(hs, users | {ADMINISTRATOR: admin}, seed=5)
         stage.play(visibility.all_visibilities)
         stage.play(visibility.changing_visibility)
-        since = {user.user_id: _sync(user, 1)["next_batch"] for user in stage.users.values()}
+        purged = stage.room("purged", "alice")
+        moderation.purge_history(stage, purged, stage.chat(purged, ["alice"], 10)[5])
+        since = {user.user_id: _sync(user, 1)["next_batch"] for user in users.values()}
         for room in stage.found["visibility"] + stage.found["visibility-changes"]:
             stage.chat(room, ["alice", "bob", "mallory"], 5)
             stage.users["alice"].set_state(room, "m.room.topic", {"topic": stage.words()})
         departed = _depart(stage)
         stage.users["alice"].invite(stage.found["visibility"][0], stage.users["zoe"], stage.users["yusuf"])
         stage.play(forks.forks)
-        answers = _ask(list(stage.users.values()), hs.register("ada", admin=True), since)
+        answers = _ask(list(users.values()), admin, since)
+        answers.purged = answers.pages[users["alice"].user_id, purged][-1]
         answers.farewells = {pair: answers.farewells[pair] for pair in departed}
         yield hs, answers
 
@@ -79,7 +93,11 @@ def _depart(stage: Stage) -> set[Pair]:
 
 
 def _ask(users: list[Client], admin: Client, since: dict[str, str]) -> Answers:
-    answers = Answers(since={user: token.partition("_")[0] for user, token in since.items()})
+    answers = Answers(
+        clients={user.user_id: user for user in users},
+        tokens=since,
+        since={user: token.partition("_")[0] for user, token in since.items()},
+    )
     for user in users:
         joined = _sync(user, RECENT)["rooms"].get("join", {})
         for room, entry in joined.items():
@@ -89,6 +107,8 @@ def _ask(users: list[Client], admin: Client, since: dict[str, str]) -> Answers:
             if room not in answers.state_now:
                 now = admin.call("GET", f"{ADMIN}/v1/rooms/{q(room)}/state")
                 answers.state_now[room] = set(_ids(now["state"]))
+                ends = admin.call("GET", f"{ADMIN}/v1/rooms/{q(room)}/forward_extremities")
+                answers.extremities[room] = set(_ids(ends["results"]))
                 for event_id in answers.pages[key][::7]:
                     path = f"{V3}/rooms/{q(room)}/context/{q(event_id)}"
                     answers.state_at[event_id] = set(_ids(user.call("GET", path, params={"limit": "0"})["state"]))
@@ -121,18 +141,24 @@ def _ids(events: list[Json]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def lake(
+def own(
     said: tuple[Synapse, Answers], server: Server, settings: Settings, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[DuckDBPyConnection]:
-    """What a run published of that homeserver."""
+) -> Iterator[Settings]:
+    """The lake in which a run published that homeserver."""
     hs, _ = said
     with lake_maker(server, settings, tmp_path_factory.mktemp("lakes")) as make:
         own = make(synapse_dsn=hs.dsn, synapse_server_name=hs.server_name, synapse_config=hs.config_path.resolve())
         done = lakehouse(own, "run")
         assert done.returncode == 0, done.stdout + done.stderr
-        with duck.connect(own) as connection:
-            duck.bind(connection, own, duck.release(connection, own), GOLD)
-            yield connection
+        yield own
+
+
+@pytest.fixture(scope="module")
+def lake(own: Settings) -> Iterator[DuckDBPyConnection]:
+    """What was published."""
+    with duck.connect(own) as connection:
+        duck.bind(connection, own, duck.release(connection, own), GOLD)
+        yield connection
 
 
 @pytest.fixture(scope="module")
@@ -245,6 +271,101 @@ def _position(token: str) -> tuple[int, dict[int, int]]:
     """``s58`` or ``m58~2.60~3.75``: the least position, and those of writers that are further."""
     least, *further = token[1:].split("~")
     return int(least), {int(one.split(".")[0]): int(one.split(".")[1]) for one in further}
+
+
+def _from(answers: Answers, user: str, position: int) -> dict[str, list[str]]:
+    """Events that a sync from a position on has of the rooms where ``user`` is."""
+    token = f"s{position}_{answers.tokens[user].partition('_')[2]}"
+    rooms = _sync(answers.clients[user], ALL, token)["rooms"].get("join", {})
+    return {room: _ids(entry["timeline"]["events"]) for room, entry in rooms.items()}
+
+
+def test_a_feed_that_is_cut_off_has_what_a_sync_from_there_has(
+    said: tuple[Synapse, Answers],
+    own: Settings,
+    lake: DuckDBPyConnection,
+    shown: dict[Pair, list[str]],
+    tmp_path: Path,
+) -> None:
+    hs, answers = said
+    told = json.dumps({"server_name": hs.server_name, "feed_length": FEW})
+    with dbt_session(environment(own), tmp_path) as session:
+        models = ["feed_stays", "user_event_feed", "user_feed_starts"]
+        done = session.dbt("run", "--select", *models, "--vars", told, branch="short")
+        assert done["success"], done
+    with duck.connect(own) as connection:
+        duck.bind(connection, own, None, ["gold.user_event_feed", "gold.user_feed_starts"], branch="short")
+        feed = _by_pair(
+            connection.sql(
+                "select user_id, room_id, event_id from gold.user_event_feed order by stream_ordering"
+            ).fetchall()
+        )
+        starts = dict(
+            connection.sql("select user_id, resync_from from gold.user_feed_starts where resync_from > 0").fetchall()
+        )
+    current = {event for (event,) in lake.sql("select event_id from gold.events where is_current_state").fetchall()}
+    stays = lake.sql("select user_id, room_id, since_stream_ordering from gold.current_rooms").fetchall()
+    synced = {user: _from(answers, user, start) for user, start in starts.items() if user in answers.tokens}
+    stayed = [(user, room) for user, room, since in stays if user in synced and since <= starts[user]]
+    wanted = _without_hidden_state({(user, room): synced[user].get(room, []) for user, room in stayed}, shown, current)
+    assert len(synced) > 5
+    assert sum(map(len, wanted.values())) > 50
+    assert {pair: feed.get(pair, []) for pair in stayed} == wanted
+
+
+def test_a_room_has_news_until_its_last_change(
+    said: tuple[Synapse, Answers], lake: DuckDBPyConnection, shown: dict[Pair, list[str]]
+) -> None:
+    _, answers = said
+    changes = lake.sql("""
+        select room_id, any_value(user_id), any_value(event_id), any_value(stream_ordering)
+        from gold.room_last_change join gold.current_rooms using (room_id)
+        where since_stream_ordering < stream_ordering group by room_id
+    """).fetchall()
+    told = [change for change in changes if change[1] in answers.tokens and change[2] in shown[change[1], change[0]]]
+    assert len(told) > 10
+    for room, user, event, position in told:
+        assert _from(answers, user, position - 1)[room] == [event]
+        assert _from(answers, user, position).get(room, []) == []
+
+
+def test_memberships_changed_last_where_synapse_says(said: tuple[Synapse, Answers], lake: DuckDBPyConnection) -> None:
+    hs, _ = said
+    latest = """
+        select distinct on (user_id) user_id, room_id, membership_event_id, membership, event_stream_ordering
+        from sliding_sync_membership_snapshots order by user_id, event_stream_ordering desc
+    """
+    with psycopg.connect(hs.dsn) as source:
+        snapshots = {user: said for user, *said in source.execute(latest).fetchall()}
+    changes = {
+        user: said
+        for user, *said in lake.sql(
+            "select user_id, room_id, event_id, membership, stream_ordering from gold.user_last_membership_change"
+            " where is_local"
+        ).fetchall()
+    }
+    assert changes.keys() == snapshots.keys()
+    # A membership that raced a ban and lost was one for a while; Synapse keeps the winner.
+    racing = {user for user in changes if user[1:].partition(":")[0] in forks.CROWD}
+    assert all(changes[user][-1] >= snapshots[user][-1] for user in racing)
+    calm = changes.keys() - racing
+    assert len(calm) > 5
+    assert {user: changes[user] for user in calm} == {user: snapshots[user] for user in calm}
+
+
+def test_timelines_say_where_rooms_go_on_and_where_their_history_ends(
+    said: tuple[Synapse, Answers], lake: DuckDBPyConnection
+) -> None:
+    _, answers = said
+    ends: dict[str, set[str]] = defaultdict(set)
+    for room, event in lake.sql(
+        "select room_id, event_id from gold.room_timeline where is_forward_extremity"
+    ).fetchall():
+        ends[room].add(event)
+    assert {room: ends[room] for room in answers.extremities} == answers.extremities
+    assert len(answers.extremities) > 10
+    found = lake.sql("select event_id from gold.room_timeline where history_ends_here").fetchall()
+    assert found == [(answers.purged,)]
 
 
 def test_states_are_those_of_the_rooms_now_and_at_events(
