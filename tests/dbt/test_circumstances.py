@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -208,36 +208,43 @@ KINDS = [name for name in vars(Happening) if not name.startswith("_")]
 
 
 @contextmanager
-def beginning(lake: HarshLake) -> Iterator[None]:
-    """Branches on which the lake is as its run left it; afterwards they are gone."""
-    names = [*READ, *GROUPS, *STATE, *(f"silver.{name}" for name in MODELS)]
+def beginning(
+    lake: HarshLake, names: Iterable[str] = (*READ, *GROUPS, *STATE, *(f"silver.{name}" for name in MODELS))
+) -> Iterator[None]:
+    """Branches on which tables are as the lake's run left them; afterwards they are gone."""
     for name in names:
-        _branch(lake.session, name, lake.run.branch, PART)
+        branch(lake.session, name, lake.run.branch, PART)
         for what in ("delete", "update"):
             lake.session.sql(f"alter table {name} set tblproperties ('write.{what}.mode' = 'merge-on-read')")
     try:
         yield
     finally:
         for name in names:
-            for branch in (PART, WHOLE):
-                lake.session.sql(f"alter table {name} drop branch if exists {branch}")
+            for one in (PART, WHOLE):
+                lake.session.sql(f"alter table {name} drop branch if exists {one}")
 
 
-def _branch(session: DbtSession, name: str, source: str, branch: str) -> None:
+def branch(session: DbtSession, name: str, source: str, new: str) -> None:
+    """Let a table's branch ``new`` be what ``source`` is, where it has that."""
     if heads := session.sql(f"select snapshot_id from {name}.refs where name = '{source}'"):
         head = heads[0]["snapshot_id"]
-        session.sql(f"alter table {name} create or replace branch {branch} as of version {head}")
+        session.sql(f"alter table {name} create or replace branch {new} as of version {head}")
 
 
-def built(lake: HarshLake, branch: str, worth_it: int, **variables: int) -> dict[str, list[dict[str, object]]]:
-    """Rows of the models after building them on ``branch``."""
+def run(lake: HarshLake, on: str, worth_it: int, models: Iterable[str] = MODELS, **variables: int) -> None:
+    """Build ``models`` on the branch ``on``."""
     settings = lake.settings
     told = {
         "server_name": settings.synapse_server_name, "retention_enabled": True, "retention_max_lifetime": 1000,
-    } | lake.session.increment(branch, worth_it) | variables  # fmt: skip
-    done = lake.session.dbt("run", "--select", *MODELS, "--vars", json.dumps(told), branch=branch)
+    } | lake.session.increment(on, worth_it) | variables  # fmt: skip
+    done = lake.session.dbt("run", "--select", *models, "--vars", json.dumps(told), branch=on)
     assert done["success"], done
-    return {name: lake.session.sql(f"select * from silver.{name} order by event_id", branch) for name in MODELS}
+
+
+def built(lake: HarshLake, on: str, worth_it: int, **variables: int) -> dict[str, list[dict[str, object]]]:
+    """Rows of the models after building them on the branch ``on``."""
+    run(lake, on, worth_it, **variables)
+    return {name: lake.session.sql(f"select * from silver.{name} order by event_id", on) for name in MODELS}
 
 
 def _hold(lake: HarshLake, kinds: list[list[str]], seed: str) -> None:
@@ -250,7 +257,7 @@ def _hold(lake: HarshLake, kinds: list[list[str]], seed: str) -> None:
                 getattr(history, name)()
             lake.session.resolve(PART, NEVER)
             for table in (*READ, *STATE):
-                _branch(lake.session, table, PART, WHOLE)
+                branch(lake.session, table, PART, WHOLE)
             in_part, whole = built(lake, PART, 0), built(lake, WHOLE, NEVER)
             shares.append(lake.session.written("silver.event_circumstances", PART) / everything)
             for model in MODELS:
@@ -269,9 +276,9 @@ def test_circumstances_in_part_are_those_of_all(harsh: HarshLake) -> None:
                 "events_come", "settings_are_rejected", "redactions_go", "events_go", "people_are_erased",
                 "outliers_get_a_place", "states_of_events_are_whole",
             ]
-        ],  # fmt: skip
+        ],
         "few",
-    )
+    )  # fmt: skip
 
 
 def test_where_too_much_changed_all_is_made_anew(harsh: HarshLake) -> None:
