@@ -97,6 +97,9 @@ def variables(app: SparkApp) -> dict[str, Any]:
         "server_name": app.settings.synapse_server_name,
         "made_of": dict(zip(names, made, strict=True)),
         "rules_of_hashes": judging.RULES,
+        "feed_length": app.settings.lakehouse_feed_length,
+        "recent_rooms_per_user": app.settings.lakehouse_recent_rooms,
+        "recent_events_per_room": app.settings.lakehouse_recent_events,
     } | retention.configured(app.settings).variables(as_of)
 
 

@@ -85,6 +85,15 @@ class Settings(BaseSettings):
     lakehouse_as_of: AwareDatetime | None = Field(
         None, description="moment at which expiry is judged, as 2026-11-20T00:00:00Z; unset: when the run read Synapse"
     )
+    lakehouse_feed_length: Annotated[int, Field(ge=1)] = Field(
+        1000, description="most events of each user's list of what is new, gold.user_event_feed"
+    )
+    lakehouse_recent_rooms: Annotated[int, Field(ge=1)] = Field(
+        20, description="rooms of each user, those that changed last, in gold.recent_events"
+    )
+    lakehouse_recent_events: Annotated[int, Field(ge=1)] = Field(
+        20, description="latest events of each of these rooms in gold.recent_events"
+    )
     lakehouse_parity_seconds: Annotated[int, Field(ge=1)] = Field(
         60,
         description="most seconds of Synapse's database that a maintenance run may take to compare it with the lake",

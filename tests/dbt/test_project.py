@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
 from dbt.cli.main import dbtRunner
 
-from synapse_lakehouse.settings import PROJECT
+from synapse_lakehouse.settings import PROJECT, Settings
 
 DBT = PROJECT / "dbt"
 ANYTHING = ("lakehouse_query", "lakehouse_connect")
@@ -139,3 +140,14 @@ def test_nothing_is_fetched_and_no_python_shadows_dbt() -> None:
     for name in ("packages.yml", "dependencies.yml", "package-lock.yml"):
         assert not (DBT / name).exists()
     assert not [path for path in DBT.rglob("*") if path.name in {"target", "logs", "dbt_packages"}]
+
+
+def test_who_runs_dbt_alone_gets_the_defaults_of_the_settings() -> None:
+    given = yaml.safe_load((DBT / "dbt_project.yml").read_text())["vars"]
+    defaults = {name: field.default for name, field in Settings.model_fields.items()}
+    for variable, setting in [
+        ("feed_length", "feed_length"),
+        ("recent_rooms_per_user", "recent_rooms"),
+        ("recent_events_per_room", "recent_events"),
+    ]:
+        assert given[variable] == defaults[f"lakehouse_{setting}"]
