@@ -70,7 +70,7 @@ def purge_history(stage: Stage, room: str, last: str) -> None:
     admin = stage.users[ADMINISTRATOR]
     body = {"purge_up_to_event_id": last, "delete_local_events": True}
     purge = admin.call("POST", f"{ADMIN}/v1/purge_history/{q(room)}", body)["purge_id"]
-    _finished(admin, f"{ADMIN}/v1/purge_history_status/{q(purge)}")
+    finished(admin, f"{ADMIN}/v1/purge_history_status/{q(purge)}")
 
 
 def deleted_rooms(stage: Stage) -> None:
@@ -88,13 +88,14 @@ def deleted_rooms(stage: Stage) -> None:
         stage.users["judy"].receipt(room, said[-1])
         stage.users["ivan"].set_account_data("org.example.room", {"was": "here"}, room)
         delete = admin.call("DELETE", f"{ADMIN}/v2/rooms/{q(room)}", how)["delete_id"]
-        _finished(admin, f"{ADMIN}/v2/rooms/delete_status/{q(delete)}")
+        finished(admin, f"{ADMIN}/v2/rooms/delete_status/{q(delete)}")
     unknown = f"!neverSeen:{stage.hs.server_name}"
     admin.call("PUT", f"{ADMIN}/v1/rooms/{q(unknown)}/block", {"block": True})
     stage.note("blocked unknown room", unknown)
 
 
-def _finished(admin: Client, status_path: str) -> None:
+def finished(admin: Client, status_path: str) -> None:
+    """Wait until what an administrator asked for, and may ask the state of, is done."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while (status := admin.call("GET", status_path)["status"]) != "complete":
         if status == "failed" or time.monotonic() > deadline:

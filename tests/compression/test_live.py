@@ -12,10 +12,13 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
+from sample.homeserver import homeserver
 from synapse_lakehouse.cli import app
+from synapse_lakehouse.embedded import postgres
 from synapse_lakehouse.rewriting import undo
 from synapse_lakehouse.settings import PROJECT
 from tests.state_database import all_states, snapshot, stored
+from tests.state_people import People
 from tests.state_rooms import resolved
 from tests.state_traffic import Traffic, delete_room, traffic
 
@@ -70,6 +73,56 @@ def test_no_state_changes_whoever_is_killed_and_whatever_synapse_does(
     compress("verify", "--strategy", strategy, *(argument for file in files for argument in ("--undo", file)))
     compress("undo", *files, "--yes")
     require_right(source_copy, beside)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("strategy", ["best", "levels"])
+def test_a_running_synapse_tells_the_same_state_of_every_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
+) -> None:
+    print(f"KILLS_SEED={SEED}")
+    chance = random.Random(SEED)
+    with postgres.running(tmp_path / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:
+        server.create_database("synapse")
+        dsn, folder = server.dsn("synapse"), tmp_path / "synapse"
+        for name in ("SYNAPSE_DSN", "SYNAPSE_WRITE_DSN"):
+            monkeypatch.setenv(name, dsn)
+        monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+        with homeserver(folder, dsn=dsn) as hs:
+            people = People.moved_in(hs, chance)
+        store_whole(dsn, people.rooms)
+        with homeserver(folder, dsn=dsn) as hs:
+            people = people.at(hs)
+            told = people.states()
+            assert len(told) > 400
+            options = ["--strategy", strategy, "--yes"]
+            with people.talking():
+                for number in range(KILLS):
+                    if number == KILLS // 3:
+                        people.purge()
+                    if number == KILLS // 2:
+                        people.delete(people.rooms[-1])
+                    kill_one(chance.uniform(0.1, 1.5), *options)
+                compress("apply", *options)
+            told |= people.states(people.said)
+            assert len(people.said) > 50
+        before = stored(dsn)
+        compress("apply", *options)
+        assert sum(map(len, stored(dsn)[1].values())) <= sum(map(len, before[1].values()))
+        with homeserver(folder, dsn=dsn) as hs:
+            # What it remembers of states is gone with the process that remembered.
+            again = people.at(hs).states()
+    gone = told.keys() - again.keys()
+    assert {event: again[event] for event in again.keys() & told.keys()} == {
+        event: state for event, state in told.items() if event not in gone
+    }
+    assert 0 < len(gone) < len(told) / 2, "purged or deleted"
+    assert [line for file in (folder / "logs").glob("*.log") for line in errors(file)] == []
+
+
+def errors(file: Path) -> list[str]:
+    """What a process of Synapse logged as an error."""
+    return [line for line in file.read_text().splitlines() if " ERROR " in line or " CRITICAL " in line]
 
 
 def compress(*arguments: str) -> None:
