@@ -35,6 +35,9 @@ _UNBRANCHED: Final = {
     "write.parquet.compression-codec": "zstd",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
+    # Many append at the same time, each in its turn; four tries, as by default, are too few where commits are slow.
+    "commit.retry.num-retries": "20",
+    "commit.retry.max-wait-ms": "1000",
 }
 
 COMMANDS_SCHEMA: Final = pa.schema(
