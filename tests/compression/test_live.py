@@ -104,7 +104,7 @@ def test_a_running_synapse_tells_the_same_state_of_every_event(
                         people.delete(people.rooms[-1])
                     kill_one(chance.uniform(0.1, 1.5), *options)
                 compress("apply", *options)
-            told |= people.states(people.said)
+            told |= people.states()
             assert len(people.said) > 50
         before = stored(dsn)
         compress("apply", *options)
@@ -121,8 +121,9 @@ def test_a_running_synapse_tells_the_same_state_of_every_event(
 
 
 def errors(file: Path) -> list[str]:
-    """What a process of Synapse logged as an error."""
-    return [line for line in file.read_text().splitlines() if " ERROR " in line or " CRITICAL " in line]
+    """What a process of Synapse logged as an error, but for commands to a Redis that stopped first."""
+    lines = file.read_text().splitlines()
+    return [line for line in lines if (" ERROR " in line or " CRITICAL " in line) and "'send-cmd'" not in line]
 
 
 def compress(*arguments: str) -> None:
