@@ -490,6 +490,20 @@ def test_no_history_of_a_writer_is_sent_that_has_no_position_yet(homeserver: Dat
     talk(homeserver, Dialect.INSTANCES, follow)
 
 
+def test_where_nobody_s_position_is_known_a_restore_takes_back_where_to_begin(homeserver: Database) -> None:
+    def rule(token: int) -> None:
+        homeserver.do("insert into push_rules_stream values (%s, 1, '@a', 'x', 'ADD', null, null, 'sw1')", token)
+
+    for token in (2, 9):
+        rule(token)
+    homeserver.handed_out("push_rules", 9)
+    feed = homeserver.feed()
+    assert feed.heads().unbounded["push_rules"] == 9
+    homeserver.do("delete from push_rules_stream where stream_id = 9")
+    homeserver.handed_out("push_rules", 4)
+    assert feed.heads().unbounded["push_rules"] == 2
+
+
 def test_an_invalidation_that_was_under_way_is_sent_to_who_came_meanwhile(homeserver: Database) -> None:
     homeserver.invalidation(2, "ep1")
     homeserver.handed_out("caches", 2)

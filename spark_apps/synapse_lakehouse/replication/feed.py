@@ -134,7 +134,8 @@ class Feed:
                 stored = positions.get(stream.stream_positions or "", {})
                 self._stored[stream.name] = frozenset(stored)
                 last_value, is_called = sequences[stream.sequence]
-                if not is_standby and last_value < (was := self._linear.get(stream.name, FIRST)):
+                was = max(known.get(stream.name, FIRST) for known in (self._linear, self._unbounded))
+                if not is_standby and last_value < was:
                     log.warning("The database went back: %s is at %d, after %d", stream.name, last_value, was)
                     for known in (self._linear, self._looked_at, self._settling, self._unbounded):
                         known.pop(stream.name, None)
@@ -143,7 +144,7 @@ class Feed:
                     if bound.minimum is None:
                         linear = FIRST
                         if stream.name not in self._unbounded:
-                            self._unbounded[stream.name] = self._last_row(connection, stream)
+                            self._unbounded[stream.name] = min(self._last_row(connection, stream), last_value)
                         unbounded[stream.name] = self._unbounded[stream.name]
                     else:
                         least = stream.direction * bound.minimum
