@@ -10,7 +10,7 @@ import psycopg
 
 from sample.client import ADMIN, Client, q
 from sample.homeserver import Synapse
-from sample.traffic.moderation import finished
+from sample.traffic.moderation import delete_room, purge_history
 
 ROOMS, PEOPLE, CHANGES = 4, 12, 130
 
@@ -75,14 +75,11 @@ class People:
     def purge(self) -> None:
         """Delete the history of the first room, but for the latest of it."""
         room, last = next(one for one in reversed(self.said) if one[0] == self.rooms[0])
-        body = {"purge_up_to_event_id": last, "delete_local_events": True}
-        purge = self.admin.call("POST", f"{ADMIN}/v1/purge_history/{q(room)}", body)["purge_id"]
-        finished(self.admin, f"{ADMIN}/v1/purge_history_status/{q(purge)}")
+        purge_history(self.admin, room, last)
 
     def delete(self, room: str) -> None:
         """Delete a room, with all that was ever said there."""
-        delete = self.admin.call("DELETE", f"{ADMIN}/v2/rooms/{q(room)}", {"purge": True})["delete_id"]
-        finished(self.admin, f"{ADMIN}/v2/rooms/delete_status/{q(delete)}")
+        delete_room(self.admin, room, {"purge": True})
 
     def states(self) -> dict[str, frozenset[str]]:
         """The state at each event that has one, as the homeserver tells it."""

@@ -10,7 +10,7 @@ from sample.client import V3, Client, Json, MatrixError, q
 from sample.homeserver import Synapse
 from sample.traffic.accounts import upload_keys
 from sample.traffic.moderation import purge_history
-from sample.traffic.stage import Stage, visibility
+from sample.traffic.stage import ADMINISTRATOR, Stage, visibility
 
 PATIENCE_SECONDS = 90
 ATTEMPTS = 6
@@ -86,7 +86,7 @@ def _joined_elsewhere(stage: Stage, remote: Synapse, rick: Client, rosa: Client)
             _read_backwards(stage.users["bob"], room, pages=4 if version == "10" else 2)
         if version == "10":
             # Purged here, but not there: reading backwards again brings events back under new ids.
-            purge_history(stage, room, stage.users["bob"].say(room, "nothing before this"))
+            purge_history(stage.users[ADMINISTRATOR], room, stage.users["bob"].say(room, "nothing before this"))
             stage.note("purged and filled in again", room)
             _read_backwards(stage.users["bob"], room, pages=4)
         stage.users["peggy"].leave(room)

@@ -60,17 +60,16 @@ def purged_history(stage: Stage) -> None:
         last = stage.chat(room, ["frank", "grace"], 10)[-1]
         stage.users["frank"].set_state(room, "m.room.topic", {"topic": "after"})
         stage.chat(room, ["frank", "grace"], 20)
-        purge_history(stage, room, last)
+        purge_history(stage.users[ADMINISTRATOR], room, last)
         stage.users["frank"].redact(room, last, "already purged")
         stage.chat(room, ["frank", "grace"], 6)
 
 
-def purge_history(stage: Stage, room: str, last: str) -> None:
+def purge_history(admin: Client, room: str, last: str) -> None:
     """Purge what came before the event ``last``, and wait until it is gone."""
-    admin = stage.users[ADMINISTRATOR]
     body = {"purge_up_to_event_id": last, "delete_local_events": True}
     purge = admin.call("POST", f"{ADMIN}/v1/purge_history/{q(room)}", body)["purge_id"]
-    finished(admin, f"{ADMIN}/v1/purge_history_status/{q(purge)}")
+    _finished(admin, f"{ADMIN}/v1/purge_history_status/{q(purge)}")
 
 
 def deleted_rooms(stage: Stage) -> None:
@@ -87,15 +86,19 @@ def deleted_rooms(stage: Stage) -> None:
         said = stage.chat(room, ["heidi", "ivan", "judy"], 25)
         stage.users["judy"].receipt(room, said[-1])
         stage.users["ivan"].set_account_data("org.example.room", {"was": "here"}, room)
-        delete = admin.call("DELETE", f"{ADMIN}/v2/rooms/{q(room)}", how)["delete_id"]
-        finished(admin, f"{ADMIN}/v2/rooms/delete_status/{q(delete)}")
+        delete_room(admin, room, how)
     unknown = f"!neverSeen:{stage.hs.server_name}"
     admin.call("PUT", f"{ADMIN}/v1/rooms/{q(unknown)}/block", {"block": True})
     stage.note("blocked unknown room", unknown)
 
 
-def finished(admin: Client, status_path: str) -> None:
-    """Wait until what an administrator asked for, and may ask the state of, is done."""
+def delete_room(admin: Client, room: str, how: Json) -> None:
+    """Empty a room, and purge or block it as ``how`` says; wait until that is done."""
+    delete = admin.call("DELETE", f"{ADMIN}/v2/rooms/{q(room)}", how)["delete_id"]
+    _finished(admin, f"{ADMIN}/v2/rooms/delete_status/{q(delete)}")
+
+
+def _finished(admin: Client, status_path: str) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while (status := admin.call("GET", status_path)["status"]) != "complete":
         if status == "failed" or time.monotonic() > deadline:

@@ -60,7 +60,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Synapse, An
         stage.play(visibility.all_visibilities)
         stage.play(visibility.changing_visibility)
         purged = stage.room("purged", "alice")
-        moderation.purge_history(stage, purged, stage.chat(purged, ["alice"], 10)[5])
+        moderation.purge_history(admin, purged, stage.chat(purged, ["alice"], 10)[5])
         since = {user.user_id: _sync(user, 1)["next_batch"] for user in users.values()}
         for room in stage.found["visibility"] + stage.found["visibility-changes"]:
             stage.chat(room, ["alice", "bob", "mallory"], 5)
