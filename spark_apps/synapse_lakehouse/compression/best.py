@@ -114,13 +114,16 @@ def _pieces(line: Longs, sizes: Longs, max_chain: int) -> tuple[int, int]:
     """In how many pieces, each with a whole state at its head, a line needs the fewest rows, and these rows."""
     length = len(line)
     best, least = 1, length * (sizes[line[length - 1]] + IMPOSSIBLE)
-    for number in range(1, length // max_chain + 2):
+    number = 1
+    while number <= length // max_chain + 1:
         each = -(-length // number)
         total = 0
         for start in range(0, length, each):
             total += sizes[line[start]] + line_cost(min(each, length - start), max_chain - 1)
         if total < least:
             best, least = number, total
+        # The next number of pieces that makes them shorter.
+        number = -(-length // (each - 1)) if each > 1 else length + 2
     return best, least
 
 
