@@ -40,8 +40,9 @@ class Load:
         if why := self._busy():
             self.told(f"waiting: {why}")
             began = time.monotonic()
-            while self._busy():
+            while why:
                 time.sleep(_LOOK_EVERY_SECONDS)
+                why = self._busy()
             self.paused += time.monotonic() - began
         self._looked = time.monotonic()
 

@@ -29,10 +29,8 @@ def examine(given: Settings, *, deep: bool = False) -> list[Finding]:
 
     :param deep: read every key in the source, and what the newest release says of the database as a whole.
     """
-    found, declared = (
-        [*machine.names(), *machine.java(), *machine.jars(given), *machine.catalogue()],
-        source.declared_or_none(),
-    )
+    found = [*machine.names(), *machine.java(), *machine.jars(given), *machine.catalogue()]
+    declared = source.declared_or_none()
     needs_server = given.uses_sample or not given.lakehouse_catalog_uri
     if needs_server and not (given.lakehouse_home / "postgres").exists():
         # Whether a homeserver's database can be read is to be known before anything is set up.
