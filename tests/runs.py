@@ -6,6 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from synapse_lakehouse import catalogue
+from synapse_lakehouse.embedded.postgres import free_port
 from synapse_lakehouse.lake import tables
 from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 from synapse_lakehouse.lake.lease import Lease, holding
@@ -15,8 +16,17 @@ from tests.conftest import BIN, environment
 
 def start(settings: Settings, *arguments: str) -> subprocess.Popen[str]:
     """``lakehouse run`` as a terminal would start it."""
+    return _start(settings, "run", *arguments)
+
+
+def start_ui(settings: Settings) -> subprocess.Popen[str]:
+    """``lakehouse ui`` as a terminal would start it, on a free port."""
+    return _start(settings, "ui", "--port", str(free_port()))
+
+
+def _start(settings: Settings, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [BIN / "lakehouse", "run", *arguments], env=environment(settings), cwd=settings.lakehouse_home, text=True,
+        [BIN / "lakehouse", *arguments], env=environment(settings), cwd=settings.lakehouse_home, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
 

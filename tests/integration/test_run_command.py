@@ -3,6 +3,7 @@
 import json
 import signal
 import subprocess
+import time
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -20,12 +21,12 @@ from tests import runs
 from tests.conftest import lakehouse
 
 
-def interrupt(run: subprocess.Popen[str]) -> str:
+def interrupt(run: subprocess.Popen[str], ends_with: int = 130) -> str:
     """What Ctrl-C does; the rest of the output."""
     children = runs.children(run)
     run.send_signal(signal.SIGINT)
     rest, _ = run.communicate(timeout=60)
-    assert run.returncode == 130
+    assert run.returncode == ends_with
     assert processes.members(children) == []
     return rest
 
@@ -81,8 +82,36 @@ def test_a_second_run_that_waits_can_be_stopped(new_lake: Callable[..., Settings
     run = runs.start(settings)
     runs.read_until(run, "waiting for run the first run")
     assert "no release was published" in interrupt(run)
+    assert _going_on(settings) == 0
+    assert runs.lease_holder(settings) == "the first run"
+
+
+@pytest.mark.heavy
+def test_a_run_that_was_killed_is_not_gone_on_with(new_lake: Callable[..., Settings]) -> None:
+    settings = new_lake()
+    runs.lease_of_another_run(settings)
+    run = runs.start(settings)
+    runs.read_until(run, "waiting for run the first run")
+    children = runs.children(run)
+    run.kill()
+    run.communicate(timeout=60)
+    deadline = time.monotonic() + 10
+    while processes.members(children):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert _going_on(settings) == 1
+    ui = runs.start_ui(settings)
+    try:
+        runs.read_until(ui, "Airflow is at")
+        assert _going_on(settings) == 0
+    finally:
+        interrupt(ui, ends_with=0)
+
+
+def _going_on(settings: Settings) -> int:
+    """How many runs of `lakehouse run` Airflow goes on with."""
     metadata = make_conninfo(str(settings.lakehouse_catalog_uri), dbname="airflow")
     with psycopg.connect(metadata) as airflow:
-        going_on = "select count(*) from dag_run where dag_id = 'lakehouse' and state in ('queued', 'running')"
-        assert airflow.execute(going_on).fetchone() == (0,)
-    assert runs.lease_holder(settings) == "the first run"
+        unfinished = "select count(*) from dag_run where triggered_by = 'TEST' and state in ('queued', 'running')"
+        (count,) = airflow.execute(unfinished).fetchone() or (0,)
+    return int(count)

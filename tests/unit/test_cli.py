@@ -1,6 +1,7 @@
 """What the operator's command prints, and how it fails, without a lake."""
 
 import json
+import os
 import traceback
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
@@ -96,6 +97,12 @@ def test_an_explained_error_ends_with_exit_code_1_and_no_trace() -> None:
     done = CliRunner().invoke(failing, ["fail"])
     assert done.exit_code == 1
     assert done.stderr == "Error: the reason\n"
+
+
+def test_what_is_no_text_is_refused() -> None:
+    done = CliRunner().invoke(app, ["visible", os.fsdecode(b"@\xff:example.org")])
+    assert done.exit_code == 2
+    assert r"b'@\xff:example.org' is not UTF-8" in done.stderr
 
 
 @pytest.mark.parametrize("arguments", [["query"], ["query", "select 1", "--format", "xml"], ["connect", "abacus"]])

@@ -45,6 +45,30 @@ def test_being_asked_to_end_is_an_interrupt() -> None:
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
+# One that does not listen to SIGTERM, whose parent is killed.
+ORPHAN = """
+import os, signal, subprocess, sys, time
+from synapse_lakehouse.embedded import processes
+DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
+child = processes.start([sys.executable, "-c", DEAF], os.environ, subprocess.PIPE, if_orphaned=signal.SIGKILL)
+child.stdout.readline()
+print(child.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_nothing_outlives_a_parent_that_was_killed() -> None:
+    parent = subprocess.Popen([sys.executable, "-c", ORPHAN], stdout=subprocess.PIPE)
+    assert parent.stdout
+    child = int(parent.stdout.readline())
+    parent.kill()
+    parent.communicate()
+    deadline = time.monotonic() + 10
+    while processes.members({child}) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert processes.members({child}) == []
+
+
 # Two that do not listen to SIGTERM, stopped one after the other with all the patience of the world.
 PATIENT = """
 import os, subprocess, sys, time

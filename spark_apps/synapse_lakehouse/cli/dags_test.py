@@ -1,6 +1,7 @@
 """A run by `airflow dags test`: the real DAG with its real operators, without a scheduler."""
 
 import json
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -46,6 +47,7 @@ class DagsTest:
                 [str(airflow.BIN / "airflow"), "dags", "test", airflow.DAG, date],
                 self.prepared.environment | {"AIRFLOW__LOGGING__JSON_LOGS": "True"},
                 subprocess.PIPE,
+                if_orphaned=signal.SIGKILL,
             )
             assert self._child.stdout
             for line in self._child.stdout:
@@ -72,7 +74,7 @@ class DagsTest:
             return
         processes.stop([self._child], grace_seconds=_GRACE_SECONDS)
         if self.failed() and self._progress.run_id:
-            airflow.end_run(self.prepared, self._progress.run_id)
+            airflow.end_runs(self.prepared, self._progress.run_id)
             self._release_lease(Run(self._progress.run_id, self.start, self.end))
 
     def _release_lease(self, run: Run) -> None:

@@ -1,5 +1,7 @@
 """Errors whose message is written for people end a command with that message and exit code 1, without a stack trace."""
 
+import os
+
 import typer
 from pydantic import ValidationError
 from typer.core import TyperGroup
@@ -9,6 +11,13 @@ _PACKAGE = __name__.partition(".")[0]
 
 class Explaining(TyperGroup):
     """A group of commands that explains the project's own errors."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        """Refuse what is no text: no identifier of Matrix, no SQL and no setting may be that."""
+        for one in args:
+            if any("\ud800" <= character <= "\udfff" for character in one):
+                ctx.fail(f"{os.fsencode(one)!r} is not UTF-8.")
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
         """Run the command that was asked for."""

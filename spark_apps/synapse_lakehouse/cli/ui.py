@@ -41,6 +41,8 @@ def ui(
             airflow.prepared(port=port, tell=tell) as prepared,
             claims.scheduling(prepared.settings, f"http://127.0.0.1:{port}", tell),
         ):
+            # Those that were killed; all others ended before this scheduler got its turn.
+            airflow.end_runs(prepared)
             _serve(prepared, port)
     except KeyboardInterrupt:
         # Perhaps nobody listens any more; rich ends the command at a closed pipe.

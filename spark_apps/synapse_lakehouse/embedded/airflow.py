@@ -95,13 +95,21 @@ def prepared(
         yield airflow
 
 
-def end_run(airflow: Airflow, run_id: str) -> None:
-    """Let a run of the DAG that was stopped be over for Airflow, too: its scheduler would go on with it one day."""
+def end_runs(airflow: Airflow, run_id: str | None = None) -> None:
+    """Let runs by `airflow dags test` that were stopped be over for Airflow, too: its scheduler would go on with them.
+
+    :param run_id: the one that was stopped; all, when omitted, which nobody may be running then.
+    """
     metadata = urlsplit(airflow.environment[_DATABASE])._replace(scheme="postgresql").geturl()
-    ended = "set state = 'failed', end_date = now() where dag_id = %s and run_id = %s and state = any(%s)"
+    stopped = (
+        "select run_id from dag_run where dag_id = %(dag)s and triggered_by = 'TEST' and state = any(%(unfinished)s)"
+        " and run_id = coalesce(%(run)s, run_id)"
+    )
+    ended = "set state = 'failed', end_date = now() where dag_id = %(dag)s and state = any(%(unfinished)s)"
+    values = {"dag": DAG, "unfinished": list(_UNFINISHED), "run": run_id}
     with psycopg.connect(metadata) as connection:
         for table in ("task_instance", "dag_run"):
-            connection.execute(f"update {table} {ended}".encode(), [DAG, run_id, list(_UNFINISHED)])
+            connection.execute(f"update {table} {ended} and run_id in ({stopped})".encode(), values)
 
 
 def refuse_beside_services() -> None:

@@ -17,11 +17,20 @@ GRACE_SECONDS = 15.0
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def start(command: Sequence[str], environment: Mapping[str, str], output: int | IO[bytes]) -> subprocess.Popen[bytes]:
-    """Run ``command`` as the leader of a new session, so that Ctrl-C in the terminal reaches only this process."""
+def start(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    output: int | IO[bytes],
+    if_orphaned: signal.Signals = signal.SIGTERM,
+) -> subprocess.Popen[bytes]:
+    """Run ``command`` as the leader of a new session, so that Ctrl-C in the terminal reaches only this process.
+
+    :param if_orphaned: what it gets when this process dies without having stopped it.
+    """
+    dying_with_its_parent = ["setpriv", "--pdeathsig", if_orphaned.name]
     return subprocess.Popen(
-        command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-        start_new_session=True,
+        [*dying_with_its_parent, *command], env=environment, stdin=subprocess.DEVNULL, stdout=output,
+        stderr=subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
 
 
