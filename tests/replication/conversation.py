@@ -1,13 +1,14 @@
 """A netcat for tests: lines out, lines in."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from synapse_lakehouse.replication.commands import Command
 from synapse_lakehouse.replication.feed import Feed
 from synapse_lakehouse.replication.grammar import Dialect
 from synapse_lakehouse.replication.server import Server, Timing
+from tests.replication.database import Database
 
 SECONDS = 10
 QUICK = Timing(poll=0.02)
@@ -74,3 +75,20 @@ async def serving(
     finally:
         stop.set()
         await running
+
+
+Talk = Callable[[Conversation], Awaitable[None]]
+
+
+def talk(source: Database, dialect: Dialect, *talks: Talk, timing: Timing = QUICK) -> list[Command]:
+    """Serve ``source`` and hold conversations one after the other; returns what was recorded."""
+    recorded: list[Command] = []
+
+    async def all_of_it() -> None:
+        async with serving(source.feed(), dialect, timing=timing, recorded=recorded) as port:
+            for one in talks:
+                async with connected(port) as conversation:
+                    await one(conversation)
+
+    asyncio.run(all_of_it())
+    return recorded

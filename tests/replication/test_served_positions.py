@@ -1,0 +1,137 @@
+"""Where the server begins and up to where it sends, as positions come, lag behind and go back."""
+
+import asyncio
+
+import pytest
+
+from synapse_lakehouse.replication import feed
+from synapse_lakehouse.replication.grammar import Dialect
+from synapse_lakehouse.source.connection import Connection
+from tests.replication.conversation import Conversation, talk
+from tests.replication.database import Database
+
+
+def test_a_standby_passes_over_no_row_of_caches(homeserver: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = feed._transactions
+
+    def as_in_recovery(connection: Connection) -> tuple[int, int, bool]:
+        return *seen(connection)[:2], True
+
+    monkeypatch.setattr(feed, "_transactions", as_in_recovery)
+    homeserver.invalidation(2, "ep1")
+    # Its log has a sequence 32 ahead.
+    homeserver.handed_out("caches", 34)
+
+    async def follow(conversation: Conversation) -> None:
+        conversation.say("REPLICATE caches NOW")
+        await conversation.until(lambda line: line == "POSITION caches 2")
+        for token in (3, 4):
+            await asyncio.sleep(0.2)
+            homeserver.invalidation(token, "ep1")
+            assert await conversation.hear() == f"RDATA caches {token} [null,null,null]"
+
+    talk(homeserver, Dialect.TOKENS, follow)
+
+
+def test_who_followed_a_database_that_went_back_is_told(homeserver: Database) -> None:
+    homeserver.done(20)
+
+    async def follow(conversation: Conversation) -> None:
+        conversation.say("REPLICATE events 20")
+        await conversation.until(lambda line: line == "POSITION events 20")
+        homeserver.done(10)
+        assert (await conversation.to_the_end())[-1].startswith("ERROR the database went back")
+
+    async def begin_again(conversation: Conversation) -> None:
+        conversation.say("REPLICATE events 20")
+        await conversation.until(lambda line: line == "POSITION events 10")
+        homeserver.event(11, "ep1")
+        homeserver.done(11)
+        assert (await conversation.hear() or "").startswith("RDATA events 11")
+
+    talk(homeserver, Dialect.TOKENS, follow, begin_again)
+
+
+def test_who_followed_the_writer_that_was_ahead_is_told_that_the_database_went_back(homeserver: Database) -> None:
+    """To where another writer had not come yet."""
+    homeserver.handed_out("events", 60)
+    homeserver.position("events", "ep1", 53)
+    homeserver.position("events", "ep2", 40)
+
+    async def follow(conversation: Conversation) -> None:
+        conversation.say("REPLICATE")
+        await conversation.until(lambda line: line == "POSITION events ep1 53 53")
+        homeserver.handed_out("events", 45)
+        homeserver.position("events", "ep1", 45)
+        assert (await conversation.to_the_end())[-1].startswith("ERROR the database went back")
+
+    talk(homeserver, Dialect.INSTANCES, follow)
+
+
+def test_no_history_is_sent_where_a_writer_has_no_position_yet(homeserver: Database) -> None:
+    for token in (2, 3):
+        homeserver.event(token, "ep1")
+    homeserver.handed_out("events", 3)
+    homeserver.position("events", "ep1", 3)
+
+    async def follow(conversation: Conversation) -> None:
+        for since in ("99", "NOW"):
+            conversation.say(f"REPLICATE events {since}")
+            await conversation.until(lambda line: line == "POSITION events 3")
+        homeserver.event(4, "ep2")
+        homeserver.done(4)
+        assert (await conversation.hear() or "").startswith("RDATA events 4")
+
+    talk(homeserver, Dialect.TOKENS, follow)
+
+
+def test_no_history_of_a_writer_is_sent_that_has_no_position_yet(homeserver: Database) -> None:
+    """One that is configured, also of a stream that counts down, and one that is first heard of when it writes."""
+
+    def backfill(token: int) -> None:
+        homeserver.event(-token, "ep1")
+        homeserver.handed_out("backfill", token)
+
+    def rule(token: int) -> None:
+        homeserver.do("insert into push_rules_stream values (%s, 1, '@a', 'x', 'ADD', null, null, 'sw1')", token)
+        homeserver.handed_out("push_rules", token)
+
+    for token, writer in ((2, "ep2"), (3, "ep1")):
+        homeserver.event(token, writer)
+        backfill(token)
+        rule(token)
+    homeserver.handed_out("events", 4)
+    homeserver.position("events", "ep1", 3)
+
+    async def follow(conversation: Conversation) -> None:
+        conversation.say("REPLICATE")
+        await conversation.until(lambda line: line.startswith("POSITION un_partial_stated_room"))
+        # Its id was handed out before anybody subscribed.
+        homeserver.event(4, "ep2")
+        homeserver.event(5, "ep2")
+        homeserver.done(5)
+        backfill(4)
+        homeserver.position("backfill", "ep1", -4)
+        rule(4)
+        homeserver.position("push_rules", "sw1", 4)
+        rows: list[str] = []
+        while len(rows) < 4:
+            heard = await conversation.until(lambda line: line.startswith("RDATA"))
+            rows.append(" ".join(heard[-1].split()[1:4]))
+        assert sorted(rows) == ["backfill ep1 4", "events ep2 4", "events ep2 5", "push_rules sw1 4"]
+
+    talk(homeserver, Dialect.INSTANCES, follow)
+
+
+def test_where_nobody_s_position_is_known_a_restore_takes_back_where_to_begin(homeserver: Database) -> None:
+    def rule(token: int) -> None:
+        homeserver.do("insert into push_rules_stream values (%s, 1, '@a', 'x', 'ADD', null, null, 'sw1')", token)
+
+    for token in (2, 9):
+        rule(token)
+    homeserver.handed_out("push_rules", 9)
+    feed = homeserver.feed()
+    assert feed.heads().unbounded["push_rules"] == 9
+    homeserver.do("delete from push_rules_stream where stream_id = 9")
+    homeserver.handed_out("push_rules", 4)
+    assert feed.heads().unbounded["push_rules"] == 2

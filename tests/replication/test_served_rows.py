@@ -1,0 +1,160 @@
+"""What the server sends of the rows of real databases: each, once, in the order of its stream."""
+
+import json
+from collections import Counter
+
+import psycopg
+import pytest
+
+from synapse_lakehouse.replication.grammar import Dialect
+from synapse_lakehouse.replication.shapes import SHAPES
+from tests.replication.conversation import Conversation, talk
+from tests.replication.database import KNOWN, Database
+
+
+def test_every_stream_of_the_catalogue_has_a_shape_for_each_of_its_tables() -> None:
+    shaped = {stream: {shape.table for shape in shapes} for stream, shapes in SHAPES.items()}
+    assert shaped == {stream.name: {table.name for table, _ in KNOWN.backing(stream.name)} for stream in KNOWN.streams}
+
+
+def test_tokens_wait_for_the_writer_that_is_behind_and_for_gaps(homeserver: Database) -> None:
+    async def follow(conversation: Conversation) -> None:
+        conversation.say("REPLICATE events NOW")
+        await conversation.until(lambda line: line == "POSITION events 1")
+        for token, writer in ((2, "ep1"), (3, "ep2"), (5, "ep2")):
+            homeserver.event(token, writer)
+        homeserver.handed_out("events", 5)
+        homeserver.position("events", "ep2", 5)
+        homeserver.position("events", "ep1", 2)
+        # 3 follows 2 without a gap, so it is complete. 4 may still be written by ep1.
+        assert [line[:14] for line in await conversation.until(lambda line: "$e3" in line)] == [
+            "RDATA events 2", "RDATA events 3",
+        ]  # fmt: skip
+        homeserver.event(4, "ep1")
+        homeserver.position("events", "ep1", 4)
+        assert [line[:14] for line in await conversation.until(lambda line: "$e5" in line)] == [
+            "RDATA events 4", "RDATA events 5",
+        ]  # fmt: skip
+
+    talk(homeserver, Dialect.TOKENS, follow)
+
+
+def test_backfill_counts_up_on_the_wire(homeserver: Database) -> None:
+    homeserver.event(-7, "ep1")
+    homeserver.event(-9, "ep2")
+    homeserver.handed_out("backfill", 9)
+    homeserver.position("backfill", "ep1", -7)
+    homeserver.position("backfill", "ep2", -9)
+
+    async def follow(conversation: Conversation) -> None:
+        conversation.say("REPLICATE backfill 5")
+        assert [line.split(" [")[0] for line in await conversation.until(lambda line: "backfill 7" in line)][1:] == [
+            "POSITION backfill 5", "RDATA backfill 7",
+        ]  # fmt: skip
+
+    talk(homeserver, Dialect.TOKENS, follow)
+
+
+def test_rows_that_name_no_writer_are_those_of_the_only_one(sample: Database) -> None:
+    feed, source = sample.feed(), ("account_data", "worker1")
+    updates, _ = feed.page(source, 1, feed.heads().of(source))
+    feed.close()
+    rows = sample.do(
+        "select stream_id from account_data union select stream_id from room_account_data"
+        " union select stream_id from room_tags_revisions"
+    )
+    assert {(update.token,) for update in updates} == set(rows)
+    assert len(rows) == 21
+
+
+def test_there_is_a_line_for_every_row_of_the_sample_and_no_more(sample: Database) -> None:
+    heads = sample.feed().heads().linear
+    streams = sorted(set(heads) - {"caches"})
+    seen: Counter[str] = Counter()
+    tokens: dict[str, list[int]] = {stream: [] for stream in streams}
+
+    async def follow(conversation: Conversation) -> None:
+        conversation.say(*(f"REPLICATE {stream} 0" for stream in streams))
+        at: dict[str, int] = {}
+        while at != {stream: heads[stream] for stream in streams}:
+            match (await conversation.hear() or "").split(" ", 3):
+                case ["RDATA", stream, token, row]:
+                    json.loads(row)
+                    seen[stream] += 1
+                    if token != "batch":
+                        tokens[stream].append(int(token))
+                        at[stream] = int(token)
+                case ["POSITION", stream, token]:
+                    at[stream] = int(token)
+
+    talk(sample, Dialect.TOKENS, follow)
+    for stream in streams:
+        sign = -1 if KNOWN.stream(stream).sign == "negative" else 1
+        counted = [
+            sample.do(
+                f"select {sign} * {column} from {table.name} where {sign} * {column} between 1 and {heads[stream]}"
+            )
+            for table, column in KNOWN.backing(stream)
+        ]
+        assert seen[stream] == sum(map(len, counted)), stream
+        assert tokens[stream] == sorted({token for rows in counted for (token,) in rows}), stream
+    assert seen["events"] > 4000
+
+
+def test_whoever_writes_caches_is_followed(homeserver: Database) -> None:
+    homeserver.invalidation(2, "generic_worker1")
+    homeserver.handed_out("caches", 2)
+
+    async def follow(conversation: Conversation) -> None:
+        conversation.say("REPLICATE")
+        positions = await conversation.until(lambda line: line.startswith("POSITION un_partial_stated_room"))
+        assert "POSITION caches generic_worker1 2 2" in positions
+        homeserver.invalidation(3, "media_worker1")
+        homeserver.invalidation(4, "generic_worker1")
+        homeserver.handed_out("caches", 4)
+        rows = [await conversation.until(lambda line: line.startswith("RDATA")) for _ in range(2)]
+        assert {lines[-1] for lines in rows} == {
+            "RDATA caches generic_worker1 4 [null,null,null]", "RDATA caches media_worker1 3 [null,null,null]",
+        }  # fmt: skip
+
+    talk(homeserver, Dialect.INSTANCES, follow)
+
+
+def test_an_invalidation_that_was_under_way_is_sent_to_who_came_meanwhile(homeserver: Database) -> None:
+    homeserver.invalidation(2, "ep1")
+    homeserver.handed_out("caches", 2)
+
+    async def follow(conversation: Conversation) -> None:
+        conversation.say("REPLICATE caches 1")
+        await conversation.until(lambda line: line.startswith("RDATA caches 2"))
+        with psycopg.connect(str(homeserver.settings.synapse_dsn)) as writing:
+            writing.execute("select nextval('cache_invalidation_stream_seq')")
+            writing.execute(
+                "insert into cache_invalidation_stream_by_instance values (3, 'ep1', 'get_user', '{@a}', 1)"
+            )
+            conversation.say("REPLICATE caches NOW")
+            await conversation.until(lambda line: line == "POSITION caches 2")
+        assert (await conversation.hear() or "").startswith("RDATA caches 3")
+
+    talk(homeserver, Dialect.TOKENS, follow)
+
+
+def test_a_row_that_is_nested_too_deeply_stops_nobody(homeserver: Database, caplog: pytest.LogCaptureFixture) -> None:
+    """A receipt's time comes from other homeservers as it is."""
+    deep = "[" * 3000 + "]" * 3000
+    for token, ts in ((2, deep), (3, "7")):
+        homeserver.do(
+            "insert into receipts_linearized (stream_id, room_id, receipt_type, user_id, event_id, data, instance_name)"
+            " values (%s, '!r', 'm.read', %s, '$e', %s, 'sw1')", token, f"@{token}", f'{{"ts": {ts}}}',
+        )  # fmt: skip
+    homeserver.handed_out("receipts", 3)
+    homeserver.position("receipts", "sw1", 3)
+
+    async def follow(conversation: Conversation) -> None:
+        conversation.say("REPLICATE receipts 1")
+        lines = await conversation.until(lambda line: line.startswith("RDATA receipts 3"))
+        assert "RDATA receipts 2 null" in lines
+        assert '"ts":7' in lines[-1].replace(" ", "")
+
+    talk(homeserver, Dialect.TOKENS, follow)
+    assert "nested too deeply" in caplog.text
