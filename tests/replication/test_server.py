@@ -11,12 +11,12 @@ import subprocess
 import pytest
 
 from synapse_lakehouse.replication import commands as c
-from synapse_lakehouse.replication import service, subscriber
+from synapse_lakehouse.replication import connection, service, subscriber
 from synapse_lakehouse.replication.grammar import Dialect
 from synapse_lakehouse.replication.server import Timing
 from synapse_lakehouse.replication.service import ServiceError
 from tests.conftest import BIN, environment
-from tests.replication.conversation import Conversation, talk
+from tests.replication.conversation import Conversation, connected, serving, talk
 from tests.replication.database import Database
 
 
@@ -146,12 +146,7 @@ def test_a_subscriber_that_does_not_read_is_cut_off_loudly_and_catches_up_later(
 ) -> None:
     monkeypatch.setattr(subscriber, "BUFFER_BYTES", 1 << 16)
     rows = 20_000
-    homeserver.do(
-        "insert into push_rules_stream (stream_id, event_stream_ordering, user_id, rule_id, op)"
-        " select n, 1, repeat('@long', 100), 'x', 'ADD' from generate_series(2, %s) n", rows + 1,
-    )  # fmt: skip
-    homeserver.handed_out("push_rules", rows + 1)
-    homeserver.position("push_rules", "sw1", rows + 1)
+    _long_rules(homeserver, rows)
     last = 1
 
     async def stall(conversation: Conversation) -> None:
@@ -181,8 +176,7 @@ def test_a_subscriber_that_reads_slowly_gets_everything(
         "insert into push_rules_stream (stream_id, event_stream_ordering, user_id, rule_id, op)"
         " select 2, 1, repeat('@long', 100), 'x', 'ADD' from generate_series(1, %s)", rows,
     )  # fmt: skip
-    homeserver.handed_out("push_rules", 2)
-    homeserver.position("push_rules", "sw1", 2)
+    _done(homeserver, 2)
 
     async def read_slowly(conversation: Conversation) -> None:
         # What the kernel holds would come in few and large pieces otherwise.
@@ -198,6 +192,47 @@ def test_a_subscriber_that_reads_slowly_gets_everything(
     with caplog.at_level(logging.WARNING):
         talk(homeserver, Dialect.TOKENS, read_slowly, timing=Timing(congestion=1.0))
     assert "does not keep up" not in caplog.text
+
+
+def test_a_subscriber_that_takes_the_last_of_its_rows_late_is_told_why_they_end(
+    homeserver: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the server goes on."""
+    monkeypatch.setattr(subscriber, "BUFFER_BYTES", 1 << 16)
+    monkeypatch.setattr(connection, "_CLOSING_SECONDS", 30.0)
+    rows = 20_000
+    _long_rules(homeserver, rows)
+
+    async def take_late() -> None:
+        async with serving(homeserver.feed(), Dialect.TOKENS) as port:
+            async with connected(port) as late, connected(port) as other:
+                late.say("REPLICATE push_rules 1")
+                late.reader._transport.pause_reading()
+                other.say("REPLICATE events NOW")
+                await other.until(lambda line: line == "POSITION events 1")
+                await asyncio.sleep(0.5)
+                _done(homeserver, rows // 2)
+                assert (await other.to_the_end())[-1].startswith("ERROR the database went back")
+                late.reader._transport.resume_reading()
+                assert (await late.to_the_end())[-1].startswith("ERROR the database went back")
+            async with connected(port) as again:
+                again.say("REPLICATE push_rules NOW")
+                await again.until(lambda line: line == f"POSITION push_rules {rows // 2}")
+
+    asyncio.run(take_late())
+
+
+def _long_rules(homeserver: Database, count: int) -> None:
+    homeserver.do(
+        "insert into push_rules_stream (stream_id, event_stream_ordering, user_id, rule_id, op)"
+        " select n, 1, repeat('@long', 100), 'x', 'ADD' from generate_series(2, %s) n", count + 1,
+    )  # fmt: skip
+    _done(homeserver, count + 1)
+
+
+def _done(homeserver: Database, rule: int) -> None:
+    homeserver.handed_out("push_rules", rule)
+    homeserver.position("push_rules", "sw1", rule)
 
 
 async def _last_token(conversation: Conversation, upto: int) -> int:
@@ -226,8 +261,8 @@ def test_the_command_serves_the_sample_and_says_good_bye(sample: Database) -> No
         said = serve.stdout.readline()
         where = re.fullmatch(r"Serving the streams of synapse.example on 127.0.0.1:(\d+), dialect tokens.\n", said)
         assert where, said + serve.communicate(timeout=60)[1]
-        with socket.create_connection(("127.0.0.1", int(where[1])), timeout=60) as connection:
-            lines = connection.makefile("rw", newline="\n")
+        with socket.create_connection(("127.0.0.1", int(where[1])), timeout=60) as talking:
+            lines = talking.makefile("rw", newline="\n")
             lines.write("NAME netcat\nUSER_SYNC id @a:x start 5\nREPLICATE events 4400\n")
             lines.flush()
             while not lines.readline().startswith("RDATA events"):

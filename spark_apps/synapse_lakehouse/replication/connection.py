@@ -47,8 +47,11 @@ class Connection:
         return self._writer.transport.get_write_buffer_size()
 
     def send(self, *commands: Command) -> None:
-        """Send commands; those that do not go out at once are held in memory until :meth:`drain`."""
-        if commands:
+        """Send commands; those that do not go out at once are held in memory until :meth:`drain`.
+
+        Once the connection is being closed, nothing more is sent.
+        """
+        if commands and not self._writer.is_closing():
             self._writer.write(b"".join(format_line(one, self.dialect) + b"\n" for one in commands))
             self._sent_at = asyncio.get_running_loop().time()
 
@@ -117,7 +120,10 @@ class Connection:
 
     def abort(self) -> None:
         """Close at once."""
-        self._writer.transport.abort()
+        self._writer.close()
+        # One that was closed with something held, and has let it go since, cannot be aborted any more.
+        if self.waiting:
+            self._writer.transport.abort()
 
 
 def ping() -> c.Ping:
