@@ -3,15 +3,28 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 
 from synapse_lakehouse.replication.commands import Command
 from synapse_lakehouse.replication.feed import Feed
+from synapse_lakehouse.replication.following import Patience
 from synapse_lakehouse.replication.grammar import Dialect
 from synapse_lakehouse.replication.server import Server, Timing
 from tests.replication.database import Database
 
 SECONDS = 10
 QUICK = Timing(poll=0.02)
+
+
+@dataclass(frozen=True)
+class Counted(Patience):
+    """Waits for no time, and keeps which attempts in a row were waited before."""
+
+    seen: list[int] = field(default_factory=list)
+
+    def before(self, attempt: int) -> float:
+        self.seen.append(attempt)
+        return 0.0
 
 
 class Conversation:

@@ -15,7 +15,7 @@ from synapse_lakehouse.replication.following import Item, Patience
 from synapse_lakehouse.replication.grammar import Dialect
 from synapse_lakehouse.replication.reading import Reader
 from synapse_lakehouse.replication.updates import WENT_BACK, Gap, Progress, Update
-from tests.replication.conversation import serving
+from tests.replication.conversation import Counted, serving
 from tests.replication.database import Database
 
 HASTY = Patience(ping=0.1, silence=1.0, first=0.01, most=0.02)
@@ -174,13 +174,17 @@ def test_who_followed_a_database_that_went_back_goes_on_from_where_it_is(homeser
     assert progress.positions == {(stream, None): 11}
 
 
-def against(answer: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]], count: int) -> list[Item]:
+def against(
+    answer: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+    count: int,
+    patience: Patience = HASTY,
+) -> list[Item]:
     """What a client gets from a server that behaves as ``answer``: the first ``count`` items."""
 
     async def scenario() -> list[Item]:
         running = await asyncio.start_server(answer, "127.0.0.1", 0)
         address = Address("127.0.0.1", running.sockets[0].getsockname()[1], Dialect.TOKENS, "synapse.example")
-        following = follow(address, Progress({("events", None): 1}), streams=["events"], patience=HASTY)
+        following = follow(address, Progress({("events", None): 1}), streams=["events"], patience=patience)
         found: list[Item] = []
         async with running, aclosing(following), asyncio.timeout(60):
             async for item in following:
@@ -212,6 +216,25 @@ def test_a_server_of_another_homeserver_is_refused() -> None:
 
     with pytest.raises(WrongServer, match=r"belongs to other\.example, not to synapse\.example"):
         against(answer, 2)
+
+
+@pytest.mark.parametrize(
+    ("rows", "holds", "waits"),
+    [(b"", 0.0, [1, 2, 3]), (b"", 0.3, [1, 1, 1]), (b"RDATA events 2 [2]\n", 0.0, [1, 2, 3])],
+)
+def test_connections_that_come_to_nothing_are_tried_ever_more_seldom(
+    rows: bytes, holds: float, waits: list[int]
+) -> None:
+    """Rows that were heard before are nothing."""
+    waited = Counted(ping=0.1, silence=1.0, most=0.2)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"SERVER synapse.example\nPOSITION events 2\n" + rows)
+        await asyncio.sleep(holds)
+        writer.close()
+
+    against(answer, 7, waited)
+    assert waited.seen[:3] == waits
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from synapse_lakehouse.replication.following import Item, Patience
 from synapse_lakehouse.replication.pubsub import is_address, listen
 from synapse_lakehouse.replication.reading import CUT, NO_ROW, NO_TABLE, Reader
 from synapse_lakehouse.replication.updates import WENT_BACK, Gap, Progress, Update
+from tests.replication.conversation import Counted
 from tests.replication.database import Database
 
 SERVER = "synapse.example"
@@ -60,9 +61,11 @@ def hub(_port: int) -> Hub:
 
 
 @asynccontextmanager
-async def listening(hub: Hub, homeserver: Database, progress: Progress) -> AsyncIterator[AsyncGenerator[Item, None]]:
+async def listening(
+    hub: Hub, homeserver: Database, progress: Progress, patience: Patience = HASTY
+) -> AsyncIterator[AsyncGenerator[Item, None]]:
     reader = Reader(homeserver.feed())
-    async with aclosing(listen(hub.url, SERVER, progress, reader, HASTY)) as items:
+    async with aclosing(listen(hub.url, SERVER, progress, reader, patience)) as items:
         yield items
     await reader.close()
 
@@ -179,6 +182,22 @@ def test_what_is_missed_while_disconnected_is_read_from_the_database_and_not_hea
     # 2, 3 and 4 have rows, so both writers are complete up to 4.
     assert gaps == [("ep1", 2, 4, 1), ("ep2", 1, 4, 1), ("ep1", 4, 9, 0)]
     assert "Redis is not heard any more" in caplog.text
+
+
+def test_a_redis_that_ends_every_connection_is_tried_ever_more_seldom(hub: Hub, homeserver: Database) -> None:
+    waited = Counted(ping=0.2)
+
+    async def scenario() -> None:
+        async with listening(hub, homeserver, Progress(), waited) as items:
+            hearing = asyncio.create_task(take(items, 1))
+            while len(waited.seen) < 3:
+                await asyncio.sleep(0.01)
+                await asyncio.to_thread(hub.break_connections)
+            hearing.cancel()
+            await asyncio.wait([hearing])
+
+    asyncio.run(scenario())
+    assert waited.seen[:3] == [1, 2, 3]
 
 
 def test_what_is_only_in_memory_is_reported_and_not_read(hub: Hub, homeserver: Database) -> None:

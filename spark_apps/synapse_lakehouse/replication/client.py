@@ -10,11 +10,11 @@ from typing import Final
 from synapse_lakehouse.replication import commands as c
 from synapse_lakehouse.replication.commands import Command
 from synapse_lakehouse.replication.connection import Connection, Silent, ping
-from synapse_lakehouse.replication.following import DOCUMENTED, Item, Patience, items
+from synapse_lakehouse.replication.following import DOCUMENTED, Attempts, Item, Patience, items
 from synapse_lakehouse.replication.grammar import Dialect, Malformed
 from synapse_lakehouse.replication.lines import TooLong
 from synapse_lakehouse.replication.reading import Reader
-from synapse_lakehouse.replication.updates import Endless, Progress, Update
+from synapse_lakehouse.replication.updates import Endless, Progress
 
 log = logging.getLogger(__name__)
 
@@ -61,20 +61,20 @@ async def follow(
     :param reader: a database that has what is missed in the dialect of instances.
     :raises WrongServer: when the server's name is not the one of ``address``.
     """
-    attempt = 0
+    attempts = Attempts(patience)
     while True:
+        attempts.begin()
         try:
             async with aclosing(_commands(address, progress, streams, name, patience)) as commands:
                 async for command in commands:
                     async for item in items(command, progress, reader):
-                        attempt = 0 if isinstance(item, Update) else attempt
+                        attempts.brought(item)
                         yield item
         except (OSError, Ended, Broken, Silent, Malformed, TooLong, Endless) as error:
-            attempt += 1
             log.warning("Connection %s:%d ended: %s", address.host, address.port, error or type(error).__name__)
         finally:
             progress.disconnected()
-        await patience.wait(attempt)
+        await attempts.wait()
 
 
 async def _commands(

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from random import uniform
+from time import monotonic
 from typing import Final
 
 from synapse_lakehouse.replication import commands as c
@@ -29,15 +30,39 @@ class Patience:
         """How long to wait before an attempt; the first one after a success is number 1."""
         return uniform(0.5, 1.0) * min(self.most, self.first * 2.0 ** min(attempt - 1, 20))  # noqa: S311
 
-    async def wait(self, attempt: int) -> None:
-        """Wait before an attempt; where this task is to end, end it: an error in closing may have hidden that."""
+
+DOCUMENTED: Final = Patience()
+
+
+class Attempts:
+    """Connections, one after the other, and how long to wait between them.
+
+    One was a success if it brought rows, or held for as long as is waited at most.
+    """
+
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
+        self._failed = 0
+        self._since = 0.0
+
+    def begin(self) -> None:
+        """A connection is tried."""
+        self._since = monotonic()
+
+    def brought(self, item: Item) -> None:
+        """It brought something."""
+        if isinstance(item, Update):
+            self._failed = 0
+
+    async def wait(self) -> None:
+        """Wait before the next; where this task is to end, end it: an error in closing may have hidden that."""
         task = asyncio.current_task()
         if task and task.cancelling():
             raise asyncio.CancelledError
-        await asyncio.sleep(self.before(attempt))
-
-
-DOCUMENTED: Final = Patience()
+        if monotonic() - self._since >= self._patience.most:
+            self._failed = 0
+        self._failed += 1
+        await asyncio.sleep(self._patience.before(self._failed))
 
 
 async def items(command: Command, progress: Progress, reader: Reader | None) -> AsyncIterator[Item]:

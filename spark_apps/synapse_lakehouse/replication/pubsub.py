@@ -20,7 +20,7 @@ from redis.exceptions import RedisError
 
 from synapse_lakehouse.replication.commands import Command, Unknown
 from synapse_lakehouse.replication.connection import Silent
-from synapse_lakehouse.replication.following import DOCUMENTED, Item, Patience, fill, items
+from synapse_lakehouse.replication.following import DOCUMENTED, Attempts, Item, Patience, fill, items
 from synapse_lakehouse.replication.grammar import Dialect, Malformed
 from synapse_lakehouse.replication.parsing import parse
 from synapse_lakehouse.replication.reading import Reader
@@ -45,25 +45,26 @@ async def listen(
 
     :param url: of Redis, as ``redis://127.0.0.1:6379``; may hold a password, so it is never logged.
     """
-    attempt = 0
+    attempts = Attempts(patience)
     while True:
+        attempts.begin()
         try:
             async with aclosing(_messages(url, server_name, patience)) as messages:
                 async for data in messages:
-                    attempt = 0
                     if data is None:
                         async for item in _catch_up(progress, reader):
+                            attempts.brought(item)
                             yield item
                         progress.caught_up()
                     elif command := _parsed(data):
                         async for item in items(command, progress, reader):
+                            attempts.brought(item)
                             yield item
         except (RedisError, OSError, Silent, Endless, Malformed) as error:
-            attempt += 1
             log.warning("Redis is not heard any more: %s", type(error).__name__ if not str(error) else error)
         finally:
             progress.disconnected()
-        await patience.wait(attempt)
+        await attempts.wait()
 
 
 def is_address(url: str) -> bool:
