@@ -3,10 +3,12 @@
 import runpy
 from collections.abc import Callable
 
+import psycopg
 import pytest
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.lake import audit
+from synapse_lakehouse.bronze.recording import record_measures
+from synapse_lakehouse.lake import audit, tables
 from synapse_lakehouse.settings import PROJECT, Settings
 from tests.advancing import advancing
 
@@ -29,3 +31,20 @@ def test_rows_that_name_no_writer_make_nobody_look_missing(
     assert (position["rule"], position["missing_writers"]) == ("assumed", [])
     assert position["safe_bound"] is not None
     assert {writer for fact in facts for writer, _ in fact["rows_by_writer"]} == {"worker1"}
+
+
+def test_rows_that_are_only_counted_and_name_no_writer_are_those_of_the_only_one(
+    new_lake: Callable[..., Settings], source_copy: str
+) -> None:
+    """As those that wait for devices since before Synapse named who wrote them."""
+    with advancing(new_lake(synapse_dsn=source_copy, synapse_config=None)) as lake:
+        app = lake.app()
+        tables.ensure_audit(app.catalog)
+        with psycopg.connect(source_copy) as connection:
+            connection.execute("update device_inbox set instance_name = null where stream_id % 2 = 0")
+            count = connection.execute("select count(*) from device_inbox").fetchone()
+            record_measures(app, catalogue.load(), connection)
+            connection.rollback()
+        facts = audit.of_run(app.catalog, "audit.stream_facts", app.run.run_id)
+    assert count
+    assert [fact["rows_by_writer"] for fact in facts if fact["table_name"] == "device_inbox"] == [[("worker1", *count)]]
