@@ -1,11 +1,14 @@
 """What the server sends of the rows of real databases: each, once, in the order of its stream."""
 
 import json
+import re
 from collections import Counter
 
 import psycopg
 import pytest
+from psycopg import sql
 
+from synapse_lakehouse.replication import rows
 from synapse_lakehouse.replication.grammar import Dialect
 from synapse_lakehouse.replication.shapes import SHAPES
 from tests.replication.conversation import Conversation, talk
@@ -53,6 +56,27 @@ def test_backfill_counts_up_on_the_wire(homeserver: Database) -> None:
         ]  # fmt: skip
 
     talk(homeserver, Dialect.TOKENS, follow)
+
+
+@pytest.mark.parametrize("stream", ["events", "backfill"])
+def test_a_page_is_found_without_reading_what_comes_after_it(homeserver: Database, stream: str) -> None:
+    """Also where ids count down, of which a homeserver has millions."""
+    sign = -1 if rows.is_negative(KNOWN, stream) else 1
+    homeserver.do(
+        "insert into events (event_id, room_id, type, sender, stream_ordering, topological_ordering, depth, outlier,"
+        " processed, instance_name) select '$' || n, '!r', 'm', '@a', %s * n, 1, 1, false, true, 'ep1'"
+        " from generate_series(2, 20000) n",
+        sign,
+    )
+    homeserver.do("analyze events")
+    given = {"after": 1, "upto": 20_000, "writer": None, "unnamed": "master", "rows": 100}
+    with psycopg.connect(str(homeserver.settings.synapse_dsn)) as connection:
+        for statement in (rows.page_end(KNOWN, stream, SHAPES[stream][0]), rows.ids(KNOWN, stream)):
+            explained = connection.execute(sql.SQL("explain (analyze, format json) ") + statement, given).fetchone()
+            read = re.findall(r"'Relation Name': 'events'.*?'Actual Rows': (\d+)", str(explained))
+            assert [int(one) for one in read] == [100]
+            found = connection.execute(statement, given).fetchall()
+            assert max(found) == (101,)
 
 
 def test_rows_that_name_no_writer_are_those_of_the_only_one(sample: Database) -> None:

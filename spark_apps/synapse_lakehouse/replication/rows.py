@@ -43,8 +43,11 @@ def page_end(catalogue: Catalogue, stream: str, shape: Shape) -> sql.Composed:
     """Statement that gives the token of row number ``%(rows)s`` of those that :func:`select` reads, if there are."""
     table = catalogue.table(shape.table)
     token = _token(catalogue, stream, table)
-    return sql.SQL("select {token} from {table} where {range} order by 1 limit 1 offset %(rows)s - 1").format(
-        token=token, table=sql.Identifier(table.name), range=_range(catalogue, stream, table)
+    return sql.SQL("select {token} from {table} where {range} order by {order} limit 1 offset %(rows)s - 1").format(
+        token=token,
+        table=sql.Identifier(table.name),
+        range=_range(catalogue, stream, table),
+        order=_order(catalogue, stream, table),
     )
 
 
@@ -52,10 +55,14 @@ def ids(catalogue: Catalogue, stream: str) -> sql.Composed:
     """Statement that gives tokens in (``%(after)s``, ``%(upto)s``] that have rows: the lowest ``%(rows)s`` of each
     table, unsorted."""
     return sql.SQL(" union ").join(
-        sql.SQL("(select distinct {token} from {table} where {range} order by 1 limit %(rows)s)").format(
+        sql.SQL(
+            "select {token} from (select distinct {id} from {table} where {range} order by {order} limit %(rows)s) _"
+        ).format(
             token=_token(catalogue, stream, table),
+            id=sql.Identifier(table.streams[stream]),
             table=sql.Identifier(table.name),
             range=_range(catalogue, stream, table),
+            order=_order(catalogue, stream, table),
         )
         for table, _ in catalogue.backing(stream)
     )
@@ -113,6 +120,12 @@ def _field(catalogue: Catalogue, table: Table, field: Field) -> sql.Composable:
 def _token(catalogue: Catalogue, stream: str, table: Table) -> sql.Composed:
     column = sql.Identifier(table.streams[stream])
     return sql.SQL("-{}" if is_negative(catalogue, stream) else "{}").format(column)
+
+
+def _order(catalogue: Catalogue, stream: str, table: Table) -> sql.Composed:
+    """Lowest tokens first, as an index on the ids has them."""
+    order = sql.SQL("{} desc" if is_negative(catalogue, stream) else "{}")
+    return order.format(sql.Identifier(table.streams[stream]))
 
 
 def _range(catalogue: Catalogue, stream: str, table: Table) -> sql.Composed:
