@@ -11,26 +11,49 @@ from tests.replication.conversation import Conversation, talk
 from tests.replication.database import Database
 
 
-def test_a_standby_passes_over_no_row_of_caches(homeserver: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def standby(homeserver: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
+    """The homeserver, as if it were in recovery."""
     seen = feed._transactions
 
     def as_in_recovery(connection: Connection) -> tuple[int, int, bool]:
         return *seen(connection)[:2], True
 
     monkeypatch.setattr(feed, "_transactions", as_in_recovery)
-    homeserver.invalidation(2, "ep1")
+    return homeserver
+
+
+def test_a_standby_passes_over_no_row_of_caches(standby: Database) -> None:
+    standby.invalidation(2, "ep1")
     # Its log has a sequence 32 ahead.
-    homeserver.handed_out("caches", 34)
+    standby.handed_out("caches", 34)
 
     async def follow(conversation: Conversation) -> None:
         conversation.say("REPLICATE caches NOW")
         await conversation.until(lambda line: line == "POSITION caches 2")
         for token in (3, 4):
             await asyncio.sleep(0.2)
-            homeserver.invalidation(token, "ep1")
+            standby.invalidation(token, "ep1")
             assert await conversation.hear() == f"RDATA caches {token} [null,null,null]"
 
-    talk(homeserver, Dialect.TOKENS, follow)
+    talk(standby, Dialect.TOKENS, follow)
+
+
+def test_a_standby_passes_over_no_row_of_who_has_no_position_yet(standby: Database) -> None:
+    for token in (2, 3):
+        standby.event(token, "ep1")
+    standby.position("events", "ep1", 3)
+    standby.handed_out("events", 35)
+
+    async def follow(conversation: Conversation) -> None:
+        conversation.say("REPLICATE events NOW")
+        assert (await conversation.until(lambda line: line.startswith("POSITION")))[-1] == "POSITION events 3"
+        standby.event(4, "ep2")
+        for writer in ("ep1", "ep2"):
+            standby.position("events", writer, 4)
+        assert (await conversation.hear() or "").startswith("RDATA events 4")
+
+    talk(standby, Dialect.TOKENS, follow)
 
 
 def test_who_followed_a_database_that_went_back_is_told(homeserver: Database) -> None:

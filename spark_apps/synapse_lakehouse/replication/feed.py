@@ -139,21 +139,22 @@ class Feed:
                     log.warning("The database went back: %s is at %d, after %d", stream.name, last_value, was)
                     for known in (self._linear, self._looked_at, self._settling, self._unbounded):
                         known.pop(stream.name, None)
+                bound = None
                 if stream.stream_positions:
                     bound = self._bound(stream, stored, last_value, is_used=is_called)
-                    if bound.minimum is None:
-                        linear = FIRST
-                        if stream.name not in self._unbounded:
-                            self._unbounded[stream.name] = min(self._last_row(connection, stream), last_value)
-                        unbounded[stream.name] = self._unbounded[stream.name]
-                    else:
-                        least = stream.direction * bound.minimum
-                        linear = self._gapless_end(connection, stream, stored, last_value, least)
+                least = bound and bound.minimum
+                if is_standby and least is None:
+                    # It sees sequences up to 32 ids ahead of what was handed out.
+                    last_value = self._last_row(connection, stream)
+                    sequences[stream.sequence] = (last_value, is_called)
+                if least is not None:
+                    linear = self._gapless_end(connection, stream, stored, last_value, stream.direction * least)
+                elif bound:
+                    linear = FIRST
+                    if stream.name not in self._unbounded:
+                        self._unbounded[stream.name] = min(self._last_row(connection, stream), last_value)
+                    unbounded[stream.name] = self._unbounded[stream.name]
                 else:
-                    if is_standby:
-                        # It sees sequences up to 32 ids ahead of what was handed out.
-                        last_value = self._last_row(connection, stream)
-                        sequences[stream.sequence] = (last_value, is_called)
                     linear = self._settled(stream.name, last_value, oldest, next_transaction)
                     # At first all rows tell who writes, later those that are complete since: each is looked at once.
                     self._hear_of_writers(connection, stream, linear if stream.name in self._heard_of else last_value)
