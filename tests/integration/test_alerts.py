@@ -5,7 +5,7 @@ import email.policy
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from email.message import EmailMessage
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 
-from synapse_lakehouse.alerts import log
+from synapse_lakehouse.alerts import log, reporting
 from synapse_lakehouse.alerts.incidents import Finding, Kind, changes
 from synapse_lakehouse.alerts.reporting import report
 from synapse_lakehouse.embedded.postgres import free_port
@@ -132,6 +132,35 @@ def test_a_dead_sink_holds_nobody_up_and_hears_of_it_when_it_is_back(
     assert sorted(hook.titles) == sorted(other.titles) == [
         "example.org: late ids: stream events", "example.org: release overdue: the lake",
     ]  # fmt: skip
+
+
+def test_a_sink_that_never_ends_its_answer_holds_nobody_up(
+    tell: Callable[..., None], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reporting, "MOST_SECONDS", 1.0)
+    given_up = threading.Event()
+
+    class Handler(StreamRequestHandler):
+        def handle(self) -> None:
+            with suppress(OSError):
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Answer: ")
+                while not given_up.wait(0.2):
+                    self.wfile.write(b"x")
+
+    other = Webhook()
+    living = other.open()
+    with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        endless = f"json://user:{SECRET}@127.0.0.1:{server.server_address[1]}"
+        threading.Timer(20, given_up.set).start()
+        tell("bronze", LATE, OVERDUE, to=f"{endless} {other.address}")
+        assert not given_up.is_set()
+        given_up.set()
+        server.shutdown()
+    living.shutdown()
+    assert len(other.titles) == 2
+    assert caplog.text.count("did not say within") == 1
+    assert SECRET not in caplog.text
 
 
 def test_a_book_of_an_earlier_version_goes_on_and_what_follows_is_told_later_too(

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
+from time import monotonic
 from typing import Final
 
 from pyiceberg.catalog import Catalog
@@ -10,7 +11,7 @@ from synapse_lakehouse.alerts import log
 from synapse_lakehouse.alerts.incidents import Finding, changes, current, goes_on_elsewhere
 from synapse_lakehouse.alerts.log import Log
 from synapse_lakehouse.alerts.message import messages
-from synapse_lakehouse.alerts.sinks import Sink, sinks
+from synapse_lakehouse.alerts.sinks import MOST_SECONDS, Sink, sinks
 from synapse_lakehouse.lake import tables
 from synapse_lakehouse.settings import Settings
 
@@ -55,6 +56,7 @@ def _tell(settings: Settings, catalog: Catalog, book: Log, turn: Collection[str]
         if sink is None:
             continue
         due = [one for one in untold if one.id in turn and one.id not in no_news]
+        end = monotonic() + MOST_SECONDS
         for message in messages(due, str(settings.synapse_server_name), settings.lakehouse_runbooks.rstrip("/")):
-            if sink.take(message):
+            if monotonic() < end and sink.take(message, end - monotonic()):
                 log.record_told(catalog, message.events, name)

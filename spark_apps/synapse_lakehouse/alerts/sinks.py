@@ -4,11 +4,16 @@ import hashlib
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from threading import Thread
+from typing import Final
 
 from synapse_lakehouse.alerts.message import Message
 from synapse_lakehouse.settings import Settings
 
 log = logging.getLogger(__name__)
+
+MOST_SECONDS: Final = 60.0
+"""What a sink gets of a report's time."""
 
 
 @dataclass(frozen=True)
@@ -18,8 +23,24 @@ class Sink:
     name: str
     address: str = field(repr=False)
 
-    def take(self, message: Message) -> bool:
-        """Send ``message``; whether it arrived. Nothing that goes wrong is raised."""
+    def take(self, message: Message, seconds: float) -> bool:
+        """Send ``message``; whether it arrived. Nothing that goes wrong is raised.
+
+        :param seconds: how long to wait for that: a sink may make its senders wait, or answer without end.
+        """
+        arrived: list[bool] = []
+        sending = Thread(target=lambda: arrived.append(self._send(message)), daemon=True)
+        sending.start()
+        sending.join(seconds)
+        if sending.is_alive():
+            log.warning(
+                "alert sink %s did not say within %.0f s that it took the news: the next report tries again",
+                self.name,
+                seconds,
+            )
+        return any(arrived)
+
+    def _send(self, message: Message) -> bool:
         import apprise  # half a second, which runs without news save
 
         logging.getLogger("apprise").setLevel(logging.CRITICAL)  # it would quote addresses and answers
