@@ -39,6 +39,7 @@
         when {{ room_version }} in ('4', '5', '6', '7', '8', '9', '10', '11') then 3
         when {{ room_version }} in ('org.matrix.msc1767.10', 'org.matrix.msc3757.10', 'org.matrix.msc3757.11') then 3
         when {{ room_version }} in ('12', 'org.matrix.hydra.11') then 4
+        when {{ room_version }} = 'org.matrix.msc4242.12' then 5
     end
 {%- endmacro %}
 

@@ -78,15 +78,18 @@ TYPES: Final = (
 )
 
 
-# Where a room's id is the hash of its creation event, that event cannot name it.
-CREATE: Final = {key: value for key, value in TOP.items() if key != "room_id"} | {"type": "m.room.create"}
+# Where the graph of state says what allows an event, the event does not.
+WITHOUT_AUTH: Final = {key: value for key, value in TOP.items() if key != "auth_events"}
 
 
 def events() -> Iterator[dict[str, Any]]:
     """Each type with every key, and with none that Synapse can do without; then what Synapse takes for no event."""
-    yield {**CREATE, "content": CONTENT}
+    for top in (TOP, WITHOUT_AUTH):
+        # Where a room's id is the hash of its creation event, that event cannot name it.
+        nameless = {key: value for key, value in top.items() if key != "room_id"}
+        yield {**nameless, "type": "m.room.create", "content": CONTENT}
+        yield from ({**top, "type": type_, "content": CONTENT} for type_ in TYPES)
     for type_ in TYPES:
-        yield {**TOP, "type": type_, "content": CONTENT}
         yield {key: value for key, value in TOP.items() if key in NEEDED} | {"type": type_, "content": {}}
     for invite in ("word", [], {}, {"display_name": "B"}, {"signed": "word"}):
         yield {**TOP, "type": "m.room.member", "content": {"third_party_invite": invite}}

@@ -36,7 +36,8 @@ def event_id(event: dict[str, Any], version: RoomVersion) -> str | bool | None:
 
 
 if __name__ == "__main__":
-    # As the experimental feature msc1767_enabled does.
-    KNOWN_ROOM_VERSIONS.add_room_version(RoomVersions.MSC1767v10)
+    # As the experimental features msc1767_enabled and msc4242_enabled do.
+    for version in (RoomVersions.MSC1767v10, RoomVersions.MSC4242v12):
+        KNOWN_ROOM_VERSIONS.add_room_version(version)
     asked = json.load(sys.stdin)
     print(json.dumps({name: [answer(one, version) for one in asked] for name, version in KNOWN_ROOM_VERSIONS.items()}))

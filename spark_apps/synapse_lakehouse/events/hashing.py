@@ -38,7 +38,7 @@ REASONS: Final = {
 _NOT_CONTENT: Final = ("age_ts", "unsigned", "signatures", "hashes", "outlier", "destinations")
 _NOT_REFERENCE: Final = ("age_ts", "unsigned", "signatures")
 # Where a room's version is not stored, its events' format says it if there is no choice.
-_RULES_OF_FORMAT: Final = {None: 1, 1: 1, 2: 3, 4: 12}
+_RULES_OF_FORMAT: Final = {None: 1, 1: 1, 2: 3, 4: 12, 5: 13}
 
 
 class Judged(NamedTuple):

@@ -12,13 +12,17 @@ RULES: Final = {str(number): number for number in range(1, 13)} | {
     "org.matrix.msc3757.10": 10,
     "org.matrix.msc3757.11": 11,
     "org.matrix.hydra.11": 12,
+    "org.matrix.msc4242.12": 13,
 }
-"""Room version → the stable version whose rules of redacting and hashing it has; those that Synapse 1.163 knows, of
-itself or by its ``experimental_features``."""
+"""Room version → its rules of redacting and hashing: the stable version that has them, 13 where state events are a graph
+of their own (MSC4242), which no stable version has. Those that Synapse 1.163 knows, of itself or by its
+``experimental_features``."""
 
 _ENVELOPE: Final = {"event_id", "type", "room_id", "sender", "state_key", "origin_server_ts", "content"}
-_GRAPH: Final = {"hashes", "signatures", "depth", "prev_events", "auth_events"}
+_GRAPH: Final = {"hashes", "signatures", "depth", "prev_events"}
 _UNTIL_10: Final = {"prev_state", "origin", "membership"}
+_UNTIL_12: Final = {"auth_events"}
+_FROM_13: Final = {"prev_state_events"}
 
 # For each type: the key of its content that stays, and from and up to which version it does.
 _ALL, _FIRST, _LAST = "*", 1, max(RULES.values())
@@ -48,7 +52,7 @@ def redacted(event: Mapping[str, Any], rules: int) -> dict[str, Any]:
     :param event: with a ``type`` that is a string.
     :param rules: one of the values of :data:`RULES`.
     """
-    keys = _ENVELOPE | _GRAPH | (_UNTIL_10 if rules <= 10 else set())
+    keys = _ENVELOPE | _GRAPH | (_UNTIL_12 if rules <= 12 else _FROM_13) | (_UNTIL_10 if rules <= 10 else set())
     if rules >= 12 and event["type"] == "m.room.create":
         keys -= {"room_id"}  # the room's id is this event's hash
     left = {key: value for key, value in event.items() if key in keys}
