@@ -46,7 +46,7 @@ CHECKS: Final = (
         "event_altered",
         "events that are not what was sent",
         "The stored JSON was changed after it was signed, and not by a redaction: what is read is not what its sender "
-        "wrote, and other servers refuse it.",
+        "wrote, and other servers refuse it. Where its id is another one, Synapse fails on what loads it, too.",
         "gold.event_hashes says which hash differs. Restore the row of event_json from a backup, or from the last "
         "release in which the event was intact.",
     ),

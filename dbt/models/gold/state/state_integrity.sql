@@ -121,7 +121,14 @@ left anti join {{ source('synapse', 'events') }} as events on fields.event_id = 
 
 union all
 
-select 'event_altered', 'warn', room_id, event_id, 'the JSON that its id and its hash stand for', reason
+-- What has another id, or cannot be read, Synapse refuses to load (synapse.storage.databases.main.events_worker).
+select
+    'event_altered',
+    case when reason in ('event_id', 'not_an_event') then 'fail' else 'warn' end,
+    room_id,
+    event_id,
+    'the JSON that its id and its hash stand for',
+    reason
 from {{ ref('event_hashes') }}
 where verdict = 'altered'
 
