@@ -1,18 +1,8 @@
-{%- set length = var('feed_length') | int -%}
 -- Where each user's feed looks for events, and what of it lacks because a room had too many.
-with arrivals as (
-    select
-        room_id,
-        stream_ordering,
-        row_number() over (partition by room_id order by stream_ordering desc) as nth
-    from {{ ref('events') }}
-    where stream_ordering > 0 and not rejected and not outlier
-),
-
--- A room's older events are not looked at, so no feed with that room says anything of them.
-room_ends as (
-    select room_id, stream_ordering from arrivals
-    where nth = {{ length }} + 1
+with room_ends as (
+    -- A room's older events are not looked at, so no feed with that room says anything of them.
+    select room_id, stream_ordering from ({{ arrivals() }})
+    where nth = {{ var('feed_length') | int }} + 1
 ),
 
 memberships as (

@@ -1,14 +1,6 @@
 {%- set length = var('feed_length') | int -%}
--- What is new has a positive number; history that is fetched later counts downwards.
 with arrivals as (
-    select
-        event_id,
-        room_id,
-        stream_ordering,
-        instance_name,
-        row_number() over (partition by room_id order by stream_ordering desc) as nth
-    from {{ ref('events') }}
-    where stream_ordering > 0 and not rejected and not outlier
+    {{ arrivals() }}
 ),
 
 recent as (

@@ -1,0 +1,12 @@
+{# What feeds tell of: what is new has a positive number, and history that is fetched later counts downwards. `nth` is 1 for
+   the last one of its room. #}
+{% macro arrivals() -%}
+    select
+        event_id,
+        room_id,
+        stream_ordering,
+        instance_name,
+        row_number() over (partition by room_id order by stream_ordering desc) as nth
+    from {{ ref('events') }}
+    where stream_ordering > 0 and not rejected and not outlier
+{%- endmacro %}
