@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.app import SparkApp
-from synapse_lakehouse.bronze import parity
+from synapse_lakehouse.bronze import attempts
 from synapse_lakehouse.bronze.copying import copy_tables
 from synapse_lakehouse.bronze.parity import Unit, asked, digest_in_lake, in_turn, verify_tables
 from synapse_lakehouse.bronze.recording import record_snapshot
@@ -177,7 +177,7 @@ def test_what_differs_is_read_again_and_recorded(lake: SmallLake) -> None:
     assert (repairs["events"]["rows_added"], repairs["events"]["rows_removed"]) == (1, 1)
     assert repairs["events"]["rows_changed"] == found["events"] - 2
     assert repairs["odd"]["rows_added"] == 2
-    assert ("events", '{"event_id": "$nobody"}') in lake.deletions()
+    assert ("events", '{"event_id":"$nobody"}') in lake.deletions()
 
     lake.publish(app)
     assert lake.equal_to_source()
@@ -197,7 +197,7 @@ def test_a_repair_takes_longer_than_the_source_lets_a_session_idle(
         do(repair)
 
     monkeypatch.setattr(Repair, "do", slowly)
-    monkeypatch.setattr(parity, "_PING_SECONDS", 0.3)
+    monkeypatch.setattr(attempts, "PING_SECONDS", 0.3)
     with exported(lake.settings, lake.declared) as (connection, taken):
         connection.execute("set idle_in_transaction_session_timeout = '1500ms'")
         verify_tables(app, lake.declared, connection, taken)

@@ -1,7 +1,7 @@
 """Work on one snapshot of the source, begun again when a standby takes the snapshot back."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Final
 
 from synapse_lakehouse import catalogue
@@ -14,6 +14,9 @@ from synapse_lakehouse.source.snapshot import Snapshot, exported
 
 Work = Callable[[SparkApp, Catalogue, Connection, Snapshot], None]
 """Takes the tables of the catalogue that can be copied from the snapshot, and the session that keeps it."""
+
+PING_SECONDS: Final = 30.0
+"""So often something is asked over the session that keeps the snapshot, lest it counts as idle."""
 
 _RESTARTS: Final = 2
 
@@ -34,6 +37,13 @@ def on_a_snapshot(app: SparkApp, work: Work, declared: Catalogue | None = None) 
         else:
             return
     _attempt(app, work, declared)
+
+
+def await_idle(work: Future[None], connection: Connection) -> None:
+    """Wait for ``work`` that asks nothing of ``connection``, which keeps the snapshot, without losing that."""
+    while not wait([work], timeout=PING_SECONDS).done:
+        connection.execute("select 1")
+    work.result()
 
 
 def _attempt(app: SparkApp, work: Work, declared: Catalogue) -> None:

@@ -10,6 +10,7 @@ from pyspark import inheritable_thread_target
 
 from synapse_lakehouse.app import SparkApp
 from synapse_lakehouse.bronze import deletions
+from synapse_lakehouse.bronze.attempts import PING_SECONDS, await_idle
 from synapse_lakehouse.bronze.base import published
 from synapse_lakehouse.bronze.pace import Pace
 from synapse_lakehouse.bronze.plan import Part
@@ -22,7 +23,6 @@ from synapse_lakehouse.source.pages import length
 from synapse_lakehouse.source.read import copy_chunks
 from synapse_lakehouse.source.snapshot import Snapshot
 
-_PING_SECONDS = 30.0
 _TELL_SECONDS = 3.0
 _PAGES_A_BATCH = 1024
 _PARTS_A_BATCH = 8
@@ -49,7 +49,7 @@ def copy_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, sna
                 copy.count()
         done, told = len(copies) - len({copy.name for copy, _ in work}), monotonic()
         while waiting:
-            finished, waiting = wait(waiting, timeout=_PING_SECONDS, return_when=FIRST_COMPLETED)
+            finished, waiting = wait(waiting, timeout=PING_SECONDS, return_when=FIRST_COMPLETED)
             for future in finished:
                 if future.exception():
                     readers.shutdown(wait=False, cancel_futures=True)
@@ -60,9 +60,9 @@ def copy_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, sna
                         told = monotonic()
             # Also keeps the exporting transaction from counting as idle.
             connection.execute("select 1")
-    gone = list(deletions.rows({copy.table.name: copy.deleted for copy in copies}, datetime.now(UTC)))
-    if gone:
-        audit.append(app.catalog, "audit.deletions", gone, app.run)
+        record = inheritable_thread_target(app.spark)(deletions.record)
+        gone = {copy.table.name: copy.deleted for copy in copies if copy.deleted}
+        await_idle(readers.submit(record, gone, app.run, datetime.now(UTC)), connection)
     ledger = [copy.ledger_row() | origin(snapshot) for copy in copies]
     audit.append(app.catalog, "audit.ledger", ledger, app.run)
     unchanged = sum(row["extent"] == "nothing" for row in ledger)

@@ -9,17 +9,17 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.table import Table as LakeTable
+from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from synapse_lakehouse.bronze.base import Base
 from synapse_lakehouse.catalogue import Table
-from synapse_lakehouse.lake.places import SCHEMA, places
+from synapse_lakehouse.lake.places import Places, count, places
 from synapse_lakehouse.source.connection import Connection
 from synapse_lakehouse.source.stretches import Stretches, count_by_stretch, grains, keys_in
 
-_FILE, _POSITION = SCHEMA.names
-
+_FILE, _POSITION = "file_path", "pos"
 
 _FEW_KEYS: Final = 50_000
 """So many keys are sent to be compared at once; of more, it is looked first where in them the copies differ."""
@@ -27,6 +27,9 @@ _FEW_KEYS: Final = 50_000
 _MOST_KEYS: Final = 1_000_000
 """More keys than this are not sent to be compared: copying the table whole is then cheaper."""
 
+
+_MOST_PLACES: Final = 5_000_000
+"""Where more rows than this have to be taken away, copying the table whole is cheaper for all who read it."""
 
 _MOST_ROWS_HERE: Final = 20_000_000
 """In a larger table keys are looked up by Spark's workers."""
@@ -38,12 +41,12 @@ class CopyWhole(RuntimeError):
 
 @dataclass(frozen=True)
 class Removal:
-    """Rows to take away by their places (columns file_path and pos): ``outdated`` of them have a newer version among
-    the changes; ``deleted`` are the keys of the others, which the source no longer has."""
+    """Rows to take away, by their places: ``outdated`` of them have a newer version among the changes; ``deleted`` are
+    the keys of the others, which the source no longer has."""
 
-    places: pa.Table
+    places: Places
     outdated: int
-    deleted: pa.Table | None
+    deleted: DataFrame | None
 
 
 def removal(
@@ -68,32 +71,40 @@ def removal(
     """
     to_go = base.rows + changed_rows - expected_rows
     if not to_go:
-        return Removal(SCHEMA.empty_table(), 0, None)
+        return Removal({}, 0, None)
+    if to_go > _MOST_PLACES:
+        raise CopyWhole(f"{to_go:,} of its rows in the lake are outdated or were deleted")
     outdated = _outdated(spark, table, lake, base, changes, changed_rows)
-    if table.repeats_keys and outdated.num_rows:
+    if table.repeats_keys and outdated:
         raise CopyWhole(f"keys of {table.name} may repeat, so it is not known which rows of a key changed")
-    surplus = to_go - outdated.num_rows
+    surplus = to_go - count(outdated)
     if surplus < 0:
         raise CopyWhole(f"{-surplus} rows of {table.name} are missing in the lake")
     if not surplus:
-        return Removal(outdated, outdated.num_rows, None)
+        return Removal(outdated, count(outdated), None)
     held = _held(spark, table, base)
     if changes:
         changed = _changed(spark, table, changes, changed_rows)
         held = held.join(changed, _same_key(held, changed, table.primary_key), "left_anti")
-    gone = _gone(spark, connection, table, held, changes).toArrow()
-    if gone.num_rows != surplus:
-        raise CopyWhole(f"{gone.num_rows} rows of {table.name} were deleted where counts say {surplus}")
-    places = pa.concat_tables([outdated, gone.select([_FILE, _POSITION]).cast(SCHEMA)])
-    return Removal(places, outdated.num_rows, gone.select(list(table.primary_key)))
+    gone = kept(_gone(spark, connection, table, held, changes))
+    deleted = _places(gone)
+    if count(deleted) != surplus:
+        raise CopyWhole(f"{count(deleted)} rows of {table.name} were deleted where counts say {surplus}")
+    both = {path: [*outdated.get(path, ()), *deleted.get(path, ())] for path in outdated.keys() | deleted.keys()}
+    return Removal(both, count(outdated), gone.select(*table.primary_key))
+
+
+def kept(frame: DataFrame) -> DataFrame:
+    """The same, worked out once and then kept on disk, as it may be long, until the session ends."""
+    return frame.persist(StorageLevel.DISK_ONLY)
 
 
 def _outdated(
     spark: SparkSession, table: Table, lake: LakeTable, base: Base, changes: Sequence[str], changed_rows: int
-) -> pa.Table:
+) -> Places:
     """Places of older versions of the changed rows."""
     if not changes:
-        return SCHEMA.empty_table()
+        return {}
     if base.rows <= _MOST_ROWS_HERE and changed_rows <= _MOST_KEYS:
         return places(lake, base.snapshot_id, table.primary_key, _keys(lake, table, changes))
     held, changed = _held(spark, table, base), _changed(spark, table, changes, changed_rows)
@@ -121,13 +132,13 @@ def _changed(spark: SparkSession, table: Table, changes: Sequence[str], changed_
     return f.broadcast(changed) if changed_rows <= _MOST_KEYS else changed
 
 
-def vanished(spark: SparkSession, table: Table, before: int, after: int) -> pa.Table:
+def vanished(spark: SparkSession, table: Table, before: int, after: int) -> DataFrame:
     """Keys that the Iceberg snapshot ``before`` of a table has and ``after`` has not."""
     was, now = (
         spark.read.option("versionAsOf", one).table(f"bronze.{table.name}").select(*table.primary_key)
         for one in (before, after)
     )
-    return was.join(now, _same_key(was, now, table.primary_key), "left_anti").toArrow()
+    return kept(was.join(now, _same_key(was, now, table.primary_key), "left_anti"))
 
 
 def _gone(
@@ -170,5 +181,6 @@ def _same_key(left: DataFrame, right: DataFrame, key: Sequence[str]) -> Column:
     return reduce(and_, (left[name].eqNullSafe(right[name]) for name in key))
 
 
-def _places(frame: DataFrame) -> pa.Table:
-    return frame.select(_FILE, _POSITION).toArrow().cast(SCHEMA)
+def _places(frame: DataFrame) -> Places:
+    by_file = frame.groupBy(_FILE).agg(f.collect_list(_POSITION).alias(_POSITION)).toArrow()
+    return {path.as_py(): [rows.values] for path, rows in zip(by_file[_FILE], by_file[_POSITION], strict=True)}

@@ -6,7 +6,7 @@ in the next: slices of tables take turns, the one compared longest ago first.
 
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from synapse_lakehouse.app import SparkApp
+from synapse_lakehouse.bronze.attempts import await_idle
 from synapse_lakehouse.bronze.repair import Repair
 from synapse_lakehouse.catalogue import Catalogue, Table
 from synapse_lakehouse.lake import audit
@@ -37,7 +38,6 @@ from synapse_lakehouse.source.parity import (
 )
 from synapse_lakehouse.source.snapshot import Snapshot
 
-_PING_SECONDS = 30.0
 ROWS_A_SECOND = 50_000
 """Rows that any source digests in a second; slices are cut so that one fits into half of the budget."""
 
@@ -72,10 +72,10 @@ def verify_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, s
     verified = [unit for unit in units if unit.source is not None]
     with ThreadPoolExecutor(1) as pool:
         here = inheritable_thread_target(app.spark)
-        _await(pool.submit(here(digest_in_lake), app.spark, verified), connection)
+        await_idle(pool.submit(here(digest_in_lake), app.spark, verified), connection)
         repairs = [Repair(app, snapshot, unit.table, unit.part, unit.differing) for unit in units if unit.differing]
         for repair in repairs:
-            _await(pool.submit(here(repair.do)), connection)
+            await_idle(pool.submit(here(repair.do)), connection)
     now = datetime.now(UTC)
     audit.append(app.catalog, "audit.parity", [_parity_row(unit, now) for unit in units], app.run)
     if repairs:
@@ -87,13 +87,6 @@ def verify_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, s
         f"{rows:,} rows in {len(verified)} of {len(units)} slices compared with the source, which spent "
         f"{sum(unit.seconds for unit in units):.1f} s of {seconds} s on it; {len(repairs)} differed"
     )
-
-
-def _await(work: Future[None], connection: Connection) -> None:
-    while not wait([work], timeout=_PING_SECONDS).done:
-        # Keeps the transaction that holds the snapshot from counting as idle.
-        connection.execute("select 1")
-    work.result()
 
 
 def in_turn(app: SparkApp, catalogue: Catalogue, connection: Connection) -> list[Unit]:

@@ -79,7 +79,7 @@ class Repair:
         for key in self.removed:
             yield {
                 "table_name": self.table.name,
-                "key": json.dumps(key),
+                "key": json.dumps(key, separators=(",", ":"), ensure_ascii=False),
                 "reason": "found by comparing with the source",
                 "deleted_at": now,
             }

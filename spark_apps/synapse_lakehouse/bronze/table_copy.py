@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from synapse_lakehouse.app import SparkApp
 from synapse_lakehouse.bronze.base import Base, interrupted, told
@@ -63,7 +62,9 @@ class TableCopy:
         self._ranges: list[dict[str, Any]] = []
         self._changes: list[str] = []
         self._commit: Commit | None = None
-        self._deleted: pa.Table | None = None
+        self._rows_deleted = 0
+        self.deleted: DataFrame | None = None
+        """Keys that the published table had and the source no longer has, if there are any."""
 
     def count(self) -> None:
         """Count the source's rows, and with a base those that changed since."""
@@ -82,7 +83,7 @@ class TableCopy:
             case Extent.NOTHING if self._left:
                 self._start_branch()
                 if self._main:
-                    self._deleted = self._vanished(self._left.snapshot_id)
+                    self._take_for_deleted(self._vanished(self._left.snapshot_id))
             case Extent.NOTHING if self.app.run.branch in self._lake.refs():
                 start_branch(*self._target, None)
         return self._plan
@@ -122,18 +123,13 @@ class TableCopy:
             **_hashes(self._written),
             "ranges": self._ranges,
             "rows_outdated": self._outdated,
-            "rows_deleted": self._deleted.num_rows if self._deleted else 0,
+            "rows_deleted": self._rows_deleted,
             "files": after.files,
             "bytes": after.bytes,
             "seconds": sum(one.seconds for one in self._written),
             "snapshot_id": after.snapshot_id,
             "written_at": datetime.now(UTC),
         }
-
-    @property
-    def deleted(self) -> list[dict[str, Any]]:
-        """Keys that the published table had and the source no longer has."""
-        return self._deleted.to_pylist() if self._deleted else []
 
     def _keep(self, written: Written, part: Part) -> Pace:
         """Commit whole pages at once, so that they are not read again if this attempt does not live to the end."""
@@ -159,7 +155,7 @@ class TableCopy:
                 self.app.progress(f"{self.name} is copied whole: {reason}")
                 self._start_over()
         if self._main and self._commit and (self._left or self._plan.extent is Extent.WHOLE):
-            self._deleted = self._vanished(self._commit.snapshot_id)
+            self._take_for_deleted(self._vanished(self._commit.snapshot_id))
 
     def _change(self, base: Base) -> None:
         """Add the changed rows, and take away what they outdate and what the source no longer has."""
@@ -173,11 +169,13 @@ class TableCopy:
             self._counted.rows,
             sum(one.rows for one in self._written),
         )
-        deletes = write_position_deletes(removed.places, self._folder, self._io) if removed.places.num_rows else None
+        deletes = write_position_deletes(removed.places, self._folder, self._io) if removed.places else None
         at = base.snapshot_id if self._plan.extent is Extent.CHANGES else None
         said = self._told(WHOLE, is_first=True)
         self._committed(change_content(*self._target, self._changes, deletes, said, at))
-        self._outdated, self._deleted = removed.outdated, removed.deleted
+        self._outdated = removed.outdated
+        if removed.deleted:
+            self._take_for_deleted(removed.deleted)
 
     def _start_over(self) -> None:
         self._to_do(plan(None, self.heap.pages, self._counted.rows, 0))
@@ -195,9 +193,13 @@ class TableCopy:
         at = self._plan.base or self._main
         start_branch(*self._target, at.snapshot_id if at else None)
 
-    def _vanished(self, now: int) -> pa.Table:
+    def _vanished(self, now: int) -> DataFrame:
         assert self._main
         return vanished(self.app.spark, self.table, self._main.snapshot_id, now)
+
+    def _take_for_deleted(self, keys: DataFrame) -> None:
+        self._rows_deleted = keys.count()
+        self.deleted = keys if self._rows_deleted else None
 
     def _committed(self, commit: Commit) -> None:
         self._commit = commit

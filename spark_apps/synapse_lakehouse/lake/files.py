@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io import load_file_io
@@ -12,6 +13,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
+from synapse_lakehouse.lake.places import Places
 from synapse_lakehouse.lake.session import iceberg, iceberg_table
 
 
@@ -80,18 +82,29 @@ def change_content(
     return _committed(table, branch)
 
 
-def write_position_deletes(places: pa.Table, folder: str, io_properties: Mapping[str, str]) -> str:
-    """Write ``places`` (columns file_path and pos) as an Iceberg position delete file under ``folder``: its path."""
+def write_position_deletes(places: Places, folder: str, io_properties: Mapping[str, str]) -> str:
+    """Write ``places`` as an Iceberg position delete file under ``folder``: its path."""
     path = f"{folder}/{uuid.uuid4()}-deletes.parquet"
+    files = sorted(places)
+    positions = pa.chunked_array([pa.concat_arrays(places[file]).sort() for file in files])
+    numbers = np.repeat(np.arange(len(files), dtype=np.int32), [len(chunk) for chunk in positions.chunks])
+    deletes = [pa.DictionaryArray.from_arrays(numbers, pa.array(files, pa.string())), positions]
     with load_file_io(dict(io_properties), path).new_output(path).create() as stream:
-        pq.write_table(places.sort_by([(one, "ascending") for one in places.column_names]).cast(_DELETES), stream)
+        # Without Arrow's own schema, in which a path is no plain text.
+        pq.write_table(pa.table(deletes, schema=_DELETES), stream, store_schema=False)
     return path
 
 
 # Field ids that Iceberg's specification reserves for the columns of position delete files.
 _DELETES = pa.schema(
     [
-        pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": "2147483546"}),
+        # Millions of rows have few paths, which are long.
+        pa.field(
+            "file_path",
+            pa.dictionary(pa.int32(), pa.string()),
+            nullable=False,
+            metadata={"PARQUET:field_id": "2147483546"},
+        ),
         pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": "2147483545"}),
     ]
 )

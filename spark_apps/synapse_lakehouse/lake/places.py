@@ -1,7 +1,7 @@
 """Where rows with given keys are in a table's files, found without Spark: for few keys, a fraction of a job's cost."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -12,37 +12,43 @@ import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyiceberg.table import FileScanTask, Table
 
-SCHEMA: Final = pa.schema(
-    [pa.field("file_path", pa.string(), nullable=False), pa.field("pos", pa.int64(), nullable=False)]
-)
+Places = Mapping[str, Sequence[pa.Array]]
+"""Numbers of rows in data files, by the files' paths; no file has none."""
+
 _AT_ONCE: Final = 2
 
 
-def places(table: Table, snapshot_id: int, key: Sequence[str], keys: pa.Table) -> pa.Table:
-    """Places of the rows of a snapshot whose ``key`` is among ``keys`` (NULLs equal NULLs): columns of ``SCHEMA``.
+def count(places: Places) -> int:
+    """How many rows are in these places."""
+    return sum(len(rows) for of_file in places.values() for rows in of_file)
+
+
+def places(table: Table, snapshot_id: int, key: Sequence[str], keys: pa.Table) -> Places:
+    """Places of the rows of a snapshot whose ``key`` is among ``keys`` (NULLs equal NULLs).
 
     Rows that position delete files took away are not among them.
     """
     tasks = list(table.scan(snapshot_id=snapshot_id).plan_files())
     deleted = deleted_positions(table.io, {file.file_path for task in tasks for file in task.delete_files})
 
-    def in_file(task: FileScanTask) -> pa.Table:
+    def in_file(task: FileScanTask) -> pa.ChunkedArray:
         path = task.file.file_path
         found = pa.chunked_array(_positions(table.io, path, key, keys), pa.int64())
         if path in deleted:
             found = found.filter(pc.invert(pc.is_in(found, value_set=pa.concat_arrays(deleted[path]))))
-        return pa.table([pa.array([path] * len(found), pa.string()), found], schema=SCHEMA)
+        return found
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return pa.concat_tables([SCHEMA.empty_table(), *pool.map(in_file, tasks)])
+        found = zip(tasks, pool.map(in_file, tasks), strict=True)
+        return {task.file.file_path: rows.chunks for task, rows in found if len(rows)}
 
 
 def deleted_positions(io: FileIO, paths: set[str]) -> dict[str, list[pa.Array]]:
-    """Path of each data file of which the position deletes in ``paths`` take rows away → the rows' numbers."""
+    """Places of the rows that the position deletes in ``paths`` take away."""
     positions: dict[str, list[pa.Array]] = defaultdict(list)
     for path in paths:
         with io.new_input(path).open() as stream:
-            deletes = pq.read_table(stream, columns=SCHEMA.names)
+            deletes = pq.read_table(stream, columns=["file_path", "pos"], read_dictionary=["file_path"])
         for file in pc.unique(deletes["file_path"]):
             positions[file.as_py()] += deletes.filter(pc.equal(deletes["file_path"], file))["pos"].chunks
     return positions
