@@ -248,7 +248,11 @@ def test_the_source_is_asked_no_longer_than_the_budget_allows_and_tables_take_tu
         audit.append(app.catalog, "audit.parity", [old | {"table_name": "odd"}, old | slow | {"table_name": "events"}])
         turns = in_turn(app, lake.declared, connection)
         assert [unit.part.of for unit in turns if unit.table.name == "events"] == [2, 2]
-        assert {unit.table.name for unit in turns[:2]} == {"events"}, "its halves were never compared"
+        assert [unit.table.name for unit in turns[-2:]] == ["events"] * 2, "its halves wait for all others"
+        assert all(31 < unit.seconds < 60 for unit in turns[-2:]), "and need more than what it had"
+        richer = replace(app, settings=app.settings.model_copy(update={"lakehouse_parity_seconds": 600}))
+        turns = in_turn(richer, lake.declared, connection)
+        assert [unit.part.of for unit in turns if unit.table.name == "events"] == [1], "it had too little then"
         dear = [replace(turns[0], seconds=0.0), replace(turns[1], seconds=50.0)]
         assert asked(connection, dear, 40) == dear[:1]
 

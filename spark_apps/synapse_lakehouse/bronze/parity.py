@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import reduce
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 from pyspark import inheritable_thread_target
@@ -41,10 +41,13 @@ from synapse_lakehouse.source.snapshot import Snapshot
 ROWS_A_SECOND = 50_000
 """Rows that any source digests in a second; slices are cut so that one fits into half of the budget."""
 
+_MORE: Final = 1.25
+"""What was cut off is begun again where there is so many times what it had, or all of the budget."""
+
 
 @dataclass
 class Unit:
-    """A slice of a table: seconds that digesting it costs the source, by the last attempt, and when that was.
+    """A slice of a table: seconds that digesting it needs of the source, as far as known, and when it was asked for.
 
     ``source`` is None until the source was asked for, and where it was cut off.
     """
@@ -93,6 +96,8 @@ def in_turn(app: SparkApp, catalogue: Catalogue, connection: Connection) -> list
     """All slices of all copied tables, the one asked for longest ago first, and those never asked for before all.
 
     A slice that was cut off although it had half of the budget was too large: its table is cut into twice as many.
+    Where it had less, with a smaller budget, the table is cut as if it had never been. Slices that are cut anew count
+    as asked for when their table was, or one that takes too long to scan would come first night after night.
     """
     rows: Mapping[str, int] = dict(
         connection.execute(
@@ -107,14 +112,27 @@ def in_turn(app: SparkApp, catalogue: Catalogue, connection: Connection) -> list
     before = {(row["table_name"], row["slice"], row["slices"]): row for row in past}
     units = []
     for table in catalogue.copied():
-        last = latest.get(table.name, {"slices": 1, "differing": 0, "seconds": 0.0})
-        too_large = last["differing"] is None and last["seconds"] >= half
-        at_least = min(last["slices"] * (2 if too_large else 1), RANGES)
+        last, at_least = latest.get(table.name), 1
+        was_cut_off = last is not None and last["differing"] is None
+        if last and not was_cut_off:
+            at_least = last["slices"]
+        elif last and last["seconds"] >= half:
+            at_least = min(last["slices"] * 2, RANGES)
         for part in slices(rows.get(table.name, 0), int(ROWS_A_SECOND * half), at_least):
-            known = before.get((table.name, part.number, part.of))
-            units.append(Unit(table, part, known["seconds"] if known else 0.0, known["compared_at"] if known else None))
+            known = before.get((table.name, part.number, part.of), last if was_cut_off else None)
+            if last and last["slices"] != part.of:
+                known = last
+            units.append(Unit(table, part, _needed(known or last), known["compared_at"] if known else None))
     never = datetime.fromtimestamp(0, UTC)
     return sorted(units, key=lambda unit: (unit.last or never, rows.get(unit.table.name, 0)))
+
+
+def _needed(before: Mapping[str, Any] | None) -> float:
+    """Seconds that a slice needs at least, by a row of ``audit.parity`` on it or one alike."""
+    if before is None:
+        return 0.0
+    seconds: float = before["seconds"]
+    return seconds * _MORE if before["differing"] is None else seconds
 
 
 def asked(connection: Connection, units: Sequence[Unit], seconds: float) -> list[Unit]:
