@@ -13,7 +13,8 @@ that many days later; `lakehouse prove-erased` shows it.
 * `open_run`: another run kept the lake lease for too long, or the lake is another homeserver's. Nothing was touched.
 * `verify_parity` to `publish_release`: as in the DAG `lakehouse`. Nothing is published, readers see the release
   before; the lake's files are looked after all the same.
-* `maintain_lake`: compacting a table would have changed it, or the disk is full. What was done before holds.
+* `maintain_lake`: a table could not be compacted, as a file of it is damaged or its content would have changed; all
+  else was looked after. Or the disk is full. What was done holds.
 
 A range that differed fails nothing: it was mended, the report warns of it, and `audit.repairs` has it.
 

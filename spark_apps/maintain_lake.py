@@ -1,11 +1,13 @@
 """Look after the lake's files under its lease: compact, publish that, then delete what only old releases hold.
 
-Works on what is published, whatever became of the run that it belongs to. Safe to repeat at any time.
+Works on what is published, whatever became of the run that it belongs to. Safe to repeat at any time. A table that
+cannot be compacted is left out, and fails the app when all else is done.
 """
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import chain
 
 from synapse_lakehouse.app import SparkApp, main
 from synapse_lakehouse.lake import audit, housekeeping, lease, tables
@@ -21,9 +23,12 @@ def maintain_lake(app: SparkApp) -> None:
     now, days = datetime.now(UTC), app.settings.lakehouse_erasure_days
     # Tables are rewritten and forgotten as they are published, not as the run's own branch has them.
     app.spark.conf.unset("spark.wap.branch")
+    failures: list[Exception] = []
     if published := audit.releases(app.catalog):
         branch = Run(f"{app.run.run_id} compaction", app.run.start, app.run.end).branch
-        compacted = housekeeping.compact(app.spark, app.catalog, published[-1], branch, app.lease.renew, app.progress)
+        compacted, failures = housekeeping.compact(
+            app.spark, app.catalog, published[-1], branch, app.lease.renew, app.progress
+        )
         published += [compacted] if compacted else []
     old = now - timedelta(days=days)
     kept = housekeeping.kept_releases(published, old)
@@ -42,13 +47,16 @@ def maintain_lake(app: SparkApp) -> None:
     # With 0 days files of any age are swept: they must not be another run's.
     app.lease.renew()
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        done = [*pool.map(tidy, branched), *pool.map(partial(housekeeping.tidy_unbranched, app.spark), unbranched)]
+        work = [pool.map(tidy, branched), pool.map(partial(housekeeping.tidy_unbranched, app.spark), unbranched)]
+        done = [*chain(*work)]
     lease.trim(app.catalog, now - housekeeping.LEASE_LOG)
     total = sum(done, start=housekeeping.Tidied())
     app.progress(
         f"{total.snapshots} snapshots, {total.refs} tags and branches given up; {total.files:,} files deleted, "
         f"{total.strays} of them strays, {total.bytes / 1e6:,.1f} MB"
     )
+    if failures:
+        raise failures[0]
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import pyarrow as pa
 from pyspark.sql import functions as f
 
 from synapse_lakehouse.lake import compaction, remaking
@@ -26,8 +27,8 @@ def test_deletes_that_mark_several_files_are_applied_and_gone(new_lake: Callable
         table = iceberg_table(spark, NAME)
         before = int(table.currentSnapshot().snapshotId())
         start_branch(spark, NAME, "changed", before)
-        marked = spark.table(NAME).where("n % 10 = 0")
-        places = marked.select(f.col("_file").alias("file_path"), f.col("_pos").alias("pos")).toArrow()
+        marked = spark.table(NAME).where("n % 10 = 0").groupBy("_file").agg(f.collect_list("_pos").alias("rows"))
+        places = {row["_file"]: [pa.array(row.rows[::-1])] for row in marked.collect()}
         deletes = write_position_deletes(places, f"{table.location()}/data", {})
         changed = change_content(spark, NAME, "changed", [], deletes, {}).snapshot_id
 

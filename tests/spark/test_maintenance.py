@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from typer.testing import CliRunner, Result
 
 from synapse_lakehouse import catalogue
@@ -93,8 +94,10 @@ class SmallLake(AdvancingLake):
         """Run the app that looks after the lake's files."""
         app = replace(self.app(), settings=self.settings.model_copy(update={"lakehouse_erasure_days": days}))
         app.lease.acquire()
-        runpy.run_path(str(PROJECT / "spark_apps" / "maintain_lake.py"))["maintain_lake"](app)
-        app.lease.release()
+        try:
+            runpy.run_path(str(PROJECT / "spark_apps" / "maintain_lake.py"))["maintain_lake"](app)
+        finally:
+            app.lease.release()
 
     def prove(self, user: str) -> tuple[int, dict[tuple[str, str], dict[str, Any]]]:
         """Exit code and rows of prove-erased, by table and what remains."""
@@ -255,6 +258,35 @@ def test_the_source_is_asked_no_longer_than_the_budget_allows_and_tables_take_tu
         assert [unit.part.of for unit in turns if unit.table.name == "events"] == [1], "it had too little then"
         dear = [replace(turns[0], seconds=0.0), replace(turns[1], seconds=50.0)]
         assert asked(connection, dear, 40) == dear[:1]
+
+
+def test_a_table_that_cannot_be_compacted_keeps_no_other_from_being_looked_after(
+    lake: SmallLake, source: psycopg.Connection[tuple[Any, ...]]
+) -> None:
+    for name in ("events", "room_memberships"):
+        source.execute(f"delete from {name} where ctid = (select min(ctid) from {name})".encode())
+    lake.advance()
+    catalog = lake.app().catalog
+    damaged = Path(
+        next(iter(catalog.load_table("bronze.events").scan().plan_files())).file.file_path.removeprefix("file:")
+    )
+    whole, releases = damaged.read_bytes(), len(audit.releases(catalog))
+    damaged.write_bytes(b"\0" * len(whole))
+    try:
+        with pytest.raises(Py4JJavaError):
+            lake.maintain()
+        marked = {
+            name: len(
+                [one for task in catalog.load_table(f"bronze.{name}").scan().plan_files() for one in task.delete_files]
+            )
+            for name in ("events", "room_memberships")
+        }
+        assert marked["room_memberships"] == 0 < marked["events"]
+        assert len(audit.releases(catalog)) == releases + 1
+    finally:
+        damaged.write_bytes(whole)
+    lake.maintain()
+    assert lake.equal_to_source()
 
 
 @pytest.mark.heavy

@@ -51,12 +51,23 @@ def files(spark: SparkSession, name: str, snapshot_id: int) -> Files:
 def compact(spark: SparkSession, name: str, snapshot_id: int, branch: str) -> int:
     """Rewrite the files of ``name`` at ``snapshot_id`` on ``branch``, which is made anew: the branch's new snapshot.
 
-    :raises ReleaseError: when the content would change. The branch is then dropped.
+    The branch is dropped where that fails.
+
+    :raises ReleaseError: when the content would change.
     """
     table = iceberg_table(spark, name)
     if table.refs().containsKey(branch):
         table.manageSnapshots().removeBranch(branch).commit()
     table.manageSnapshots().createBranch(branch, snapshot_id).commit()
+    try:
+        return _compacted(spark, table, name, snapshot_id, branch)
+    except Exception:
+        table.refresh()
+        table.manageSnapshots().removeBranch(branch).commit()
+        raise
+
+
+def _compacted(spark: SparkSession, table: Any, name: str, snapshot_id: int, branch: str) -> int:
     rewrite = _rewriting(spark, table)
     for option, value in _OPTIONS.items():
         rewrite.option(option, value)
@@ -70,7 +81,6 @@ def compact(spark: SparkSession, name: str, snapshot_id: int, branch: str) -> in
     before, after = (_content(spark, name, one) for one in (snapshot_id, compacted))
     counted = _total(table, compacted, "records") - _total(table, compacted, "position-deletes")
     if before != after or counted != after[0]:
-        table.manageSnapshots().removeBranch(branch).commit()
         raise ReleaseError(
             f"Compacting {name} would have changed it: {before[0]:,} rows before, {after[0]:,} after, {counted:,} by "
             "its metadata. It was given up, and readers see what they saw. Please report this."

@@ -19,7 +19,7 @@ from pyspark.sql import functions as f
 from synapse_lakehouse.lake import audit, compaction, lease
 from synapse_lakehouse.lake.catalog import COMMANDS
 from synapse_lakehouse.lake.publishing import fast_forward, record
-from synapse_lakehouse.lake.release import Release
+from synapse_lakehouse.lake.release import Release, ReleaseError
 from synapse_lakehouse.lake.session import each, iceberg, iceberg_table
 
 UNFINISHED: Final = timedelta(hours=6)
@@ -46,25 +46,31 @@ def compact(
     branch: str,
     require_lease: Callable[[], None],
     tell: Callable[[str], None],
-) -> Release | None:
-    """Compact the tables that gain from it and publish them as a new release; None if none does.
+) -> tuple[Release | None, list[Exception]]:
+    """Compact the tables that gain from it and publish them as a new release; None if none does. And what went wrong.
 
     The release is ``latest`` in other files: it keeps its run, interval and positions. A table whose main is not what
-    that release says (a run died while it published) is left to the next run.
+    that release says (a run died while it published) is left to the next run. One that cannot be compacted, as a file
+    of it is damaged or its content would change, stays as it is and keeps no other from it.
 
     :param require_lease: raises where the lake lease was lost: somebody may have published since.
-    :raises ReleaseError: when the content of a table would change; nothing is published then.
     """
     rewritten: dict[str, int] = {}
+    failures: list[Exception] = []
     for name, head in sorted(latest.tables.items()):
-        if _head(spark, name) != head or not compaction.files(spark, name, head).need_compaction:
+        try:
+            if _head(spark, name) != head or not compaction.files(spark, name, head).need_compaction:
+                continue
+            snapshot_id = compaction.compact(spark, name, head, branch)
+        except (ReleaseError, Py4JJavaError) as failure:
+            tell(f"{name} could not be compacted")
+            failures.append(failure)
             continue
-        snapshot_id = compaction.compact(spark, name, head, branch)
         if snapshot_id != head:
             rewritten[name] = snapshot_id
             tell(f"{name} compacted")
     if not rewritten:
-        return None
+        return None, failures
     require_lease()
     # First, as the next copy goes on from the snapshot in the ledger, if main is at it; else it copies the table whole.
     _correct_ledger(catalog, latest, rewritten)
@@ -78,7 +84,7 @@ def compact(
     )
     require_lease()
     record(catalog, compacted)
-    return compacted
+    return compacted, failures
 
 
 @dataclass(frozen=True)
