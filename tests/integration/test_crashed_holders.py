@@ -8,6 +8,7 @@ from typing import cast
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
@@ -49,6 +50,33 @@ def test_branches_of_crashed_holders_are_handed_on_until_somebody_has_disposed_o
         assert held == {"rooms": {"main", "three"}, "users": {"main", "three"}}
         third.release()
         assert first.acquire() == ()
+
+
+def test_who_comes_after_a_holder_that_left_its_work_undone_goes_on_from_it(new_lake: Callable[..., Settings]) -> None:
+    with closing(pyiceberg_catalog(new_lake())) as catalog:
+        tables.ensure(catalog, catalogue.load())
+        first, second = (Lease(catalog, f"holder {name}", name, 60) for name in ("one", "two"))
+        assert first.acquire() == ()
+        _write(catalog.load_table("bronze.rooms"), "one")
+        _write(catalog.load_table("silver.state_positions"), "one")
+        first.release(is_undone=True)
+
+        assert first.acquire() == ("one",)
+        branches.take_over(catalog, ("one",), "one")
+        assert _refs(catalog) == ({"main", "one"}, {"main"})
+        first.settle()
+        first.release(is_undone=True)
+
+        assert second.acquire() == ("one",)
+        branches.take_over(catalog, ("one",), "two")
+        assert _refs(catalog) == ({"main", "two"}, {"main"})
+        second.settle()
+        second.release()
+        assert first.acquire() == ()
+
+
+def _refs(catalog: Catalog) -> tuple[set[str], ...]:
+    return tuple(set(catalog.load_table(name).refs()) for name in ("bronze.rooms", "silver.state_positions"))
 
 
 def test_a_run_that_lost_its_lease_publishes_nothing(new_lake: Callable[..., Settings]) -> None:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
@@ -64,6 +65,22 @@ def test_a_lake_of_the_same_homeserver_is_opened(opening: Callable[[], None], la
     release_of(sample.server_name(), settings)
     opening()
     assert lease_holder(settings) == "manual__1"
+
+
+@pytest.mark.parametrize("has_copied", [False, True])
+def test_what_a_failed_copy_left_is_gone_on_with(has_copied: bool, lake: Callable[..., Settings]) -> None:
+    settings, run = lake(), Run("manual__1", START, END)
+    runs.open_run()
+    with closing(pyiceberg_catalog(settings)) as catalog:
+        table = catalog.load_table("bronze.rooms")
+        table.append(pa.Table.from_pylist([{}], schema=table.schema().as_arrow()))
+        table.manage_snapshots().create_branch(table.refs()["main"].snapshot_id, run.branch).commit()
+        if has_copied:
+            audit.append(catalog, "audit.ledger", [{"table_name": "rooms", "written_at": END}], run)
+        runs.close_run()
+        assert lease_holder(settings) is None
+        runs.open_run()
+        assert (run.branch in catalog.load_table("bronze.rooms").refs()) is not has_copied
 
 
 @pytest.mark.parametrize(

@@ -78,12 +78,14 @@ class DagsTest:
             self._release_lease(Run(self._progress.run_id, self.start, self.end))
 
     def _release_lease(self, run: Run) -> None:
+        from synapse_lakehouse.lake import audit
         from synapse_lakehouse.lake.catalog import pyiceberg_catalog
         from synapse_lakehouse.lake.lease import Lease
 
         settings = self.prepared.settings
         with closing(pyiceberg_catalog(settings)) as catalog:
-            Lease(catalog, run.run_id, run.branch, settings.lakehouse_lease_seconds).release()
+            lease = Lease(catalog, run.run_id, run.branch, settings.lakehouse_lease_seconds)
+            lease.release(is_undone=not audit.has_copied(catalog, run))
 
     def _last_words(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines()[-_TAIL:]

@@ -205,6 +205,11 @@ def of_run(catalog: Catalog, table: str, run_id: str) -> list[dict[str, Any]]:
     return list(latest.values())
 
 
+def has_copied(catalog: Catalog, run: Run) -> bool:
+    """Whether the run's copy was finished: then its ledger is written."""
+    return catalog.table_exists("audit.ledger") and bool(_of_run(catalog, "audit.ledger", run.run_id).num_rows)
+
+
 def checks_of_run(catalog: Catalog, run_id: str) -> list[dict[str, Any]]:
     """The checks of a run, as each stage was judged last: an earlier judgement of a run that was cleared is void."""
     rows = _of_run(catalog, "audit.checks", run_id).sort_by("checked_at").to_pylist()

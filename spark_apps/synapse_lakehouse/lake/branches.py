@@ -23,17 +23,19 @@ def drop(catalog: Catalog, branch: str) -> int:
 
 
 def take_over(catalog: Catalog, crashed: Sequence[str], branch: str) -> None:
-    """Let ``branch`` go on from what the latest of the ``crashed`` branches has of bronze; all of them are dropped.
+    """Let ``branch`` go on from what it has itself of bronze, or the latest of the ``crashed`` branches; all others are
+    dropped.
 
     Whoever calls this holds the lease.
     """
     for table in branched_tables(catalog):
-        refs = table.refs()
+        refs, is_bronze = table.refs(), table.name()[0] == "bronze"
         left = [one for one in reversed(crashed) if one in refs]
-        if left and table.name()[0] == "bronze" and branch not in refs:
+        if left and is_bronze and branch not in refs:
             table.manage_snapshots().create_branch(refs[left[0]].snapshot_id, branch).commit()
         for one in left:
-            table.manage_snapshots().remove_branch(one).commit()
+            if one != branch or not is_bronze:
+                table.manage_snapshots().remove_branch(one).commit()
 
 
 def branched(catalog: Catalog) -> list[str]:

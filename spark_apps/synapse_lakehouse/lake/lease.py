@@ -48,8 +48,9 @@ class Lease:
     def acquire(self, wait_seconds: float = 0) -> tuple[str, ...]:
         """Take the lease, waiting up to ``wait_seconds`` for a live holder; again is the same as once.
 
-        :returns: branches of holders that crashed, the latest last. The caller takes them over or drops them, and then
-            calls :meth:`settle`; if it crashes before that, whoever comes next gets them too.
+        :returns: branches of holders that crashed or left their work undone, the latest last; ours may be among them.
+            The caller takes them over or drops them, and then calls :meth:`settle`; if it crashes before that, whoever
+            comes next gets them too.
         :raises LeaseError: when somebody else still holds it at the end of the wait.
         """
         deadline = time.monotonic() + wait_seconds
@@ -58,8 +59,8 @@ class Lease:
             table = self.catalog.load_table(TABLE)
             held = _read(table)
             if held.holder == self.holder or not held.is_live(_now()):
-                left = (*held.crashed, *([held.branch] if held.holder else []))
-                crashed = tuple(one for one in dict.fromkeys(left) if one and one != self.branch)
+                left = (*held.crashed, *([held.branch] if held.holder not in {"", self.holder} else []))
+                crashed = tuple(one for one in dict.fromkeys(left) if one)
                 if self._write(table, "renew" if held.holder == self.holder else "acquire", crashed):
                     return crashed
                 continue
@@ -88,12 +89,16 @@ class Lease:
         """
         self._extend(settled=True)
 
-    def release(self) -> None:
-        """Give the lease back; without effect if it is not ours (any more)."""
+    def release(self, *, is_undone: bool = False) -> None:
+        """Give the lease back; without effect if it is not ours (any more).
+
+        :param is_undone: whoever takes it next shall get the branch as if its holder had crashed.
+        """
         # A lake in which no run was ever opened has no log either.
         while (table := load_or_none(self.catalog, TABLE)) is not None:
             held = _read(table)
-            if held.holder != self.holder or self._write(table, "release", held.crashed):
+            left = dict.fromkeys((*held.crashed, self.branch)) if is_undone else held.crashed
+            if held.holder != self.holder or self._write(table, "release", tuple(left)):
                 return
 
     @contextmanager

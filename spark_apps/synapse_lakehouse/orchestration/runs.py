@@ -83,16 +83,18 @@ def open_maintenance() -> None:
 
 
 def close_run() -> None:
-    """Give the lake lease back, however the run went. A failed run's branch stays, to be looked at.
+    """Give the lake lease back, however the run went. A failed run's branch stays, to be looked at; if it failed while
+    it copied, the next run goes on from there.
 
     :raises AirflowFailException: when the disk has no room for that.
     """
+    from synapse_lakehouse.lake import audit
     from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 
     run, settings = run_of(get_current_context()), Settings()
     with closing(pyiceberg_catalog(settings)) as catalog:
         try:
-            lease_of(run, catalog, settings).release()
+            lease_of(run, catalog, settings).release(is_undone=not audit.has_copied(catalog, run))
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
@@ -164,8 +166,9 @@ def _open(run: Run, settings: Settings) -> None:
         tables.ensure(catalog, catalogue.load())
         lease = lease_of(run, catalog, settings)
         crashed = lease.acquire(settings.lakehouse_lease_wait_seconds)
-        branches.drop(catalog, run.branch)
+        if run.branch not in crashed:
+            branches.drop(catalog, run.branch)
         if crashed:
-            log.warning("%s crashed while it held the lake lease: going on from what it copied", crashed[-1])
+            log.warning("%s did not finish, or crashed: going on from what it copied", crashed[-1])
             branches.take_over(catalog, crashed, run.branch)
             lease.settle()
