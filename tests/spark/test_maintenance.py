@@ -373,6 +373,26 @@ def test_a_message_without_its_row_of_events_is_known_by_the_sender_in_its_json(
     assert found["bronze.event_json", "message content"]["rows"] == 1
 
 
+def test_what_the_source_left_of_a_purged_event_is_no_fault_of_the_lake(
+    lake: SmallLake, source: psycopg.Connection[tuple[Any, ...]]
+) -> None:
+    source.execute("insert into erased_users values (%s) on conflict do nothing", [LOST])
+    source.execute("insert into event_relations values ('$purged', '$other', 'm.annotation', 'aye')")
+    lake.advance()
+    code, found = lake.prove(LOST)
+    assert code == 3
+    left = found["bronze.event_relations", "content without its event"]
+    assert (left["rows"], left["in_other_files"]) == (1, 0)
+    assert "in Synapse's database" in left["why"]
+    source.execute("delete from event_relations where event_id = '$purged'")
+    lake.advance()
+    code, found = lake.prove(LOST)
+    assert code == 1
+    assert found["bronze.event_relations", "content of purged events"]["in_other_files"] == 1
+    lake.maintain()
+    assert not any(what.startswith("content") for _, what in lake.prove(LOST)[1])
+
+
 def test_a_half_written_file_is_no_traceback_and_no_proof(lake: SmallLake) -> None:
     folder = Path(lake.settings.warehouse.removeprefix("file://")) / "bronze/event_json/data"
     whole = next(folder.glob("*.parquet")).read_bytes()

@@ -27,6 +27,7 @@ def content(state: State, events: int) -> Content:
     [
         ([], 0, "Proven: no Parquet file"),
         ([content(State.IN_SOURCE, 3)], 3, "3 messages of @erin:synapse.example are in the lake because"),
+        ([content(State.LEFT_BEHIND, 4)], 3, "Of 4 events, of anyone, Synapse's database has reactions and no JSON"),
         ([content(State.REPLACED, 2)], 1, "content of 2 messages of @erin:synapse.example and of 0 purged events"),
         ([content(State.PURGED, 5), content(State.IN_SOURCE, 3)], 1, "and of 5 purged events"),
     ],

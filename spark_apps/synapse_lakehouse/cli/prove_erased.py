@@ -94,7 +94,7 @@ def described(
 ) -> Iterator[tuple[str, str, int, int, str]]:
     """Rows for people: of each table what remains of message content, then rows that name the user."""
     for one in contents:
-        if one.state is State.IN_SOURCE:
+        if one.state in {State.IN_SOURCE, State.LEFT_BEHIND}:
             yield one.table, one.state, one.events, 0, f"in Synapse's database, at release {published[0].number}"
         else:
             yield one.table, one.state, 0, one.events, "; ".join(remains.keepers(connection, settings, published, one))
@@ -123,6 +123,13 @@ def verdict(
             f"{in_source} messages of {user} are in the lake because Synapse's database has them: erasing a user hides "
             "messages from those who were not in the room, and deletes none. Redact them or purge the rooms in "
             "Synapse; the runs after that and maintenance take them out of the lake."
+        )
+    if left := most[State.LEFT_BEHIND]:
+        code = KEPT_BY_SOURCE
+        lines.append(
+            f"Of {left} events, of anyone, Synapse's database has reactions and no JSON any more, as after a purge "
+            "that was not completed. Delete these rows of event_relations there; the runs after that and maintenance "
+            "take them out of the lake."
         )
     if most[State.REPLACED] or most[State.PURGED]:
         code = KEPT_BY_LAKE

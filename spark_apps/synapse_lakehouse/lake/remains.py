@@ -25,9 +25,11 @@ CONTENT_COLUMNS: Final = ("json", "aggregation_key")
 
 
 class State(StrEnum):
-    """How a piece of content in a file stands to the release: still there, replaced there, or its event is purged."""
+    """How a piece of content in a file stands to the release: still there, replaced there, or its event is purged, with
+    or without it."""
 
     IN_SOURCE = "message content"
+    LEFT_BEHIND = "content without its event"
     REPLACED = "former message content"
     PURGED = "content of purged events"
 
@@ -110,7 +112,9 @@ class Remains:
             f" {_IS_MESSAGE[column]} as is_message"
             f" from {scan(self.files[table])} where {column} is not null and (theirs or is_purged)"
             "), judged as ("
-            f" select found.*, case when is_purged then {literal(State.PURGED)}"
+            " select found.*, case"
+            f" when is_purged and held.version is not null then {literal(State.LEFT_BEHIND)}"
+            f" when is_purged then {literal(State.PURGED)}"
             f" when held.version is null then {literal(State.REPLACED)} else {literal(State.IN_SOURCE)} end as state"
             " from found left join held on held.event_id = found.event_id and held.version = found.version"
             " where has_content and (is_purged or is_message))"

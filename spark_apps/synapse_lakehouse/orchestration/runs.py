@@ -43,7 +43,7 @@ def lake_run_id(dag_id: str, run_id: str) -> str:
 
 
 def open_run() -> None:
-    """Check that the run can succeed, then take the lake lease and start from a clean branch.
+    """Check that the run can succeed, then take the lake lease and start from a clean branch, or an unfinished copy.
 
     :raises AirflowFailException: for a future interval, a setting that means nothing, a source that cannot be read as
         it is, or a lake of another homeserver: nothing was touched.
@@ -69,7 +69,7 @@ def open_run() -> None:
 
 
 def open_maintenance() -> None:
-    """Take the lake lease and start from a clean branch; the source may be away, as most of the work is the lake's.
+    """Take the lake lease and start as :func:`open_run`; the source may be away, as most of the work is the lake's.
 
     :raises AirflowFailException: for a future interval, or a lake of another homeserver.
     :raises LeaseError: when another run held the lease all the while; a retry waits for it again.
