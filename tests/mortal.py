@@ -49,7 +49,8 @@ def _run(lake: AdvancingLake, app: SparkApp) -> None:
     tables.ensure(app.catalog, catalogue.load())
     lease = Lease(app.catalog, app.run.run_id, app.run.branch, lake.settings.lakehouse_lease_seconds)
     crashed = lease.acquire(WAIT_SECONDS)
-    branches.drop(app.catalog, app.run.branch)
+    if app.run.branch not in crashed:
+        branches.drop(app.catalog, app.run.branch)
     if crashed:
         branches.take_over(app.catalog, crashed, app.run.branch)
         lease.settle()

@@ -13,6 +13,7 @@ from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from synapse_lakehouse import catalogue
+from synapse_lakehouse.cli.branches import dropped
 from synapse_lakehouse.lake import audit, branches, tables
 from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 from synapse_lakehouse.lake.lease import Lease, LeaseError
@@ -73,6 +74,20 @@ def test_who_comes_after_a_holder_that_left_its_work_undone_goes_on_from_it(new_
         second.settle()
         second.release()
         assert first.acquire() == ()
+
+
+def test_who_drops_a_branch_leaves_what_others_left_undone(new_lake: Callable[..., Settings]) -> None:
+    settings = new_lake()
+    with closing(pyiceberg_catalog(settings)) as catalog:
+        tables.ensure(catalog, catalogue.load())
+        undone = Lease(catalog, "holder one", "one", 60)
+        undone.acquire()
+        _write(catalog.load_table("bronze.rooms"), "one")
+        _write(catalog.load_table("bronze.users"), "two")
+        undone.release(is_undone=True)
+        assert list(dropped(settings, ["two"])) == [("two", 1)]
+        assert set(catalog.load_table("bronze.rooms").refs()) == {"main", "one"}
+        assert undone.acquire() == ("one",)
 
 
 def _refs(catalog: Catalog) -> tuple[set[str], ...]:

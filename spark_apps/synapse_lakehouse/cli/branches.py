@@ -61,7 +61,7 @@ def drop(names: Annotated[list[str], typer.Argument(help="Branches as `lakehouse
 def dropped(settings: Settings, names: Sequence[str]) -> Iterator[tuple[str, int]]:
     """Drop the branches ``names`` under the lake lease: each with the number of tables that had it.
 
-    A run that crashed while it held the lease loses it, and with it its branch.
+    A run that crashed while it held the lease loses it. What it copied is left to the next run, unless it is named.
 
     :raises LeaseError: when a run is at work.
     """
@@ -72,12 +72,10 @@ def dropped(settings: Settings, names: Sequence[str]) -> Iterator[tuple[str, int
     with closing(pyiceberg_catalog(settings)) as catalog:
         holder = f"lakehouse branches drop, process {os.getpid()} on {socket.gethostname()}"
         lease = Lease(catalog, holder, "", settings.lakehouse_lease_seconds)
-        crashed = lease.acquire()
+        lease.acquire()
         try:
             with lease.kept():
-                for name in dict.fromkeys([*names, *crashed]):
+                for name in dict.fromkeys(names):
                     yield name, branches.drop(catalog, name)
-                if crashed:
-                    lease.settle()
         finally:
             lease.release()
