@@ -18,15 +18,37 @@ def own(tmp_path: Path) -> Settings:
     return Settings(_env_file=None, lakehouse_home=tmp_path)
 
 
-def test_runs_may_be_tested_side_by_side(own: Settings) -> None:
-    with claims.testing(own) as first, claims.testing(own) as second:
-        assert first is second is None
+def test_runs_that_are_tested_take_turns(own: Settings) -> None:
+    waiting, started = threading.Event(), threading.Event()
+
+    def test() -> None:
+        with claims.testing(own, lambda _: waiting.set()) as scheduler:
+            assert scheduler is None
+            started.set()
+
+    second = threading.Thread(target=test)
+    with claims.testing(own, print):
+        second.start()
+        assert waiting.wait(10)
+        assert not started.is_set()
+    second.join(10)
+    assert started.is_set()
+
+
+def test_a_scheduler_that_was_killed_has_nothing(own: Settings) -> None:
+    lock = own.lakehouse_home / "airflow" / "scheduler.lock"
+    with claims.scheduling(own, ADDRESS, print):
+        left = lock.read_text()
+    lock.write_text(left)
+    with claims.testing(own, print) as scheduler:
+        assert scheduler is None
+        assert lock.read_text() == ""
 
 
 def test_a_run_learns_where_the_scheduler_is(own: Settings) -> None:
-    with claims.scheduling(own, ADDRESS, print), claims.testing(own) as scheduler:
+    with claims.scheduling(own, ADDRESS, print), claims.testing(own, print) as scheduler:
         assert scheduler == claims.Scheduler(ADDRESS, ())
-    with claims.testing(own) as scheduler:
+    with claims.testing(own, print) as scheduler:
         assert scheduler is None
 
 
@@ -34,7 +56,7 @@ def test_a_run_learns_in_which_settings_the_scheduler_differs_and_the_lock_holds
     other = own.model_copy(
         update={"synapse_dsn": "postgresql://me:secret-word@here/synapse", "lakehouse_erasure_days": 7}
     )
-    with claims.scheduling(own, ADDRESS, print), claims.testing(other) as scheduler:
+    with claims.scheduling(own, ADDRESS, print), claims.testing(other, print) as scheduler:
         assert scheduler == claims.Scheduler(ADDRESS, ("LAKEHOUSE_ERASURE_DAYS", "SYNAPSE_DSN"))
     with claims.scheduling(other, ADDRESS, print):
         assert "secret-word" not in (own.lakehouse_home / "airflow" / "scheduler.lock").read_text()
@@ -57,7 +79,7 @@ def test_a_scheduler_waits_for_a_tested_run(own: Settings) -> None:
             started.set()
 
     scheduler = threading.Thread(target=schedule)
-    with claims.testing(own):
+    with claims.testing(own, print):
         scheduler.start()
         assert waiting.wait(10)
         assert not started.is_set()

@@ -50,7 +50,7 @@ def run(
 
 def _run(prepared: airflow.Airflow, start: datetime, now: datetime) -> None:
     steps.tell(f"running the DAG {airflow.DAG} for {start:%Y-%m-%d}, UTC")
-    with claims.testing(prepared.settings) as scheduler:
+    with claims.testing(prepared.settings, steps.tell) as scheduler:
         attempt = _attempt(prepared, scheduler, start, now)
         try:
             with closing(attempt):

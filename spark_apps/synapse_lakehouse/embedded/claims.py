@@ -1,6 +1,8 @@
-"""Who may use Airflow's database: one scheduler, or any number of `airflow dags test`, never both.
+"""Who may use a LAKEHOUSE_HOME: one scheduler, or one `airflow dags test`, never both.
 
-A scheduler takes over whatever run it finds in the database, so a tested run would be done twice at once.
+A scheduler takes over whatever run it finds in its database, so a tested run would be done twice at once. Two tested
+runs may be of two lakes, whose leases do not know of each other: they would take what dbt and Great Expectations wrote
+for the other one for their own.
 """
 
 import fcntl
@@ -11,10 +13,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import IO, Any
+from itertools import count
+from typing import IO, Any, Final
 
 from synapse_lakehouse.embedded.airflow import AirflowError, home
 from synapse_lakehouse.settings import Settings
+
+_PAUSE_SECONDS: Final = 0.1
+_SURELY_WRITTEN: Final = 10
+"""Pauses after which a scheduler that has the claim has said so."""
 
 
 @dataclass(frozen=True)
@@ -53,24 +60,29 @@ def scheduling(settings: Settings, address: str, tell: Callable[[str], None]) ->
 
 
 @contextmanager
-def testing(settings: Settings) -> Iterator[Scheduler | None]:
-    """Claim the database for `airflow dags test`; if a scheduler has it, who that is instead."""
+def testing(settings: Settings, tell: Callable[[str], None]) -> Iterator[Scheduler | None]:
+    """Claim the home for `airflow dags test`, after those before; if a scheduler has it, who that is instead."""
     with _claims(settings) as claims:
-        yield _scheduler(claims, settings)
+        yield _scheduler(claims, settings, tell)
 
 
-def _scheduler(claims: IO[str], settings: Settings) -> Scheduler | None:
-    while True:
+def _scheduler(claims: IO[str], settings: Settings, tell: Callable[[str], None]) -> Scheduler | None:
+    for attempt in count():
         try:
-            fcntl.flock(claims, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(claims, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if written := _written(claims):
                 theirs, ours = written["settings"], _digests(settings, written["salt"])
                 differ = (name for name in theirs.keys() | ours.keys() if theirs.get(name) != ours.get(name))
                 return Scheduler(written["address"], tuple(sorted(differ)))
-            time.sleep(0.1)
+            if attempt == _SURELY_WRITTEN:
+                tell("waiting for another `lakehouse run` to end")
+            time.sleep(_PAUSE_SECONDS)
         else:
-            return None
+            # What a scheduler wrote that was killed.
+            claims.truncate(0)
+            break
+    return None
 
 
 def _written(claims: IO[str]) -> dict[str, Any] | None:
