@@ -49,6 +49,7 @@ _THEN_AND_NOW: Final = {
     "extremities": ("event_backward_extremities", "event_id", "room_id"),
 }
 """Tables that are read as they are and as the release before has them, by the name of their view."""
+_OF_ACCOUNTS: Final = ("account_data", "room_account_data")
 _MEMBERSHIPS: Final = ("room_memberships", "local_current_membership", "current_state_events")
 
 _EXPLAINED: Final = """
@@ -182,11 +183,27 @@ def vanished(held: Held, since: int | None, announced: Sequence[Mapping[str, Any
         "gone": gone.select("*", server),
         "events": views["events"].select("*", server),
         "tasks": tasks.where(f.col("action").isin("purge_history", "purge_room", "shutdown_and_purge_room")),
-        "closed": held.now("users", "name", "deactivated").where("deactivated = 1"),
+        "closed": _closed(held, gone),
     }
     for name, view in views.items():
         view.createOrReplaceTempView(name)
     return held.spark.sql(_EXPLAINED)
+
+
+def _closed(held: Held, gone: DataFrame) -> DataFrame:
+    """Column: name, of users whose account was closed, also where it was opened again since.
+
+    Nothing else takes all account data of a user.
+    """
+    closed = held.now("users", "name", "deactivated").where("deactivated = 1").select("name")
+    users = gone.where("table_name = 'push_rules_stream'").select("user_id").distinct()
+    before = [one for name in _OF_ACCOUNTS if (one := held.before(name)) is not None]
+    if not before or users.isEmpty():
+        return closed
+    key = ["user_id", "stream_id"]
+    was = union([one.select(*key) for one in before]).join(f.broadcast(users), "user_id", "left_semi")
+    left = was.join(union([held.now(name, *key) for name in _OF_ACCOUNTS]), key, "left_semi")
+    return closed.union(was.join(left, "user_id", "left_anti").select("user_id").distinct()).distinct()
 
 
 def went_back(held: Held) -> DataFrame | None:

@@ -1,0 +1,61 @@
+"""Rows that Synapse deletes with an account, however soon that is opened again."""
+
+from collections.abc import Callable
+
+import pytest
+
+from synapse_lakehouse.settings import Settings
+from tests import examining
+
+_ACCOUNT_DATA = ("account_data", "room_account_data")
+_SEQUENCES = {"push_rules_stream": "push_rules_stream_sequence", "account_data": "account_data_sequence"}
+
+
+def test_rules_of_an_account_that_was_closed_and_opened_again_are_not_lost(
+    new_lake: Callable[..., Settings], source_copy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(examining, "TABLES", (*examining.TABLES, "users", "push_rules_stream"))
+    monkeypatch.setattr(examining, "STREAMS", ("push_rules", "account_data"))
+    monkeypatch.setattr(examining, "WRITERS", "push_rules:worker1 account_data:worker1")
+    with examining.examined_lake(new_lake(), source_copy, monkeypatch) as (lake, database):
+        users = [name for (name,) in database.run("select name from users order by 1 limit 4").fetchall()]
+        closed, opened, robbed, new = users
+        ids = {user: [_rule(database, user), _rule(database, user)] for user in (closed, opened, robbed)}
+        for user in (closed, opened, robbed):
+            database.run(
+                "insert into account_data (user_id, account_data_type, stream_id, content, instance_name)"
+                " values (%s, 'm.test', nextval('account_data_sequence'), '{}', null)",
+                [user],
+            )
+        _done(database)
+        lake.examine()
+
+        for user in (closed, opened):
+            for table in ("push_rules_stream", *_ACCOUNT_DATA):
+                database.run(f"delete from {table} where user_id = %s", [user])
+        database.run("update users set deactivated = 1 where name = %s", [closed])
+        database.run("delete from push_rules_stream where stream_id = any(%s)", [ids[robbed]])
+        _rule(database, opened)
+        _rule(database, new)
+        _done(database)
+        found = {(first, last, verdict, why) for _, _, first, last, verdict, _, why in lake.examine(publish=False)}
+    assert found == {
+        (ids[closed][0], ids[opened][1], "purged", "account_closed"),
+        (*ids[robbed], "lost", None),
+    }
+
+
+def _rule(database: examining.Database, user: str) -> int:
+    token: int = database.reserve("push_rules_stream_sequence")
+    database.run("insert into push_rules_stream values (%s, 1, %s, 'x', 'ADD', null, null, 'worker1')", [token, user])
+    return token
+
+
+def _done(database: examining.Database) -> None:
+    for stream, sequence in _SEQUENCES.items():
+        (last,) = database.one(f"select last_value from {sequence}")
+        database.run(
+            "insert into stream_positions values (%s, 'worker1', %s) on conflict (stream_name, instance_name)"
+            " do update set stream_id = excluded.stream_id",
+            [stream, last],
+        )
