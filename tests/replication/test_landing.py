@@ -22,7 +22,7 @@ from synapse_lakehouse.replication.client import Address, follow
 from synapse_lakehouse.replication.following import Item, Patience, items
 from synapse_lakehouse.replication.grammar import Dialect
 from synapse_lakehouse.replication.keeping import Keeping, hash_of
-from synapse_lakehouse.replication.landing import AnotherTap, Batch, Landing
+from synapse_lakehouse.replication.landing import AnotherTap, Batch, Landing, NotLanded
 from synapse_lakehouse.replication.parsing import parse
 from synapse_lakehouse.replication.tap import Pace, land
 from synapse_lakehouse.replication.updates import Gap, Progress
@@ -191,10 +191,39 @@ def test_a_commit_whose_answer_was_lost_is_not_repeated(catalog: Catalog, monkey
         return answer
 
     monkeypatch.setattr(type(catalog), "commit_table", losing)
-    monkeypatch.setattr("synapse_lakehouse.replication.landing.time.sleep", lambda _: None)
+    monkeypatch.setattr(Landing, "_wait", lambda *_: None)
     landing.append(batch)
     assert [row["command"] for row in landed(catalog)] == ["POSITION"]
     assert not fails
+
+
+def test_a_tap_that_cannot_write_ends_when_it_is_asked_to(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(landing_module, "_LAST_SECONDS", 0.5)
+    tried = asyncio.Event()
+
+    async def heard(progress: Progress) -> AsyncGenerator[Item, None]:
+        async for item in items(c.Rdata(*EP1, 2, ["ev", ["$2"]]), progress, None):
+            yield item
+        await asyncio.Event().wait()
+
+    async def until_asked() -> None:
+        landing, stop, progress = Landing(catalog, "redis", Dialect.REDIS), asyncio.Event(), Progress()
+        loop = asyncio.get_running_loop()
+
+        def failing(*given: Any, **named: Any) -> Any:
+            loop.call_soon_threadsafe(tried.set)
+            raise ConnectionError
+
+        monkeypatch.setattr(type(catalog), "commit_table", failing)
+        landing_it = asyncio.create_task(land(heard(progress), progress, landing, new_batch, stop, Pace(seconds=0.1)))
+        async with asyncio.timeout(30):
+            await tried.wait()
+            stop.set()
+            await landing_it
+
+    with pytest.raises(NotLanded, match="reads from Synapse's database"):
+        asyncio.run(until_asked())
+    assert landed(catalog) == []
 
 
 def test_of_two_taps_the_one_that_comes_later_stops(catalog: Catalog) -> None:
@@ -239,7 +268,7 @@ def test_a_tap_that_another_one_overtakes_while_it_commits_stops(
         return commit(*given, **named)
 
     monkeypatch.setattr(type(catalog), "commit_table", overtaken)
-    monkeypatch.setattr("synapse_lakehouse.replication.landing.time.sleep", lambda _: None)
+    monkeypatch.setattr(Landing, "_wait", lambda *_: None)
     with pytest.raises(AnotherTap):
         first.append(batches[0])
     assert len(landed(catalog, command="POSITION")) == 1

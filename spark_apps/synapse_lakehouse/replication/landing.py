@@ -7,7 +7,9 @@ as of a server that refuses the tap, the last row is left out: it is what tells 
 
 import json
 import logging
+import math
 import re
+import threading
 import time
 import uuid
 from collections.abc import Mapping
@@ -32,6 +34,9 @@ from synapse_lakehouse.replication.updates import Gap, Source, Update
 
 log = logging.getLogger(__name__)
 
+_AGAIN_SECONDS: Final = 0.5
+_LAST_SECONDS: Final = 5.0
+"""So long a commit that fails is tried again once the tap is to end."""
 _LOOKED_BACK: Final = 50
 _TIDIED_EVERY: Final = 200
 _KEPT: Final = timedelta(hours=1)
@@ -120,6 +125,10 @@ class AnotherTap(RuntimeError):
     """Another tap of the same source and dialect has landed meanwhile: both would land the same tokens."""
 
 
+class NotLanded(RuntimeError):
+    """The tap ended before what it heard last could be written."""
+
+
 class Landing:
     """Where the commands of one tap go; of one ``source`` and ``dialect`` there is only one tap at a time."""
 
@@ -129,6 +138,8 @@ class Landing:
         self._dialect = dialect
         self._commits = 0
         self._last: str | None = None
+        self._is_ending = threading.Event()
+        self._until = math.inf
         tables.ensure_commands(catalog)
 
     def positions(self) -> dict[Source, int]:
@@ -146,10 +157,16 @@ class Landing:
         _now.later_than(told["received_at"][-1].as_py())
         return {(stream, at): token for stream, at, token in json.loads(told["fields"][-1].as_py())}
 
+    def end_soon(self) -> None:
+        """Try no longer what does not succeed within seconds: the tap is to end."""
+        self._until = min(self._until, time.monotonic() + _LAST_SECONDS)
+        self._is_ending.set()
+
     def append(self, batch: Batch) -> None:
         """Commit ``batch``, once, however often it takes.
 
         :raises AnotherTap: when another tap has landed since this one read the positions.
+        :raises NotLanded: when it did not succeed and the tap is to end.
         """
         rows, flush, pause = batch.arrow(), f"{self._source} {self._dialect} {uuid.uuid4().hex}", 1.0
         properties = {FLUSH: flush} if batch.has_end else {FLUSH: flush, CUT_OFF: "true"}
@@ -173,7 +190,7 @@ class Landing:
             except Exception as error:  # noqa: BLE001
                 # Whatever went wrong, what was heard must not be lost, nor written twice if it was written after all.
                 log.warning("%s could not be written, trying again: %s", COMMANDS, type(error).__name__)
-                time.sleep(pause)
+                self._wait(pause)
                 pause = min(pause * 2, 30.0)
                 if self._has(flush):
                     self._last = flush
@@ -187,7 +204,17 @@ class Landing:
                 return flush in _flushes(self._catalog.load_table(COMMANDS))
             except Exception as error:  # noqa: BLE001
                 log.warning("%s cannot be read, trying again: %s", COMMANDS, type(error).__name__)
-                time.sleep(1)
+                self._wait(1.0)
+
+    def _wait(self, seconds: float) -> None:
+        """Wait before another try."""
+        if self._is_ending.wait(seconds):
+            if time.monotonic() >= self._until:
+                raise NotLanded(
+                    f"{COMMANDS} cannot be written, so what was heard last is not there. The next tap goes on from "
+                    "what was written before, and reads from Synapse's database what that still has."
+                )
+            time.sleep(_AGAIN_SECONDS)
 
     def _landed(self, table: Table) -> str | None:
         """The last commit of a tap of this source and dialect, where it is still known."""

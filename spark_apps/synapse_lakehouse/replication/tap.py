@@ -46,6 +46,7 @@ async def land(
 ) -> None:
     """Land ``items``, which move ``progress``, until ``stop`` is set; what was heard by then is landed too.
 
+    :raises NotLanded: when that cannot be written.
     :param beat: called again and again, but not while a batch is being written.
     :param reads: whether what was missed can be read; a tap that waits for that does not show that it listens.
     """
@@ -70,6 +71,8 @@ async def land(
         written = monotonic()
 
     hearing, stopping = asyncio.create_task(hear()), asyncio.create_task(stop.wait())
+    # What cannot be written is tried again and again, but not by a tap that is to end.
+    stopping.add_done_callback(lambda _: landing.end_soon())
     try:
         while not stopping.done() and not hearing.done():
             await asyncio.wait([hearing, stopping], timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
