@@ -27,8 +27,11 @@ from synapse_lakehouse.replication.updates import Gap, Update
 from synapse_lakehouse.run import Run
 from tests.replication.database import KNOWN
 
-STREAMS = ("events", "backfill", "receipts", "to_device")
-TABLES = ("events", "current_state_delta_stream", "ex_outlier_stream", "receipts_linearized", "device_inbox")
+STREAMS = ("events", "backfill", "receipts", "to_device", "device_lists")
+TABLES = (
+    "events", "current_state_delta_stream", "ex_outlier_stream", "receipts_linearized", "device_inbox",
+    "device_lists_stream", "device_lists_changes_in_room",
+)  # fmt: skip
 FEW = KNOWN.model_copy(update={"tables": tuple(map(KNOWN.table, TABLES)), "streams": tuple(map(KNOWN.stream, STREAMS))})
 P1, P2, BACKFILL = ("events", "p1"), ("events", "p2"), ("backfill", "p2")
 RECEIPTS, TO_DEVICE, TOKENS = ("receipts", "w"), ("to_device", "w"), ("events", None)
@@ -143,6 +146,17 @@ def test_every_missing_row_is_found_on_either_side_with_the_reason(lake: Lake) -
         ("events", "events", 18, "$gone", "!r", None), ("events", "events", 19, "$state", "!r", "key"),
     }  # fmt: skip
     assert said(list(found.values())).endswith(", 2 missing without an explanation")
+
+
+def test_a_device_that_changed_twice_before_anybody_told_is_announced_once(lake: Lake) -> None:
+    """Synapse keeps the row of its last change, and where it changed for every room."""
+    devices = ("device_lists", "w")
+    lake.rows("device_lists_changes_in_room", "stream_id", {5: "w", 6: "w"})
+    lake.rows("device_lists_stream", "stream_id", {6: "w", 7: "w"})
+    lake.hear({devices: 4}, c.Position(*devices, 4, 4))
+    lake.hear({devices: 7}, Update(*devices, 6, (["@a", False, False],)))
+    found, _ = lake.compare(device_lists=7)
+    assert (why(found[devices]), found[devices]["ids"]) == ({("wire", "never_announced", 7, 7)}, 2)
 
 
 def test_each_run_goes_on_where_the_published_one_before_it_ended(lake: Lake) -> None:

@@ -38,6 +38,7 @@ from synapse_lakehouse.lake.recent import newest
 from synapse_lakehouse.replication import coverage, queries
 from synapse_lakehouse.replication.announcing import about
 from synapse_lakehouse.replication.coverage import Heard, Window
+from synapse_lakehouse.replication.shapes import SHAPES
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.streams.writers import unnamed
 
@@ -46,13 +47,15 @@ TABLE: Final = "audit.replication_coverage"
 Row = dict[str, Any]
 
 _READ: Final = ("received_at", "source", "dialect", "command", "stream", "instance", "token", "previous", "fields")
-_IDS: Final = pa.schema([("stream", pa.string()), ("writer", pa.string()), ("id", pa.int64())])
+_IDS: Final = pa.schema(
+    [("stream", pa.string()), ("writer", pa.string()), ("id", pa.int64()), ("is_announced", pa.bool_())]
+)
 _TABLES: Final = """
 create table windows (
     number bigint, dialect text, stream text, instance text, listened_from bigint, after bigint, upto bigint,
     bound bigint, read_from timestamptz, read_until timestamptz, leaves text
 );
-create table ids (stream text, writer text, id bigint)
+create table ids (stream text, writer text, id bigint, is_announced boolean)
 """
 _GONE: Final = {
     Contiguity.UPSERT: "replaced",
@@ -227,7 +230,7 @@ def _to_read(declared: Catalogue, windows: Sequence[Window]) -> Iterator[tuple[S
 
 
 def _ids(bronze: IcebergTable, branch: str, stream: Stream, table: Table, begin: int, writer: str) -> pa.Table:
-    """Columns stream, writer, id of the rows beyond ``begin`` as the branch has them, each once.
+    """Columns stream, writer, id, is_announced of the rows beyond ``begin`` as the branch has them, each once.
 
     :param writer: of rows that name none.
     """
@@ -240,7 +243,8 @@ def _ids(bronze: IcebergTable, branch: str, stream: Stream, table: Table, begin:
     rows = bronze.scan(beyond, selected_fields=fields, snapshot_id=ref.snapshot_id).to_arrow()
     writers = rows[table.writer_column].fill_null(writer) if table.writer_column else pa.repeat(writer, len(rows))
     ids = pc.abs(rows[column])
-    named = pa.table([pa.repeat(stream.name, len(rows)), writers, ids], schema=_IDS)
+    is_announced = all(shape.is_announced for shape in SHAPES[stream.name] if shape.table == table.name)
+    named = pa.table([pa.repeat(stream.name, len(rows)), writers, ids, pa.repeat(is_announced, len(rows))], schema=_IDS)
     return named.group_by(_IDS.names).aggregate([])
 
 

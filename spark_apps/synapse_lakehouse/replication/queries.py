@@ -1,8 +1,9 @@
 """What a tap heard and what is there, compared in SQL, for DuckDB.
 
 ``commands``: as in ``bronze.replication_commands``. ``windows``: :class:`coverage.Window`, and ``leaves``, why rows of
-the stream may be gone, or NULL. ``ids``: stream, writer and id of the rows that are there, each once. ``witnessed``:
-stream, first_id, last_id and why of ids that had a row. Ids are distances, without the sign of negative streams.
+the stream may be gone, or NULL. ``ids``: stream, writer and id of the rows that are there, each once a table, and
+``is_announced``, whether Synapse announces every row of that. ``witnessed``: stream, first_id, last_id and why of ids
+that had a row. Ids are distances, without the sign of negative streams.
 """
 
 from typing import Final
@@ -63,7 +64,7 @@ before that name a token behind one that was heard before; when the first token 
 EXPECTED: Final = """
 select number, count(distinct id) filter (id <= upto) as ids, count(distinct id) filter (id > upto) as ahead
 from windows join ids on windows.stream = ids.stream and coalesce(windows.instance, ids.writer) = ids.writer
-where id > windows.after and id <= bound group by number
+where is_announced and id > windows.after and id <= bound group by number
 """
 """By source, how many ids have rows in the window, and beyond it at or below the bound."""
 
@@ -76,7 +77,7 @@ gaps as (
 unheard as (
     select windows.number, dialect, windows.stream, id
     from windows join ids on windows.stream = ids.stream and coalesce(windows.instance, ids.writer) = ids.writer
-    where id > windows.after and id <= upto
+    where is_announced and id > windows.after and id <= upto
 ),
 missing as (
     select unheard.number, 'wire' as side, coalesce(min(why), 'never_announced') as why, id

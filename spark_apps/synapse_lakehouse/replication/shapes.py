@@ -36,11 +36,15 @@ WITHHELD: Final = Constant(None)
 
 @dataclass(frozen=True)
 class Shape:
-    """How each row of ``table`` is sent: its fields, in a list after their ``tag`` if there is one."""
+    """How each row of ``table`` is sent: its fields, in a list after their ``tag`` if there is one.
+
+    ``is_announced``: Synapse announces every row; else only together with one of another table, if that is still there.
+    """
 
     table: str
     fields: tuple[Field, ...]
     tag: str | None = None
+    is_announced: bool = True
 
 
 _EVENT: Final[tuple[Field, ...]] = (
@@ -77,7 +81,8 @@ SHAPES: Final[dict[str, tuple[Shape, ...]]] = {
     "caches": (Shape("cache_invalidation_stream_by_instance", (WITHHELD, WITHHELD, WITHHELD)),),
     "device_lists": (
         Shape("device_lists_stream", ("user_id", _NO, _NO)),
-        Shape("device_lists_changes_in_room", ("user_id", _NO, _NO)),
+        # A device's former row in device_lists_stream goes when it changes again, before it was announced or after.
+        Shape("device_lists_changes_in_room", ("user_id", _NO, _NO), is_announced=False),
         Shape("user_signature_stream", (WITHHELD, _YES, _NO)),
         Shape("device_lists_outbound_pokes", (WITHHELD, _NO, _YES)),
     ),
