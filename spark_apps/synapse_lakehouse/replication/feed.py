@@ -142,7 +142,7 @@ class Feed:
                 bound = None
                 if stream.stream_positions:
                     bound = self._bound(stream, stored, last_value, is_used=is_called)
-                least = bound and bound.minimum
+                least = bound.minimum if bound else None
                 if is_standby and least is None:
                     # It sees sequences up to 32 ids ahead of what was handed out.
                     last_value = self._last_row(connection, stream)
