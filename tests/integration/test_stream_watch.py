@@ -196,3 +196,17 @@ def test_writers_that_mean_nothing_are_said_without_a_traceback(monkeypatch: pyt
     monkeypatch.setenv("LAKEHOUSE_STREAM_WRITERS", "persister1")
     with pytest.raises(AirflowFailException, match="LAKEHOUSE_STREAM_WRITERS"):
         watch_streams()
+
+
+def test_a_table_that_may_be_left_out_hides_no_other_stream(
+    source_copy: str, looked: Callable[[], Looks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with psycopg.connect(source_copy, autocommit=True) as synapse:
+        synapse.execute("alter table push_rules_stream rename column stream_id to id")
+    with pytest.raises(ReadFailed):
+        watch_streams()
+    monkeypatch.setenv("LAKEHOUSE_ON_DRIFT", "partial")
+    looks = looked()
+    assert looks["events"]["safe_bound"] == looks["events"]["handed_out"]
+    assert looks["push_rules"]["handed_out"]
+    preflight()

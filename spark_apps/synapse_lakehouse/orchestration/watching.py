@@ -57,12 +57,14 @@ def preflight() -> None:
     from synapse_lakehouse.alerts.incidents import Finding, Kind
     from synapse_lakehouse.source.connection import connect
     from synapse_lakehouse.source.errors import SourceError
+    from synapse_lakehouse.source.schema import readable
     from synapse_lakehouse.streams import startup
 
     settings = Settings()
     try:
         with connect(settings) as source:
-            wrong = startup.preflight(source, catalogue.load())
+            known = readable(catalogue.load(), source, may_be_partial=settings.lakehouse_on_drift == "partial")
+            wrong = startup.preflight(source, known)
     except SourceError as refusal:
         raise AirflowFailException(str(refusal)) from None
     found = [Finding(Kind.SEQUENCE_BEHIND, subject, fault.message) for subject, fault in wrong]

@@ -11,6 +11,7 @@ from synapse_lakehouse.catalogue import Catalogue, Stream
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.connection import Connection, connect
 from synapse_lakehouse.source.errors import ReadFailed
+from synapse_lakehouse.source.schema import readable
 
 _MOST_SECONDS: Final = 10
 """A database that needs longer for a statement has no time to be watched."""
@@ -46,7 +47,8 @@ def standings(settings: Settings, catalogue: Catalogue, closed: Closed) -> dict[
     """
     with connect(settings) as connection:
         try:
-            return _standings(connection, catalogue, closed)
+            known = readable(catalogue, connection, may_be_partial=settings.lakehouse_on_drift == "partial")
+            return _standings(connection, known, closed)
         except psycopg.Error as error:
             raise ReadFailed(error) from None
 

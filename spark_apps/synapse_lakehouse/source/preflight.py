@@ -7,7 +7,7 @@ from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.source.connection import Connection
 from synapse_lakehouse.source.errors import SourceError
 from synapse_lakehouse.source.grants import Right, needed
-from synapse_lakehouse.source.schema import drift, drifted
+from synapse_lakehouse.source.schema import drift, readable
 
 _VERSION: Final = Right("table", "schema_version", ("version",))
 _OF_ANOTHER: Final = {
@@ -41,8 +41,7 @@ def check(connection: Connection, catalogue: Catalogue, server_name: str, *, may
                 else "Upgrade the lakehouse before Synapse next time."
             )
         )
-    if may_be_partial:
-        catalogue = catalogue.without(drifted(catalogue, connection))
+    catalogue = readable(catalogue, connection, may_be_partial=may_be_partial)
     problems = [found.message for found in drift(catalogue, connection) if found.kind != "missing_unique_key"]
     problems = problems or missing_rights(connection, catalogue)
     problems = problems or wrong_server_name(connection, catalogue, server_name)

@@ -118,6 +118,13 @@ def drifted(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]
     return {table: " ".join(messages) for table, messages in found.items()}
 
 
+def readable(
+    catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]], *, may_be_partial: bool
+) -> Catalogue:
+    """``catalogue``, without the tables that drifted from it where they may be left out."""
+    return catalogue.without(drifted(catalogue, connection)) if may_be_partial else catalogue
+
+
 def layouts(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]]) -> dict[str, str]:
     """By table, which object of the database it is and which of its columns, by their numbers, are read."""
     reads = sorted({(table.name, name) for table in catalogue.tables for one in table.columns for name in one.reads})
