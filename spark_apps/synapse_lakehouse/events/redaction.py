@@ -14,8 +14,8 @@ RULES: Final = {str(number): number for number in range(1, 13)} | {
     "org.matrix.hydra.11": 12,
     "org.matrix.msc4242.12": 13,
 }
-"""Room version → its rules of redacting and hashing: the stable version that has them, 13 where state events are a graph
-of their own (MSC4242), which no stable version has. Those that Synapse 1.163 knows, of itself or by its
+"""Room version → its rules of redacting and hashing: the stable version that has them; 13, which is none yet, where
+state events are a graph of their own (MSC4242). Those that Synapse 1.163 knows, of itself or by its
 ``experimental_features``."""
 
 _ENVELOPE: Final = {"event_id", "type", "room_id", "sender", "state_key", "origin_server_ts", "content"}
