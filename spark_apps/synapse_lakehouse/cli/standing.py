@@ -8,14 +8,14 @@ READS: Final = ("bronze.local_current_membership", "bronze.room_memberships")
 
 
 def tables(user: str) -> str:
-    """Common table expressions, over ``READS`` and ``gold.events``, of what counts when ``user`` asks for events.
+    """Common table expressions, over ``READS``, of what counts when ``user`` asks for events.
 
-    ``standing``: ``room_id``, whether the user is ``joined``, and the place of a leave up to which the user may page.
-    ``of_left``: of rooms with such a leave, each ``event_id`` and whether it is ``before_leave``.
+    ``standing``: ``room_id`` and whether the user is answered as a member there (``as_member``).
 
-    Who left a room and has not forgotten it is answered as a member up to the leave, where Synapse starts the pages of
-    such a user (``PaginationHandler.get_messages``). Everybody else who is not in a room is refused pages, and peeks at
-    single events at most, banned users among them (``Auth.check_user_in_room``).
+    So is who is joined, and who left a room and has not forgotten it: Synapse begins such a user's pages at the leave
+    where they go backwards, but those that go forwards, and what relates to an event, go on after it. Everybody else
+    who is not in a room is refused pages, and peeks at single events at most, banned users among them
+    (``Auth.check_user_in_room``, ``PaginationHandler.get_messages``).
     """
     asked = duck.literal(user)
     return f"""
@@ -23,19 +23,10 @@ def tables(user: str) -> str:
             select distinct room_id from bronze.room_memberships where user_id = {asked} and forgotten = 0
         ),
         standing as (
-            select mine.room_id, mine.membership = 'join' as joined, last.topological_ordering, last.stream_ordering
+            select
+                mine.room_id,
+                mine.membership = 'join' or mine.membership = 'leave' and remembered.room_id is not null as as_member
             from bronze.local_current_membership as mine
             left join remembered on mine.room_id = remembered.room_id
-            left join gold.events as last
-                on mine.event_id = last.event_id and mine.membership = 'leave' and remembered.room_id is not null
             where mine.user_id = {asked}
-        ),
-        of_left as (
-            select
-                event_id,
-                (events.topological_ordering, events.stream_ordering)
-                    <= (standing.topological_ordering, standing.stream_ordering) as before_leave
-            from gold.events as events
-            join standing using (room_id)
-            where standing.topological_ordering is not null
         )"""  # noqa: S608 - quoted

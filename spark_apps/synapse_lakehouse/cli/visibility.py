@@ -68,7 +68,7 @@ def visible(
         typer.Option(
             "--peeking/--as-member",
             help="As somebody who looks in without being a member, or as a member; by default as a member where the"
-            " user is joined, and up to the leave where the user left, and else as peeking.",
+            " user is joined, or left and has not forgotten the room, and else as peeking.",
         ),
     ] = None,
     as_of: AsOf = None,
@@ -87,7 +87,7 @@ def visible(
             ).fetchone()
         ):
             raise duck.LakeError(f"There is no event of the room {room} in release {at.number}.")
-        as_peeking = "coalesce(not standing.joined and not before_leave, true)" if peeking is None else peeking
+        as_peeking = "coalesce(not as_member, true)" if peeking is None else peeking
         known = f"""
             with {standing.tables(user)},
             seen as (
@@ -95,7 +95,6 @@ def visible(
                 from {_VIEW} as view
                 join gold.readers using (room_id)
                 left join standing on view.room_id = standing.room_id
-                left join of_left on view.event_id = of_left.event_id
                 where view.user_id = {duck.literal(user)} and peeking = {as_peeking}
                     and {f"view.room_id = {duck.literal(room)}" if room else "not never_a_member"}
             )
