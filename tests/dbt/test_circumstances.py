@@ -12,6 +12,8 @@ from synapse_lakehouse import catalogue
 from tests.conftest import HarshLake
 from tests.modelling import DbtSession
 
+pytestmark = pytest.mark.heavy
+
 PART, WHOLE = "run_in_part", "run_whole"
 NEVER = 1_000_000_000
 MODELS = ("event_fields", "redactions", "event_circumstances")
@@ -291,7 +293,6 @@ def test_where_too_much_changed_all_is_made_anew(harsh: HarshLake) -> None:
         assert [row["outlier"] for row in after] == [not row["outlier"] for row in before]
 
 
-@pytest.mark.heavy
 def test_circumstances_in_part_are_those_of_all_whatever_happens(harsh: HarshLake) -> None:
     chance = random.Random("much")
     _hold(harsh, [*([name] for name in KINDS), *(chance.sample(KINDS, 3) for _ in range(10))], "much")

@@ -14,7 +14,7 @@ from sample.client import V3, MatrixError, q
 from sample.homeserver import Synapse, homeserver
 from synapse_lakehouse.alerts.incidents import Finding, Kind, changes
 from synapse_lakehouse.alerts.message import messages
-from synapse_lakehouse.alerts.sinks import sinks
+from synapse_lakehouse.alerts.sinks import MOST_SECONDS, sinks
 from synapse_lakehouse.settings import Settings
 
 
@@ -76,7 +76,7 @@ def _be_alerted(hs: Synapse) -> None:
     )
     (message,) = messages([begun], hs.server_name, settings.lakehouse_runbooks)
     (sink,) = sinks(settings)
-    assert sink.take(message)
+    assert sink.take(message, MOST_SECONDS)
     said = alice.call("GET", f"{V3}/rooms/{q(room)}/messages", params={"dir": "b", "limit": "5"})["chunk"]
     bodies = [one["content"]["body"] for one in said if one["type"] == "m.room.message"]
     assert any("late ids: stream events" in body and "docs/runbooks/late-ids.md" in body for body in bodies), bodies

@@ -11,6 +11,7 @@ _ACCOUNT_DATA = ("account_data", "room_account_data")
 _SEQUENCES = {"push_rules_stream": "push_rules_stream_sequence", "account_data": "account_data_sequence"}
 
 
+@pytest.mark.heavy
 def test_rules_of_an_account_that_was_closed_and_opened_again_are_not_lost(
     new_lake: Callable[..., Settings], source_copy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -149,6 +149,7 @@ def test_deleted_rows_are_found_without_hashing_in_the_source(
     assert not re.search(r"md5|hash|sha\d", statements)
 
 
+@pytest.mark.heavy
 def test_rows_that_went_by_the_hundred_thousand_do_not_pass_through_the_driver(
     lake: AdvancingLake, source: Source
 ) -> None:
