@@ -31,7 +31,7 @@ setup: $(if $(findstring .tools,$(UV)),.tools/uv/bin/uv) ## Install what is miss
 	@$(UV) sync --locked --quiet
 
 ##@ Develop
-test: setup test-tools ## All tests on real parts, about 12 minutes on 2 cores
+test: setup test-tools ## All tests on real parts, a quarter of an hour on 2 cores
 	@# Three, as Spark, Airflow and servers often wait; in the order of tests/sharing.py.
 	@$(PYTEST) --numprocesses 3 --no-loadscope-reorder
 

@@ -27,8 +27,9 @@ from tests.conftest import copied_source, lake_maker
 
 Source = psycopg.Connection[tuple[object, ...]]
 
+FULL = catalogue.load()
 # Without its version a database is no Synapse's.
-ALL = [table.name for table in catalogue.load().copied() if table.name != "schema_version"]
+ALL = [table.name for table in FULL.copied() if table.name != "schema_version"]
 OF_EVERY_KIND = [
     "events", "event_json", "event_auth", "event_edges", "event_to_state_groups", "room_memberships", "rejections",
     "state_groups", "state_groups_state", "rooms", "blocked_rooms", "erased_users", "presence_stream",
@@ -56,8 +57,7 @@ def lake(
 def _lake_of(
     names: list[str], server: Server, settings: Settings, source: str, folder: Path
 ) -> Iterator[AdvancingLake]:
-    full = catalogue.load()
-    few = full.model_copy(update={"tables": tuple(map(full.table, names)), "streams": ()})
+    few = FULL.model_copy(update={"tables": tuple(map(FULL.table, names)), "streams": ()})
     with pytest.MonkeyPatch.context() as patched, lake_maker(server, settings, folder) as make:
         patched.setattr(catalogue, "load", lambda: few)
         with advancing(make(synapse_dsn=source)) as lake:
