@@ -47,6 +47,7 @@ def maintain_lake(app: SparkApp) -> None:
     # With 0 days files of any age are swept: they must not be another run's.
     app.lease.renew()
     with ThreadPoolExecutor(AT_ONCE) as pool:
+        # All are begun before one may fail.
         work = [pool.map(tidy, branched), pool.map(partial(housekeeping.tidy_unbranched, app.spark), unbranched)]
         done = [*chain(*work)]
     lease.trim(app.catalog, now - housekeeping.LEASE_LOG)

@@ -196,6 +196,11 @@ class Settings(BaseSettings):
             raise ValueError('should be a JSON object, such as {"s3.region": "eu-central-1"}') from None
 
     @property
+    def may_be_partial(self) -> bool:
+        """Whether tables that drifted from the catalogue may be left out."""
+        return self.lakehouse_on_drift == "partial"
+
+    @property
     def warehouse(self) -> str:
         """URI of the warehouse, without a trailing slash."""
         where = (self.lakehouse_warehouse or str(self.lakehouse_home / "warehouse")).rstrip("/")

@@ -78,9 +78,7 @@ def test_two_runs_of_an_interval_at_once_publish_one_after_the_other(new_lake: C
 @pytest.mark.heavy
 def test_a_second_run_that_waits_can_be_stopped(new_lake: Callable[..., Settings]) -> None:
     settings = new_lake()
-    runs.lease_of_another_run(settings)
-    run = runs.start(settings)
-    runs.read_until(run, "waiting for run the first run")
+    run = _waiting(settings)
     assert "no release was published" in interrupt(run)
     assert _going_on(settings) == 0
     assert runs.lease_holder(settings) == "the first run"
@@ -89,9 +87,7 @@ def test_a_second_run_that_waits_can_be_stopped(new_lake: Callable[..., Settings
 @pytest.mark.heavy
 def test_a_run_that_was_killed_is_not_gone_on_with(new_lake: Callable[..., Settings]) -> None:
     settings = new_lake()
-    runs.lease_of_another_run(settings)
-    run = runs.start(settings)
-    runs.read_until(run, "waiting for run the first run")
+    run = _waiting(settings)
     children = runs.children(run)
     run.kill()
     run.communicate(timeout=60)
@@ -106,6 +102,14 @@ def test_a_run_that_was_killed_is_not_gone_on_with(new_lake: Callable[..., Setti
         assert _going_on(settings) == 0
     finally:
         interrupt(ui, ends_with=0)
+
+
+def _waiting(settings: Settings) -> subprocess.Popen[str]:
+    """A run that waits for another one, ``the first run``."""
+    runs.lease_of_another_run(settings)
+    run = runs.start(settings)
+    runs.read_until(run, "waiting for run the first run")
+    return run
 
 
 def _going_on(settings: Settings) -> int:

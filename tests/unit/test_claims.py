@@ -1,7 +1,10 @@
 """A scheduler and tested runs keep out of each other's way."""
 
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,15 +21,16 @@ def own(tmp_path: Path) -> Settings:
     return Settings(_env_file=None, lakehouse_home=tmp_path)
 
 
-def test_runs_that_are_tested_take_turns(own: Settings) -> None:
+@pytest.mark.parametrize("claim", [claims.testing, partial(claims.scheduling, address=ADDRESS)])
+def test_who_comes_next_waits_for_a_tested_run(own: Settings, claim: Callable[..., Any]) -> None:
     waiting, started = threading.Event(), threading.Event()
 
-    def test() -> None:
-        with claims.testing(own, lambda _: waiting.set()) as scheduler:
+    def begin() -> None:
+        with claim(own, tell=lambda _: waiting.set()) as scheduler:
             assert scheduler is None
             started.set()
 
-    second = threading.Thread(target=test)
+    second = threading.Thread(target=begin)
     with claims.testing(own, print):
         second.start()
         assert waiting.wait(10)
@@ -69,19 +73,3 @@ def test_a_second_scheduler_is_refused(own: Settings) -> None:
         claims.scheduling(own, "http://127.0.0.1:8081", print),
     ):
         pass
-
-
-def test_a_scheduler_waits_for_a_tested_run(own: Settings) -> None:
-    waiting, started = threading.Event(), threading.Event()
-
-    def schedule() -> None:
-        with claims.scheduling(own, ADDRESS, lambda _: waiting.set()):
-            started.set()
-
-    scheduler = threading.Thread(target=schedule)
-    with claims.testing(own, print):
-        scheduler.start()
-        assert waiting.wait(10)
-        assert not started.is_set()
-    scheduler.join(10)
-    assert started.is_set()

@@ -24,8 +24,7 @@ def record(deleted: Mapping[str, DataFrame], run: Run, now: datetime) -> None:
     """
     if not deleted:
         return
-    stamp = {"run_id": run.run_id, "interval_start": run.start, "interval_end": run.end}
-    rows_of_run = rows(deleted, now).withColumns({name: f.lit(value) for name, value in stamp.items()})
+    rows_of_run = rows(deleted, now).withColumns({name: f.lit(value) for name, value in audit.stamp(run).items()})
     rows_of_run.select(*audit.TABLES[_TABLE].names).writeTo(_TABLE).append()
 
 

@@ -15,11 +15,11 @@ from pyspark.sql import functions as f
 
 from synapse_lakehouse.bronze.base import Base
 from synapse_lakehouse.catalogue import Table
-from synapse_lakehouse.lake.places import Places, count, places
+from synapse_lakehouse.lake.places import COLUMNS, Places, count, places
 from synapse_lakehouse.source.connection import Connection
 from synapse_lakehouse.source.stretches import Stretches, count_by_stretch, grains, keys_in
 
-_FILE, _POSITION = "file_path", "pos"
+_FILE, _POSITION = COLUMNS
 
 _FEW_KEYS: Final = 50_000
 """So many keys are sent to be compared at once; of more, it is looked first where in them the copies differ."""
@@ -47,6 +47,11 @@ class Removal:
     places: Places
     outdated: int
     deleted: DataFrame | None
+
+    @property
+    def rows_deleted(self) -> int:
+        """How many rows of the places are those of ``deleted``."""
+        return count(self.places) - self.outdated
 
 
 def removal(

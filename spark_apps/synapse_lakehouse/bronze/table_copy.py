@@ -83,7 +83,7 @@ class TableCopy:
             case Extent.NOTHING if self._left:
                 self._start_branch()
                 if self._main:
-                    self._take_for_deleted(self._vanished(self._left.snapshot_id))
+                    self._find_vanished(self._left.snapshot_id)
             case Extent.NOTHING if self.app.run.branch in self._lake.refs():
                 start_branch(*self._target, None)
         return self._plan
@@ -155,7 +155,7 @@ class TableCopy:
                 self.app.progress(f"{self.name} is copied whole: {reason}")
                 self._start_over()
         if self._main and self._commit and (self._left or self._plan.extent is Extent.WHOLE):
-            self._take_for_deleted(self._vanished(self._commit.snapshot_id))
+            self._find_vanished(self._commit.snapshot_id)
 
     def _change(self, base: Base) -> None:
         """Add the changed rows, and take away what they outdate and what the source no longer has."""
@@ -173,9 +173,7 @@ class TableCopy:
         at = base.snapshot_id if self._plan.extent is Extent.CHANGES else None
         said = self._told(WHOLE, is_first=True)
         self._committed(change_content(*self._target, self._changes, deletes, said, at))
-        self._outdated = removed.outdated
-        if removed.deleted:
-            self._take_for_deleted(removed.deleted)
+        self._outdated, self._rows_deleted, self.deleted = removed.outdated, removed.rows_deleted, removed.deleted
 
     def _start_over(self) -> None:
         self._to_do(plan(None, self.heap.pages, self._counted.rows, 0))
@@ -193,11 +191,9 @@ class TableCopy:
         at = self._plan.base or self._main
         start_branch(*self._target, at.snapshot_id if at else None)
 
-    def _vanished(self, now: int) -> DataFrame:
+    def _find_vanished(self, now: int) -> None:
         assert self._main
-        return vanished(self.app.spark, self.table, self._main.snapshot_id, now)
-
-    def _take_for_deleted(self, keys: DataFrame) -> None:
+        keys = vanished(self.app.spark, self.table, self._main.snapshot_id, now)
         self._rows_deleted = keys.count()
         self.deleted = keys if self._rows_deleted else None
 

@@ -177,8 +177,13 @@ TABLES: Final[dict[str, pa.Schema]] = {
 
 def append(catalog: Catalog, table: str, rows: list[dict[str, Any]], run: Run | None = None) -> None:
     """Append ``rows`` (columns of ``TABLES[table]``; absent ones are NULL), stamped with ``run`` where one is given."""
-    stamp = {"run_id": run.run_id, "interval_start": run.start, "interval_end": run.end} if run else {}
-    catalog.load_table(table).append(pa.Table.from_pylist([stamp | row for row in rows], schema=TABLES[table]))
+    stamped = stamp(run) if run else {}
+    catalog.load_table(table).append(pa.Table.from_pylist([stamped | row for row in rows], schema=TABLES[table]))
+
+
+def stamp(run: Run) -> dict[str, Any]:
+    """Columns that say which run a row is of."""
+    return {"run_id": run.run_id, "interval_start": run.start, "interval_end": run.end}
 
 
 _KEYS: Final = {

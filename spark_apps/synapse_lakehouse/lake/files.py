@@ -13,7 +13,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
-from synapse_lakehouse.lake.places import Places
+from synapse_lakehouse.lake.places import COLUMNS, Places
 from synapse_lakehouse.lake.session import iceberg, iceberg_table
 
 
@@ -100,12 +100,12 @@ _DELETES = pa.schema(
     [
         # Millions of rows have few paths, which are long.
         pa.field(
-            "file_path",
+            COLUMNS[0],
             pa.dictionary(pa.int32(), pa.string()),
             nullable=False,
             metadata={"PARQUET:field_id": "2147483546"},
         ),
-        pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": "2147483545"}),
+        pa.field(COLUMNS[1], pa.int64(), nullable=False, metadata={"PARQUET:field_id": "2147483545"}),
     ]
 )
 

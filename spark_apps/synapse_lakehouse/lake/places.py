@@ -15,6 +15,9 @@ from pyiceberg.table import FileScanTask, Table
 Places = Mapping[str, Sequence[pa.Array]]
 """Numbers of rows in data files, by the files' paths; no file has none."""
 
+COLUMNS: Final = ("file_path", "pos")
+"""Names of the columns of Iceberg's position delete files."""
+
 _AT_ONCE: Final = 2
 
 
@@ -46,11 +49,12 @@ def places(table: Table, snapshot_id: int, key: Sequence[str], keys: pa.Table) -
 def deleted_positions(io: FileIO, paths: set[str]) -> dict[str, list[pa.Array]]:
     """Places of the rows that the position deletes in ``paths`` take away."""
     positions: dict[str, list[pa.Array]] = defaultdict(list)
+    file_path, pos = COLUMNS
     for path in paths:
         with io.new_input(path).open() as stream:
-            deletes = pq.read_table(stream, columns=["file_path", "pos"], read_dictionary=["file_path"])
-        for file in pc.unique(deletes["file_path"]):
-            positions[file.as_py()] += deletes.filter(pc.equal(deletes["file_path"], file))["pos"].chunks
+            deletes = pq.read_table(stream, columns=list(COLUMNS), read_dictionary=[file_path])
+        for file in pc.unique(deletes[file_path]):
+            positions[file.as_py()] += deletes.filter(pc.equal(deletes[file_path], file))[pos].chunks
     return positions
 
 

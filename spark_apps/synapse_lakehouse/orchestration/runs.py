@@ -61,7 +61,7 @@ def open_run() -> None:
                 source,
                 catalogue.load(),
                 str(settings.synapse_server_name),
-                may_be_partial=settings.lakehouse_on_drift == "partial",
+                may_be_partial=settings.may_be_partial,
             )
     except (ValueError, SourceError) as refusal:
         raise AirflowFailException(str(refusal)) from None

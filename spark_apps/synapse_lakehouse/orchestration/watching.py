@@ -63,7 +63,7 @@ def preflight() -> None:
     settings = Settings()
     try:
         with connect(settings) as source:
-            known = readable(catalogue.load(), source, may_be_partial=settings.lakehouse_on_drift == "partial")
+            known = readable(catalogue.load(), source, may_be_partial=settings.may_be_partial)
             wrong = startup.preflight(source, known)
     except SourceError as refusal:
         raise AirflowFailException(str(refusal)) from None

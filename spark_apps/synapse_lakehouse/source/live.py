@@ -47,7 +47,7 @@ def standings(settings: Settings, catalogue: Catalogue, closed: Closed) -> dict[
     """
     with connect(settings) as connection:
         try:
-            known = readable(catalogue, connection, may_be_partial=settings.lakehouse_on_drift == "partial")
+            known = readable(catalogue, connection, may_be_partial=settings.may_be_partial)
             return _standings(connection, known, closed)
         except psycopg.Error as error:
             raise ReadFailed(error) from None

@@ -135,7 +135,7 @@ def _take(connection: Connection, catalogue: Catalogue, settings: Settings) -> S
         connection,
         catalogue,
         str(settings.synapse_server_name),
-        may_be_partial=settings.lakehouse_on_drift == "partial",
+        may_be_partial=settings.may_be_partial,
     )
     row = connection.execute(
         "select pg_export_snapshot(), now(), current_setting('server_version'),"

@@ -74,7 +74,7 @@ def _schema(connection: Connection, settings: Settings) -> Findings:
             "Upgrade Synapse." if version < declared.oldest_schema_version else "Upgrade the lakehouse.",
         )
     departures = drift(declared, connection)
-    goes_on = settings.lakehouse_on_drift == "partial"
+    goes_on = settings.may_be_partial
     kept = drifted(declared, connection) if goes_on else {}
     for one in departures:
         mild = one.kind == "missing_unique_key" or one.table in kept
