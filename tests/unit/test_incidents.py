@@ -93,6 +93,20 @@ def test_a_storm_is_one_message() -> None:
     assert len(message.events) == len(found)
 
 
+def test_a_storm_says_when_what_follows_and_where_more_is_to_be_seen() -> None:
+    found = [Finding(Kind.LATE_IDS, f"stream {number}", "late", "nothing is published") for number in range(4)]
+    begun = changes([], found, "bronze", "https://lake/docs/1.html", NOW)
+    begun += changes([], [WARNED], "gold", "https://lake/docs/2.html", NOW)
+    over = changes([replace(begun[0], subject="other")], [], "streams", "", NOW + timedelta(hours=1))
+    (message,) = messages([*begun, *over], "example.org", "docs/runbooks")
+    assert message.body.splitlines()[-4:] == [
+        "from 2026-11-17 00:00 UTC to 2026-11-17 01:00 UTC",
+        "nothing is published",
+        "More: https://lake/docs/1.html",
+        "More: https://lake/docs/2.html",
+    ]
+
+
 def test_every_kind_has_a_runbook_with_the_answers_of_one() -> None:
     folder = PROJECT / "docs" / "runbooks"
     assert {path.stem for path in folder.glob("*.md")} - {"README"} == {kind.value for kind in Kind}

@@ -1,7 +1,7 @@
 """What people are told of incidents. Pure."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -49,13 +49,17 @@ def _single(event: Event, server_name: str, runbooks: str) -> Message:
 
 
 def _storm(events: Sequence[Event], server_name: str, runbooks: str) -> Message:
-    counts = Counter((one.kind, one.begins) for one in events)
+    counts, moments = Counter((one.kind, one.begins) for one in events), [one.at for one in events]
     lines = [
         f"{count} times {_title(kind)}{'' if begins else ', over'} ({runbooks}/{kind}.md)"
         for (kind, begins), count in counts.most_common()
     ]
     lines += [f"- {_what(one)}: {_first_line(one.said)}" for one in events[:_NAMED]]
     lines += [f"- and {len(events) - _NAMED} more: see audit.incidents"] if len(events) > _NAMED else []
+    first, last = (f"{one:%Y-%m-%d %H:%M} UTC" for one in (min(moments), max(moments)))
+    lines += [f"at {first}" if first == last else f"from {first} to {last}"]
+    lines += _each(one.consequence for one in events)
+    lines += [f"More: {page}" for page in _each(one.page for one in events)]
     return Message(
         title=f"{server_name}: {len(events)} changes at once",
         body="\n".join(lines),
@@ -67,6 +71,11 @@ def _storm(events: Sequence[Event], server_name: str, runbooks: str) -> Message:
 
 def _what(event: Event) -> str:
     return f"{_title(event.kind)}: {event.subject}{'' if event.begins else ' — over'}"
+
+
+def _each(texts: Iterable[str]) -> list[str]:
+    """Those of ``texts`` that say something, each once."""
+    return list(dict.fromkeys(filter(None, texts)))
 
 
 def _first_line(said: str) -> str:
