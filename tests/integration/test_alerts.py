@@ -36,6 +36,8 @@ class Webhook:
     port: int = field(default_factory=free_port)
     titles: list[str] = field(default_factory=list)
     bodies: list[str] = field(default_factory=list)
+    meanwhile: Callable[[], None] = lambda: None
+    """Done before the first that is posted is taken."""
 
     @property
     def address(self) -> str:
@@ -49,6 +51,8 @@ class Webhook:
                 posted = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 hook.titles.append(posted["title"])
                 hook.bodies.append(posted["message"])
+                if len(hook.titles) == 1:
+                    hook.meanwhile()
                 self.send_response(200)
                 self.end_headers()
 
@@ -199,6 +203,25 @@ def test_news_of_others_is_left_to_them_for_minutes_as_they_may_be_telling_it(
     tell("bronze", Finding(Kind.LATE_IDS, "new", "late"), Finding(Kind.LATE_IDS, "left untold", "late"))
     server.shutdown()
     assert hook.titles[2:] == ["example.org: late ids: new"]
+
+
+@pytest.mark.parametrize("scope", ["bronze", "streams"])
+def test_two_reports_at_once_do_not_both_tell_what_a_sink_that_is_back_has_missed(
+    hook: Webhook, lake: Settings, book: Catalog, tell: Callable[..., None], scope: str
+) -> None:
+    log.record(book, changes([], [LATE], "bronze", "", datetime.now(UTC) - timedelta(minutes=10)))
+
+    def tell_at_the_same_time() -> None:
+        with closing(pyiceberg_catalog(lake)) as catalog:
+            settings = lake.model_copy(update={"lakehouse_alert_urls": hook.address})
+            report(settings, catalog, "bronze", [LATE])
+            report(settings, catalog, "lake", [OVERDUE])
+
+    hook.meanwhile = tell_at_the_same_time
+    server = hook.open()
+    tell(scope, LATE)
+    server.shutdown()
+    assert hook.titles == ["example.org: late ids: stream events", "example.org: release overdue: the lake"]
 
 
 def test_what_happened_before_anybody_was_to_be_told_is_not_told_later(

@@ -12,6 +12,7 @@ from synapse_lakehouse.alerts.incidents import Finding, changes, current, goes_o
 from synapse_lakehouse.alerts.log import Log
 from synapse_lakehouse.alerts.message import messages
 from synapse_lakehouse.alerts.sinks import MOST_SECONDS, Sink, sinks
+from synapse_lakehouse.embedded import processes
 from synapse_lakehouse.lake import tables
 from synapse_lakehouse.settings import Settings
 
@@ -19,17 +20,26 @@ NOBODY: Final = "nobody"
 """Stands for a sink where none is configured, so that one configured later is not flooded with the past."""
 
 _OWN_TURN: Final = timedelta(minutes=3)
-"""So long news is left to the report that recorded it: others that run at the same time must not tell it, too."""
+"""So long news is left to the report that recorded it, then to whichever comes first: others that run at the same time
+must not tell it, too."""
 
 
 def report(settings: Settings, catalog: Catalog, scope: str, found: Collection[Finding], page: str = "") -> None:
     """Record what began and what ended in ``scope`` now that ``found`` is all that is wrong there; tell people.
 
     What several scopes find at once is one incident: told when the first finds it, and when it is over for the last.
-    News that a sink did not take is tried again with the next report of its scope, and after minutes with any.
+    News that a sink did not take is tried again with the next report of its scope, and after minutes with any, of which
+    then one at a time tells it, as far as they share LAKEHOUSE_HOME.
 
     :param page: URL of the page that shows more.
     """
+    with processes.first(settings.lakehouse_home / "alerts.lock") as is_first:
+        _report(settings, catalog, scope, found, page, is_first=is_first)
+
+
+def _report(
+    settings: Settings, catalog: Catalog, scope: str, found: Collection[Finding], page: str, *, is_first: bool
+) -> None:
     if not catalog.table_exists(log.TABLE):
         # The first run of a lake may be refused before it makes any table.
         tables.ensure_audit(catalog)
@@ -38,7 +48,7 @@ def report(settings: Settings, catalog: Catalog, scope: str, found: Collection[F
     new = changes(current(book.events, scope), found, scope, page, now)
     log.record(catalog, new)
     events = (*book.events, *new)
-    turn = {one.id for one in events if one.scope == scope or now - one.at > _OWN_TURN}
+    turn = {one.id for one in events if (is_first if now - one.at > _OWN_TURN else one.scope == scope)}
     no_news = {one.id for one in new if goes_on_elsewhere(book.events, one)}
     _tell(settings, catalog, Log(events, book.told), turn, no_news)
 

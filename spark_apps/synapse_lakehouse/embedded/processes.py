@@ -83,6 +83,19 @@ def alone(lock: Path) -> Iterator[None]:
 
 
 @contextmanager
+def first(lock: Path) -> Iterator[bool]:
+    """Whether no other process is inside with the same ``lock`` file; nobody waits for another."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("a") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+@contextmanager
 def _handling(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
     before = {number: signal.signal(number, handler) for number in ENDINGS}
     try:
