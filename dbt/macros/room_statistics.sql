@@ -31,9 +31,11 @@ recounts as (
     group by room_id
 )
 
--- Of state that was removed, Synapse goes on counting the piece, and who was a member as one who left.
+-- Of state that was removed, Synapse goes on counting the piece, and who was a member as one who left. Of a room that was
+-- purged before the last changes were counted it makes a row anew, which it shows nobody.
 select stats.room_id, number.*
 from {{ source('synapse', 'room_stats_current') }} as stats
+left semi join {{ source('synapse', 'rooms') }} as rooms on stats.room_id = rooms.room_id
 left join recounts on stats.room_id = recounts.room_id
 left join changes on stats.room_id = changes.room_id
 cross join lateral inline(array(
