@@ -145,8 +145,9 @@ def test_any_text_is_written_as_it_is(rooms: tuple[str, World]) -> None:
             "event_id": pa.array(texts[::-1]).dictionary_encode(),
         }
     )
-    nothing = np.array([NONE])
-    wanted = Changes(np.array([7]), nothing, nothing, np.array([len(texts)]), lambda places: found)
+    wanted = Changes(
+        np.array([7]), np.empty((0, 2), np.int64), np.array([NONE]), np.array([len(texts)]), lambda places: found
+    )
     room = 'a "room", too'
     known = Known(Contents(pa.table({"id": [7], "room_id": [room]}), pa.table({}), pa.table({})), room)
     with psycopg.connect(rooms[0]) as connection:

@@ -14,7 +14,7 @@ from synapse_lakehouse.cli import compressing
 from synapse_lakehouse.cli.compress import INTERRUPTED
 from synapse_lakehouse.compression.changes import Changes
 from synapse_lakehouse.embedded.postgres import Server
-from synapse_lakehouse.rewriting import writing
+from synapse_lakehouse.rewriting import room, writing
 from synapse_lakehouse.rewriting.reading import Reader
 from synapse_lakehouse.rewriting.transaction import Pace
 from synapse_lakehouse.source.connection import Connection
@@ -164,19 +164,64 @@ def test_who_goes_on_after_an_interruption_says_what_both_attempts_gave_back(
     assert again["groups_rewritten"] == 0
 
 
-def test_a_room_that_cannot_be_resolved_afterwards_is_not_called_left(
-    compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_room_that_cannot_be_resolved_afterwards_is_put_back(
+    compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, is_stopped: bool
 ) -> None:
+    """As two compressors at once may leave it; also by hand, where the command was stopped before it looked."""
     dsn, _ = rooms
+    before = stored(dsn)
     second_edge = (
         "insert into state_group_edges select %(group)s, min(id) from state_groups where room_id = '!whole'"
         " and id not in (select prev_state_group from state_group_edges where state_group = %(group)s)"
     )
     damage_once(monkeypatch, second_edge, which=-1)
-    done = compress(dsn, "apply", *BEST, "--room", "!whole", "--yes")
+    apply = ("apply", *BEST, "--room", "!whole", "--yes")
+    if not is_stopped:
+        done = compress(dsn, *apply)
+        assert done.exit_code == 1
+        assert "cannot be resolved any more" in done.stderr
+        assert "put back" in done.stderr
+        assert stored(dsn) == before
+        assert compress(dsn, "verify", "--room", "!whole").exit_code == 0
+        return
+    with monkeypatch.context() as patched:
+        patched.setattr(room, "_wrong", interrupt)
+        assert compress(dsn, *apply).exit_code == INTERRUPTED
+    careful = compress(dsn, "undo", *undo_files(tmp_path), "--yes")
+    assert careful.exit_code == 1
+    assert "State groups of !whole cannot be resolved" in careful.stderr
+    assert "--repair puts them back" in careful.stderr
+    repaired = compress(dsn, "undo", *undo_files(tmp_path), "--repair", "--yes")
+    assert repaired.exit_code == 0, repaired.stderr
+    assert stored(dsn) == before
+    assert compress(dsn, "verify", "--room", "!whole").exit_code == 0
+
+
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_room_that_is_gone_keeps_no_other_from_being_put_back(
+    compress: Compress, rooms: tuple[str, World], tmp_path: Path
+) -> None:
+    dsn, _ = rooms
+    before = stored(dsn)
+    rows(compress(dsn, "apply", *BEST, "--room", "!0:it's.example", "--yes", "--format", "json"))
+    rows(compress(dsn, "apply", *BEST, "--room", "!whole", "--yes", "--format", "json"))
+    with psycopg.connect(dsn) as connection:
+        for table, column in (
+            ("state_group_edges", "state_group"), ("state_groups_state", "state_group"), ("state_groups", "id"),
+        ):  # fmt: skip
+            connection.execute(
+                f"delete from {table} where {column} in (select id from state_groups where room_id = '!whole')".encode()
+            )
+    done = compress(dsn, "undo", *undo_files(tmp_path), "--yes")
     assert done.exit_code == 1
-    assert "cannot be resolved any more" in done.stderr
-    assert "undo --repair --yes" in done.stderr
+    assert "Nothing of !whole was put back: it is gone." in done.stderr
+    assert "state groups of !0:it's.example" in done.stdout
+    for had, has in zip(before, stored(dsn), strict=True):
+        assert had | has == had  # type: ignore[operator]
 
 
 def test_only_groups_that_an_undo_file_has_count_as_compared(

@@ -175,11 +175,17 @@ def undo(settings: Settings, files: Sequence[Path], *, yes: bool, repair: bool) 
         output.bar() as bar,
     ):
         _require_same_database(kept, connection)
+        alone: list[str] = []
         for room_id, of_room in by_room.items():
             writer = _writer(connection, CompressorSettings(), bar, "")
             done = undone(of_room, reading, writer, record, repair=repair)
+            if done["outcome"] is Outcome.LEFT:
+                alone.append(f"Nothing of {room_id} was put back: {done['error']}")
+                continue
             put_back, left = done["groups_rewritten"], done["groups_left"]
             typer.echo(f"Put back {put_back} state groups of {room_id}, left {left} as they are.")
+        if alone:
+            raise CompressorError("\n".join(alone))
 
 
 def _require_same_database(kept: Sequence[undo_files.Undo], connection: Connection) -> None:

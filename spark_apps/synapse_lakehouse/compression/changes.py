@@ -7,6 +7,7 @@ from typing import cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from synapse_lakehouse.compiled import Longs
 from synapse_lakehouse.compression.groups import NONE, Groups
@@ -21,8 +22,8 @@ class Changes:
     """
 
     ids: Longs
-    old: Longs
-    """Id of each group's predecessor now, or ``NONE``."""
+    hung: Longs
+    """Pairs of a group and its predecessor now, in the order of ``ids``: of a damaged group there may be several."""
     new: Longs
     """Id of its predecessor then, or ``NONE``."""
     each: Longs
@@ -47,18 +48,25 @@ class Changes:
         end = int(np.searchsorted(self._work, self._work[start] + most, side="right")) - 1
         return max(end, start + 1)
 
+    def hung_of(self, start: int, end: int) -> Longs:
+        """The pairs of the groups from ``start`` up to ``end``."""
+        first, last = np.searchsorted(self.hung[:, 0], self.ids[start]), end - 1
+        return self.hung[first : np.searchsorted(self.hung[:, 0], self.ids[last], side="right")]
+
     def touched(self, start: int, end: int) -> Longs:
         """Ids of the groups from ``start`` up to ``end``, and of all that they hang on now or then, ascending."""
-        every = np.unique(np.concatenate([self.ids[start:end], self.old[start:end], self.new[start:end]]))
+        hung = self.hung_of(start, end)[:, 1]
+        every = np.unique(np.concatenate([self.ids[start:end], hung, self.new[start:end]]))
         return cast(Longs, every[every != NONE])
 
 
 def changes(names: Names, before: Groups, after: Groups) -> Changes:
     """What makes ``after`` of ``before``: the same groups with the same states."""
     at = np.flatnonzero(before.changed(after))
+    hung = np.stack([before.ids[at], before.prev_ids()[at]], axis=1)
     return Changes(
         before.ids[at],
-        before.prev_ids()[at],
+        hung[hung[:, 1] != NONE],
         after.prev_ids()[at],
         before.rows[at] + after.rows[at],
         lambda places: names.rows(after, at[places]),
@@ -77,7 +85,9 @@ def restored(now: tuple[pa.Table, pa.Table], groups: Longs, edges: pa.Table, row
         taken = [np.arange(first[place], last[place]) for place in places]
         return rows.take(pa.array(np.concatenate([np.empty(0, np.int64), *taken])))
 
-    return Changes(groups, _prevs(now[0], groups), _prevs(edges, groups), present + last - first, rows_of)
+    of_groups = now[0].filter(pc.is_in(now[0]["state_group"], pa.array(groups))).sort_by("state_group")
+    hung = np.stack([of_groups[name].to_numpy() for name in ("state_group", "prev_state_group")], axis=1)
+    return Changes(groups, hung, _prevs(edges, groups), present + last - first, rows_of)
 
 
 def _prevs(edges: pa.Table, groups: Longs) -> Longs:

@@ -19,12 +19,13 @@ def differing(one: Contents, other: Contents) -> Longs:
     common = np.intersect1d(_ids(one), _ids(other))
     if not len(common):
         return common
-    # One encoding for both, so that codes and fingerprints mean the same: the ids of the other follow on the first.
+    # One encoding for both, so that codes and fingerprints mean the same. The other keeps its ids, by which what is wrong
+    # with it is named; those of the one, which was resolved before as a rule, follow on them.
     apart = max(map(_highest, (one, other))) + 1
-    both = (pa.concat_tables([mine, _shifted(theirs, apart)]) for mine, theirs in zip(one, other, strict=True))
+    both = (pa.concat_tables([theirs, _shifted(mine, apart)]) for mine, theirs in zip(one, other, strict=True))
     groups = encoded(*both)[0].groups()
     found = states(groups)
-    here, there = np.searchsorted(groups.ids, common), np.searchsorted(groups.ids, common + apart)
+    here, there = np.searchsorted(groups.ids, common + apart), np.searchsorted(groups.ids, common)
     wrong = (found.sizes[here] != found.sizes[there]) | (found.fingerprints[here] != found.fingerprints[there]).any(1)
     return cast(Longs, common[wrong])
 

@@ -66,11 +66,19 @@ def undone(
 ) -> Row:
     """Put the room that all of ``kept`` are of back; a row, recorded and raised as by :func:`compressed`.
 
+    A room that is gone is ``left``.
+
     :param repair: whether ``kept`` is right where a group resolves otherwise now.
     """
 
     def work() -> Row:
-        numbers = undo(kept, reading, writer, repair=repair)
+        try:
+            numbers = undo(kept, reading, writer, repair=repair)
+        except RoomLeft as error:
+            return {"outcome": Outcome.LEFT, "error": str(error)}
+        except BadGroups as error:
+            hint = "" if repair else " Where the undo files have these as they were, --repair puts them back."
+            raise CompressorError(f"State groups of {kept[0].room_id} cannot be resolved: {error}.{hint}") from None
         return {"outcome": Outcome.UNDONE, "error": IN_THE_WAY if writer.gave_up else None, **numbers}
 
     return _recorded({"room_id": kept[0].room_id}, work, record)

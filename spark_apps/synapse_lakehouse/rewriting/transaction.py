@@ -87,15 +87,11 @@ def _possible(connection: Connection, changes: Changes, start: int, end: int, kn
     # What was gone already when the plan was made is gone for good.
     unsafe = touched[np.isin(touched, there) != known.has(touched)]
     unsafe = np.concatenate([unsafe, _ids(connection.execute(_PENDING.encode(), [touched.tolist()]))])
-    ids, old, new = changes.ids[start:end], changes.old[start:end], changes.new[start:end]
-    found: dict[int, list[int]] = {}
-    for group, prev in connection.execute(_EDGES.encode(), [ids.tolist()]):
-        found.setdefault(group, []).append(prev)
-    as_planned = [
-        found.get(group, []) == ([] if prev == NONE else [prev])
-        for group, prev in zip(ids.tolist(), old.tolist(), strict=True)
-    ]
-    return np.array(as_planned, bool) & ~np.isin(np.stack([ids, old, new]), unsafe).any(axis=0)
+    ids, new, hung = changes.ids[start:end], changes.new[start:end], changes.hung_of(start, end)
+    found = set(connection.execute(_EDGES.encode(), [ids.tolist()]))
+    elsewhere = np.array([group for group, _ in found ^ set(map(tuple, hung.tolist()))], np.int64)
+    left = np.concatenate([unsafe, elsewhere, hung[np.isin(hung[:, 1], unsafe), 0]])
+    return ~(np.isin(ids, left) | np.isin(new, unsafe))
 
 
 def _ids(cursor: Any) -> Longs:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from synapse_lakehouse.compression.comparison import differing
-from synapse_lakehouse.compression.errors import CompressorError
+from synapse_lakehouse.compression.errors import BadGroups, CompressorError
 from synapse_lakehouse.compression.plan import as_stored
 from synapse_lakehouse.rewriting import undo as undo_files
 from synapse_lakehouse.rewriting.putting_back import put_back
@@ -22,7 +22,8 @@ def undo(kept: Sequence[Undo], reading: Reading, writer: Writer, *, repair: bool
 
     :param repair: whether the files are right where a group resolves otherwise now.
     :returns: columns of ``audit.compression_runs`` from ``rows_before`` on; ``groups_rewritten`` were put back.
-    :raises BadGroups: for groups that cannot be what Synapse stored.
+    :raises BadGroups: for groups that cannot be what Synapse stored, and are not to be repaired or cannot be.
+    :raises RoomLeft: when there is no such room any more.
     :raises CompressorError: when a group resolves to another state afterwards, or did before and is not to be repaired.
     """
     began = time.monotonic()
@@ -37,7 +38,12 @@ def undo(kept: Sequence[Undo], reading: Reading, writer: Writer, *, repair: bool
             )
         room, disk_before = reader.room(room_id), reader.on_disk()
         cost_before = reader.read_cost(sampled(room.ids))
-    then = as_stored(room.contents, room_id)
+    try:
+        then = as_stored(room.contents, room_id)
+    except BadGroups:
+        if not repair:
+            raise
+        then = None
     right = undo_files.before(files, room.contents) if repair else room.contents
     for one in files:
         done, alone, otherwise = put_back(one, None if repair else right, room.contents, writer, room.known)
@@ -61,10 +67,12 @@ def undo(kept: Sequence[Undo], reading: Reading, writer: Writer, *, repair: bool
             "If the database was restored from a backup since, they are of other groups: do not use them."
         )
     now = as_stored(after, room_id)
+    # Of what could not be resolved nothing was ever said to have been given back.
+    was = then or now
     return {
-        "rows_before": then.rows_before,
+        "rows_before": was.rows_before,
         "rows_after": now.rows_before,
-        "bytes_before": then.bytes_before,
+        "bytes_before": was.bytes_before,
         "bytes_after": now.bytes_before,
         "groups_rewritten": written,
         "groups_left": left,
