@@ -51,6 +51,24 @@ def test_bad_groups_are_skipped_and_never_changed(compress: Compress, rooms: tup
     assert "missing" in found.output
 
 
+def test_a_room_that_cannot_be_read_takes_no_other_s_place(compress: Compress, rooms: tuple[str, World]) -> None:
+    dsn, _ = rooms
+    (largest,) = rows(compress(dsn, "plan", "--number-of-rooms", "1", "--format", "json"))
+    with psycopg.connect(dsn) as connection:
+        connection.execute(
+            "insert into state_groups_state select state_group, room_id, type, state_key, '$other' from"
+            " state_groups_state where state_group = (select max(id) from state_groups where room_id = %s) limit 1",
+            [largest["room_id"]],
+        )
+    for command in (("plan",), ("apply", "--yes")):
+        left, done = rows(compress(dsn, *command, "--number-of-rooms", "1", "--format", "json"))
+        assert left["room_id"] == largest["room_id"] != done["room_id"]
+        assert "two events for one type" in left["skipped"]
+        assert done["skipped"] is None
+    _, further = rows(compress(dsn, "apply", "--yes", "--number-of-rooms", "1", "--format", "json"))
+    assert further["room_id"] != done["room_id"]
+
+
 def test_errors_are_for_people(compress: Compress, rooms: tuple[str, World], server: Server) -> None:
     dsn, _ = rooms
     unknown = compress(dsn, "plan", "--room", "!nowhere")

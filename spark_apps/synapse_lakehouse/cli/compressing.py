@@ -45,14 +45,31 @@ AFTERWARDS: Final = (
 def plan(settings: Settings, wanted: CompressorSettings, rooms: Sequence[str], format: output.Format) -> None:
     """Write the plan of each room."""
     with source(str(settings.synapse_dsn), settings, _READ) as reading, reading() as reader:
-        rows = [_plan(reader, room, wanted) for room in _shown("Planning", _chosen(reader, rooms, wanted))]
+        rows = _plans(reader, rooms, wanted)
     _write_plans(rows, format)
 
 
-def _chosen(reader: Reader, rooms: Sequence[str], wanted: CompressorSettings) -> Sequence[str]:
-    named = rooms or wanted.rooms
+def _chosen(reader: Reader, rooms: Sequence[str], wanted: CompressorSettings) -> tuple[Sequence[str], int]:
+    """Rooms in the order in which to take them, and how many: one that has to be left takes no other's place."""
+    named = list(dict.fromkeys(rooms or wanted.rooms))
     reader.require(named)
-    return named or reader.rooms(wanted)
+    chosen = named or reader.rooms(wanted, every=True)
+    return chosen, len(named) or min(wanted.number_of_rooms, len(chosen))
+
+
+def _plans(reader: Reader, rooms: Sequence[str], wanted: CompressorSettings) -> list[tuple[Any, ...]]:
+    chosen, number = _chosen(reader, rooms, wanted)
+    rows: list[tuple[Any, ...]] = []
+    readable = 0
+    with output.bar() as bar:
+        task = bar.add_task("Planning", total=number)
+        for room in chosen:
+            if readable == number:
+                break
+            rows.append(_plan(reader, room, wanted))
+            readable += rows[-1][-1] is None
+            bar.update(task, completed=readable)
+    return rows
 
 
 def _plan(reader: Reader, room_id: str, wanted: CompressorSettings) -> tuple[Any, ...]:
@@ -98,7 +115,7 @@ def apply(
     dsn = write_dsn(settings)
     if not yes:
         with source(dsn, settings, SETTING) as reading, reading() as reader:
-            rows = [_plan(reader, room, wanted) for room in _shown("Planning", _chosen(reader, rooms, wanted))]
+            rows = _plans(reader, rooms, wanted)
         _write_plans(rows, format)
         typer.echo("This is a dry run, and nothing was changed. Add --yes to compress.", err=True)
         return
@@ -108,10 +125,14 @@ def apply(
         try:
             with source(dsn, settings, SETTING) as reading, writing(dsn) as connection, output.bar() as bar:
                 with reading() as reader:
-                    chosen = _chosen(reader, rooms, wanted)
-                for number, room in enumerate(chosen, start=1):
-                    writer = _writer(connection, wanted, bar, f"{number}/{len(chosen)}")
+                    chosen, number = _chosen(reader, rooms, wanted)
+                done = 0
+                for room in chosen:
+                    if done == number:
+                        break
+                    writer = _writer(connection, wanted, bar, f"{done + 1}/{number}")
                     row = compressed(room, wanted, reading, writer, folder, record)
+                    done += row["outcome"] is not Outcome.LEFT
                     outcomes.append(_applied(row, reading, connection, hand_over=hand_over_unreferenced))
         except BaseException:
             # What was done before something went wrong, or was stopped, was done.

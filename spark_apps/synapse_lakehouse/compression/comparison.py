@@ -19,8 +19,8 @@ def differing(one: Contents, other: Contents) -> Longs:
     common = np.intersect1d(_ids(one), _ids(other))
     if not len(common):
         return common
-    # One encoding for both, so that codes and fingerprints mean the same. The other keeps its ids, by which what is wrong
-    # with it is named; those of the one, which was resolved before as a rule, follow on them.
+    # One encoding for both, so that codes and fingerprints mean the same. The other keeps its ids, by which
+    # what is wrong with it is named; those of the one, which was resolved before as a rule, follow on them.
     apart = max(map(_highest, (one, other))) + 1
     both = (pa.concat_tables([theirs, _shifted(mine, apart)]) for mine, theirs in zip(one, other, strict=True))
     groups = encoded(*both)[0].groups()

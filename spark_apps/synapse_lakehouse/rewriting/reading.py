@@ -96,15 +96,19 @@ class Reader:
     def __init__(self, connection: psycopg.Connection[Any], arrow: postgresql.Connection) -> None:
         self._connection, self._arrow = connection, arrow
 
-    def rooms(self, settings: CompressorSettings, *, all_state: bool = False) -> list[str]:
-        """The ``number_of_rooms`` rooms with the most uncompressed state, or with the most of all; the most first."""
+    def rooms(self, settings: CompressorSettings, *, all_state: bool = False, every: bool = False) -> list[str]:
+        """The ``number_of_rooms`` rooms with the most uncompressed state, or with the most of all; the most first.
+
+        :param every: all rooms that have some.
+        """
         table, condition = _SEEN[settings.strategy]
         seen = ""
         if not all_state and self._has(table):
             seen = f"left join {table} as p on p.room_id = g.room_id {condition}"
             seen += " where p.last_compressed is null or g.id > p.last_compressed"
         query = _UNCOMPRESSED.format(seen)
-        return [room for (room,) in self._connection.execute(query.encode(), [settings.number_of_rooms])]
+        limit = None if every else settings.number_of_rooms
+        return [room for (room,) in self._connection.execute(query.encode(), [limit])]
 
     def require(self, rooms: Sequence[str]) -> None:
         """Refuse rooms that are not there.
