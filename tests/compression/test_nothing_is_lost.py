@@ -2,6 +2,7 @@
 
 import random
 from collections import deque
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from synapse_lakehouse.compression.changes import Changes
 from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.rewriting import room, writing
 from synapse_lakehouse.rewriting.reading import Reader
+from synapse_lakehouse.rewriting.recording import Row
 from synapse_lakehouse.rewriting.transaction import Pace
 from synapse_lakehouse.source.connection import Connection
 from synapse_lakehouse.source.errors import ReadFailed
@@ -121,8 +123,13 @@ def test_what_was_kept_of_a_database_that_was_restored_since_is_not_written_over
     repaired = compress(dsn, "undo", *undo_files(tmp_path), "--repair", "--yes")
     assert repaired.exit_code == 1
     assert "restored or failed over since" in repaired.stderr
-    again = compress(dsn, *options)
+    recorded: list[Row] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(compressing.journal, "recording", lambda *_: nullcontext(recorded.append))
+        again = compress(dsn, *options)
     assert again.exit_code == 1
+    # It stops no further run, as a faulty room would.
+    assert [row["outcome"] for row in recorded] == ["stopped"]
     assert "Move these files away" in again.stderr
     assert "--repair" not in again.stderr
     assert all_states(dsn) == world.states

@@ -8,7 +8,7 @@ from typing import Final
 
 from synapse_lakehouse.compression.changes import changes
 from synapse_lakehouse.compression.comparison import differing
-from synapse_lakehouse.compression.errors import BadGroups
+from synapse_lakehouse.compression.errors import BadGroups, CompressorError
 from synapse_lakehouse.compression.plan import Planned, RoomPlan, as_stored, plan_room
 from synapse_lakehouse.compression.settings import CompressorSettings, Strategy
 from synapse_lakehouse.compression.tables import Contents
@@ -77,7 +77,8 @@ def compress(
     :param require: raises ``RoomLeft`` for a plan that should not be carried out.
 
     :raises BadGroups, RoomLeft: when the room cannot be compressed; nothing was written.
-    :raises CompressorError: when what there was cannot be kept in ``undo_folder``; nothing more was written.
+    :raises CompressorError: when what there was cannot be kept in ``undo_folder``, or is of another history of the
+        database; nothing more was written.
     :raises AnotherCompressor: when somebody else changed what is saved of the room; what was written stays.
     :raises Differs: when a group resolves to another state than before it was ever written; the room was put back if
         this call wrote it.
@@ -138,11 +139,11 @@ def _require_as_before(now: Contents, interrupted: Sequence[undo.Undo], lineage:
     if not (wrong := _wrong(was, now)):
         return was
     if any(one.may_be_of_others(lineage) for one in interrupted):
-        raise Differs(
+        # That is no fault of the room, which nobody could repair.
+        raise CompressorError(
             f"Compressing {room_id} was interrupted, and the database was restored or failed over since: what is in "
             f"{' '.join(map(str, files))} is of other state groups by now. Nothing is written. Move these files away, "
-            "and run it again.",
-            files,
+            "and run it again."
         )
     raise Differs(
         f"{wrong} since compressing {room_id} was interrupted. Nothing more is written. {_by_hand(files)}", files
