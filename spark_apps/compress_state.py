@@ -33,11 +33,11 @@ def compress_state(app: SparkApp) -> None:
             compressed = reader.seen(wanted.strategy)
         rooms = planning.rooms({room: max(upto, seen.get(room, upto)) for room, upto in (seen | compressed).items()})
         with reading() as reader:
-            for room in rooms:
+            for room, newest in rooms.items():
                 try:
                     saved[room] = reader.saved(room)
                 except RoomLeft as error:
-                    left.append({"room_id": room, "skipped": str(error)})
+                    left.append({"room_id": room, "newest_group": newest, "skipped": str(error)})
     found = [*planning.plans(saved), *left]
     how = {"release": published[-1].number, "planned_at": datetime.now(UTC)} | wanted.how()
     audit.append(app.catalog, PLAN, [how | row for row in found], app.run)

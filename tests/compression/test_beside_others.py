@@ -6,8 +6,10 @@ from typing import Any
 import psycopg
 import pytest
 
+from synapse_lakehouse.cli import compressing
 from synapse_lakehouse.rewriting import writing
 from synapse_lakehouse.rewriting.load import Load
+from synapse_lakehouse.rewriting.recording import Row
 from tests.compression.conftest import BEST, Compress, rows
 from tests.state_database import all_states, stored
 from tests.state_rooms import World
@@ -42,6 +44,27 @@ def test_what_synapse_may_delete_is_left_alone_and_handed_over_on_request(compre
         used = {group for (group,) in connection.execute("select state_group from event_to_state_groups")}
         assert not marked & used
         assert all(group in marked for group, prev in after[0].items() if prev in marked)
+
+
+def test_a_room_that_is_purged_when_it_is_compressed_has_nothing_to_hand_over_and_stops_no_other(
+    compress: Compress, source_copy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compressed = compressing.compressed
+    with psycopg.connect(source_copy, autocommit=True) as connection:
+        of_rooms = "select room_id from state_groups group by room_id order by count(*) desc, room_id limit 2"
+        chosen = [room for (room,) in connection.execute(of_rooms.encode())]
+
+        def and_purged(room: str, *arguments: Any) -> Row:
+            row = compressed(room, *arguments)
+            if room == chosen[0]:
+                connection.execute("delete from state_groups where room_id = %s", [room])
+            return row
+
+        monkeypatch.setattr(compressing, "compressed", and_purged)
+        options = ("--room", chosen[0], "--room", chosen[1], "--hand-over-unreferenced", "--format", "json")
+        done = rows(compress(source_copy, "apply", *BEST, *options, "--yes"))
+    assert [(row["room_id"], row["skipped"]) for row in done] == [(room, None) for room in chosen]
+    assert done[0]["handed_over"] == 0
 
 
 def test_chains_keep_the_bound_although_groups_of_them_may_not_be_touched(

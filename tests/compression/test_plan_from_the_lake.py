@@ -6,9 +6,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
+from synapse_lakehouse.rewriting import saved
 from synapse_lakehouse.run import Run
+from synapse_lakehouse.settings import Settings
 from tests.cluster import cluster
 from tests.conftest import Published, lakehouse, run_app
 
@@ -37,6 +40,34 @@ def test_the_plan_from_the_lake_is_the_one_from_the_database(
     for room, plan in from_database.items():
         assert from_lake[room] | plan == from_lake[room]
         assert from_lake[room]["strategy"] == strategy
+
+
+@pytest.mark.heavy
+def test_a_room_that_has_to_be_left_takes_no_other_room_s_place_the_next_time(
+    published: Published, source_copy: str
+) -> None:
+    how = {"synapse_dsn": source_copy, "lakehouse_compressor_number_of_rooms": "1"}
+    settings = published.settings.model_copy(update=how)
+    (left,) = planned_by(settings, "plan first")
+    with psycopg.connect(source_copy) as connection:
+        saved.make(connection)
+        connection.execute("insert into state_compressor_state values (%s, 2, 50, 0, null)", [left["room_id"]])
+    settings = settings.model_copy(update={"lakehouse_compressor_max_chain": "99"})
+
+    (again,) = planned_by(settings, "plan damaged")
+    (other,) = planned_by(settings, "plan after")
+
+    assert again["room_id"] == left["room_id"]
+    assert "saved level 1 is missing" in again["skipped"]
+    assert other["room_id"] != left["room_id"]
+    assert other["skipped"] is None
+
+
+def planned_by(settings: Settings, run_id: str) -> list[dict[str, Any]]:
+    done = run_app("compress_state", settings, Run(run_id, RUN.start, RUN.end))
+    assert done.returncode == 0, done.stdout + done.stderr
+    asked = f"select * from gold.compression_plan where run_id = '{run_id}'"
+    return list(by_room(lakehouse(settings, "query", asked, "--format", "json")).values())
 
 
 def by_room(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]]:

@@ -89,7 +89,7 @@ def assert_same(app: SparkApp, release: Release, dsn: str) -> None:
         with source(dsn, app.settings, SETTING) as reading, reading() as reader:
             chosen = reader.rooms(wanted)
             planning = Planning(app.spark, release, wanted)
-            assert planning.rooms(reader.seen(wanted.strategy)) == chosen
+            assert list(planning.rooms(reader.seen(wanted.strategy))) == chosen
             found = {row["room_id"]: row for row in planning.plans({room: reader.saved(room) for room in chosen})}
             expected: dict[str, dict[str, Any]] = {}
             for room in chosen:

@@ -153,8 +153,12 @@ def _applied(row: Row, reading: Reading, connection: Connection, *, hand_over: b
 
 
 def _handed_over(room_id: str, reading: Reading, connection: Connection) -> int:
-    with reading() as reader:
-        nobodys = reader.room(room_id).unreferenced
+    try:
+        with reading() as reader:
+            nobodys = reader.room(room_id).unreferenced
+    except RoomLeft:
+        # It was purged just now, and all its groups with it.
+        return 0
     return unreferenced.hand_over(connection, nobodys)
 
 

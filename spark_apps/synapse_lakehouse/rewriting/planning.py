@@ -29,11 +29,16 @@ from synapse_lakehouse.rewriting.unreferenced import unneeded
 _READ: Final = (*STATE, "event_to_state_groups", "state_groups_pending_deletion")
 
 _UNSEEN: Final = """
-select g.room_id from state_groups_state as s join state_groups as g on g.id = s.state_group
+select g.room_id, max(g.id) as newest from state_groups_state as s join state_groups as g on g.id = s.state_group
 left join seen on seen.room_id = g.room_id where seen.upto is null or g.id > seen.upto
 group by g.room_id order by count(*) desc, g.room_id limit {}
 """
-"""Rooms by the rows of those groups that no compression has seen."""
+"""Rooms by the rows of those groups that no compression has seen, and the newest of these groups."""
+
+_NAMED: Final = """
+select named.room_id, max(g.id) as newest from named left join state_groups as g on g.room_id = named.room_id
+group by named.room_id
+"""
 
 _LINKS: Final = """
 select child.room_id, prev.room_id as prev_room_id, e.prev_state_group
@@ -113,21 +118,25 @@ class Planning:
             self._table(name).createOrReplaceTempView(name)
         self.spark.sql(_LINKS).createOrReplaceTempView("links")
 
-    def rooms(self, seen: Mapping[str, int]) -> list[str]:
+    def rooms(self, seen: Mapping[str, int]) -> dict[str, int]:
         """The rooms that the settings name, or those with the most uncompressed state, the most first.
+
+        Each with the id of its newest group.
 
         :param seen: up to which group rooms were compressed, or planned in vain, before.
         :raises CompressorError: when the release lacks one that is named.
         """
         if named := self.wanted.rooms:
             self._view([(room,) for room in named], "room_id string", "named")
-            unknown = self.spark.sql("select room_id from named left anti join state_groups using (room_id)").collect()
-            if unknown:
-                missing = " or ".join(row.room_id for row in unknown)
+            newest = {row.room_id: row.newest for row in self.spark.sql(_NAMED).collect()}
+            if unknown := [room for room in named if newest[room] is None]:
+                missing = " or ".join(dict.fromkeys(unknown))
                 raise CompressorError(f"There is no room {missing} with state in release {self.release.number}.")
-            return list(dict.fromkeys(named))
+            return {room: newest[room] for room in named}
         self._view(list(seen.items()), "room_id string, upto bigint", "seen")
-        return [row.room_id for row in self.spark.sql(_UNSEEN.format(self.wanted.number_of_rooms)).collect()]
+        return {
+            row.room_id: row.newest for row in self.spark.sql(_UNSEEN.format(self.wanted.number_of_rooms)).collect()
+        }
 
     def plans(self, saved: Mapping[str, Saved]) -> list[dict[str, Any]]:
         """The plan of each room in ``saved``, which says how far it is compressed.
