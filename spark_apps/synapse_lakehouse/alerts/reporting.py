@@ -34,23 +34,17 @@ def report(settings: Settings, catalog: Catalog, scope: str, found: Collection[F
     :param page: URL of the page that shows more.
     """
     with processes.first(settings.lakehouse_home / "alerts.lock") as is_first:
-        _report(settings, catalog, scope, found, page, is_first=is_first)
-
-
-def _report(
-    settings: Settings, catalog: Catalog, scope: str, found: Collection[Finding], page: str, *, is_first: bool
-) -> None:
-    if not catalog.table_exists(log.TABLE):
-        # The first run of a lake may be refused before it makes any table.
-        tables.ensure_audit(catalog)
-    book = log.read(catalog)
-    now = datetime.now(UTC)
-    new = changes(current(book.events, scope), found, scope, page, now)
-    log.record(catalog, new)
-    events = (*book.events, *new)
-    turn = {one.id for one in events if (is_first if now - one.at > _OWN_TURN else one.scope == scope)}
-    no_news = {one.id for one in new if goes_on_elsewhere(book.events, one)}
-    _tell(settings, catalog, Log(events, book.told), turn, no_news)
+        if not catalog.table_exists(log.TABLE):
+            # The first run of a lake may be refused before it makes any table.
+            tables.ensure_audit(catalog)
+        book = log.read(catalog)
+        now = datetime.now(UTC)
+        new = changes(current(book.events, scope), found, scope, page, now)
+        log.record(catalog, new)
+        events = (*book.events, *new)
+        turn = {one.id for one in events if (is_first if now - one.at > _OWN_TURN else one.scope == scope)}
+        no_news = {one.id for one in new if goes_on_elsewhere(book.events, one)}
+        _tell(settings, catalog, Log(events, book.told), turn, no_news)
 
 
 def _tell(settings: Settings, catalog: Catalog, book: Log, turn: Collection[str], no_news: Collection[str]) -> None:
