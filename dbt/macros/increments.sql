@@ -19,6 +19,70 @@
 {%- endmacro %}
 
 
+{# The SQL of a model that makes the rows of an increment. #}
+{% macro in_part(sql) -%}
+    {%- set made = namespace(sql=sql) -%}
+    {%- for relation, rows in graph.get('read for ' ~ model.unique_id, {}).items() -%}
+        {%- set made.sql = made.sql | replace("select * from " ~ relation ~ " " ~ of_what_changed(), rows) -%}
+    {%- endfor -%}
+    {{- return(made.sql | replace(of_what_changed(), only_what_is_read())) -}}
+{%- endmacro %}
+
+
+{% macro only_what_is_read() -%}
+    {%- set by = config.get('increment_by') -%}
+    where {{ by }} in (select {{ by }} from {{ step('read') }})
+{%- endmacro %}
+
+
+{# Say otherwise how the rows of a table are found that an increment reads. #}
+{% macro read(relation, rows) -%}
+    {%- do graph.setdefault('read for ' ~ model.unique_id, {}).update({relation | string: rows}) -%}
+{%- endmacro %}
+
+
+{# Read a table once. A model that names its rows several times would have the whole of it looked through as often. #}
+{% macro read_once(relation) -%}
+    {%- if graph['little changed in ' ~ model.unique_id] -%}
+        {%- set rows = step('read_of_' ~ relation.identifier) -%}
+        {%- do keep(rows, "select * from " ~ relation ~ " " ~ only_what_is_read()) -%}
+        {%- do read(relation, "select * from " ~ rows) -%}
+    {%- endif -%}
+{%- endmacro %}
+
+
+{#
+    Read of a table the rows that are in files which came since the model was built, and only those from elsewhere that are
+    not among them. If there are none, Spark finds that out before it begins, and leaves the table alone.
+#}
+{% macro read_newer_first(relation) -%}
+    {%- set newer = model.name ~ '_newer_' ~ relation.identifier -%}
+    {%- set by = config.get('increment_by') -%}
+    {%- do read(relation, "
+        select * from " ~ newer ~ " " ~ only_what_is_read() ~ "
+        union all
+        select * from " ~ relation ~ "
+        where " ~ by ~ " in (select " ~ by ~ " from " ~ step('read') ~ " left anti join " ~ newer ~ " using (" ~ by ~ "))
+    ") -%}
+{%- endmacro %}
+
+
+{# Keep rows in Spark's cache under a name, which goes to its disk with what has no place in memory. #}
+{% macro keep(name, rows) -%}
+    {%- do run_query("create or replace temporary view " ~ name ~ " as " ~ rows) -%}
+    {%- do run_query("cache table " ~ name) -%}
+    {%- do graph.setdefault('kept for ' ~ model.unique_id, []).append(name) -%}
+{%- endmacro %}
+
+
+{# Give back what is kept for a model that is made. #}
+{% macro keep_no_more() -%}
+    {%- for name in graph.pop('kept for ' ~ model.unique_id, []) -%}
+        {%- do run_query("uncache table if exists " ~ name) -%}
+    {%- endfor -%}
+{%- endmacro %}
+
+
 {# Rows of a table of bronze that changed since the model was built, as they were and as they are: the columns that
    spark_apps/synapse_lakehouse/lake/increments.py names. #}
 {% macro changed(table) -%}
@@ -77,7 +141,8 @@
 
 
 {% macro what_changed_in_event_fields() -%}
-    {%- do run_query("create or replace temporary view " ~ step('replaced') ~ " as
+    {#- It is asked for several times, and looks through all events. -#}
+    {%- do keep(step('replaced'), "
         select event_id from " ~ changed('event_json') ~ "
         union
         select event_id from " ~ changed('events') ~ "
@@ -85,7 +150,8 @@
         select event_id from " ~ source('synapse', 'events') ~ "
         where room_id in (select room_id from " ~ changed('rooms') ~ ")
     ") -%}
-    {#- It is asked for several times, and looks through all events. -#}
-    {%- do run_query("cache table " ~ step('replaced')) -%}
     {%- do run_query("create or replace temporary view " ~ step('read') ~ " as select * from " ~ step('replaced')) -%}
+    {%- for relation in [source('synapse', 'event_json'), source('synapse', 'events')] -%}
+        {%- do read_newer_first(relation) -%}
+    {%- endfor -%}
 {%- endmacro %}

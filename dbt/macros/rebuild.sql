@@ -74,7 +74,7 @@
             insert into {{ target_relation }} with ({{ properties | join(', ') }})
             select {{ table_columns | map('lower') | join(', ') }}
             from (
-                {{ compiled_code | replace(of_what_changed(), 'where ' ~ by ~ ' in (select ' ~ by ~ ' from ' ~ step('read') ~ ')') }}
+                {{ in_part(compiled_code) }}
             )
             where {{ by }} in (select {{ by }} from {{ step('replaced') }})
         {% endcall %}
@@ -88,6 +88,7 @@
             )
         {% endcall %}
     {%- endif -%}
+    {%- do keep_no_more() -%}
 
     {{ run_hooks(post_hooks) }}
 

@@ -11,6 +11,14 @@
     {%- set intervals, faults = source('state', 'state_intervals'), source('state', 'state_faults') -%}
     {%- set are_settings = "type in ('m.room.history_visibility', 'm.room.join_rules') and state_key = ''" -%}
 
+    {#- Of all events few name another one, or set a piece of state; they are asked for again and again. -#}
+    {%- set naming, setting = step('naming'), step('setting') -%}
+    {%- do keep(naming, "
+        select event_id, redacts, replaces_state from " ~ fields ~ "
+        where redacts is not null or replaces_state is not null
+    ") -%}
+    {%- do keep(setting, "select event_id, room_id, type, state_key from " ~ before ~ " where is_state") -%}
+
     {#- Events of which a row of their own is another one. -#}
     {%- do take_step('told', 'event_id: string', "
         select event_id from " ~ changed('events') ~ "
@@ -34,14 +42,14 @@
     {%- do take_step('loaded', 'event_id: string', "
         select event_id from " ~ step('told') ~ "
         union
-        select event_id from " ~ fields ~ " where redacts in (select event_id from " ~ step('told') ~ ")
+        select event_id from " ~ naming ~ " where redacts in (select event_id from " ~ step('told') ~ ")
     ") -%}
 
     {#- State events that replace one of these, and those that are redacted, or no longer. -#}
     {%- do take_step('named', 'event_id: string', "
         select event_id from " ~ step('loaded') ~ "
         union
-        select event_id from " ~ fields ~ " where replaces_state in (select event_id from " ~ step('loaded') ~ ")
+        select event_id from " ~ naming ~ " where replaces_state in (select event_id from " ~ step('loaded') ~ ")
         union
         select redacts from " ~ ref('redactions') ~ " where event_id in (select event_id from " ~ step('told') ~ ")
         union
@@ -50,8 +58,8 @@
 
     {#- The first one of the events that set the same piece of state replaces nothing. -#}
     {%- do take_step('pieces', 'room_id: string, type: string, state_key: string', "
-        select room_id, type, state_key from " ~ before ~ "
-        where is_state and event_id in (select event_id from " ~ step('told') ~ ")
+        select room_id, type, state_key from " ~ setting ~ "
+        where event_id in (select event_id from " ~ step('told') ~ ")
         union
         select events.room_id, events.type, fields.state_key
         from " ~ events ~ " as events
@@ -128,9 +136,9 @@
     {%- do take_step('looked_up', 'event_id: string', "
         select event_id from " ~ step('replaced') ~ "
         union
-        select redacts from " ~ fields ~ " where event_id in (select event_id from " ~ step('replaced') ~ ")
+        select redacts from " ~ naming ~ " where event_id in (select event_id from " ~ step('replaced') ~ ")
         union
-        select replaces_state from " ~ fields ~ " where event_id in (select event_id from " ~ step('replaced') ~ ")
+        select replaces_state from " ~ naming ~ " where event_id in (select event_id from " ~ step('replaced') ~ ")
         union
         select event_id from " ~ now ~ "
         where " ~ are_settings ~ " and room_id in (
@@ -138,24 +146,27 @@
         )
     ") -%}
     {%- do take_step('pieces_of_replaced', 'room_id: string, type: string, state_key: string', "
-        select room_id, type, state_key from " ~ before ~ "
-        where is_state and event_id in (select event_id from " ~ step('replaced') ~ ")
+        select room_id, type, state_key from " ~ setting ~ "
+        where event_id in (select event_id from " ~ step('replaced') ~ ")
     ") -%}
     {%- do take_step('read', 'event_id: string', "
         select event_id from " ~ step('looked_up') ~ " where event_id is not null
         union
-        select redacts from " ~ fields ~ "
+        select redacts from " ~ naming ~ "
         where redacts is not null and event_id in (select event_id from " ~ step('looked_up') ~ ")
         union
         " ~ events_that_set(step('pieces_of_replaced')) ~ "
     ") -%}
+    {%- for relation in [events, fields, groups] -%}
+        {%- do read_once(relation) -%}
+    {%- endfor -%}
 {%- endmacro %}
 
 
 {# Events that set one of these pieces of state, as far as they were there before. #}
 {% macro events_that_set(pieces) -%}
     select before.event_id
-    from {{ this }} as before
+    from {{ step('setting') }} as before
     left semi join {{ pieces }} as pieces
         on before.room_id = pieces.room_id and before.type = pieces.type and before.state_key = pieces.state_key
 {%- endmacro %}

@@ -1,13 +1,20 @@
 -- Synapse keeps every redaction it was sent and decides on reading which of them hold; so does this model.
-with concerned as (
-    select event_id from {{ source('synapse', 'redactions') }}
-    union
-    select redacts from {{ source('synapse', 'redactions') }}
+with named as (
+    select event_id as redaction, 'redacting' as place, event_id from {{ source('synapse', 'redactions') }}
+    union all
+    select event_id, 'target', redacts from {{ source('synapse', 'redactions') }}
 ),
 
--- Of all events these are few.
+-- Of all events these are few, and are looked for once.
 events as (
-    select * from {{ source('synapse', 'events') }} where event_id in (select event_id from concerned)
+    select
+        named.redaction,
+        max(struct(events.room_id, events.sender, events.stream_ordering, events.rejection_reason))
+            filter (where named.place = 'redacting') as redacting,
+        max(struct(events.room_id, events.sender, events.type)) filter (where named.place = 'target') as target
+    from {{ source('synapse', 'events') }} as events
+    inner join named on events.event_id = named.event_id
+    group by named.redaction
 ),
 
 redactions as (
@@ -16,23 +23,23 @@ redactions as (
         redactions.redacts,
         redactions.recheck,
         redactions.have_censored,
-        redacting.room_id,
-        redacting.sender,
-        redacting.stream_ordering,
-        coalesce(rejections.reason, redacting.rejection_reason) is not null as rejected,
-        fields.event_id is not null as known,
+        events.redacting.room_id,
+        events.redacting.sender,
+        events.redacting.stream_ordering,
+        coalesce(rejections.reason, events.redacting.rejection_reason) is not null as rejected,
+        events.redacting is not null and fields.event_id is not null as known,
         fields.recheck_redaction,
-        target.event_id is not null as target_known,
-        target.type as target_type,
-        target.room_id as target_room_id,
-        target.sender as target_sender
+        events.target is not null as target_known,
+        events.target.type as target_type,
+        events.target.room_id as target_room_id,
+        events.target.sender as target_sender
     from {{ source('synapse', 'redactions') }} as redactions
-    left join events as redacting on redactions.event_id = redacting.event_id
+    left join events on redactions.event_id = events.redaction
     left join (
-        select * from {{ ref('event_fields') }} where event_id in (select event_id from concerned)
-    ) as fields on redacting.event_id = fields.event_id
+        select event_id, recheck_redaction from {{ ref('event_fields') }}
+        where event_id in (select event_id from {{ source('synapse', 'redactions') }})
+    ) as fields on redactions.event_id = fields.event_id
     left join {{ source('synapse', 'rejections') }} as rejections on redactions.event_id = rejections.event_id
-    left join events as target on redactions.redacts = target.event_id
 ),
 
 judged as (

@@ -1,7 +1,7 @@
 """What changed since a large table was built by dbt, so that only rows that follow from it are built anew."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from synapse_lakehouse.lake import remaking
-from synapse_lakehouse.lake.changes import changed_keys
+from synapse_lakehouse.lake.changes import changed_keys, newer_rows
 from synapse_lakehouse.lake.tables import load_or_none
 
 WORTH_IT: Final = 1_000_000
@@ -44,19 +44,24 @@ _MODELS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
 """The tables that each model is made of, with the columns of changed rows that it asks for; of tables without any it
 asks for the former rows."""
 
+_NEWER: Final = {"silver.event_fields": ("bronze.event_json", _EVENTS)}
+"""Tables of which a model mostly reads rows that came since; one of them fills most of a lake."""
+
 
 @dataclass(frozen=True)
 class Increment:
     """What ``model`` is built from.
 
-    ``read``: the present snapshots of what it reads, by table. ``before`` and ``changed``, of a model that is built in
-    part: the snapshots that its rows were made of, and columns of rows that changed since, as they were and are.
+    ``read``: the present snapshots of what it reads, by table. Of a model that is built in part, ``before``: the
+    snapshots that its rows were made of; ``changed``: columns of rows that changed since, as they were and are;
+    ``newer``: rows of files that came since.
     """
 
     model: str
     read: Mapping[str, int | None]
     before: Mapping[str, int | None] | None = None
-    changed: Mapping[str, pa.Table] | None = None
+    changed: Mapping[str, pa.Table] = field(default_factory=dict)
+    newer: Mapping[str, pa.Table] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -78,11 +83,12 @@ class Increments:
         }
 
     def tell(self, spark: SparkSession) -> None:
-        """Make views ``<model>_changed_<table>`` of what changed."""
+        """Make views ``<model>_changed_<table>`` of what changed, and ``<model>_newer_<table>`` of newer rows."""
         for one in self.models:
-            for table, rows in (one.changed or {}).items():
-                view = f"{one.name}_changed_{table.partition('.')[2]}"
-                spark.createDataFrame(rows).createOrReplaceTempView(view)
+            for what, of_tables in (("changed", one.changed), ("newer", one.newer)):
+                for table, rows in of_tables.items():
+                    view = f"{one.name}_{what}_{table.partition('.')[2]}"
+                    spark.createDataFrame(rows).createOrReplaceTempView(view)
 
 
 def of_models(catalog: Catalog, branch: str, worth_it: int = WORTH_IT) -> Increments:
@@ -113,7 +119,11 @@ def of_models(catalog: Catalog, branch: str, worth_it: int = WORTH_IT) -> Increm
             said = remaking.said(remaking.snapshot_of(load_or_none(catalog, model), branch), "read-from")
             before = _read(said or "")
             found = changed(columns, before) if many and before.keys() == read.keys() else None
-            yield Increment(model, read) if found is None else Increment(model, read, before, found)
+            if found is None:
+                yield Increment(model, read)
+            else:
+                newer = {name: _newer(tables[name], before[name], read[name]) for name in _NEWER.get(model, ())}
+                yield Increment(model, read, before, found, newer)
 
     return Increments(tuple(increments()))
 
@@ -129,6 +139,12 @@ def _rows(table: Table | None, columns: tuple[str, ...], before: int | None, now
         return nothing if table.snapshot_by_id(before) else None
     rows = changed_keys(table, before, now, columns)
     return None if rows is None else rows.group_by(list(columns)).aggregate([])
+
+
+def _newer(table: Table | None, before: int | None, now: int | None) -> pa.Table:
+    if table is None:
+        raise ValueError("A table that is not there has no rows that changed.")
+    return newer_rows(table, before, now) if before and now else table.schema().as_arrow().empty_table()
 
 
 def _written(snapshots: Mapping[str, int | None]) -> str:
