@@ -165,11 +165,13 @@ def _remove_row_versions(pair: Pair) -> None:
 def _disturb_once(pair: Pair, stop: threading.Event) -> None:
     """Remove row versions when somebody copies from the standby, until one who still needed them was cancelled.
 
-    Who keeps a snapshot for others to copy from is idle in a transaction, and is there for longer than any copy.
+    Who keeps a snapshot for others to copy from is idle in a transaction that holds all tables, and is there for longer
+    than any copy. Whoever looks before a copy begins is cancelled without harm.
     """
     copying = (
-        "select count(*) from pg_stat_activity"
+        "select count(*) from pg_stat_activity as session"
         " where application_name = 'synapse-lakehouse' and state = 'idle in transaction' and backend_xmin is not null"
+        " and (select count(*) from pg_locks where pg_locks.pid = session.pid and mode = 'AccessShareLock') > 50"
     )
     cancelled = "select confl_snapshot from pg_stat_database_conflicts where datname = current_database()"
     with psycopg.connect(pair.standby, autocommit=True) as standby:
