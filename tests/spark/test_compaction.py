@@ -7,7 +7,7 @@ from pyspark.sql import functions as f
 
 from synapse_lakehouse.lake import compaction, remaking
 from synapse_lakehouse.lake.catalog import pyiceberg_catalog
-from synapse_lakehouse.lake.changes import changed_keys
+from synapse_lakehouse.lake.changes import changed_keys, newer_rows
 from synapse_lakehouse.lake.files import change_content, start_branch, write_position_deletes
 from synapse_lakehouse.lake.session import iceberg_table
 from synapse_lakehouse.settings import Settings
@@ -45,3 +45,8 @@ def test_deletes_that_mark_several_files_are_applied_and_gone(new_lake: Callable
         assert sorted(keys["n"].to_pylist()) == list(range(0, 200, 10))
         assert changed_keys(found, changed, compacted, ["n"]) == keys.slice(0, 0)
         assert changed_keys(found, 42, compacted, ["n"]) is None
+
+        # Rows of a newer file are those that are left of it.
+        first = found.snapshots()[0].snapshot_id
+        assert sorted(newer_rows(found, first, changed)["n"].to_pylist()) == [n for n in range(100, 200) if n % 10]
+        assert len(newer_rows(found, before, changed)) == 0

@@ -16,8 +16,9 @@ from synapse_lakehouse.lake.places import deleted_positions
 _MOST_ROWS: Final = 2_000_000
 """More than these are not looked at: what is made of them is made anew sooner as a whole."""
 
-_MOST_BYTES: Final = 64 * 2**20
-"""Newer files are read here up to this size, as they are stored; it takes some times as much memory."""
+_MOST_BYTES: Final = 16 * 2**20
+"""Newer files are read here up to this size, as they are stored: JSON of about 100,000 events. It takes some ten times
+as much memory."""
 
 
 def newer_rows(table: Table, before: int, after: int) -> pa.Table:
