@@ -15,7 +15,7 @@ from synapse_lakehouse.settings import Settings
 from tests.cluster import cluster
 from tests.conftest import Published, lakehouse, run_app
 
-RUN = Run("plan", datetime(2026, 11, 20, tzinfo=UTC), datetime(2026, 11, 21, tzinfo=UTC))
+START, END = datetime(2026, 11, 20, tzinfo=UTC), datetime(2026, 11, 21, tzinfo=UTC)
 
 
 @pytest.mark.heavy
@@ -25,16 +25,12 @@ def test_the_plan_from_the_lake_is_the_one_from_the_database(
 ) -> None:
     how = {"lakehouse_compressor_strategy": strategy, "lakehouse_compressor_number_of_rooms": "1000"}
     settings = published.settings.model_copy(update=how)
-    run = Run(f"plan {strategy}", RUN.start, RUN.end)
 
     with cluster(tmp_path) as spark:
-        done = run_app("compress_state", settings, run, SPARK_MASTER=spark.master, **spark.variables())
+        from_lake = planned(settings, f"plan {strategy}", SPARK_MASTER=spark.master, **spark.variables())
 
-    assert done.returncode == 0, done.stdout + done.stderr
     assert spark.applications() == 1, "rooms were planned by both workers"
     from_database = by_room(lakehouse(settings, "compress", "plan", "--format", "json"))
-    asked = f"select * from gold.compression_plan where run_id = '{run.run_id}'"
-    from_lake = by_room(lakehouse(settings, "query", asked, "--format", "json"))
     assert len(from_database) > 50
     assert from_lake.keys() == from_database.keys()
     for room, plan in from_database.items():
@@ -48,26 +44,28 @@ def test_a_room_that_has_to_be_left_takes_no_other_room_s_place_the_next_time(
 ) -> None:
     how = {"synapse_dsn": source_copy, "lakehouse_compressor_number_of_rooms": "1"}
     settings = published.settings.model_copy(update=how)
-    (left,) = planned_by(settings, "plan first")
+    (left,) = planned(settings, "plan first")
     with psycopg.connect(source_copy) as connection:
         saved.make(connection)
-        connection.execute("insert into state_compressor_state values (%s, 2, 50, 0, null)", [left["room_id"]])
+        connection.execute("insert into state_compressor_state values (%s, 2, 50, 0, null)", [left])
     settings = settings.model_copy(update={"lakehouse_compressor_max_chain": "99"})
 
-    (again,) = planned_by(settings, "plan damaged")
-    (other,) = planned_by(settings, "plan after")
+    again = planned(settings, "plan damaged")
+    after = planned(settings, "plan after")
 
-    assert again["room_id"] == left["room_id"]
-    assert "saved level 1 is missing" in again["skipped"]
-    assert other["room_id"] != left["room_id"]
-    assert other["skipped"] is None
+    assert again.keys() == {left}
+    assert "saved level 1 is missing" in again[left]["skipped"]
+    assert len(after) == 1
+    assert left not in after
+    assert [row["skipped"] for row in after.values()] == [None]
 
 
-def planned_by(settings: Settings, run_id: str) -> list[dict[str, Any]]:
-    done = run_app("compress_state", settings, Run(run_id, RUN.start, RUN.end))
+def planned(settings: Settings, run_id: str, **variables: str) -> dict[str, dict[str, Any]]:
+    """What a run of the app plans, by room."""
+    done = run_app("compress_state", settings, Run(run_id, START, END), **variables)
     assert done.returncode == 0, done.stdout + done.stderr
     asked = f"select * from gold.compression_plan where run_id = '{run_id}'"
-    return list(by_room(lakehouse(settings, "query", asked, "--format", "json")).values())
+    return by_room(lakehouse(settings, "query", asked, "--format", "json"))
 
 
 def by_room(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]]:
