@@ -28,7 +28,7 @@ SMALLER: Final = (0.03, 0.1, 0.3)
 """Sizes of the servers that the slope is drawn through, as shares of the one that is measured."""
 LARGE: Final = {"lakehouse_driver_memory": "4g", "lakehouse_driver_java_options": "-XX:+UseParallelGC"}
 """What operators of a large server set: heap for large joins, and the compiler and collector that take their time."""
-PAIRS: Final = 200_000_000
+PAIRS: Final = 1_000_000_000
 """Rooms are asked for, from the largest on, until there are so many pairs."""
 PAIRS_OF_SYNAPSE: Final = 1_500_000
 """So many are asked of Synapse, too, which takes minutes."""

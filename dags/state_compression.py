@@ -17,7 +17,7 @@ does not resolve as before is put back. `audit.compression_runs` has what became
   is at work, the database went away, or a room did not read as before and was put back: please report that one. All
   that was written is right and stays. Or a room is known not to read as before: nothing is written until it does.
 * `verify`: a room is not as it should be. `audit.compression_runs` names it and its undo file, with which
-  `lakehouse compress undo --repair --yes FILE` puts it back.
+  `lakehouse compress undo --repair --yes FILE` puts it back. Or an undo file is gone: bring it back and clear the task.
 
 **Is a rerun safe?** Yes, at any time, from any task: what is stored is planned anew, rooms that are done are left
 alone, and a room that was found wrong is called so until it is put back. A plan that is rejected is planned again by

@@ -136,6 +136,24 @@ def test_what_damages_no_state_is_no_fault(own: Settings, lake: Catalog, source_
     carrying_out.carry_out(own, lake, RUN, print)
 
 
+def test_a_lost_undo_file_is_told_and_keeps_no_other_room_from_being_verified(
+    own: Settings, lake: Catalog, source_copy: str
+) -> None:
+    carrying_out.carry_out(own, lake, RUN, print)
+    rows = {room: row for room, row in recorded(lake).items() if row["undo"]}
+    kept = Path(rows[min(rows)]["undo"][0])
+    kept.rename(kept.with_suffix(".elsewhere"))
+
+    found = {one.room_id: one.faults for one in carrying_out.verify(own, lake, RUN)}
+
+    assert str(kept) in found.pop(min(rows))[0]
+    assert set(found) == set(rows) - {min(rows)}
+    assert set(found.values()) == {()}
+    assert {row["outcome"] for row in recorded(lake).values() if row["undo"]} == {"compressed"}
+    kept.with_suffix(".elsewhere").rename(kept)
+    assert not any(one.faults for one in carrying_out.verify(own, lake, RUN))
+
+
 def test_a_room_that_is_wrong_afterwards_is_named_until_it_is_repaired(
     own: Settings, lake: Catalog, source_copy: str
 ) -> None:

@@ -5,10 +5,13 @@ import uuid
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import cast
 
 import psycopg
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
 from synapse_lakehouse.alerts import log
 from synapse_lakehouse.alerts.incidents import Kind
@@ -176,9 +179,11 @@ def test_a_lake_that_is_overdue_is_told_although_the_source_is_away(
                                                  | {"published_at": long_ago}], run)  # fmt: skip
     monkeypatch.setenv("SYNAPSE_DSN", f"postgresql://someone@127.0.0.1:{free_port()}/synapse")
     with pytest.raises(AirflowFailException, match="No connection"):
-        watch_streams()
+        watch_streams(cast(RuntimeTaskInstanceProtocol, SimpleNamespace(log_url="https://airflow/log")))
     with closing(pyiceberg_catalog(Settings())) as catalog:
-        assert [one.kind for one in log.read(catalog).events] == [Kind.RELEASE_OVERDUE]
+        assert [(one.kind, one.page) for one in log.read(catalog).events] == [
+            (Kind.RELEASE_OVERDUE, "https://airflow/log")
+        ]
 
 
 @pytest.mark.parametrize("task", [watch_streams, preflight])

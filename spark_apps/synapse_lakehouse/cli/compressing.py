@@ -231,6 +231,11 @@ def _shown(what: str, rooms: Sequence[str]) -> Iterator[str]:
 
 
 def _writer(connection: Connection, wanted: CompressorSettings, bar: Progress, which: str) -> Writer:
-    task: TaskID = bar.add_task(f"Room {which}".strip(), total=None)
-    load = Load(connection, wanted.busy_sessions, wanted.lag_bytes, lambda why: bar.update(task, description=why))
+    name = f"Room {which}".strip()
+    task: TaskID = bar.add_task(name, total=None)
+
+    def tell(said: str) -> None:
+        bar.update(task, description=f"{name}, {said}")
+
+    load = Load(connection, wanted.busy_sessions, wanted.lag_bytes, tell)
     return Writer(connection, load, lambda work, total: bar.update(task, advance=work, total=total))

@@ -114,5 +114,6 @@ def verify_compression() -> None:
         raise AirflowFailException(
             "Rooms are not as they should be; their undo files are named in audit.compression_runs:\n"
             + "\n".join(f"  {one.room_id}: {'; '.join(one.faults)}" for one in wrong)
-            + "\nPut them back with `lakehouse compress undo --repair --yes FILE`, then clear this task."
+            + "\nPut back those that resolve to another state (`lakehouse compress undo --repair --yes FILE`), bring "
+            "back files that are gone, then clear this task."
         )

@@ -6,6 +6,7 @@ import logging
 from contextlib import closing
 
 from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.orchestration.telling import Told, tell
@@ -14,11 +15,12 @@ from synapse_lakehouse.settings import Settings
 log = logging.getLogger(__name__)
 
 
-def watch_streams() -> None:
+def watch_streams(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
     """Look at every stream of the running Synapse, keep what was seen, and say what is behind.
 
     Whether the lake is overdue or its tap silent is told first, as it does not hang on the source.
 
+    :param ti: the task that runs this, as Airflow gives it; its log shows more.
     :raises AirflowFailException: when the source cannot be read as it is, or a setting means nothing.
     :raises ReadFailed: when it is too busy to be watched; a retry may find it at rest.
     """
@@ -36,20 +38,21 @@ def watch_streams() -> None:
             tables.ensure_audit(catalog)
             releases = audit.releases(catalog)
             landed, overdue = check_lake(settings, catalog, releases)
-            tell(settings, "lake", overdue)
+            tell(settings, "lake", overdue, _log(ti))
             looks, wrong = patrol(settings, catalog, releases)
     except (SourceError, WritersError, CatalogError) as refusal:
         raise AirflowFailException(str(refusal)) from None
-    tell(settings, "streams", wrong)
+    tell(settings, "streams", wrong, _log(ti))
     for one in looks:
         log.info("%s", sentence(one))
     if landed:
         log.info("replication tap: last listened at %s", landed.isoformat(timespec="seconds"))
 
 
-def preflight() -> None:
+def preflight(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
     """Say what Synapse would refuse or mend at its next start, before somebody restarts it.
 
+    :param ti: the task that runs this, as Airflow gives it; its log shows more.
     :raises Told: naming what does not fit, with the SQL that mends it, to be reviewed; it is never run.
     :raises AirflowFailException: when the source cannot be connected to.
     :raises ReadFailed: when it is too busy to be asked, or a stream cannot be read; a retry may find it at rest.
@@ -68,9 +71,13 @@ def preflight() -> None:
     except SourceError as refusal:
         raise AirflowFailException(str(refusal)) from None
     found = [Finding(Kind.SEQUENCE_BEHIND, subject, fault.message) for subject, fault in wrong]
-    tell(settings, "preflight", found)
+    tell(settings, "preflight", found, _log(ti))
     if wrong:
         raise Told(
             "Synapse's sequences do not fit its database. Review what mends it, and run it with all of Synapse "
             "stopped:\n" + "\n".join(f"  {fault.message}\n    {fault.repair}" for _, fault in wrong)
         )
+
+
+def _log(task: RuntimeTaskInstanceProtocol | None) -> str:
+    return (task.log_url or "") if task else ""

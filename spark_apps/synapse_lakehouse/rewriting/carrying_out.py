@@ -1,12 +1,14 @@
 """Carry out what a run planned from the lake, room by room; ``audit.compression_runs`` says what became of each."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 from pyiceberg.catalog import Catalog
 
+from synapse_lakehouse.compression.errors import CompressorError
 from synapse_lakehouse.compression.level import parse_levels
 from synapse_lakehouse.compression.settings import CompressorSettings, Strategy, configured
 from synapse_lakehouse.lake import audit
@@ -76,6 +78,8 @@ def carry_out(
 def verify(settings: Settings, catalog: Catalog, run: Run) -> list[Verified]:
     """Hold every room that the run wrote against what it was before; record what is wrong, and what is right again.
 
+    A room whose undo file cannot be read has that among its faults, and stays recorded as it was.
+
     :raises CompressorError, SourceError: when the database cannot be read.
     """
     found: list[Verified] = []
@@ -83,19 +87,30 @@ def verify(settings: Settings, catalog: Catalog, run: Run) -> list[Verified]:
         for row in audit.of_run(catalog, COMPRESSED, run.run_id):
             if row["outcome"] not in (*WRITTEN, Outcome.FAULTY):
                 continue
-            kept = [undo.read(Path(path)) for path in row["undo"] or ()]
+            kept, unread = _readable(row["undo"] or ())
             with reading() as reader:
                 contents = reader.contents(row["room_id"])
             # Chains may have grown since, which damages nothing.
             one = verified(contents, row["room_id"], None, kept)
             was_faulty = row["outcome"] == Outcome.FAULTY
-            if one.faults or was_faulty:
+            if one.faults or (was_faulty and not unread):
                 is_right = Outcome.PUT_BACK if row["rows_after"] is None else Outcome.COMPRESSED
                 outcome = Outcome.FAULTY if one.faults else is_right
                 became = {"outcome": outcome, "error": "; ".join(one.faults) or None}
                 _record(catalog, run, row | became | {"finished_at": datetime.now(UTC)})
-            found.append(one)
+            found.append(replace(one, faults=one.faults + unread))
     return found
+
+
+def _readable(files: Sequence[str]) -> tuple[list[undo.Undo], tuple[str, ...]]:
+    """Undo files, and what is said of those that cannot be read: one that is lost keeps no other room from its turn."""
+    kept, unread = [], []
+    for file in files:
+        try:
+            kept.append(undo.read(Path(file)))
+        except CompressorError as error:
+            unread.append(f"not compared with what it was: {error}")
+    return kept, tuple(unread)
 
 
 def _require_none_faulty(catalog: Catalog) -> None:

@@ -28,7 +28,7 @@ class Load:
     sessions: int
     lag_bytes: int
     told: Callable[[str], None]
-    """Told once each time that it begins to wait."""
+    """Told each time that it begins to wait, and that it waited."""
     paused: float = 0.0
     """Seconds spent waiting."""
     _looked: float = field(default=0.0, init=False)
@@ -43,7 +43,9 @@ class Load:
             while why:
                 time.sleep(_LOOK_EVERY_SECONDS)
                 why = self._busy()
-            self.paused += time.monotonic() - began
+            waited = time.monotonic() - began
+            self.paused += waited
+            self.told(f"waited {waited:.0f} s")
         self._looked = time.monotonic()
 
     def _busy(self) -> str | None:
