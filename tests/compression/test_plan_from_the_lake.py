@@ -23,9 +23,12 @@ START, END = datetime(2026, 11, 20, tzinfo=UTC), datetime(2026, 11, 21, tzinfo=U
 def test_the_plan_from_the_lake_is_the_one_from_the_database(
     published: Published, strategy: str, tmp_path: Path
 ) -> None:
-    how = {"lakehouse_compressor_strategy": strategy, "lakehouse_compressor_number_of_rooms": "1000"}
-    # Others plan in this lake, too; in this way nobody did, so no room is known to have nothing to win.
-    how["lakehouse_compressor_chunk_size"] = "499"
+    # Others plan in this lake, too; with this chunk size nobody did, so no room is known to have nothing to win.
+    how = {
+        "lakehouse_compressor_strategy": strategy,
+        "lakehouse_compressor_number_of_rooms": "1000",
+        "lakehouse_compressor_chunk_size": "499",
+    }
     settings = published.settings.model_copy(update=how)
 
     with cluster(tmp_path) as spark:

@@ -80,4 +80,4 @@ def preflight(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
 
 
 def _log(task: RuntimeTaskInstanceProtocol | None) -> str:
-    return (task.log_url or "") if task else ""
+    return task.log_url if task else ""
