@@ -6,7 +6,7 @@ Synapse's database is only asked how far rooms are compressed. Nothing is change
 from datetime import UTC, datetime
 
 from synapse_lakehouse.app import SparkApp, main
-from synapse_lakehouse.compression.settings import configured
+from synapse_lakehouse.compression.settings import Strategy, configured
 from synapse_lakehouse.lake import audit, tables
 from synapse_lakehouse.lake.catalog import PLAN
 from synapse_lakehouse.lake.release import ReleaseError
@@ -34,8 +34,11 @@ def compress_state(app: SparkApp) -> None:
         rooms = planning.rooms({room: max(upto, seen.get(room, upto)) for room, upto in (seen | compressed).items()})
         with reading() as reader:
             for room, newest in rooms.items():
+                known = reader.saved(room)
                 try:
-                    saved[room] = reader.saved(room)
+                    if wanted.strategy is Strategy.LEVELS:
+                        known.require_levels()
+                    saved[room] = known
                 except RoomLeft as error:
                     left.append({"room_id": room, "newest_group": newest, "skipped": str(error)})
     found = [*planning.plans(saved), *left]

@@ -9,6 +9,9 @@
 
     With `increment_by`, the key of its rows, a large table is only made anew where a key is among those that the macro
     `what_changed_in_<model>` finds, if the run says so (var `increments`) and its rows were made by the same SQL.
+
+    With `clustered_by`, a column, rows that have the same value there lie together, so that who asks for one value reads
+    little of the table.
 #}
 {% materialization rebuild, adapter='spark', supported_languages=['sql'] %}
     {%- if not config.get('contract').enforced or not model.columns -%}
@@ -28,7 +31,7 @@
         {%- set table_columns = evolved_columns(target_relation) -%}
     {%- endif -%}
 
-    {%- do withhold_bounds(target_relation) -%}
+    {%- do set_properties(target_relation) -%}
 
     {%- set branch = run_query("set spark.wap.branch").columns[1].values()[0] -%}
     {#- Models that read this one are built later in this invocation, and asking Iceberg takes most of a second. -#}
@@ -77,6 +80,7 @@
                 {{ in_part(compiled_code) }}
             )
             where {{ by }} in (select {{ by }} from {{ step('replaced') }})
+            {{ 'sort by ' ~ config.get('clustered_by') if config.get('clustered_by') }}
         {% endcall %}
     {%- else -%}
         {% call statement('main') %}
@@ -86,6 +90,7 @@
             from (
                 {{ compiled_code }}
             )
+            {{ 'distribute by ' ~ config.get('clustered_by') ~ ' sort by ' ~ config.get('clustered_by') if config.get('clustered_by') }}
         {% endcall %}
     {%- endif -%}
     {%- do keep_no_more() -%}
@@ -138,14 +143,23 @@
 {%- endmacro %}
 
 
-{# Iceberg's manifests hold least and greatest values of columns: of those that hold what people said, none may be. #}
-{% macro withhold_bounds(relation) -%}
+{#
+    Set the table's properties that follow from the model's columns and configuration.
+
+    Iceberg's manifests hold least and greatest values of columns: of those that hold what people said, none may be. Of a
+    clustered table only the row groups are read that can hold what is asked for, so they are small.
+#}
+{% macro set_properties(relation) -%}
     {%- set known = run_query("show tblproperties " ~ relation).columns[0].values() -%}
+    {%- set wanted = {} -%}
     {%- for column in model.columns.values() if (column.meta or {}).get('holds_content') -%}
-        {%- set property = "write.metadata.metrics.column." ~ column.name -%}
-        {%- if property not in known -%}
-            {%- do run_query("alter table " ~ relation ~ " set tblproperties ('" ~ property ~ "' = 'none')") -%}
-        {%- endif -%}
+        {%- do wanted.update({"write.metadata.metrics.column." ~ column.name: 'none'}) -%}
+    {%- endfor -%}
+    {%- if config.get('clustered_by') -%}
+        {%- do wanted.update({'write.parquet.row-group-size-bytes': '1048576'}) -%}
+    {%- endif -%}
+    {%- for property, value in wanted.items() if property not in known -%}
+        {%- do run_query("alter table " ~ relation ~ " set tblproperties ('" ~ property ~ "' = '" ~ value ~ "')") -%}
     {%- endfor -%}
 {%- endmacro %}
 

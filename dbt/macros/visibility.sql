@@ -58,11 +58,12 @@
 
 {#
     What decides whether an event is shown: the questions of synapse.visibility.filter_and_transform_events_for_client, in
-    its order. For columns of silver.event_circumstances, `as_of` and `peeking`.
+    its order. For columns of silver.event_circumstances and `as_of`.
 
-    membership: the one that counts. The others are conditions that hold for few readers, if for any.
+    membership: the one that counts. peeking: whether the reader looks in without being a member. The others are conditions
+    that hold for few readers, if for any.
 #}
-{% macro rule(membership, is_own='false', ignores_sender='false', sees_soft_failed='false', sees_spam='false') -%}
+{% macro rule(membership, peeking, is_own='false', ignores_sender='false', sees_soft_failed='false', sees_spam='false') -%}
         case
             when withheld is not null then withheld
             when soft_failed and not {{ sees_soft_failed }} and not ({{ sees_spam }} and policy_server_spammy)
@@ -75,8 +76,8 @@
             when outlier then 'outlier'
             when not state_is_known then 'state_unknown'
             when not sender_erased and boundary_visibility = 'world_readable' and not rings then 'world_readable'
-            when not sender_erased and boundary_visibility = 'shared' and not peeking and not rings then 'shared'
-            when not sender_erased and (boundary_visibility = 'world_readable' or boundary_visibility = 'shared' and not peeking)
+            when not sender_erased and boundary_visibility = 'shared' and not {{ peeking }} and not rings then 'shared'
+            when not sender_erased and (boundary_visibility = 'world_readable' or boundary_visibility = 'shared' and not {{ peeking }})
                 then 'call_invite'
             when {{ is_own }} and ends_a_stay and sender_erased then 'sender_erased'
             when {{ is_own }} and ends_a_stay then 'own_leave'
@@ -84,7 +85,7 @@
             when {{ membership }} = 'join' then 'joined'
             when history_visibility = 'joined' then 'not_joined'
             when history_visibility = 'invited' and {{ membership }} <> 'invite' then 'not_invited'
-            when history_visibility = 'shared' and peeking then 'peeking'
+            when history_visibility = 'shared' and {{ peeking }} then 'peeking'
             when rings then 'call_invite'
             when sender_erased then 'sender_erased'
             else history_visibility
@@ -103,10 +104,28 @@
 
 
 {#
+    A number of a stretch of positions of a room. Stretches are short where a room began and grow with it, so that there are
+    few of them. Readers meet events of a stretch only: most of them changed their membership again and again, and all of
+    what they were would be compared with every event otherwise.
+#}
+{% macro stretch_of(position) -%}
+    cast(least(floor(sqrt(sqrt(greatest({{ position }}, 0)))), {{ last_stretch() }}) as bigint)
+{%- endmacro %}
+
+
+{% macro last_stretch() -%}
+    63
+{%- endmacro %}
+
+
+{#
     Who may see which event. One row for each event, reader and way of reading, as gold.event_visibility describes them.
 
     To most readers an event is shown, or not, for what their membership is: that is decided once for each event. Only of
     those of whom the rules ask more is it decided for each of them, as of members whose own membership event it is.
+
+    Readers meet events once and not once for each way of reading. That peeks are joined to the left keeps DuckDB from
+    multiplying events by them first.
 
     events: a relation with columns of silver.event_circumstances. readers: one with those of gold.visibility_intervals.
     peeks: whether the readers look in without being members, one or both of false and true.
@@ -130,6 +149,7 @@ known_readers as (
         reader.user_id,
         reader.first_position,
         reader.last_position,
+        stretches.stretch,
         -- Two strings are compared sooner than two that may be NULL, and any text may stand where a member's id belongs.
         coalesce('=' || reader.user_id, 'anybody else') as known_as,
         reader.membership as state_membership,
@@ -138,6 +158,10 @@ known_readers as (
         coalesce(options.sees_policy_server_spammy, false) as sees_spam,
         ignorers.ignorer_user_id is not null or options.user_id is not null as is_peculiar
     from {{ readers }} as reader
+    inner join range(0, {{ last_stretch() }} + 1) as stretches(stretch)
+        on
+            stretches.stretch >= {{ stretch_of('reader.first_position') }}
+            and stretches.stretch <= {{ stretch_of('reader.last_position') }}
     left join {{ ref('admin_options') }} as options on reader.user_id = options.user_id
     left join (select distinct ignorer_user_id from {{ source('synapse', 'ignored_users') }}) as ignorers
         on reader.user_id = ignorers.ignorer_user_id
@@ -150,21 +174,41 @@ judged_of_{{ told_of }} as (
         room_id,
         event_id,
         position,
+        {{ stretch_of('position') }} as stretch,
         '=' || member as told_of,
         counted,
-        peeking,
         not outlier and state_is_known as membership_is_known,
-        {{ rule('counted') }} as rule
+        {{ rule('counted', 'false') }} as rule,
+        {{ rule('counted', 'true') }} as peeking_rule
     from {{ events }}
     cross join memberships
-    cross join peeks
     cross join {{ ref('as_of') }}
     where member is {{ 'not null' if told_of == 'somebody' else 'null' }}
 ),
 
 shown_of_{{ told_of }} as (
-    select *, {{ outcome('rule') }} as outcome
+    select
+        *,
+        {{ outcome('rule') }} as outcome,
+        {{ outcome('peeking_rule') }} as peeking_outcome
     from judged_of_{{ told_of }}
+),
+
+met_of_{{ told_of }} as (
+    select
+        shown.*,
+        reader.user_id,
+        reader.state_membership
+    from shown_of_{{ told_of }} as shown
+    inner join known_readers as reader
+        on
+            shown.room_id = reader.room_id
+            and shown.counted = reader.counted
+            and shown.stretch = reader.stretch
+            and shown.position >= reader.first_position
+            and shown.position <= reader.last_position
+            {{ 'and shown.told_of <> reader.known_as' if told_of == 'somebody' }}
+            and not reader.is_peculiar
 ),
 
 {% endfor -%}
@@ -182,6 +226,7 @@ pairs as (
     inner join known_readers as reader
         on
             event.room_id = reader.room_id
+            and {{ stretch_of('event.position') }} = reader.stretch
             and event.position >= reader.first_position
             and event.position <= reader.last_position
             and {{ asked_of }}
@@ -196,7 +241,7 @@ judged_pairs as (
         pairs.event_id,
         peeks.peeking,
         {{ rule(
-            'case when is_own then most_joined else counted end', 'is_own', 'ignored.ignored_user_id is not null',
+            'case when is_own then most_joined else counted end', 'peeking', 'is_own', 'ignored.ignored_user_id is not null',
             'sees_soft_failed', 'sees_spam'
         ) }} as rule,
         case
@@ -213,22 +258,15 @@ judged_pairs as (
 -- Most events are no memberships: nobody's name has to be compared for them, by far the most pairs.
 {% for told_of in ['nobody', 'somebody'] -%}
 select
-    shown.room_id,
-    reader.user_id,
-    shown.event_id,
-    shown.peeking,
-    shown.outcome,
-    shown.rule,
-    case when shown.membership_is_known then coalesce(reader.state_membership, 'leave') end as membership
-from shown_of_{{ told_of }} as shown
-inner join known_readers as reader
-    on
-        shown.room_id = reader.room_id
-        and shown.counted = reader.counted
-        and shown.position >= reader.first_position
-        and shown.position <= reader.last_position
-        {{ 'and shown.told_of <> reader.known_as' if told_of == 'somebody' }}
-        and not reader.is_peculiar
+    met.room_id,
+    met.user_id,
+    met.event_id,
+    peeks.peeking,
+    case when peeks.peeking then met.peeking_outcome else met.outcome end as outcome,
+    case when peeks.peeking then met.peeking_rule else met.rule end as rule,
+    case when met.membership_is_known then coalesce(met.state_membership, 'leave') end as membership
+from met_of_{{ told_of }} as met
+left join peeks on true
 union all
 {% endfor -%}
 select

@@ -7,6 +7,7 @@ import psycopg
 import pytest
 
 from synapse_lakehouse.cli import compressing
+from synapse_lakehouse.rewriting import connection as connections
 from synapse_lakehouse.rewriting import writing
 from synapse_lakehouse.rewriting.load import Load
 from synapse_lakehouse.rewriting.recording import Row
@@ -150,10 +151,16 @@ def test_another_compressors_work_is_noticed(
 def test_only_one_of_ours_works_on_a_database(
     compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from synapse_lakehouse.rewriting import connection
-
-    monkeypatch.setattr(connection, "_PATIENCE_SECONDS", 0.1)
-    with connection.writing(rooms[0]):
+    monkeypatch.setattr(connections, "_PATIENCE_SECONDS", 0.1)
+    with connections.writing(rooms[0]):
         done = compress(rooms[0], "apply", "--yes")
     assert done.exit_code == 1
     assert "Another `lakehouse compress apply` is at work" in done.stderr
+
+
+def test_a_session_that_writes_is_never_ended_for_being_idle(rooms: tuple[str, World]) -> None:
+    dsn, _ = rooms
+    with psycopg.connect(dsn, autocommit=True) as owner:
+        owner.execute(f"alter database {owner.info.dbname} set idle_session_timeout = '1s'".encode())
+    with connections.writing(dsn) as writer:
+        assert writer.execute("show idle_session_timeout").fetchone() == ("0",)

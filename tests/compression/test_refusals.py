@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.embedded.postgres import Server
+from synapse_lakehouse.rewriting import saved
 from synapse_lakehouse.rewriting.grants import RIGHTS
 from tests.compression.conftest import BEST, EVERY_ROOM, Compress, rows
 from tests.state_database import stored
@@ -49,6 +50,28 @@ def test_bad_groups_are_skipped_and_never_changed(compress: Compress, rooms: tup
     assert found.exit_code == 1
     assert "is not older" in " ".join(found.output.split())
     assert "missing" in found.output
+
+
+def test_levels_that_cannot_be_keep_nobody_from_compressing_without_them(
+    compress: Compress, rooms: tuple[str, World]
+) -> None:
+    dsn, world = rooms
+    room = world.groups[max(world.edges)]
+    with psycopg.connect(dsn) as connection:
+        saved.make(connection)
+        connection.execute("insert into state_compressor_state values (%s, 2, 50, 0, null)", [room])
+
+    (left,) = rows(compress(dsn, "apply", "--room", room, "--yes", "--format", "json"))
+    assert "saved level 1 is missing" in left["skipped"]
+    assert "Delete its rows there and in state_compressor_progress" in left["skipped"]
+
+    before = stored(dsn)
+    (done,) = rows(compress(dsn, "apply", *BEST, "--room", room, "--yes", "--format", "json"))
+    assert not done["skipped"]
+    assert stored(dsn) != before
+    undone = compress(dsn, "undo", *done["undo"].split(), "--yes")
+    assert undone.exit_code == 0, undone.output
+    assert stored(dsn) == before
 
 
 def test_a_room_that_cannot_be_read_takes_no_other_s_place(compress: Compress, rooms: tuple[str, World]) -> None:

@@ -17,11 +17,13 @@ select
     coalesce(mine.room_id, synapse.room_id) as room_id, coalesce(mine.user_id, synapse.user_id) as user_id,
     coalesce(mine.event_id, synapse.event_id) as event_id, coalesce(mine.peeking, synapse.peeking) as peeking,
     mine.outcome, mine.rule, mine.membership, synapse.outcome as right_outcome, synapse.membership as right_membership
-from (select * from gold.event_visibility) as mine
+from (
+    select *, count(*) over (partition by room_id, user_id, event_id, peeking) as times from gold.event_visibility
+) as mine
 full outer join synapse
     on mine.room_id = synapse.room_id and mine.event_id = synapse.event_id and mine.peeking = synapse.peeking
     and mine.user_id is not distinct from synapse.user_id
-where (
+where mine.times > 1 or (
     mine.outcome is distinct from synapse.outcome
     or synapse.outcome <> 'hidden' and mine.membership is distinct from synapse.membership
 ) and not (synapse.outcome is null and mine.event_id in (select event_id from unanswered))
@@ -46,7 +48,7 @@ def bind_release(connection: DuckDBPyConnection, settings: Settings, release: Re
 
 
 def differences(connection: DuckDBPyConnection, recorded: Recorded) -> list[dict[str, Any]]:
-    """Answers that are not Synapse's, one way or the other; memberships count where an event is shown.
+    """Answers that are not Synapse's, one way or the other, or given twice; memberships count where an event is shown.
 
     Where Synapse fails instead of answering, any answer will do.
     """

@@ -33,6 +33,17 @@ CHANGES = {
         "when boundary_visibility = 'shared' and",
     ),
     "who peeks sees what is shared": ("= 'shared' and not peeking and not rings", "= 'shared' and not rings"),
+    "whoever peeks sees what is shared": ("= 'shared' and not true and not rings", "= 'shared' and not rings"),
+    "whoever peeks is a member": ("when history_visibility = 'shared' and true then", "when false then"),
+    "who peeks is answered like a member": (
+        "when peeks.peeking then met.peeking_outcome",
+        "when false then met.outcome",
+    ),
+    "readers meet events of all stretches": ("and shown.stretch = reader.stretch", ""),
+    "readers meet events of their first stretch": (
+        "and stretches.stretch <= cast(least(floor(sqrt(sqrt(greatest(reader.last_position,",
+        "and stretches.stretch <= cast(least(floor(sqrt(sqrt(greatest(reader.first_position,",
+    ),
     "shared is for members of the time": (
         "= 'shared' and not peeking and not rings",
         "= 'shared' and not peeking and not rings and counted = 'join'",

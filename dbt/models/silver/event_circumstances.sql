@@ -1,4 +1,4 @@
-{{ config(increment_by='event_id') }}
+{{ config(increment_by='event_id', clustered_by='room_id') }}
 -- What Synapse's loader finds of each event (synapse.storage.databases.main.events_worker).
 with loaded as (
     select

@@ -127,7 +127,7 @@ class Reader:
     def room(self, room_id: str) -> Room:
         """One room.
 
-        :raises RoomLeft: when there is no such room, or what is saved of it cannot be.
+        :raises RoomLeft: when there is no such room.
         """
         known = saved.read(self._connection, room_id)
         heads = [one.head for one in known.progress.levels if one.head is not None] if known.progress else []
@@ -145,10 +145,7 @@ class Reader:
         return Room(room_id, contents, known, pending, unreferenced, int(of_room.max()))
 
     def saved(self, room_id: str) -> Saved:
-        """How far a room is compressed.
-
-        :raises RoomLeft: when that cannot be.
-        """
+        """How far a room is compressed."""
         return saved.read(self._connection, room_id)
 
     def seen(self, strategy: Strategy) -> dict[str, int]:

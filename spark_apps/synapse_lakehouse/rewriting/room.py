@@ -55,8 +55,11 @@ def planned(room: Room, settings: CompressorSettings) -> tuple[Planned, RoomPlan
     """The plan of a room that was read.
 
     :raises BadGroups: for groups that cannot be what Synapse stored.
+    :raises RoomLeft: for levels that no compressor writes.
     """
     is_best = settings.strategy is Strategy.BEST
+    if not is_best:
+        room.saved.require_levels()
     return plan_room(
         room.contents, room.room_id, settings, None if is_best else room.saved.progress,
         excluded=room.unreferenced.tolist() if is_best else (),

@@ -20,10 +20,24 @@ class Saved:
     """The reference's rows, to be compared: another compressor changes them."""
     progress: Progress | None = None
     """How far the levels are; the levels are empty where only the last group is known."""
+    fault: str | None = None
+    """Why nobody can go on from its levels, where no compressor writes such."""
     best_up_to: int | None = None
     """The newest group when the room was last brought to the fewest rows."""
     begun: int | None = None
     """Last group of the chunk that is stored in part."""
+
+    def require_levels(self) -> None:
+        """Refuse levels that cannot be.
+
+        :raises RoomLeft: saying what to do about them.
+        """
+        if self.fault:
+            raise RoomLeft(
+                f"What state_compressor_state says of it cannot be: {self.fault}. Delete its rows there and in "
+                "state_compressor_progress, and it is compressed from its beginning; or compress it with the strategy "
+                "best, which needs no levels."
+            )
 
 
 def existing(connection: Connection[Any]) -> set[str]:
@@ -40,10 +54,7 @@ def make(connection: Connection[Any]) -> None:
 
 
 def read(connection: Connection[Any], room_id: str) -> Saved:
-    """What is saved of a room.
-
-    :raises RoomLeft: for levels that no compressor writes.
-    """
+    """What is saved of a room."""
     there = existing(connection)
     saved = Saved()
     if there.issuperset(REFERENCE):
@@ -51,10 +62,10 @@ def read(connection: Connection[Any], room_id: str) -> Saved:
         saved = replace(saved, reference=(levels, last))
         try:
             known: Levels = saved_levels(levels)
+            if last is not None:
+                saved = replace(saved, progress=Progress(last, known))
         except ValueError as error:
-            raise RoomLeft(f"What state_compressor_state says of it cannot be: {error}") from None
-        if last is not None:
-            saved = replace(saved, progress=Progress(last, known))
+            saved = replace(saved, fault=str(error))
     if "lakehouse_compressor_progress" in there:
         row = connection.execute(
             "SELECT CASE strategy WHEN 'best' THEN last_compressed END, chunk_end FROM lakehouse_compressor_progress"

@@ -11,6 +11,8 @@ SESSION: Final = {
     # whom we wait for sees us give way, never a deadlock.
     "lock_timeout": "80ms",
     "idle_in_transaction_session_timeout": "30s",
+    # Between two rooms it may be idle for long, and holds the lock that keeps another compression out.
+    "idle_session_timeout": "0",
     "client_connection_check_interval": "2s",
     # Locks are not held until the disk has it. A crash of the server may take the last of our transactions back, each
     # with its progress and without harm to any other; the last one of a room waits for the disk.
