@@ -3,7 +3,6 @@
 import fcntl
 import shutil
 import subprocess
-import tarfile
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -32,8 +31,7 @@ def lake(server: Server, settings: Settings) -> Iterator[AdvancingLake]:
         shutil.rmtree(PLACE, ignore_errors=True)
         PLACE.mkdir()
         try:
-            with tarfile.open(KEPT) as archive:
-                archive.extractall(PLACE, filter="data")
+            shutil.unpack_archive(KEPT, PLACE)
             for file, database in DATABASES.items():
                 server.create_database(database)
                 dump = (PLACE / f"{file}.sql").read_bytes()
