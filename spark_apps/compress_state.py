@@ -6,13 +6,11 @@ Synapse's database is only asked how far rooms are compressed. Nothing is change
 from datetime import UTC, datetime
 
 from synapse_lakehouse.app import SparkApp, main
-from synapse_lakehouse.compression.settings import Strategy, configured
+from synapse_lakehouse.compression.settings import configured
 from synapse_lakehouse.lake import audit, tables
 from synapse_lakehouse.lake.catalog import PLAN
 from synapse_lakehouse.lake.release import ReleaseError
-from synapse_lakehouse.rewriting.errors import RoomLeft
 from synapse_lakehouse.rewriting.planning import Planning, in_vain
-from synapse_lakehouse.rewriting.saved import Saved
 from synapse_lakehouse.rewriting.snapshots import source
 
 
@@ -25,23 +23,14 @@ def compress_state(app: SparkApp) -> None:
     wanted = configured(app.settings)
     planning = Planning(app.spark, published[-1], wanted)
     seen = in_vain(app.catalog, wanted)
-    saved: dict[str, Saved] = {}
-    left: list[dict[str, object]] = []
     with source(str(app.settings.synapse_dsn), app.settings, "SYNAPSE_DSN") as reading:
         # No snapshot of the database is kept while Spark works.
         with reading() as reader:
             compressed = reader.seen(wanted.strategy)
         rooms = planning.rooms({room: max(upto, seen.get(room, upto)) for room, upto in (seen | compressed).items()})
         with reading() as reader:
-            for room, newest in rooms.items():
-                known = reader.saved(room)
-                try:
-                    if wanted.strategy is Strategy.LEVELS:
-                        known.require_levels()
-                    saved[room] = known
-                except RoomLeft as error:
-                    left.append({"room_id": room, "newest_group": newest, "skipped": str(error)})
-    found = [*planning.plans(saved), *left]
+            saved = {room: reader.saved(room) for room in rooms}
+    found = planning.plans(saved)
     how = {"release": published[-1].number, "planned_at": datetime.now(UTC)} | wanted.how()
     audit.append(app.catalog, PLAN, [how | row for row in found], app.run)
     before, after = (sum(row.get(name) or 0 for row in found) for name in ("rows_before", "rows_after"))

@@ -58,7 +58,7 @@
     {%- endfor -%}
     {%- set made_by = local_md5(made_by | join(' ')) -%}
     {%- do rules.update({model.unique_id: made_by}) -%}
-    {%- set by = config.get('increment_by') -%}
+    {%- set by, cluster = config.get('increment_by'), config.get('clustered_by') -%}
     {%- set properties = ["`snapshot-property.made-of` = '" ~ made_now ~ "'", "`snapshot-property.made-by` = '" ~ made_by ~ "'"] -%}
     {%- if by -%}
         {%- do properties.append("`snapshot-property.read-from` = '" ~ var('read_from').get(model.name, '') ~ "'") -%}
@@ -80,7 +80,7 @@
                 {{ in_part(compiled_code) }}
             )
             where {{ by }} in (select {{ by }} from {{ step('replaced') }})
-            {{ 'sort by ' ~ config.get('clustered_by') if config.get('clustered_by') }}
+            {{ 'sort by ' ~ cluster if cluster }}
         {% endcall %}
     {%- else -%}
         {% call statement('main') %}
@@ -90,7 +90,7 @@
             from (
                 {{ compiled_code }}
             )
-            {{ 'distribute by ' ~ config.get('clustered_by') ~ ' sort by ' ~ config.get('clustered_by') if config.get('clustered_by') }}
+            {{ 'cluster by ' ~ cluster if cluster }}
         {% endcall %}
     {%- endif -%}
     {%- do keep_no_more() -%}

@@ -21,6 +21,7 @@ from synapse_lakehouse.compression.stored import with_chains
 from synapse_lakehouse.compression.tables import STATE, Contents, Gathered
 from synapse_lakehouse.lake.catalog import PLAN
 from synapse_lakehouse.lake.release import Release
+from synapse_lakehouse.rewriting.errors import RoomLeft
 from synapse_lakehouse.rewriting.reading import Room
 from synapse_lakehouse.rewriting.room import planned
 from synapse_lakehouse.rewriting.saved import Saved
@@ -29,14 +30,14 @@ from synapse_lakehouse.rewriting.unreferenced import unneeded
 _READ: Final = (*STATE, "event_to_state_groups", "state_groups_pending_deletion")
 
 _UNSEEN: Final = """
-select g.room_id, max(g.id) as newest from state_groups_state as s join state_groups as g on g.id = s.state_group
+select g.room_id from state_groups_state as s join state_groups as g on g.id = s.state_group
 left join seen on seen.room_id = g.room_id where seen.upto is null or g.id > seen.upto
 group by g.room_id order by count(*) desc, g.room_id limit {}
 """
-"""Rooms by the rows of those groups that no compression has seen, and the newest of these groups."""
+"""Rooms by the rows of those groups that no compression has seen."""
 
 _NAMED: Final = """
-select named.room_id, max(g.id) as newest from named left join state_groups as g on g.room_id = named.room_id
+select named.room_id, count(g.id) as groups from named left join state_groups as g on g.room_id = named.room_id
 group by named.room_id
 """
 
@@ -118,25 +119,21 @@ class Planning:
             self._table(name).createOrReplaceTempView(name)
         self.spark.sql(_LINKS).createOrReplaceTempView("links")
 
-    def rooms(self, seen: Mapping[str, int]) -> dict[str, int]:
+    def rooms(self, seen: Mapping[str, int]) -> list[str]:
         """The rooms that the settings name, or those with the most uncompressed state, the most first.
-
-        Each with the id of its newest group.
 
         :param seen: up to which group rooms were compressed, or planned in vain, before.
         :raises CompressorError: when the release lacks one that is named.
         """
         if named := self.wanted.rooms:
             self._view([(room,) for room in named], "room_id string", "named")
-            newest = {row.room_id: row.newest for row in self.spark.sql(_NAMED).collect()}
-            if unknown := [room for room in named if newest[room] is None]:
+            groups = {row.room_id: row.groups for row in self.spark.sql(_NAMED).collect()}
+            if unknown := [room for room in named if not groups[room]]:
                 missing = " or ".join(dict.fromkeys(unknown))
                 raise CompressorError(f"There is no room {missing} with state in release {self.release.number}.")
-            return {room: newest[room] for room in named}
+            return list(dict.fromkeys(named))
         self._view(list(seen.items()), "room_id string, upto bigint", "seen")
-        return {
-            row.room_id: row.newest for row in self.spark.sql(_UNSEEN.format(self.wanted.number_of_rooms)).collect()
-        }
+        return [row.room_id for row in self.spark.sql(_UNSEEN.format(self.wanted.number_of_rooms)).collect()]
 
     def plans(self, saved: Mapping[str, Saved]) -> list[dict[str, Any]]:
         """The plan of each room in ``saved``, which says how far it is compressed.
@@ -219,6 +216,6 @@ def _plan(
     room = Room(room_id, contents, saved[room_id], pending, unreferenced, int(ids.max()))
     try:
         row: dict[str, Any] = asdict(planned(room, wanted)[1])
-    except BadGroups as error:
+    except (BadGroups, RoomLeft) as error:
         row = {"room_id": room_id, "skipped": str(error)}
     yield from pa.Table.from_pylist([row | {"newest_group": room.newest}], schema=_PLANNED).to_batches()

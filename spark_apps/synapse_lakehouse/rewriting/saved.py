@@ -62,10 +62,11 @@ def read(connection: Connection[Any], room_id: str) -> Saved:
         saved = replace(saved, reference=(levels, last))
         try:
             known: Levels = saved_levels(levels)
-            if last is not None:
-                saved = replace(saved, progress=Progress(last, known))
         except ValueError as error:
             saved = replace(saved, fault=str(error))
+        else:
+            if last is not None:
+                saved = replace(saved, progress=Progress(last, known))
     if "lakehouse_compressor_progress" in there:
         row = connection.execute(
             "SELECT CASE strategy WHEN 'best' THEN last_compressed END, chunk_end FROM lakehouse_compressor_progress"
