@@ -12,9 +12,10 @@ from duckdb import DuckDBPyConnection
 from bench import apps
 from synapse_lakehouse import modelling
 from synapse_lakehouse.app import SparkApp
-from synapse_lakehouse.lake import duck, increments
+from synapse_lakehouse.lake import duck
 from synapse_lakehouse.lake.branches import branched_tables
 from synapse_lakehouse.lake.publishing import fast_forward
+from synapse_lakehouse.modelling import increments
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.state.resolving import resolve
 from tests.visibility import answers, holding
@@ -46,10 +47,10 @@ class Deciding:
     def build(self) -> dict[str, float]:
         """Build the view and all that it rests on, without dbt's tests; seconds of each model."""
         increment = increments.of_models(self._app.catalog, self._app.run.branch)
-        increment.tell(self._app.spark)
         chosen = ["--select", f"+{VIEW.partition('.')[2]}"]
         told = modelling.variables(self._app) | increment.variables()
-        done = dbtRunner().invoke(["run", *chosen, *modelling.arguments(self._app, told)])
+        find = modelling.finding(increment, self._app.spark, self._settings, self._app.run.branch, print)
+        done = dbtRunner(callbacks=[find]).invoke(["run", *chosen, *modelling.arguments(self._app, told)])
         if not done.success:
             raise RuntimeError(modelling.explanation(done))
         self._view = modelling.views(done)[0]["sql"]

@@ -43,9 +43,9 @@ class DbtSession:
         """Resolve the state on ``branch``."""
         self._ask({"branch": branch, "resolve": worth_carrying})
 
-    def increment(self, branch: str, worth_it: int) -> dict[str, Any]:
-        """Find what changed since ``event_fields`` was built on ``branch``; dbt's variables."""
-        variables: dict[str, Any] = self._ask({"branch": branch, "increment": worth_it})
+    def increment(self, branch: str, worth_it: int, most: int | None = None) -> dict[str, Any]:
+        """Let the next dbt command make anew what changed, up to ``most`` rows of a model; its variables."""
+        variables: dict[str, Any] = self._ask({"branch": branch, "increment": worth_it, "most": most})
         return variables
 
     def written(self, table: str, branch: str) -> int:

@@ -7,8 +7,8 @@
     would be made of the same again is left as it is. With `compared_by: rows`, which is for tables of few rows, it says
     what its rows are: the tables that read it only care about them.
 
-    With `increment_by`, the key of its rows, a large table is only made anew where a key is among those that the macro
-    `what_changed_in_<model>` finds, if the run says so (var `increments`) and its rows were made by the same SQL.
+    With `increment_by`, the key of its rows, a large table is only made anew where something changed, as far as that was
+    found (`increments.sql`), if the run says so (var `increments`) and its rows were made by the same SQL.
 
     With `clustered_by`, a column, rows that have the same value there lie together, so that who asks for one value reads
     little of the table.
@@ -66,20 +66,19 @@
 
     {%- if made_of(target_relation, branch) == made_now -%}
         {% call statement('main') %}select 'unchanged'{% endcall %}
-    {%- elif by and model.name in var('increments') and said(target_relation, branch, 'made-by') == made_by
-        and what_changed_is_little() -%}
+    {%- elif by and model.name in var('increments') and said(target_relation, branch, 'made-by') == made_by and found() -%}
         {# Two commits: after the first one the table does not say what it was made of, so it is never gone on from. #}
         {%- do run_query("alter table " ~ target_relation ~ " set tblproperties ('write.delete.mode' = 'merge-on-read')") -%}
         {% call statement('delete') %}
-            delete from {{ target_relation }} where {{ by }} in (select {{ by }} from {{ step('replaced') }})
+            delete from {{ target_relation }} where {{ by }} in (select {{ by }} from {{ view_of('replaced') }})
         {% endcall %}
         {% call statement('main') %}
             insert into {{ target_relation }} with ({{ properties | join(', ') }})
             select {{ table_columns | map('lower') | join(', ') }}
             from (
-                {{ in_part(compiled_code) }}
+                {{ in_part(compiled_code, found()) }}
             )
-            where {{ by }} in (select {{ by }} from {{ step('replaced') }})
+            where {{ by }} in (select {{ by }} from {{ view_of('replaced') }})
             {{ 'sort by ' ~ cluster if cluster }}
         {% endcall %}
     {%- else -%}

@@ -1,22 +1,25 @@
 """Obeys commands in one Spark session on the lake of the environment: a JSON object a line in, one a line out.
 
 ``{"branch": …, "sql": …}`` answers with rows, ``{"branch": …, "dbt": [arguments]}`` with success and results by name,
-``{"branch": …, "resolve": rows worth carrying over}`` with null, ``{"branch": …, "increment": rows worth it}`` with
-dbt's variables, ``{"branch": …, "build": a run's arguments}`` with null when all models are built.
+``{"branch": …, "resolve": rows worth carrying over}`` with null, ``{"branch": …, "increment": rows worth it,
+"most": rows}`` with dbt's variables, ``{"branch": …, "build": a run's arguments}`` with null when all models are built.
 """
 
 import json
 import sys
+from collections.abc import Callable
 from contextlib import redirect_stdout
+from dataclasses import replace
 from typing import Any
 
 from dbt.cli.main import dbtRunner
+from dbt_common.events.base_types import EventMsg
 
 from synapse_lakehouse import modelling
 from synapse_lakehouse.app import SparkApp
-from synapse_lakehouse.lake import increments
 from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 from synapse_lakehouse.lake.session import spark_session
+from synapse_lakehouse.modelling import increments
 from synapse_lakehouse.run import from_arguments
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.state import resolving
@@ -32,10 +35,10 @@ FOR_FEW_ROWS = {
 """Planning, compiling and planning anew take many times as long as a handful of rows."""
 
 
-def run_dbt(arguments: list[str]) -> dict[str, Any]:
-    done = dbtRunner().invoke(arguments)
+def run_dbt(arguments: list[str], callbacks: list[Callable[[EventMsg], None]], told: list[str]) -> dict[str, Any]:
+    done = dbtRunner(callbacks=callbacks).invoke(arguments)
     results = {one.node.name: [str(one.status), one.message] for one in getattr(done.result, "results", [])}
-    return {"success": done.success, "exception": str(done.exception or ""), "results": results}
+    return {"success": done.success and not told, "exception": f"{done.exception or ''}{told}", "results": results}
 
 
 def main() -> None:
@@ -44,6 +47,8 @@ def main() -> None:
     modelling.prepare(spark)
     for name, value in FOR_FEW_ROWS.items():
         spark.conf.set(name, value)
+    find: list[Callable[[EventMsg], None]] = []
+    told: list[str] = []
     for line in sys.stdin:
         command = json.loads(line)
         if command["branch"]:
@@ -57,14 +62,16 @@ def main() -> None:
             answer = None
         elif "increment" in command:
             increment = increments.of_models(pyiceberg_catalog(settings), command["branch"], command["increment"])
-            increment.tell(spark)
+            if command["most"] is not None:
+                increment = replace(increment, most=dict.fromkeys(increment.most, command["most"]))
+            find = [modelling.finding(increment, spark, settings, command["branch"], told.append)]
             answer = increment.variables()
         elif "build" in command:
             with redirect_stdout(sys.stderr):
                 modelling.build(SparkApp("test", from_arguments(None, command["build"]), settings))
             answer = None
         else:
-            answer = run_dbt(command["dbt"])
+            answer = run_dbt(command["dbt"], find, told)
         print(ANSWER + json.dumps(answer, default=str), flush=True)
     spark.stop()
 

@@ -233,19 +233,19 @@ def branch(session: DbtSession, name: str, source: str, new: str) -> None:
         session.sql(f"alter table {name} create or replace branch {new} as of version {head}")
 
 
-def run(lake: HarshLake, on: str, worth_it: int, models: Iterable[str] = MODELS, **variables: int) -> None:
+def run(lake: HarshLake, on: str, worth_it: int, models: Iterable[str] = MODELS, most: int | None = None) -> None:
     """Build ``models`` on the branch ``on``."""
     settings = lake.settings
     told = {
         "server_name": settings.synapse_server_name, "retention_enabled": True, "retention_max_lifetime": 1000,
-    } | lake.session.increment(on, worth_it) | variables  # fmt: skip
+    } | lake.session.increment(on, worth_it, most)  # fmt: skip
     done = lake.session.dbt("run", "--select", *models, "--vars", json.dumps(told), branch=on)
     assert done["success"], done
 
 
-def built(lake: HarshLake, on: str, worth_it: int, **variables: int) -> dict[str, list[dict[str, object]]]:
+def built(lake: HarshLake, on: str, worth_it: int, most: int | None = None) -> dict[str, list[dict[str, object]]]:
     """Rows of the models after building them on the branch ``on``."""
-    run(lake, on, worth_it, **variables)
+    run(lake, on, worth_it, most=most)
     return {name: lake.session.sql(f"select * from silver.{name} order by event_id", on) for name in MODELS}
 
 
@@ -288,7 +288,7 @@ def test_where_too_much_changed_all_is_made_anew(harsh: HarshLake) -> None:
     with beginning(harsh):
         before = built(harsh, PART, NEVER)["event_circumstances"]
         history.set("events", "outlier = not outlier", "true")
-        after = built(harsh, PART, 0, little=len(before) - 1)["event_circumstances"]
+        after = built(harsh, PART, 0, most=len(before) - 1)["event_circumstances"]
         assert harsh.session.written("silver.event_circumstances", PART) == len(after) == len(before)
         assert [row["outlier"] for row in after] == [not row["outlier"] for row in before]
 

@@ -1,8 +1,13 @@
+{{ config(increment_by='event_id') }}
 -- Synapse keeps every redaction it was sent and decides on reading which of them hold; so does this model.
-with named as (
-    select event_id as redaction, 'redacting' as place, event_id from {{ source('synapse', 'redactions') }}
+with stored as (
+    select event_id, redacts, recheck, have_censored from {{ each_row_of(source('synapse', 'redactions')) }}
+),
+
+named as (
+    select event_id as redaction, 'redacting' as place, event_id from stored
     union all
-    select event_id, 'target', redacts from {{ source('synapse', 'redactions') }}
+    select event_id, 'target', redacts from stored
 ),
 
 -- Of all events these are few, and are looked for once.
@@ -12,17 +17,17 @@ events as (
         max(struct(events.room_id, events.sender, events.stream_ordering, events.rejection_reason))
             filter (where named.place = 'redacting') as redacting,
         max(struct(events.room_id, events.sender, events.type)) filter (where named.place = 'target') as target
-    from {{ source('synapse', 'events') }} as events
+    from {{ each_row_of(source('synapse', 'events')) }} as events
     inner join named on events.event_id = named.event_id
     group by named.redaction
 ),
 
 redactions as (
     select
-        redactions.event_id,
-        redactions.redacts,
-        redactions.recheck,
-        redactions.have_censored,
+        stored.event_id,
+        stored.redacts,
+        stored.recheck,
+        stored.have_censored,
         events.redacting.room_id,
         events.redacting.sender,
         events.redacting.stream_ordering,
@@ -33,13 +38,13 @@ redactions as (
         events.target.type as target_type,
         events.target.room_id as target_room_id,
         events.target.sender as target_sender
-    from {{ source('synapse', 'redactions') }} as redactions
-    left join events on redactions.event_id = events.redaction
+    from stored
+    left join events on stored.event_id = events.redaction
     left join (
-        select event_id, recheck_redaction from {{ ref('event_fields') }}
-        where event_id in (select event_id from {{ source('synapse', 'redactions') }})
-    ) as fields on redactions.event_id = fields.event_id
-    left join {{ source('synapse', 'rejections') }} as rejections on redactions.event_id = rejections.event_id
+        select event_id, recheck_redaction from {{ each_row_of(ref('event_fields')) }}
+        where event_id in (select event_id from stored)
+    ) as fields on stored.event_id = fields.event_id
+    left join {{ each_row_of(source('synapse', 'rejections')) }} as rejections on stored.event_id = rejections.event_id
 ),
 
 judged as (

@@ -21,13 +21,12 @@ memberships as (
         intervals.state_key as user_id,
         intervals.first_position,
         intervals.last_position,
-        fields.membership
+        event.membership
     from {{ source('state', 'state_intervals') }} as intervals
     inner join {{ ref('event_circumstances') }} as event
         -- Most events are no memberships, and need not be looked for.
-        on intervals.event_id = event.event_id and event.withheld is null and event.type = 'm.room.member'
-    inner join {{ ref('event_fields') }} as fields
-        on event.event_id = fields.event_id and fields.membership is not null
+        on intervals.event_id = event.event_id
+            and event.withheld is null and event.type = 'm.room.member' and event.membership is not null
     where intervals.type = 'm.room.member' and {{ is_local('intervals.state_key') }}
 ),
 

@@ -13,6 +13,8 @@ from pyspark.sql import SparkSession
 from synapse_lakehouse.lake import remaking
 from synapse_lakehouse.lake.changes import changed_keys, newer_rows
 from synapse_lakehouse.lake.tables import load_or_none
+from synapse_lakehouse.modelling import concerned
+from synapse_lakehouse.settings import Settings
 
 WORTH_IT: Final = 1_000_000
 """With fewer events a table is built anew sooner than what changed is told apart."""
@@ -25,6 +27,7 @@ _JSON: Final[dict[str, tuple[str, ...]]] = {
 }
 _MODELS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "silver.event_fields": _JSON,
+    "silver.redactions": _JSON | {"bronze.rejections": ("event_id",), "bronze.redactions": ("event_id", "redacts")},
     "silver.event_circumstances": _JSON
     | {
         "bronze.rejections": ("event_id",),
@@ -44,8 +47,18 @@ _MODELS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
 """The tables that each model is made of, with the columns of changed rows that it asks for; of tables without any it
 asks for the former rows."""
 
-_NEWER: Final = {"silver.event_fields": ("bronze.event_json", _EVENTS)}
-"""Tables of which a model mostly reads rows that came since; one of them fills most of a lake."""
+_NEWER: Final = {"silver.event_fields": ("bronze.event_json",)}
+"""Tables of which a model mostly reads rows that came since, and that fill most of a lake."""
+
+_MOST: Final[Mapping[str, int]] = {
+    "silver.event_fields": 1_000_000,
+    "silver.redactions": 100_000,
+    "silver.event_circumstances": 100_000,
+}
+"""A model is made whole where more of its rows, or of others that are read for them, are concerned."""
+
+_FOUND: Final = "synapse_lakehouse.found."
+"""Settings of a Spark session that name what was found of each model."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +87,12 @@ class Increments:
     """What all large models are built from."""
 
     models: tuple[Increment, ...]
+    most: Mapping[str, int] = field(default_factory=lambda: _MOST)
+
+    @property
+    def names(self) -> set[str]:
+        """The models', as dbt has them."""
+        return {one.name for one in self.models}
 
     def variables(self) -> dict[str, Any]:
         """What the materialization ``rebuild`` asks for."""
@@ -82,13 +101,21 @@ class Increments:
             "increments": {one.name: dict(one.before) for one in self.models if one.before is not None},
         }
 
-    def tell(self, spark: SparkSession) -> None:
-        """Make views ``<model>_changed_<table>`` of what changed, and ``<model>_newer_<table>`` of newer rows."""
+    def find(self, spark: SparkSession, settings: Settings, branch: str, model: str) -> None:
+        """Make views ``<model>_<name>`` of what is found of a model, and tell the materialization their names.
+
+        Has to be done when what the model reads is built, and before the model is.
+        """
+        spark.conf.unset(_FOUND + model)
         for one in self.models:
-            for what, of_tables in (("changed", one.changed), ("newer", one.newer)):
-                for table, rows in of_tables.items():
-                    view = f"{one.name}_{what}_{table.partition('.')[2]}"
-                    spark.createDataFrame(rows).createOrReplaceTempView(view)
+            if one.name == model and one.before is not None:
+                former = {name: one.before[name] for name in one.before.keys() - one.changed.keys()}
+                found = concerned.find(settings, branch, model, one.changed, former, self.most[one.model])
+                if found is not None:
+                    found |= {f"newer_{table.partition('.')[2]}": rows for table, rows in one.newer.items()}
+                    for name, rows in found.items():
+                        spark.createDataFrame(rows).createOrReplaceTempView(f"{model}_{name}")
+                    spark.conf.set(_FOUND + model, ",".join(found))
 
 
 def of_models(catalog: Catalog, branch: str, worth_it: int = WORTH_IT) -> Increments:

@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,8 +19,10 @@ from pyspark.sql import SparkSession
 
 from synapse_lakehouse.app import SparkApp
 from synapse_lakehouse.events import judging
-from synapse_lakehouse.lake import audit, branches, increments, remaking
-from synapse_lakehouse.settings import PROJECT
+from synapse_lakehouse.lake import audit, branches, remaking
+from synapse_lakehouse.modelling import increments
+from synapse_lakehouse.modelling.increments import Increments
+from synapse_lakehouse.settings import PROJECT, Settings
 from synapse_lakehouse.state import integrity, retention
 
 _FAILED: Final = frozenset({"error", "fail", "runtime error", "partial success"})
@@ -42,7 +44,6 @@ def build(app: SparkApp) -> None:
     read = dbtRunner().invoke(["parse", *arguments(app, known)])
     project = read.result if isinstance(read.result, Manifest) else None
     prepare(app.spark)
-    increment.tell(app.spark)
 
     def progress(event: EventMsg) -> None:
         if event.info.name == "NodeFinished" and event.data.node_info.resource_type == "model":
@@ -50,13 +51,31 @@ def build(app: SparkApp) -> None:
             app.progress(f"{relation.schema}.{relation.alias}: {event.data.run_result.status} in {took:.1f} s")
 
     common = arguments(app, told)
-    done = dbtRunner(project, [progress]).invoke(["build", "--exclude-resource-type", "unit_test", *common])
+    find = finding(increment, app.spark, app.settings, app.run.branch, app.progress)
+    done = dbtRunner(project, [progress, find]).invoke(["build", "--exclude-resource-type", "unit_test", *common])
     if not done.success:
         app.spark.stop()
         sys.exit(f"error: {explanation(done)}")
     audit.append(app.catalog, "audit.views", views(done), app.run)
     audit.append(app.catalog, "audit.integrity", findings(app), app.run)
     dbtRunner(project).invoke(["docs", "generate", "--static", "--no-compile", *common])
+
+
+def finding(
+    increment: Increments, spark: SparkSession, settings: Settings, branch: str, tell: Callable[[str], None]
+) -> Callable[[EventMsg], None]:
+    """A callback of dbt that finds what changed in a large model when its turn comes."""
+
+    def find(event: EventMsg) -> None:
+        if event.info.name == "NodeStart" and event.data.node_info.node_name in increment.names:
+            model = event.data.node_info.node_name
+            try:
+                increment.find(spark, settings, branch, model)
+            except Exception as error:  # noqa: BLE001 - dbt would wait for ever for a model of which this came out.
+                said = " ".join(str(error).split())[:300]
+                tell(f"{model} is made whole, because what changed in it was not found: {said}")
+
+    return find
 
 
 def arguments(app: SparkApp, told: Mapping[str, Any]) -> list[str]:

@@ -1,0 +1,64 @@
+"""Which rows of a large model may be others than when it was built, and the rows of other tables that they are made of.
+
+DuckDB looks through the ids of all events in a fraction of the time that Spark takes for it. What it asks stands beside
+this file, under the name of the model. Each ends with a table ``replaced``, of the keys of rows that may be others than
+before, or gone, and tables ``read_<table>`` of the rows that have to be read to make them.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+from duckdb import DuckDBPyConnection
+
+from synapse_lakehouse.lake import duck
+from synapse_lakehouse.settings import Settings
+
+_FOLDER: Final = Path(__file__).parent
+_FOUND: Final = """
+    select table_name from duckdb_tables() where table_name = 'replaced' or starts_with(table_name, 'read_')
+"""
+
+
+def find(
+    settings: Settings,
+    branch: str,
+    model: str,
+    changed: Mapping[str, pa.Table],
+    former: Mapping[str, int | None],
+    most: int,
+) -> dict[str, pa.Table] | None:
+    """``replaced`` and ``read_<table>``, as ``<model>.sql`` finds them in tables as a reader on ``branch`` does.
+
+    :param changed: columns of rows of other tables that changed since, as they were and as they are.
+    :param former: snapshots of tables that the model was built from.
+    :returns: None where more than ``most`` rows of the model, or of another table, are concerned.
+    :raises LakeError: when the lake cannot be read.
+    """
+    asked = (_FOLDER / f"{model}.sql").read_text(encoding="utf-8")
+    with duck.connect(settings) as lake:
+        duck.bind(lake, settings, None, sorted(duck.named_in(asked)), branch=branch)
+        lake.execute("create schema changed; create schema former")
+        for name, rows in changed.items():
+            lake.register("rows", rows)
+            lake.execute(f"create table changed.{_unqualified(name)} as from rows")
+            lake.unregister("rows")
+        places = duck.entries(settings)
+        for name, snapshot in former.items():
+            if snapshot is not None and name in places:
+                sql = f"from {duck.scan(places[name].location, snapshot)}"
+                lake.execute(f"create view former.{_unqualified(name)} as {sql}")
+        lake.execute(asked)
+        return _found(lake, most)
+
+
+def _found(lake: DuckDBPyConnection, most: int) -> dict[str, pa.Table] | None:
+    names = [name for (name,) in lake.execute(_FOUND).fetchall()]
+    if any(len(lake.table(name)) > most for name in names):
+        return None
+    return {name: lake.table(name).to_arrow_table() for name in names}
+
+
+def _unqualified(name: str) -> str:
+    return duck.qualified(name.partition(".")[2])
