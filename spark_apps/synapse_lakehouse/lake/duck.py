@@ -43,9 +43,10 @@ class Entry:
     is_view: bool
 
 
-def connect(settings: Settings) -> DuckDBPyConnection:
+def connect(settings: Settings, *, memory_limit: str | None = None) -> DuckDBPyConnection:
     """An in-memory DuckDB, in UTC, that can read Iceberg tables in the warehouse and no other file.
 
+    :param memory_limit: as Spark or DuckDB write it (``4g``); by default most of the machine's memory.
     :raises LakeError: when the warehouse is neither a folder nor on S3.
     """
     on_s3 = object_store.is_s3(settings)
@@ -65,6 +66,8 @@ def connect(settings: Settings) -> DuckDBPyConnection:
         connection.execute(f"create schema {schema}")
     for macro in MACROS:
         connection.execute(macro)
+    if memory_limit:
+        connection.execute(f"set memory_limit = {literal(memory_limit)}")
     own = spill.folder(settings)
     connection.execute(f"set temp_directory = {literal(str(own))}")
     allowed = [settings.warehouse.removeprefix("file://") + "/", settings.warehouse + "/", f"{own}/"]

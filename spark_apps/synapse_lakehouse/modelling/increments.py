@@ -108,7 +108,7 @@ class Increments:
         """
         spark.conf.unset(_FOUND + model)
         for one in self.models:
-            if one.name == model and one.before is not None:
+            if one.name == model and one.before is not None and one.before != one.read:
                 former = {name: one.before[name] for name in one.before.keys() - one.changed.keys()}
                 found = concerned.find(settings, branch, model, one.changed, former, self.most[one.model])
                 if found is not None:

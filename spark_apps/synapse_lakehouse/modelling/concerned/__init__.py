@@ -37,7 +37,9 @@ def find(
     :raises LakeError: when the lake cannot be read.
     """
     asked = (_FOLDER / f"{model}.sql").read_text(encoding="utf-8")
-    with duck.connect(settings) as lake:
+    # As much as Spark's driver has; what does not fit goes to the disk. Without a unit, Spark counts in megabytes.
+    memory = settings.lakehouse_driver_memory
+    with duck.connect(settings, memory_limit=f"{memory}m" if memory.isdecimal() else memory) as lake:
         duck.bind(lake, settings, None, sorted(duck.named_in(asked)), branch=branch)
         lake.execute("create schema changed; create schema former")
         for name, rows in changed.items():
