@@ -155,7 +155,7 @@
         {%- do wanted.update({"write.metadata.metrics.column." ~ column.name: 'none'}) -%}
     {%- endfor -%}
     {%- if config.get('clustered_by') -%}
-        {%- do wanted.update({'write.parquet.row-group-size-bytes': '1048576'}) -%}
+        {%- do wanted.update({'write.parquet.row-group-size-bytes': '4194304'}) -%}
     {%- endif -%}
     {%- for property, value in wanted.items() if property not in known -%}
         {%- do run_query("alter table " ~ relation ~ " set tblproperties ('" ~ property ~ "' = '" ~ value ~ "')") -%}
