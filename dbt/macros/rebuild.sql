@@ -149,7 +149,7 @@
     clustered table only the row groups are read that can hold what is asked for, so they are small.
 #}
 {% macro set_properties(relation) -%}
-    {%- set known = run_query("show tblproperties " ~ relation).columns[0].values() -%}
+    {%- set known = run_query("show tblproperties " ~ relation).rows -%}
     {%- set wanted = {} -%}
     {%- for column in model.columns.values() if (column.meta or {}).get('holds_content') -%}
         {%- do wanted.update({"write.metadata.metrics.column." ~ column.name: 'none'}) -%}
@@ -157,7 +157,7 @@
     {%- if config.get('clustered_by') -%}
         {%- do wanted.update({'write.parquet.row-group-size-bytes': '4194304'}) -%}
     {%- endif -%}
-    {%- for property, value in wanted.items() if property not in known -%}
+    {%- for property, value in wanted.items() if [property, value] not in known | map('list') | list -%}
         {%- do run_query("alter table " ~ relation ~ " set tblproperties ('" ~ property ~ "' = '" ~ value ~ "')") -%}
     {%- endfor -%}
 {%- endmacro %}

@@ -172,7 +172,9 @@ class Settings(BaseSettings):
         "",
         description="further Maven coordinates for Spark, with commas, as org.apache.iceberg:iceberg-aws-bundle:1.12.0",
     )
-    lakehouse_driver_memory: str = Field("2g", description="heap of each Spark driver; what DuckDB finds beside it has as much")
+    lakehouse_driver_memory: str = Field(
+        "2g", description="heap of each Spark driver; what DuckDB finds beside it has as much"
+    )
     lakehouse_driver_java_options: str = Field(
         # Without its second compiler a JVM keeps 48 MB for compiled code, which building all models fills.
         "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
