@@ -6,10 +6,7 @@
     a table that are read to make them; `newer_<table>` rows of files that came since, where others may be read, too.
 #}
 
-{#
-    The rows of a table that are read to make rows: of an increment, of what changed only. A table's key has to have the
-    name that the model's has.
-#}
+{# The rows of a table that are read to make rows: of an increment, those that were found only. #}
 {% macro each_row_of(relation) -%}
     (select * from {{ relation }} {{ of_what_changed() }})
 {%- endmacro %}
@@ -28,8 +25,13 @@
 
 {# Names of what was found of the model that is being made; none where it has to be made whole. #}
 {% macro found() -%}
-    {%- set names = run_query("set synapse_lakehouse.found." ~ model.name).columns[1].values()[0] -%}
+    {%- set names = run_query("set " ~ setting_of_found()).columns[1].values()[0] -%}
     {{- return(names.split(',') if names != '<undefined>' else []) -}}
+{%- endmacro %}
+
+
+{% macro setting_of_found() -%}
+    synapse_lakehouse.found.{{ model.name }}
 {%- endmacro %}
 
 
@@ -52,6 +54,9 @@
             {%- set made.sql = made.sql | replace(all_rows, newer_first(relation, view_of('newer_' ~ table))) -%}
         {%- endif -%}
     {%- endfor -%}
+    {%- if of_what_changed() in made.sql -%}
+        {{- exceptions.raise_compiler_error("What " ~ model.name ~ " reads of a table was not found: see modelling/concerned.") -}}
+    {%- endif -%}
     {%- for name in modules.re.findall(found_once('(\\w+)') | replace('*', '[*]'), made.sql) -%}
         {%- set before, after = made.sql.split(found_once(name)) -%}
         {%- do keep(view_of(name), before ~ " select * from " ~ name) -%}
@@ -62,7 +67,7 @@
 
 
 {#
-    Rows of a table with the keys that are replaced: those in files which came since the model was built, and only those
+    Rows of a table, which has the model's key, with the keys that are replaced: those in files which came since the model was built, and only those
     from elsewhere that are not among them. If there are none, Spark finds that out before it begins, and leaves the table
     alone.
 #}
@@ -83,9 +88,13 @@
 {%- endmacro %}
 
 
-{# Give back what is kept for a model that is made. #}
+{# Give back what was found and is kept for a model that is made. #}
 {% macro keep_no_more() -%}
     {%- for name in graph.pop('kept for ' ~ model.unique_id, []) -%}
         {%- do run_query("uncache table if exists " ~ name) -%}
     {%- endfor -%}
+    {%- for name in found() -%}
+        {%- do run_query("drop view if exists " ~ view_of(name)) -%}
+    {%- endfor -%}
+    {%- do run_query("reset " ~ setting_of_found()) -%}
 {%- endmacro %}

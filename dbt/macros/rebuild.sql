@@ -92,7 +92,9 @@
             {{ 'cluster by ' ~ cluster if cluster }}
         {% endcall %}
     {%- endif -%}
-    {%- do keep_no_more() -%}
+    {%- if by -%}
+        {%- do keep_no_more() -%}
+    {%- endif -%}
 
     {{ run_hooks(post_hooks) }}
 

@@ -17,6 +17,7 @@ from tests.conftest import environment, lake_maker
 from tests.modelling import DbtSession, dbt_session
 
 FIRST, SECOND = "run_20261117T000000Z_00000001", "run_20261118T000000Z_00000002"
+ROW_GROUP = "write.parquet.row-group-size-bytes"
 
 
 class Project:
@@ -70,6 +71,16 @@ def build(session: DbtSession, project: Project, branch: str) -> tuple[str, str]
     assert done["results"], done
     status, message = done["results"]["thing"]
     return status, message
+
+
+def test_properties_of_a_table_are_those_of_its_model(session: DbtSession, project: Project) -> None:
+    project.model("{{ config(clustered_by='a') }} select 1 as a", a="int")
+    found = []
+    for _ in range(2):
+        assert build(session, project, FIRST)[0] == "success"
+        found += session.sql(f"show tblproperties silver.thing ('{ROW_GROUP}')")
+        session.sql(f"alter table silver.thing set tblproperties ('{ROW_GROUP}' = '1048576')")
+    assert [row["value"] for row in found] == ["4194304", "4194304"]
 
 
 def test_a_table_is_rebuilt_on_a_branch_and_only_ever_grows(session: DbtSession, project: Project) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final
 
 from dbt.artifacts.schemas.run import RunExecutionResult
@@ -69,11 +70,15 @@ def finding(
     def find(event: EventMsg) -> None:
         if event.info.name == "NodeStart" and event.data.node_info.node_name in increment.names:
             model = event.data.node_info.node_name
+            started = monotonic()
             try:
-                increment.find(spark, settings, branch, model)
+                rows = increment.find(spark, settings, branch, model)
             except Exception as error:  # noqa: BLE001 - dbt would wait for ever for a model of which this came out.
                 said = " ".join(str(error).split())[:300]
                 tell(f"{model} is made whole, because what changed in it was not found: {said}")
+            else:
+                if rows is not None:
+                    tell(f"{model}: {rows:,} rows are concerned, found in {monotonic() - started:.1f} s")
 
     return find
 

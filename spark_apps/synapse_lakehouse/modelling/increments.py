@@ -81,6 +81,18 @@ class Increment:
         """The model's, as dbt has it."""
         return self.model.partition(".")[2]
 
+    @property
+    def former(self) -> dict[str, int | None]:
+        """Snapshots of the tables whose former rows are asked for."""
+        return {name: one for name, one in (self.before or {}).items() if name not in self.changed}
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything changed that is asked for; compaction, for one, changes nothing."""
+        return any(rows.num_rows for rows in self.changed.values()) or any(
+            self.read[name] != one for name, one in self.former.items()
+        )
+
 
 @dataclass(frozen=True)
 class Increments:
@@ -98,24 +110,29 @@ class Increments:
         """What the materialization ``rebuild`` asks for."""
         return {
             "read_from": {one.name: _written(one.read) for one in self.models},
-            "increments": {one.name: dict(one.before) for one in self.models if one.before is not None},
+            "increments": [one.name for one in self.models if one.before is not None],
         }
 
-    def find(self, spark: SparkSession, settings: Settings, branch: str, model: str) -> None:
+    def find(self, spark: SparkSession, settings: Settings, branch: str, model: str) -> int | None:
         """Make views ``<model>_<name>`` of what is found of a model, and tell the materialization their names.
 
         Has to be done when what the model reads is built, and before the model is.
+
+        :returns: how many of its rows are concerned; None where it was not looked for, or they are too many.
         """
         spark.conf.unset(_FOUND + model)
-        for one in self.models:
-            if one.name == model and one.before is not None and one.before != one.read:
-                former = {name: one.before[name] for name in one.before.keys() - one.changed.keys()}
-                found = concerned.find(settings, branch, model, one.changed, former, self.most[one.model])
-                if found is not None:
-                    found |= {f"newer_{table.partition('.')[2]}": rows for table, rows in one.newer.items()}
-                    for name, rows in found.items():
-                        spark.createDataFrame(rows).createOrReplaceTempView(f"{model}_{name}")
-                    spark.conf.set(_FOUND + model, ",".join(found))
+        (one,) = (one for one in self.models if one.name == model)
+        if one.before is None or not one.changes:
+            return None
+        found = concerned.find(settings, branch, model, one.changed, one.former, self.most[one.model])
+        if found is None:
+            return None
+        concerns: int = found["replaced"].num_rows
+        found |= {f"newer_{table.partition('.')[2]}": rows for table, rows in one.newer.items()}
+        for name, rows in found.items():
+            spark.createDataFrame(rows).createOrReplaceTempView(f"{model}_{name}")
+        spark.conf.set(_FOUND + model, ",".join(found))
+        return concerns
 
 
 def of_models(catalog: Catalog, branch: str, worth_it: int = WORTH_IT) -> Increments:

@@ -1,8 +1,8 @@
 """Which rows of a large model may be others than when it was built, and the rows of other tables that they are made of.
 
 DuckDB looks through the ids of all events in a fraction of the time that Spark takes for it. What it asks stands beside
-this file, under the name of the model. Each ends with a table ``replaced``, of the keys of rows that may be others than
-before, or gone, and tables ``read_<table>`` of the rows that have to be read to make them.
+this file, under the name of the model. Each makes a table ``replaced``, of the keys of rows that may be others than
+before, or gone, and tables ``read_<table>`` of the rows that have to be read to make them; ``read`` has their keys.
 """
 
 from collections.abc import Mapping
@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse.lake import duck
 from synapse_lakehouse.settings import Settings
 
 _FOLDER: Final = Path(__file__).parent
 _FOUND: Final = """
-    select table_name from duckdb_tables() where table_name = 'replaced' or starts_with(table_name, 'read_')
+    select table_name, estimated_size from duckdb_tables()
+    where table_name in ('replaced', 'read') or starts_with(table_name, 'read_')
 """
 
 
@@ -51,15 +51,12 @@ def find(
             if snapshot is not None and name in places:
                 sql = f"from {duck.scan(places[name].location, snapshot)}"
                 lake.execute(f"create view former.{_unqualified(name)} as {sql}")
-        lake.execute(asked)
-        return _found(lake, most)
-
-
-def _found(lake: DuckDBPyConnection, most: int) -> dict[str, pa.Table] | None:
-    names = [name for (name,) in lake.execute(_FOUND).fetchall()]
-    if any(len(lake.table(name)) > most for name in names):
-        return None
-    return {name: lake.table(name).to_arrow_table() for name in names}
+        for statement in lake.extract_statements(asked):
+            lake.execute(statement)
+            rows = dict(lake.execute(_FOUND).fetchall())
+            if max(rows.values(), default=0) > most:
+                return None
+        return {name: lake.table(name).to_arrow_table() for name in rows if name != "read"}
 
 
 def _unqualified(name: str) -> str:

@@ -19,6 +19,8 @@ select event_id from told;
 create table replaced as
 select event_id from changed.redactions
 union
+select event_id from bronze.redactions semi join told using (event_id)
+union
 select event_id from bronze.redactions semi join redacted using (redacts);
 
 create table read_redactions as
