@@ -24,13 +24,10 @@ def app(settings: Settings, number: int) -> SparkApp:
 
 
 def published(app: SparkApp) -> float:
-    """Publish the app's run, as if it had been measured and all checks had passed; seconds that it took."""
+    """Publish the app's run, as if all checks had passed; seconds that it took."""
     passed = {"suite": "bench", "expectation": "none", "subject": "bench", "severity": "fail", "success": True}
     stages = [passed | {"stage": stage, "checked_at": datetime.now(UTC)} for stage in ("bronze", "gold")]
     audit.append(app.catalog, "audit.checks", stages, app.run)
-    copied = audit.of_run(app.catalog, "audit.ledger", app.run.run_id)
-    facts = [{name: row[name] for name in ("table_name", "snapshot_id")} for row in copied]
-    audit.append(app.catalog, "audit.table_facts", facts, app.run)
     started = time.monotonic()
     # Nobody else writes to this lake, so there is no lease to keep.
     publish(app.spark, app.catalog, app.run, str(app.settings.synapse_server_name), lambda: None)

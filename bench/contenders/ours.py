@@ -37,7 +37,10 @@ class Ours:
         return Copied(row["rows_read"], row["bytes"])
 
     def publish(self) -> float:
-        """Publish the last copy, as if all checks had passed; seconds that it took."""
+        """Publish the last copy, as if it had been measured and all checks had passed; seconds that it took."""
+        copied = audit.of_run(self._app.catalog, "audit.ledger", self._app.run.run_id)
+        facts = [{name: row[name] for name in ("table_name", "snapshot_id")} for row in copied]
+        audit.append(self._app.catalog, "audit.table_facts", facts, self._app.run)
         return apps.published(self._app)
 
     def close(self) -> None:

@@ -67,9 +67,9 @@
 
 
 {#
-    Rows of a table, which has the model's key, with the keys that are replaced: those in files which came since the model was built, and only those
-    from elsewhere that are not among them. If there are none, Spark finds that out before it begins, and leaves the table
-    alone.
+    Rows of a table, which has the model's key, with the keys that are replaced: those in files which came since the model
+    was built, and only those from elsewhere that are not among them. If there are none, Spark finds that out before it
+    begins, and leaves the table alone.
 #}
 {% macro newer_first(relation, newer) -%}
     {%- set by, replaced = config.get('increment_by'), view_of('replaced') -%}
@@ -89,12 +89,14 @@
 
 
 {# Give back what was found and is kept for a model that is made. #}
-{% macro keep_no_more() -%}
+{% macro keep_no_more(found) -%}
     {%- for name in graph.pop('kept for ' ~ model.unique_id, []) -%}
         {%- do run_query("uncache table if exists " ~ name) -%}
     {%- endfor -%}
-    {%- for name in found() -%}
+    {%- for name in found -%}
         {%- do run_query("drop view if exists " ~ view_of(name)) -%}
     {%- endfor -%}
-    {%- do run_query("reset " ~ setting_of_found()) -%}
+    {%- if found -%}
+        {%- do run_query("reset " ~ setting_of_found()) -%}
+    {%- endif -%}
 {%- endmacro %}

@@ -7,8 +7,8 @@
     would be made of the same again is left as it is. With `compared_by: rows`, which is for tables of few rows, it says
     what its rows are: the tables that read it only care about them.
 
-    With `increment_by`, the key of its rows, a large table is only made anew where something changed, as far as that was
-    found (`increments.sql`), if the run says so (var `increments`) and its rows were made by the same SQL.
+    With `increment_by`, the key of its rows, a large table is only made anew where something changed, if that was found
+    (`increments.sql`) and its rows were made by the same SQL.
 
     With `clustered_by`, a column, rows that have the same value there lie together, so that who asks for one value reads
     little of the table.
@@ -60,13 +60,14 @@
     {%- do rules.update({model.unique_id: made_by}) -%}
     {%- set by, cluster = config.get('increment_by'), config.get('clustered_by') -%}
     {%- set properties = ["`snapshot-property.made-of` = '" ~ made_now ~ "'", "`snapshot-property.made-by` = '" ~ made_by ~ "'"] -%}
+    {%- set found_of_it = found() if by else [] -%}
     {%- if by -%}
         {%- do properties.append("`snapshot-property.read-from` = '" ~ var('read_from').get(model.name, '') ~ "'") -%}
     {%- endif -%}
 
     {%- if made_of(target_relation, branch) == made_now -%}
         {% call statement('main') %}select 'unchanged'{% endcall %}
-    {%- elif by and model.name in var('increments') and said(target_relation, branch, 'made-by') == made_by and found() -%}
+    {%- elif found_of_it and said(target_relation, branch, 'made-by') == made_by -%}
         {# Two commits: after the first one the table does not say what it was made of, so it is never gone on from. #}
         {%- do run_query("alter table " ~ target_relation ~ " set tblproperties ('write.delete.mode' = 'merge-on-read')") -%}
         {% call statement('delete') %}
@@ -76,7 +77,7 @@
             insert into {{ target_relation }} with ({{ properties | join(', ') }})
             select {{ table_columns | map('lower') | join(', ') }}
             from (
-                {{ in_part(compiled_code, found()) }}
+                {{ in_part(compiled_code, found_of_it) }}
             )
             where {{ by }} in (select {{ by }} from {{ view_of('replaced') }})
             {{ 'sort by ' ~ cluster if cluster }}
@@ -92,9 +93,7 @@
             {{ 'cluster by ' ~ cluster if cluster }}
         {% endcall %}
     {%- endif -%}
-    {%- if by -%}
-        {%- do keep_no_more() -%}
-    {%- endif -%}
+    {%- do keep_no_more(found_of_it) -%}
 
     {{ run_hooks(post_hooks) }}
 

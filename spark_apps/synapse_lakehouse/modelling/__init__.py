@@ -27,7 +27,7 @@ from synapse_lakehouse.settings import PROJECT, Settings
 from synapse_lakehouse.state import integrity, retention
 
 _FAILED: Final = frozenset({"error", "fail", "runtime error", "partial success"})
-_ASKED_LATE: Final = frozenset({"as_of", "made_of", "read_from", "increments"})
+_ASKED_LATE: Final = frozenset({"as_of", "made_of", "read_from"})
 """Variables that say nothing of how models hang together."""
 
 

@@ -108,10 +108,7 @@ class Increments:
 
     def variables(self) -> dict[str, Any]:
         """What the materialization ``rebuild`` asks for."""
-        return {
-            "read_from": {one.name: _written(one.read) for one in self.models},
-            "increments": [one.name for one in self.models if one.before is not None],
-        }
+        return {"read_from": {one.name: _written(one.read) for one in self.models}}
 
     def find(self, spark: SparkSession, settings: Settings, branch: str, model: str) -> int | None:
         """Make views ``<model>_<name>`` of what is found of a model, and tell the materialization their names.

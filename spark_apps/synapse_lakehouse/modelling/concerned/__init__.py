@@ -1,8 +1,9 @@
 """Which rows of a large model may be others than when it was built, and the rows of other tables that they are made of.
 
 DuckDB looks through the ids of all events in a fraction of the time that Spark takes for it. What it asks stands beside
-this file, under the name of the model. Each makes a table ``replaced``, of the keys of rows that may be others than
-before, or gone, and tables ``read_<table>`` of the rows that have to be read to make them; ``read`` has their keys.
+this file: ``common.sql``, and then the file under the name of the model. Together they make a table ``replaced``, of
+the keys of rows that may be others than before, or gone, and tables ``read_<table>`` of the rows that have to be read
+to make them; ``read`` has their keys.
 """
 
 from collections.abc import Mapping
@@ -36,7 +37,7 @@ def find(
     :returns: None where more than ``most`` rows of the model, or of another table, are concerned.
     :raises LakeError: when the lake cannot be read.
     """
-    asked = (_FOLDER / f"{model}.sql").read_text(encoding="utf-8")
+    asked = "".join((_FOLDER / f"{name}.sql").read_text(encoding="utf-8") for name in ("common", model))
     # As much as Spark's driver has; what does not fit goes to the disk. Without a unit, Spark counts in megabytes.
     memory = settings.lakehouse_driver_memory
     with duck.connect(settings, memory_limit=f"{memory}m" if memory.isdecimal() else memory) as lake:

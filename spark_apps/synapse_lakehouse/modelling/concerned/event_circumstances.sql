@@ -15,9 +15,7 @@ select event_id, room_id, type, state_key from silver.event_circumstances where 
 
 -- Events of which a row of their own is another one.
 create table told as
-select event_id from changed.events
-union
-select event_id from changed.event_json
+select event_id from touched
 union
 select event_id from changed.rejections
 union
@@ -27,9 +25,7 @@ select event_id from changed.ex_outlier_stream
 union
 select event_id from changed.partial_state_events
 union
-select event_id from changed.un_partial_stated_event_stream
-union
-select event_id from bronze.events semi join changed.rooms using (room_id);
+select event_id from changed.un_partial_stated_event_stream;
 
 -- Whether a redaction is withheld, its target decides.
 create table loaded as

@@ -1,13 +1,9 @@
 -- Redactions of which silver.redactions says something else than before, or may: it follows from the rows of the two
 -- events, and from other redactions of the same event.
 create table told as
-select event_id from changed.events
+select event_id from touched
 union
-select event_id from changed.event_json
-union
-select event_id from changed.rejections
-union
-select event_id from bronze.events semi join changed.rooms using (room_id);
+select event_id from changed.rejections;
 
 create table redacted as
 select redacts from changed.redactions
