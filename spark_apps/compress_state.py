@@ -17,11 +17,11 @@ from synapse_lakehouse.rewriting.snapshots import source
 def compress_state(app: SparkApp) -> None:
     """Append the plan of each room that the settings of the compressor choose."""
     tables.ensure_audit(app.catalog)
-    published = audit.releases(app.catalog)
-    if not published:
+    latest = audit.latest(app.catalog)
+    if not latest:
         raise ReleaseError("There is no release to plan from: the DAG lakehouse, or `lakehouse run`, makes one.")
     wanted = configured(app.settings)
-    planning = Planning(app.spark, published[-1], wanted)
+    planning = Planning(app.spark, latest, wanted)
     seen = in_vain(app.catalog, wanted)
     with source(str(app.settings.synapse_dsn), app.settings, "SYNAPSE_DSN") as reading:
         # No snapshot of the database is kept while Spark works.
@@ -31,10 +31,10 @@ def compress_state(app: SparkApp) -> None:
         with reading() as reader:
             saved = {room: reader.saved(room) for room in rooms}
     found = planning.plans(saved)
-    how = {"release": published[-1].number, "planned_at": datetime.now(UTC)} | wanted.how()
+    how = {"release": latest.number, "planned_at": datetime.now(UTC)} | wanted.how()
     audit.append(app.catalog, PLAN, [how | row for row in found], app.run)
     before, after = (sum(row.get(name) or 0 for row in found) for name in ("rows_before", "rows_after"))
-    app.progress(f"{len(found)} rooms planned from release {published[-1].number}: {before} rows would be {after}")
+    app.progress(f"{len(found)} rooms planned from release {latest.number}: {before} rows would be {after}")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ from synapse_lakehouse.app import SparkApp
 from synapse_lakehouse.bronze import attempts
 from synapse_lakehouse.bronze.copying import copy_tables
 from synapse_lakehouse.bronze.parity import Unit, asked, digest_in_lake, in_turn, verify_tables
-from synapse_lakehouse.bronze.recording import record_snapshot
 from synapse_lakehouse.bronze.repair import Repair
 from synapse_lakehouse.catalogue import Catalogue, Column, Load, Table
 from synapse_lakehouse.cli import app as command
@@ -81,7 +80,6 @@ class SmallLake(AdvancingLake):
         """Bring the run's branch up to the source."""
         tables.ensure(app.catalog, self.declared)
         with exported(self.settings, self.declared) as (connection, snapshot):
-            record_snapshot(app, snapshot)
             copy_tables(app, self.declared, connection, snapshot)
 
     def verify(self, app: SparkApp) -> list[dict[str, Any]]:

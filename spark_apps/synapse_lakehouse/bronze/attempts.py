@@ -1,12 +1,11 @@
 """Work on one snapshot of the source, begun again when a standby takes the snapshot back."""
 
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from typing import Final
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.app import SparkApp
-from synapse_lakehouse.bronze.recording import record_snapshot
 from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.source.connection import Connection
 from synapse_lakehouse.source.errors import RecoveryConflict
@@ -22,7 +21,7 @@ _RESTARTS: Final = 2
 
 
 def on_a_snapshot(app: SparkApp, work: Work, declared: Catalogue | None = None) -> None:
-    """Take a snapshot of the source, write it down and do ``work`` on it, which may be done more than once.
+    """Take a snapshot of the source and do ``work`` on it, which may be done more than once.
 
     :param declared: what is copied; by default the project's catalogue.
     :raises SourceError: when the source cannot be read as the catalogue says.
@@ -47,11 +46,9 @@ def await_idle(work: Future[None], connection: Connection) -> None:
 
 
 def _attempt(app: SparkApp, work: Work, declared: Catalogue) -> None:
-    with exported(app.settings, declared) as (connection, snapshot), ThreadPoolExecutor(1) as meanwhile:
-        recorded = meanwhile.submit(record_snapshot, app, snapshot)
+    with exported(app.settings, declared) as (connection, snapshot):
         for reason in snapshot.drifted.values():
             app.progress(f"left as it was: {reason}")
         for novelty in snapshot.novelties:
             app.progress(f"not copied, because this lakehouse does not know it: {novelty}")
         work(app, declared.without(snapshot.drifted), connection, snapshot)
-        recorded.result()

@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog as Lake
+from pyiceberg.expressions import AlwaysTrue, EqualTo, GreaterThanOrEqual
 from pyiceberg.table import Table as LakeTable
 from pyiceberg.table.snapshots import Operation
 
@@ -48,12 +50,9 @@ def published(lake: Lake, catalogue: Catalogue, snapshot: Snapshot) -> dict[str,
     behind that, the catalogue reads the same of it, and main is still what that run wrote, or a compaction of it.
     """
     found: dict[str, Base] = {}
-    looks = lake.load_table("audit.snapshots").scan(selected_fields=("run_id", "taken_at", *_ORIGIN)).to_arrow()
-    set_back = _set_back(looks.to_pylist())
     missing = {table.name: table for table in catalogue.copied()}
-    for release in reversed(audit.releases(lake)):
-        if not missing:
-            break
+    for release in audit.newest_first(lake):
+        set_back = _set_back(_looks_since(lake, release.run_id))
         for row in audit.of_run(lake, "audit.ledger", release.run_id):
             table = missing.pop(row["table_name"], None)
             if table is None or _origin(row) in set_back:
@@ -62,6 +61,8 @@ def published(lake: Lake, catalogue: Catalogue, snapshot: Snapshot) -> dict[str,
             current = head.current_snapshot()
             if current and _continues(row, table, snapshot) and _holds(head, row["snapshot_id"]):
                 found[table.name] = Base(current.snapshot_id, row["rows_source"], row["snapshot_xmin"])
+        if not missing:
+            break
     return found
 
 
@@ -103,6 +104,16 @@ def _continues(told: Mapping[str, Any], table: Table, snapshot: Snapshot) -> boo
     if told["snapshot_xmin"] is None or told["statement"] != snapshot.fingerprints[table.name]:
         return False
     return snapshot.lineage.continues(_lineage(told)) and snapshot.xmax - told["snapshot_xmin"] < HORIZON
+
+
+def _looks_since(lake: Lake, run_id: str) -> list[dict[str, Any]]:
+    """Rows of ``audit.snapshots`` since the first of a run."""
+    table = lake.load_table("audit.snapshots")
+    of_run = table.scan(row_filter=EqualTo(term="run_id", value=run_id), selected_fields=("taken_at",)).to_arrow()
+    first = pc.min(of_run["taken_at"]).as_py()
+    since = GreaterThanOrEqual(term="taken_at", value=first.isoformat()) if first else AlwaysTrue()
+    looks = table.scan(row_filter=since, selected_fields=("run_id", "taken_at", *_ORIGIN)).to_arrow()
+    return list(looks.to_pylist())
 
 
 def _set_back(looks: Iterable[Mapping[str, Any]]) -> set[tuple[Any, ...]]:

@@ -14,7 +14,7 @@ from synapse_lakehouse.bronze.attempts import PING_SECONDS, await_idle
 from synapse_lakehouse.bronze.base import published
 from synapse_lakehouse.bronze.pace import Pace
 from synapse_lakehouse.bronze.plan import Part
-from synapse_lakehouse.bronze.recording import origin
+from synapse_lakehouse.bronze.recording import origin, record_snapshot
 from synapse_lakehouse.bronze.table_copy import TableCopy, read_in_worker
 from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.lake import audit
@@ -29,7 +29,7 @@ _PARTS_A_BATCH = 8
 
 
 def copy_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, snapshot: Snapshot) -> None:
-    """Bring all tables up to ``snapshot`` on the run's branch, then write ``audit.ledger`` and ``audit.deletions``.
+    """Bring all tables up to ``snapshot`` on the run's branch; write ``audit.snapshots``, ``ledger`` and ``deletions``.
 
     The driver's connection counts rows while workers read; together they stay within LAKEHOUSE_SOURCE_CONNECTIONS.
     """
@@ -37,6 +37,8 @@ def copy_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, sna
     copies = [TableCopy(app, connection, snapshot, table, known.get(table.name)) for table in catalogue.copied()]
     copies.sort(key=lambda copy: (copy.base is not None, -copy.heap.pages))
     with ThreadPoolExecutor(app.settings.lakehouse_source_connections - 1) as readers:
+        # Beside what is read of the lake it would hold that up; beside what the source counts it costs nothing.
+        recorded = readers.submit(record_snapshot, app, snapshot)
         read = inheritable_thread_target(app.spark)(_read)
         work = []
         for copy in copies:
@@ -63,6 +65,7 @@ def copy_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, sna
         record = inheritable_thread_target(app.spark)(deletions.record)
         gone = {copy.table.name: copy.deleted for copy in copies if copy.deleted}
         await_idle(readers.submit(record, gone, app.run, datetime.now(UTC)), connection)
+        recorded.result()
     ledger = [copy.ledger_row() | origin(snapshot) for copy in copies]
     audit.append(app.catalog, "audit.ledger", ledger, app.run)
     unchanged = sum(row["extent"] == "nothing" for row in ledger)

@@ -4,11 +4,15 @@ Rows of several attempts at an interval stand side by side, told apart by ``run_
 the one named in ``audit.releases``. Times are UTC.
 """
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import EqualTo
+from pyiceberg.conversions import from_bytes
+from pyiceberg.expressions import AlwaysTrue, EqualTo
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.types import LongType
 
 from synapse_lakehouse.lake.catalog import COMPRESSED, PLAN
 from synapse_lakehouse.lake.release import TABLE, Release
@@ -224,6 +228,25 @@ def checks_of_run(catalog: Catalog, run_id: str) -> list[dict[str, Any]]:
 
 def _of_run(catalog: Catalog, table: str, run_id: str) -> pa.Table:
     return catalog.load_table(table).scan(row_filter=EqualTo(term="run_id", value=run_id)).to_arrow()
+
+
+def latest(catalog: Catalog) -> Release | None:
+    """What readers see, if anything was published: one file is read, as many as there are releases."""
+    table = catalog.load_table(TABLE)
+    number = table.schema().find_field("release").field_id
+    files = {from_bytes(LongType(), task.file.upper_bounds[number]): task for task in table.scan().plan_files()}
+    if not files:
+        return None
+    scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
+    rows = scan.to_table([files[max(files)]]).to_pylist()
+    return Release.of_row(max(rows, key=lambda row: row["release"]))
+
+
+def newest_first(catalog: Catalog) -> Iterator[Release]:
+    """All releases. The newest is read alone, as mostly nobody asks for more."""
+    if newest := latest(catalog):
+        yield newest
+        yield from (one for one in reversed(releases(catalog)) if one.number < newest.number)
 
 
 def releases(catalog: Catalog) -> list[Release]:

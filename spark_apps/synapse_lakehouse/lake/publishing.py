@@ -40,14 +40,14 @@ def publish(
     positions = {
         row["stream"]: row["safe_bound"] for row in audit.of_run(catalog, "audit.stream_positions", run.run_id)
     }
-    earlier = audit.releases(catalog)
+    latest = audit.latest(catalog)
     views = {row["view_name"]: row["sql"] for row in audit.of_run(catalog, "audit.views", run.run_id)}
     for name, sql in views.items():
-        if not earlier or earlier[-1].views.get(name) != sql:
+        if not latest or latest.views.get(name) != sql:
             spark.sql(f"create or replace view {name} as {sql}")
     snapshots = audit.of_run(catalog, "audit.snapshots", run.run_id)
     release = Release(
-        number=max((one.number for one in earlier), default=0) + 1,
+        number=latest.number + 1 if latest else 1,
         run_id=run.run_id,
         interval_start=run.start,
         interval_end=run.end,
@@ -55,7 +55,7 @@ def publish(
         tag=run.tag,
         server_name=server_name,
         tables=tables,
-        positions=accepted_bounds(earlier[-1] if earlier else None, positions),
+        positions=accepted_bounds(latest, positions),
         views=views,
         checks_passed=passed,
         checks_warned=warned,

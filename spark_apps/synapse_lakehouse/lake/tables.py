@@ -38,6 +38,8 @@ _UNBRANCHED: Final = {
     # Many append at the same time, each in its turn; four tries, as by default, are too few where commits are slow.
     "commit.retry.num-retries": "20",
     "commit.retry.max-wait-ms": "1000",
+    # Thousands of small commits must not make reading, or the next commit, slower and slower.
+    "commit.manifest-merge.enabled": "true",
 }
 
 COMMANDS_SCHEMA: Final = pa.schema(
@@ -60,6 +62,9 @@ COMMANDS_SCHEMA: Final = pa.schema(
 RDATA, the row's token and its place among the token's rows, from 0. ``row``: JSON. ``fields``: of other commands, JSON.
 Besides the protocol's own commands there are ``GAP``, what was not heard, and ``TAP``, the positions at the end of a
 commit."""
+
+# Each task of a run reads what the tasks before it wrote: few manifests are worth merging them often.
+_AUDIT: Final = _UNBRANCHED | {"commit.manifest.min-count-to-merge": "10"}
 
 # A retried append would drop the requirement that nobody else took the lease meanwhile.
 _NEVER_RETRIED: Final = {"commit.retry.num-retries": "0"}
@@ -105,16 +110,14 @@ def ensure_audit(catalog: Catalog) -> None:
         catalog.create_namespace_if_not_exists(schema)
         existing |= {".".join(name) for name in catalog.list_tables(schema)}
     for name, columns in audit.TABLES.items():
-        properties = _UNBRANCHED | (_NEVER_RETRIED if name == "audit.leases" else {})
+        properties = _AUDIT | (_NEVER_RETRIED if name == "audit.leases" else {})
         _ensure_table(catalog, name, columns, properties, name in existing)
 
 
 def ensure_commands(catalog: Catalog) -> None:
     """Create the table of the replication tap, or add columns that it gained."""
     catalog.create_namespace_if_not_exists("bronze")
-    # Thousands of small commits a day must not make each of them slower.
-    properties = _UNBRANCHED | {"commit.manifest-merge.enabled": "true"}
-    _ensure_table(catalog, COMMANDS, COMMANDS_SCHEMA, properties, load_or_none(catalog, COMMANDS) is not None)
+    _ensure_table(catalog, COMMANDS, COMMANDS_SCHEMA, _UNBRANCHED, load_or_none(catalog, COMMANDS) is not None)
 
 
 def _ensure_table(catalog: Catalog, name: str, columns: pa.Schema, properties: dict[str, str], exists: bool) -> None:

@@ -57,7 +57,7 @@ def _judge(gate: Callable[[Settings, Catalog, Run], Judgement]) -> None:
     run, settings = run_of(context), Settings()
     with closing(pyiceberg_catalog(settings)) as catalog, lease_of(run, catalog, settings).kept():
         judgement = gate(settings, catalog, run)
-        is_first = not audit.releases(catalog)
+        is_first = audit.latest(catalog) is None
     fails_on_warnings = context["params"]["fail_on_warnings"]
     found = findings(judgement, is_first=is_first, fails_on_warnings=fails_on_warnings)
     tell(settings, judgement.stage, of_run(found, run), judgement.data_docs)

@@ -160,8 +160,8 @@ def _open(run: Run, settings: Settings) -> None:
     from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 
     with closing(pyiceberg_catalog(settings)) as catalog:
-        latest = audit.releases(catalog)[-1:] if catalog.table_exists(release.TABLE) else []
-        if refusal := release.of_another_server(next(iter(latest), None), str(settings.synapse_server_name)):
+        latest = audit.latest(catalog) if catalog.table_exists(release.TABLE) else None
+        if refusal := release.of_another_server(latest, str(settings.synapse_server_name)):
             raise AirflowFailException(refusal)
         tables.ensure(catalog, catalogue.load())
         lease = lease_of(run, catalog, settings)
