@@ -1,8 +1,9 @@
 """The state and who may see what of a large lake, in a Spark app of its own."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -10,17 +11,35 @@ from dbt.cli.main import dbtRunner
 from duckdb import DuckDBPyConnection
 
 from bench import apps
+from bench.commands import Example
+from bench.large_bronze import SERVER_NAME
 from synapse_lakehouse import modelling
 from synapse_lakehouse.app import SparkApp
 from synapse_lakehouse.lake import duck
 from synapse_lakehouse.lake.branches import branched_tables
-from synapse_lakehouse.lake.publishing import fast_forward
+from synapse_lakehouse.lake.publishing import fast_forward, record
+from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.modelling import increments
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.state.resolving import resolve
 from tests.visibility import answers, holding
 
 VIEW: Final = "gold.event_visibility"
+_ASKED: Final = ("event_visibility", "events", "state_at_event", "current_rooms")
+"""What the commands read."""
+_MEMBERS: Final = """
+    insert into bronze.local_current_membership (room_id, user_id, event_id, membership)
+    select room_id, user_id, max_by(event_id, event_stream_ordering), max_by(membership, event_stream_ordering)
+    from bronze.room_memberships where user_id like '%:{server}' group by room_id, user_id
+"""
+_EXAMPLE: Final = """
+    with sizes as (select room_id, count(*) as events from gold.events group by room_id),
+    large as (select max_by(room_id, events) as room_id, max_by(room_id, -events) as other from sizes),
+    latest as (select max_by(event_id, stream_ordering) as event_id from gold.events join large using (room_id))
+    select event_id, room_id, min(user_id), other
+    from gold.visibility_intervals join large using (room_id) cross join latest
+    where membership = 'join' group by all
+"""
 
 
 class Deciding:
@@ -46,20 +65,50 @@ class Deciding:
 
     def build(self) -> dict[str, float]:
         """Build the view and all that it rests on, without dbt's tests; seconds of each model."""
+        return self._build([VIEW.partition(".")[2]])
+
+    def _build(self, models: Iterable[str]) -> dict[str, float]:
         increment = increments.of_models(self._app.catalog, self._app.run.branch)
-        chosen = ["--select", f"+{VIEW.partition('.')[2]}"]
+        chosen = ["--select", *(f"+{name}" for name in models)]
         told = modelling.variables(self._app) | increment.variables()
         find = modelling.finding(increment, self._app.spark, self._settings, self._app.run.branch, print)
         done = dbtRunner(callbacks=[find]).invoke(["run", *chosen, *modelling.arguments(self._app, told)])
         if not done.success:
             raise RuntimeError(modelling.explanation(done))
-        self._view = modelling.views(done)[0]["sql"]
+        self._views = {one["view_name"]: one["sql"] for one in modelling.views(done)}
         return {one.node.name: one.execution_time for one in done.result.results}  # type: ignore[union-attr]
 
-    def publish(self) -> None:
-        """Make main of each table what the run made of it."""
-        for table in branched_tables(self._app.catalog):
-            fast_forward(self._app.spark, ".".join(table.name()), self._app.run.branch, self._app.run.tag)
+    def publish(self) -> dict[str, int]:
+        """Make main of each table what the run made of it: their snapshots."""
+        names = [".".join(table.name()) for table in branched_tables(self._app.catalog)]
+        heads = {name: fast_forward(self._app.spark, name, self._app.run.branch, self._app.run.tag) for name in names}
+        return {name: head for name, head in heads.items() if head}
+
+    def release(self) -> Example:
+        """Publish what the commands read as a release; what to ask them about."""
+        self._app.spark.sql(_MEMBERS.format(server=SERVER_NAME))
+        self._build(_ASKED)
+        run, now = self._app.run, datetime.now(UTC)
+        ((event, room, user, other),) = self.rows(_EXAMPLE)
+        record(
+            self._app.catalog,
+            Release(
+                1,
+                run.run_id,
+                run.start,
+                run.end,
+                run.branch,
+                run.tag,
+                SERVER_NAME,
+                self.publish(),
+                {},
+                self._views,
+                0,
+                0,
+                now,
+            ),
+        )
+        return Example(str(event), str(room), str(user), str(other))
 
     def count(self, rooms: list[str]) -> tuple[int, float]:
         """Pairs of all users, events and ways of reading of ``rooms`` that the view on main decided, and seconds."""
@@ -79,8 +128,10 @@ class Deciding:
     def _reading(self, rooms: list[str]) -> Iterator[DuckDBPyConnection]:
         names = ", ".join(map(duck.literal, rooms))
         with duck.connect(self._settings) as connection:
-            duck.bind(connection, self._settings, None, sorted(duck.named_in(self._view)))
-            connection.execute(f"create view {VIEW} as select * from ({self._view}) where room_id in ({names})")  # noqa: S608
+            duck.bind(connection, self._settings, None, sorted(duck.named_in(self._views[VIEW])))
+            connection.execute(
+                f"create view {VIEW} as select * from ({self._views[VIEW]}) where room_id in ({names})"  # noqa: S608
+            )
             yield connection
 
     def rows(self, sql: str) -> list[tuple[object, ...]]:

@@ -13,7 +13,7 @@ from typing import Annotated, Final
 
 import typer
 
-from bench import filtering, large_bronze, large_rooms, machine, slope
+from bench import commands, filtering, large_bronze, large_rooms, machine, slope
 from bench.large_report import Built, Large, write
 from bench.large_rooms import Server
 from bench.meter import Meter, server_pid
@@ -26,6 +26,8 @@ MORE: Final = 0.001
 """New events of the increment, as a share of those before."""
 SMALLER: Final = (0.03, 0.1, 0.3)
 """Sizes of the servers that the slope is drawn through, as shares of the one that is measured."""
+OF_COMMANDS: Final = 0.1
+"""The size of the server of which the commands are asked."""
 LARGE: Final = {"lakehouse_driver_memory": "4g", "lakehouse_driver_java_options": "-XX:+UseParallelGC"}
 """What operators of a large server set: heap for large joins, and the compiler and collector that take their time."""
 PAIRS: Final = 1_000_000_000
@@ -67,15 +69,18 @@ def main(
 
 def measure(home: Path, scale: float, progress: Progress) -> Large:
     """Make the data in the folder ``home``, and measure; before that a few smaller servers, for the slope."""
-    smaller = []
+    smaller, asked = [], {}
     for part in SMALLER:
         with _lake(home, scale * part, progress) as lake:
             full = lake.everything()
             lake.worker.call("publish")
             smaller.append((len(lake.before), full.wall, lake.increment().wall))
+            if part == OF_COMMANDS:
+                asked[len(lake.before)] = commands.timed(lake.settings, lake.worker.call("release"), progress)
     with _lake(home, scale, progress) as lake:
         worker = lake.worker
         found = Large(scale, machine.described(), large_rooms.described(lake.server), smaller=smaller)
+        ((found.events_of_commands, found.commands),) = asked.items()
         found.builds.append(lake.everything())
         rooms, counted = _rooms(worker, PAIRS)
         found.rows = {table: worker.call("rows", f"select count(*) from {table}")[0][0] for table in _TABLES}  # noqa: S608

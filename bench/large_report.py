@@ -3,10 +3,12 @@
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from bench.meter import Cost
-from bench.report import markdown, met
+from bench.report import decimal, markdown, met
+from bench.statistics import spread
 
 _HEAD = """\
 # What do state and visibility cost?
@@ -46,7 +48,7 @@ class Built:
 class Large:
     """Everything. ``changes``: memberships of local users and history visibilities that were ever set. ``asked``: pairs
     that Synapse's own filter was asked, and ``differences`` of its answers. ``smaller``: of smaller servers, the events
-    and the seconds of everything and of the increment."""
+    and the seconds of everything and of the increment. ``commands``: seconds of each, of a server of so many events."""
 
     scale: float
     machine: dict[str, str]
@@ -61,6 +63,8 @@ class Large:
     asked_seconds: float = 0.0
     differences: int = 0
     smaller: list[tuple[int, float, float]] = field(default_factory=list)
+    events_of_commands: int = 0
+    commands: dict[str, list[float]] = field(default_factory=dict)
 
     def slopes(self) -> dict[str, list[tuple[int, float]]]:
         """Events of each server and seconds of what was done with them."""
@@ -86,7 +90,7 @@ def write(large: Large) -> str:
     memory = max(one.memory for built in large.builds for one in (built.resolving, built.building)) / 1e9
     speed, filters = large.pairs / large.seconds, large.asked / large.asked_seconds
     stored, goal = large.intervals / large.changes, 1000 * filters
-    share = increment.wall / full.wall
+    share, slowest = increment.wall / full.wall, max(map(median, large.commands.values()))
     names = list(full.models)
     return "\n".join(
         [
@@ -109,6 +113,12 @@ def write(large: Large) -> str:
                     ("intervals for a change of membership or visibility", "≤ 2", f"{stored:.2f}", met(stored <= 2)),
                     ("pairs decided a second", f"≥ {goal:,.0f}", f"{speed:,.0f}", met(speed >= goal)),
                     ("times Synapse's filter", "≥ 1,000", f"{speed / filters:,.0f}", met(speed >= goal)),
+                    (
+                        f"s for the slowest command, of {large.events_of_commands:,} events",
+                        "≤ 3",
+                        f"{slowest:.1f}",
+                        met(slowest <= 3),
+                    ),
                 ],
             ),
             "",
@@ -121,6 +131,15 @@ def write(large: Large) -> str:
                     (f"{events:,}", f"{whole:.1f}", f"{part:.1f}", f"{part / whole:.1%}")
                     for (events, whole), (_, part) in zip(*large.slopes().values(), strict=True)
                 ],
+            ),
+            "",
+            "## What a question costs\n",
+            f"Seconds of each command in a process of its own, of a server of {large.events_of_commands:,} events:"
+            " about the newest event of its largest room, and a member of that; `--as-of` in its smallest room."
+            " Medians, with the smallest and the largest in brackets.\n",
+            *markdown(
+                ("command", "s"),
+                [(f"`lakehouse {name}`", decimal(spread(seconds))) for name, seconds in large.commands.items()],
             ),
             "",
             "## Where the time goes\n",

@@ -64,12 +64,16 @@ def test_the_page_says_which_goals_were_reached() -> None:
         asked=10_000,
         asked_seconds=1.0,
         smaller=[(100, 60.0, 12.0)],
+        events_of_commands=100,
+        commands={"who-can-see": [0.5, 0.75, 4.0], "visible --room": [2.0, 3.5, 3.25]},
     )
     page = write(large)
     assert "| minutes for state and visibility | ≤ 15 | 10.0 | reached |" in page
     assert "| of that time after 0.1% new events | ≤ 5% | 2.5% | reached |" in page
     assert "| intervals for a change of membership or visibility | ≤ 2 | 2.50 | missed |" in page
     assert "| times Synapse's filter | ≥ 1,000 | 1,200 | reached |" in page
+    assert "| s for the slowest command, of 100 events | ≤ 3 | 3.2 | missed |" in page
+    assert "| `lakehouse who-can-see` | 0.75 (0.50 to 4.00) |" in page
     assert "| 100 | 60.0 | 12.0 | 20.0% |" in page
     for block in re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE):
         assert len({line.count("|") for line in block.splitlines()}) == 1, block

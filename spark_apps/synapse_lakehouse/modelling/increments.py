@@ -16,7 +16,7 @@ from synapse_lakehouse.lake.tables import load_or_none
 from synapse_lakehouse.modelling import concerned
 from synapse_lakehouse.settings import Settings
 
-WORTH_IT: Final = 1_000_000
+WORTH_IT: Final = 100_000
 """With fewer events a table is built anew sooner than what changed is told apart."""
 
 _EVENTS: Final = "bronze.events"
