@@ -19,8 +19,8 @@ ENVIRONMENT: Final = {
     "MALLOC_MMAP_THRESHOLD_": _KEPT,
     "MALLOC_TRIM_THRESHOLD_": _KEPT,
 }
-"""Of these workers: they fill one buffer of megabytes after the other. Arrow's own pool keeps twice as much as they use;
-where each buffer is given back at once, a fifth of the time goes into asking for the next."""
+"""Of these workers, which fill one buffer of megabytes after the other: Arrow's own pool keeps twice as much as they
+use, and where each buffer is given back at once, a fifth of the time goes into asking for the next."""
 
 if __name__ == "__main__":
     from pyspark.daemon import manager
