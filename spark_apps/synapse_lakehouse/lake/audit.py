@@ -231,7 +231,7 @@ def _of_run(catalog: Catalog, table: str, run_id: str) -> pa.Table:
 
 
 def latest(catalog: Catalog) -> Release | None:
-    """What readers see, if anything was published: one file is read, as many as there are releases."""
+    """What readers see, if anything was published. One file is read, however many releases there are."""
     table = catalog.load_table(TABLE)
     number = table.schema().find_field("release").field_id
     files = {from_bytes(LongType(), task.file.upper_bounds[number]): task for task in table.scan().plan_files()}
