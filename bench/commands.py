@@ -32,16 +32,11 @@ def timed(settings: Settings, example: Example, progress: Callable[[str], None])
 
     :raises RuntimeError: when a command fails.
     """
-    own = {
-        "LAKEHOUSE_HOME": str(settings.lakehouse_home),
-        "LAKEHOUSE_WAREHOUSE": str(settings.lakehouse_warehouse),
-        "LAKEHOUSE_CATALOG_URI": str(settings.lakehouse_catalog_uri),
-        "SYNAPSE_SERVER_NAME": str(settings.synapse_server_name),
-    }
+    environment = os.environ | settings.environment()
     found = {}
     for words in _typed(example):
         name = " ".join(word for word in words if word.islower() and word[0] not in "$@!")
-        found[name] = [_seconds(words, os.environ | own) for _ in range(TIMES)]
+        found[name] = [_seconds(words, environment) for _ in range(TIMES)]
         progress(f"lakehouse {name}: {min(found[name]):.2f} to {max(found[name]):.2f} s")
     return found
 

@@ -88,26 +88,24 @@ class Deciding:
         """Publish what the commands read as a release; what to ask them about."""
         self._app.spark.sql(_MEMBERS.format(server=SERVER_NAME))
         self._build(_ASKED)
-        run, now = self._app.run, datetime.now(UTC)
+        run = self._app.run
         ((event, room, user, other),) = self.rows(_EXAMPLE)
-        record(
-            self._app.catalog,
-            Release(
-                1,
-                run.run_id,
-                run.start,
-                run.end,
-                run.branch,
-                run.tag,
-                SERVER_NAME,
-                self.publish(),
-                {},
-                self._views,
-                0,
-                0,
-                now,
-            ),
+        release = Release(
+            number=1,
+            run_id=run.run_id,
+            interval_start=run.start,
+            interval_end=run.end,
+            branch=run.branch,
+            tag=run.tag,
+            server_name=SERVER_NAME,
+            tables=self.publish(),
+            positions={},
+            views=self._views,
+            checks_passed=0,
+            checks_warned=0,
+            published_at=datetime.now(UTC),
         )
+        record(self._app.catalog, release)
         return Example(str(event), str(room), str(user), str(other))
 
     def count(self, rooms: list[str]) -> tuple[int, float]:

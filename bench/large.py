@@ -69,18 +69,19 @@ def main(
 
 def measure(home: Path, scale: float, progress: Progress) -> Large:
     """Make the data in the folder ``home``, and measure; before that a few smaller servers, for the slope."""
-    smaller, asked = [], {}
+    smaller, events_of_commands, asked = [], 0, dict[str, list[float]]()
     for part in SMALLER:
         with _lake(home, scale * part, progress) as lake:
             full = lake.everything()
             lake.worker.call("publish")
             smaller.append((len(lake.before), full.wall, lake.increment().wall))
             if part == OF_COMMANDS:
-                asked[len(lake.before)] = commands.timed(lake.settings, lake.worker.call("release"), progress)
+                events_of_commands = len(lake.before)
+                asked = commands.timed(lake.settings, lake.worker.call("release"), progress)
     with _lake(home, scale, progress) as lake:
         worker = lake.worker
         found = Large(scale, machine.described(), large_rooms.described(lake.server), smaller=smaller)
-        ((found.events_of_commands, found.commands),) = asked.items()
+        found.events_of_commands, found.commands = events_of_commands, asked
         found.builds.append(lake.everything())
         rooms, counted = _rooms(worker, PAIRS)
         found.rows = {table: worker.call("rows", f"select count(*) from {table}")[0][0] for table in _TABLES}  # noqa: S608
