@@ -61,7 +61,7 @@ class Deciding:
 
     def resolve(self) -> None:
         """Resolve the state of all rooms."""
-        resolve(self._app.spark, self._app.catalog, self._app.run.branch)
+        resolve(self._app.spark, self._app.catalog, self._settings, self._app.run.branch)
 
     def build(self) -> dict[str, float]:
         """Build the view and all that it rests on, without dbt's tests; seconds of each model."""

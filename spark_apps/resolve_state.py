@@ -12,7 +12,7 @@ def resolve_state(app: SparkApp) -> None:
     if is_resolved(app.catalog, app.run.branch):
         app.progress("no state group changed")
         return
-    found = resolve(app.spark, app.catalog, app.run.branch)
+    found = resolve(app.spark, app.catalog, app.settings, app.run.branch)
     app.progress(f"{found.nodes.num_rows} state groups numbered")
     if broken := set(found.faults["room_id"].to_pylist()):
         app.progress(f"{len(broken)} rooms have broken state groups: silver.state_faults names them")

@@ -1,19 +1,21 @@
 {#
-    Which rows of a model with `increment_by` are made anew, and which of other tables are read for them.
+    Which rows of a model with `increment_by` are made anew, and which of other tables are read for them; which those are
+    for a model of few rows that are all made anew.
 
     spark_apps/synapse_lakehouse/modelling/concerned finds that when the model's turn comes, and leaves views
-    `<model>_<name>`: `replaced` has the keys of rows that may be others than before, or gone; `read_<table>` the rows of
-    a table that are read to make them; `newer_<table>` rows of files that came since, where others may be read, too.
+    `<model>_<name>`: `replaced` has the keys of rows that may be others than before, or gone, if some may stay;
+    `read_<table>` the rows of a table that are read to make them; `newer_<table>` rows of files that came since, where
+    others may be read, too.
 #}
 
-{# The rows of a table that are read to make rows: of an increment, those that were found only. #}
+{# The rows of a table that are read to make rows: where such were found, no others. #}
 {% macro each_row_of(relation) -%}
-    (select * from {{ relation }} {{ of_what_changed() }})
+    (select * from {{ relation }} {{ of_what_was_found() }})
 {%- endmacro %}
 
 
-{% macro of_what_changed() -%}
-    /* of what changed */
+{% macro of_what_was_found() -%}
+    /* of what was found */
 {%- endmacro %}
 
 
@@ -41,20 +43,20 @@
 {%- endmacro %}
 
 
-{# The SQL of a model that makes the rows of an increment of what was found. #}
-{% macro in_part(sql, found) -%}
+{# The SQL of a model that makes its rows of what was found. #}
+{% macro made_of_found(sql, found) -%}
     {%- set made = namespace(sql=sql) -%}
     {%- for id in model.depends_on.nodes -%}
         {%- set relation = (graph.sources.get(id) or graph.nodes.get(id)).relation_name -%}
         {%- set table = relation.split('.')[-1] | replace('`', '') -%}
-        {%- set all_rows = "select * from " ~ relation ~ " " ~ of_what_changed() -%}
+        {%- set all_rows = "select * from " ~ relation ~ " " ~ of_what_was_found() -%}
         {%- if 'read_' ~ table in found -%}
             {%- set made.sql = made.sql | replace(all_rows, "select * from " ~ view_of('read_' ~ table)) -%}
         {%- elif 'newer_' ~ table in found -%}
             {%- set made.sql = made.sql | replace(all_rows, newer_first(relation, view_of('newer_' ~ table))) -%}
         {%- endif -%}
     {%- endfor -%}
-    {%- if of_what_changed() in made.sql -%}
+    {%- if of_what_was_found() in made.sql -%}
         {{- exceptions.raise_compiler_error("What " ~ model.name ~ " reads of a table was not found: see modelling/concerned.") -}}
     {%- endif -%}
     {%- for name in modules.re.findall(found_once('(\\w+)') | replace('*', '[*]'), made.sql) -%}

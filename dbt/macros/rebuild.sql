@@ -8,7 +8,8 @@
     what its rows are: the tables that read it only care about them.
 
     With `increment_by`, the key of its rows, a large table is only made anew where something changed, if that was found
-    (`increments.sql`) and its rows were made by the same SQL.
+    (`increments.sql`) and its rows were made by the same SQL. Without, all rows are made anew, of what was found if anything
+    was.
 
     With `clustered_by`, a column, rows that have the same value there lie together, so that who asks for one value reads
     little of the table.
@@ -59,15 +60,15 @@
     {%- set made_by = local_md5(made_by | join(' ')) -%}
     {%- do rules.update({model.unique_id: made_by}) -%}
     {%- set by, cluster = config.get('increment_by'), config.get('clustered_by') -%}
+    {%- set found_of_it = found() if model.name in var('read_from') else [] -%}
     {%- set properties = ["`snapshot-property.made-of` = '" ~ made_now ~ "'", "`snapshot-property.made-by` = '" ~ made_by ~ "'"] -%}
-    {%- set found_of_it = found() if by else [] -%}
-    {%- if by -%}
-        {%- do properties.append("`snapshot-property.read-from` = '" ~ var('read_from').get(model.name, '') ~ "'") -%}
+    {%- if model.name in var('read_from') -%}
+        {%- do properties.append("`snapshot-property.read-from` = '" ~ var('read_from')[model.name] ~ "'") -%}
     {%- endif -%}
 
     {%- if made_of(target_relation, branch) == made_now -%}
         {% call statement('main') %}select 'unchanged'{% endcall %}
-    {%- elif found_of_it and said(target_relation, branch, 'made-by') == made_by -%}
+    {%- elif 'replaced' in found_of_it and said(target_relation, branch, 'made-by') == made_by -%}
         {# Two commits: after the first one the table does not say what it was made of, so it is never gone on from. #}
         {%- do run_query("alter table " ~ target_relation ~ " set tblproperties ('write.delete.mode' = 'merge-on-read')") -%}
         {% call statement('delete') %}
@@ -77,7 +78,7 @@
             insert into {{ target_relation }} with ({{ properties | join(', ') }})
             select {{ table_columns | map('lower') | join(', ') }}
             from (
-                {{ in_part(compiled_code, found_of_it) }}
+                {{ made_of_found(compiled_code, found_of_it) }}
             )
             where {{ by }} in (select {{ by }} from {{ view_of('replaced') }})
             {{ 'sort by ' ~ cluster if cluster }}
@@ -88,7 +89,7 @@
             insert into {{ target_relation }} with ({{ properties | join(', ') }}) replace where true
             select {{ table_columns | map('lower') | join(', ') }}
             from (
-                {{ compiled_code }}
+                {{ made_of_found(compiled_code, found_of_it) if found_of_it and 'replaced' not in found_of_it else compiled_code }}
             )
             {{ 'cluster by ' ~ cluster if cluster }}
         {% endcall %}

@@ -38,8 +38,13 @@ FOR_FEW_ROWS = {
 def run_dbt(arguments: list[str], callbacks: list[Callable[[EventMsg], None]], told: list[str]) -> dict[str, Any]:
     done = dbtRunner(callbacks=callbacks).invoke(arguments)
     results = {one.node.name: [str(one.status), one.message] for one in getattr(done.result, "results", [])}
-    faults = [line for line in told if "made whole" in line]
-    return {"success": done.success and not faults, "exception": str(done.exception or faults), "results": results}
+    faults = [line for line in told if "is made of everything" in line]
+    return {
+        "success": done.success and not faults,
+        "exception": str(done.exception or faults),
+        "results": results,
+        "told": told,
+    }
 
 
 def main() -> None:
@@ -59,7 +64,7 @@ def main() -> None:
         if "sql" in command:
             answer: Any = [row.asDict() for row in spark.sql(command["sql"]).collect()]
         elif "resolve" in command:
-            resolving.resolve(spark, pyiceberg_catalog(settings), command["branch"], command["resolve"])
+            resolving.resolve(spark, pyiceberg_catalog(settings), settings, command["branch"], command["resolve"])
             answer = None
         elif "increment" in command:
             increment = increments.of_models(pyiceberg_catalog(settings), command["branch"], command["increment"])

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from tests.conftest import HarshLake
-from tests.dbt.test_circumstances import NEVER, PART, STATE, WHOLE, Happening, beginning, branch, run
+from tests.dbt.test_found import NEVER, PART, STATE, WHOLE, Happening, beginning, branch, run
 from tests.modelling import DbtSession
 
 EVERYTHING = ("path:models/silver", "path:models/gold", "--exclude", "config.materialized:view")

@@ -76,6 +76,19 @@ def connect(settings: Settings, *, memory_limit: str | None = None) -> DuckDBPyC
     return connection
 
 
+def on_branch(settings: Settings, branch: str, names: Iterable[str]) -> DuckDBPyConnection:
+    """A DuckDB with as much memory as Spark's driver; what does not fit goes to the disk.
+
+    :param names: tables that are readable in it under their names, as a reader on ``branch`` finds them.
+    :raises LakeError: when the lake cannot be read.
+    """
+    # Without a unit, Spark counts in megabytes.
+    memory = settings.lakehouse_driver_memory
+    connection = connect(settings, memory_limit=f"{memory}m" if memory.isdecimal() else memory)
+    bind(connection, settings, None, names, branch=branch)
+    return connection
+
+
 def secret(settings: Settings, *, with_keys: bool = True) -> str:
     """SQL of the secret with ``object_store.duckdb_options``."""
     options = object_store.duckdb_options(settings, with_keys=with_keys)

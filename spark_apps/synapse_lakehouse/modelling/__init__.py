@@ -72,13 +72,13 @@ def finding(
             model = event.data.node_info.node_name
             started = monotonic()
             try:
-                rows = increment.find(spark, settings, branch, model)
+                found = increment.find(spark, settings, branch, model)
             except Exception as error:  # noqa: BLE001 - dbt would wait for ever for a model of which this came out.
                 said = " ".join(str(error).split())[:300]
-                tell(f"{model} is made whole, because what changed in it was not found: {said}")
+                tell(f"{model} is made of everything, because what changed was not found: {said}")
             else:
-                if rows is not None:
-                    tell(f"{model}: {rows:,} rows are concerned, found in {monotonic() - started:.1f} s")
+                if found is not None:
+                    tell(f"{model}: {found}, found in {monotonic() - started:.1f} s")
 
     return find
 

@@ -1,4 +1,7 @@
-"""What changed since a large table was built by dbt, so that only rows that follow from it are built anew."""
+"""What changed since a large table was built by dbt, so that only rows that follow from it are built anew.
+
+And what there is to read in large tables for one of few rows, which is built whole.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -47,6 +50,15 @@ _MODELS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
 """The tables that each model is made of, with the columns of changed rows that it asks for; of tables without any it
 asks for the former rows."""
 
+_WHOLE: Final[Mapping[str, tuple[str, ...]]] = {
+    "gold.visibility_intervals": (
+        *_MODELS["silver.event_circumstances"],
+        "bronze.room_memberships",
+        "bronze.local_current_membership",
+    ),
+}
+"""Models of few rows, with the tables that they, and those that they read, are made of."""
+
 _NEWER: Final = {"silver.event_fields": ("bronze.event_json",)}
 """Tables of which a model mostly reads rows that came since, and that fill most of a lake."""
 
@@ -54,8 +66,9 @@ _MOST: Final[Mapping[str, int]] = {
     "silver.event_fields": 1_000_000,
     "silver.redactions": 100_000,
     "silver.event_circumstances": 100_000,
+    "gold.visibility_intervals": 2_000_000,
 }
-"""A model is made whole where more of its rows, or of others that are read for them, are concerned."""
+"""Where more rows of a model, or of others that are read for them, are concerned, it is made of whatever there is."""
 
 _FOUND: Final = "synapse_lakehouse.found."
 """Settings of a Spark session that name what was found of each model."""
@@ -65,9 +78,9 @@ _FOUND: Final = "synapse_lakehouse.found."
 class Increment:
     """What ``model`` is built from.
 
-    ``read``: the present snapshots of what it reads, by table. Of a model that is built in part, ``before``: the
-    snapshots that its rows were made of; ``changed``: columns of rows that changed since, as they were and are;
-    ``newer``: rows of files that came since.
+    ``read``: the present snapshots of what it reads, by table. If something may be found, ``before``: the snapshots
+    that its rows were made of. Of a model that is built in part, ``changed``: columns of rows that changed since, as
+    they were and are; ``newer``: rows of files that came since.
     """
 
     model: str
@@ -84,11 +97,13 @@ class Increment:
     @property
     def former(self) -> dict[str, int | None]:
         """Snapshots of the tables whose former rows are asked for."""
-        return {name: one for name, one in (self.before or {}).items() if name not in self.changed}
+        return {name: one for name, one in (self.before or {}).items() if self.changed and name not in self.changed}
 
     @property
     def changes(self) -> bool:
-        """Whether anything changed that is asked for; compaction, for one, changes nothing."""
+        """Whether anything changed that is asked for; compaction, for one, changes nothing in part."""
+        if not self.changed:
+            return self.read != self.before
         return any(rows.num_rows for rows in self.changed.values()) or any(
             self.read[name] != one for name, one in self.former.items()
         )
@@ -110,12 +125,12 @@ class Increments:
         """What the materialization ``rebuild`` asks for."""
         return {"read_from": {one.name: _written(one.read) for one in self.models}}
 
-    def find(self, spark: SparkSession, settings: Settings, branch: str, model: str) -> int | None:
+    def find(self, spark: SparkSession, settings: Settings, branch: str, model: str) -> str | None:
         """Make views ``<model>_<name>`` of what is found of a model, and tell the materialization their names.
 
         Has to be done when what the model reads is built, and before the model is.
 
-        :returns: how many of its rows are concerned; None where it was not looked for, or they are too many.
+        :returns: what was found, in words; None where it was not looked for, or is too much.
         """
         spark.conf.unset(_FOUND + model)
         (one,) = (one for one in self.models if one.name == model)
@@ -124,17 +139,18 @@ class Increments:
         found = concerned.find(settings, branch, model, one.changed, one.former, self.most[one.model])
         if found is None:
             return None
-        concerns: int = found["replaced"].num_rows
+        rows_found = sum(rows.num_rows for rows in found.values())
         found |= {f"newer_{table.partition('.')[2]}": rows for table, rows in one.newer.items()}
         for name, rows in found.items():
             spark.createDataFrame(rows).createOrReplaceTempView(f"{model}_{name}")
         spark.conf.set(_FOUND + model, ",".join(found))
-        return concerns
+        return f"{found['replaced'].num_rows:,} rows are concerned" if one.changed else f"{rows_found:,} rows to read"
 
 
 def of_models(catalog: Catalog, branch: str, worth_it: int = WORTH_IT) -> Increments:
     """What the large models on ``branch`` have to be built from."""
-    tables = {name: load_or_none(catalog, name) for name in {name: None for of in _MODELS.values() for name in of}}
+    names = {name: None for of in (*_MODELS.values(), *_WHOLE.values()) for name in of}
+    tables = {name: load_or_none(catalog, name) for name in names}
     now = {name: remaking.snapshot_of(table, branch) for name, table in tables.items()}
     many = int(remaking.said(now[_EVENTS], "total-records") or 0) >= worth_it
     present = {name: snapshot.snapshot_id if snapshot else None for name, snapshot in now.items()}
@@ -154,17 +170,23 @@ def of_models(catalog: Catalog, branch: str, worth_it: int = WORTH_IT) -> Increm
                 found[name] = of_table
         return found
 
+    def made_from(model: str) -> dict[str, int | None]:
+        said = remaking.said(remaking.snapshot_of(load_or_none(catalog, model), branch), "read-from")
+        return _read(said or "")
+
     def increments() -> Iterator[Increment]:
         for model, columns in _MODELS.items():
             read = {name: present[name] for name in columns}
-            said = remaking.said(remaking.snapshot_of(load_or_none(catalog, model), branch), "read-from")
-            before = _read(said or "")
+            before = made_from(model)
             found = changed(columns, before) if many and before.keys() == read.keys() else None
             if found is None:
                 yield Increment(model, read)
             else:
                 newer = {name: _newer(tables[name], before[name], read[name]) for name in _NEWER.get(model, ())}
                 yield Increment(model, read, before, found, newer)
+        for model, names in _WHOLE.items():
+            read = {name: present[name] for name in names}
+            yield Increment(model, read, made_from(model) if many else None)
 
     return Increments(tuple(increments()))
 

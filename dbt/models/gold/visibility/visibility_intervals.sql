@@ -5,7 +5,7 @@ with readers as (
     union
     select room_id, user_id from {{ source('synapse', 'local_current_membership') }}
     union
-    select room_id, state_key from {{ source('synapse', 'events') }}
+    select room_id, state_key from {{ each_row_of(source('synapse', 'events')) }} as events
     where type = 'm.room.member' and {{ is_local('state_key') }}
 ),
 
@@ -23,7 +23,7 @@ memberships as (
         intervals.last_position,
         event.membership
     from {{ source('state', 'state_intervals') }} as intervals
-    inner join {{ ref('event_circumstances') }} as event
+    inner join {{ each_row_of(ref('event_circumstances')) }} as event
         -- Most events are no memberships, and need not be looked for.
         on intervals.event_id = event.event_id
             and event.withheld is null and event.type = 'm.room.member' and event.membership is not null
@@ -54,7 +54,7 @@ covered as (
     union all
     -- Somebody who never was a member.
     select rooms.room_id, null, -1, coalesce(ends.last_position, -1), null
-    from (select distinct room_id from {{ ref('event_circumstances') }}) as rooms
+    from (select distinct room_id from {{ each_row_of(ref('event_circumstances')) }} as events) as rooms
     left join ends on rooms.room_id = ends.room_id
 ),
 

@@ -3,7 +3,7 @@
 DuckDB looks through the ids of all events in a fraction of the time that Spark takes for it. What it asks stands beside
 this file: ``common.sql``, and then the file under the name of the model. Together they make a table ``replaced``, of
 the keys of rows that may be others than before, or gone, and tables ``read_<table>`` of the rows that have to be read
-to make them; ``read`` has their keys.
+to make them; ``read`` has their keys. Of a model of few rows, which are all made anew, its file alone makes the latter.
 """
 
 from collections.abc import Mapping
@@ -32,17 +32,18 @@ def find(
 ) -> dict[str, pa.Table] | None:
     """``replaced`` and ``read_<table>``, as ``<model>.sql`` finds them in tables as a reader on ``branch`` does.
 
-    :param changed: columns of rows of other tables that changed since, as they were and as they are.
+    :param changed: columns of rows of other tables that changed since, as they were and as they are; none for a model
+        that is made whole.
     :param former: snapshots of tables that the model was built from.
     :returns: None where more than ``most`` rows of the model, or of another table, are concerned.
     :raises LakeError: when the lake cannot be read.
     """
-    asked = "".join((_FOLDER / f"{name}.sql").read_text(encoding="utf-8") for name in ("common", model))
-    # As much as Spark's driver has; what does not fit goes to the disk. Without a unit, Spark counts in megabytes.
-    memory = settings.lakehouse_driver_memory
-    with duck.connect(settings, memory_limit=f"{memory}m" if memory.isdecimal() else memory) as lake:
-        duck.bind(lake, settings, None, sorted(duck.named_in(asked)), branch=branch)
+    files = ("common", model) if changed else (model,)
+    asked = "".join((_FOLDER / f"{name}.sql").read_text(encoding="utf-8") for name in files)
+    with duck.on_branch(settings, branch, sorted(duck.named_in(asked))) as lake:
         lake.execute("create schema changed; create schema former")
+        server = duck.literal(str(settings.synapse_server_name))
+        lake.execute(f"create macro is_local(matrix_id) as substr(matrix_id, instr(matrix_id, ':') + 1) = {server}")
         for name, rows in changed.items():
             lake.register("rows", rows)
             lake.execute(f"create table changed.{_unqualified(name)} as from rows")

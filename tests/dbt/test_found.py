@@ -1,10 +1,11 @@
-"""What is made anew of events' circumstances in part is what making all anew gives, whatever happened to the rows."""
+"""What is made of rows that were found is what is made of all rows, whatever happened to them."""
 
 import json
 import random
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -12,11 +13,15 @@ from synapse_lakehouse import catalogue
 from tests.conftest import HarshLake
 from tests.modelling import DbtSession
 
-pytestmark = pytest.mark.heavy
-
 PART, WHOLE = "run_in_part", "run_whole"
 NEVER = 1_000_000_000
-MODELS = ("event_fields", "redactions", "event_circumstances")
+MODELS = {
+    "silver.event_fields": "event_id",
+    "silver.redactions": "event_id",
+    "silver.event_circumstances": "event_id",
+    "gold.visibility_intervals": "room_id, user_id, first_position",
+}
+"""Tables with what puts their rows in order."""
 READ = (
     "bronze.events",
     "bronze.event_json",
@@ -30,6 +35,8 @@ READ = (
     "bronze.erased_users",
     "bronze.room_retention",
     "bronze.current_state_events",
+    "bronze.room_memberships",
+    "bronze.local_current_membership",
 )
 GROUPS = ("bronze.state_groups", "bronze.state_group_edges", "bronze.state_groups_state")
 STATE = ("silver.state_positions", "silver.state_intervals", "silver.state_faults")
@@ -199,6 +206,14 @@ class Happening(History):
     def people_are_there_again(self) -> None:
         self.drop("erased_users", "user_id", self.some("erased_users", "user_id", 1))
 
+    def people_were_somewhere(self) -> None:
+        room = self.some("rooms", "room_id", 1)
+        self.copy("room_memberships", f"event_id in ({self.some('room_memberships', 'event_id')})", room_id=room)
+
+    def people_were_nowhere(self) -> None:
+        self.drop("room_memberships", "event_id", self.some("room_memberships", "event_id", 8))
+        self.drop("local_current_membership", "user_id", self.some("local_current_membership", "user_id", 1))
+
     def rooms_keep_messages_otherwise(self) -> None:
         self.set("room_retention", "max_lifetime = 77", f"room_id in ({self.some('room_retention', 'room_id')})")
 
@@ -210,9 +225,7 @@ KINDS = [name for name in vars(Happening) if not name.startswith("_")]
 
 
 @contextmanager
-def beginning(
-    lake: HarshLake, names: Iterable[str] = (*READ, *GROUPS, *STATE, *(f"silver.{name}" for name in MODELS))
-) -> Iterator[None]:
+def beginning(lake: HarshLake, names: Iterable[str] = (*READ, *GROUPS, *STATE, *MODELS)) -> Iterator[None]:
     """Branches on which tables are as the lake's run left them; afterwards they are gone."""
     for name in names:
         branch(lake.session, name, lake.run.branch, PART)
@@ -233,26 +246,33 @@ def branch(session: DbtSession, name: str, source: str, new: str) -> None:
         session.sql(f"alter table {name} create or replace branch {new} as of version {head}")
 
 
-def run(lake: HarshLake, on: str, worth_it: int, models: Iterable[str] = MODELS, most: int | None = None) -> None:
-    """Build ``models`` on the branch ``on``."""
+def run(
+    lake: HarshLake,
+    on: str,
+    worth_it: int,
+    models: Iterable[str] = tuple(name.partition(".")[2] for name in MODELS),
+    most: int | None = None,
+) -> dict[str, Any]:
+    """Build ``models`` on the branch ``on``; what dbt said of it."""
     settings = lake.settings
     told = {
         "server_name": settings.synapse_server_name, "retention_enabled": True, "retention_max_lifetime": 1000,
     } | lake.session.increment(on, worth_it, most)  # fmt: skip
     done = lake.session.dbt("run", "--select", *models, "--vars", json.dumps(told), branch=on)
     assert done["success"], done
+    return done
 
 
 def built(lake: HarshLake, on: str, worth_it: int, most: int | None = None) -> dict[str, list[dict[str, object]]]:
     """Rows of the models after building them on the branch ``on``."""
     run(lake, on, worth_it, most=most)
-    return {name: lake.session.sql(f"select * from silver.{name} order by event_id", on) for name in MODELS}
+    return {name: lake.session.sql(f"select * from {name} order by {order}", on) for name, order in MODELS.items()}
 
 
 def _hold(lake: HarshLake, kinds: list[list[str]], seed: str) -> None:
     history = Happening(lake, random.Random(seed))
     with beginning(lake):
-        everything = len(built(lake, PART, NEVER)["event_circumstances"])
+        everything = len(built(lake, PART, NEVER)["silver.event_circumstances"])
         shares = []
         for happening in kinds:
             for name in happening:
@@ -270,6 +290,25 @@ def _hold(lake: HarshLake, kinds: list[list[str]], seed: str) -> None:
         assert sorted(shares)[len(shares) // 2] < 0.2
 
 
+def test_memberships_of_what_is_found_are_those_of_all(harsh: HarshLake) -> None:
+    history, model = Happening(harsh, random.Random("few")), "gold.visibility_intervals"
+    with beginning(harsh):
+        history.people_were_somewhere()
+        for table in (*READ, *STATE, *MODELS):
+            branch(harsh.session, table, PART, WHOLE)
+        of_found, of_all = (
+            run(harsh, on, worth_it, ["visibility_intervals"]) for on, worth_it in ((PART, 0), (WHOLE, NEVER))
+        )
+        assert [line for line in of_found["told"] if "rows to read" in line]
+        assert not of_all["told"]
+        rows = [harsh.session.sql(f"select * from {model} order by {MODELS[model]}", on) for on in (PART, WHOLE)]
+        assert rows[0] == rows[1]
+        assert harsh.session.written(model, PART) == len(rows[0])
+        # Nothing is looked for where nothing changed.
+        assert not run(harsh, PART, 0, ["visibility_intervals"])["told"]
+
+
+@pytest.mark.heavy
 def test_circumstances_in_part_are_those_of_all(harsh: HarshLake) -> None:
     _hold(
         harsh,
@@ -283,16 +322,18 @@ def test_circumstances_in_part_are_those_of_all(harsh: HarshLake) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.heavy
 def test_where_too_much_changed_all_is_made_anew(harsh: HarshLake) -> None:
     history = Happening(harsh, random.Random("too much"))
     with beginning(harsh):
-        before = built(harsh, PART, NEVER)["event_circumstances"]
+        before = built(harsh, PART, NEVER)["silver.event_circumstances"]
         history.set("events", "outlier = not outlier", "true")
-        after = built(harsh, PART, 0, most=len(before) - 1)["event_circumstances"]
+        after = built(harsh, PART, 0, most=len(before) - 1)["silver.event_circumstances"]
         assert harsh.session.written("silver.event_circumstances", PART) == len(after) == len(before)
         assert [row["outlier"] for row in after] == [not row["outlier"] for row in before]
 
 
+@pytest.mark.heavy
 def test_circumstances_in_part_are_those_of_all_whatever_happens(harsh: HarshLake) -> None:
     chance = random.Random("much")
     _hold(harsh, [*([name] for name in KINDS), *(chance.sample(KINDS, 3) for _ in range(10))], "much")
