@@ -62,6 +62,7 @@
     {%- for name in modules.re.findall(found_once('(\\w+)') | replace('*', '[*]'), made.sql) -%}
         {%- set before, after = made.sql.split(found_once(name)) -%}
         {%- do keep(view_of(name), before ~ " select * from " ~ name) -%}
+        {%- do graph.setdefault('kept for ' ~ model.unique_id, []).append(view_of(name)) -%}
         {%- set made.sql = "with " ~ name ~ " as (select * from " ~ view_of(name) ~ ")" ~ after -%}
     {%- endfor -%}
     {{- return(made.sql) -}}
@@ -82,11 +83,22 @@
 {%- endmacro %}
 
 
-{# Keep rows in Spark's cache under a name, which goes to its disk with what has no place in memory. #}
+{#
+    Keep rows in Spark's cache under a name, which goes to its disk with what has no place in memory.
+
+    A statement finds them there by the plan that they were made by. Spark numbers the common table expressions of a whole
+    statement, so that those of a view are others in each; two settings keep them out of the view's plan.
+#}
 {% macro keep(name, rows) -%}
+    {%- set settings = ['spark.sql.legacy.storeAnalyzedPlanForView', 'spark.sql.legacy.inlineCTEInCommands'] -%}
+    {%- for setting in settings -%}
+        {%- do run_query("set " ~ setting ~ " = true") -%}
+    {%- endfor -%}
     {%- do run_query("create or replace temporary view " ~ name ~ " as " ~ rows) -%}
+    {%- for setting in settings -%}
+        {%- do run_query("reset " ~ setting) -%}
+    {%- endfor -%}
     {%- do run_query("cache table " ~ name) -%}
-    {%- do graph.setdefault('kept for ' ~ model.unique_id, []).append(name) -%}
 {%- endmacro %}
 
 

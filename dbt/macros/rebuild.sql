@@ -8,8 +8,8 @@
     what its rows are: the tables that read it only care about them.
 
     With `increment_by`, the key of its rows, a large table is only made anew where something changed, if that was found
-    (`increments.sql`) and its rows were made by the same SQL. Without, all rows are made anew, of what was found if anything
-    was.
+    (`increments.sql`) and its rows were made by the same SQL. Without, all rows are made anew, of what was found if there
+    is such.
 
     With `clustered_by`, a column, rows that have the same value there lie together, so that who asks for one value reads
     little of the table.

@@ -37,7 +37,8 @@ FOR_FEW_ROWS = {
 
 def run_dbt(arguments: list[str], callbacks: list[Callable[[EventMsg], None]], told: list[str]) -> dict[str, Any]:
     done = dbtRunner(callbacks=callbacks).invoke(arguments)
-    results = {one.node.name: [str(one.status), one.message] for one in getattr(done.result, "results", [])}
+    nodes = [one for one in getattr(done.result, "results", []) if hasattr(one, "node")]
+    results = {one.node.name: [str(one.status), one.message] for one in nodes}
     faults = [line for line in told if "is made of everything" in line]
     return {
         "success": done.success and not faults,

@@ -100,7 +100,7 @@ settings as (
         intervals.last_position,
         loadable.history_visibility,
         loadable.join_rule
-    from {{ source('state', 'state_intervals') }} as intervals
+    from {{ each_row_of(source('state', 'state_intervals')) }} as intervals
     inner join loadable on intervals.event_id = loadable.event_id and loadable.withheld is null
     where intervals.type in ('m.room.history_visibility', 'm.room.join_rules') and intervals.state_key = ''
 ),
@@ -118,7 +118,7 @@ untold as (
 positions as (
     select state_groups.event_id, positions.room_id, positions.position, circles.state_group is null as state_is_known
     from {{ each_row_of(source('synapse', 'event_to_state_groups')) }} as state_groups
-    left join {{ source('state', 'state_positions') }} as positions
+    left join {{ each_row_of(source('state', 'state_positions')) }} as positions
         on state_groups.state_group = positions.state_group
     left join {{ source('state', 'state_faults') }} as circles
         on state_groups.state_group = circles.state_group and circles.fault = 'cycle'

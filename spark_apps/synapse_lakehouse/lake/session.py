@@ -25,6 +25,8 @@ _FIXED: Final = {
     "spark.python.daemon.module": "synapse_lakehouse.bronze.daemon",
     # Small shuffles: a homeserver's tables are mostly small, and adaptive execution splits what is not.
     "spark.sql.shuffle.partitions": "8",
+    # Rows that come from this process: Spark's optimiser looks at each of them again and again where they are few.
+    "spark.sql.execution.arrow.localRelationThreshold": "4MB",
 }
 
 

@@ -109,8 +109,8 @@ def _longs(column: pa.ChunkedArray) -> Longs:
 def _trees(room: Codes, root: Longs) -> tuple[Codes, Longs]:
     """Every room with every tree that has groups of it, ordered by room and root."""
     has = (room != NONE) & (root != NONE)
-    pairs = np.unique(np.stack([room[has].astype(np.int64), root[has]], axis=1), axis=0)
-    return pairs[:, 0].astype(np.int32), pairs[:, 1]
+    pairs = np.unique(room[has].astype(np.int64) * len(root) + root[has])
+    return (pairs // max(len(root), 1)).astype(np.int32), pairs % max(len(root), 1)
 
 
 def _starts(tree_room: Codes, tree_size: Longs) -> Longs:

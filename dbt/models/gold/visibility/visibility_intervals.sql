@@ -35,27 +35,35 @@ said as (
     select
         room_id,
         user_id,
+        first_position,
         last_position,
+        membership,
         lead(first_position) over (partition by room_id, user_id order by first_position) as next_position
     from (
-        select room_id, user_id, first_position, last_position from memberships
+        select room_id, user_id, first_position, last_position, membership from memberships
         union all
-        select room_id, user_id, -2, -2 from readers
+        select room_id, user_id, -2, -2, null from readers
     )
 ),
 
 covered as (
-    select room_id, user_id, first_position, last_position, membership from memberships
-    union all
-    select said.room_id, said.user_id, said.last_position + 1, coalesce(said.next_position - 1, ends.last_position, -1), null
+    select
+        said.room_id,
+        said.user_id,
+        piece.first_position,
+        piece.last_position,
+        piece.membership
     from said
     left join ends on said.room_id = ends.room_id
-    where coalesce(said.next_position - 1, ends.last_position, -1) > said.last_position
-    union all
-    -- Somebody who never was a member.
-    select rooms.room_id, null, -1, coalesce(ends.last_position, -1), null
-    from (select distinct room_id from {{ each_row_of(ref('event_circumstances')) }} as events) as rooms
-    left join ends on rooms.room_id = ends.room_id
+    lateral view inline(array(
+        named_struct('first', said.first_position, 'last', said.last_position, 'membership', said.membership),
+        named_struct(
+            'first', said.last_position + 1,
+            'last', coalesce(said.next_position - 1, ends.last_position, -1),
+            'membership', cast(null as string)
+        )
+    )) piece as first_position, last_position, membership
+    where piece.first_position between -1 and piece.last_position
 ),
 
 -- A change of display name is no change here.
@@ -91,3 +99,8 @@ select
     any_value(membership) as membership
 from numbered
 group by room_id, user_id, stretch
+union all
+-- Somebody who never was a member.
+select rooms.room_id, null, -1, coalesce(ends.last_position, -1), null
+from (select distinct room_id from {{ each_row_of(ref('event_circumstances')) }} as events) as rooms
+left join ends on rooms.room_id = ends.room_id

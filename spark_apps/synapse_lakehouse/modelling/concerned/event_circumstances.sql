@@ -7,8 +7,8 @@ create macro is_setting(type, state_key) as
 
 -- Of all events few name another one, or set a piece of state; they are asked for again and again.
 create table naming as
-select event_id, redacts, replaces_state from silver.event_fields
-where redacts is not null or replaces_state is not null;
+select event_id, state_key, redacts, replaces_state from silver.event_fields
+where state_key is not null or redacts is not null or replaces_state is not null;
 
 create table setting as
 select event_id, room_id, type, state_key from silver.event_circumstances where is_state;
@@ -43,14 +43,16 @@ select redacts from silver.redactions semi join told using (event_id)
 union
 select redacts from changed.redactions;
 
+create table named_events as
+select event_id, room_id, type from bronze.events semi join named using (event_id);
+
 -- The first one of the events that set the same piece of state replaces nothing.
 create table pieces as
 select room_id, type, state_key from setting semi join told using (event_id)
 union
-select events.room_id, events.type, fields.state_key
-from (select event_id, room_id, type from bronze.events semi join told using (event_id)) as events
-join (select event_id, state_key from silver.event_fields semi join told using (event_id)) as fields using (event_id)
-where fields.state_key is not null;
+select room_id, type, state_key
+from (from named_events semi join told using (event_id))
+join (from naming where state_key is not null) using (event_id);
 
 -- State groups that are elsewhere among the numbers, or have no state any more.
 create table moved as
@@ -122,6 +124,18 @@ select event_id from silver.event_circumstances semi join rooms using (room_id)
 union
 select event_id from silver.event_circumstances where sender in (select user_id from changed.erased_users);
 
+-- Wherever an event is replaced, the settings of its room are read.
+create table rooms_of_replaced as
+select room_id from named_events
+union
+select room_id from pieces
+union
+select room_id from silver.state_positions semi join held using (state_group)
+union
+select room_id from rooms
+union
+select room_id from silver.event_circumstances where sender in (select user_id from changed.erased_users);
+
 create table looked_up as
 select event_id from replaced
 union
@@ -129,8 +143,7 @@ select redacts from naming semi join replaced using (event_id)
 union
 select replaces_state from naming semi join replaced using (event_id)
 union
-select event_id from held_now
-where room_id in (select room_id from bronze.events semi join replaced using (event_id));
+select event_id from held_now semi join rooms_of_replaced using (room_id);
 
 create table pieces_of_replaced as
 select room_id, type, state_key from setting semi join replaced using (event_id);
@@ -154,6 +167,14 @@ from silver.event_fields semi join read using (event_id);
 
 create table read_event_to_state_groups as
 select event_id, state_group from bronze.event_to_state_groups semi join read using (event_id);
+
+create table read_state_positions as
+select room_id, state_group, position
+from silver.state_positions semi join read_event_to_state_groups using (state_group);
+
+create table read_state_intervals as
+select room_id, type, state_key, first_position, last_position, event_id
+from held_now semi join rooms_of_replaced using (room_id);
 
 create table read_rejections as select event_id, reason from bronze.rejections semi join read using (event_id);
 
