@@ -1,6 +1,6 @@
 {#
-    Which rows of a model with `increment_by` are made anew, and which of other tables are read for them; which those are
-    for a model of few rows that are all made anew.
+    Which rows of a model with `increment_by` are made anew, and which of other tables are read for them. Of a model that
+    is made whole, the latter only.
 
     spark_apps/synapse_lakehouse/modelling/concerned finds that when the model's turn comes, and leaves views
     `<model>_<name>`: `replaced` has the keys of rows that may be others than before, or gone, if some may stay;
@@ -25,7 +25,7 @@
 {%- endmacro %}
 
 
-{# Names of what was found of the model that is being made; none where it has to be made whole. #}
+{# Names of what was found of the model that is being made; none where it has to be made of everything. #}
 {% macro found() -%}
     {%- set names = run_query("set " ~ setting_of_found()).columns[1].values()[0] -%}
     {{- return(names.split(',') if names != '<undefined>' else []) -}}
@@ -106,6 +106,8 @@
 {% macro keep_no_more(found) -%}
     {%- for name in graph.pop('kept for ' ~ model.unique_id, []) -%}
         {%- do run_query("uncache table if exists " ~ name) -%}
+        {#- Its plan holds the rows that were found. -#}
+        {%- do run_query("drop view if exists " ~ name) -%}
     {%- endfor -%}
     {%- for name in found -%}
         {%- do run_query("drop view if exists " ~ view_of(name)) -%}

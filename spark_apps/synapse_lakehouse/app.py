@@ -20,6 +20,7 @@ from synapse_lakehouse.embedded.postgres import PostgresError
 from synapse_lakehouse.embedded.services import ServicesError, connected
 from synapse_lakehouse.lake.address import CatalogError
 from synapse_lakehouse.lake.catalog import pyiceberg_catalog
+from synapse_lakehouse.lake.duck import LakeError
 from synapse_lakehouse.lake.lease import Lease, LeaseError
 from synapse_lakehouse.lake.release import ReleaseError
 from synapse_lakehouse.lake.session import spark_session
@@ -36,6 +37,7 @@ EXPECTED = (
     LeaseError,
     ReleaseError,
     CatalogError,
+    LakeError,
     WritersError,
     AcknowledgedError,
     CompressorError,

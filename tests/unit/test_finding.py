@@ -29,4 +29,4 @@ def test_a_fault_is_told_and_leaves_dbt_to_make_the_model_whole(model: str, told
     lines: list[str] = []
     broken, spark = Broken((Increment("silver.large", {}),)), cast("SparkSession", None)
     modelling.finding(broken, spark, Settings(_env_file=None), "run", lines.append)(started(model))
-    assert lines == ["large is made of everything, because what changed was not found: the catalog is away"] * told
+    assert lines == ["large is made of everything, because less was not found: the catalog is away"] * told

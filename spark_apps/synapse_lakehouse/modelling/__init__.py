@@ -65,7 +65,7 @@ def build(app: SparkApp) -> None:
 def finding(
     increment: Increments, spark: SparkSession, settings: Settings, branch: str, tell: Callable[[str], None]
 ) -> Callable[[EventMsg], None]:
-    """A callback of dbt that finds what changed in a large model when its turn comes."""
+    """A callback of dbt that finds what a model is made of when its turn comes."""
 
     def find(event: EventMsg) -> None:
         if event.info.name == "NodeStart" and event.data.node_info.node_name in increment.names:
@@ -75,7 +75,7 @@ def finding(
                 found = increment.find(spark, settings, branch, model)
             except Exception as error:  # noqa: BLE001 - dbt would wait for ever for a model of which this came out.
                 said = " ".join(str(error).split())[:300]
-                tell(f"{model} is made of everything, because what changed was not found: {said}")
+                tell(f"{model} is made of everything, because less was not found: {said}")
             else:
                 if found is not None:
                     tell(f"{model}: {found}, found in {monotonic() - started:.1f} s")

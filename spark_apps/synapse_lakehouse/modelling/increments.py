@@ -1,6 +1,6 @@
 """What changed since a large table was built by dbt, so that only rows that follow from it are built anew.
 
-And what there is to read in large tables for one of few rows, which is built whole.
+And what there is to read in large tables for one that has fewer rows, and is built whole.
 """
 
 from collections.abc import Iterator, Mapping
@@ -57,7 +57,7 @@ _WHOLE: Final[Mapping[str, tuple[str, ...]]] = {
         "bronze.local_current_membership",
     ),
 }
-"""Models of few rows, with the tables that they, and those that they read, are made of."""
+"""Models that are built whole, with the tables that they, and those that they read, are made of."""
 
 _NEWER: Final = {"silver.event_fields": ("bronze.event_json",)}
 """Tables of which a model mostly reads rows that came since, and that fill most of a lake."""
@@ -79,8 +79,8 @@ class Increment:
     """What ``model`` is built from.
 
     ``read``: the present snapshots of what it reads, by table. If something may be found, ``before``: the snapshots
-    that its rows were made of. Of a model that is built in part, ``changed``: columns of rows that changed since, as
-    they were and are; ``newer``: rows of files that came since.
+    that its rows were made of, none where they do not say. Of a model that is built in part, ``changed``: columns of
+    rows that changed since, as they were and are; ``newer``: rows of files that came since.
     """
 
     model: str

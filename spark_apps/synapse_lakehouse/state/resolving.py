@@ -21,14 +21,15 @@ WORTH_CARRYING: Final = 1_000_000
 """With fewer rows of ``state_groups_state`` all is resolved sooner than what changed is told apart."""
 
 _MOST_FOUND: Final = 2_000_000
-"""More rows of groups than these are found by Spark, which needs no memory for all of them."""
+"""More rows of groups than these are looked for by Spark, which needs no memory for all of them."""
 
 _ROWS, _ROWS_READ, _RULES_READ = SOURCES[2], "state-rows", "state-rules"
 _POSITIONS: Final = "silver.state_positions"
-_STORED: Final = """
+_STORED: Final = f"""
     select nodes.room_id, type, state_key, position as first_position, last_position, event_id
     from bronze.state_groups_state as stored join nodes on stored.state_group = nodes.state_group
-"""
+    limit {_MOST_FOUND + 1}
+"""  # noqa: S608
 _RULES: Final = hashlib.sha256(
     b"".join(
         Path(str(source)).read_bytes() for source in (forest.__file__, intervals.__file__, carrying.__file__, __file__)
@@ -76,12 +77,12 @@ def _made_now(catalog: Catalog, branch: str) -> str:
 
 
 def _stored(spark: SparkSession, lake: DuckDBPyConnection, nodes: pa.Table) -> DataFrame:
-    """What few groups are stored with, as intervals that overlap; DuckDB only reads what is of them."""
+    """What few groups are stored with, as intervals that overlap; DuckDB passes over the text of all others."""
     lake.register("nodes", nodes)
-    found = f"{_ROWS} as stored semi join nodes on stored.state_group = nodes.state_group"
-    if _arrow(lake, f"select count(*) as rows from {found}")["rows"][0].as_py() > _MOST_FOUND:  # noqa: S608
+    rows = _arrow(lake, _STORED)
+    if rows.num_rows > _MOST_FOUND:
         return _ranged(spark, broadcast(spark.createDataFrame(nodes)))
-    return spark.createDataFrame(_arrow(lake, _STORED))
+    return spark.createDataFrame(rows)
 
 
 def _ranged(spark: SparkSession, nodes: DataFrame) -> DataFrame:

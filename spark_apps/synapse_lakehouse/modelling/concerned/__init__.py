@@ -3,7 +3,7 @@
 DuckDB looks through the ids of all events in a fraction of the time that Spark takes for it. What it asks stands beside
 this file: ``common.sql``, and then the file under the name of the model. Together they make a table ``replaced``, of
 the keys of rows that may be others than before, or gone, and tables ``read_<table>`` of the rows that have to be read
-to make them; ``read`` has their keys. Of a model of few rows, which are all made anew, its file alone makes the latter.
+to make them; ``read`` has their keys. Of a model that is made whole, its file alone makes the latter.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
--- Of ten million events gold.visibility_intervals reads the memberships of users of this server.
+-- Of all events, the memberships of users of this server.
 create table read_events as
 select distinct room_id, type, state_key from bronze.events
 where type = 'm.room.member' and is_local(state_key);
