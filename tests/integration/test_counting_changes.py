@@ -1,14 +1,18 @@
 """One scan tells how many rows a table has, how many of them changed, and where these are."""
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
 import psycopg
 import pytest
 
 from synapse_lakehouse import catalogue
+from synapse_lakehouse.bronze.counting import Count, count_all
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source import snapshot
-from synapse_lakehouse.source.connection import connect
+from synapse_lakehouse.source.connection import Connection, connect
 from synapse_lakehouse.source.projection import select
-from synapse_lakehouse.source.snapshot import Changes, count_since
+from synapse_lakehouse.source.snapshot import Changes, count, count_since, exported
 
 EVENTS = catalogue.load().table("events")
 
@@ -49,3 +53,46 @@ def test_many_changed_rows_are_counted_only(
     monkeypatch.setattr(snapshot, "MOST_PLACES", len(ids) - 1)
     with connect(settings.model_copy(update={"synapse_dsn": source_copy})) as connection:
         assert count_since(connection, EVENTS, since) == Changes(rows, len(ids), None)
+
+
+@pytest.mark.parametrize(("pages", "connections", "expected"), [(0, 4, 1), (10_000, 1, 1), (10_000, 3, 3)])
+def test_large_tables_are_counted_side_by_side_in_one_snapshot(
+    settings: Settings, source_copy: str, pages: int, connections: int, expected: int
+) -> None:
+    counting = settings.model_copy(update={"synapse_dsn": source_copy, "lakehouse_source_connections": connections})
+    began = Barrier(expected, timeout=30)
+    counted: list[tuple[int, int]] = []
+
+    def count_events(over: Connection) -> None:
+        began.wait()
+        counted.append((over.info.backend_pid, count(over, EVENTS)))
+
+    with exported(counting, catalogue.load()) as (connection, taken), psycopg.connect(source_copy) as source:
+        before = count(connection, EVENTS)
+        source.execute("set session_replication_role = replica")
+        source.execute("delete from events")
+        source.commit()
+        with ThreadPoolExecutor(max(connections - 1, 1)) as readers:
+            count_all(counting, connection, taken, [(pages, count_events)] * 6, readers)
+    assert [rows for _, rows in counted] == [before] * 6
+    assert len({backend for backend, _ in counted}) == expected
+
+
+@pytest.mark.parametrize("at_first", [True, False])
+def test_nothing_more_is_counted_after_what_fails(settings: Settings, source_copy: str, at_first: bool) -> None:
+    counting = settings.model_copy(update={"synapse_dsn": source_copy})
+    began = Barrier(2, timeout=30)
+    later: list[Connection] = []
+    with exported(counting, catalogue.load()) as (connection, taken), ThreadPoolExecutor(1) as readers:
+
+        def fail(over: Connection) -> None:
+            began.wait()
+            fails = (over is connection) is at_first
+            # Over the first connection nobody ends it.
+            over.execute("select 1 / 0" if fails else f"select pg_sleep({600 if at_first else 1})")
+
+        tables: list[Count] = [fail, fail, later.append]
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            count_all(counting, connection, taken, [(10_000, one) for one in tables], readers)
+        connection.rollback()
+    assert not later

@@ -12,6 +12,7 @@ from synapse_lakehouse.app import SparkApp
 from synapse_lakehouse.bronze import deletions
 from synapse_lakehouse.bronze.attempts import PING_SECONDS, await_idle
 from synapse_lakehouse.bronze.base import published
+from synapse_lakehouse.bronze.counting import count_all
 from synapse_lakehouse.bronze.pace import Pace
 from synapse_lakehouse.bronze.plan import Part
 from synapse_lakehouse.bronze.recording import origin, record_snapshot
@@ -31,7 +32,8 @@ _PARTS_A_BATCH = 8
 def copy_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, snapshot: Snapshot) -> None:
     """Bring all tables up to ``snapshot`` on the run's branch; write ``audit.snapshots``, ``ledger`` and ``deletions``.
 
-    The driver's connection counts rows while workers read; together they stay within LAKEHOUSE_SOURCE_CONNECTIONS.
+    The driver's connection counts rows that all have to be read while workers read them; together they stay within
+    LAKEHOUSE_SOURCE_CONNECTIONS.
     """
     known = published(app.catalog, catalogue, snapshot)
     copies = [TableCopy(app, connection, snapshot, table, known.get(table.name)) for table in catalogue.copied()]
@@ -40,15 +42,13 @@ def copy_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, sna
         # Beside what is read of the lake it would hold that up; beside what the source counts it costs nothing.
         recorded = readers.submit(record_snapshot, app, snapshot)
         read = inheritable_thread_target(app.spark)(_read)
-        work = []
-        for copy in copies:
-            if copy.base:
-                copy.count()
-            work += [(copy, part) for part in copy.plan().parts]
+        changed = [(copy.heap.pages, copy.count) for copy in copies if copy.base]
+        count_all(app.settings, connection, snapshot, changed, readers)
+        work = [(copy, part) for copy in copies for part in copy.plan().parts]
         waiting: set[Future[list[tuple[str, Pace]]]] = {readers.submit(read, app, batch) for batch in batches(work)}
         for copy in copies:
             if not copy.base:
-                copy.count()
+                copy.count(connection)
         done, told = len(copies) - len({copy.name for copy, _ in work}), monotonic()
         while waiting:
             finished, waiting = wait(waiting, timeout=PING_SECONDS, return_when=FIRST_COMPLETED)

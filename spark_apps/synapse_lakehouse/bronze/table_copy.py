@@ -66,12 +66,12 @@ class TableCopy:
         self.deleted: DataFrame | None = None
         """Keys that the published table had and the source no longer has, if there are any."""
 
-    def count(self) -> None:
-        """Count the source's rows, and with a base those that changed since."""
+    def count(self, connection: Connection) -> None:
+        """Count the source's rows, and with a base those that changed since; ``connection`` sees the snapshot."""
         if self.base is None:
-            self._counted = Changes(count(self.connection, self.table), 0, None)
+            self._counted = Changes(count(connection, self.table), 0, None)
         else:
-            self._counted = count_since(self.connection, self.table, self.base.since)
+            self._counted = count_since(connection, self.table, self.base.since)
 
     def plan(self) -> Plan:
         """What to read, after making the run's branch what that is added to."""

@@ -113,6 +113,18 @@ def exported(settings: Settings, catalogue: Catalogue) -> Iterator[tuple[Connect
             raise
 
 
+@contextmanager
+def imported(settings: Settings, snapshot: Snapshot) -> Iterator[Connection]:
+    """Another connection that sees what ``snapshot`` saw, which has to be kept importable meanwhile.
+
+    :raises SourceError: when it cannot be made.
+    :raises psycopg.Error: when the snapshot is gone.
+    """
+    with connect(settings) as connection:
+        connection.execute(sql.SQL("set transaction snapshot {}").format(sql.Literal(snapshot.name)))
+        yield connection
+
+
 def _take_whole(connection: Connection, catalogue: Catalogue, settings: Settings) -> Snapshot:
     """A snapshot that has all rows of all its tables."""
     lost: list[str] = []
