@@ -33,9 +33,10 @@ def measure_streams(app: SparkApp) -> None:
     for row in repairs:
         mended.setdefault(row["table_name"], []).extend(row["ranges"])
     statements = {row["table_name"]: row["statement"] for row in ledger}
-    ledger_before, tables_before, facts_before, positions_before = (
-        audit.of_run(app.catalog, f"audit.{name}", accepted.run_id) if accepted else []
-        for name in ("ledger", "table_facts", "stream_facts", "stream_positions")
+    ledger_before = audit.ledger_of(app.catalog, accepted) if accepted else []
+    tables_before, facts_before, positions_before, then = (
+        audit.of_release(app.catalog, f"audit.{name}", accepted) if accepted else []
+        for name in ("table_facts", "stream_facts", "stream_positions", "snapshots")
     )
     held = Held(app.spark, declared, accepted, snapshots, app.catalog)
     measuring = Measuring(
@@ -65,7 +66,6 @@ def measure_streams(app: SparkApp) -> None:
     tell_what_went_back(declared, positions, positions_before, known)
     bounded = sum(row["safe_bound"] is not None for row in positions)
     app.progress(f"{len(positions)} streams measured, {bounded} with a safe bound")
-    then = audit.of_run(app.catalog, "audit.snapshots", accepted.run_id) if accepted else []
     examining = Examining(
         held=held,
         positions=positions,

@@ -1,11 +1,10 @@
 """Maintenance on a few real tables: the copy is proven and mended, and what Synapse lost leaves the files."""
 
 import json
-import runpy
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,28 +13,24 @@ import psycopg
 import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from typer.testing import CliRunner, Result
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.app import SparkApp
 from synapse_lakehouse.bronze import attempts
-from synapse_lakehouse.bronze.copying import copy_tables
 from synapse_lakehouse.bronze.parity import Unit, asked, digest_in_lake, in_turn, verify_tables
 from synapse_lakehouse.bronze.repair import Repair
-from synapse_lakehouse.catalogue import Catalogue, Column, Load, Table
-from synapse_lakehouse.cli import app as command
+from synapse_lakehouse.catalogue import Column, Load, Table
 from synapse_lakehouse.embedded import sample
 from synapse_lakehouse.embedded.postgres import Server
-from synapse_lakehouse.lake import audit, duck, tables
+from synapse_lakehouse.lake import audit, tables
 from synapse_lakehouse.lake.catalog import COMMANDS
 from synapse_lakehouse.lake.housekeeping import forget_commands, kept_releases
 from synapse_lakehouse.lake.lease import Lease, holding, trim
 from synapse_lakehouse.lake.release import ReleaseError
-from synapse_lakehouse.settings import PROJECT, Settings
+from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.parity import Slice
 from synapse_lakehouse.source.snapshot import exported
-from tests.advancing import AdvancingLake, advancing
-from tests.comparison import differences
+from tests.advancing import advancing
+from tests.small_lake import SmallLake
 
 ERIN, ALICE, ELIZA, LOST = (f"@{name}:synapse.example" for name in ("erin", "alice", "eliza", "lost"))
 HEAVY = ["events", "event_json", "event_relations", "erased_users", "room_memberships", "scheduled_tasks"]
@@ -68,50 +63,6 @@ insert into odd values
   ('a' || chr(31), 'b', 0.1, true, 1), ('a', chr(31) || 'b', 0.1, true, 1), ('twice', 'x', null, null, null),
   ('twice', 'x', null, null, null)
 """
-
-
-@dataclass
-class SmallLake(AdvancingLake):
-    """Copies only the tables of ``declared``."""
-
-    declared: Catalogue = field(default_factory=catalogue.load)
-
-    def copy(self, app: SparkApp) -> None:
-        """Bring the run's branch up to the source."""
-        tables.ensure(app.catalog, self.declared)
-        with exported(self.settings, self.declared) as (connection, snapshot):
-            copy_tables(app, self.declared, connection, snapshot)
-
-    def verify(self, app: SparkApp) -> list[dict[str, Any]]:
-        """Compare the run's branch with the source: rows of audit.parity."""
-        with exported(self.settings, self.declared) as (connection, snapshot):
-            verify_tables(app, self.declared, connection, snapshot)
-        return audit.of_run(app.catalog, "audit.parity", app.run.run_id)
-
-    def maintain(self, days: int = 0) -> None:
-        """Run the app that looks after the lake's files."""
-        app = replace(self.app(), settings=self.settings.model_copy(update={"lakehouse_erasure_days": days}))
-        app.lease.acquire()
-        try:
-            runpy.run_path(str(PROJECT / "spark_apps" / "maintain_lake.py"))["maintain_lake"](app)
-        finally:
-            app.lease.release()
-
-    def prove(self, user: str) -> tuple[int, dict[tuple[str, str], dict[str, Any]]]:
-        """Exit code and rows of prove-erased, by table and what remains."""
-        done = self.ask("prove-erased", user, "--format", "json")
-        return done.exit_code, {(row["table"], row["what"]): row for row in json.loads(done.stdout or "[]")}
-
-    def ask(self, *arguments: str) -> Result:
-        """The operator's command on this lake."""
-        return CliRunner().invoke(command, arguments, env=self.settings.environment() | {"COLUMNS": "200"})
-
-    def equal_to_source(self) -> bool:
-        """Whether the latest release has the source's rows; to Python not even a NaN is equal to itself."""
-        with duck.connect(self.settings) as lake, psycopg.connect(str(self.settings.synapse_dsn)) as source:
-            release = duck.release(lake, self.settings)
-            duck.bind(lake, self.settings, release, release.tables)
-            return all(differences(self.declared.table(name), lake, source) == (0, 0) for name in HEAVY)
 
 
 @pytest.fixture(scope="module")

@@ -31,6 +31,17 @@ def test_each_release_of_the_interval_comes_with_the_one_before_it() -> None:
     assert of_interval([], day) == []
 
 
+def test_a_run_that_was_cleared_and_published_again_is_no_compaction() -> None:
+    first = replace(release(1, 1, "run"), accepted_at=DAY)
+    compacted = replace(first, number=2, published_at=DAY + timedelta(hours=1))
+    again = replace(release(3, 1, "run"), accepted_at=DAY + timedelta(hours=2))
+    published = [first, compacted, again, replace(again, number=4)]
+    day = Run("run", first.interval_start, first.interval_end)
+    assert of_interval(published, day) == [(None, first), (compacted, again)]
+    of_an_earlier_version = [replace(first, accepted_at=None), replace(compacted, accepted_at=first.published_at)]
+    assert of_interval(of_an_earlier_version, day) == [(None, of_an_earlier_version[0])]
+
+
 def test_a_bound_that_cannot_be_measured_now_stays_accepted() -> None:
     before = replace(release(1, 1), positions={"events": 7, "receipts": 5})
     assert accepted_bounds(before, {"events": None, "receipts": 9, "caches": None}) == {"events": 7, "receipts": 9}

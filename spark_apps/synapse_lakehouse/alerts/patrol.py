@@ -66,6 +66,6 @@ def _released(catalog: Catalog, latest: Release, since: Mapping[str, datetime]) 
         return {}
     return {
         row["stream"]: Standing.of_row(row)
-        for row in audit.of_run(catalog, "audit.stream_positions", latest.run_id)
+        for row in audit.of_release(catalog, "audit.stream_positions", latest)
         if row["stream"] not in since or since[row["stream"]] < latest.published_at
     }

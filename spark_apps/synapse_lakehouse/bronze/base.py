@@ -53,7 +53,7 @@ def published(lake: Lake, catalogue: Catalogue, snapshot: Snapshot) -> dict[str,
     missing = {table.name: table for table in catalogue.copied()}
     for release in audit.newest_first(lake):
         set_back = _set_back(_looks_since(lake, release.run_id))
-        for row in audit.of_run(lake, "audit.ledger", release.run_id):
+        for row in audit.ledger_of(lake, release):
             table = missing.pop(row["table_name"], None)
             if table is None or _origin(row) in set_back:
                 continue

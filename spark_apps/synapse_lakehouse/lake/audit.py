@@ -4,7 +4,7 @@ Rows of several attempts at an interval stand side by side, told apart by ``run_
 the one named in ``audit.releases``. Times are UTC.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
@@ -148,7 +148,7 @@ TABLES: Final[dict[str, pa.Schema]] = {
         | _RUN
         | {"branch": _STRING, "tag": _STRING, "server_name": _STRING, "tables": _BY_NAME, "positions": _BY_NAME}
         | {"views": pa.map_(_STRING, _STRING), "checks_passed": _INT, "checks_warned": _INT, "published_at": _TIME}
-        | {"partial": pa.list_(_STRING)},
+        | {"partial": pa.list_(_STRING), "accepted_at": _TIME},
         # One row per run of the compressor and room, planned from a release; rows and bytes are those of the room in
         # state_groups_state, bytes_needed what is needed until VACUUM; skipped: why the room is not compressed;
         # newest_group: the id of the newest group that the plan is about.
@@ -208,10 +208,35 @@ _KEYS: Final = {
 
 def of_run(catalog: Catalog, table: str, run_id: str) -> list[dict[str, Any]]:
     """The rows of a run. A task that was retried wrote its rows again: the last ones count."""
-    rows = _of_run(catalog, table, run_id)
-    moment = next(name for name in reversed(rows.column_names) if rows.schema.field(name).type == _TIME)
-    latest = {tuple(row[key] for key in _KEYS[table]): row for row in rows.sort_by(moment).to_pylist()}
-    return list(latest.values())
+    return _last(table, _by_time(table, _of_run(catalog, table, run_id).to_pylist()))
+
+
+def of_release(catalog: Catalog, table: str, release: Release) -> list[dict[str, Any]]:
+    """The rows of a release's run as they were when it was published. A run that was cleared wrote others since, of
+    which perhaps nothing was published."""
+    rows, moment = _by_time(table, _of_run(catalog, table, release.run_id).to_pylist()), _moment(table)
+    return _last(table, (row for row in rows if row[moment] is None or row[moment] <= release.judged_until))
+
+
+def ledger_of(catalog: Catalog, release: Release) -> list[dict[str, Any]]:
+    """The rows of ``audit.ledger`` of what a release holds, by the snapshots: who compacts it writes them anew."""
+    rows = _by_time("audit.ledger", _of_run(catalog, "audit.ledger", release.run_id).to_pylist())
+    held = release.tables
+    return _last("audit.ledger", (one for one in rows if one["snapshot_id"] == held.get(f"bronze.{one['table_name']}")))
+
+
+def _moment(table: str) -> str:
+    return str([field.name for field in TABLES[table] if field.type == _TIME][-1])
+
+
+def _by_time(table: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    moment = _moment(table)
+    return sorted(rows, key=lambda row: (row[moment] is None, row[moment]))
+
+
+def _last(table: str, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of rows with the same key the last one."""
+    return list({tuple(row[key] for key in _KEYS[table]): row for row in rows}.values())
 
 
 def has_copied(catalog: Catalog, run: Run) -> bool:

@@ -81,6 +81,7 @@ def compact(
         number=latest.number + 1,
         tables={**latest.tables, **rewritten},
         published_at=datetime.now(UTC),
+        accepted_at=latest.judged_until,
     )
     require_lease()
     record(catalog, compacted)
@@ -205,7 +206,7 @@ def _head(spark: SparkSession, name: str) -> int | None:
 def _correct_ledger(catalog: Catalog, release: Release, rewritten: Mapping[str, int]) -> None:
     rows = [
         row | {"snapshot_id": rewritten[name], "written_at": datetime.now(UTC)}
-        for row in audit.of_run(catalog, "audit.ledger", release.run_id)
+        for row in audit.ledger_of(catalog, release)
         if (name := f"bronze.{row['table_name']}") in rewritten
     ]
     if rows:

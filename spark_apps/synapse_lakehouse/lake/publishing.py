@@ -46,6 +46,7 @@ def publish(
         if not latest or latest.views.get(name) != sql:
             spark.sql(f"create or replace view {name} as {sql}")
     snapshots = audit.of_run(catalog, "audit.snapshots", run.run_id)
+    now = datetime.now(UTC)
     release = Release(
         number=latest.number + 1 if latest else 1,
         run_id=run.run_id,
@@ -59,8 +60,9 @@ def publish(
         views=views,
         checks_passed=passed,
         checks_warned=warned,
-        published_at=datetime.now(UTC),
+        published_at=now,
         partial=sorted(name for one in snapshots for name, _ in one["drifted"] or ()),
+        accepted_at=now,
     )
     require_lease()
     record(catalog, release)

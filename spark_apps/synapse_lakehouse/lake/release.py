@@ -23,6 +23,8 @@ class Release:
 
     ``tables`` maps names (``gold.events``) to snapshot ids, ``positions`` streams to safe bounds, ``views`` names to
     their SQL. ``partial`` names tables of the source that could not be copied: they keep what they held before.
+    ``accepted_at``: when its content was published first, as a compaction is the same in other files; lakes of earlier
+    versions do not say.
     """
 
     number: int
@@ -39,6 +41,16 @@ class Release:
     checks_warned: int
     published_at: datetime
     partial: Sequence[str] = ()
+    accepted_at: datetime | None = None
+
+    @property
+    def judged_until(self) -> datetime:
+        """What its run wrote down later is of another attempt: the run was cleared and tried again."""
+        return self.accepted_at or self.published_at
+
+    def compacts(self, former: "Release | None") -> bool:
+        """Whether it is ``former``, the release before it, in other files. Earlier versions only told their run."""
+        return former is not None and former.run_id == self.run_id and self.accepted_at in (None, former.judged_until)
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> "Release":
@@ -70,8 +82,7 @@ def of_interval(published: Sequence[Release], run: Run) -> list[tuple[Release | 
     return [
         (former, one)
         for former, one in zip([None, *published], published, strict=False)
-        if (one.interval_start, one.interval_end) == (run.start, run.end)
-        and not (former and former.run_id == one.run_id)
+        if (one.interval_start, one.interval_end) == (run.start, run.end) and not one.compacts(former)
     ]
 
 

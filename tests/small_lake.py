@@ -1,0 +1,68 @@
+"""A lake of few tables, that is brought up to its source, looked after and asked by the operator's command."""
+
+import json
+import runpy
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import psycopg
+from typer.testing import CliRunner, Result
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.app import SparkApp
+from synapse_lakehouse.bronze.copying import copy_tables
+from synapse_lakehouse.bronze.parity import verify_tables
+from synapse_lakehouse.catalogue import Catalogue
+from synapse_lakehouse.cli import app as command
+from synapse_lakehouse.lake import audit, duck, tables
+from synapse_lakehouse.settings import PROJECT
+from synapse_lakehouse.source.snapshot import exported
+from tests.advancing import AdvancingLake
+from tests.comparison import differences
+
+
+@dataclass
+class SmallLake(AdvancingLake):
+    """Copies only the tables of ``declared``."""
+
+    declared: Catalogue = field(default_factory=catalogue.load)
+
+    def copy(self, app: SparkApp) -> None:
+        """Bring the run's branch up to the source."""
+        tables.ensure(app.catalog, self.declared)
+        with exported(self.settings, self.declared) as (connection, snapshot):
+            copy_tables(app, self.declared, connection, snapshot)
+
+    def verify(self, app: SparkApp) -> list[dict[str, Any]]:
+        """Compare the run's branch with the source: rows of audit.parity."""
+        with exported(self.settings, self.declared) as (connection, snapshot):
+            verify_tables(app, self.declared, connection, snapshot)
+        return audit.of_run(app.catalog, "audit.parity", app.run.run_id)
+
+    def maintain(self, days: int = 0) -> None:
+        """Run the app that looks after the lake's files."""
+        app = replace(self.app(), settings=self.settings.model_copy(update={"lakehouse_erasure_days": days}))
+        app.lease.acquire()
+        try:
+            runpy.run_path(str(PROJECT / "spark_apps" / "maintain_lake.py"))["maintain_lake"](app)
+        finally:
+            app.lease.release()
+
+    def prove(self, user: str) -> tuple[int, dict[tuple[str, str], dict[str, Any]]]:
+        """Exit code and rows of prove-erased, by table and what remains."""
+        done = self.ask("prove-erased", user, "--format", "json")
+        return done.exit_code, {(row["table"], row["what"]): row for row in json.loads(done.stdout or "[]")}
+
+    def ask(self, *arguments: str) -> Result:
+        """The operator's command on this lake."""
+        return CliRunner().invoke(command, arguments, env=self.settings.environment() | {"COLUMNS": "200"})
+
+    def equal_to_source(self) -> bool:
+        """Whether the latest release has the source's rows; to Python not even a NaN is equal to itself."""
+        with duck.connect(self.settings) as lake, psycopg.connect(str(self.settings.synapse_dsn)) as source:
+            release = duck.release(lake, self.settings)
+            duck.bind(lake, self.settings, release, release.tables)
+            comparable = [
+                table for table in self.declared.copied() if "double" not in {one.data_type for one in table.columns}
+            ]
+            return all(differences(table, lake, source) == (0, 0) for table in comparable)

@@ -1,0 +1,78 @@
+"""A run that is cleared is tried again under its name: what an attempt that was not published wrote counts nowhere."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import psycopg
+import pytest
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.app import SparkApp
+from synapse_lakehouse.embedded import sample
+from synapse_lakehouse.embedded.postgres import Server
+from synapse_lakehouse.lake import audit, branches
+from synapse_lakehouse.settings import Settings
+from tests.advancing import advancing
+from tests.small_lake import SmallLake
+
+FEW = ("event_json", "erased_users", "receipts_linearized")
+CENSOR = (
+    "update event_json set json = '{}' where event_id in (select event_id from event_json order by event_id limit 7)"
+)
+
+
+@pytest.fixture
+def lake(
+    server: Server, settings: Settings, sample_dsn: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SmallLake]:
+    server.tool("createdb", "--template", sample.DATABASE, "cleared_source")
+    server.create_database("cleared_lake")
+    own = settings.model_copy(
+        update={
+            "synapse_dsn": server.dsn("cleared_source"),
+            "lakehouse_catalog_uri": server.dsn("cleared_lake"),
+            "lakehouse_warehouse": str(tmp_path_factory.mktemp("cleared")),
+        }
+    )
+    declared = catalogue.load()
+    with advancing(own) as started:
+        small = SmallLake(started.settings)
+        small.declared = declared.model_copy(update={"tables": tuple(map(declared.table, FEW))})
+        yield small
+    server.tool("dropdb", "--force", "cleared_source")
+    server.tool("dropdb", "--force", "cleared_lake")
+
+
+def test_what_changed_before_a_failed_second_attempt_is_copied_by_the_next_run(lake: SmallLake) -> None:
+    lake.advance()
+    with psycopg.connect(str(lake.settings.synapse_dsn), autocommit=True) as source:
+        source.execute("set session_replication_role = replica")
+        source.execute("update event_json set format_version = format_version where event_id < '$B'")
+        first = lake.app()
+        lake.copy(first)
+        audit.append(first.catalog, "audit.stream_positions", [_position(1)], first.run)
+        lake.publish(first)
+        release = audit.latest(first.catalog)
+        assert release
+
+        source.execute(CENSOR)
+        again = SparkApp("test", first.run, lake.settings)
+        lake.copy(again)
+        audit.append(again.catalog, "audit.stream_positions", [_position(2)], again.run)
+    branches.drop(again.catalog, again.run.branch)
+    positions = audit.of_release(again.catalog, "audit.stream_positions", release)
+    assert [one["safe_bound"] for one in positions] == [1]
+    lake.maintain(days=30)
+    compacted = audit.latest(again.catalog)
+    assert compacted
+    assert compacted.compacts(release)
+    assert [one["safe_bound"] for one in audit.of_release(again.catalog, "audit.stream_positions", compacted)] == [1]
+
+    ledger = lake.advance()
+    assert ledger["event_json"]["extent"] == "changes"
+    assert ledger["event_json"]["rows_outdated"] == 7
+    assert lake.equal_to_source()
+
+
+def _position(bound: int) -> dict[str, object]:
+    return {"stream": "events", "safe_bound": bound, "measured_at": datetime.now(UTC)}
