@@ -27,6 +27,7 @@ from datetime import UTC, datetime, timedelta
 from airflow.sdk import CronDataIntervalTimetable, Param, TriggerRule, dag, task, task_group
 
 from synapse_lakehouse.orchestration import apps, assets, gates, runs, telling
+from synapse_lakehouse.settings import LONGEST_SECONDS, MOST_DAYS
 
 # One slot: Synapse's database never serves two snapshots at once, whichever DAGs want one.
 SOURCE_POOL = "synapse_source"
@@ -54,6 +55,7 @@ SOURCE_POOL = "synapse_source"
             None,
             type=["null", "integer"],
             minimum=1,
+            maximum=LONGEST_SECONDS,
             title="Seconds on the source",
             description="Most seconds that Synapse's database may spend on being compared; empty: as the setting says.",
         ),
@@ -61,6 +63,7 @@ SOURCE_POOL = "synapse_source"
             None,
             type=["null", "integer"],
             minimum=0,
+            maximum=MOST_DAYS,
             title="Days that releases stay",
             description="Give up releases older than so many days, 0: all but the latest; empty: as the setting says.",
         ),

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import AwareDatetime, Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -13,6 +13,13 @@ PROJECT = Path(__file__).parents[2]
 
 _ALIKE = 0.85
 """How alike names must be; Synapse's own ``SYNAPSE_CONFIG_PATH`` is not taken for ``SYNAPSE_CONFIG``."""
+
+
+LONGEST_SECONDS: Final = 2_000_000
+"""23 days: PostgreSQL counts milliseconds of its timeouts in 31 bits."""
+
+MOST_DAYS: Final = 36_500
+"""A century: dates end in the year 9999, and in the year 1."""
 
 
 class Settings(BaseSettings):
@@ -60,20 +67,20 @@ class Settings(BaseSettings):
     lakehouse_source_connections: Annotated[int, Field(ge=2, le=64)] = Field(
         4, description="most connections that a snapshot opens to Synapse's database"
     )
-    lakehouse_statement_timeout_seconds: Annotated[int, Field(ge=1)] = Field(
+    lakehouse_statement_timeout_seconds: Annotated[int, Field(ge=1, le=LONGEST_SECONDS)] = Field(
         3600, description="longest single statement on Synapse's database, in seconds"
     )
     lakehouse_on_drift: Literal["fail", "partial"] = Field(
         "fail",
         description="where a table lost a column, or a column its type: fail the run, or leave that table (partial)",
     )
-    lakehouse_lease_seconds: Annotated[int, Field(ge=10)] = Field(
+    lakehouse_lease_seconds: Annotated[int, Field(ge=10, le=86_400)] = Field(
         300, description="a holder of the lake lease that has not renewed it for so long counts as dead"
     )
-    lakehouse_lease_wait_seconds: Annotated[int, Field(ge=0)] = Field(
+    lakehouse_lease_wait_seconds: Annotated[int, Field(ge=0, le=LONGEST_SECONDS)] = Field(
         900, description="how long a run waits for another one to release the lake lease before it refuses"
     )
-    lakehouse_erasure_days: Annotated[int, Field(ge=0)] = Field(
+    lakehouse_erasure_days: Annotated[int, Field(ge=0, le=MOST_DAYS)] = Field(
         30, description="days that earlier releases stay readable; what only they hold is then deleted for good"
     )
     lakehouse_retention_enabled: bool | None = Field(
@@ -94,7 +101,7 @@ class Settings(BaseSettings):
     lakehouse_recent_events: Annotated[int, Field(ge=1)] = Field(
         20, description="latest events of each of these rooms in gold.recent_events"
     )
-    lakehouse_parity_seconds: Annotated[int, Field(ge=1)] = Field(
+    lakehouse_parity_seconds: Annotated[int, Field(ge=1, le=LONGEST_SECONDS)] = Field(
         60,
         description="most seconds of Synapse's database that a maintenance run may take to compare it with the lake",
     )
@@ -109,7 +116,7 @@ class Settings(BaseSettings):
     lakehouse_data_docs_url: str | None = Field(
         None, description="URL under which people find LAKEHOUSE_HOME/data_docs, for alerts; unset: the file itself"
     )
-    lakehouse_overdue_hours: Annotated[int, Field(ge=1)] = Field(
+    lakehouse_overdue_hours: Annotated[int, Field(ge=1, le=24 * MOST_DAYS)] = Field(
         26, description="a lake whose latest release is older than so many hours is overdue, and somebody is told"
     )
     lakehouse_gap_budget: Annotated[int, Field(ge=1, le=100)] | None = Field(
@@ -117,17 +124,17 @@ class Settings(BaseSettings):
         description="percent of a stream's newly closed ids that may be without a row before somebody is told;"
         " unset: as the catalogue says of each stream, 50 of events",
     )
-    lakehouse_stale_hours: Annotated[int, Field(ge=0)] = Field(
+    lakehouse_stale_hours: Annotated[int, Field(ge=0, le=24 * MOST_DAYS)] = Field(
         24,
         description="somebody is told of a stream that stands still for so many hours while its writers work, and of a"
         " standby that replays nothing; 0: never",
     )
-    lakehouse_tap_minutes: Annotated[int, Field(ge=0)] = Field(
+    lakehouse_tap_minutes: Annotated[int, Field(ge=0, le=1440 * MOST_DAYS)] = Field(
         15,
         description="a replication tap that did not listen for so many minutes is silent, and somebody is told;"
         " 0: never",
     )
-    lakehouse_replication_days: Annotated[int, Field(ge=0)] = Field(
+    lakehouse_replication_days: Annotated[int, Field(ge=0, le=MOST_DAYS)] = Field(
         30, description="replication commands go from the lake after so many days, with the next maintenance; 0: never"
     )
     lakehouse_redis_url: str | None = Field(

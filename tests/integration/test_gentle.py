@@ -14,7 +14,8 @@ import pytest
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.embedded import processes
 from synapse_lakehouse.settings import Settings
-from synapse_lakehouse.source.connection import APPLICATION_NAME, conninfo
+from synapse_lakehouse.source.connection import APPLICATION_NAME, connect, conninfo, require_session, session
+from synapse_lakehouse.source.errors import SourceError
 from synapse_lakehouse.source.snapshot import count, count_since, exported, measured
 from synapse_lakehouse.source.stretches import count_by_stretch, grains
 from tests import runs
@@ -84,6 +85,25 @@ def test_counting_uses_no_temporary_files_and_no_parallel_workers(
         "application_name": APPLICATION_NAME,
     }
     assert _temporary_files(watcher) == before
+
+
+def test_a_session_that_a_pooler_made_harsh_is_refused_and_cannot_write_even_so(
+    settings: Settings, source_copy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading = settings.model_copy(update={"synapse_dsn": f"{source_copy}?client_encoding=LATIN1"})
+    with connect(reading) as connection:
+        require_session(connection, reading)
+        assert connection.execute("show client_encoding").fetchone() == ("UTF8",)
+    # As a pooler that drops startup options.
+    asked_for = session(reading)
+    monkeypatch.setattr("synapse_lakehouse.source.connection.session", lambda _: {})
+    with connect(reading) as connection:
+        monkeypatch.setattr("synapse_lakehouse.source.connection.session", lambda _: asked_for)
+        with pytest.raises(SourceError, match=r"without .*lock_timeout, statement_timeout, .* PostgreSQL itself"):
+            require_session(connection, reading)
+        assert connection.execute("show transaction_isolation").fetchone() == ("repeatable read",)
+        with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+            connection.execute("delete from events")
 
 
 def test_a_statement_whose_client_was_killed_ends_soon(settings: Settings, source_copy: str) -> None:

@@ -5,7 +5,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from synapse_lakehouse.source.connection import with_session
-from synapse_lakehouse.source.errors import SourceError, connection_failed
+from synapse_lakehouse.source.errors import ReadFailed, SourceError, connection_failed, is_recovery_conflict
 
 
 def test_a_server_that_is_gone_without_a_word_is_noticed_and_an_operators_own_patience_stays() -> None:
@@ -40,3 +40,20 @@ def test_a_socket_and_keywords_are_understood() -> None:
 )
 def test_what_failed_says_what_to_do(said: str, advice: str) -> None:
     assert advice in str(connection_failed(psycopg.OperationalError(said), "postgresql://u:secret@db/synapse"))
+
+
+def test_text_comes_as_utf_8_whatever_the_operator_s_tools_want(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    made = conninfo_to_dict(with_session("postgresql://reader@db/synapse?client_encoding=LATIN1", {}))
+    assert made["client_encoding"] == "UTF8"
+
+
+def test_a_standby_s_conflict_is_known_in_any_language() -> None:
+    class Conflict(Exception):
+        sqlstate = "40001"
+
+    said = ReadFailed(Conflict("FEHLER: Anweisung wird abgebrochen\nDETAIL: mit Daten"))
+    assert str(said) == "FEHLER: Anweisung wird abgebrochen (conflict with recovery)"
+    assert is_recovery_conflict(said)
+    assert is_recovery_conflict(Conflict())
+    assert not is_recovery_conflict(ReadFailed(psycopg.errors.DivisionByZero("durch Null geteilt")))

@@ -38,6 +38,11 @@ def test_bad_syntax_says_what_is_expected(setting: str) -> None:
         configured(CATALOGUE, setting, None)
 
 
+def test_a_stream_that_is_named_twice_is_refused() -> None:
+    with pytest.raises(WritersError, match="events:ep1,ep2"):
+        configured(CATALOGUE, "events:ep1 receipts:worker1 events:ep2", None)
+
+
 def test_an_unknown_stream_is_named() -> None:
     with pytest.raises(WritersError, match="evnets"):
         configured(CATALOGUE, "evnets:ep1", None)

@@ -66,6 +66,8 @@ def with_session(dsn: str, session: Mapping[str, str], setting: str = "SYNAPSE_D
         return make_conninfo(
             dsn,
             application_name=APPLICATION_NAME,
+            # ADBC hands on what the server sends, and Parquet holds nothing but UTF-8.
+            client_encoding="UTF8",
             connect_timeout=10,
             options=" ".join(map(str, filter(None, [given.get("options"), *ours]))),
             **{name: value for name, value in _ALIVE.items() if name not in given},
@@ -97,7 +99,22 @@ def connect(settings: Settings) -> Iterator[Connection]:
     :raises SourceError: when it cannot be made.
     """
     with _connection(conninfo(settings), "SYNAPSE_DSN") as connection:
+        connection.isolation_level, connection.read_only = psycopg.IsolationLevel.REPEATABLE_READ, True
         yield connection
+
+
+def require_session(connection: Connection, settings: Settings) -> None:
+    """:raises SourceError: when the session is without what :func:`session` says, as behind a pooler that drops it."""
+    wanted = [name for name, value in session(settings).items() if value != "0"]
+    rows = connection.execute(
+        "select name from pg_settings where name = any(%s) and setting in ('0', 'off') order by name", [wanted]
+    ).fetchall()
+    if missing := [name for (name,) in rows]:
+        raise SourceError(
+            f"The session on Synapse's database is without {', '.join(missing)}, though they were asked for. A pooler "
+            "that drops startup options answers there, as PgBouncer does with ignore_startup_parameters = options; "
+            "without them a copy is not gentle. Give the address of PostgreSQL itself in SYNAPSE_DSN."
+        )
 
 
 def _connection(info: str, setting: str, *, autocommit: bool = False) -> Connection:

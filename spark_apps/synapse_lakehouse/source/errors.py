@@ -6,6 +6,8 @@ from typing import Final
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+_CONFLICT: Final = "conflict with recovery"
+_SERIALIZATION_FAILURE: Final = "40001"
 _NOT_THERE: Final = re.compile('(database|role) ".*" does not exist')
 
 
@@ -21,7 +23,9 @@ class ReadFailed(RuntimeError):
     """
 
     def __init__(self, error: Exception) -> None:
-        super().__init__(str(error).partition("\n")[0])
+        said = str(error).partition("\n")[0]
+        is_unsaid = is_recovery_conflict(error) and _CONFLICT not in said
+        super().__init__(f"{said} ({_CONFLICT})" if is_unsaid else said)
 
 
 def connection_failed(error: psycopg.Error, conninfo: str, setting: str = "SYNAPSE_DSN") -> SourceError:
@@ -73,6 +77,7 @@ class RecoveryConflict(SourceError):
 def is_recovery_conflict(error: BaseException) -> bool:
     """Whether ``error`` comes from a standby that cancelled a statement, or ended a session, to go on with recovery.
 
-    Only its message says so everywhere: errors of Spark's workers reach the driver as text.
+    Errors of Spark's workers reach the driver as text. PostgreSQL's own may be in any language; what only reads cannot
+    fail to be serialized for another reason (https://www.postgresql.org/docs/current/errcodes-appendix.html).
     """
-    return "conflict with recovery" in str(error)
+    return _CONFLICT in str(error) or getattr(error, "sqlstate", None) == _SERIALIZATION_FAILURE

@@ -11,7 +11,7 @@ from psycopg import sql
 
 from synapse_lakehouse.catalogue import Catalogue, Table
 from synapse_lakehouse.settings import Settings
-from synapse_lakehouse.source.connection import Connection, connect
+from synapse_lakehouse.source.connection import Connection, connect, require_session
 from synapse_lakehouse.source.errors import ReadFailed, RecoveryConflict, SourceError, is_recovery_conflict
 from synapse_lakehouse.source.held import hold, rewritten
 from synapse_lakehouse.source.lineage import Lineage, lineage
@@ -102,6 +102,7 @@ def exported(settings: Settings, catalogue: Catalogue) -> Iterator[tuple[Connect
     with connect(settings) as connection:
         on_standby = False
         try:
+            require_session(connection, settings)
             snapshot = _take_whole(connection, catalogue, settings)
             on_standby = snapshot.in_recovery
             yield connection, snapshot

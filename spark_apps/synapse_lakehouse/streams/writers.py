@@ -41,7 +41,7 @@ def configured(catalogue: Catalogue, setting: str, config: Path | None) -> dict[
 
 
 def _from_setting(setting: str) -> dict[str, frozenset[str]]:
-    found = {}
+    found: dict[str, frozenset[str]] = {}
     for part in setting.split():
         stream, colon, writers = part.partition(":")
         names = frozenset(filter(None, writers.split(",")))
@@ -49,6 +49,11 @@ def _from_setting(setting: str) -> dict[str, frozenset[str]]:
             raise WritersError(
                 f"LAKEHOUSE_STREAM_WRITERS has {part!r}, which is not of the form stream:writer1,writer2. "
                 "Separate several streams by spaces."
+            )
+        if stream in found:
+            raise WritersError(
+                f"LAKEHOUSE_STREAM_WRITERS names {stream} twice. Give all of its writers at once, as "
+                f"{stream}:{','.join(sorted(found[stream] | names))}."
             )
         found[stream] = names
     return found
