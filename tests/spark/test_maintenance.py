@@ -1,6 +1,7 @@
 """Maintenance on a few real tables: the copy is proven and mended, and what Synapse lost leaves the files."""
 
 import json
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ from synapse_lakehouse.embedded import sample
 from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.lake import audit, tables
 from synapse_lakehouse.lake.catalog import COMMANDS
-from synapse_lakehouse.lake.housekeeping import forget_commands, kept_releases
+from synapse_lakehouse.lake.housekeeping import SharedWarehouse, forget_commands, kept_releases
 from synapse_lakehouse.lake.lease import Lease, holding, trim
 from synapse_lakehouse.lake.release import ReleaseError
 from synapse_lakehouse.settings import Settings
@@ -238,6 +239,23 @@ def test_a_table_that_cannot_be_compacted_keeps_no_other_from_being_looked_after
     assert lake.equal_to_source()
 
 
+def test_files_beside_those_of_another_lake_are_not_swept(lake: SmallLake) -> None:
+    catalog = lake.app().catalog
+    mine, other = (catalog.load_table(f"bronze.{name}") for name in ("events", "room_memberships"))
+    folder, foreign = (Path(one.metadata_location.removeprefix("file:")) for one in (mine, other))
+    stray = folder.parents[1] / "data" / "of_the_other_lake.parquet"
+    stray.write_bytes(b"data")
+    os.utime(stray, (0, 0))
+    there = folder.with_name(f"other-{foreign.name}")
+    shutil.copy(foreign, there)
+    with pytest.raises(SharedWarehouse, match=f"{there.name} is of another table"):
+        lake.maintain()
+    assert stray.exists()
+    there.unlink()
+    lake.maintain()
+    assert not stray.exists()
+
+
 @pytest.mark.heavy
 def test_what_synapse_lost_leaves_the_files_and_nothing_else_changes(
     lake: SmallLake, source: psycopg.Connection[tuple[Any, ...]]
@@ -390,7 +408,7 @@ def test_old_commands_go_and_a_tap_s_last_positions_stay(lake: SmallLake) -> Non
     assert sorted((row["dialect"], row["command"], (now - row["received_at"]).days) for row in left) == [
         ("redis", "RDATA", 1), ("redis", "TAP", 1), ("tokens", "TAP", 48)
     ]  # fmt: skip
-    lake.app().spark.sql(f"drop table {COMMANDS}")
+    lake.app().spark.sql(f"drop table {COMMANDS} purge")
     tables.ensure_commands(catalog)
 
 

@@ -1,13 +1,17 @@
 """What prove-erased concludes from what it found."""
 
+import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import duckdb
 import pytest
 
 from synapse_lakehouse.cli.prove_erased import verdict
 from synapse_lakehouse.lake.release import Release
-from synapse_lakehouse.lake.remains import Content, State
+from synapse_lakehouse.lake.remains import HAS_CONTENT, Content, State
 from synapse_lakehouse.lake.warehouse import Unreadable
 
 MOMENT = datetime(2026, 11, 18, tzinfo=UTC)
@@ -40,6 +44,14 @@ def test_the_verdict_tells_what_the_lake_keeps_from_what_synapse_has(
     assert said in text
 
 
+def test_a_release_that_does_not_know_what_synapse_deleted_is_no_proof() -> None:
+    for found in ([], [content(State.IN_SOURCE, 3)]):
+        text, exit_code = verdict(USER, replace(RELEASE, partial=("event_json", "rooms")), found)
+        assert exit_code == 1
+        assert "Not proven: release 7 is partial and holds event_json as" in text
+    assert verdict(USER, replace(RELEASE, partial=("rooms",)), [])[1] == 0
+
+
 def test_what_cannot_be_read_is_no_proof_whatever_else_was_found() -> None:
     half = [Unreadable("bronze.events", (Path("half.parquet"), Path("other.parquet")))]
     for found in ([], [content(State.IN_SOURCE, 3)]):
@@ -47,3 +59,35 @@ def test_what_cannot_be_read_is_no_proof_whatever_else_was_found() -> None:
         assert exit_code == 1
         assert "Not proven: 2 files" in text
         assert "Proven: no" not in text
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        ({"content": {}, "unsigned": {"age_ts": 1, "replaces_state": "$was"}, "signatures": {"a": {"b": "c"}}}, False),
+        ({"content": {"body": "hello"}}, True),
+        ({"content": "hello"}, True),
+        ({"content": ["hello"]}, True),
+        ({"content": None}, False),
+        ({"content": {}, "unsigned": {"prev_content": {"displayname": "Erin"}}}, True),
+        ({"content": {}, "unsigned": {"redacted_because": {"content": {"reason": "hello"}}}}, True),
+        ({"content": {}, "org.example.note": "hello"}, True),
+        ({"content": {}, "redacts": "$that"}, False),
+        ({"content": {}, "redacts": "hello you"}, True),
+        ({"type": "m.room.redaction", "content": {"redacts": "$that"}}, False),
+        ({"type": "m.room.redaction", "content": {"redacts": "hello"}}, True),
+        ({"type": "m.room.redaction", "content": {"redacts": "$that", "reason": "hello"}}, True),
+        ({"type": "m.room.message", "content": {"redacts": "$that"}}, True),
+    ],
+)
+def test_content_is_what_redaction_would_take_away(event: dict[str, Any], expected: bool) -> None:
+    stored = json.dumps({"type": "m.room.message", "sender": USER, "room_id": "!r", "depth": 1} | event)
+    with duckdb.connect() as connection:
+        connection.execute("create table found as select $json as json", {"json": stored})
+        assert connection.sql(f"select {HAS_CONTENT['json']} from found").fetchone() == (expected,)
+
+
+def test_text_that_is_no_json_is_content() -> None:
+    with duckdb.connect() as connection:
+        connection.execute("create table found as select 'hello' as json")
+        assert connection.sql(f"select {HAS_CONTENT['json']} from found").fetchone() == (True,)

@@ -22,6 +22,9 @@ KEPT_BY_LAKE: Final = 1
 KEPT_BY_SOURCE: Final = 3
 """Exit code where the only content left is what Synapse's database has itself."""
 
+_COMPARED: Final = {"erased_users", "event_json", "event_relations", "events"}
+"""Tables of the release that say what Synapse still has."""
+
 _COLUMNS: Final = ("table", "what", "rows", "in_other_files", "why")
 _IDS: Final = "ids and membership"
 _UNREADABLE: Final = "file that cannot be read"
@@ -144,6 +147,13 @@ def verdict(
             f"Not proven: {broken} {'file' if broken == 1 else 'files'} in the warehouse cannot be read, so nobody can "
             "say what is in there. A run that is writing now or that was killed leaves such files: ask again when no "
             "run is under way; maintenance deletes what no table refers to once it is six hours old."
+        )
+    if kept := sorted({*release.partial} & _COMPARED):
+        code = KEPT_BY_LAKE
+        lines.append(
+            f"Not proven: release {release.number} is partial and holds {', '.join(kept)} as they were before, so "
+            "nobody can say what Synapse has deleted there since. Mend what `make run` says of them, and ask after the "
+            "next run."
         )
     if not lines:
         lines.append(

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
+import psycopg
+
 from synapse_lakehouse.embedded import postgres, processes, sample
 from synapse_lakehouse.settings import Settings
 
@@ -47,8 +49,9 @@ def connected(settings: Settings | None = None, *, source: bool = True, latest: 
             if not given.lakehouse_catalog_uri:
                 lake = _lake(given) or (_latest(given) if latest else "")
                 server.create_database(CATALOG_DATABASE + lake)
-                found["lakehouse_catalog_uri"] = server.dsn(CATALOG_DATABASE + lake)
-                found["lakehouse_warehouse"] = given.lakehouse_warehouse or given.warehouse + lake
+                catalog = server.dsn(CATALOG_DATABASE + lake)
+                found["lakehouse_catalog_uri"] = catalog
+                found["lakehouse_warehouse"] = _warehouse(given, lake, catalog)
             if needs_sample:
                 found["synapse_dsn"] = sample.restore(server)
                 found["synapse_server_name"] = sample.server_name()
@@ -73,6 +76,21 @@ def _lake(given: Settings) -> str:
     if not name or (given.uses_sample and name == sample.server_name()):
         return ""
     return "-" + re.sub(r"[^a-z0-9.-]", "_", name.lower())[:_NAME_LENGTH]
+
+
+def _warehouse(given: Settings, lake: str, catalog: str) -> str:
+    """A folder for each lake, within the one that was given, if there is such: it may be a volume, or all that may be
+    written to. Lakes of earlier versions had that alone, and stay there."""
+    if not given.lakehouse_warehouse:
+        return given.warehouse + lake
+    root = given.lakehouse_warehouse.rstrip("/")
+    with psycopg.connect(catalog) as connection:
+        known = connection.execute("select to_regclass('iceberg_tables') is not null").fetchone() == (True,)
+        places = (
+            connection.execute("select metadata_location from iceberg_tables limit 1").fetchone() if known else None
+        )
+    is_earlier = places is not None and f"{root.partition('://')[2] or root}/lake-" not in places[0]
+    return f"{root}/lake{lake}" if lake and not is_earlier else root
 
 
 def make_home(settings: Settings) -> None:

@@ -31,6 +31,18 @@ LEASE_LOG: Final = timedelta(days=30)
 _ATTEMPTS: Final = 5
 
 
+class SharedWarehouse(RuntimeError):
+    """The folder of a table has files of another table; none was swept."""
+
+    def __init__(self, metadata: str) -> None:
+        super().__init__(
+            f"{metadata} is of another table than the lake's in that folder, so no file was swept there: it seems that "
+            "two lakes have one warehouse, and what is a stray to one may be data of the other. Give each a "
+            "LAKEHOUSE_WAREHOUSE of its own. If there is no other lake, as after a table was dropped and made anew, "
+            "delete that file and clear the task."
+        )
+
+
 def kept_releases(published: Sequence[Release], since: datetime) -> list[Release]:
     """The releases that stay readable: the latest, and those published after ``since``.
 
@@ -184,6 +196,8 @@ def _sweep(spark: SparkSession, table: Any, before: datetime) -> int:
     """Delete files under the table's location that nothing refers to and that are older than ``before``: how many.
 
     Deletes nothing where a file that the table refers to is not found in its place: then names cannot be trusted.
+
+    :raises SharedWarehouse: when there is metadata of another table: then the files may be that one's.
     """
     listed, limit = _listed(table), int(before.timestamp() * 1000)
     old = {path for path, file in listed.items() if file.written_ms < limit}
@@ -193,9 +207,21 @@ def _sweep(spark: SparkSession, table: Any, before: datetime) -> int:
     expected = {path for path in referred if path.startswith(within)}
     if not expected <= listed.keys() and not expected <= _listed(table).keys():
         return 0
+    for path in sorted(listed.keys() - referred):
+        if path.endswith(".metadata.json") and _is_of_another(spark, table, listed[path].location):
+            raise SharedWarehouse(listed[path].location)
     for stray in old - referred:
         table.io().deleteFile(listed[stray].location)
     return len(old - referred)
+
+
+def _is_of_another(spark: SparkSession, table: Any, metadata: str) -> bool:
+    try:
+        found = iceberg(spark, "TableMetadataParser").read(table.io(), metadata)
+    except Py4JJavaError:
+        # Half of a file, or gone meanwhile.
+        return False
+    return str(found.uuid()) != str(table.uuid())
 
 
 def _head(spark: SparkSession, name: str) -> int | None:

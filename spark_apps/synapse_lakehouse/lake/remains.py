@@ -108,7 +108,7 @@ class Remains:
         rows = self._all(
             f"with held as ({held}), found as ("  # noqa: S608
             f" select event_id, md5({column}) as version, filename, event_id in (from sent) as theirs,"
-            f" event_id not in (from known) as is_purged, {_HAS_CONTENT[column]} as has_content,"
+            f" event_id not in (from known) as is_purged, {HAS_CONTENT[column]} as has_content,"
             f" {_IS_MESSAGE[column]} as is_message"
             f" from {scan(self.files[table])} where {column} is not null and (theirs or is_purged)"
             "), judged as ("
@@ -147,10 +147,40 @@ _IS_BY: Final = (
     "case when json_valid(json) then json_extract_string(json, '$.sender') = {user} else contains(json, {user}) end"
 )
 
+_ENVELOPE: Final = (
+    *("auth_events", "content", "depth", "event_id", "hashes", "membership", "origin", "origin_server_ts"),
+    *("prev_events", "prev_state", "redacts", "room_id", "sender", "signatures", "state_key", "type", "unsigned"),
+)
+"""Keys of an event that redaction keeps, in some room version, and ``unsigned``."""
+
+_ENVELOPE_OF_UNSIGNED: Final = ("age", "age_ts", "prev_sender", "replaces_state", "transaction_id")
+_IS_ID: Final = r"'\$\S{1,254}'"
+
+
+def _other_keys(place: str, kept: Collection[str]) -> str:
+    names = ", ".join(map(literal, kept))
+    return f"len(list_filter(json_keys(json, '{place}'), lambda k: k not in ({names}))) > 0"
+
+
+def _is_text(place: str) -> str:
+    return f"not regexp_full_match(json_extract_string(json, '{place}'), {_IS_ID})"
+
+
 # What redaction keeps of a message is nothing, and of a redaction, since room version 11, the event that it names.
-_HAS_CONTENT: Final = {
-    "json": "case when json_valid(json) then coalesce(len(list_filter(json_keys(json, '$.content'), lambda k:"
-    " not (k = 'redacts' and json_extract_string(json, '$.type') = 'm.room.redaction'))) > 0, false) else true end",
+HAS_CONTENT: Final = {
+    "json": "case when json_valid(json) then "
+    + " or ".join(
+        f"coalesce({one}, false)"
+        for one in (
+            "json_type(json, '$.content') not in ('OBJECT', 'NULL')",
+            f"if(json_extract_string(json, '$.type') = 'm.room.redaction', {_other_keys('$.content', ['redacts'])}"
+            f" or {_is_text('$.content.redacts')}, len(json_keys(json, '$.content')) > 0)",
+            _is_text("$.redacts"),
+            _other_keys("$", _ENVELOPE),
+            _other_keys("$.unsigned", _ENVELOPE_OF_UNSIGNED),
+        )
+    )
+    + " else true end",
     "aggregation_key": "true",
 }
 _IS_MESSAGE: Final = {
