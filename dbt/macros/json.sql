@@ -4,7 +4,32 @@
 {%- endmacro %}
 
 
-{# Whether a client's JSON says yes, as Python takes it: anything but false, nothing and empty values. NULL without the key. #}
-{% macro json_truth(text, path) -%}
-    (get_json_object({{ text }}, '$.{{ path }}') not in ('false', '0', '0.0', '', '[]', '{}'))
+{#
+    JSON with its strings cut off after 10,000 characters, where one may be longer: Spark reads nothing of a text with a key
+    of over 50,000, which an event may have. What is cut off then says nothing to anybody.
+#}
+{% macro readable_json(text) -%}
+    case
+        when octet_length({{ text }}) > 50000 then regexp_replace(
+            {{ text }}, r'"((?:[^"\\]|\\u[0-9a-fA-F]{4}|\\.){0,10000}+)(?:[^"\\]|\\.)*+"', '"$1"'
+        )
+        else {{ text }}
+    end
+{%- endmacro %}
+
+
+{#
+    Whether a value of a client's JSON (a variant) says yes, as Python takes it: anything but false, nothing, zero and what
+    is empty. NULL without the key.
+#}
+{% macro json_truth(document, path) -%}
+    {%- set value = "variant_get(" ~ document ~ ", '$." ~ path ~ "')" -%}
+    case split_part(schema_of_variant({{ value }}), '<', 1)
+        when 'VOID' then false
+        when 'BOOLEAN' then cast({{ value }} as boolean)
+        when 'STRING' then cast({{ value }} as string) <> ''
+        when 'ARRAY' then to_json({{ value }}) <> '[]'
+        when 'OBJECT' then to_json({{ value }}) <> '{}'
+        else cast({{ value }} as double) <> 0
+    end
 {%- endmacro %}

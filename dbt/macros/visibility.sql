@@ -46,7 +46,7 @@
 
 {# Whether a Matrix id is one of this server. #}
 {% macro is_local(matrix_id) -%}
-    {{ server_name(matrix_id) }} = '{{ var("server_name") | replace("'", "") }}'
+    (instr({{ matrix_id }}, ':') > 0 and {{ server_name(matrix_id) }} = '{{ var("server_name") | replace("'", "") }}')
 {%- endmacro %}
 
 

@@ -233,3 +233,10 @@ delete from event_to_state_groups where event_id in (select event_id from purged
 delete from event_json where event_id in (select event_id from purged);
 delete from rejections where event_id in (select event_id from purged);
 delete from events where event_id in (select event_id from purged);
+
+-- Keys longer than most readers of JSON take, with and without something to escape in them.
+update event_json j set json = pg_temp.patched(json, jsonb_build_object('content',
+    json::jsonb -> 'content' || jsonb_build_object(case when n % 2 = 0 then repeat('k', 50001) else repeat('k"', 25001) end, 1)))
+  from numbered n where n.event_id = j.event_id and free
+    and (n.type in ('m.room.member', 'm.room.history_visibility', 'm.room.join_rules') and n % 5 = 2
+      or n.type = 'm.room.message' and n % 16 in (4, 5) and n % 3 = 0);

@@ -1,11 +1,16 @@
-with options as (
-    select
-        account_data.user_id,
-        {{ json_truth('account_data.content', 'return_soft_failed_events') }} as soft_failed,
-        {{ json_truth('account_data.content', 'return_policy_server_spammy_events') }} as policy_server_spammy
+with wishes as (
+    select account_data.user_id, try_parse_json({{ readable_json('account_data.content') }}) as content
     from {{ source('synapse', 'account_data') }} as account_data
     inner join {{ source('synapse', 'users') }} as users on account_data.user_id = users.name
     where account_data.account_data_type = 'io.element.synapse.admin_client_config' and users.admin = 1
+),
+
+options as (
+    select
+        user_id,
+        {{ json_truth('content', 'return_soft_failed_events') }} as soft_failed,
+        {{ json_truth('content', 'return_policy_server_spammy_events') }} as policy_server_spammy
+    from wishes
 ),
 
 -- Who asks for soft-failed events gets those of policy servers with them.

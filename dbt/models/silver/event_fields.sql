@@ -1,10 +1,15 @@
 {{ config(increment_by='event_id') }}
 -- JSON is parsed here once, so that no later model has to read it again.
-with event_json as (
+with stored as (
+    select event_id, internal_metadata, format_version, json as stored, {{ readable_json('json') }} as json
+    from {{ each_row_of(source('synapse', 'event_json')) }}
+),
+
+event_json as (
     select
         event_json.event_id,
         event_json.internal_metadata,
-        event_json.json as stored,
+        event_json.stored,
         -- Rooms of these versions take integers of any length, and Spark reads no JSON with one of over 1,000 digits.
         case
             when rooms.room_version in ('1', '2', '3', '4', '5') and length(event_json.json) > 1000
@@ -15,7 +20,7 @@ with event_json as (
         events.type,
         coalesce(events.state_key, get_json_object(event_json.json, '$.state_key')) as state_key,
         rooms.room_version
-    from {{ each_row_of(source('synapse', 'event_json')) }} as event_json
+    from stored as event_json
     left join {{ each_row_of(source('synapse', 'events')) }} as events on event_json.event_id = events.event_id
     left join {{ source('synapse', 'rooms') }} as rooms on events.room_id = rooms.room_id
 )
@@ -38,8 +43,10 @@ select
     state_key is not null
     and get_json_object(json, '$.unsigned.prev_content') is not null
     and get_json_object(json, '$.unsigned.prev_sender') is not null as tells_replaced,
-    case when type = 'm.room.member' then get_json_object(json, '$.content.membership') end as membership,
-    case when type = 'm.room.history_visibility'
+    case when type = 'm.room.member' and state_key is not null
+        then get_json_object(json, '$.content.membership')
+    end as membership,
+    case when type = 'm.room.history_visibility' and state_key is not null
         then get_json_object(json, '$.content.history_visibility')
     end as history_visibility,
     case when type = 'm.room.join_rules' and state_key = ''

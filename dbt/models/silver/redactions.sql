@@ -14,7 +14,7 @@ named as (
 events as (
     select
         named.redaction,
-        max(struct(events.room_id, events.sender, events.stream_ordering, events.rejection_reason))
+        max(struct(events.room_id, events.sender, events.stream_ordering))
             filter (where named.place = 'redacting') as redacting,
         max(struct(events.room_id, events.sender, events.type)) filter (where named.place = 'target') as target
     from {{ each_row_of(source('synapse', 'events')) }} as events
@@ -31,7 +31,7 @@ redactions as (
         events.redacting.room_id,
         events.redacting.sender,
         events.redacting.stream_ordering,
-        coalesce(rejections.reason, events.redacting.rejection_reason) is not null as rejected,
+        coalesce(rejections.reason, '') <> '' as rejected,
         events.redacting is not null and fields.event_id is not null as known,
         fields.recheck_redaction,
         events.target is not null as target_known,

@@ -4,10 +4,10 @@ with current_state as (
         state.type,
         state.membership,
         -- A redacted event has lost its content, even where its JSON has not been censored yet.
-        case when redactions.event_id is null then event_json.json end as json,
+        case when redactions.event_id is null then {{ readable_json('event_json.json') }} end as json,
         fields.join_rule,
         fields.history_visibility,
-        case when state.type = 'm.room.create' then event_json.json end as create_json
+        case when state.type = 'm.room.create' then {{ readable_json('event_json.json') }} end as create_json
     from {{ source('synapse', 'current_state_events') }} as state
     left join {{ source('synapse', 'event_json') }} as event_json
         on state.event_id = event_json.event_id and state.state_key = '' and state.type <> 'm.room.member'

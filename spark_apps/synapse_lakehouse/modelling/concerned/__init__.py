@@ -43,7 +43,10 @@ def find(
     with duck.on_branch(settings, branch, sorted(duck.named_in(asked))) as lake:
         lake.execute("create schema changed; create schema former")
         server = duck.literal(str(settings.synapse_server_name))
-        lake.execute(f"create macro is_local(matrix_id) as substr(matrix_id, instr(matrix_id, ':') + 1) = {server}")
+        lake.execute(
+            "create macro is_local(matrix_id) as"
+            f" (instr(matrix_id, ':') > 0 and substr(matrix_id, instr(matrix_id, ':') + 1) = {server})"
+        )
         for name, rows in changed.items():
             lake.register("rows", rows)
             lake.execute(f"create table changed.{_unqualified(name)} as from rows")

@@ -28,7 +28,7 @@ union
 select redacts from read_redactions;
 
 create table read_events as
-select event_id, room_id, sender, type, stream_ordering, rejection_reason
+select event_id, room_id, sender, type, stream_ordering
 from bronze.events semi join named using (event_id);
 
 create table read_event_fields as
