@@ -2,17 +2,18 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 
 import psycopg
 import pytest
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.app import SparkApp
-from synapse_lakehouse.embedded import sample
 from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.lake import audit, branches
 from synapse_lakehouse.settings import Settings
 from tests.advancing import advancing
+from tests.conftest import copied_source, lake_maker
 from tests.small_lake import SmallLake
 
 FEW = ("event_json", "erased_users", "receipts_linearized")
@@ -22,25 +23,15 @@ CENSOR = (
 
 
 @pytest.fixture
-def lake(
-    server: Server, settings: Settings, sample_dsn: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[SmallLake]:
-    server.tool("createdb", "--template", sample.DATABASE, "cleared_source")
-    server.create_database("cleared_lake")
-    own = settings.model_copy(
-        update={
-            "synapse_dsn": server.dsn("cleared_source"),
-            "lakehouse_catalog_uri": server.dsn("cleared_lake"),
-            "lakehouse_warehouse": str(tmp_path_factory.mktemp("cleared")),
-        }
-    )
+def lake(server: Server, settings: Settings, tmp_path: Path) -> Iterator[SmallLake]:
     declared = catalogue.load()
-    with advancing(own) as started:
-        small = SmallLake(started.settings)
-        small.declared = declared.model_copy(update={"tables": tuple(map(declared.table, FEW))})
-        yield small
-    server.tool("dropdb", "--force", "cleared_source")
-    server.tool("dropdb", "--force", "cleared_lake")
+    with (
+        copied_source(server) as dsn,
+        lake_maker(server, settings, tmp_path) as make,
+        advancing(make(synapse_dsn=dsn)) as started,
+    ):
+        few = declared.model_copy(update={"tables": tuple(map(declared.table, FEW))})
+        yield SmallLake(started.settings, declared=few)
 
 
 def test_what_changed_before_a_failed_second_attempt_is_copied_by_the_next_run(lake: SmallLake) -> None:
