@@ -208,29 +208,30 @@ _KEYS: Final = {
 
 def of_run(catalog: Catalog, table: str, run_id: str) -> list[dict[str, Any]]:
     """The rows of a run. A task that was retried wrote its rows again: the last ones count."""
-    return _last(table, _by_time(table, _of_run(catalog, table, run_id).to_pylist()))
+    return _last(table, _by_time(catalog, table, run_id))
 
 
 def of_release(catalog: Catalog, table: str, release: Release) -> list[dict[str, Any]]:
     """The rows of a release's run as they were when it was published. A run that was cleared wrote others since, of
     which perhaps nothing was published."""
-    rows, moment = _by_time(table, _of_run(catalog, table, release.run_id).to_pylist()), _moment(table)
+    rows, moment = _by_time(catalog, table, release.run_id), _moment(table)
     return _last(table, (row for row in rows if row[moment] is None or row[moment] <= release.judged_until))
 
 
 def ledger_of(catalog: Catalog, release: Release) -> list[dict[str, Any]]:
     """The rows of ``audit.ledger`` of what a release holds, by the snapshots: who compacts it writes them anew."""
-    rows = _by_time("audit.ledger", _of_run(catalog, "audit.ledger", release.run_id).to_pylist())
-    held = release.tables
-    return _last("audit.ledger", (one for one in rows if one["snapshot_id"] == held.get(f"bronze.{one['table_name']}")))
+    table, held = "audit.ledger", release.tables
+    rows = _by_time(catalog, table, release.run_id)
+    return _last(table, (one for one in rows if one["snapshot_id"] == held.get(f"bronze.{one['table_name']}")))
 
 
 def _moment(table: str) -> str:
     return str([field.name for field in TABLES[table] if field.type == _TIME][-1])
 
 
-def _by_time(table: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _by_time(catalog: Catalog, table: str, run_id: str) -> list[dict[str, Any]]:
     moment = _moment(table)
+    rows: list[dict[str, Any]] = _of_run(catalog, table, run_id).to_pylist()
     return sorted(rows, key=lambda row: (row[moment] is None, row[moment]))
 
 
