@@ -54,10 +54,13 @@ def judge_gold(settings: Settings, catalog: Catalog, run: Run) -> Judgement:
 
 def _moved(catalog: Catalog, run: Run, hours: int) -> dict[str, dict[str, Any]]:
     """What the run and two before it saw of the source."""
-    before = looked_back(audit.releases(catalog), datetime.now(UTC), hours)
-    runs = [*(one.run_id for one in before), run.run_id] if before else []
-    names = ("audit.snapshots", "audit.stream_positions", "audit.stream_facts")
-    return freshness.measures(*([audit.of_run(catalog, name, one) for one in runs] for name in names))
+    before = looked_back(audit.releases(catalog), datetime.now(UTC), hours) or ()
+
+    def seen(name: str) -> list[list[dict[str, Any]]]:
+        then = [audit.of_release(catalog, name, one) for one in before]
+        return [*then, audit.of_run(catalog, name, run.run_id)] if then else []
+
+    return freshness.measures(*map(seen, ("audit.snapshots", "audit.stream_positions", "audit.stream_facts")))
 
 
 def _judge(

@@ -7,6 +7,7 @@ import pytest
 from pyiceberg.catalog.memory import InMemoryCatalog
 
 from synapse_lakehouse import catalogue
+from synapse_lakehouse.app import SparkApp
 from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.lake import audit, tables
 from synapse_lakehouse.settings import Settings
@@ -92,3 +93,26 @@ def test_columns_that_the_catalogue_gains_keep_the_ids_of_the_others() -> None:
     assert after == before | {"creator": max(before.values()) + 1}
     tables.ensure(lake, known.model_copy(update={"tables": (older,)}))
     assert {field.name for field in lake.load_table("bronze.rooms").schema().fields} == set(after)
+
+
+def test_a_run_that_is_tried_again_publishes_nothing_of_a_table_that_drifted_since(
+    lake: AdvancingLake, source: Source
+) -> None:
+    before = audit.latest(lake.app().catalog)
+    assert before
+    first = lake.app()
+    source.execute("update room_depth set min_depth = min_depth + 1")
+    lake.copy(first)
+    lake.measure(first)
+    source.execute("alter table room_depth drop column min_depth")
+    again = SparkApp("test", first.run, lake.settings)
+    lake.copy(again)
+    assert "room_depth" not in {row["table_name"] for row in lake.ledger(again)}
+    # Each task has a session of its own, which read nothing before.
+    again.spark.sql("refresh table bronze.room_depth")
+    lake.publish(again)
+    latest = audit.latest(again.catalog)
+    assert latest
+    assert latest.partial == ("room_depth",)
+    assert latest.tables["bronze.room_depth"] == before.tables["bronze.room_depth"]
+    assert first.run.branch not in again.catalog.load_table("bronze.room_depth").refs()

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,10 +12,12 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.memory import InMemoryCatalog
 
 from synapse_lakehouse.lake import audit, tables
-from synapse_lakehouse.lake.release import TABLE
+from synapse_lakehouse.lake.release import TABLE, Release
+from synapse_lakehouse.replication import covering
 from synapse_lakehouse.run import Run
 
 DAY = datetime(2026, 5, 1, tzinfo=UTC)
+HOUR = timedelta(hours=1)
 RUN = Run("run", DAY, DAY + timedelta(days=1))
 
 
@@ -69,7 +72,7 @@ def test_many_commits_leave_few_manifests(catalog: Catalog) -> None:
     snapshot = table.current_snapshot()
     assert snapshot is not None
     assert len(snapshot.manifests(table.io)) <= 11
-    assert len(audit._of_run(catalog, "audit.snapshots", RUN.run_id)) == 35
+    assert catalog.load_table("audit.snapshots").scan().count() == 35
 
 
 def test_a_lake_of_an_earlier_version_gathers_its_manifests_too(catalog: Catalog) -> None:
@@ -78,3 +81,86 @@ def test_a_lake_of_an_earlier_version_gathers_its_manifests_too(catalog: Catalog
         change.remove_properties(name)
     tables.ensure_audit(catalog)
     assert catalog.load_table("audit.ledger").properties[name] == "true"
+
+
+def _look(catalog: Catalog, hour: int, **columns: object) -> None:
+    audit.append(catalog, "audit.snapshots", [{"taken_at": DAY, "began_at": DAY + hour * HOUR, **columns}], RUN)
+
+
+def _write(catalog: Catalog, hour: float, *tables: str) -> None:
+    told = [{"table_name": name, "rows_read": int(hour), "written_at": DAY + hour * HOUR} for name in tables]
+    audit.append(catalog, "audit.ledger", told, RUN)
+
+
+def _told(rows: list[dict[str, Any]]) -> dict[str, int]:
+    return {row["table_name"]: row["rows_read"] for row in rows}
+
+
+def test_only_the_last_attempt_at_a_run_counts(catalog: Catalog) -> None:
+    _look(catalog, 1)
+    _write(catalog, 1.5, "events", "rooms")
+    assert audit.has_copied(catalog, RUN)
+    assert _told(audit.of_run(catalog, "audit.ledger", RUN.run_id)) == {"events": 1, "rooms": 1}
+
+    _look(catalog, 2)
+    assert not audit.has_copied(catalog, RUN)
+    assert audit.of_run(catalog, "audit.ledger", RUN.run_id) == []
+    _write(catalog, 2.5, "events")
+    _write(catalog, 3, "events")
+    assert _told(audit.of_run(catalog, "audit.ledger", RUN.run_id)) == {"events": 3}
+
+
+def test_a_release_has_what_its_own_attempt_wrote(catalog: Catalog) -> None:
+    _look(catalog, 1)
+    _write(catalog, 1.5, "events", "rooms")
+    _look(catalog, 2)
+    _write(catalog, 2.5, "events")
+    release = _release(catalog, published_hour=3)
+    _look(catalog, 4)
+    _write(catalog, 4.5, "events", "rooms")
+    assert _told(audit.of_release(catalog, "audit.ledger", release)) == {"events": 2}
+    (look,) = audit.of_release(catalog, "audit.snapshots", release)
+    assert look["began_at"] == DAY + 2 * HOUR
+
+
+def test_attempts_of_versions_that_did_not_say_when_they_began_are_all_one(catalog: Catalog) -> None:
+    for minutes in (2, 1):
+        taken_at = DAY + timedelta(minutes=minutes)
+        audit.append(catalog, "audit.snapshots", [{"taken_at": taken_at, "schema_version": minutes}], RUN)
+    _write(catalog, 1.5, "events", "rooms")
+    _write(catalog, 2.5, "events")
+    assert _told(audit.of_run(catalog, "audit.ledger", RUN.run_id)) == {"events": 2, "rooms": 1}
+    assert [one["schema_version"] for one in audit.of_run(catalog, "audit.snapshots", RUN.run_id)] == [2]
+    _look(catalog, 3, schema_version=3)
+    assert [one["schema_version"] for one in audit.of_run(catalog, "audit.snapshots", RUN.run_id)] == [3]
+    assert not audit.has_copied(catalog, RUN)
+
+
+def test_a_tap_is_compared_from_where_the_last_release_was_that_compared_it(catalog: Catalog) -> None:
+    def compare(run: Run, hour: int) -> None:
+        audit.append(catalog, "audit.snapshots", [{"began_at": DAY + hour * HOUR}], run)
+        row = {"dialect": "redis", "stream": "events", "upto": hour, "measured_at": DAY + hour * HOUR}
+        audit.append(catalog, covering.TABLE, [row], run)
+
+    first, second, third = (Run(name, RUN.start, RUN.end) for name in ("first", "second", "third"))
+    assert covering.latest(catalog) == []
+    compare(first, 1)
+    assert covering.latest(catalog) == []
+    _release(catalog, published_hour=2, run=first)
+    compare(second, 3)
+    _release(catalog, published_hour=4, run=second)
+    audit.append(catalog, "audit.snapshots", [{"began_at": DAY + 5 * HOUR}], third)
+    _release(catalog, published_hour=6, run=third)
+    compare(second, 7)
+    compare(first, 8)
+    assert [row["upto"] for row in covering.latest(catalog)] == [3]
+
+
+def _release(catalog: Catalog, published_hour: int, run: Run = RUN) -> Release:
+    """A new release that ``run`` published."""
+    number, moment = len(audit.releases(catalog)) + 1, DAY + published_hour * HOUR
+    told = {"release": number, "tables": [], "positions": [], "views": [], "published_at": moment}
+    audit.append(catalog, TABLE, [told | {"accepted_at": moment}], run)
+    release = audit.latest(catalog)
+    assert release is not None
+    return release

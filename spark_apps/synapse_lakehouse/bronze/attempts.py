@@ -7,6 +7,7 @@ from typing import Final
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.app import SparkApp
 from synapse_lakehouse.catalogue import Catalogue
+from synapse_lakehouse.lake import branches
 from synapse_lakehouse.source.connection import Connection
 from synapse_lakehouse.source.errors import RecoveryConflict
 from synapse_lakehouse.source.snapshot import Snapshot, exported
@@ -47,6 +48,9 @@ def await_idle(work: Future[None], connection: Connection) -> None:
 
 def _attempt(app: SparkApp, work: Work, declared: Catalogue) -> None:
     with exported(app.settings, declared) as (connection, snapshot):
+        # What an attempt before left of a table that this one cannot copy is of another snapshot, and perhaps half.
+        if snapshot.drifted:
+            branches.drop(app.catalog, app.run.branch, [f"bronze.{name}" for name in snapshot.drifted])
         for reason in snapshot.drifted.values():
             app.progress(f"left as it was: {reason}")
         for novelty in snapshot.novelties:

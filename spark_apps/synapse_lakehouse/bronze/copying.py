@@ -40,7 +40,7 @@ def copy_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, sna
     copies.sort(key=lambda copy: (copy.base is not None, -copy.heap.pages))
     with ThreadPoolExecutor(app.settings.lakehouse_source_connections - 1) as readers:
         # Beside what is read of the lake it would hold that up; beside what the source counts it costs nothing.
-        recorded = readers.submit(record_snapshot, app, snapshot)
+        recorded = readers.submit(record_snapshot, app, snapshot, datetime.now(UTC))
         read = inheritable_thread_target(app.spark)(_read)
         changed = [(copy.heap.pages, copy.count) for copy in copies if copy.base]
         count_all(app.settings, connection, snapshot, changed, readers)

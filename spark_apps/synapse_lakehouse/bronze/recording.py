@@ -18,8 +18,11 @@ def origin(snapshot: Snapshot) -> dict[str, Any]:
     return {"snapshot_xmin": snapshot.xmin, "snapshot_xmax": snapshot.xmax} | vars(snapshot.lineage)
 
 
-def record_snapshot(app: SparkApp, snapshot: Snapshot) -> None:
-    """Write the state of the source to ``audit.snapshots``."""
+def record_snapshot(app: SparkApp, snapshot: Snapshot, began_at: datetime) -> None:
+    """Write the state of the source to ``audit.snapshots``.
+
+    :param began_at: when the attempt at the run began: what was written down of the run earlier is of another one.
+    """
     row = {
         "branch": app.run.branch,
         "taken_at": snapshot.taken_at,
@@ -30,6 +33,7 @@ def record_snapshot(app: SparkApp, snapshot: Snapshot) -> None:
         "sequences": [vars(sequence) for sequence in snapshot.sequences],
         "drifted": sorted(snapshot.drifted.items()),
         "novelties": list(snapshot.novelties),
+        "began_at": began_at,
     }
     audit.append(app.catalog, "audit.snapshots", [row | origin(snapshot)], app.run)
 

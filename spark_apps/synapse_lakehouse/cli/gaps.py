@@ -7,24 +7,35 @@ from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse.cli import output
 from synapse_lakehouse.lake import duck
-from synapse_lakehouse.lake.release import Release
+from synapse_lakehouse.lake.release import Release, accepting
 from synapse_lakehouse.settings import Settings
 
-_READ: Final = """
-with latest as (
-    from audit.stream_gaps
-    qualify measured_at = max(measured_at) over (partition by run_id)
+_OF_RELEASE: Final = "on seen.run_id = accepted.run_id and measured_at > since and measured_at <= judged_until"
+_READ: Final = f"""
+with accepted as (
+    select *, lag(judged_until, 1, '-infinity'::timestamptz) over (partition by run_id order by release) as since
+    from (values {{accepted}}) told(run_id, release, judged_until)
 ),
-known as (select run_id, min(release) as release from audit.releases group by run_id)
-select stream, table_name, first_id, last_id, class, witness, explanation, flags, release, run_id
-from latest left join known using (run_id)
-where release < {number}
-    and class <> 'in_flight'
-    or release = (select release from known where run_id = {run})
-    or release is null and {is_latest} and class in ('lost', 'late', 'duplicate', 'changed')
-        and measured_at > (select max(published_at) from audit.releases)
-order by class not in ('lost', 'late', 'duplicate', 'changed'), release nulls first, stream, first_id
-"""
+measured as (
+    select stream, seen.run_id, release, max(measured_at) as measured_at
+    from audit.stream_positions seen left join accepted {_OF_RELEASE} group by all
+),
+latest as (
+    select seen.*, release from audit.stream_gaps seen left join accepted {_OF_RELEASE}
+    qualify measured_at = max(measured_at) over (partition by seen.run_id, release)
+)
+select latest.stream, table_name, first_id, last_id, class, witness, explanation, flags, latest.release, latest.run_id
+from latest left join measured on latest.stream = measured.stream and latest.run_id = measured.run_id
+    and latest.release is not distinct from measured.release
+where coalesce(latest.measured_at >= measured.measured_at, true) and (
+    latest.release < {{number}} and class <> 'in_flight'
+    or latest.release = {{number}}
+    or latest.release is null and {{is_latest}} and class in ('lost', 'late', 'duplicate', 'changed')
+        and latest.measured_at > (select max(judged_until) from accepted)
+)
+order by class not in ('lost', 'late', 'duplicate', 'changed'), latest.release nulls first, latest.stream, first_id
+"""  # noqa: S608
+"""Gaps as an attempt at a run found them last; a stream that it found whole has none, whatever an earlier one found."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +61,14 @@ def read(connection: DuckDBPyConnection, settings: Settings, release: Release, *
     """
     if "audit.stream_gaps" not in duck.entries(settings):
         return []
-    duck.bind(connection, settings, None, ["audit.stream_gaps", "audit.releases"])
-    sql = _READ.format(number=int(release.number), run=duck.literal(release.run_id), is_latest=str(is_latest).lower())
+    accepted = [one for _, one in accepting(duck.releases(connection, settings)[::-1])]
+    shown = max(one.number for one in accepted if one.number <= release.number)
+    told = (
+        f"({duck.literal(one.run_id)}, {one.number}, {duck.literal(one.judged_until.isoformat())}::timestamptz)"
+        for one in accepted
+    )
+    duck.bind(connection, settings, None, ["audit.stream_gaps", "audit.stream_positions"])
+    sql = _READ.format(accepted=", ".join(told), number=shown, is_latest=str(is_latest).lower())
     return [KnownGap(*row) for row in connection.execute(sql).fetchall()]
 
 

@@ -69,9 +69,10 @@ def positions(
 def read(connection: DuckDBPyConnection, settings: Settings, release: Release) -> list[Position]:
     """Positions that the run of ``release`` measured, by stream."""
     duck.bind(connection, settings, None, ["audit.stream_positions"])
-    connection.execute(f"set variable run = {duck.literal(release.run_id)}")
+    duck.set_release(connection, release)
     rows = connection.execute(
-        "with last as (from audit.stream_positions where run_id = getvariable('run')"
+        "with last as (from audit.stream_positions"
+        " where run_id = getvariable('run') and measured_at <= getvariable('judged_until')"
         " qualify row_number() over (partition by stream order by measured_at desc) = 1),"
         " used as (select *, sequence_last_value - if(sequence_is_called, 0, 1) as handed from last)"
         " select stream, safe_bound, previous_bound, rule,"

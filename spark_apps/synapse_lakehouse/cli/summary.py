@@ -80,16 +80,18 @@ def summary(release: reading.Release = None) -> None:
 
 def read(connection: DuckDBPyConnection, settings: Settings, release: Release) -> Summary:
     """All that the summary of ``release`` says."""
-    duck.bind(connection, settings, None, ["audit.ledger", "audit.checks", _COVERAGE])
-    connection.execute(f"set variable run = {duck.literal(release.run_id)}")
+    duck.bind(connection, settings, None, ["audit.ledger", "audit.releases", "audit.checks", _COVERAGE])
+    duck.set_release(connection, release)
     ledger = connection.execute(
-        "select table_name, extent, rows_source, rows_read, rows_written, bytes, seconds from audit.ledger"
-        " where run_id = getvariable('run')"
+        "select table_name, extent, rows_source, rows_read, rows_written, bytes, seconds"
+        " from audit.ledger join (select run_id, tables from audit.releases where release = getvariable('release'))"
+        " using (run_id) where snapshot_id = tables['bronze.' || table_name]"
         " qualify row_number() over (partition by table_name order by written_at desc) = 1"
         " order by bytes desc nulls last, rows_source desc nulls last, table_name"
     ).fetchall()
     warned = connection.execute(
-        "with last as (from audit.checks where run_id = getvariable('run')"
+        "with last as (from audit.checks"
+        " where run_id = getvariable('run') and checked_at <= getvariable('judged_until')"
         " qualify rank() over (partition by stage order by checked_at desc) = 1)"
         " select distinct subject, expectation, observed from last where not success order by all"
     ).fetchall()
@@ -108,7 +110,8 @@ def _heard_by_taps(connection: DuckDBPyConnection, settings: Settings) -> list[H
     if _COVERAGE not in duck.entries(settings):
         return []
     rows = connection.execute(
-        "with last as (from audit.replication_coverage where run_id = getvariable('run')"
+        "with last as (from audit.replication_coverage"
+        " where run_id = getvariable('run') and measured_at <= getvariable('judged_until')"
         " qualify row_number() over (partition by dialect, stream, instance order by measured_at desc) = 1)"
         " select dialect, count(distinct instance), sum(heard), sum(read), sum(unexplained) from last"
         " group by dialect order by dialect"

@@ -5,6 +5,7 @@ the one named in ``audit.releases``. Times are UTC.
 """
 
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import pyarrow as pa
@@ -52,6 +53,8 @@ TABLES: Final[dict[str, pa.Schema]] = {
             # Tables that could not be copied, with the reason; tables and columns that the catalogue never heard of.
             "drifted": pa.map_(_STRING, _STRING),
             "novelties": pa.list_(_STRING),
+            # When the attempt at the run began by the clock that all its rows are written by; taken_at is the source's.
+            "began_at": _TIME,
         },
         # One row per run and copied table: what was read (extent: whole, rest, changes or nothing), what became of it,
         # and from which snapshot of the source. files and bytes are the table's afterwards; the hashes are of the rows
@@ -178,6 +181,8 @@ TABLES: Final[dict[str, pa.Schema]] = {
 }
 """Columns of each audit table."""
 
+_NEVER: Final = datetime.fromtimestamp(0, UTC)
+
 
 def append(catalog: Catalog, table: str, rows: list[dict[str, Any]], run: Run | None = None) -> None:
     """Append ``rows`` (columns of ``TABLES[table]``; absent ones are NULL), stamped with ``run`` where one is given."""
@@ -207,15 +212,15 @@ _KEYS: Final = {
 
 
 def of_run(catalog: Catalog, table: str, run_id: str) -> list[dict[str, Any]]:
-    """The rows of a run. A task that was retried wrote its rows again: the last ones count."""
-    return _last(table, _by_time(catalog, table, run_id))
+    """The rows of a run's last attempt, which began when it looked at the source last. A task that was retried wrote
+    its rows again: the last ones count."""
+    return _last(table, _of_attempt(catalog, table, run_id))
 
 
 def of_release(catalog: Catalog, table: str, release: Release) -> list[dict[str, Any]]:
     """The rows of a release's run as they were when it was published. A run that was cleared wrote others since, of
     which perhaps nothing was published."""
-    rows, moment = _by_time(catalog, table, release.run_id), _moment(table)
-    return _last(table, (row for row in rows if row[moment] is None or row[moment] <= release.judged_until))
+    return _last(table, _of_attempt(catalog, table, release.run_id, release.judged_until))
 
 
 def ledger_of(catalog: Catalog, release: Release) -> list[dict[str, Any]]:
@@ -225,35 +230,49 @@ def ledger_of(catalog: Catalog, release: Release) -> list[dict[str, Any]]:
     return _last(table, (one for one in rows if one["snapshot_id"] == held.get(f"bronze.{one['table_name']}")))
 
 
-def _moment(table: str) -> str:
-    return str([field.name for field in TABLES[table] if field.type == _TIME][-1])
+def has_copied(catalog: Catalog, run: Run) -> bool:
+    """Whether the run's last copy was finished: then its ledger is written."""
+    return catalog.table_exists("audit.ledger") and bool(_of_attempt(catalog, "audit.ledger", run.run_id))
+
+
+def checks_of_run(catalog: Catalog, run_id: str) -> list[dict[str, Any]]:
+    """The checks of a run's last attempt, as each stage was judged last."""
+    rows = _of_attempt(catalog, "audit.checks", run_id)
+    last = {row["stage"]: row["checked_at"] for row in rows}
+    return [row for row in rows if row["checked_at"] == last[row["stage"]]]
+
+
+def _of_attempt(catalog: Catalog, table: str, run_id: str, until: datetime | None = None) -> list[dict[str, Any]]:
+    """Rows of the last attempt at a run that began until then, oldest first; earlier versions did not say when."""
+    looks = _until(until, "audit.snapshots", _by_time(catalog, "audit.snapshots", run_id))
+    began, moment = looks[-1]["began_at"] if looks else None, _moment(table)
+    rows = looks[-1:] if table == "audit.snapshots" else _until(until, table, _by_time(catalog, table, run_id))
+    return [row for row in rows if None in (began, row[moment]) or row[moment] >= began]
+
+
+def _until(until: datetime | None, table: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    moment = _moment(table)
+    return [row for row in rows if None in (until, row[moment]) or row[moment] <= until]
 
 
 def _by_time(catalog: Catalog, table: str, run_id: str) -> list[dict[str, Any]]:
-    moment = _moment(table)
-    rows: list[dict[str, Any]] = _of_run(catalog, table, run_id).to_pylist()
-    return sorted(rows, key=lambda row: (row[moment] is None, row[moment]))
+    scan = catalog.load_table(table).scan(row_filter=EqualTo(term="run_id", value=run_id))
+    rows: list[dict[str, Any]] = scan.to_arrow().to_pylist()
+    return sorted(rows, key=lambda row: [row[name] or _NEVER for name in _moments(table)])
+
+
+def _moment(table: str) -> str:
+    """The column that tells when a row was written."""
+    return _moments(table)[0]
+
+
+def _moments(table: str) -> list[str]:
+    return [str(field.name) for field in reversed(TABLES[table]) if field.type == _TIME]
 
 
 def _last(table: str, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Of rows with the same key the last one."""
     return list({tuple(row[key] for key in _KEYS[table]): row for row in rows}.values())
-
-
-def has_copied(catalog: Catalog, run: Run) -> bool:
-    """Whether the run's copy was finished: then its ledger is written."""
-    return catalog.table_exists("audit.ledger") and bool(_of_run(catalog, "audit.ledger", run.run_id).num_rows)
-
-
-def checks_of_run(catalog: Catalog, run_id: str) -> list[dict[str, Any]]:
-    """The checks of a run, as each stage was judged last: an earlier judgement of a run that was cleared is void."""
-    rows = _of_run(catalog, "audit.checks", run_id).sort_by("checked_at").to_pylist()
-    last = {row["stage"]: row["checked_at"] for row in rows}
-    return [row for row in rows if row["checked_at"] == last[row["stage"]]]
-
-
-def _of_run(catalog: Catalog, table: str, run_id: str) -> pa.Table:
-    return catalog.load_table(table).scan(row_filter=EqualTo(term="run_id", value=run_id)).to_arrow()
 
 
 def latest(catalog: Catalog) -> Release | None:

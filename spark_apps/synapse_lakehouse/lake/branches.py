@@ -1,6 +1,6 @@
 """The branches that runs leave on the tables: found and dropped."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from pyiceberg.catalog import Catalog
@@ -11,12 +11,12 @@ from synapse_lakehouse.lake.catalog import SCHEMAS, is_unbranched
 _AT_ONCE = 4
 
 
-def drop(catalog: Catalog, branch: str) -> int:
-    """Remove ``branch`` from every table that has it; how many had it.
+def drop(catalog: Catalog, branch: str, names: Collection[str] | None = None) -> int:
+    """Remove ``branch`` from every table that has it, or of those called ``names``; how many had it.
 
     Whoever calls this holds the lease, or knows that the branch's run is over.
     """
-    having = [table for table in branched_tables(catalog) if branch in table.refs()]
+    having = [table for table in branched_tables(catalog, names) if branch in table.refs()]
     for table in having:
         table.manage_snapshots().remove_branch(branch).commit()
     return len(having)
@@ -44,7 +44,8 @@ def branched(catalog: Catalog) -> list[str]:
     return [name for name in names if not is_unbranched(name)]
 
 
-def branched_tables(catalog: Catalog) -> Iterator[Table]:
-    """The tables called :func:`branched`."""
+def branched_tables(catalog: Catalog, names: Collection[str] | None = None) -> Iterator[Table]:
+    """The tables called :func:`branched`, or those of ``names`` among them."""
+    wanted = [name for name in branched(catalog) if names is None or name in names]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        yield from pool.map(catalog.load_table, branched(catalog))
+        yield from pool.map(catalog.load_table, wanted)

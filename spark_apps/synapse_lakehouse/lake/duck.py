@@ -251,6 +251,15 @@ def _definition(
     return f"from {scan(location, _branch_snapshot(metadata(connection, location), branch) if branch else None)}"
 
 
+def set_release(connection: DuckDBPyConnection, release: Release) -> None:
+    """Set the variables ``release``, its number, ``run``, its run, and ``judged_until``: of the rows of audit tables
+    with that ``run_id`` later ones are of another attempt at the run, of which perhaps nothing was published."""
+    connection.execute(
+        f"set variable release = {int(release.number)}; set variable run = {literal(release.run_id)};"
+        f" set variable judged_until = {literal(release.judged_until.isoformat())}::timestamptz"
+    )
+
+
 def named_in(sql: str) -> set[str]:
     """Pairs of words joined by a dot, in lower case: what may be names of tables with their schema."""
     return {f"{schema}.{table}".lower() for schema, table in _TABLE.findall(sql)}

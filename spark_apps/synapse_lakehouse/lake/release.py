@@ -72,6 +72,15 @@ def of_another_server(latest: Release | None, server_name: str) -> str | None:
     )
 
 
+def accepting(published: Sequence[Release]) -> list[tuple[Release | None, Release]]:
+    """The releases that are more than others in other files, each after the one before it.
+
+    :param published: all releases, oldest first.
+    """
+    pairs = zip([None, *published], published, strict=False)
+    return [(former, one) for former, one in pairs if not one.compacts(former)]
+
+
 def of_interval(published: Sequence[Release], run: Run) -> list[tuple[Release | None, Release]]:
     """The releases of ``run``'s interval, each after the one before it: what it has more was seen first by its run.
 
@@ -79,11 +88,8 @@ def of_interval(published: Sequence[Release], run: Run) -> list[tuple[Release | 
 
     :param published: all releases, oldest first.
     """
-    return [
-        (former, one)
-        for former, one in zip([None, *published], published, strict=False)
-        if (one.interval_start, one.interval_end) == (run.start, run.end) and not one.compacts(former)
-    ]
+    interval = run.start, run.end
+    return [(former, one) for former, one in accepting(published) if (one.interval_start, one.interval_end) == interval]
 
 
 def accepted_bounds(latest: Release | None, measured: Mapping[str, int | None]) -> dict[str, int]:

@@ -34,7 +34,7 @@ from pyiceberg.table import Table as IcebergTable
 from synapse_lakehouse.catalogue import Catalogue, Contiguity, Load, Stream, Table
 from synapse_lakehouse.lake import audit, tables
 from synapse_lakehouse.lake.catalog import COMMANDS
-from synapse_lakehouse.lake.recent import newest
+from synapse_lakehouse.lake.recent import spans
 from synapse_lakehouse.replication import coverage, queries
 from synapse_lakehouse.replication.announcing import about
 from synapse_lakehouse.replication.coverage import Heard, Window
@@ -196,10 +196,15 @@ def covering(
 
 
 def latest(catalog: Catalog) -> list[Row]:
-    """The rows of ``TABLE`` of the last run that compared something and was published."""
-    published = In(term="run_id", literals={one.run_id for one in audit.releases(catalog)})
-    runs = newest(catalog.load_table(TABLE), "measured_at", published, ("run_id", "measured_at"))["run_id"].to_pylist()
-    return audit.of_run(catalog, TABLE, runs[-1]) if runs else []
+    """The rows of ``TABLE`` of the last release whose run compared something."""
+    published = audit.releases(catalog)
+    for told in spans(catalog.load_table(TABLE), "measured_at", columns=("run_id", "measured_at")):
+        firsts = {row["run_id"]: row["measured_at"] for row in reversed(told.to_pylist())}
+        for one in reversed(published):
+            is_told = one.run_id in firsts and firsts[one.run_id] <= one.judged_until
+            if is_told and (rows := audit.of_release(catalog, TABLE, one)):
+                return rows
+    return []
 
 
 def said(rows: Sequence[Mapping[str, Any]]) -> str:
