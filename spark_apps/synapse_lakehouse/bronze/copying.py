@@ -41,9 +41,11 @@ def copy_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, sna
     with ThreadPoolExecutor(app.settings.lakehouse_source_connections - 1) as readers:
         # Beside what is read of the lake it would hold that up; beside what the source counts it costs nothing.
         recorded = readers.submit(record_snapshot, app, snapshot, datetime.now(UTC))
-        read = inheritable_thread_target(app.spark)(_read)
+        # Spark is made ready for the run while the source counts.
+        readers.submit(getattr, app, "spark")
         changed = [(copy.heap.pages, copy.count) for copy in copies if copy.base]
         count_all(app.settings, connection, snapshot, changed, readers)
+        read = inheritable_thread_target(app.spark)(_read)
         work = [(copy, part) for copy in copies for part in copy.plan().parts]
         waiting: set[Future[list[tuple[str, Pace]]]] = {readers.submit(read, app, batch) for batch in batches(work)}
         for copy in copies:
