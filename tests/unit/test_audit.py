@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -134,6 +135,18 @@ def test_attempts_of_versions_that_did_not_say_when_they_began_are_all_one(catal
     _look(catalog, 3, schema_version=3)
     assert [one["schema_version"] for one in audit.of_run(catalog, "audit.snapshots", RUN.run_id)] == [3]
     assert not audit.has_copied(catalog, RUN)
+
+
+def test_a_lake_that_no_run_opened_since_lacks_columns(tmp_path: Path) -> None:
+    catalog = InMemoryCatalog("lake", warehouse=tmp_path.as_uri())
+    catalog.create_namespace("audit")
+    for name in ("audit.snapshots", "audit.ledger", TABLE):
+        earlier = [field for field in audit.TABLES[name] if field.name not in ("began_at", "accepted_at", "written_at")]
+        table = catalog.create_table(name, schema=pa.schema(earlier))
+        table.append(pa.Table.from_pylist([audit.stamp(RUN)], schema=table.schema().as_arrow()))
+    assert len(audit.of_run(catalog, "audit.ledger", RUN.run_id)) == 1
+    assert len(audit.of_run(catalog, "audit.snapshots", RUN.run_id)) == 1
+    assert audit.has_copied(catalog, RUN)
 
 
 def test_a_tap_is_compared_from_where_the_last_release_was_that_compared_it(catalog: Catalog) -> None:

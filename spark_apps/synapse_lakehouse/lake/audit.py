@@ -257,7 +257,8 @@ def _until(until: datetime | None, table: str, rows: list[dict[str, Any]]) -> li
 
 def _by_time(catalog: Catalog, table: str, run_id: str) -> list[dict[str, Any]]:
     scan = catalog.load_table(table).scan(row_filter=EqualTo(term="run_id", value=run_id))
-    rows: list[dict[str, Any]] = scan.to_arrow().to_pylist()
+    # A lake of an earlier version lacks columns until its next run.
+    rows: list[dict[str, Any]] = [dict.fromkeys(TABLES[table].names) | row for row in scan.to_arrow().to_pylist()]
     return sorted(rows, key=lambda row: [row[name] or _NEVER for name in _moments(table)])
 
 
