@@ -78,12 +78,14 @@ def _publish(catalog: Catalog, number: int, run: Run) -> None:
         table.append(_rows(number, 10 * number))
         tables[name] = table.refs()["main"].snapshot_id
     counted = {"rows_source": 10, "rows_read": 10, "rows_written": 10 * number, "bytes": 2048, "written_at": run.end}
-    audit.append(catalog, "audit.ledger", [{"table_name": "events", "load": "append"} | counted], run)
+    copied = {"table_name": "events", "load": "append", "snapshot_id": tables["bronze.events"]}
+    audit.append(catalog, "audit.ledger", [copied | counted], run)
     events = {"stream": "events", "rule": "configured", "writers": [("p1", 29), ("p2", 31)], "safe_bound": 29}
     used = {"sequence": "events_stream_seq", "sequence_last_value": 33, "sequence_is_called": True}
     caches = {"stream": "caches", "rule": "no_positions", "sequence": "caches_seq", "sequence_last_value": 1}
     unused = {"sequence_is_called": False, "writers": [], "missing_writers": []}
-    audit.append(catalog, "audit.stream_positions", [events | used, caches | unused], run)
+    positions = [one | {"measured_at": run.end} for one in (events | used, caches | unused)]
+    audit.append(catalog, "audit.stream_positions", positions, run)
     _gap(catalog, run, "rolled_back", 10 * number, 10 * number + 2)
     _gap(catalog, run, "in_flight", 30 + number, 30 + number)
     warned = {"stage": "bronze", "subject": "events", "expectation": "no late rows", "observed": "3 late rows"}

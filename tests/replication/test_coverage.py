@@ -82,7 +82,7 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
     with closing(load_catalog("lake", type="sql", **where)) as catalog:
         for schema in ("audit", "bronze"):
             catalog.create_namespace(schema)
-        for name in (TABLE, "audit.releases", "audit.stream_gaps"):
+        for name in (TABLE, "audit.snapshots", "audit.releases", "audit.stream_gaps"):
             catalog.create_table(name, schema=audit.TABLES[name])
         for table in FEW.copied():
             catalog.create_table(f"bronze.{table.name}", schema=tables.arrow_schema(table))

@@ -12,6 +12,7 @@ import pytest
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.bronze.recording import origin
+from synapse_lakehouse.cli import gaps, summary
 from synapse_lakehouse.embedded import sample
 from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.lake import audit, duck, tables
@@ -56,6 +57,7 @@ def test_a_lake_of_an_earlier_version_opens_and_advances(lake: AdvancingLake) ->
     before = content(lake.settings)
     assert before["bronze.events"].total() > 0
     assert before["gold.events"].total() > 0
+    assert told(lake.settings) > 0
 
     adopt(lake)
     with psycopg.connect(str(lake.settings.synapse_dsn)) as source:
@@ -80,6 +82,15 @@ def content(settings: Settings, release: int | None = None) -> dict[str, Counter
         chosen = duck.release(connection, settings, release)
         duck.bind(connection, settings, chosen, chosen.tables)
         return {name: Counter(map(_hashable, connection.execute(f"from {name}").fetchall())) for name in chosen.tables}
+
+
+def told(settings: Settings) -> int:
+    """How many tables and positions commands tell of the latest release."""
+    with duck.connect(settings) as connection:
+        chosen = duck.release(connection, settings, None)
+        of_run = summary.read(connection, settings, chosen)
+        gaps.read(connection, settings, chosen, is_latest=True)
+        return min(len(of_run.copied), len(of_run.positions))
 
 
 def adopt(lake: AdvancingLake) -> None:

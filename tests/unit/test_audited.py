@@ -23,7 +23,8 @@ KEYS = {"subject": "bronze.rooms", "expectation": "every key occurs once"}
 def lake(tmp_path: Path) -> Catalog:
     catalog = InMemoryCatalog("lake", warehouse=tmp_path.as_uri())
     catalog.create_namespace("audit")
-    catalog.create_table("audit.checks", schema=audit.TABLES["audit.checks"])
+    for name in ("audit.snapshots", "audit.checks"):
+        catalog.create_table(name, schema=audit.TABLES[name])
     return catalog
 
 

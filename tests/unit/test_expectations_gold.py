@@ -59,7 +59,7 @@ def lake(settings: Settings) -> InMemoryCatalog:
     catalog = InMemoryCatalog("lake", warehouse=settings.warehouse)
     for schema in ("audit", "gold"):
         catalog.create_namespace(schema)
-    for name in ("audit.table_facts", "audit.integrity", "audit.checks"):
+    for name in ("audit.snapshots", "audit.table_facts", "audit.integrity", "audit.checks"):
         catalog.create_table(name, schema=audit.TABLES[name])
     find(catalog)
     audit.append(catalog, "audit.table_facts", [{"table_name": "events", "rows": 3, "measured_at": DAY}], RUN)
