@@ -87,9 +87,12 @@ class AdvancingLake:
 @contextmanager
 def advancing(settings: Settings) -> Iterator[AdvancingLake]:
     """A lake under ``settings``; its Spark session ends with it."""
-    if session := SparkSession.getActiveSession():
-        session.stop()
-    lake = AdvancingLake(settings)
-    yield lake
-    if session := SparkSession.getActiveSession():
+    _end_session()
+    yield AdvancingLake(settings)
+    _end_session()
+
+
+def _end_session() -> None:
+    # The active one is the thread's own, and a copy starts Spark in another.
+    if session := SparkSession._instantiatedSession:
         session.stop()
