@@ -13,9 +13,11 @@ import pytest
 from synapse_lakehouse.embedded import postgres
 
 USE = """
-import sys
+import signal, sys
 from pathlib import Path
 from synapse_lakehouse.embedded import postgres
+# A shell's job in the background ignores it, and so would what the job starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with postgres.running(Path(sys.argv[1])):
     pass
 """
