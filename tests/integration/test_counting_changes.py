@@ -12,7 +12,7 @@ from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source import snapshot
 from synapse_lakehouse.source.connection import Connection, connect
 from synapse_lakehouse.source.projection import select
-from synapse_lakehouse.source.snapshot import Changes, count, count_since, exported
+from synapse_lakehouse.source.snapshot import Changes, count, count_since, exported, heap
 
 EVENTS = catalogue.load().table("events")
 
@@ -44,6 +44,22 @@ def test_changed_rows_are_found_and_read_where_they_are(
         assert count_since(connection, EVENTS, since) == found
         (now,) = connection.execute("select pg_snapshot_xmax(pg_current_snapshot())::text::bigint").fetchone() or (0,)
         assert count_since(connection, EVENTS, now) == Changes(rows, 0, "{}")
+
+
+def test_changed_rows_are_before_a_page_or_from_it_on(
+    settings: Settings, source_copy: str, changed: tuple[int, int, set[str]]
+) -> None:
+    since, rows, ids = changed
+    with connect(settings.model_copy(update={"synapse_dsn": source_copy})) as connection:
+        pages = heap(connection, EVENTS).pages
+        at = [column.name for column in EVENTS.columns].index("event_id")
+        for page in (0, 1, pages // 2, pages - 1, pages, pages + 1):
+            found = count_since(connection, EVENTS, since, page)
+            parts = (select(EVENTS, places=found.places), select(EVENTS, (page, None), since))
+            before, after = ({row[at] for row in connection.execute(part)} for part in parts)
+            assert (found.rows, found.changed) == (rows, len(before))
+            assert before | after == ids
+            assert not before & after
 
 
 def test_many_changed_rows_are_counted_only(

@@ -232,6 +232,49 @@ def _live(lake: AdvancingLake, source: Source, names: list[str], runs: int) -> N
         assert lake.departures() == {}
 
 
+def test_the_end_of_a_table_that_grew_is_read_apart_and_once(lake: AdvancingLake, source: Source) -> None:
+    def grow(rows: int) -> None:
+        source.execute(
+            "insert into event_edges (event_id, prev_event_id, room_id, is_state)"
+            " select '$grown:' || gen_random_uuid(), '$before', '!grown:it', false from generate_series(1, %s)",
+            [rows],
+        )
+
+    def ranges() -> list[tuple[bool, bool, int]]:
+        row = lake.advance()["event_edges"]
+        assert lake.departures() == {}
+        assert sum(one["rows"] for one in row["ranges"]) == row["rows_read"]
+        return sorted((one["first_page"] > 0, one["last_page"] is None, one["rows"]) for one in row["ranges"])
+
+    grow(20_000)
+    assert lake.advance()["event_edges"]["heap_pages"] > 200
+    grow(1_000)
+    assert ranges() == [(True, True, 1_000)]
+
+    # Changes elsewhere, and rows that go, some of them new themselves.
+    before = source.execute("update event_edges set is_state = true where ctid < '(9,0)'").rowcount
+    grow(500)
+    source.execute("update event_edges set is_state = true where ctid >= '(5,0)' and ctid < '(9,0)'")
+    gone = source.execute("delete from event_edges where event_id like '$grown:%0'").rowcount
+    source.execute("vacuum event_edges")
+    room = source.execute("update event_edges set is_state = true where ctid >= '(20,0)' and ctid < '(60,0)'").rowcount
+    grow(2_000)
+    assert gone > 1_000
+    found = ranges()
+    assert [one[:2] for one in found] == [(False, False), (True, True)]
+    assert min(rows for *_, rows in found) > 0
+    assert sum(rows for *_, rows in found) > max(before, room)
+
+    # A table that changed by more than half is read whole all the same, and once.
+    grow(30_000)
+    source.execute("delete from event_edges where room_id = '!grown:it' and ctid < '(200,0)'")
+    assert ranges()[0][:2] == (False, True)
+    source.execute("delete from event_edges where room_id = '!grown:it'")
+    source.execute("vacuum event_edges")
+    assert lake.advance()["event_edges"]["rows_read"] == 0
+    assert lake.departures() == {}
+
+
 def test_an_interrupted_copy_goes_on_where_it_stopped(
     lake: AdvancingLake, source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:

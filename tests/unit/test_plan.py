@@ -1,14 +1,18 @@
 """What is read of a table, and in which parts."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from synapse_lakehouse.bronze.base import Base
-from synapse_lakehouse.bronze.plan import Extent, Part, Plan, plan
+from synapse_lakehouse.bronze.plan import Extent, Part, Plan, grown, plan
 from synapse_lakehouse.source import pages
 from synapse_lakehouse.source.pages import WHOLE, PageRange, remaining, split
+from synapse_lakehouse.source.read import Written
 
 WHOLE_COPY = Base(snapshot_id=1, rows=1000, since=50)
+OF_100_PAGES = replace(WHOLE_COPY, heap_pages=100)
 RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 10)), max_size=6)
 
 
@@ -44,6 +48,41 @@ def test_a_small_table_is_not_worth_another_process() -> None:
     (part,) = plan(None, 250, 5_000, 0).parts
     assert part.is_small(250)
     assert not part.is_small(16_000)
+
+
+def test_the_end_of_a_table_that_grew_is_read_before_it_is_counted() -> None:
+    assert grown(OF_100_PAGES, 101) == Part((36, None), 50)
+    assert grown(replace(OF_100_PAGES, heap_pages=3), 4) == Part((0, None), 50)
+    for pages_now in (100, 99, 100_000):
+        assert grown(OF_100_PAGES, pages_now) is None
+    for base in (None, WHOLE_COPY, replace(OF_100_PAGES, pages=((0, 100),))):
+        assert grown(base, 101) is None
+
+
+def test_where_the_end_was_read_only_other_changes_are() -> None:
+    end = _end(36, rows=7)
+    assert plan(OF_100_PAGES, 101, 1007, 0, "{}", end) == Plan(Extent.CHANGES, OF_100_PAGES, (end,))
+    others = Part((0, 36), 50, '{"(7,2)"}')
+    assert plan(OF_100_PAGES, 101, 1008, 1, '{"(7,2)"}', end).parts == (end, others)
+    assert all(part.is_small(1_000_000) for part in (end, others))
+    assert plan(OF_100_PAGES, 101, 1400, 400, None, end).parts == (end, Part((0, 36), 50))
+
+
+def test_what_was_read_of_the_end_counts() -> None:
+    assert plan(OF_100_PAGES, 101, 1000, 0, "{}", _end(36, rows=0)).extent is Extent.NOTHING
+    assert plan(OF_100_PAGES, 101, 993, 0, "{}", _end(36, rows=0)).extent is Extent.CHANGES
+    whole = plan(OF_100_PAGES, 101, 1400, 400, None, _end(36, rows=301))
+    assert whole == Plan(Extent.WHOLE, None, (Part(WHOLE),))
+
+
+@given(st.integers(0, 60), st.integers(1, 500_000), st.integers(1, 40 * pages.PAGES_A_CHUNK))
+def test_with_an_end_all_pages_are_read_once(rows_at_end: int, changed: int, first: int) -> None:
+    heap_pages = first + 5
+    parts = plan(OF_100_PAGES, heap_pages, 1_500_000, changed, None, _end(first, rows_at_end)).parts
+    assert remaining([part.pages for part in parts]) == []
+    edges = sorted({page for part in parts for page in part.pages if page is not None})
+    for page in (*edges, *(edge - 1 for edge in edges if edge)):
+        assert sum(_has(part.pages, page) for part in parts) == 1
 
 
 def test_few_changes_in_many_pages_become_few_files() -> None:
@@ -87,3 +126,7 @@ def test_chunks_cover_a_range_once(first: int, length: int | None, table: int, c
 def _has(part: PageRange, page: int) -> bool:
     first, last = part
     return first <= page and (last is None or page < last)
+
+
+def _end(first: int, rows: int) -> Part:
+    return Part((first, None), 50, written=Written("end.parquet" if rows else None, rows, 10, 1, 1, 0.1))

@@ -29,13 +29,15 @@ class Base:
     """An Iceberg snapshot of a table, its rows, and the pages of the source that they came from.
 
     ``since``: the oldest transaction that the source's snapshot of it did not see the end of. Rows that this or a later
-    one wrote may be missing or outdated in it; all others of its pages are as they were.
+    one wrote may be missing or outdated in it; all others of its pages are as they were. ``heap_pages``: how many pages
+    the source's table had then, if that was written down.
     """
 
     snapshot_id: int
     rows: int
     since: int
     pages: tuple[PageRange, ...] = (WHOLE,)
+    heap_pages: int | None = None
 
     @property
     def is_whole(self) -> bool:
@@ -60,7 +62,8 @@ def published(lake: Lake, catalogue: Catalogue, snapshot: Snapshot) -> dict[str,
             head = lake.load_table(f"bronze.{table.name}")
             current = head.current_snapshot()
             if current and _continues(row, table, snapshot) and _holds(head, row["snapshot_id"]):
-                found[table.name] = Base(current.snapshot_id, row["rows_source"], row["snapshot_xmin"])
+                since, pages = row["snapshot_xmin"], row["heap_pages"]
+                found[table.name] = Base(current.snapshot_id, row["rows_source"], since, heap_pages=pages)
         if not missing:
             break
     return found

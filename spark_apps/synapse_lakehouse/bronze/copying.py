@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import groupby
 from time import monotonic
@@ -43,8 +44,10 @@ def copy_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, sna
         recorded = readers.submit(record_snapshot, app, snapshot, datetime.now(UTC))
         # Spark is made ready for the run while the source counts.
         readers.submit(getattr, app, "spark")
+        ends = readers.submit(_read_ends, [(copy, copy.end) for copy in copies if copy.end])
         changed = [(copy.heap.pages, copy.count) for copy in copies if copy.base]
         count_all(app.settings, connection, snapshot, changed, readers)
+        await_idle(ends, connection)
         read = inheritable_thread_target(app.spark)(_read)
         work = [(copy, part) for copy in copies for part in copy.plan().parts]
         waiting: set[Future[list[tuple[str, Pace]]]] = {readers.submit(read, app, batch) for batch in batches(work)}
@@ -92,9 +95,15 @@ def batches(work: Iterable[tuple[TableCopy, Part]]) -> Iterator[list[tuple[Table
 
 def _read(app: SparkApp, batch: Sequence[tuple[TableCopy, Part]]) -> list[tuple[str, Pace]]:
     """Read a batch; each table's pace after each of its parts. What is small is read here, without Spark's workers."""
-    chunks = [copy.chunk(part) for copy, part in batch]
-    written = copy_chunks(chunks) if _is_small(batch[0]) else read_in_worker(app.spark, chunks)
-    return [(copy.name, copy.keep(one, part)) for one, (copy, part) in zip(written, batch, strict=True)]
+    chunks = [copy.chunk(part) for copy, part in batch if not part.written]
+    read = iter(copy_chunks(chunks) if _is_small(batch[0]) else read_in_worker(app.spark, chunks))
+    return [(copy.name, copy.keep(part.written or next(read), part)) for copy, part in batch]
+
+
+def _read_ends(ends: Sequence[tuple[TableCopy, Part]]) -> None:
+    read = copy_chunks([copy.chunk(end) for copy, end in ends])
+    for (copy, end), written in zip(ends, read, strict=True):
+        copy.end = replace(end, written=written)
 
 
 def _is_small(work: tuple[TableCopy, Part]) -> bool:

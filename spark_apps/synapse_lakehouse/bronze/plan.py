@@ -3,12 +3,20 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from synapse_lakehouse.bronze.base import Base
 from synapse_lakehouse.source import pages
 from synapse_lakehouse.source.pages import WHOLE, PageRange
+from synapse_lakehouse.source.read import Written
 
 _FEWEST_FILES = 1 / 64
+
+_MOST_GROWN: Final = 2_048
+"""Pages, 16 MiB: so many are read in less time than the source takes to count the rows of a table that grew so."""
+
+_FILLED_UP: Final = 64
+"""The last pages of a table have room left: what comes is put there, by as many as write to it at the same time."""
 
 
 class Extent(StrEnum):
@@ -25,16 +33,18 @@ class Extent(StrEnum):
 class Part:
     """Pages, and the transaction since which their rows are read; None: all of them.
 
-    ``places``: where these rows are, an array of ctids, if that is known.
+    ``places``: where these rows are, an array of ctids, if that is known. ``written``: what became of them, if they
+    have been read.
     """
 
     pages: PageRange
     since: int | None = None
     places: str | None = None
+    written: Written | None = None
 
     def is_small(self, heap_pages: int) -> bool:
         """Whether reading it of a table of so many pages costs less than letting another process do it."""
-        return self.places is not None or heap_pages <= pages.PAGES_OF_A_SMALL_TABLE
+        return bool(self.places or self.written) or heap_pages <= pages.PAGES_OF_A_SMALL_TABLE
 
 
 @dataclass(frozen=True)
@@ -46,19 +56,44 @@ class Plan:
     parts: tuple[Part, ...]
 
 
-def plan(base: Base | None, heap_pages: int, rows_source: int, rows_changed: int, places: str | None = None) -> Plan:
+def grown(base: Base | None, heap_pages: int) -> Part | None:
+    """The end of a table that now has so many pages, where nearly all is new if it has grown since ``base``.
+
+    It can be read before anything is counted. None where there is too much of it.
+    """
+    if not base or not base.is_whole or base.heap_pages is None:
+        return None
+    first = max(base.heap_pages - _FILLED_UP, 0)
+    return Part((first, None), base.since) if base.heap_pages < heap_pages <= first + _MOST_GROWN else None
+
+
+def plan(
+    base: Base | None,
+    heap_pages: int,
+    rows_source: int,
+    rows_changed: int,
+    places: str | None = None,
+    end: Part | None = None,
+) -> Plan:
     """The plan for a table of so many pages and rows, of which ``rows_changed`` were written since ``base``.
 
-    :param places: where the changed rows are, if they are few.
+    :param end: what was read of it already.
+    :param places: where the changed rows before ``end`` are, if they are few.
     """
-    extent = _extent(base, rows_source, rows_changed)
+    read = end.written.rows if end and end.written else 0
+    extent = _extent(base, rows_source, rows_changed + read)
     if extent is Extent.NOTHING:
         return Plan(extent, base, ())
-    if extent is Extent.CHANGES and base and places is not None:
-        return Plan(extent, base, (Part(WHOLE, base.since, places),))
     if extent is Extent.WHOLE:
-        base = None
-    return Plan(extent, base, tuple(_parts(base, heap_pages, rows_changed / max(rows_source, 1))))
+        base = end = None
+    parts = [end] if end else []
+    before = (0, end.pages[0]) if end else WHOLE
+    if extent is Extent.CHANGES and base and places is not None:
+        if rows_changed or not end:
+            parts.append(Part(before, base.since, places))
+    else:
+        parts.extend(_parts(base, heap_pages, before, rows_changed / max(rows_source, 1)))
+    return Plan(extent, base, tuple(parts))
 
 
 def _extent(base: Base | None, rows_source: int, rows_changed: int) -> Extent:
@@ -71,13 +106,13 @@ def _extent(base: Base | None, rows_source: int, rows_changed: int) -> Extent:
     return Extent.CHANGES if 2 * rows_changed <= rows_source else Extent.WHOLE
 
 
-def _parts(base: Base | None, heap_pages: int, share_changed: float) -> Iterator[Part]:
+def _parts(base: Base | None, heap_pages: int, before: PageRange, share_changed: float) -> Iterator[Part]:
     for left in pages.remaining(base.pages if base else ()):
         for part in pages.split(left, heap_pages, pages.PAGES_A_CHUNK):
             yield Part(part)
     if base:
         # Changes are few in many pages, and shall not become as many files.
         pages_a_file = int(pages.PAGES_A_CHUNK / max(share_changed, _FEWEST_FILES))
-        for known in (WHOLE,) if base.is_whole else base.pages:
+        for known in (before,) if base.is_whole else base.pages:
             for part in pages.split(known, heap_pages, pages_a_file):
                 yield Part(part, base.since)

@@ -12,7 +12,7 @@ from synapse_lakehouse.bronze.base import Base, interrupted, told
 from synapse_lakehouse.bronze.daemon import ENVIRONMENT
 from synapse_lakehouse.bronze.merge import CopyWhole, removal, vanished
 from synapse_lakehouse.bronze.pace import Pace
-from synapse_lakehouse.bronze.plan import Extent, Part, Plan, plan
+from synapse_lakehouse.bronze.plan import Extent, Part, Plan, grown, plan
 from synapse_lakehouse.catalogue import Table
 from synapse_lakehouse.lake.files import (
     Commit,
@@ -53,6 +53,8 @@ class TableCopy:
         self._main = self._lake.current_snapshot()
         self._left = interrupted(self._lake, app.run.branch, table, self.heap, snapshot, self._rows_at)
         self.base = self._left or published
+        self.end = grown(self.base, self.heap.pages)
+        """What is read while the source counts, if anything is."""
         self._counted = Changes(0, 0, None)
         self._rows_written = self._outdated = 0
         self._plan = Plan(Extent.WHOLE, None, ())
@@ -71,12 +73,13 @@ class TableCopy:
         if self.base is None:
             self._counted = Changes(count(connection, self.table), 0, None)
         else:
-            self._counted = count_since(connection, self.table, self.base.since)
+            before = self.end.pages[0] if self.end else None
+            self._counted = count_since(connection, self.table, self.base.since, before)
 
     def plan(self) -> Plan:
         """What to read, after making the run's branch what that is added to."""
         counted = self._counted
-        self._to_do(plan(self.base, self.heap.pages, counted.rows, counted.changed, counted.places))
+        self._to_do(plan(self.base, self.heap.pages, counted.rows, counted.changed, counted.places, self.end))
         match self._plan.extent:
             case Extent.WHOLE | Extent.REST:
                 self._start_branch()
@@ -129,6 +132,7 @@ class TableCopy:
             "seconds": sum(one.seconds for one in self._written),
             "snapshot_id": after.snapshot_id,
             "written_at": datetime.now(UTC),
+            "heap_pages": self.heap.pages,
         }
 
     def _keep(self, written: Written, part: Part) -> Pace:

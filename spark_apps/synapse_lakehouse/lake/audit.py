@@ -60,14 +60,15 @@ TABLES: Final[dict[str, pa.Schema]] = {
         # and from which snapshot of the source. files and bytes are the table's afterwards; the hashes are of the rows
         # as they were received, and as they were read again from their files, of all together and of each range of the
         # source's pages that was read for itself (last_page NULL: to the table's end; first_page NULL: rows that
-        # maintenance read again by their keys).
+        # maintenance read again by their keys). heap_pages: pages that the source's table took.
         "audit.ledger": _RUN
         | {"branch": _STRING, "table_name": _STRING, "load": _STRING, "rows_source": _LONG, "rows_read": _LONG}
         | {"rows_written": _LONG, "files": _INT, "bytes": _LONG, "seconds": _DOUBLE, "snapshot_id": _LONG}
         | {"written_at": _TIME, "extent": _STRING, "rows_outdated": _LONG, "rows_deleted": _LONG}
         | {"statement": _STRING, "hash_read": _STRING, "hash_written": _STRING}
         | {"ranges": pa.list_(pa.struct(list(_RANGE.items())))}
-        | _SNAPSHOT,
+        | _SNAPSHOT
+        | {"heap_pages": _LONG},
         # One row per key that a published table had and the source no longer has; key is a JSON object.
         "audit.deletions": _RUN | {"table_name": _STRING, "key": _STRING, "reason": _STRING, "deleted_at": _TIME},
         # One row per run and compared slice of a table: ranges of keys with rows, how many of them differed (NULL:

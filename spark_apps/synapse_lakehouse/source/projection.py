@@ -16,20 +16,20 @@ def select(table: Table, pages: PageRange = WHOLE, since: int | None = None, pla
 
     PostgreSQL reads a range of pages by itself (TID range scan, since version 14), so ranges split any table, with or
     without a key, and each row is read once. With ``since``, only rows written by it or a later transaction are read;
-    with ``places``, an array of ctids as PostgreSQL writes it, only rows that are there are looked at.
+    with ``places``, an array of ctids as PostgreSQL writes it, only rows that are there, whatever the rest says.
     """
     statement = sql.SQL("select {columns} from {table}").format(
         columns=sql.SQL(", ").join(map(expression, table.columns)), table=sql.Identifier(table.name)
     )
+    if places is not None:
+        return statement + sql.SQL(" where ctid = any({}::tid[])").format(sql.Literal(places))
     first, last = pages
     conditions = []
     if (first, last) != WHOLE:
         conditions.append(sql.SQL("ctid >= {}").format(sql.Literal(f"({first},0)")))
     if last is not None:
         conditions.append(sql.SQL("ctid < {}").format(sql.Literal(f"({last},0)")))
-    if places is not None:
-        conditions.append(sql.SQL("ctid = any({}::tid[])").format(sql.Literal(places)))
-    elif since is not None:
+    if since is not None:
         conditions.append(is_written_since(since))
     return statement + sql.SQL(" where ") + sql.SQL(" and ").join(conditions) if conditions else statement
 

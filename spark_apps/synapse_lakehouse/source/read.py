@@ -64,9 +64,13 @@ class Written:
 def copy_chunks(chunks: Sequence[Chunk]) -> list[Written]:
     """Read each of ``chunks``, all of one snapshot, once and over one connection, and write each to a new file.
 
+    Without any, nothing is connected to.
+
     :raises ReadFailed: when the source refuses or goes away.
     :raises OSError: when the warehouse cannot be written.
     """
+    if not chunks:
+        return []
     try:
         with AdbcConnection(_database(chunks[0].conninfo)) as connection:
             connection.set_autocommit(False)

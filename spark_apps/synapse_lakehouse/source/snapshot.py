@@ -71,6 +71,8 @@ class Heap:
 class Changes:
     """Rows of a table, how many of them changed, and the ctids of these as PostgreSQL writes an array, if they are few.
 
+    Where so asked, changed rows are only those in the pages before a certain one.
+
     The ctids hold as long as the snapshot that they were found in.
     """
 
@@ -203,19 +205,24 @@ def count(connection: Connection, table: Table) -> int:
     return int(row[0]) if row else 0
 
 
-def count_since(connection: Connection, table: Table, transaction: int) -> Changes:
+def count_since(connection: Connection, table: Table, transaction: int, before: int | None = None) -> Changes:
     """Rows of ``table`` that the snapshot sees, and those that ``transaction`` or a later one wrote, in one scan.
+
+    With ``before``, of the latter only those in the pages before that one.
 
     No aggregate of PostgreSQL stops at a number of values, so a setting of the session counts those that changed: the
     server never holds more than ``MOST_PLACES`` of them.
     """
+    changed = is_written_since(transaction)
+    if before is not None:
+        changed += sql.SQL(" and ctid < {}").format(sql.Literal(f"({before},0)"))
     connection.execute("select set_config(%s, '0', true)", [_COUNTER])
     row = connection.execute(
         sql.SQL(
             "select count(*), array_agg(ctid) filter (where case when {changed} then"
             " set_config({n}, (current_setting({n})::bigint + 1)::text, true)::bigint <= {most} end)::text from {table}"
         ).format(
-            changed=is_written_since(transaction),
+            changed=changed,
             n=sql.Literal(_COUNTER),
             most=sql.Literal(MOST_PLACES),
             table=sql.Identifier(table.name),
@@ -224,8 +231,8 @@ def count_since(connection: Connection, table: Table, transaction: int) -> Chang
     counted = connection.execute("select current_setting(%s)::bigint", [_COUNTER]).fetchone()
     assert row is not None
     assert counted is not None
-    changed = int(counted[0])
-    return Changes(int(row[0]), changed, (row[1] or "{}") if changed <= MOST_PLACES else None)
+    found = int(counted[0])
+    return Changes(int(row[0]), found, (row[1] or "{}") if found <= MOST_PLACES else None)
 
 
 def measured(connection: Connection, table: Table, stream_column: str) -> list[Measure]:
