@@ -2,7 +2,10 @@
 
 import json
 import runpy
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -12,13 +15,15 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.app import SparkApp
 from synapse_lakehouse.bronze.copying import copy_tables
 from synapse_lakehouse.bronze.parity import verify_tables
-from synapse_lakehouse.catalogue import Catalogue
+from synapse_lakehouse.catalogue import Catalogue, Table
 from synapse_lakehouse.cli import app as command
+from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.lake import audit, duck, tables
-from synapse_lakehouse.settings import PROJECT
+from synapse_lakehouse.settings import PROJECT, Settings
 from synapse_lakehouse.source.snapshot import exported
-from tests.advancing import AdvancingLake
+from tests.advancing import AdvancingLake, advancing
 from tests.comparison import differences
+from tests.conftest import copied_source, lake_maker
 
 
 @dataclass
@@ -66,3 +71,15 @@ class SmallLake(AdvancingLake):
                 table for table in self.declared.copied() if "double" not in {one.data_type for one in table.columns}
             ]
             return all(differences(table, lake, source) == (0, 0) for table in comparable)
+
+
+@contextmanager
+def small_lake(server: Server, settings: Settings, folder: Path, declared: Iterable[Table]) -> Iterator[SmallLake]:
+    """An empty lake of a few tables of a copy of the sample, which may be spoiled."""
+    few = catalogue.load().model_copy(update={"tables": tuple(declared)})
+    with (
+        copied_source(server) as dsn,
+        lake_maker(server, settings, folder) as make,
+        advancing(make(synapse_dsn=dsn)) as started,
+    ):
+        yield SmallLake(started.settings, declared=few)

@@ -12,9 +12,7 @@ from synapse_lakehouse.app import SparkApp
 from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.lake import audit, branches
 from synapse_lakehouse.settings import Settings
-from tests.advancing import advancing
-from tests.conftest import copied_source, lake_maker
-from tests.small_lake import SmallLake
+from tests.small_lake import SmallLake, small_lake
 
 FEW = ("event_json", "erased_users", "receipts_linearized")
 CENSOR = (
@@ -23,15 +21,9 @@ CENSOR = (
 
 
 @pytest.fixture
-def lake(server: Server, settings: Settings, tmp_path: Path) -> Iterator[SmallLake]:
-    declared = catalogue.load()
-    with (
-        copied_source(server) as dsn,
-        lake_maker(server, settings, tmp_path) as make,
-        advancing(make(synapse_dsn=dsn)) as started,
-    ):
-        few = declared.model_copy(update={"tables": tuple(map(declared.table, FEW))})
-        yield SmallLake(started.settings, declared=few)
+def lake(server: Server, settings: Settings, sample_dsn: str, tmp_path: Path) -> Iterator[SmallLake]:
+    with small_lake(server, settings, tmp_path, map(catalogue.load().table, FEW)) as lake:
+        yield lake
 
 
 def test_what_changed_before_a_failed_second_attempt_is_copied_by_the_next_run(lake: SmallLake) -> None:

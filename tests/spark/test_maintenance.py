@@ -1,11 +1,9 @@
-"""Maintenance on a few real tables: the copy is proven and mended, and what Synapse lost leaves the files."""
+"""Maintenance on a few real tables: files are looked after, and what Synapse lost leaves them."""
 
 import json
 import os
 import shutil
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,79 +14,27 @@ import pytest
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.bronze import attempts
-from synapse_lakehouse.bronze.parity import Unit, asked, digest_in_lake, in_turn, verify_tables
-from synapse_lakehouse.bronze.repair import Repair
-from synapse_lakehouse.catalogue import Column, Load, Table
-from synapse_lakehouse.embedded import sample
 from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.lake import audit, tables
 from synapse_lakehouse.lake.catalog import COMMANDS
 from synapse_lakehouse.lake.housekeeping import SharedWarehouse, forget_commands, kept_releases
 from synapse_lakehouse.lake.lease import Lease, holding, trim
-from synapse_lakehouse.lake.release import ReleaseError
 from synapse_lakehouse.settings import Settings
-from synapse_lakehouse.source.parity import Slice
-from synapse_lakehouse.source.snapshot import exported
-from tests.advancing import advancing
-from tests.small_lake import SmallLake
+from tests.small_lake import SmallLake, small_lake
 
 ERIN, ALICE, ELIZA, LOST = (f"@{name}:synapse.example" for name in ("erin", "alice", "eliza", "lost"))
-HEAVY = ["events", "event_json", "event_relations", "erased_users", "room_memberships", "scheduled_tasks"]
-
-ODD = Table(
-    name="odd",
-    description="Values that two systems may write differently.",
-    primary_key=("key", "part"),
-    key_enforced=False,
-    load=Load.REPLACE,
-    streams={},
-    writer_column=None,
-    columns=tuple(
-        Column(name=name, data_type=kind, source_type=catalogue.POSTGRES_TYPES[kind], description=name)  # type: ignore[arg-type]
-        for name, kind in {
-            "key": "string",
-            "part": "string",
-            "number": "double",
-            "yes": "boolean",
-            "big": "bigint",
-        }.items()
-    ),
-)
-ODD_ROWS = """
-create table odd (key text, part text, number double precision, yes boolean, big bigint);
-insert into odd values
-  ('', null, 'NaN', true, 9223372036854775807), (null, '', 0.0, false, -9223372036854775808),
-  ('N', '1:N', -0.0, null, 0),
-  ('1:N', 'N', 1e300, true, null), ('é', '😀', 5e-324, true, 1), (chr(31), chr(31), '-Infinity', true, 1),
-  ('a' || chr(31), 'b', 0.1, true, 1), ('a', chr(31) || 'b', 0.1, true, 1), ('twice', 'x', null, null, null),
-  ('twice', 'x', null, null, null)
-"""
+TABLES = ["events", "event_json", "event_relations", "erased_users", "room_memberships", "scheduled_tasks"]
 
 
 @pytest.fixture(scope="module")
 def lake(
     server: Server, settings: Settings, sample_dsn: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SmallLake]:
-    server.tool("createdb", "--template", sample.DATABASE, "maintained_source")
-    server.create_database("maintained_lake")
-    own = settings.model_copy(
-        update={
-            "synapse_dsn": server.dsn("maintained_source"),
-            "lakehouse_catalog_uri": server.dsn("maintained_lake"),
-            "lakehouse_warehouse": str(tmp_path_factory.mktemp("maintained")),
-        }
-    )
-    with psycopg.connect(str(own.synapse_dsn)) as connection:
-        connection.execute(ODD_ROWS.encode())
-    full = catalogue.load()
-    with advancing(own) as started:
-        small = SmallLake(started.settings)
-        small.declared = full.model_copy(update={"tables": (*map(full.table, HEAVY), ODD)})
-        small.advance()
-        yield small
-    server.tool("dropdb", "--force", "maintained_source")
-    server.tool("dropdb", "--force", "maintained_lake")
+    with small_lake(
+        server, settings, tmp_path_factory.mktemp("maintained"), map(catalogue.load().table, TABLES)
+    ) as lake:
+        lake.advance()
+        yield lake
 
 
 @pytest.fixture
@@ -96,118 +42,6 @@ def source(lake: SmallLake) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
     with psycopg.connect(str(lake.settings.synapse_dsn), autocommit=True) as connection:
         connection.execute("set session_replication_role = replica")
         yield connection
-
-
-def test_an_exact_copy_is_proven(lake: SmallLake) -> None:
-    app = lake.app()
-    found = lake.verify(app)
-    assert {row["table_name"]: row["differing"] for row in found} == dict.fromkeys([*HEAVY, "odd"], 0)
-    assert sum(row["rows"] for row in found if row["table_name"] == "odd") == 10
-    assert all(row["seconds"] >= 0 and row["compared_at"] for row in found)
-
-
-def test_what_differs_is_read_again_and_recorded(lake: SmallLake) -> None:
-    app = lake.app()
-    lake.copy(app)
-    spark, event = (
-        app.spark,
-        lake.ask("query", "select min(event_id) from bronze.events", "--format", "csv").stdout.split()[1],
-    )
-    # No increment would see this: the source did not change.
-    for name in ("events", "odd"):
-        snapshot = app.catalog.load_table(f"bronze.{name}").metadata.current_snapshot_id
-        app.catalog.load_table(f"bronze.{name}").manage_snapshots().create_branch(snapshot, app.run.branch).commit()
-    spark.sql("update bronze.events set depth = depth + 1 where stream_ordering % 500 = 0")
-    spark.sql(f"delete from bronze.events where event_id = '{event}'")
-    spark.sql("insert into bronze.events (event_id, room_id) values ('$nobody', '!nowhere')")
-    spark.sql("delete from bronze.odd where key = 'twice'")
-
-    found = {row["table_name"]: row["differing"] for row in lake.verify(app)}
-    assert found["events"] > 2
-    assert found["odd"] == 1
-    assert {found[name] for name in HEAVY[1:]} == {0}
-    repairs = {row["table_name"]: row for row in audit.of_run(app.catalog, "audit.repairs", app.run.run_id)}
-    assert (repairs["events"]["rows_added"], repairs["events"]["rows_removed"]) == (1, 1)
-    assert repairs["events"]["rows_changed"] == found["events"] - 2
-    assert repairs["odd"]["rows_added"] == 2
-    assert ("events", '{"event_id":"$nobody"}') in lake.deletions()
-
-    lake.publish(app)
-    assert lake.equal_to_source()
-
-
-def test_a_repair_takes_longer_than_the_source_lets_a_session_idle(
-    lake: SmallLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    app = lake.app()
-    lake.copy(app)
-    snapshot = app.catalog.load_table("bronze.odd").metadata.current_snapshot_id
-    app.catalog.load_table("bronze.odd").manage_snapshots().create_branch(snapshot, app.run.branch).commit()
-    app.spark.sql("delete from bronze.odd where key = 'twice'")
-
-    def slowly(repair: Repair, do: Callable[[Repair], None] = Repair.do) -> None:
-        time.sleep(3)
-        do(repair)
-
-    monkeypatch.setattr(Repair, "do", slowly)
-    monkeypatch.setattr(attempts, "PING_SECONDS", 0.3)
-    with exported(lake.settings, lake.declared) as (connection, taken):
-        connection.execute("set idle_in_transaction_session_timeout = '1500ms'")
-        verify_tables(app, lake.declared, connection, taken)
-    repairs = {row["table_name"]: row for row in audit.of_run(app.catalog, "audit.repairs", app.run.run_id)}
-    assert repairs["odd"]["rows_added"] == 2
-    lake.publish(app)
-    assert lake.equal_to_source()
-
-
-def test_what_was_written_after_the_audit_is_not_published(lake: SmallLake) -> None:
-    app = lake.app()
-    lake.copy(app)
-    measured = [
-        {"table_name": row["table_name"], "snapshot_id": row["snapshot_id"], "measured_at": datetime.now(UTC)}
-        for row in lake.ledger(app)
-    ]
-    audit.append(app.catalog, "audit.table_facts", measured, app.run)
-    before = {name: app.catalog.load_table(f"bronze.{name}") for name in (*HEAVY, "odd")}
-    table = before["room_memberships"]
-    table.manage_snapshots().create_branch(table.metadata.current_snapshot_id, app.run.branch).commit()
-    app.spark.sql("insert into bronze.room_memberships (event_id, room_id) values ('$unaudited', '!nowhere')")
-    with pytest.raises(ReleaseError, match=r"bronze\.room_memberships .* is not what was measured"):
-        lake.publish(app)
-    for name, table in before.items():
-        now = app.catalog.load_table(f"bronze.{name}")
-        assert now.metadata.current_snapshot_id == table.metadata.current_snapshot_id
-        assert app.run.tag not in now.refs()
-    app.spark.sql(f"alter table bronze.room_memberships drop branch {app.run.branch}")
-    lake.publish(app)
-    assert lake.equal_to_source()
-
-
-def test_the_source_is_asked_no_longer_than_the_budget_allows_and_tables_take_turns(lake: SmallLake) -> None:
-    app = lake.app()
-    with exported(lake.settings, lake.declared) as (connection, _):
-        table = lake.declared.table("event_json")
-        (cut_off,) = asked(connection, [Unit(table, Slice(0, 1)), Unit(table, Slice(0, 1))], 0.001)
-        assert cut_off.source is None
-        assert cut_off.seconds < 1
-        again = asked(connection, [Unit(table, Slice(number, 4)) for number in range(4)], 60)
-        digest_in_lake(app.spark, again)
-        assert [unit.differing for unit in again] == [[], [], [], []]
-        assert len({name for unit in again for name in unit.lake}) > 1000
-        timeout = connection.execute("select current_setting('statement_timeout')").fetchone()
-        assert timeout == ("1h",)
-        old = {"slice": 0, "slices": 1, "differing": 0, "seconds": 0.1, "compared_at": datetime(2000, 1, 1, tzinfo=UTC)}
-        slow = {"differing": None, "seconds": 31.0, "compared_at": datetime.now(UTC)}
-        audit.append(app.catalog, "audit.parity", [old | {"table_name": "odd"}, old | slow | {"table_name": "events"}])
-        turns = in_turn(app, lake.declared, connection)
-        assert [unit.part.of for unit in turns if unit.table.name == "events"] == [2, 2]
-        assert [unit.table.name for unit in turns[-2:]] == ["events"] * 2, "its halves wait for all others"
-        assert all(31 < unit.seconds < 60 for unit in turns[-2:]), "and need more than what it had"
-        richer = replace(app, settings=app.settings.model_copy(update={"lakehouse_parity_seconds": 600}))
-        turns = in_turn(richer, lake.declared, connection)
-        assert [unit.part.of for unit in turns if unit.table.name == "events"] == [1], "it had too little then"
-        dear = [replace(turns[0], seconds=0.0), replace(turns[1], seconds=50.0)]
-        assert asked(connection, dear, 40) == dear[:1]
 
 
 def test_a_table_that_cannot_be_compacted_keeps_no_other_from_being_looked_after(

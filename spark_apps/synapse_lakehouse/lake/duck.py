@@ -9,7 +9,7 @@ import gzip
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -84,8 +84,10 @@ def on_branch(settings: Settings, branch: str, names: Iterable[str]) -> DuckDBPy
     """
     # Without a unit, Spark counts in megabytes.
     memory = settings.lakehouse_driver_memory
-    connection = connect(settings, memory_limit=f"{memory}m" if memory.isdecimal() else memory)
-    bind(connection, settings, None, names, branch=branch)
+    with ExitStack() as stack:
+        connection = stack.enter_context(connect(settings, memory_limit=f"{memory}m" if memory.isdecimal() else memory))
+        bind(connection, settings, None, names, branch=branch)
+        stack.pop_all()
     return connection
 
 
