@@ -1,5 +1,6 @@
 """What the tasks do besides calling the package."""
 
+import os
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from synapse_lakehouse.alerts.incidents import Finding, Kind
 from synapse_lakehouse.run import Run
 
 if TYPE_CHECKING:
-    from airflow.sdk import DAG
+    from airflow.sdk import DAG, Context
 
 DAY = (datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC))
 pytestmark = pytest.mark.usefixtures("dags")
@@ -50,6 +51,20 @@ def test_only_what_an_app_did_not_explain_is_tried_again(output: str, again: boo
 
     decision = UnlessExplained().evaluate(RuntimeError(output), try_number=1, max_tries=2)
     assert (decision.action is RetryAction.FAIL) is not again
+
+
+def test_what_an_app_writes_is_for_its_user_alone() -> None:
+    from synapse_lakehouse.orchestration.apps import spark_app
+
+    given: list[Context] = []
+    context: Context = {"run_id": "manual__1"}
+    before = os.umask(0o022)
+    try:
+        spark_app("snapshot_tables", "Copy", pre_execute=given.append)._pre_execute_hook(context)
+        assert os.umask(0o022) == 0o077
+    finally:
+        os.umask(before)
+    assert given == [context]
 
 
 @pytest.mark.parametrize("rehearse", [True, False])

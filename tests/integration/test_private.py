@@ -65,6 +65,12 @@ def test_canaries_are_found_nowhere(published: Published, server: Server, tmp_pa
     assert {"logs", "postgres", "data_docs", "dbt", "printed"} <= searched
 
 
+def test_the_lake_s_files_are_for_their_user_alone(published: Published) -> None:
+    written = [*Path(published.settings.warehouse.removeprefix("file://")).rglob("*")]
+    assert len(written) > 1000
+    assert not [one for one in written if one.stat().st_mode & 0o077]
+
+
 @pytest.mark.heavy
 def test_canaries_are_found_nowhere_when_everybody_is_talkative(
     published: Published, server: Server, new_lake: Callable[..., Settings], tmp_path: Path

@@ -193,6 +193,13 @@ def test_the_image_is_built_from_the_lock_on_the_python_of_the_project() -> None
     assert dockerfile.rindex("USER lakehouse") > dockerfile.rindex("RUN")
 
 
+def test_all_services_of_the_image_write_for_their_user_alone() -> None:
+    (entrypoint,) = re.findall(r"^ENTRYPOINT (.+)$", (PROJECT / "docker/Dockerfile").read_text(), re.MULTILINE)
+    shown = subprocess.run([*json.loads(entrypoint), "sh", "-c", "umask"], capture_output=True, text=True, check=True)
+    assert shown.stdout == "0077\n"
+    assert not [name for name, it in SERVICES.items() if "build" in it and "entrypoint" in it]
+
+
 def _airflow_commands(script: str) -> list[list[str]]:
     lines = [line.strip().removesuffix(" || \\").removesuffix(" >/dev/null 2>&1") for line in _lines(script)]
     return [shlex.split(line) for line in lines if line.startswith("airflow ")]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -69,11 +71,18 @@ def spark_app(
         retry_policy=UnlessExplained(),
         pool=pool,
         outlets=outlets,
-        pre_execute=pre_execute,
+        pre_execute=partial(_privately, pre_execute),
         on_success_callback=on_success,
         env_vars=dict(overrides or {}),
         trigger_rule=trigger_rule,
     )
+
+
+def _privately(then: Callable[[Context], None] | None, context: Context) -> None:
+    # Spark's processes write their files for whom the one that starts them does.
+    os.umask(0o077)
+    if then:
+        then(context)
 
 
 def spark_jars() -> str:
