@@ -5,6 +5,7 @@ from threading import Barrier
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.bronze.counting import Count, count_all
@@ -60,6 +61,28 @@ def test_changed_rows_are_before_a_page_or_from_it_on(
             assert (found.rows, found.changed) == (rows, len(before))
             assert before | after == ids
             assert not before & after
+
+
+@pytest.mark.parametrize("tracked", ["on", "off"])
+def test_rows_that_nobody_sees_are_not_counted_whether_the_server_tracks_rows_or_not(
+    settings: Settings, source_copy: str, changed: tuple[int, int, set[str]], tracked: str
+) -> None:
+    since, rows, ids = changed
+    with psycopg.connect(source_copy) as source:
+        source.execute(
+            sql.SQL("alter database {} set track_counts = {}").format(
+                sql.Identifier(source.info.dbname), sql.Literal(tracked)
+            )
+        )
+        source.commit()
+        source.execute("set session_replication_role = replica")
+        source.execute("update events set depth = depth + 1 where random() < 0.5")
+        source.execute("delete from events where random() < 0.5")
+        with connect(settings.model_copy(update={"synapse_dsn": source_copy})) as connection:
+            for _ in range(2):
+                found = count_since(connection, EVENTS, since)
+                assert (found.rows, found.changed) == (rows, len(ids))
+                assert count(connection, EVENTS) == rows
 
 
 def test_many_changed_rows_are_counted_only(
