@@ -1,6 +1,7 @@
 """Reading the audit tables costs what is asked for, not what was ever written."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.memory import InMemoryCatalog
+from pyiceberg.expressions import EqualTo
 
 from synapse_lakehouse.lake import audit, tables
 from synapse_lakehouse.lake.release import TABLE, Release
@@ -51,6 +53,15 @@ def test_the_latest_release_is_the_one_with_the_highest_number_in_whatever_file(
     assert [one.number for one in audit.newest_first(catalog)] == everything
     latest = audit.latest(catalog)
     assert (latest.number if latest else None) == next(iter(everything), None)
+
+
+def test_what_a_run_wrote_is_read_from_its_own_files(catalog: Catalog) -> None:
+    named = [f"scheduled__2026-05-0{day}T00:00:00+00:00" for day in range(1, 6)]
+    for run_id in named:
+        audit.append(catalog, "audit.snapshots", [{"taken_at": DAY}], replace(RUN, run_id=run_id))
+    of_run = EqualTo(term="run_id", value=named[2])
+    assert len(list(catalog.load_table("audit.snapshots").scan(row_filter=of_run).plan_files())) == 1
+    assert [row["run_id"] for row in audit.of_run(catalog, "audit.snapshots", named[2])] == [named[2]]
 
 
 def test_the_latest_release_is_read_from_one_file(catalog: Catalog) -> None:

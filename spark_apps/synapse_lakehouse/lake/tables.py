@@ -66,6 +66,9 @@ commit."""
 # Each task of a run reads what the tasks before it wrote: few manifests are worth merging them often.
 _AUDIT: Final = _UNBRANCHED | {"commit.manifest.min-count-to-merge": "10"}
 
+# Names of scheduled runs begin alike, and by their beginnings no file can be passed over.
+_RUNS_APART: Final = {"write.metadata.metrics.column.run_id": "full"}
+
 # A retried append would drop the requirement that nobody else took the lease meanwhile.
 _NEVER_RETRIED: Final = {"commit.retry.num-retries": "0"}
 
@@ -111,6 +114,8 @@ def ensure_audit(catalog: Catalog) -> None:
         existing |= {".".join(name) for name in catalog.list_tables(schema)}
     for name, columns in audit.TABLES.items():
         properties = _AUDIT | (_NEVER_RETRIED if name == "audit.leases" else {})
+        if "run_id" in columns.names:
+            properties |= _RUNS_APART
         _ensure_table(catalog, name, columns, properties, name in existing)
 
 
