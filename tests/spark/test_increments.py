@@ -15,6 +15,7 @@ import pytest
 from psycopg import sql
 
 from synapse_lakehouse import catalogue
+from synapse_lakehouse.app import SparkApp
 from synapse_lakehouse.bronze import copying, merge
 from synapse_lakehouse.bronze.table_copy import TableCopy
 from synapse_lakehouse.embedded.postgres import Server
@@ -283,17 +284,7 @@ def test_an_interrupted_copy_goes_on_where_it_stopped(
     source.execute("update event_json set format_version = format_version")
     source.execute("vacuum (full) event_json")
     app = lake.app()
-    keep, left = TableCopy.keep, iter(range(15))
-
-    def dies(copy: TableCopy, *part: Any) -> str | None:
-        if copy.table.name == "event_json" and next(left, None) is None:
-            raise ConnectionError("the machine went down")
-        return keep(copy, *part)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(TableCopy, "keep", dies)
-        with pytest.raises(ConnectionError):
-            lake.copy(app)
+    _interrupt(lake, app, monkeypatch)
     source.execute("update event_json set json = '{}' where ctid < '(30,0)' and random() < 0.1")
     source.execute("delete from event_json where random() < 0.05")
     lake.copy(app)
@@ -308,6 +299,23 @@ def test_an_interrupted_copy_goes_on_where_it_stopped(
     assert sum(one["rows"] for one in ranges) == row["rows_read"]
     assert all(one["hash_read"] == one["hash_written"] for one in ranges)
     assert f"{combined(int(one['hash_read'], 16) for one in ranges):016x}" == row["hash_read"]
+
+
+def test_what_is_left_of_a_source_that_was_behind_since_is_not_gone_on_from(
+    lake: AdvancingLake, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "PAGES_A_CHUNK", 20)
+    source.execute("update event_json set format_version = format_version")
+    source.execute("vacuum (full) event_json")
+    app = lake.app()
+    _interrupt(lake, app, monkeypatch)
+    (last,) = audit.of_run(app.catalog, "audit.snapshots", app.run.run_id)
+    behind = {"run_id": "another", "wal_lsn": "0/1", "taken_at": last["taken_at"] + timedelta(milliseconds=1)}
+    audit.append(app.catalog, "audit.snapshots", [last | behind])
+    lake.copy(app)
+    lake.publish(app)
+    assert {row["extent"] for row in lake.ledger(app)} == {"whole"}
+    assert lake.departures() == {}
 
 
 def test_a_row_that_shares_its_key_changes_alone(lake: AdvancingLake, source: Source) -> None:
@@ -380,6 +388,21 @@ def test_a_restored_dump_is_copied_whole(lake: AdvancingLake, sample_dsn: str) -
     lake.settings = lake.settings.model_copy(update={"synapse_dsn": sample_dsn})
     assert {row["extent"] for row in lake.advance().values()} == {"whole"}
     assert lake.departures() == {}
+
+
+def _interrupt(lake: AdvancingLake, app: SparkApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the machine go down when the run has some of the parts of event_json."""
+    keep, left = TableCopy.keep, iter(range(15))
+
+    def dies(copy: TableCopy, *part: Any) -> str | None:
+        if copy.table.name == "event_json" and next(left, None) is None:
+            raise ConnectionError("the machine went down")
+        return keep(copy, *part)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TableCopy, "keep", dies)
+        with pytest.raises(ConnectionError):
+            lake.copy(app)
 
 
 def _names(table: str) -> tuple[sql.Identifier, sql.Identifier]:

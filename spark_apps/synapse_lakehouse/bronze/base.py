@@ -1,7 +1,7 @@
 """What the lake holds of a table already, where a copy can go on from it instead of starting over."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -70,10 +70,17 @@ def published(lake: Lake, catalogue: Catalogue, snapshot: Snapshot) -> dict[str,
 
 
 def interrupted(
-    held: LakeTable, branch: str, table: Table, heap: Heap, snapshot: Snapshot, count: Callable[[int], int]
+    held: LakeTable,
+    branch: str,
+    table: Table,
+    heap: Heap,
+    snapshot: Snapshot,
+    abandoned: Callable[[], Collection[Lineage]],
+    count: Callable[[int], int],
 ) -> Base | None:
     """What an attempt that ended before its time left on ``branch``, as far as it is of use.
 
+    :param abandoned: what of the source's history is known not to have gone on.
     :param count: counts the rows of an Iceberg snapshot of the table. Its summary cannot tell: deletes of files that
         were replaced since still count there.
     """
@@ -82,7 +89,7 @@ def interrupted(
     since = snapshot.xmin
     while at and at.summary and (part := at.summary.additional_properties.get(PART)):
         said = json.loads(part)
-        if said["filenode"] != heap.filenode or not _continues(said, table, snapshot):
+        if said["filenode"] != heap.filenode or not _continues(said, table, snapshot) or _lineage(said) in abandoned():
             return None
         done.append(tuple(said["pages"]))
         since = min(since, said["snapshot_xmin"])
@@ -90,6 +97,11 @@ def interrupted(
             return Base(head.snapshot_id, count(head.snapshot_id), since, tuple(done)) if head else None
         at = held.snapshot_by_id(at.parent_snapshot_id) if at.parent_snapshot_id else None
     return None
+
+
+def abandoned(lake: Lake, run_id: str) -> set[Lineage]:
+    """Of what a run saw of the source's history, where the source was found to be behind that since."""
+    return {_lineage(dict(zip(_ORIGIN, seen, strict=True))) for _, *seen in _set_back(_looks_since(lake, run_id))}
 
 
 def told(table: Table, heap: Heap, snapshot: Snapshot, pages: PageRange, *, is_first: bool) -> dict[str, str]:

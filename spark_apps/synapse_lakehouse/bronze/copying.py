@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cache
 from itertools import groupby
 from time import monotonic
 
@@ -12,7 +13,7 @@ from pyspark import inheritable_thread_target
 from synapse_lakehouse.app import SparkApp
 from synapse_lakehouse.bronze import deletions
 from synapse_lakehouse.bronze.attempts import PING_SECONDS, await_idle
-from synapse_lakehouse.bronze.base import published
+from synapse_lakehouse.bronze.base import abandoned, published
 from synapse_lakehouse.bronze.counting import count_all
 from synapse_lakehouse.bronze.pace import Pace
 from synapse_lakehouse.bronze.plan import Part
@@ -37,7 +38,9 @@ def copy_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, sna
     LAKEHOUSE_SOURCE_CONNECTIONS.
     """
     known = published(app.catalog, catalogue, snapshot)
-    copies = [TableCopy(app, connection, snapshot, table, known.get(table.name)) for table in catalogue.copied()]
+    # Few runs go on from what was left, and need to know.
+    gone = cache(lambda: abandoned(app.catalog, app.run.run_id))
+    copies = [TableCopy(app, connection, snapshot, table, known.get(table.name), gone) for table in catalogue.copied()]
     copies.sort(key=lambda copy: (copy.base is not None, -copy.heap.pages))
     with ThreadPoolExecutor(app.settings.lakehouse_source_connections - 1) as readers:
         # Beside what is read of the lake it would hold that up; beside what the source counts it costs nothing.
@@ -68,8 +71,8 @@ def copy_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, sna
             # Also keeps the exporting transaction from counting as idle.
             connection.execute("select 1")
         record = inheritable_thread_target(app.spark)(deletions.record)
-        gone = {copy.table.name: copy.deleted for copy in copies if copy.deleted}
-        await_idle(readers.submit(record, gone, app.run, datetime.now(UTC)), connection)
+        deleted = {copy.table.name: copy.deleted for copy in copies if copy.deleted}
+        await_idle(readers.submit(record, deleted, app.run, datetime.now(UTC)), connection)
         recorded.result()
     ledger = [copy.ledger_row() | origin(snapshot) for copy in copies]
     audit.append(app.catalog, "audit.ledger", ledger, app.run)

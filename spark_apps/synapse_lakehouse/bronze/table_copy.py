@@ -1,7 +1,7 @@
 """One table on its way into bronze."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,6 +24,7 @@ from synapse_lakehouse.lake.files import (
 )
 from synapse_lakehouse.source.connection import Connection, conninfo
 from synapse_lakehouse.source.content import combined
+from synapse_lakehouse.source.lineage import Lineage
 from synapse_lakehouse.source.pages import WHOLE, PageRange, length
 from synapse_lakehouse.source.projection import select
 from synapse_lakehouse.source.read import Chunk, Written, copy_chunks
@@ -44,14 +45,20 @@ class TableCopy:
     """
 
     def __init__(
-        self, app: SparkApp, connection: Connection, snapshot: Snapshot, table: Table, published: Base | None
+        self,
+        app: SparkApp,
+        connection: Connection,
+        snapshot: Snapshot,
+        table: Table,
+        published: Base | None,
+        abandoned: Callable[[], Collection[Lineage]],
     ) -> None:
         self.app, self.connection, self.snapshot, self.table = app, connection, snapshot, table
         self.name = f"bronze.{table.name}"
         self.heap = heap(connection, table)
         self._lake = app.catalog.load_table(self.name)
         self._main = self._lake.current_snapshot()
-        self._left = interrupted(self._lake, app.run.branch, table, self.heap, snapshot, self._rows_at)
+        self._left = interrupted(self._lake, app.run.branch, table, self.heap, snapshot, abandoned, self._rows_at)
         self.base = self._left or published
         self.end = grown(self.base, self.heap.pages)
         """What is read while the source counts, if anything is."""
