@@ -85,6 +85,17 @@ def test_rows_that_nobody_sees_are_not_counted_whether_the_server_tracks_rows_or
                 assert count(connection, EVENTS) == rows
 
 
+def test_rows_of_a_table_that_inherits_are_counted(
+    settings: Settings, source_copy: str, changed: tuple[int, int, set[str]]
+) -> None:
+    since, rows, _ = changed
+    with psycopg.connect(source_copy, autocommit=True) as source:
+        source.execute("create table more_events () inherits (events)")
+        source.execute("insert into more_events select * from events limit 7")
+    with connect(settings.model_copy(update={"synapse_dsn": source_copy})) as connection:
+        assert count_since(connection, EVENTS, since).rows == count(connection, EVENTS) == rows + 7
+
+
 def test_many_changed_rows_are_counted_only(
     settings: Settings, source_copy: str, changed: tuple[int, int, set[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog as Lake
-from pyiceberg.expressions import AlwaysTrue, EqualTo, GreaterThanOrEqual
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression, EqualTo, GreaterThanOrEqual
 from pyiceberg.table import Table as LakeTable
 from pyiceberg.table.snapshots import Operation
 
@@ -75,12 +75,12 @@ def interrupted(
     table: Table,
     heap: Heap,
     snapshot: Snapshot,
-    abandoned: Callable[[], Collection[Lineage]],
+    lasting: Callable[[], Collection[Lineage]],
     count: Callable[[int], int],
 ) -> Base | None:
     """What an attempt that ended before its time left on ``branch``, as far as it is of use.
 
-    :param abandoned: what of the source's history is known not to have gone on.
+    :param lasting: see :func:`lasting`; asked for only if there is something.
     :param count: counts the rows of an Iceberg snapshot of the table. Its summary cannot tell: deletes of files that
         were replaced since still count there.
     """
@@ -89,7 +89,9 @@ def interrupted(
     since = snapshot.xmin
     while at and at.summary and (part := at.summary.additional_properties.get(PART)):
         said = json.loads(part)
-        if said["filenode"] != heap.filenode or not _continues(said, table, snapshot) or _lineage(said) in abandoned():
+        if said["filenode"] != heap.filenode or not _continues(said, table, snapshot):
+            return None
+        if _lineage(said) not in lasting():
             return None
         done.append(tuple(said["pages"]))
         since = min(since, said["snapshot_xmin"])
@@ -99,9 +101,11 @@ def interrupted(
     return None
 
 
-def abandoned(lake: Lake, run_id: str) -> set[Lineage]:
-    """Of what a run saw of the source's history, where the source was found to be behind that since."""
-    return {_lineage(dict(zip(_ORIGIN, seen, strict=True))) for _, *seen in _set_back(_looks_since(lake, run_id))}
+def lasting(lake: Lake) -> set[Lineage]:
+    """Where in its history any run saw the source, but for where it was set back from since."""
+    looks = [look for look in _looks(lake, AlwaysTrue()) if look["wal_lsn"] is not None]
+    set_back = _set_back(looks)
+    return {_lineage(look) for look in looks} - {_lineage(look) for look in looks if _origin(look) in set_back}
 
 
 def told(table: Table, heap: Heap, snapshot: Snapshot, pages: PageRange, *, is_first: bool) -> dict[str, str]:
@@ -127,7 +131,12 @@ def _looks_since(lake: Lake, run_id: str) -> list[dict[str, Any]]:
     of_run = table.scan(row_filter=EqualTo(term="run_id", value=run_id), selected_fields=("taken_at",)).to_arrow()
     first = pc.min(of_run["taken_at"]).as_py()
     since = GreaterThanOrEqual(term="taken_at", value=first.isoformat()) if first else AlwaysTrue()
-    looks = table.scan(row_filter=since, selected_fields=("run_id", "taken_at", *_ORIGIN)).to_arrow()
+    return _looks(lake, since)
+
+
+def _looks(lake: Lake, which: BooleanExpression) -> list[dict[str, Any]]:
+    fields = ("run_id", "taken_at", *_ORIGIN)
+    looks = lake.load_table("audit.snapshots").scan(row_filter=which, selected_fields=fields).to_arrow()
     return list(looks.to_pylist())
 
 

@@ -13,7 +13,7 @@ from pyspark import inheritable_thread_target
 from synapse_lakehouse.app import SparkApp
 from synapse_lakehouse.bronze import deletions
 from synapse_lakehouse.bronze.attempts import PING_SECONDS, await_idle
-from synapse_lakehouse.bronze.base import abandoned, published
+from synapse_lakehouse.bronze.base import lasting, published
 from synapse_lakehouse.bronze.counting import count_all
 from synapse_lakehouse.bronze.pace import Pace
 from synapse_lakehouse.bronze.plan import Part
@@ -39,8 +39,8 @@ def copy_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, sna
     """
     known = published(app.catalog, catalogue, snapshot)
     # Few runs go on from what was left, and need to know.
-    gone = cache(lambda: abandoned(app.catalog, app.run.run_id))
-    copies = [TableCopy(app, connection, snapshot, table, known.get(table.name), gone) for table in catalogue.copied()]
+    seen = cache(lambda: lasting(app.catalog))
+    copies = [TableCopy(app, connection, snapshot, table, known.get(table.name), seen) for table in catalogue.copied()]
     copies.sort(key=lambda copy: (copy.base is not None, -copy.heap.pages))
     with ThreadPoolExecutor(app.settings.lakehouse_source_connections - 1) as readers:
         # Beside what is read of the lake it would hold that up; beside what the source counts it costs nothing.
@@ -51,6 +51,8 @@ def copy_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, sna
         changed = [(copy.heap.pages, copy.count) for copy in copies if copy.base]
         count_all(app.settings, connection, snapshot, changed, readers)
         await_idle(ends, connection)
+        # What is committed from here on can be gone on from, where it is known what it is of.
+        await_idle(recorded, connection)
         read = inheritable_thread_target(app.spark)(_read)
         work = [(copy, part) for copy in copies for part in copy.plan().parts]
         waiting: set[Future[list[tuple[str, Pace]]]] = {readers.submit(read, app, batch) for batch in batches(work)}
@@ -73,7 +75,6 @@ def copy_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, sna
         record = inheritable_thread_target(app.spark)(deletions.record)
         deleted = {copy.table.name: copy.deleted for copy in copies if copy.deleted}
         await_idle(readers.submit(record, deleted, app.run, datetime.now(UTC)), connection)
-        recorded.result()
     ledger = [copy.ledger_row() | origin(snapshot) for copy in copies]
     audit.append(app.catalog, "audit.ledger", ledger, app.run)
     unchanged = sum(row["extent"] == "nothing" for row in ledger)

@@ -13,10 +13,11 @@ from synapse_lakehouse.source.read import Written
 _FEWEST_FILES = 1 / 64
 
 _MOST_GROWN: Final = 2_048
-"""Pages, 16 MiB: so many are read in less time than the source takes to count the rows of a table that grew so."""
+"""Pages, 16 MiB, that are read while the source counts; of more, Spark's workers read what changed."""
 
 _FILLED_UP: Final = 64
-"""The last pages of a table have room left: what comes is put there, by as many as write to it at the same time."""
+"""Pages at the end of a table that may have room left: what comes is put there, too, by as many as write to it at the
+same time."""
 
 
 class Extent(StrEnum):
@@ -59,12 +60,13 @@ class Plan:
 def grown(base: Base | None, heap_pages: int) -> Part | None:
     """The end of a table that now has so many pages, where nearly all is new if it has grown since ``base``.
 
-    It can be read before anything is counted. None where there is too much of it.
+    It can be read before anything is counted. None where there is too much of it, or the table is to be read whole.
     """
     if not base or not base.is_whole or base.heap_pages is None:
         return None
     first = max(base.heap_pages - _FILLED_UP, 0)
-    return Part((first, None), base.since) if base.heap_pages < heap_pages <= first + _MOST_GROWN else None
+    is_worth_it = base.heap_pages < heap_pages <= min(first + _MOST_GROWN, 2 * base.heap_pages)
+    return Part((first, None), base.since) if is_worth_it else None
 
 
 def plan(

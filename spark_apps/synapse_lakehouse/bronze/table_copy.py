@@ -51,14 +51,14 @@ class TableCopy:
         snapshot: Snapshot,
         table: Table,
         published: Base | None,
-        abandoned: Callable[[], Collection[Lineage]],
+        lasting: Callable[[], Collection[Lineage]],
     ) -> None:
         self.app, self.connection, self.snapshot, self.table = app, connection, snapshot, table
         self.name = f"bronze.{table.name}"
         self.heap = heap(connection, table)
         self._lake = app.catalog.load_table(self.name)
         self._main = self._lake.current_snapshot()
-        self._left = interrupted(self._lake, app.run.branch, table, self.heap, snapshot, abandoned, self._rows_at)
+        self._left = interrupted(self._lake, app.run.branch, table, self.heap, snapshot, lasting, self._rows_at)
         self.base = self._left or published
         self.end = grown(self.base, self.heap.pages)
         """What is read while the source counts, if anything is."""

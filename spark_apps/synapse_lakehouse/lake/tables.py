@@ -66,7 +66,7 @@ commit."""
 # Each task of a run reads what the tasks before it wrote: few manifests are worth merging them often.
 _AUDIT: Final = _UNBRANCHED | {"commit.manifest.min-count-to-merge": "10"}
 
-# Names of scheduled runs begin alike, and by their beginnings no file can be passed over.
+# Names of scheduled runs begin alike: bounds that are cut off, as by default, do not tell their files apart.
 _RUNS_APART: Final = {"write.metadata.metrics.column.run_id": "full"}
 
 # A retried append would drop the requirement that nobody else took the lease meanwhile.

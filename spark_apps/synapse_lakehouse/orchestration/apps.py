@@ -79,7 +79,7 @@ def spark_app(
 
 
 def _privately(then: Callable[[Context], None] | None, context: Context) -> None:
-    # Spark's processes write their files for whom the one that starts them does.
+    # Spark's processes inherit the umask of this one.
     os.umask(0o077)
     if then:
         then(context)

@@ -16,7 +16,7 @@ def select(table: Table, pages: PageRange = WHOLE, since: int | None = None, pla
 
     PostgreSQL reads a range of pages by itself (TID range scan, since version 14), so ranges split any table, with or
     without a key, and each row is read once. With ``since``, only rows written by it or a later transaction are read;
-    with ``places``, an array of ctids as PostgreSQL writes it, only rows that are there, whatever the rest says.
+    with ``places``, an array of ctids as PostgreSQL writes it, only rows that are there, and nothing else counts.
     """
     statement = sql.SQL("select {columns} from {table}").format(
         columns=sql.SQL(", ").join(map(expression, table.columns)), table=sql.Identifier(table.name)

@@ -71,7 +71,7 @@ class Heap:
 class Changes:
     """Rows of a table, how many of them changed, and the ctids of these as PostgreSQL writes an array, if they are few.
 
-    Where so asked, changed rows are only those in the pages before a certain one.
+    Of changed rows only those in the pages before a certain one, where :func:`count_since` was told one.
 
     The ctids hold as long as the snapshot that they were found in.
     """
@@ -214,7 +214,7 @@ def count_since(connection: Connection, table: Table, transaction: int, before: 
     scans of a transaction came across, where it tracks that. And no aggregate stops at a number of values, so a setting
     of the session counts those that changed: the server never holds more than ``MOST_PLACES`` of them.
     """
-    # Among the conditions of the scan it would keep other pages from being scanned.
+    # As a condition of the scan ``before`` would keep other pages from being scanned, and their rows from counting.
     counts = sql.SQL("true") if before is None else sql.SQL("ctid < {}").format(sql.Literal(f"({before},0)"))
     connection.execute("select set_config(%s, '0', true)", [_COUNTER])
     scanned = _rows_scanned(connection, table)
@@ -239,10 +239,14 @@ def count_since(connection: Connection, table: Table, transaction: int, before: 
 
 
 def _rows_scanned(connection: Connection, table: Table) -> int | None:
-    """Visible rows that sequential scans of ``table`` came across in this transaction, if the server counts them."""
+    """Visible rows that sequential scans of ``table`` came across in this transaction, if the server counts them.
+
+    Not where a query may see fewer rows (row security) or more (of tables that inherit) than such a scan.
+    """
     row = connection.execute(
         "select pg_stat_get_xact_tuples_returned(c.oid) from pg_class c join pg_am a on a.oid = c.relam and"
-        " a.amname = 'heap' where c.oid = to_regclass(%s) and current_setting('track_counts')::bool",
+        " a.amname = 'heap' where c.oid = to_regclass(%s) and not c.relhassubclass and not row_security_active(c.oid)"
+        " and current_setting('track_counts')::bool",
         [table.name],
     ).fetchone()
     return int(row[0]) if row else None
