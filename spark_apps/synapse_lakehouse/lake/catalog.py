@@ -27,6 +27,10 @@ SECRETS: Final = (
 LOGIN: Final = r"(?<=://)[^/\s]*@"
 """Regular expression of user and password in a URI."""
 
+PRIVATE_FILES: Final = {"spark.hadoop.fs.permissions.umask-mode": "077"}
+"""Spark configuration under which Hadoop, which gives files rights of its own, gives them to nobody else. Spark-submit
+has to know it, too: the first that asks for a file system decides for the whole process."""
+
 
 def is_unbranched(name: str) -> bool:
     """Whether a table is only ever appended to, on main, and so belongs to no release."""

@@ -17,8 +17,6 @@ _FIXED: Final = {
     "spark.sql.defaultCatalog": catalog.NAME,
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.catalogImplementation": "in-memory",
-    # Hadoop gives files and folders rights of its own, whatever the process's umask.
-    "spark.hadoop.fs.permissions.umask-mode": "077",
     "spark.redaction.regex": catalog.redacted(),
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -47,7 +45,7 @@ def spark_session(name: str, settings: Settings, branch: str | None = None) -> S
             .config("spark.driver.extraClassPath", class_archive.class_path(found))
             .config("spark.driver.defaultJavaOptions", class_archive.java_options(settings, found))
         )
-    for key, value in (_FIXED | catalog.spark_properties(settings)).items():
+    for key, value in (_FIXED | catalog.PRIVATE_FILES | catalog.spark_properties(settings)).items():
         builder = builder.config(key, value)
     if branch:
         builder = builder.config("spark.wap.branch", branch)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Asset, Context, RetryDecision, RetryPolicy, TriggerRule
 
+from synapse_lakehouse.lake.catalog import PRIVATE_FILES
 from synapse_lakehouse.orchestration.runs import lake_run_id
 from synapse_lakehouse.settings import PROJECT, Settings
 
@@ -65,7 +66,8 @@ def spark_app(
             "spark.driver.memory": "{{ settings().lakehouse_driver_memory }}",
             "spark.driver.defaultJavaOptions": "{{ spark_java_options() }}",
             "spark.log.level": "{{ settings().lakehouse_log_level }}",
-        },
+        }
+        | PRIVATE_FILES,
         retries=2,
         retry_delay=timedelta(seconds=20),
         retry_policy=UnlessExplained(),
