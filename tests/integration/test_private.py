@@ -66,9 +66,16 @@ def test_canaries_are_found_nowhere(published: Published, server: Server, tmp_pa
 
 
 def test_the_lake_s_files_are_for_their_user_alone(published: Published) -> None:
-    written = [*Path(published.settings.warehouse.removeprefix("file://")).rglob("*")]
-    assert len(written) > 1000
+    (first, *_) = sorted((published.settings.lakehouse_home / "logs").glob("run_*.log"), key=_last_written)
+    found = Path(published.settings.warehouse.removeprefix("file://")).rglob("*")
+    # Later ones may be of tests, which write with whatever umask they have.
+    written = [one for one in found if one.is_file() and _last_written(one) <= _last_written(first)]
+    assert len(written) > 500
     assert not [one for one in written if one.stat().st_mode & 0o077]
+
+
+def _last_written(file: Path) -> float:
+    return file.stat().st_mtime
 
 
 @pytest.mark.heavy
