@@ -280,11 +280,7 @@ def test_an_interrupted_copy_goes_on_where_it_stopped(
     lake: AdvancingLake, source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ranges of pages that were finished are not read again, only what changed in them since."""
-    monkeypatch.setattr(pages, "PAGES_A_CHUNK", 20)
-    source.execute("update event_json set format_version = format_version")
-    source.execute("vacuum (full) event_json")
-    app = lake.app()
-    _interrupt(lake, app, monkeypatch)
+    app = _interrupted(lake, source, monkeypatch)
     source.execute("update event_json set json = '{}' where ctid < '(30,0)' and random() < 0.1")
     source.execute("delete from event_json where random() < 0.05")
     lake.copy(app)
@@ -304,11 +300,7 @@ def test_an_interrupted_copy_goes_on_where_it_stopped(
 def test_what_is_left_of_a_source_that_was_behind_since_is_not_gone_on_from(
     lake: AdvancingLake, source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pages, "PAGES_A_CHUNK", 20)
-    source.execute("update event_json set format_version = format_version")
-    source.execute("vacuum (full) event_json")
-    app = lake.app()
-    _interrupt(lake, app, monkeypatch)
+    app = _interrupted(lake, source, monkeypatch)
     (last,) = audit.of_run(app.catalog, "audit.snapshots", app.run.run_id)
     behind = {"run_id": "another", "wal_lsn": "0/1", "taken_at": last["taken_at"] + timedelta(milliseconds=1)}
     audit.append(app.catalog, "audit.snapshots", [last | behind])
@@ -390,9 +382,12 @@ def test_a_restored_dump_is_copied_whole(lake: AdvancingLake, sample_dsn: str) -
     assert lake.departures() == {}
 
 
-def _interrupt(lake: AdvancingLake, app: SparkApp, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the machine go down when the run has some of the parts of event_json."""
-    keep, left = TableCopy.keep, iter(range(15))
+def _interrupted(lake: AdvancingLake, source: Source, monkeypatch: pytest.MonkeyPatch) -> SparkApp:
+    """The app of a run that has some of the many parts of event_json, which changed, when the machine goes down."""
+    monkeypatch.setattr(pages, "PAGES_A_CHUNK", 20)
+    source.execute("update event_json set format_version = format_version")
+    source.execute("vacuum (full) event_json")
+    app, keep, left = lake.app(), TableCopy.keep, iter(range(15))
 
     def dies(copy: TableCopy, *part: Any) -> str | None:
         if copy.table.name == "event_json" and next(left, None) is None:
@@ -403,6 +398,7 @@ def _interrupt(lake: AdvancingLake, app: SparkApp, monkeypatch: pytest.MonkeyPat
         patched.setattr(TableCopy, "keep", dies)
         with pytest.raises(ConnectionError):
             lake.copy(app)
+    return app
 
 
 def _names(table: str) -> tuple[sql.Identifier, sql.Identifier]:

@@ -20,6 +20,8 @@ from synapse_lakehouse.source.snapshot import Heap, Snapshot
 PART: Final = "lakehouse.part"
 """Property of a commit on a run's branch: which pages of which snapshot of the source the branch has since."""
 
+_LOOKS: Final = "audit.snapshots"
+
 _ORIGIN: Final = ("snapshot_xmin", "snapshot_xmax", "system_identifier", "database_oid", "timeline", "wal_lsn")
 """Columns of ``audit.snapshots`` and ``audit.ledger`` that tell snapshots of the source apart."""
 
@@ -103,7 +105,7 @@ def interrupted(
 
 def lasting(lake: Lake) -> set[Lineage]:
     """Where in its history any run saw the source, but for where it was set back from since."""
-    looks = [look for look in _looks(lake, AlwaysTrue()) if look["wal_lsn"] is not None]
+    looks = [look for look in _looks(lake.load_table(_LOOKS), AlwaysTrue()) if look["wal_lsn"] is not None]
     set_back = _set_back(looks)
     return {_lineage(look) for look in looks} - {_lineage(look) for look in looks if _origin(look) in set_back}
 
@@ -127,16 +129,15 @@ def _continues(told: Mapping[str, Any], table: Table, snapshot: Snapshot) -> boo
 
 def _looks_since(lake: Lake, run_id: str) -> list[dict[str, Any]]:
     """Rows of ``audit.snapshots`` since the first of a run."""
-    table = lake.load_table("audit.snapshots")
+    table = lake.load_table(_LOOKS)
     of_run = table.scan(row_filter=EqualTo(term="run_id", value=run_id), selected_fields=("taken_at",)).to_arrow()
     first = pc.min(of_run["taken_at"]).as_py()
     since = GreaterThanOrEqual(term="taken_at", value=first.isoformat()) if first else AlwaysTrue()
-    return _looks(lake, since)
+    return _looks(table, since)
 
 
-def _looks(lake: Lake, which: BooleanExpression) -> list[dict[str, Any]]:
-    fields = ("run_id", "taken_at", *_ORIGIN)
-    looks = lake.load_table("audit.snapshots").scan(row_filter=which, selected_fields=fields).to_arrow()
+def _looks(table: LakeTable, which: BooleanExpression) -> list[dict[str, Any]]:
+    looks = table.scan(row_filter=which, selected_fields=("run_id", "taken_at", *_ORIGIN)).to_arrow()
     return list(looks.to_pylist())
 
 
