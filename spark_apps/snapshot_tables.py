@@ -1,7 +1,7 @@
 """Copy every catalogued table of Synapse's database, from one exported snapshot, onto the run's branch of bronze."""
 
 from synapse_lakehouse.app import SparkApp, main
-from synapse_lakehouse.bronze.attempts import on_a_snapshot
+from synapse_lakehouse.bronze.attempts import Known, on_a_snapshot
 from synapse_lakehouse.bronze.copying import copy_tables
 from synapse_lakehouse.bronze.recording import record_measures
 from synapse_lakehouse.catalogue import Catalogue
@@ -14,9 +14,9 @@ def snapshot_tables(app: SparkApp) -> None:
     on_a_snapshot(app, copy)
 
 
-def copy(app: SparkApp, declared: Catalogue, connection: Connection, snapshot: Snapshot) -> None:
+def copy(app: SparkApp, declared: Catalogue, connection: Connection, snapshot: Snapshot, known: Known) -> None:
     """Copy what is copied and count what is counted."""
-    copy_tables(app, declared, connection, snapshot)
+    copy_tables(app, declared, connection, snapshot, known)
     record_measures(app, declared, connection)
 
 

@@ -1,7 +1,7 @@
 """Copy the tables as every run does, then compare them with the source in the same snapshot, and mend what differs."""
 
 from synapse_lakehouse.app import SparkApp, main
-from synapse_lakehouse.bronze.attempts import on_a_snapshot
+from synapse_lakehouse.bronze.attempts import Known, on_a_snapshot
 from synapse_lakehouse.bronze.copying import copy_tables
 from synapse_lakehouse.bronze.parity import verify_tables
 from synapse_lakehouse.bronze.recording import record_measures
@@ -15,9 +15,11 @@ def verify_parity(app: SparkApp) -> None:
     on_a_snapshot(app, copy_and_verify)
 
 
-def copy_and_verify(app: SparkApp, declared: Catalogue, connection: Connection, snapshot: Snapshot) -> None:
+def copy_and_verify(
+    app: SparkApp, declared: Catalogue, connection: Connection, snapshot: Snapshot, known: Known
+) -> None:
     """Copy, compare and mend, and count what is counted."""
-    copy_tables(app, declared, connection, snapshot)
+    copy_tables(app, declared, connection, snapshot, known)
     verify_tables(app, declared, connection, snapshot)
     record_measures(app, declared, connection)
 

@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.app import SparkApp
+from synapse_lakehouse.bronze.attempts import on_a_snapshot
 from synapse_lakehouse.bronze.copying import copy_tables
 from synapse_lakehouse.bronze.parity import verify_tables
 from synapse_lakehouse.catalogue import Catalogue, Table
@@ -35,8 +36,7 @@ class SmallLake(AdvancingLake):
     def copy(self, app: SparkApp) -> None:
         """Bring the run's branch up to the source."""
         tables.ensure(app.catalog, self.declared)
-        with exported(self.settings, self.declared) as (connection, snapshot):
-            copy_tables(app, self.declared, connection, snapshot)
+        on_a_snapshot(app, copy_tables, self.declared)
 
     def verify(self, app: SparkApp) -> list[dict[str, Any]]:
         """Compare the run's branch with the source: rows of audit.parity."""

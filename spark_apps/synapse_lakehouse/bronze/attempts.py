@@ -1,18 +1,22 @@
 """Work on one snapshot of the source, begun again when a standby takes the snapshot back."""
 
-from collections.abc import Callable
-from concurrent.futures import Future, wait
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Final
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.app import SparkApp
+from synapse_lakehouse.bronze.base import Held, held
 from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.lake import branches
 from synapse_lakehouse.source.connection import Connection
 from synapse_lakehouse.source.errors import RecoveryConflict
 from synapse_lakehouse.source.snapshot import Snapshot, exported
 
-Work = Callable[[SparkApp, Catalogue, Connection, Snapshot], None]
+Known = Callable[[], Mapping[str, Held]]
+"""Waits for what the lake holds, by table, which is read beside what the source is asked."""
+
+Work = Callable[[SparkApp, Catalogue, Connection, Snapshot, Known], None]
 """Takes the tables of the catalogue that can be copied from the snapshot, and the session that keeps it."""
 
 PING_SECONDS: Final = 30.0
@@ -47,12 +51,19 @@ def await_idle(work: Future[None], connection: Connection) -> None:
 
 
 def _attempt(app: SparkApp, work: Work, declared: Catalogue) -> None:
-    with exported(app.settings, declared) as (connection, snapshot):
-        # What an attempt before left of a table that this one cannot copy is of another snapshot, and perhaps half.
-        if snapshot.drifted:
-            branches.drop(app.catalog, app.run.branch, [f"bronze.{name}" for name in snapshot.drifted])
-        for reason in snapshot.drifted.values():
-            app.progress(f"left as it was: {reason}")
-        for novelty in snapshot.novelties:
-            app.progress(f"not copied, because this lakehouse does not know it: {novelty}")
-        work(app, declared.without(snapshot.drifted), connection, snapshot)
+    with ThreadPoolExecutor(1) as reader:
+        known = reader.submit(held, app.catalog, declared).result
+        with exported(app.settings, declared) as (connection, snapshot):
+            work(app, _copied(app, declared, snapshot), connection, snapshot, known)
+
+
+def _copied(app: SparkApp, declared: Catalogue, snapshot: Snapshot) -> Catalogue:
+    """What of ``declared`` can be copied from the snapshot, after telling what cannot."""
+    # What an attempt before left of a table that this one cannot copy is of another snapshot, and perhaps half.
+    if snapshot.drifted:
+        branches.drop(app.catalog, app.run.branch, [f"bronze.{name}" for name in snapshot.drifted])
+    for reason in snapshot.drifted.values():
+        app.progress(f"left as it was: {reason}")
+    for novelty in snapshot.novelties:
+        app.progress(f"not copied, because this lakehouse does not know it: {novelty}")
+    return declared.without(snapshot.drifted)

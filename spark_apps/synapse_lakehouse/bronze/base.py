@@ -2,17 +2,16 @@
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog as Lake
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression, EqualTo, GreaterThanOrEqual
 from pyiceberg.table import Table as LakeTable
 from pyiceberg.table.snapshots import Operation
 
 from synapse_lakehouse.catalogue import Catalogue, Table
 from synapse_lakehouse.lake import audit
+from synapse_lakehouse.lake.recent import since_run
 from synapse_lakehouse.source.lineage import HORIZON, Lineage
 from synapse_lakehouse.source.pages import WHOLE, PageRange, remaining
 from synapse_lakehouse.source.snapshot import Heap, Snapshot
@@ -24,6 +23,8 @@ _LOOKS: Final = "audit.snapshots"
 
 _ORIGIN: Final = ("snapshot_xmin", "snapshot_xmax", "system_identifier", "database_oid", "timeline", "wal_lsn")
 """Columns of ``audit.snapshots`` and ``audit.ledger`` that tell snapshots of the source apart."""
+
+_LOOK: Final = ("run_id", "taken_at", *_ORIGIN)
 
 
 @dataclass(frozen=True)
@@ -47,25 +48,39 @@ class Base:
         return not remaining(self.pages)
 
 
-def published(lake: Lake, catalogue: Catalogue, snapshot: Snapshot) -> dict[str, Base]:
-    """By name, the published tables that ``snapshot`` can be told apart from by row versions.
+@dataclass(frozen=True)
+class Held:
+    """A table of the lake, and the row of ``audit.ledger`` of its published content; None where that is of no use.
 
-    A table is among them when the source's history goes on from what was published, no run since found the source
-    behind that, the catalogue reads the same of it, and main is still what that run wrote, or a compaction of it.
+    It is of none if main is neither what that run wrote nor a compaction of it, or if a run since found the source
+    behind what it was copied of.
     """
-    found: dict[str, Base] = {}
-    missing = {table.name: table for table in catalogue.copied()}
+
+    table: LakeTable
+    published: Mapping[str, Any] | None = None
+
+    def base(self, table: Table, snapshot: Snapshot) -> Base | None:
+        """What is published, where ``snapshot`` can be told apart from it by row versions: if the source's history goes
+        on from it and the catalogue reads the same of ``table``."""
+        current = self.table.current_snapshot()
+        if not current or not self.published or not _continues(self.published, table, snapshot):
+            return None
+        said = self.published
+        return Base(current.snapshot_id, said["rows_source"], said["snapshot_xmin"], heap_pages=said["heap_pages"])
+
+
+def held(lake: Lake, catalogue: Catalogue) -> dict[str, Held]:
+    """By name, what the lake holds of the tables that are copied. Asks the source nothing."""
+    found = {table.name: Held(lake.load_table(f"bronze.{table.name}")) for table in catalogue.copied()}
+    missing = set(found)
     for release in audit.newest_first(lake):
-        set_back = _set_back(_looks_since(lake, release.run_id))
+        looks = since_run(lake.load_table(_LOOKS), release.run_id, "taken_at", _LOOK)
+        set_back = _set_back(looks.to_pylist())
         for row in audit.ledger_of(lake, release):
-            table = missing.pop(row["table_name"], None)
-            if table is None or _origin(row) in set_back:
-                continue
-            head = lake.load_table(f"bronze.{table.name}")
-            current = head.current_snapshot()
-            if current and _continues(row, table, snapshot) and _holds(head, row["snapshot_id"]):
-                since, pages = row["snapshot_xmin"], row["heap_pages"]
-                found[table.name] = Base(current.snapshot_id, row["rows_source"], since, heap_pages=pages)
+            if (name := row["table_name"]) in missing:
+                missing.remove(name)
+                if _origin(row) not in set_back and _holds(found[name].table, row["snapshot_id"]):
+                    found[name] = replace(found[name], published=row)
         if not missing:
             break
     return found
@@ -105,7 +120,8 @@ def interrupted(
 
 def lasting(lake: Lake) -> set[Lineage]:
     """Where in its history any run saw the source, but for where it was set back from since."""
-    looks = [look for look in _looks(lake.load_table(_LOOKS), AlwaysTrue()) if look["wal_lsn"] is not None]
+    rows = lake.load_table(_LOOKS).scan(selected_fields=_LOOK).to_arrow().to_pylist()
+    looks = [look for look in rows if look["wal_lsn"] is not None]
     set_back = _set_back(looks)
     return {_lineage(look) for look in looks} - {_lineage(look) for look in looks if _origin(look) in set_back}
 
@@ -125,20 +141,6 @@ def _continues(told: Mapping[str, Any], table: Table, snapshot: Snapshot) -> boo
     if told["snapshot_xmin"] is None or told["statement"] != snapshot.fingerprints[table.name]:
         return False
     return snapshot.lineage.continues(_lineage(told)) and snapshot.xmax - told["snapshot_xmin"] < HORIZON
-
-
-def _looks_since(lake: Lake, run_id: str) -> list[dict[str, Any]]:
-    """Rows of ``audit.snapshots`` since the first of a run."""
-    table = lake.load_table(_LOOKS)
-    of_run = table.scan(row_filter=EqualTo(term="run_id", value=run_id), selected_fields=("taken_at",)).to_arrow()
-    first = pc.min(of_run["taken_at"]).as_py()
-    since = GreaterThanOrEqual(term="taken_at", value=first.isoformat()) if first else AlwaysTrue()
-    return _looks(table, since)
-
-
-def _looks(table: LakeTable, which: BooleanExpression) -> list[dict[str, Any]]:
-    looks = table.scan(row_filter=which, selected_fields=("run_id", "taken_at", *_ORIGIN)).to_arrow()
-    return list(looks.to_pylist())
 
 
 def _set_back(looks: Iterable[Mapping[str, Any]]) -> set[tuple[Any, ...]]:

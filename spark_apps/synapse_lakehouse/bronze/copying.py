@@ -12,8 +12,8 @@ from pyspark import inheritable_thread_target
 
 from synapse_lakehouse.app import SparkApp
 from synapse_lakehouse.bronze import deletions
-from synapse_lakehouse.bronze.attempts import PING_SECONDS, await_idle
-from synapse_lakehouse.bronze.base import lasting, published
+from synapse_lakehouse.bronze.attempts import PING_SECONDS, Known, await_idle
+from synapse_lakehouse.bronze.base import lasting
 from synapse_lakehouse.bronze.counting import count_all
 from synapse_lakehouse.bronze.pace import Pace
 from synapse_lakehouse.bronze.plan import Part
@@ -31,16 +31,16 @@ _PAGES_A_BATCH = 1024
 _PARTS_A_BATCH = 8
 
 
-def copy_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, snapshot: Snapshot) -> None:
+def copy_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, snapshot: Snapshot, known: Known) -> None:
     """Bring all tables up to ``snapshot`` on the run's branch; write ``audit.snapshots``, ``ledger`` and ``deletions``.
 
     The driver's connection counts rows that all have to be read while workers read them; together they stay within
     LAKEHOUSE_SOURCE_CONNECTIONS.
     """
-    known = published(app.catalog, catalogue, snapshot)
+    held = known()
     # Few runs go on from what was left, and need to know.
     seen = cache(lambda: lasting(app.catalog))
-    copies = [TableCopy(app, connection, snapshot, table, known.get(table.name), seen) for table in catalogue.copied()]
+    copies = [TableCopy(app, connection, snapshot, table, held[table.name], seen) for table in catalogue.copied()]
     copies.sort(key=lambda copy: (copy.base is not None, -copy.heap.pages))
     with ThreadPoolExecutor(app.settings.lakehouse_source_connections - 1) as readers:
         # Beside what is read of the lake it would hold that up; beside what the source counts it costs nothing.

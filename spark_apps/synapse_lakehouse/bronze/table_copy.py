@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from synapse_lakehouse.app import SparkApp
-from synapse_lakehouse.bronze.base import Base, interrupted, told
+from synapse_lakehouse.bronze.base import Base, Held, interrupted, told
 from synapse_lakehouse.bronze.daemon import ENVIRONMENT
 from synapse_lakehouse.bronze.merge import CopyWhole, removal, vanished
 from synapse_lakehouse.bronze.pace import Pace
@@ -41,7 +41,7 @@ def read_in_worker(spark: SparkSession, chunks: Sequence[Chunk]) -> list[Written
 class TableCopy:
     """Brings a table up to a snapshot of the source on the run's branch.
 
-    It goes on from what an interrupted attempt left there, or else from ``published``, or starts over.
+    It goes on from what an interrupted attempt left there, or else from what is published, or starts over.
     """
 
     def __init__(
@@ -50,16 +50,16 @@ class TableCopy:
         connection: Connection,
         snapshot: Snapshot,
         table: Table,
-        published: Base | None,
+        held: Held,
         lasting: Callable[[], Collection[Lineage]],
     ) -> None:
         self.app, self.connection, self.snapshot, self.table = app, connection, snapshot, table
         self.name = f"bronze.{table.name}"
         self.heap = heap(connection, table)
-        self._lake = app.catalog.load_table(self.name)
+        self._lake = held.table
         self._main = self._lake.current_snapshot()
         self._left = interrupted(self._lake, app.run.branch, table, self.heap, snapshot, lasting, self._rows_at)
-        self.base = self._left or published
+        self.base = self._left or held.base(table, snapshot)
         self.end = grown(self.base, self.heap.pages)
         """What is read while the source counts, if anything is."""
         self._counted = Changes(0, 0, None)

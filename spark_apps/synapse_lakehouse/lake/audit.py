@@ -10,12 +10,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.conversions import from_bytes
-from pyiceberg.expressions import AlwaysTrue, EqualTo
-from pyiceberg.io.pyarrow import ArrowScan
-from pyiceberg.types import LongType
+from pyiceberg.expressions import EqualTo
 
 from synapse_lakehouse.lake.catalog import COMPRESSED, PLAN
+from synapse_lakehouse.lake.recent import bounds, read
 from synapse_lakehouse.lake.release import TABLE, Release
 from synapse_lakehouse.run import Run
 
@@ -280,12 +278,10 @@ def _last(table: str, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 def latest(catalog: Catalog) -> Release | None:
     """What readers see, if anything was published. One file is read, however many releases there are."""
     table = catalog.load_table(TABLE)
-    number = table.schema().find_field("release").field_id
-    files = {from_bytes(LongType(), task.file.upper_bounds[number]): task for task in table.scan().plan_files()}
+    files = {numbers[1]: one for one in table.scan().plan_files() if (numbers := bounds(table, one, "release"))}
     if not files:
         return None
-    scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
-    rows = scan.to_table([files[max(files)]]).to_pylist()
+    rows = read(table, [files[max(files)]]).to_pylist()
     return Release.of_row(max(rows, key=lambda row: row["release"]))
 
 

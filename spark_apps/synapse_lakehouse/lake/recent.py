@@ -1,12 +1,15 @@
 """The newest rows of an append-only table, without reading all of it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
+from pyiceberg.conversions import from_bytes
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual
-from pyiceberg.table import Table
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.types import PrimitiveType
 
 _NEAR: Final = (timedelta(hours=1), timedelta(days=2))
 
@@ -36,3 +39,33 @@ def spans(
     for span in (*near, AlwaysTrue()):
         rows = And(span, wanted or AlwaysTrue())
         yield table.scan(row_filter=rows, selected_fields=tuple(columns)).to_arrow().sort_by(moment)
+
+
+def since_run(table: Table, run_id: str, moment: str, columns: Sequence[str]) -> pa.Table:
+    """Rows since the first of a run, by the time in the column ``moment``; with them others of the same files.
+
+    Told by the bounds of files, which are planned once.
+    """
+    files = list(table.scan().plan_files())
+    of_run = (one for one in files if (runs := bounds(table, one, "run_id")) and runs[0] <= run_id <= runs[1])
+    firsts = [times[0] for one in of_run if (times := bounds(table, one, moment))]
+    since = min(firsts, default=None)
+    newer = [one for one in files if since is None or ((times := bounds(table, one, moment)) and times[1] >= since)]
+    return read(table, newer, columns)
+
+
+def read(table: Table, files: Iterable[FileScanTask], columns: Sequence[str] = ("*",)) -> pa.Table:
+    """All rows of some of the files that were planned for ``table``."""
+    wanted = table.scan(selected_fields=tuple(columns)).projection()
+    return ArrowScan(table.metadata, table.io, wanted, AlwaysTrue()).to_table(files)
+
+
+def bounds(table: Table, file: FileScanTask, column: str) -> tuple[Any, Any] | None:
+    """The least value of a column in a file and the greatest, times in microseconds, perhaps a little below and above;
+    None where there is no value."""
+    field = table.schema().find_field(column)
+    known = (file.file.lower_bounds, file.file.upper_bounds)
+    if not isinstance(field.field_type, PrimitiveType) or any(field.field_id not in of for of in known):
+        return None
+    least, greatest = (from_bytes(field.field_type, of[field.field_id]) for of in known)
+    return least, greatest
