@@ -354,6 +354,19 @@ def test_rows_that_are_read_again_are_told_apart_where_keys_may_repeat(
         assert lake.departures() == {}
 
 
+def test_a_table_that_drifted_for_a_while_is_gone_on_with(
+    lake: AdvancingLake, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest release does not have it: the one before tells what was copied of it."""
+    lake.advance()
+    monkeypatch.setattr(lake, "settings", lake.settings.model_copy(update={"lakehouse_on_drift": "partial"}))
+    source.execute("alter table receipts_linearized rename column event_id to target")
+    assert "receipts_linearized" not in lake.advance()
+    source.execute("alter table receipts_linearized rename column target to event_id")
+    assert lake.advance()["receipts_linearized"]["extent"] == "nothing"
+    assert lake.departures() == {}
+
+
 def test_a_compaction_between_runs_changes_nothing(lake: AdvancingLake, source: Source) -> None:
     lake.app().spark.sql(
         "call lake.system.rewrite_data_files(table => 'bronze.events', options => map('rewrite-all', 'true'))"

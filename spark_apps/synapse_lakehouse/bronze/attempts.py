@@ -6,14 +6,14 @@ from typing import Final
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.app import SparkApp
-from synapse_lakehouse.bronze.base import Held, held
+from synapse_lakehouse.bronze.base import InLake, in_lake
 from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.lake import branches
 from synapse_lakehouse.source.connection import Connection
 from synapse_lakehouse.source.errors import RecoveryConflict
 from synapse_lakehouse.source.snapshot import Snapshot, exported
 
-Known = Callable[[], Mapping[str, Held]]
+Known = Callable[[], Mapping[str, InLake]]
 """Waits for what the lake holds, by table, which is read beside what the source is asked."""
 
 Work = Callable[[SparkApp, Catalogue, Connection, Snapshot, Known], None]
@@ -52,7 +52,7 @@ def await_idle(work: Future[None], connection: Connection) -> None:
 
 def _attempt(app: SparkApp, work: Work, declared: Catalogue) -> None:
     with ThreadPoolExecutor(1) as reader:
-        known = reader.submit(held, app.catalog, declared).result
+        known = reader.submit(in_lake, app.catalog, declared).result
         with exported(app.settings, declared) as (connection, snapshot):
             work(app, _copied(app, declared, snapshot), connection, snapshot, known)
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from typing import Any, Final
 
 from pyiceberg.catalog import Catalog as Lake
@@ -12,6 +13,7 @@ from pyiceberg.table.snapshots import Operation
 from synapse_lakehouse.catalogue import Catalogue, Table
 from synapse_lakehouse.lake import audit
 from synapse_lakehouse.lake.recent import since_run
+from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.source.lineage import HORIZON, Lineage
 from synapse_lakehouse.source.pages import WHOLE, PageRange, remaining
 from synapse_lakehouse.source.snapshot import Heap, Snapshot
@@ -49,41 +51,56 @@ class Base:
 
 
 @dataclass(frozen=True)
-class Held:
-    """A table of the lake, and the row of ``audit.ledger`` of its published content; None where that is of no use.
+class InLake:
+    """A table of the lake, and the row of ``audit.ledger`` of its published content, if that is known.
 
-    It is of none if main is neither what that run wrote nor a compaction of it, or if a run since found the source
-    behind what it was copied of.
+    ``was_set_back``: a run since found the source behind what that was copied of.
     """
 
     table: LakeTable
     published: Mapping[str, Any] | None = None
+    was_set_back: bool = False
 
     def base(self, table: Table, snapshot: Snapshot) -> Base | None:
-        """What is published, where ``snapshot`` can be told apart from it by row versions: if the source's history goes
-        on from it and the catalogue reads the same of ``table``."""
-        current = self.table.current_snapshot()
-        if not current or not self.published or not _continues(self.published, table, snapshot):
+        """What is published, where ``snapshot`` can be told apart from it by row versions.
+
+        That is if the source's history goes on from it, the catalogue reads the same of ``table``, and main is still
+        what that run wrote, or a compaction of it.
+        """
+        current, said = self.table.current_snapshot(), self.published
+        if not current or not said or self.was_set_back or not _continues(said, table, snapshot):
             return None
-        said = self.published
+        if not _holds(self.table, said["snapshot_id"]):
+            return None
         return Base(current.snapshot_id, said["rows_source"], said["snapshot_xmin"], heap_pages=said["heap_pages"])
 
 
-def held(lake: Lake, catalogue: Catalogue) -> dict[str, Held]:
-    """By name, what the lake holds of the tables that are copied. Asks the source nothing."""
-    found = {table.name: Held(lake.load_table(f"bronze.{table.name}")) for table in catalogue.copied()}
-    missing = set(found)
-    for release in audit.newest_first(lake):
-        looks = since_run(lake.load_table(_LOOKS), release.run_id, "taken_at", _LOOK)
-        set_back = _set_back(looks.to_pylist())
-        for row in audit.ledger_of(lake, release):
-            if (name := row["table_name"]) in missing:
-                missing.remove(name)
-                if _origin(row) not in set_back and _holds(found[name].table, row["snapshot_id"]):
-                    found[name] = replace(found[name], published=row)
+def in_lake(lake: Lake, catalogue: Catalogue) -> dict[str, InLake]:
+    """By name, the tables that are copied, and what the newest release has of them. Asks the source nothing."""
+    found = {table.name: InLake(lake.load_table(f"bronze.{table.name}")) for table in catalogue.copied()}
+    newest = audit.latest(lake)
+    return found | _released(lake, newest, found) if newest else found
+
+
+def with_older(lake: Lake, found: Mapping[str, InLake]) -> dict[str, InLake]:
+    """The same, with what older releases have of tables that the newest, a partial one, has not."""
+    missing = {name: one for name, one in found.items() if one.published is None}
+    older: dict[str, InLake] = {}
+    for release in islice(audit.newest_first(lake), 1, None) if missing else ():
+        older |= _released(lake, release, missing)
+        missing = {name: one for name, one in missing.items() if name not in older}
         if not missing:
             break
-    return found
+    return {**found, **older}
+
+
+def _released(lake: Lake, release: Release, wanted: Mapping[str, InLake]) -> dict[str, InLake]:
+    looks = since_run(lake.load_table(_LOOKS), release.run_id, "taken_at", _LOOK)
+    set_back = _set_back(looks.to_pylist())
+    rows = {row["table_name"]: row for row in audit.ledger_of(lake, release) if row["table_name"] in wanted}
+    return {
+        name: replace(wanted[name], published=row, was_set_back=_origin(row) in set_back) for name, row in rows.items()
+    }
 
 
 def interrupted(

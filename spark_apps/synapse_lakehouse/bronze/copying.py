@@ -13,7 +13,7 @@ from pyspark import inheritable_thread_target
 from synapse_lakehouse.app import SparkApp
 from synapse_lakehouse.bronze import deletions
 from synapse_lakehouse.bronze.attempts import PING_SECONDS, Known, await_idle
-from synapse_lakehouse.bronze.base import lasting
+from synapse_lakehouse.bronze.base import lasting, with_older
 from synapse_lakehouse.bronze.counting import count_all
 from synapse_lakehouse.bronze.pace import Pace
 from synapse_lakehouse.bronze.plan import Part
@@ -37,10 +37,11 @@ def copy_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, sna
     The driver's connection counts rows that all have to be read while workers read them; together they stay within
     LAKEHOUSE_SOURCE_CONNECTIONS.
     """
-    held = known()
+    copied, of_newest = catalogue.copied(), known()
+    in_lake = with_older(app.catalog, {table.name: of_newest[table.name] for table in copied})
     # Few runs go on from what was left, and need to know.
     seen = cache(lambda: lasting(app.catalog))
-    copies = [TableCopy(app, connection, snapshot, table, held[table.name], seen) for table in catalogue.copied()]
+    copies = [TableCopy(app, connection, snapshot, table, in_lake[table.name], seen) for table in copied]
     copies.sort(key=lambda copy: (copy.base is not None, -copy.heap.pages))
     with ThreadPoolExecutor(app.settings.lakehouse_source_connections - 1) as readers:
         # Beside what is read of the lake it would hold that up; beside what the source counts it costs nothing.

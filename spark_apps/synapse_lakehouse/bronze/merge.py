@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 
 from synapse_lakehouse.bronze.base import Base
 from synapse_lakehouse.catalogue import Table
-from synapse_lakehouse.lake.places import COLUMNS, Places, count, places
+from synapse_lakehouse.lake.places import COLUMNS, Places, count, places, rows_at
 from synapse_lakehouse.source.connection import Connection
 from synapse_lakehouse.source.older import has_older
 from synapse_lakehouse.source.stretches import Stretches, count_by_stretch, grains, keys_in
@@ -81,7 +81,7 @@ def removal(
     if to_go > _MOST_PLACES:
         raise CopyWhole(f"{to_go:,} of its rows in the lake are outdated or were deleted")
     outdated = _outdated(spark, table, lake, base, changes, changed_rows)
-    if table.repeats_keys and outdated and _share_keys(connection, table, lake, base, changes, changed_rows):
+    if table.repeats_keys and outdated and _share_keys(connection, table, lake, outdated, base.since):
         raise CopyWhole(f"keys of {table.name} repeat, and it is not known which rows of a key changed")
     surplus = to_go - count(outdated)
     if surplus < 0:
@@ -117,14 +117,15 @@ def _outdated(
     return _places(held.join(changed, _same_key(held, changed, table.primary_key), "left_semi"))
 
 
-def _share_keys(
-    connection: Connection, table: Table, lake: LakeTable, base: Base, changes: Sequence[str], changed_rows: int
-) -> bool:
-    """Whether changed rows may share their keys with others, which would be taken away with their older versions."""
-    if changed_rows > _MOST_KEYS:
+def _share_keys(connection: Connection, table: Table, lake: LakeTable, outdated: Places, since: int) -> bool:
+    """Whether changed rows may share their keys with others, which would be taken away with their older versions.
+
+    Others are in the lake, so that keys which are not there need not be asked for.
+    """
+    if count(outdated) > _MOST_KEYS:
         return True
-    keys = _keys(lake, table, changes).group_by(list(table.primary_key)).aggregate([])
-    return has_older(connection, table, keys, base.since)
+    keys = rows_at(lake.io, outdated, table.primary_key).group_by(list(table.primary_key)).aggregate([])
+    return has_older(connection, table, keys, since)
 
 
 def _keys(lake: LakeTable, table: Table, changes: Sequence[str]) -> pa.Table:

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from synapse_lakehouse.app import SparkApp
-from synapse_lakehouse.bronze.base import Base, Held, interrupted, told
+from synapse_lakehouse.bronze.base import Base, InLake, interrupted, told
 from synapse_lakehouse.bronze.daemon import ENVIRONMENT
 from synapse_lakehouse.bronze.merge import CopyWhole, removal, vanished
 from synapse_lakehouse.bronze.pace import Pace
@@ -50,16 +50,16 @@ class TableCopy:
         connection: Connection,
         snapshot: Snapshot,
         table: Table,
-        held: Held,
+        in_lake: InLake,
         lasting: Callable[[], Collection[Lineage]],
     ) -> None:
         self.app, self.connection, self.snapshot, self.table = app, connection, snapshot, table
         self.name = f"bronze.{table.name}"
         self.heap = heap(connection, table)
-        self._lake = held.table
+        self._lake = in_lake.table
         self._main = self._lake.current_snapshot()
         self._left = interrupted(self._lake, app.run.branch, table, self.heap, snapshot, lasting, self._rows_at)
-        self.base = self._left or held.base(table, snapshot)
+        self.base = self._left or in_lake.base(table, snapshot)
         self.end = grown(self.base, self.heap.pages)
         """What is read while the source counts, if anything is."""
         self._counted = Changes(0, 0, None)

@@ -278,11 +278,10 @@ def _last(table: str, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 def latest(catalog: Catalog) -> Release | None:
     """What readers see, if anything was published. One file is read, however many releases there are."""
     table = catalog.load_table(TABLE)
-    files = {numbers[1]: one for one in table.scan().plan_files() if (numbers := bounds(table, one, "release"))}
-    if not files:
-        return None
-    rows = read(table, [files[max(files)]]).to_pylist()
-    return Release.of_row(max(rows, key=lambda row: row["release"]))
+    files = [(bounds(table, one, "release"), one) for one in table.scan().plan_files()]
+    newest = max((numbers[1] for numbers, _ in files if numbers), default=None)
+    rows = read(table, [one for numbers, one in files if numbers is None or numbers[1] == newest]).to_pylist()
+    return Release.of_row(max(rows, key=lambda row: row["release"])) if rows else None
 
 
 def newest_first(catalog: Catalog) -> Iterator[Release]:

@@ -46,6 +46,15 @@ def places(table: Table, snapshot_id: int, key: Sequence[str], keys: pa.Table) -
         return {task.file.file_path: rows.chunks for task, rows in found if len(rows)}
 
 
+def rows_at(io: FileIO, places: Places, columns: Sequence[str]) -> pa.Table:
+    """Columns of the rows in some places, of which there has to be one."""
+    found = []
+    for path, rows in places.items():
+        with io.new_input(path).open() as stream:
+            found.append(pq.read_table(stream, columns=list(columns)).take(pa.chunked_array(rows)))
+    return pa.concat_tables(found)
+
+
 def deleted_positions(io: FileIO, paths: set[str]) -> dict[str, list[pa.Array]]:
     """Places of the rows that the position deletes in ``paths`` take away."""
     positions: dict[str, list[pa.Array]] = defaultdict(list)

@@ -1,6 +1,6 @@
 """The newest rows of an append-only table, without reading all of it."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -46,15 +46,15 @@ def since_run(table: Table, run_id: str, moment: str, columns: Sequence[str]) ->
 
     Told by the bounds of files, which are planned once.
     """
-    files = list(table.scan().plan_files())
-    of_run = (one for one in files if (runs := bounds(table, one, "run_id")) and runs[0] <= run_id <= runs[1])
-    firsts = [times[0] for one in of_run if (times := bounds(table, one, moment))]
-    since = min(firsts, default=None)
-    newer = [one for one in files if since is None or ((times := bounds(table, one, moment)) and times[1] >= since)]
+    files = [(one, bounds(table, one, "run_id"), bounds(table, one, moment)) for one in table.scan().plan_files()]
+    of_run = (times for _, runs, times in files if runs is None or runs[0] <= run_id <= runs[1])
+    firsts: list[Any] = [times and times[0] for times in of_run]
+    since = None if None in firsts else min(firsts, default=None)
+    newer = [one for one, _, times in files if since is None or times is None or times[1] >= since]
     return read(table, newer, columns)
 
 
-def read(table: Table, files: Iterable[FileScanTask], columns: Sequence[str] = ("*",)) -> pa.Table:
+def read(table: Table, files: Sequence[FileScanTask], columns: Sequence[str] = ("*",)) -> pa.Table:
     """All rows of some of the files that were planned for ``table``."""
     wanted = table.scan(selected_fields=tuple(columns)).projection()
     return ArrowScan(table.metadata, table.io, wanted, AlwaysTrue()).to_table(files)
@@ -62,7 +62,7 @@ def read(table: Table, files: Iterable[FileScanTask], columns: Sequence[str] = (
 
 def bounds(table: Table, file: FileScanTask, column: str) -> tuple[Any, Any] | None:
     """The least value of a column in a file and the greatest, times in microseconds, perhaps a little below and above;
-    None where there is no value."""
+    None where the file does not say, as where it has no value."""
     field = table.schema().find_field(column)
     known = (file.file.lower_bounds, file.file.upper_bounds)
     if not isinstance(field.field_type, PrimitiveType) or any(field.field_id not in of for of in known):
