@@ -8,7 +8,7 @@ from pyspark.sql import functions as f
 from synapse_lakehouse.lake import compaction, remaking
 from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 from synapse_lakehouse.lake.changes import changed_keys, newer_rows
-from synapse_lakehouse.lake.files import change_content, start_branch, write_position_deletes
+from synapse_lakehouse.lake.files import prepare_change, start_branch, write_position_deletes
 from synapse_lakehouse.lake.session import iceberg_table
 from synapse_lakehouse.settings import Settings
 from tests.advancing import advancing
@@ -30,7 +30,7 @@ def test_deletes_that_mark_several_files_are_applied_and_gone(new_lake: Callable
         marked = spark.table(NAME).where("n % 10 = 0").groupBy("_file").agg(f.collect_list("_pos").alias("rows"))
         places = {row["_file"]: [pa.array(row.rows[::-1])] for row in marked.collect()}
         deletes = write_position_deletes(places, f"{table.location()}/data", {})
-        changed = change_content(spark, NAME, "changed", [], deletes, {}).snapshot_id
+        changed = prepare_change(spark, NAME, "changed", [], deletes, {}).commit().snapshot_id
 
         compacted = compaction.compact(spark, NAME, changed, "compacted")
         assert compaction.files(spark, NAME, compacted) == compaction.Files(data=1, small=1, deletes=0)

@@ -275,6 +275,13 @@ def test_the_end_of_a_table_that_grew_is_read_apart_and_once(lake: AdvancingLake
     assert lake.advance()["event_edges"]["rows_read"] == 0
     assert lake.departures() == {}
 
+    # Commits that were prepared while the source counted, and then were not what had changed, are gone.
+    table = lake.app().catalog.load_table("bronze.event_edges")
+    kept = {one.manifest_list for one in table.snapshots()}
+    kept |= {one.manifest_path for snapshot in table.snapshots() for one in snapshot.manifests(table.io)}
+    here = Path(table.location().removeprefix("file:")) / "metadata"
+    assert {path.name for path in here.glob("*.avro")} == {Path(one).name for one in kept}
+
 
 def test_an_interrupted_copy_goes_on_where_it_stopped(
     lake: AdvancingLake, source: Source, monkeypatch: pytest.MonkeyPatch

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from itertools import groupby
@@ -107,8 +106,8 @@ def _read(app: SparkApp, batch: Sequence[tuple[TableCopy, Part]]) -> list[tuple[
 
 def _read_ends(ends: Sequence[tuple[TableCopy, Part]]) -> None:
     read = copy_chunks([copy.chunk(end) for copy, end in ends])
-    for (copy, end), written in zip(ends, read, strict=True):
-        copy.end = replace(end, written=written)
+    for (copy, _), written in zip(ends, read, strict=True):
+        copy.take_end(written)
 
 
 def _is_small(work: tuple[TableCopy, Part]) -> bool:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,8 +17,9 @@ from synapse_lakehouse.bronze.plan import Extent, Part, Plan, grown, plan
 from synapse_lakehouse.catalogue import Table
 from synapse_lakehouse.lake.files import (
     Commit,
-    change_content,
+    Prepared,
     parquet_schema,
+    prepare_change,
     replace_content,
     start_branch,
     write_position_deletes,
@@ -62,6 +64,7 @@ class TableCopy:
         self.base = self._left or in_lake.base(table, snapshot)
         self.end = grown(self.base, self.heap.pages)
         """What is read while the source counts, if anything is."""
+        self._if_it_only_grew: Prepared | None = None
         self._counted = Changes(0, 0, None)
         self._rows_written = self._outdated = 0
         self._plan = Plan(Extent.WHOLE, None, ())
@@ -82,6 +85,15 @@ class TableCopy:
         else:
             before = self.end.pages[0] if self.end else None
             self._counted = count_since(connection, self.table, self.base.since, before)
+
+    def take_end(self, written: Written) -> None:
+        """Take what was read of the end, and prepare its commit, which is all where a table only grew."""
+        assert self.base
+        assert self.end
+        self.end = replace(self.end, written=written)
+        if written.path:
+            said = self._told(WHOLE, is_first=True)
+            self._if_it_only_grew = prepare_change(*self._target, written.paths, None, said, self.base.snapshot_id)
 
     def plan(self) -> Plan:
         """What to read, after making the run's branch what that is added to."""
@@ -153,7 +165,8 @@ class TableCopy:
         elif is_first:
             self._committed(replace_content(*self._target, written.paths, self._told(part.pages, is_first=True)))
         elif written.path:
-            self._committed(change_content(*self._target, written.paths, None, self._told(part.pages, is_first=False)))
+            said = self._told(part.pages, is_first=False)
+            self._committed(prepare_change(*self._target, written.paths, None, said).commit())
         expected = self._counted.rows if self._plan.extent is Extent.WHOLE else None
         self._pace = self._pace.after(written, length(part.pages, self.heap.pages), expected)
         return self._pace
@@ -165,6 +178,8 @@ class TableCopy:
             except CopyWhole as reason:
                 self.app.progress(f"{self.name} is copied whole: {reason}")
                 self._start_over()
+        if self._if_it_only_grew:
+            self._if_it_only_grew.abandon()
         if self._main and self._commit and (self._left or self._plan.extent is Extent.WHOLE):
             self._find_vanished(self._commit.snapshot_id)
 
@@ -181,9 +196,13 @@ class TableCopy:
             sum(one.rows for one in self._written),
         )
         deletes = write_position_deletes(removed.places, self._folder, self._io) if removed.places else None
-        at = base.snapshot_id if self._plan.extent is Extent.CHANGES else None
-        said = self._told(WHOLE, is_first=True)
-        self._committed(change_content(*self._target, self._changes, deletes, said, at))
+        if self._if_it_only_grew and not deletes and self._plan.parts == (self.end,):
+            self._committed(self._if_it_only_grew.commit())
+            self._if_it_only_grew = None
+        else:
+            at = base.snapshot_id if self._plan.extent is Extent.CHANGES else None
+            said = self._told(WHOLE, is_first=True)
+            self._committed(prepare_change(*self._target, self._changes, deletes, said, at).commit())
         self._outdated, self._rows_deleted, self.deleted = removed.outdated, removed.rows_deleted, removed.deleted
 
     def _start_over(self) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import EqualTo
 
+from synapse_lakehouse.lake import appending
 from synapse_lakehouse.lake.catalog import COMPRESSED, PLAN
 from synapse_lakehouse.lake.recent import bounds, read
 from synapse_lakehouse.lake.release import TABLE, Release
@@ -186,7 +187,9 @@ _NEVER: Final = datetime.fromtimestamp(0, UTC)
 def append(catalog: Catalog, table: str, rows: list[dict[str, Any]], run: Run | None = None) -> None:
     """Append ``rows`` (columns of ``TABLES[table]``; absent ones are NULL), stamped with ``run`` where one is given."""
     stamped = stamp(run) if run else {}
-    catalog.load_table(table).append(pa.Table.from_pylist([stamped | row for row in rows], schema=TABLES[table]))
+    appending.append(
+        catalog.load_table(table), pa.Table.from_pylist([stamped | row for row in rows], schema=TABLES[table])
+    )
 
 
 def stamp(run: Run) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from synapse_lakehouse.lake.places import COLUMNS, Places
-from synapse_lakehouse.lake.session import iceberg, iceberg_table
+from synapse_lakehouse.lake.session import each, iceberg, iceberg_table
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def replace_content(
     return _committed(table, branch)
 
 
-def change_content(
+def prepare_change(
     spark: SparkSession,
     name: str,
     branch: str,
@@ -63,8 +63,8 @@ def change_content(
     deletes: str | None,
     properties: Mapping[str, str],
     at: int | None = None,
-) -> Commit:
-    """Add ``paths`` to ``branch`` and take away the rows that the file ``deletes`` places, in one commit.
+) -> "Prepared":
+    """Add ``paths`` to ``branch`` and take away the rows that the file ``deletes`` places, in one commit to be made.
 
     :param at: the snapshot that this is done to, whatever the branch held; by default what it holds.
     """
@@ -78,8 +78,29 @@ def change_content(
     if deletes:
         delta.addDeletes(_delete_file(spark, table, deletes))
     _set(spark, delta, branch, properties).commit()
-    transaction.commitTransaction()
-    return _committed(table, branch)
+    return Prepared(table, transaction, branch)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A commit that is written but for the last step."""
+
+    _table: Any
+    _transaction: Any
+    _branch: str
+
+    def commit(self) -> Commit:
+        """Make it the branch's newest."""
+        self._transaction.commitTransaction()
+        return _committed(self._table, self._branch)
+
+    def abandon(self) -> None:
+        """Delete what was written, but for the files whose rows it would have added or taken away."""
+        io, snapshot = self._table.io(), self._transaction.table().snapshot(self._branch)
+        for manifest in each(snapshot.allManifests(io)):
+            if manifest.snapshotId() == snapshot.snapshotId():
+                io.deleteFile(manifest.path())
+        io.deleteFile(snapshot.manifestListLocation())
 
 
 def write_position_deletes(places: Places, folder: str, io_properties: Mapping[str, str]) -> str:

@@ -20,6 +20,7 @@ from pyiceberg.expressions import LessThan
 from pyiceberg.table import Table
 
 from synapse_lakehouse.lake import audit
+from synapse_lakehouse.lake.appending import append
 from synapse_lakehouse.lake.holding import NOBODY, Holding, last_said
 from synapse_lakehouse.lake.tables import load_or_none
 
@@ -153,7 +154,7 @@ class Lease:
         row = {"holder": self.holder, "branch": self.branch, "action": action, "until": until, "at": now}
         said = Holding("" if action == "release" else self.holder, self.branch, until, crashed)
         try:
-            table.append(pa.Table.from_pylist([row], schema=audit.TABLES[TABLE]), snapshot_properties=said.summary())
+            append(table, pa.Table.from_pylist([row], schema=audit.TABLES[TABLE]), said.summary())
         except CommitFailedException:
             return False
         return True
