@@ -73,6 +73,11 @@ class SparkApp:
             return spark_session(self.name, self.settings, self.run.branch if self.moves_tables else None)
 
     @property
+    def has_spark(self) -> bool:
+        """Whether the session has started."""
+        return "spark" in vars(self)
+
+    @property
     def lease(self) -> Lease:
         """The lake lease as this run wants it; it is held while the app works."""
         return Lease(self.catalog, self.run.run_id, self.run.branch, self.settings.lakehouse_lease_seconds)
@@ -106,7 +111,7 @@ def main(
                 pool.submit(lambda: app.spark)
             with app.lease.kept() if moves_tables else nullcontext():
                 work(app)
-            if always_needs_spark or "spark" in vars(app):
+            if always_needs_spark or app.has_spark:
                 app.spark.stop()
         print(f"progress: {work.__name__} done in {time.monotonic() - started:.1f} s", flush=True)
     except EXPECTED as error:

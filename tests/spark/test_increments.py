@@ -3,8 +3,9 @@
 import json
 import random
 import re
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -13,16 +14,20 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import sql
+from pyspark.sql import SparkSession
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.app import SparkApp
-from synapse_lakehouse.bronze import copying, merge
+from synapse_lakehouse.bronze import copying, merge, table_copy
 from synapse_lakehouse.bronze.table_copy import TableCopy
 from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.lake import audit
+from synapse_lakehouse.lake.files import Prepared, prepare_change
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source import pages
+from synapse_lakehouse.source.connection import Connection
 from synapse_lakehouse.source.content import combined
+from synapse_lakehouse.source.snapshot import Changes, count_since
 from tests.advancing import AdvancingLake, advancing
 from tests.conftest import copied_source, lake_maker
 
@@ -275,12 +280,68 @@ def test_the_end_of_a_table_that_grew_is_read_apart_and_once(lake: AdvancingLake
     assert lake.advance()["event_edges"]["rows_read"] == 0
     assert lake.departures() == {}
 
-    # Commits that were prepared while the source counted, and then were not what had changed, are gone.
-    table = lake.app().catalog.load_table("bronze.event_edges")
+
+def test_what_a_table_grew_by_is_readied_while_the_source_counts(
+    lake: AdvancingLake, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, readied = "bronze.event_edges", threading.Event()
+    written: list[str] = []
+    meanwhile: list[Callable[[], None]] = []
+
+    def prepare(spark: SparkSession, of: str, *arguments: Any) -> Prepared:
+        prepared = prepare_change(spark, of, *arguments)
+        if of == name:
+            written.append(of)
+            while meanwhile:
+                meanwhile.pop()()
+            readied.set()
+        return prepared
+
+    def count(connection: Connection, table: catalogue.Table, *arguments: Any) -> Changes:
+        if f"bronze.{table.name}" == name:
+            assert readied.wait(60)
+        return count_since(connection, table, *arguments)
+
+    def advance_after(*statements: str) -> int:
+        """How often a commit of the table was written."""
+        for statement in statements:
+            source.execute(statement.encode())
+        written.clear()
+        readied.clear()
+        row = lake.advance()["event_edges"]
+        assert row["extent"] == "changes"
+        assert lake.departures() == {}
+        return len(written)
+
+    grow = (
+        "insert into event_edges (event_id, prev_event_id, room_id, is_state)"
+        " select '$readied:' || gen_random_uuid(), '$before', '!readied:it', false from generate_series(1, 20000)"
+    )
+    source.execute(grow.encode())
+    lake.advance()
+    monkeypatch.setattr(table_copy, "prepare_change", prepare)
+    monkeypatch.setattr(table_copy, "count_since", count)
+    assert advance_after(grow) == 1
+    assert advance_after(grow, "update event_edges set is_state = true where ctid < '(3,0)'") == 2
+    assert advance_after(grow, "delete from event_edges where event_id like '$readied:%0'") == 2
+
+    # Whoever else changes the table's metadata meanwhile does not make the run fail.
+    def somebody_sets_a_property() -> None:
+        with lake.app().catalog.load_table(name).transaction() as change:
+            change.set_properties({"owner": "somebody"})
+
+    meanwhile.append(somebody_sets_a_property)
+    assert advance_after(grow) == 1
+
+    # What was written for nothing is gone.
+    table = lake.app().catalog.load_table(name)
     kept = {one.manifest_list for one in table.snapshots()}
     kept |= {one.manifest_path for snapshot in table.snapshots() for one in snapshot.manifests(table.io)}
     here = Path(table.location().removeprefix("file:")) / "metadata"
     assert {path.name for path in here.glob("*.avro")} == {Path(one).name for one in kept}
+    source.execute("delete from event_edges where room_id = '!readied:it'")
+    lake.advance()
+    assert lake.departures() == {}
 
 
 def test_an_interrupted_copy_goes_on_where_it_stopped(

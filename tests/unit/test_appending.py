@@ -12,7 +12,8 @@ from pyiceberg.table import Table
 from synapse_lakehouse.lake.appending import append
 
 ROWS = pa.table({"n": pa.array([1, 2], pa.int64())})
-RETRIED, NEVER_RETRIED = ({"commit.retry.num-retries": number, "commit.retry.min-wait-ms": "1"} for number in "20")
+RETRIED = {"commit.retry.num-retries": "2", "commit.retry.min-wait-ms": "1"}
+NEVER_RETRIED = {"commit.retry.num-retries": "0"}
 
 
 @pytest.fixture
@@ -22,8 +23,10 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> InMemoryCatalog:
     return lake
 
 
-def test_rows_of_two_that_read_the_same_are_both_there(lake: InMemoryCatalog) -> None:
-    first = lake.create_table("audit.rows", schema=ROWS.schema, properties=RETRIED)
+@pytest.mark.parametrize("merging", ["false", "true"])
+def test_rows_of_two_that_read_the_same_are_both_there(lake: InMemoryCatalog, merging: str) -> None:
+    merged = {"commit.manifest-merge.enabled": merging, "commit.manifest.min-count-to-merge": "2"}
+    first = lake.create_table("audit.rows", schema=ROWS.schema, properties=RETRIED | merged)
     second = lake.load_table("audit.rows")
     append(first, ROWS, {"by": "first"})
     append(second, ROWS.slice(1), {"by": "second"})

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from itertools import groupby
+from threading import Event
 from time import monotonic
 
 from pyspark import inheritable_thread_target
@@ -47,9 +49,11 @@ def copy_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, sna
         recorded = readers.submit(record_snapshot, app, snapshot, datetime.now(UTC))
         # Spark is made ready for the run while the source counts.
         readers.submit(getattr, app, "spark")
-        ends = readers.submit(_read_ends, [(copy, copy.end) for copy in copies if copy.end])
+        counted = Event()
+        ends = readers.submit(_read_ends, app, [(copy, copy.end) for copy in copies if copy.end], counted)
         changed = [(copy.heap.pages, copy.count) for copy in copies if copy.base]
         count_all(app.settings, connection, snapshot, changed, readers)
+        counted.set()
         await_idle(ends, connection)
         # What is committed from here on can be gone on from, where it is known what it is of.
         await_idle(recorded, connection)
@@ -104,10 +108,14 @@ def _read(app: SparkApp, batch: Sequence[tuple[TableCopy, Part]]) -> list[tuple[
     return [(copy.name, copy.keep(part.written or next(read), part)) for copy, part in batch]
 
 
-def _read_ends(ends: Sequence[tuple[TableCopy, Part]]) -> None:
+def _read_ends(app: SparkApp, ends: Sequence[tuple[TableCopy, Part]], counted: Event) -> None:
     read = copy_chunks([copy.chunk(end) for copy, end in ends])
-    for (copy, _), written in zip(ends, read, strict=True):
-        copy.take_end(written)
+    for (copy, end), written in zip(ends, read, strict=True):
+        copy.end = replace(end, written=written)
+    for copy, _ in ends:
+        # Nobody waits for it: later several threads do the rest, with what they know then.
+        if app.has_spark and not counted.is_set():
+            copy.prepare_growth()
 
 
 def _is_small(work: tuple[TableCopy, Part]) -> bool:

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -64,7 +63,8 @@ class TableCopy:
         self.base = self._left or in_lake.base(table, snapshot)
         self.end = grown(self.base, self.heap.pages)
         """What is read while the source counts, if anything is."""
-        self._if_it_only_grew: Prepared | None = None
+        self._growth: Prepared | None = None
+        """The commit of the end, which is the table's where nothing else changed."""
         self._counted = Changes(0, 0, None)
         self._rows_written = self._outdated = 0
         self._plan = Plan(Extent.WHOLE, None, ())
@@ -86,14 +86,12 @@ class TableCopy:
             before = self.end.pages[0] if self.end else None
             self._counted = count_since(connection, self.table, self.base.since, before)
 
-    def take_end(self, written: Written) -> None:
-        """Take what was read of the end, and prepare its commit, which is all where a table only grew."""
-        assert self.base
-        assert self.end
-        self.end = replace(self.end, written=written)
-        if written.path:
+    def prepare_growth(self) -> None:
+        """Prepare the commit of the end, which was read."""
+        if self.base and self.end and self.end.written and self.end.written.paths:
             said = self._told(WHOLE, is_first=True)
-            self._if_it_only_grew = prepare_change(*self._target, written.paths, None, said, self.base.snapshot_id)
+            at = self.base.snapshot_id
+            self._growth = prepare_change(*self._target, self.end.written.paths, None, said, at)
 
     def plan(self) -> Plan:
         """What to read, after making the run's branch what that is added to."""
@@ -178,8 +176,8 @@ class TableCopy:
             except CopyWhole as reason:
                 self.app.progress(f"{self.name} is copied whole: {reason}")
                 self._start_over()
-        if self._if_it_only_grew:
-            self._if_it_only_grew.abandon()
+        if self._growth:
+            self._growth.abandon()
         if self._main and self._commit and (self._left or self._plan.extent is Extent.WHOLE):
             self._find_vanished(self._commit.snapshot_id)
 
@@ -196,9 +194,9 @@ class TableCopy:
             sum(one.rows for one in self._written),
         )
         deletes = write_position_deletes(removed.places, self._folder, self._io) if removed.places else None
-        if self._if_it_only_grew and not deletes and self._plan.parts == (self.end,):
-            self._committed(self._if_it_only_grew.commit())
-            self._if_it_only_grew = None
+        if self._growth and not deletes and self._plan.parts == (self.end,):
+            self._committed(self._growth.commit())
+            self._growth = None
         else:
             at = base.snapshot_id if self._plan.extent is Extent.CHANGES else None
             said = self._told(WHOLE, is_first=True)

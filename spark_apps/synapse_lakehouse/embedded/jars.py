@@ -1,9 +1,9 @@
-"""Spark's jars: Maven coordinates, resolved once by Spark's own resolver and then used from disk."""
+"""Jars: Maven coordinates, resolved once by Spark's own resolver and then used from disk."""
 
 import hashlib
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -24,19 +24,20 @@ class JarError(RuntimeError):
 
 
 def installed(settings: Settings) -> list[Path]:
-    """Paths of all jars of Spark's, fetched first where they are missing.
+    """Paths of all jars that Spark gets, fetched first where they are missing.
 
     :raises JarError: when LAKEHOUSE_SPARK_PACKAGES cannot be understood, Maven's repository cannot be reached or a
         checksum differs.
     """
     wanted = [*PINNED, *_extra(settings.lakehouse_spark_packages)]
-    return fetched(settings.lakehouse_home / "spark", {one: PINNED.get(one) for one in wanted})
+    return fetched(settings.lakehouse_home / "spark", wanted, PINNED)
 
 
-def fetched(folder: Path, wanted: Mapping[str, str | None]) -> list[Path]:
-    """Paths of the jars ``wanted``, by coordinates, and of what they need, in a folder of their own in ``folder``.
+def fetched(folder: Path, wanted: Sequence[str], pinned: Mapping[str, str]) -> list[Path]:
+    """Paths of the jars of the coordinates ``wanted``, and of those that they need, in a folder of their own in
+    ``folder``; fetched first where they are missing.
 
-    :param wanted: the SHA-256 of the jar that is accepted; None for any.
+    :param pinned: coordinates and the SHA-256 of the jar that is accepted.
     :raises JarError: when Maven's repository cannot be reached or a checksum differs.
     """
     folder /= hashlib.sha256(" ".join(wanted).encode()).hexdigest()[:12]
@@ -44,11 +45,11 @@ def fetched(folder: Path, wanted: Mapping[str, str | None]) -> list[Path]:
         with processes.alone(folder / "fetch.lock"):
             if _missing(folder, wanted):
                 _fetch(folder, wanted)
-    for coordinates, pinned in wanted.items():
-        found = hashlib.sha256(_path(folder, coordinates).read_bytes()).hexdigest() if pinned else None
-        if found != pinned:
+    for coordinates, accepted in pinned.items():
+        found = hashlib.sha256(_path(folder, coordinates).read_bytes()).hexdigest()
+        if found != accepted:
             raise JarError(
-                f"{coordinates} has the SHA-256 {found}, expected {pinned}: the file is damaged or not the one that "
+                f"{coordinates} has the SHA-256 {found}, expected {accepted}: the file is damaged or not the one that "
                 f"was reviewed. Delete {_path(folder, coordinates)} and try again."
             )
     return sorted((folder / "jars").glob("*.jar"))
@@ -66,7 +67,7 @@ def _extra(setting: str) -> list[str]:
     return coordinates
 
 
-def _missing(folder: Path, coordinates: Iterable[str]) -> list[str]:
+def _missing(folder: Path, coordinates: Sequence[str]) -> list[str]:
     return [one for one in coordinates if not _path(folder, one).exists()]
 
 
@@ -75,7 +76,7 @@ def _path(folder: Path, coordinates: str) -> Path:
     return folder / "jars" / f"{group}_{artifact}-{version}.jar"
 
 
-def _fetch(folder: Path, coordinates: Iterable[str]) -> None:
+def _fetch(folder: Path, coordinates: Sequence[str]) -> None:
     spark_submit = Path(sys.executable).with_name("spark-submit")
     done = subprocess.run(
         [spark_submit, "--master", "local[1]", "--packages", ",".join(coordinates), "--conf",

@@ -10,7 +10,7 @@ from pyiceberg.table.metadata import TableMetadata
 def append(table: Table, rows: pa.Table, summary: Mapping[str, str] | None = None) -> None:
     """Append ``rows`` to ``table``, with ``summary`` in that of the snapshot.
 
-    :raises CommitFailedException: when others committed meanwhile, as often as the table's properties let it try.
+    :raises CommitFailedException: when others committed meanwhile, each time that the table's properties let it try.
     """
     with _Transaction(table) as transaction:
         transaction.append(rows, snapshot_properties=dict(summary or {}))

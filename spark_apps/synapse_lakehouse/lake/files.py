@@ -1,13 +1,16 @@
 """Make Parquet files that workers wrote a table's content, as one Iceberg commit on a branch."""
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyiceberg.io import load_file_io
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
@@ -78,7 +81,8 @@ def prepare_change(
     if deletes:
         delta.addDeletes(_delete_file(spark, table, deletes))
     _set(spark, delta, branch, properties).commit()
-    return Prepared(table, transaction, branch)
+    anew = partial(prepare_change, spark, name, branch, paths, deletes, properties, at)
+    return Prepared(table, transaction, branch, anew)
 
 
 @dataclass(frozen=True)
@@ -88,19 +92,27 @@ class Prepared:
     _table: Any
     _transaction: Any
     _branch: str
+    _anew: Callable[[], "Prepared"]
 
     def commit(self) -> Commit:
         """Make it the branch's newest."""
-        self._transaction.commitTransaction()
+        try:
+            self._transaction.commitTransaction()
+        except Py4JJavaError as error:
+            if error.java_exception.getClass().getSimpleName() != "CommitFailedException":
+                raise
+            # Somebody changed the table meanwhile, such as a property: Iceberg does not move branches a second time.
+            return self._anew().commit()
         return _committed(self._table, self._branch)
 
     def abandon(self) -> None:
-        """Delete what was written, but for the files whose rows it would have added or taken away."""
+        """Delete what it wrote: its manifest and manifest list. Maintenance sweeps what stays."""
         io, snapshot = self._table.io(), self._transaction.table().snapshot(self._branch)
-        for manifest in each(snapshot.allManifests(io)):
-            if manifest.snapshotId() == snapshot.snapshotId():
-                io.deleteFile(manifest.path())
-        io.deleteFile(snapshot.manifestListLocation())
+        with suppress(Py4JJavaError):
+            for manifest in each(snapshot.allManifests(io)):
+                if manifest.snapshotId() == snapshot.snapshotId():
+                    io.deleteFile(manifest.path())
+            io.deleteFile(snapshot.manifestListLocation())
 
 
 def write_position_deletes(places: Places, folder: str, io_properties: Mapping[str, str]) -> str:
