@@ -91,6 +91,7 @@ def test_it_is_copied_and_what_changed_is_found(other: Other) -> None:
     assert {row["extent"] for row in lake.advance().values()} == {"nothing"}
 
 
+@pytest.mark.heavy
 def test_contents_are_compared(other: Other) -> None:
     lake, *_ = other
     app = lake.app()
