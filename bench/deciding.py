@@ -72,7 +72,8 @@ class Deciding:
         chosen = ["--select", *(f"+{name}" for name in models)]
         told = modelling.variables(self._app) | increment.variables()
         find = modelling.finding(increment, self._app.spark, self._settings, self._app.run.branch, print)
-        done = dbtRunner(callbacks=[find]).invoke(["run", *chosen, *modelling.arguments(self._app, told)])
+        project = modelling.parsed(self._app, told)
+        done = dbtRunner(project, [find]).invoke(["run", *chosen, *modelling.arguments(self._app, told)])
         if not done.success:
             raise RuntimeError(modelling.explanation(done))
         self._views = {one["view_name"]: one["sql"] for one in modelling.views(done)}

@@ -3,7 +3,8 @@
     is made whole, the latter only.
 
     spark_apps/synapse_lakehouse/modelling/concerned finds that when the model's turn comes, and leaves views
-    `<model>_<name>`: `replaced` has the keys of rows that may be others than before, or gone, if some may stay;
+    `<model>_<name>`: `replaced` has the keys of rows that may be others than before, or gone, if some may stay, and that
+    were taken away;
     `read_<table>` the rows of a table that are read to make them; `newer_<table>` rows of files that came since, where
     others may be read, too.
 #}
@@ -25,10 +26,19 @@
 {%- endmacro %}
 
 
-{# Names of what was found of the model that is being made; none where it has to be made of everything. #}
+{#
+    Names of what was found of the model that is being made; none where it has to be made of everything. `anew` alone where
+    nobody knows whether rows were taken away.
+#}
 {% macro found() -%}
     {%- set names = run_query("set " ~ setting_of_found()).columns[1].values()[0] -%}
     {{- return(names.split(',') if names != '<undefined>' else []) -}}
+{%- endmacro %}
+
+
+{# Whether rows of the table may be missing that were there when the run came to dbt. #}
+{% macro taken_away(found) -%}
+    {{- return('replaced' in found or 'anew' in found) -}}
 {%- endmacro %}
 
 

@@ -66,14 +66,9 @@
         {%- do properties.append("`snapshot-property.read-from` = '" ~ var('read_from')[model.name] ~ "'") -%}
     {%- endif -%}
 
-    {%- if made_of(target_relation, branch) == made_now -%}
+    {%- if made_of(target_relation, branch) == made_now and not taken_away(found_of_it) -%}
         {% call statement('main') %}select 'unchanged'{% endcall %}
     {%- elif 'replaced' in found_of_it and said(target_relation, branch, 'made-by') == made_by -%}
-        {# Two commits: after the first one the table does not say what it was made of, so it is never gone on from. #}
-        {%- do run_query("alter table " ~ target_relation ~ " set tblproperties ('write.delete.mode' = 'merge-on-read')") -%}
-        {% call statement('delete') %}
-            delete from {{ target_relation }} where {{ by }} in (select {{ by }} from {{ view_of('replaced') }})
-        {% endcall %}
         {% call statement('main') %}
             insert into {{ target_relation }} with ({{ properties | join(', ') }})
             select {{ table_columns | map('lower') | join(', ') }}
@@ -81,7 +76,7 @@
                 {{ made_of_found(compiled_code, found_of_it) }}
             )
             where {{ by }} in (select {{ by }} from {{ view_of('replaced') }})
-            {{ 'sort by ' ~ cluster if cluster }}
+            {{ 'cluster by ' ~ cluster if cluster }}
         {% endcall %}
     {%- else -%}
         {% call statement('main') %}
@@ -89,7 +84,7 @@
             insert into {{ target_relation }} with ({{ properties | join(', ') }}) replace where true
             select {{ table_columns | map('lower') | join(', ') }}
             from (
-                {{ made_of_found(compiled_code, found_of_it) if found_of_it and 'replaced' not in found_of_it else compiled_code }}
+                {{ made_of_found(compiled_code, found_of_it) if found_of_it and not taken_away(found_of_it) else compiled_code }}
             )
             {{ 'cluster by ' ~ cluster if cluster }}
         {% endcall %}

@@ -1,10 +1,14 @@
 """Replace some rows of a table on a run's branch, going on from what the branch has."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import pyarrow as pa
+from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
-from synapse_lakehouse.lake.files import data_file
+from synapse_lakehouse.lake.files import data_file, prepare_change, write_position_deletes
+from synapse_lakehouse.lake.places import places
+from synapse_lakehouse.lake.remaking import snapshot_of
 from synapse_lakehouse.lake.session import iceberg_table
 
 
@@ -25,3 +29,17 @@ def amend(spark: SparkSession, name: str, branch: str, outdated: str, paths: Seq
         append.commit()
         table.refresh()
     return int(table.snapshot(branch).snapshotId())
+
+
+def take_away(spark: SparkSession, table: Table, branch: str, keys: pa.Table, properties: Mapping[str, str]) -> None:
+    """Delete the rows whose key is among ``keys``, in one commit with ``properties`` in its summary.
+
+    They are looked for here, in a fraction of the time that Spark takes. Where there are none, nothing is committed.
+
+    :param keys: of a table of millions of rows, a few; columns as the table has them.
+    """
+    at = snapshot_of(table, branch)
+    found = places(table, at.snapshot_id, keys.column_names, keys) if at and keys.num_rows else {}
+    if at and found:
+        deletes = write_position_deletes(found, f"{table.location()}/data", table.io.properties)
+        prepare_change(spark, ".".join(table.name()), branch, [], deletes, properties, at.snapshot_id).commit()

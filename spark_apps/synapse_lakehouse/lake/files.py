@@ -48,8 +48,13 @@ def start_branch(spark: SparkSession, name: str, branch: str, at: int | None) ->
 def replace_content(
     spark: SparkSession, name: str, branch: str, paths: Sequence[str], properties: Mapping[str, str]
 ) -> Commit:
-    """Make ``paths`` the whole content of ``name`` on ``branch``, in one commit with ``properties`` in its summary."""
+    """Make ``paths`` the whole content of ``name`` on ``branch``, in one commit with ``properties`` in its summary.
+
+    A branch that is not there begins at main.
+    """
     table = _fresh(spark, name)
+    if table.currentSnapshot() and not table.refs().containsKey(branch):
+        _point(table, table, branch, table.currentSnapshot().snapshotId())
     everything = iceberg(spark, "expressions.Expressions").alwaysTrue()
     overwrite = table.newOverwrite().overwriteByRowFilter(everything)
     for path in paths:

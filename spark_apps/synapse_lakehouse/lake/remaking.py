@@ -4,15 +4,18 @@ Each snapshot says what it was made of, as the dbt materialization ``rebuild`` h
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import DataFrame, SparkSession
 
+from synapse_lakehouse.lake.files import parquet_schema, replace_content
 from synapse_lakehouse.lake.tables import load_or_none
+from synapse_lakehouse.parquet import row_groups, write
 
 _PROPERTY: Final = "made-of"
 _ORIGIN: Final = (_PROPERTY, "made-by", "read-from", "state-rows", "state-rules")
@@ -58,10 +61,30 @@ def replace(
     :param more: what the snapshot's summary shall say beside what it was made of.
     """
     rows.createOrReplaceTempView("remade")
-    properties = [
-        f"`snapshot-property.{key}` = '{value}'" for key, value in {_PROPERTY: made_now, **(more or {})}.items()
-    ]
+    properties = [f"`snapshot-property.{key}` = '{value}'" for key, value in _told(made_now, more).items()]
     spark.sql(f"""
         insert into {name} with ({", ".join(properties)}) replace where true
         select {", ".join(spark.table(name).columns)} from remade
     """)  # noqa: S608
+
+
+def replace_with_arrow(
+    spark: SparkSession,
+    table: Table,
+    branch: str,
+    rows: Iterable[pa.RecordBatch],
+    made_now: str,
+    more: Mapping[str, str] | None = None,
+) -> None:
+    """The same with rows that come from this process, none of whom is handed to Spark.
+
+    :param rows: with the table's columns, or more.
+    """
+    name, columns = ".".join(table.name()), table.schema().column_names
+    groups = (group.select(columns) for group in row_groups(rows))
+    file = write(groups, parquet_schema(table, columns), table.io, f"{table.location()}/data")
+    replace_content(spark, name, branch, [file.path] if file else [], _told(made_now, more))
+
+
+def _told(made_now: str, more: Mapping[str, str] | None) -> dict[str, str]:
+    return {_PROPERTY: made_now, **(more or {})}

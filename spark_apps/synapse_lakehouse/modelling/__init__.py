@@ -39,11 +39,8 @@ def build(app: SparkApp) -> None:
     os.environ["DBT_ENV_CUSTOM_ENV_RUN_ID"] = app.run.run_id
     increment = increments.of_models(app.catalog, app.run.branch)
     told = variables(app) | increment.variables()
-    # Needs no Spark, which still starts. What is only asked while building is not told, so that dbt, where nothing else
-    # changed either, goes on from what it read for the run before.
-    known = {name: value for name, value in told.items() if name not in _ASKED_LATE}
-    read = dbtRunner().invoke(["parse", *arguments(app, known)])
-    project = read.result if isinstance(read.result, Manifest) else None
+    # Needs no Spark, which still starts.
+    project = parsed(app, told)
     prepare(app.spark)
 
     def progress(event: EventMsg) -> None:
@@ -60,6 +57,17 @@ def build(app: SparkApp) -> None:
     audit.append(app.catalog, "audit.views", views(done), app.run)
     audit.append(app.catalog, "audit.integrity", findings(app), app.run)
     dbtRunner(project).invoke(["docs", "generate", "--static", "--no-compile", *common])
+
+
+def parsed(app: SparkApp, told: Mapping[str, Any]) -> Manifest | None:
+    """The project as dbt reads it; None where it cannot, which it says when it builds.
+
+    What is only asked while building is not told, so that dbt, where nothing else changed either, goes on from what it
+    read for the run before.
+    """
+    known = {name: value for name, value in told.items() if name not in _ASKED_LATE}
+    read = dbtRunner().invoke(["parse", *arguments(app, known)])
+    return read.result if isinstance(read.result, Manifest) else None
 
 
 def finding(

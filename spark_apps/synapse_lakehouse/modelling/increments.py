@@ -14,6 +14,7 @@ from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from synapse_lakehouse.lake import remaking
+from synapse_lakehouse.lake.amending import take_away
 from synapse_lakehouse.lake.changes import changed_keys, newer_rows
 from synapse_lakehouse.lake.tables import load_or_none
 from synapse_lakehouse.modelling import concerned
@@ -59,8 +60,8 @@ _WHOLE: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Models that are built whole, with the tables that they, and those that they read, are made of."""
 
-_NEWER: Final = {"silver.event_fields": ("bronze.event_json",)}
-"""Tables of which a model mostly reads rows that came since, and that fill most of a lake."""
+_NEWER: Final = {"silver.event_fields": (_EVENTS, "bronze.event_json")}
+"""Tables of which a model mostly reads rows that came since."""
 
 _MOST: Final[Mapping[str, int]] = {
     "silver.event_fields": 1_000_000,
@@ -72,6 +73,8 @@ _MOST: Final[Mapping[str, int]] = {
 
 _FOUND: Final = "synapse_lakehouse.found."
 """Settings of a Spark session that name what was found of each model."""
+_ANEW: Final = "anew"
+"""What they say where rows may be missing that have to be made again, whatever comes."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,7 @@ class Increments:
     """What all large models are built from."""
 
     models: tuple[Increment, ...]
+    catalog: Catalog
     most: Mapping[str, int] = field(default_factory=lambda: _MOST)
 
     @property
@@ -128,7 +132,8 @@ class Increments:
     def find(self, spark: SparkSession, settings: Settings, branch: str, model: str) -> str | None:
         """Make views ``<model>_<name>`` of what is found of a model, and tell the materialization their names.
 
-        Has to be done when what the model reads is built, and before the model is.
+        Rows that are replaced are taken away on ``branch``. Has to be done when what the model reads is built, and
+        before the model is.
 
         :returns: what was found, in words; None where it was not looked for, or is too much.
         """
@@ -136,13 +141,20 @@ class Increments:
         (one,) = (one for one in self.models if one.name == model)
         if one.before is None or not one.changes:
             return None
-        found = concerned.find(settings, branch, model, one.changed, one.former, self.most[one.model])
+        found = concerned.find(settings, branch, model, one.changed, one.former, one.newer, self.most[one.model])
         if found is None:
             return None
         rows_found = sum(rows.num_rows for rows in found.values())
-        found |= {f"newer_{table.partition('.')[2]}": rows for table, rows in one.newer.items()}
+        newer = {table.partition(".")[2]: rows for table, rows in one.newer.items()}
+        found |= {f"newer_{table}": rows for table, rows in newer.items() if f"read_{table}" not in found}
         for name, rows in found.items():
             spark.createDataFrame(rows).createOrReplaceTempView(f"{model}_{name}")
+        if one.changed:
+            spark.conf.set(_FOUND + model, _ANEW)
+            table = self.catalog.load_table(one.model)
+            # From now on the table does not say what it was made of, so that nobody goes on from it.
+            rules = remaking.said(remaking.snapshot_of(table, branch), "made-by") or ""
+            take_away(spark, table, branch, found["replaced"], {"made-by": rules})
         spark.conf.set(_FOUND + model, ",".join(found))
         return f"{found['replaced'].num_rows:,} rows are concerned" if one.changed else f"{rows_found:,} rows to read"
 
@@ -188,7 +200,7 @@ def of_models(catalog: Catalog, branch: str, worth_it: int = WORTH_IT) -> Increm
             read = {name: present[name] for name in names}
             yield Increment(model, read, made_from(model) if many else None)
 
-    return Increments(tuple(increments()))
+    return Increments(tuple(increments()), catalog)
 
 
 def _rows(table: Table | None, columns: tuple[str, ...], before: int | None, now: int | None) -> pa.Table | None:

@@ -1,14 +1,16 @@
 """Resolve the state of all rooms with Spark: ``silver.state_positions``, ``state_intervals`` and ``state_faults``."""
 
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from duckdb import DuckDBPyConnection
 from pyiceberg.catalog import Catalog
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import broadcast, col, greatest, least
+from pyspark.sql.functions import col
 
 from synapse_lakehouse.lake import changes, duck, remaking
 from synapse_lakehouse.lake.tables import load_or_none
@@ -20,16 +22,31 @@ SOURCES: Final = ["bronze.state_groups", "bronze.state_group_edges", "bronze.sta
 WORTH_CARRYING: Final = 1_000_000
 """With fewer rows of ``state_groups_state`` all is resolved sooner than what changed is told apart."""
 
-_MOST_FOUND: Final = 2_000_000
-"""More rows of groups than these are looked for by Spark, which needs no memory for all of them."""
+_AT_ONCE: Final = 65_536
+"""Rows that are handed on together."""
 
 _ROWS, _ROWS_READ, _RULES_READ = SOURCES[2], "state-rows", "state-rules"
 _POSITIONS: Final = "silver.state_positions"
-_STORED: Final = f"""
-    select nodes.room_id, type, state_key, position as first_position, last_position, event_id
-    from bronze.state_groups_state as stored join nodes on stored.state_group = nodes.state_group
-    limit {_MOST_FOUND + 1}
-"""  # noqa: S608
+_INTERVALS: Final = "silver.state_intervals"
+_UNTOUCHED: Final = """
+    select room_id, type, state_key, first_position, last_position, event_id
+    from silver.state_intervals semi join untouched using (room_id)
+    order by room_id
+"""
+_TOUCHED: Final = """
+    select
+        room_id, type, state_key,
+        greatest(before.first_position, runs.first_position) + shift as first_position,
+        least(before.last_position, runs.last_position) + shift as last_position,
+        event_id
+    from (from silver.state_intervals anti join untouched using (room_id)) as before
+    join runs using (room_id)
+    where before.first_position <= runs.last_position and before.last_position >= runs.first_position
+    union all
+    select fresh.room_id, type, state_key, position, last_position, event_id
+    from bronze.state_groups_state join fresh using (state_group)
+    order by room_id, type, state_key, first_position, event_id
+"""
 _RULES: Final = hashlib.sha256(
     b"".join(
         Path(str(source)).read_bytes() for source in (forest.__file__, intervals.__file__, carrying.__file__, __file__)
@@ -40,7 +57,7 @@ _RULES: Final = hashlib.sha256(
 def is_resolved(catalog: Catalog, branch: str) -> bool:
     """Whether the three tables are up to bronze on ``branch``."""
     # Written last, so that a run that died in between makes all of them again.
-    return remaking.made_of(catalog, "silver.state_intervals", branch) == _made_now(catalog, branch)
+    return remaking.made_of(catalog, _INTERVALS, branch) == _made_now(catalog, branch)
 
 
 def resolve(
@@ -53,22 +70,23 @@ def resolve(
     :raises LakeError: when the lake cannot be read.
     """
     made_now = _made_now(catalog, branch)
+    positions, kept, faults = (catalog.load_table(name) for name in (_POSITIONS, _INTERVALS, "silver.state_faults"))
     rows = remaking.snapshot_of(load_or_none(catalog, _ROWS), branch)
-    with duck.on_branch(settings, branch, [*SOURCES, _POSITIONS]) as lake:
+    read = {_ROWS_READ: str(rows.snapshot_id) if rows else "", _RULES_READ: _RULES}
+    with duck.on_branch(settings, branch, [*SOURCES, _POSITIONS, _INTERVALS]) as lake:
         found = forest.number(
             _arrow(lake, "select id, room_id from bronze.state_groups"),
             _arrow(lake, "select state_group, prev_state_group from bronze.state_group_edges"),
         )
-        nodes, now = spark.createDataFrame(found.nodes), None
-        if int(remaking.said(rows, "total-records") or 0) >= worth_carrying:
-            same = _carried(lake, catalog, branch, found)
-            now = _amended(spark, same, _stored(spark, lake, same.fresh)) if same else None
-    if now is None:
-        now = _flattened(_ranged(spark, nodes))
-    read = {_ROWS_READ: str(rows.snapshot_id) if rows else "", _RULES_READ: _RULES}
-    remaking.replace(spark, "silver.state_faults", spark.createDataFrame(found.faults), made_now)
-    remaking.replace(spark, "silver.state_positions", nodes.where("is_group"), made_now)
-    remaking.replace(spark, "silver.state_intervals", now, made_now, read)
+        is_worth_it = int(remaking.said(rows, "total-records") or 0) >= worth_carrying
+        same = _carried(lake, catalog, branch, found) if is_worth_it else None
+        remaking.replace_with_arrow(spark, faults, branch, found.faults.to_batches(_AT_ONCE), made_now)
+        numbered = found.nodes.filter(pc.field("is_group"))
+        remaking.replace_with_arrow(spark, positions, branch, numbered.to_batches(_AT_ONCE), made_now)
+        if same:
+            remaking.replace_with_arrow(spark, kept, branch, _amended(lake, same), made_now, read)
+        else:
+            remaking.replace(spark, _INTERVALS, _resolved(spark, found.nodes), made_now, read)
     return found
 
 
@@ -76,35 +94,24 @@ def _made_now(catalog: Catalog, branch: str) -> str:
     return remaking.ingredients(catalog, branch, SOURCES, _RULES)
 
 
-def _stored(spark: SparkSession, lake: DuckDBPyConnection, nodes: pa.Table) -> DataFrame:
-    """What few groups are stored with, as intervals that overlap; DuckDB passes over the text of all others."""
-    lake.register("nodes", nodes)
-    rows = _arrow(lake, _STORED)
-    if rows.num_rows > _MOST_FOUND:
-        return _ranged(spark, broadcast(spark.createDataFrame(nodes)))
-    return spark.createDataFrame(rows)
-
-
-def _ranged(spark: SparkSession, nodes: DataFrame) -> DataFrame:
-    """What groups are stored with, as intervals that overlap."""
+def _resolved(spark: SparkSession, nodes: pa.Table) -> DataFrame:
+    """The intervals of all groups, from what they are stored with."""
     rows = spark.table(_ROWS).select("state_group", "type", "state_key", "event_id")
-    return rows.join(nodes.select("state_group", "room_id", "position", "last_position"), "state_group").select(
+    ranges = spark.createDataFrame(nodes).select("state_group", "room_id", "position", "last_position")
+    ranged = rows.join(ranges, "state_group").select(
         *intervals.KEY, col("position").alias("first_position"), "last_position", "event_id"
     )
-
-
-def _flattened(ranged: DataFrame) -> DataFrame:
     ordered = ranged.repartition(*intervals.KEY).sortWithinPartitions(*intervals.KEY, "first_position", "event_id")
     return ordered.mapInArrow(intervals.flattened, ordered.schema)
 
 
 def _carried(lake: DuckDBPyConnection, catalog: Catalog, branch: str, found: forest.Forest) -> Carried | None:
     """What stays of the intervals before; None where that cannot be known, or nothing stays."""
-    table = load_or_none(catalog, "silver.state_intervals")
+    table = load_or_none(catalog, _INTERVALS)
     before, rows = remaking.snapshot_of(table, branch), load_or_none(catalog, _ROWS)
     read, now = remaking.said(before, _ROWS_READ), remaking.snapshot_of(rows, branch)
     positions = remaking.made_of(catalog, _POSITIONS, branch)
-    consistent = positions == remaking.made_of(catalog, "silver.state_intervals", branch)
+    consistent = positions == remaking.made_of(catalog, _INTERVALS, branch)
     if not read or not rows or not now or not consistent or remaking.said(before, _RULES_READ) != _RULES:
         return None
     changed = changes.changed_keys(rows, int(read), now.snapshot_id, ["state_group"])
@@ -114,25 +121,16 @@ def _carried(lake: DuckDBPyConnection, catalog: Catalog, branch: str, found: for
     return carrying.carried(known, found.nodes, changed["state_group"].unique())
 
 
-def _amended(spark: SparkSession, same: Carried, fresh: DataFrame) -> DataFrame:
-    """The intervals before where nothing changed; elsewhere what stays of them, with what ``fresh`` groups are stored
-    with."""
-    before = spark.table("silver.state_intervals")
-    untouched = broadcast(spark.createDataFrame(pa.table({"room_id": same.untouched})))
-    runs = broadcast(spark.createDataFrame(same.runs.rename_columns(["room_id", "run_first", "run_last", "shift"])))
-    stays = (
-        before.join(untouched, "room_id", "left_anti")
-        .join(runs, "room_id")
-        .where("first_position <= run_last and last_position >= run_first")
-        .select(
-            *intervals.KEY,
-            (greatest("first_position", "run_first") + col("shift")).alias("first_position"),
-            (least("last_position", "run_last") + col("shift")).alias("last_position"),
-            "event_id",
-        )
-    )
-    columns = [*intervals.KEY, "first_position", "last_position", "event_id"]
-    return before.join(untouched, "room_id", "left_semi").select(columns).union(_flattened(stays.union(fresh)))
+def _amended(lake: DuckDBPyConnection, same: Carried) -> Iterator[pa.RecordBatch]:
+    """The intervals before where nothing changed; elsewhere what stays of them, with what fresh groups are stored with.
+
+    DuckDB passes over the text of all other groups.
+    """
+    lake.register("fresh", same.fresh)
+    lake.register("runs", same.runs)
+    lake.register("untouched", pa.table({"room_id": same.untouched}))
+    yield from lake.execute(_UNTOUCHED).to_arrow_reader(_AT_ONCE)
+    yield from intervals.flattened(lake.execute(_TOUCHED).to_arrow_reader(_AT_ONCE))
 
 
 def _arrow(lake: DuckDBPyConnection, sql: str) -> pa.Table:

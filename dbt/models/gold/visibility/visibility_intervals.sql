@@ -1,10 +1,11 @@
 -- Which membership each user of this server had at which positions of a room's state; every position is in one interval.
 -- State groups alone make nobody a reader: Synapse keeps the group of an event that it then refused to store.
 with readers as (
-    select room_id, user_id from {{ source('synapse', 'room_memberships') }} where {{ is_local('user_id') }}
-    union
-    select room_id, user_id from {{ source('synapse', 'local_current_membership') }}
-    union
+    select room_id, user_id
+    from {{ each_row_of(source('synapse', 'room_memberships')) }} as members where {{ is_local('user_id') }}
+    union all
+    select room_id, user_id from {{ each_row_of(source('synapse', 'local_current_membership')) }} as members
+    union all
     select room_id, state_key from {{ each_row_of(source('synapse', 'events')) }} as events
     where type = 'm.room.member' and {{ is_local('state_key') }}
 ),
@@ -30,40 +31,27 @@ memberships as (
     where intervals.type = 'm.room.member' and {{ is_local('intervals.state_key') }}
 ),
 
--- Where nothing is said of a user, from -1 (no position is known) to the room's last one, the membership is NULL.
+-- From -1 on (no position is known) nothing is said of a reader, and nothing any more where an interval ends.
 said as (
+    select memberships.room_id, memberships.user_id, piece.position, piece.membership
+    from memberships
+    lateral view inline(array(
+        named_struct('position', memberships.first_position, 'membership', memberships.membership),
+        named_struct('position', memberships.last_position + 1, 'membership', cast(null as string))
+    )) piece as position, membership
+    union all
+    select room_id, user_id, -1, null from readers
+),
+
+-- All windows are ordered alike, so that Spark sorts once. Of what begins at one position, a membership comes last.
+together as (
     select
         room_id,
         user_id,
-        first_position,
-        last_position,
+        position,
         membership,
-        lead(first_position) over (partition by room_id, user_id order by first_position) as next_position
-    from (
-        select room_id, user_id, first_position, last_position, membership from memberships
-        union all
-        select room_id, user_id, -2, -2, null from readers
-    )
-),
-
-covered as (
-    select
-        said.room_id,
-        said.user_id,
-        piece.first_position,
-        piece.last_position,
-        piece.membership
+        lead(position) over (partition by room_id, user_id order by position, membership) as next_position
     from said
-    left join ends on said.room_id = ends.room_id
-    lateral view inline(array(
-        named_struct('first', said.first_position, 'last', said.last_position, 'membership', said.membership),
-        named_struct(
-            'first', said.last_position + 1,
-            'last', coalesce(said.next_position - 1, ends.last_position, -1),
-            'membership', cast(null as string)
-        )
-    )) piece as first_position, last_position, membership
-    where piece.first_position between -1 and piece.last_position
 ),
 
 -- A change of display name is no change here.
@@ -71,34 +59,34 @@ marked as (
     select
         room_id,
         user_id,
-        first_position,
-        last_position,
+        position,
         membership,
-        lag(last_position) over (partition by room_id, user_id order by first_position) = first_position - 1
-        and lag(membership) over (partition by room_id, user_id order by first_position) <=> membership as goes_on
-    from covered
+        lag(position) over (partition by room_id, user_id order by position, membership) is not null
+        and lag(membership) over (partition by room_id, user_id order by position, membership) <=> membership as goes_on
+    from together
+    where next_position is null or next_position > position
 ),
 
-numbered as (
+stretches as (
     select
         room_id,
         user_id,
-        first_position,
-        last_position,
-        membership,
-        count_if(not coalesce(goes_on, false))
-            over (partition by room_id, user_id order by first_position rows unbounded preceding) as stretch
+        position as first_position,
+        lead(position) over (partition by room_id, user_id order by position, membership) - 1 as last_position,
+        membership
     from marked
+    where not goes_on
 )
 
 select
-    room_id,
-    user_id,
-    min(first_position) as first_position,
-    max(last_position) as last_position,
-    any_value(membership) as membership
-from numbered
-group by room_id, user_id, stretch
+    stretches.room_id,
+    stretches.user_id,
+    stretches.first_position,
+    coalesce(stretches.last_position, ends.last_position, -1) as last_position,
+    stretches.membership
+from stretches
+left join ends on stretches.room_id = ends.room_id
+where stretches.first_position <= coalesce(stretches.last_position, ends.last_position, -1)
 union all
 -- Somebody who never was a member.
 select rooms.room_id, null, -1, coalesce(ends.last_position, -1), null

@@ -28,6 +28,7 @@ def find(
     model: str,
     changed: Mapping[str, pa.Table],
     former: Mapping[str, int | None],
+    newer: Mapping[str, pa.Table],
     most: int,
 ) -> dict[str, pa.Table] | None:
     """``replaced`` and ``read_<table>``, as ``<model>.sql`` finds them in tables as a reader on ``branch`` does.
@@ -35,34 +36,34 @@ def find(
     :param changed: columns of rows of other tables that changed since, as they were and as they are; none for a model
         that is made whole.
     :param former: snapshots of tables that the model was built from.
+    :param newer: rows of files that came since, as they are; not of all tables.
     :returns: None where more than ``most`` rows of the model, or of another table, are concerned.
     :raises LakeError: when the lake cannot be read.
     """
     files = ("common", model) if changed else (model,)
     asked = "".join((_FOLDER / f"{name}.sql").read_text(encoding="utf-8") for name in files)
     with duck.on_branch(settings, branch, sorted(duck.named_in(asked))) as lake:
-        lake.execute("create schema changed; create schema former")
+        lake.execute("create schema changed; create schema former; create schema newer")
         server = duck.literal(str(settings.synapse_server_name))
         lake.execute(
             "create macro is_local(matrix_id) as"
             f" (instr(matrix_id, ':') > 0 and substr(matrix_id, instr(matrix_id, ':') + 1) = {server})"
         )
-        for name, rows in changed.items():
-            lake.register("rows", rows)
-            lake.execute(f"create table changed.{_unqualified(name)} as from rows")
-            lake.unregister("rows")
+        for schema, contents in (("changed", changed), ("newer", newer)):
+            for name, rows in contents.items():
+                table = f"{schema}.{name.partition('.')[2]}"
+                if table in asked:
+                    lake.register("rows", rows)
+                    lake.execute(f"create table {duck.qualified(table)} as from rows")
+                    lake.unregister("rows")
         places = duck.entries(settings)
         for name, snapshot in former.items():
             if snapshot is not None and name in places:
                 sql = f"from {duck.scan(places[name].location, snapshot)}"
-                lake.execute(f"create view former.{_unqualified(name)} as {sql}")
+                lake.execute(f"create view former.{duck.qualified(name.partition('.')[2])} as {sql}")
         for statement in lake.extract_statements(asked):
             lake.execute(statement)
             rows = dict(lake.execute(_FOUND).fetchall())
             if max(rows.values(), default=0) > most:
                 return None
         return {name: lake.table(name).to_arrow_table() for name in rows if name != "read"}
-
-
-def _unqualified(name: str) -> str:
-    return duck.qualified(name.partition(".")[2])

@@ -1,0 +1,67 @@
+"""Write rows as a Parquet file that no table refers to yet: the row groups and the compression that all have."""
+
+import uuid
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO
+
+ROW_GROUP_BYTES = 4 << 20
+# Level 1 writes twice as fast as level 3 for about 2% more bytes.
+COMPRESSION_LEVEL = 1
+
+
+@dataclass(frozen=True)
+class File:
+    """A Parquet file."""
+
+    path: str
+    rows: int
+    bytes: int
+
+
+def write(
+    groups: Iterable[pa.Table], schema: pa.Schema, io: FileIO, folder: str, unique_columns: Collection[str] = ()
+) -> File | None:
+    """Write each of ``groups`` as a row group of one new file in ``folder``; None if there is none.
+
+    :param schema: with Iceberg's field ids in the metadata of its fields; all groups have its columns, in its order.
+    :param unique_columns: they gain nothing from a dictionary.
+    :raises OSError: when the warehouse cannot be written.
+    """
+    coming = iter(groups)
+    group = next(coming, None)
+    if group is None:
+        return None
+    path, rows = f"{folder}/{uuid.uuid4()}.parquet", 0
+    with io.new_output(path).create() as stream:
+        with pq.ParquetWriter(
+            stream,
+            schema,
+            compression="zstd",
+            compression_level=COMPRESSION_LEVEL,
+            use_dictionary=[
+                field.name for field in schema if field.name not in unique_columns and not pa.types.is_int64(field.type)
+            ],
+        ) as writer:
+            while group is not None:
+                writer.write_table(group.cast(schema))
+                rows += group.num_rows
+                group = next(coming, None)
+        size = stream.tell()
+    return File(path, rows, size)
+
+
+def row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The rows of ``batches``, in tables of about the size of a row group."""
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        if batch.num_rows:
+            waiting.append(batch)
+        if sum(held.nbytes for held in waiting) >= ROW_GROUP_BYTES:
+            yield pa.Table.from_batches(waiting)
+            waiting = []
+    if waiting:
+        yield pa.Table.from_batches(waiting)
