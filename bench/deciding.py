@@ -20,6 +20,7 @@ from synapse_lakehouse.lake.branches import branched_tables
 from synapse_lakehouse.lake.publishing import fast_forward, record
 from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.modelling import increments
+from synapse_lakehouse.modelling.finding import Finding
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.state.resolving import resolve
 from tests.visibility import answers, holding
@@ -71,7 +72,7 @@ class Deciding:
         increment = increments.of_models(self._app.catalog, self._app.run.branch)
         chosen = ["--select", *(f"+{name}" for name in models)]
         told = modelling.variables(self._app) | increment.variables()
-        find = modelling.finding(increment, self._app.spark, self._settings, self._app.run.branch, print)
+        find = Finding(increment, self._app.spark, self._settings, self._app.run.branch, print)
         project = modelling.parsed(self._app, told)
         done = dbtRunner(project, [find]).invoke(["run", *chosen, *modelling.arguments(self._app, told)])
         if not done.success:

@@ -20,6 +20,7 @@ from synapse_lakehouse.app import SparkApp
 from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 from synapse_lakehouse.lake.session import spark_session
 from synapse_lakehouse.modelling import increments
+from synapse_lakehouse.modelling.finding import Finding
 from synapse_lakehouse.run import from_arguments
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.state import resolving
@@ -71,7 +72,7 @@ def main() -> None:
             increment = increments.of_models(pyiceberg_catalog(settings), command["branch"], command["increment"])
             if command["most"] is not None:
                 increment = replace(increment, most=dict.fromkeys(increment.most, command["most"]))
-            find = [modelling.finding(increment, spark, settings, command["branch"], told.append)]
+            find = [Finding(increment, spark, settings, command["branch"], told.append)]
             answer = increment.variables()
         elif "build" in command:
             with redirect_stdout(sys.stderr):

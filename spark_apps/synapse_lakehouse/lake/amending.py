@@ -2,13 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-import pyarrow as pa
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from synapse_lakehouse.lake.files import data_file, prepare_change, write_position_deletes
-from synapse_lakehouse.lake.places import places
-from synapse_lakehouse.lake.remaking import snapshot_of
+from synapse_lakehouse.lake.places import Places
 from synapse_lakehouse.lake.session import iceberg_table
 
 
@@ -31,15 +29,11 @@ def amend(spark: SparkSession, name: str, branch: str, outdated: str, paths: Seq
     return int(table.snapshot(branch).snapshotId())
 
 
-def take_away(spark: SparkSession, table: Table, branch: str, keys: pa.Table, properties: Mapping[str, str]) -> None:
-    """Delete the rows whose key is among ``keys``, in one commit with ``properties`` in its summary.
-
-    They are looked for here, in a fraction of the time that Spark takes. Where there are none, nothing is committed.
-
-    :param keys: of a table of millions of rows, a few; columns as the table has them.
-    """
-    at = snapshot_of(table, branch)
-    found = places(table, at.snapshot_id, keys.column_names, keys) if at and keys.num_rows else {}
-    if at and found:
-        deletes = write_position_deletes(found, f"{table.location()}/data", table.io.properties)
-        prepare_change(spark, ".".join(table.name()), branch, [], deletes, properties, at.snapshot_id).commit()
+def take_away(
+    spark: SparkSession, table: Table, branch: str, at: int, outdated: Places, properties: Mapping[str, str]
+) -> None:
+    """Delete the rows of the snapshot ``at`` that are ``outdated``, in one commit on ``branch`` with ``properties`` in
+    its summary; nothing is committed where there are none."""
+    if outdated:
+        deletes = write_position_deletes(outdated, f"{table.location()}/data", table.io.properties)
+        prepare_change(spark, ".".join(table.name()), branch, [], deletes, properties, at).commit()

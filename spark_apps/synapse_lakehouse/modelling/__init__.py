@@ -3,11 +3,10 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from time import monotonic
 from typing import Any, Final
 
 from dbt.artifacts.schemas.run import RunExecutionResult
@@ -22,8 +21,8 @@ from synapse_lakehouse.app import SparkApp
 from synapse_lakehouse.events import judging
 from synapse_lakehouse.lake import audit, branches, remaking
 from synapse_lakehouse.modelling import increments
-from synapse_lakehouse.modelling.increments import Increments
-from synapse_lakehouse.settings import PROJECT, Settings
+from synapse_lakehouse.modelling.finding import Finding
+from synapse_lakehouse.settings import PROJECT
 from synapse_lakehouse.state import integrity, retention
 
 _FAILED: Final = frozenset({"error", "fail", "runtime error", "partial success"})
@@ -49,7 +48,7 @@ def build(app: SparkApp) -> None:
             app.progress(f"{relation.schema}.{relation.alias}: {event.data.run_result.status} in {took:.1f} s")
 
     common = arguments(app, told)
-    find = finding(increment, app.spark, app.settings, app.run.branch, app.progress)
+    find = Finding(increment, app.spark, app.settings, app.run.branch, app.progress)
     done = dbtRunner(project, [progress, find]).invoke(["build", "--exclude-resource-type", "unit_test", *common])
     if not done.success:
         app.spark.stop()
@@ -68,27 +67,6 @@ def parsed(app: SparkApp, told: Mapping[str, Any]) -> Manifest | None:
     known = {name: value for name, value in told.items() if name not in _ASKED_LATE}
     read = dbtRunner().invoke(["parse", *arguments(app, known)])
     return read.result if isinstance(read.result, Manifest) else None
-
-
-def finding(
-    increment: Increments, spark: SparkSession, settings: Settings, branch: str, tell: Callable[[str], None]
-) -> Callable[[EventMsg], None]:
-    """A callback of dbt that finds what a model is made of when its turn comes."""
-
-    def find(event: EventMsg) -> None:
-        if event.info.name == "NodeStart" and event.data.node_info.node_name in increment.names:
-            model = event.data.node_info.node_name
-            started = monotonic()
-            try:
-                found = increment.find(spark, settings, branch, model)
-            except Exception as error:  # noqa: BLE001 - dbt would wait for ever for a model of which this came out.
-                said = " ".join(str(error).split())[:300]
-                tell(f"{model} is made of everything, because less was not found: {said}")
-            else:
-                if found is not None:
-                    tell(f"{model}: {found}, found in {monotonic() - started:.1f} s")
-
-    return find
 
 
 def arguments(app: SparkApp, told: Mapping[str, Any]) -> list[str]:

@@ -11,11 +11,13 @@ from typing import Any, Final
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import SparkSession
 
 from synapse_lakehouse.lake import remaking
 from synapse_lakehouse.lake.amending import take_away
 from synapse_lakehouse.lake.changes import changed_keys, newer_rows
+from synapse_lakehouse.lake.places import Places, places
 from synapse_lakehouse.lake.tables import load_or_none
 from synapse_lakehouse.modelling import concerned
 from synapse_lakehouse.settings import Settings
@@ -63,6 +65,13 @@ _WHOLE: Final[Mapping[str, tuple[str, ...]]] = {
 _NEWER: Final = {"silver.event_fields": (_EVENTS, "bronze.event_json")}
 """Tables of which a model mostly reads rows that came since."""
 
+_ASKS: Final[Mapping[str, str]] = {
+    "silver.redactions": "silver.event_fields",
+    "silver.event_circumstances": "silver.event_fields",
+    "gold.visibility_intervals": "silver.event_circumstances",
+}
+"""The last model that has to be built before what another one is made of can be looked for."""
+
 _MOST: Final[Mapping[str, int]] = {
     "silver.event_fields": 1_000_000,
     "silver.redactions": 100_000,
@@ -98,6 +107,11 @@ class Increment:
         return self.model.partition(".")[2]
 
     @property
+    def asks(self) -> str:
+        """The model that has to be built before what is found can be looked for, as dbt has it; empty if none has."""
+        return _ASKS.get(self.model, "").partition(".")[2]
+
+    @property
     def former(self) -> dict[str, int | None]:
         """Snapshots of the tables whose former rows are asked for."""
         return {name: one for name, one in (self.before or {}).items() if self.changed and name not in self.changed}
@@ -110,6 +124,18 @@ class Increment:
         return any(rows.num_rows for rows in self.changed.values()) or any(
             self.read[name] != one for name, one in self.former.items()
         )
+
+
+@dataclass(frozen=True)
+class Found:
+    """``tables`` to make a model of, and that in words. Of one that is built in part, its own ``table``, its snapshot
+    ``now``, and the places of rows that are ``outdated``."""
+
+    tables: Mapping[str, pa.Table]
+    said: str
+    table: Table | None = None
+    now: Snapshot | None = None
+    outdated: Places = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -129,34 +155,49 @@ class Increments:
         """What the materialization ``rebuild`` asks for."""
         return {"read_from": {one.name: _written(one.read) for one in self.models}}
 
-    def find(self, spark: SparkSession, settings: Settings, branch: str, model: str) -> str | None:
-        """Make views ``<model>_<name>`` of what is found of a model, and tell the materialization their names.
+    def look(self, settings: Settings, branch: str, model: str) -> "Found | None":
+        """What is found of a model, from the tables as they are on ``branch``.
 
-        Rows that are replaced are taken away on ``branch``. Has to be done when what the model reads is built, and
-        before the model is.
+        Has to be done when what it asks for is built, and before the model is. May be done in any thread.
 
-        :returns: what was found, in words; None where it was not looked for, or is too much.
+        :returns: None where nothing is looked for, or too much was found.
         """
-        spark.conf.unset(_FOUND + model)
-        (one,) = (one for one in self.models if one.name == model)
+        one = self._named(model)
         if one.before is None or not one.changes:
             return None
         found = concerned.find(settings, branch, model, one.changed, one.former, one.newer, self.most[one.model])
         if found is None:
             return None
-        rows_found = sum(rows.num_rows for rows in found.values())
+        said = f"{sum(rows.num_rows for rows in found.values()):,} rows to read"
         newer = {table.partition(".")[2]: rows for table, rows in one.newer.items()}
         found |= {f"newer_{table}": rows for table, rows in newer.items() if f"read_{table}" not in found}
-        for name, rows in found.items():
+        if not one.changed:
+            return Found(found, said)
+        table = self.catalog.load_table(one.model)
+        now, keys = remaking.snapshot_of(table, branch), found["replaced"]
+        outdated = places(table, now.snapshot_id, keys.column_names, keys) if now and keys.num_rows else {}
+        return Found(found, f"{keys.num_rows:,} rows are concerned", table, now, outdated)
+
+    def hand(self, spark: SparkSession, branch: str, model: str, found: "Found | None") -> None:
+        """Make views ``<model>_<name>`` of what was found of a model, and tell the materialization their names.
+
+        Rows that are replaced are taken away on ``branch``.
+        """
+        spark.conf.unset(_FOUND + model)
+        if found is None:
+            return
+        for name, rows in found.tables.items():
             spark.createDataFrame(rows).createOrReplaceTempView(f"{model}_{name}")
-        if one.changed:
+        if found.table and found.now:
             spark.conf.set(_FOUND + model, _ANEW)
-            table = self.catalog.load_table(one.model)
             # From now on the table does not say what it was made of, so that nobody goes on from it.
-            rules = remaking.said(remaking.snapshot_of(table, branch), "made-by") or ""
-            take_away(spark, table, branch, found["replaced"], {"made-by": rules})
-        spark.conf.set(_FOUND + model, ",".join(found))
-        return f"{found['replaced'].num_rows:,} rows are concerned" if one.changed else f"{rows_found:,} rows to read"
+            rules = remaking.said(found.now, "made-by") or ""
+            take_away(spark, found.table, branch, found.now.snapshot_id, found.outdated, {"made-by": rules})
+        spark.conf.set(_FOUND + model, ",".join(found.tables))
+
+    def _named(self, model: str) -> Increment:
+        (one,) = (one for one in self.models if one.name == model)
+        return one
 
 
 def of_models(catalog: Catalog, branch: str, worth_it: int = WORTH_IT) -> Increments:

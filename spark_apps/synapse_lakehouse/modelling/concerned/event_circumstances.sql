@@ -39,7 +39,7 @@ select event_id from loaded
 union
 select event_id from naming where replaces_state in (select event_id from loaded)
 union
-select redacts from silver.redactions semi join told using (event_id)
+select redacts from bronze.redactions semi join told using (event_id)
 union
 select redacts from changed.redactions;
 

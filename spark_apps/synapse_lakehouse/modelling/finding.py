@@ -1,0 +1,58 @@
+"""What large models are made of is found beside dbt, and handed over when their turn comes."""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from time import monotonic
+
+from dbt_common.events.base_types import EventMsg
+from pyspark.sql import SparkSession
+
+from synapse_lakehouse.modelling.increments import Found, Increments
+from synapse_lakehouse.settings import Settings
+
+
+class Finding:
+    """A callback of dbt.
+
+    What a model is made of is looked for in a thread of its own as soon as that can be asked, while dbt and Spark build
+    other models.
+    """
+
+    def __init__(
+        self, increments: Increments, spark: SparkSession, settings: Settings, branch: str, tell: Callable[[str], None]
+    ) -> None:
+        self._increments, self._spark, self._settings, self._branch = increments, spark, settings, branch
+        self._tell = tell
+        # One after the other, as each look takes all cores and as much memory as Spark.
+        self._pool = ThreadPoolExecutor(1)
+        self._looks: dict[str, Future[Found | None]] = {}
+        self._look_after("")
+
+    def __call__(self, event: EventMsg) -> None:
+        """Look for what can be asked when a model is built, and hand over what was found of one that begins."""
+        if event.info.name == "NodeFinished":
+            self._look_after(event.data.node_info.node_name)
+        elif event.info.name == "NodeStart" and event.data.node_info.node_name in self._increments.names:
+            self._hand_over(event.data.node_info.node_name)
+
+    def _look_after(self, built: str) -> None:
+        for one in self._increments.models:
+            if one.asks == built:
+                self._look(one.name)
+
+    def _look(self, model: str) -> Future[Found | None]:
+        if model not in self._looks:
+            self._looks[model] = self._pool.submit(self._increments.look, self._settings, self._branch, model)
+        return self._looks[model]
+
+    def _hand_over(self, model: str) -> None:
+        started = monotonic()
+        try:
+            found = self._look(model).result()
+            self._increments.hand(self._spark, self._branch, model, found)
+        except Exception as error:  # noqa: BLE001 - dbt would wait for ever for a model of which this came out.
+            said = " ".join(str(error).split())[:300]
+            self._tell(f"{model} is made of everything, because less was not found: {said}")
+        else:
+            if found is not None:
+                self._tell(f"{model}: {found.said}, waited for {monotonic() - started:.1f} s")
