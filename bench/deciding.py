@@ -71,8 +71,8 @@ class Deciding:
     def _build(self, models: Iterable[str]) -> dict[str, float]:
         increment = increments.of_models(self._app.catalog, self._app.run.branch)
         chosen = ["--select", *(f"+{name}" for name in models)]
+        find = Finding(increment, lambda: self._app.spark, self._settings, self._app.run.branch, print)
         told = modelling.variables(self._app) | increment.variables()
-        find = Finding(increment, self._app.spark, self._settings, self._app.run.branch, print)
         project = modelling.parsed(self._app, told)
         done = dbtRunner(project, [find]).invoke(["run", *chosen, *modelling.arguments(self._app, told)])
         if not done.success:

@@ -72,7 +72,7 @@ def main() -> None:
             increment = increments.of_models(pyiceberg_catalog(settings), command["branch"], command["increment"])
             if command["most"] is not None:
                 increment = replace(increment, most=dict.fromkeys(increment.most, command["most"]))
-            find = [Finding(increment, spark, settings, command["branch"], told.append)]
+            find = [Finding(increment, lambda: spark, settings, command["branch"], told.append)]
             answer = increment.variables()
         elif "build" in command:
             with redirect_stdout(sys.stderr):

@@ -308,6 +308,21 @@ def test_memberships_of_what_is_found_are_those_of_all(harsh: HarshLake) -> None
         assert not run(harsh, PART, 0, ["visibility_intervals"])["told"]
 
 
+def test_a_table_of_which_rows_may_be_missing_is_made_whole(harsh: HarshLake) -> None:
+    """As after a run that could not tell whether it had taken rows away."""
+    with beginning(harsh, [*READ, *MODELS]):
+        told = json.dumps({"server_name": harsh.settings.synapse_server_name, "read_from": {"redactions": "unknown"}})
+        written = []
+        for found in ("anew", None, "anew"):
+            if found:
+                harsh.session.sql(f"set synapse_lakehouse.found.redactions = {found}")
+            done = harsh.session.dbt("run", "--select", "redactions", "--vars", told, branch=PART)
+            assert done["success"], done
+            (counted,) = harsh.session.sql("select count(*) as snapshots from silver.redactions.snapshots")
+            written.append(int(str(counted["snapshots"])))
+        assert [written[1] - written[0], written[2] - written[1]] == [0, 1]
+
+
 @pytest.mark.heavy
 def test_circumstances_in_part_are_those_of_all(harsh: HarshLake) -> None:
     _hold(

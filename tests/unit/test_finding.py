@@ -1,5 +1,6 @@
-"""What a large model is made of when what changed in it cannot be found."""
+"""What large models are made of is found when it can be asked, and a fault in that stops nothing."""
 
+from queue import Queue
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,22 +13,56 @@ from synapse_lakehouse.modelling.finding import Finding
 from synapse_lakehouse.modelling.increments import Increment, Increments
 from synapse_lakehouse.settings import Settings
 
+CATALOG, SETTINGS = cast("Catalog", None), Settings(_env_file=None)
+
 
 class Broken(Increments):
     def look(self, *_: Any) -> None:
         raise LakeError("the catalog\nis away")
 
 
-def started(model: str) -> Any:
+def event(name: str, model: str) -> Any:
     return SimpleNamespace(
-        info=SimpleNamespace(name="NodeStart"), data=SimpleNamespace(node_info=SimpleNamespace(node_name=model))
+        info=SimpleNamespace(name=name), data=SimpleNamespace(node_info=SimpleNamespace(node_name=model))
     )
 
 
-@pytest.mark.parametrize(("model", "told"), [("large", 1), ("small", 0)])
-def test_a_fault_is_told_and_leaves_dbt_to_make_the_model_whole(model: str, told: int) -> None:
+def spark() -> SparkSession:
+    return cast("SparkSession", None)
+
+
+@pytest.mark.parametrize(("model", "count"), [("large", 1), ("small", 0)])
+def test_a_fault_is_told_and_leaves_dbt_to_make_the_model_whole(model: str, count: int) -> None:
     """dbt would wait for ever for a model of which a fault came out."""
     lines: list[str] = []
-    broken, spark = Broken((Increment("silver.large", {}),), cast("Catalog", None)), cast("SparkSession", None)
-    Finding(broken, spark, Settings(_env_file=None), "run", lines.append)(started(model))
-    assert lines == ["large is made of everything, because less was not found: the catalog is away"] * told
+    broken = Broken((Increment("silver.large", {}),), CATALOG)
+    Finding(broken, spark, SETTINGS, "run", lines.append)(event("NodeStart", model))
+    assert lines == ["large is made of everything, because less was not found: the catalog is away"] * count
+
+
+def test_a_model_is_looked_for_as_soon_as_what_it_asks_is_built() -> None:
+    told = Queue[str]()
+
+    class Looked(Increments):
+        def look(self, settings: Settings, branch: str, model: str) -> None:
+            told.put(f"look for {model}")
+
+        def hand(self, spark: SparkSession, branch: str, model: str, found: Any) -> None:
+            told.put(f"hand over {model}")
+
+    def next_lines(count: int) -> list[str]:
+        return [told.get(timeout=10) for _ in range(count)]
+
+    names = ("silver.event_fields", "silver.redactions", "silver.event_circumstances", "gold.visibility_intervals")
+    finding = Finding(Looked(tuple(Increment(name, {}) for name in names), CATALOG), spark, SETTINGS, "run", print)
+    assert next_lines(1) == ["look for event_fields"]
+    finding(event("NodeStart", "event_fields"))
+    finding(event("NodeFinished", "event_fields"))
+    assert next_lines(3) == ["hand over event_fields", "look for redactions", "look for event_circumstances"]
+    # Who builds one model alone has it looked for then.
+    finding(event("NodeStart", "visibility_intervals"))
+    assert next_lines(2) == ["look for visibility_intervals", "hand over visibility_intervals"]
+    finding(event("NodeFinished", "event_circumstances"))
+    finding(event("NodeStart", "event_circumstances"))
+    assert next_lines(1) == ["hand over event_circumstances"]
+    assert told.empty()

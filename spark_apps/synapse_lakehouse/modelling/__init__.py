@@ -38,7 +38,8 @@ def build(app: SparkApp) -> None:
     os.environ["DBT_ENV_CUSTOM_ENV_RUN_ID"] = app.run.run_id
     increment = increments.of_models(app.catalog, app.run.branch)
     told = variables(app) | increment.variables()
-    # Needs no Spark, which still starts.
+    # Both need no Spark, which still starts.
+    find = Finding(increment, lambda: app.spark, app.settings, app.run.branch, app.progress)
     project = parsed(app, told)
     prepare(app.spark)
 
@@ -48,7 +49,6 @@ def build(app: SparkApp) -> None:
             app.progress(f"{relation.schema}.{relation.alias}: {event.data.run_result.status} in {took:.1f} s")
 
     common = arguments(app, told)
-    find = Finding(increment, app.spark, app.settings, app.run.branch, app.progress)
     done = dbtRunner(project, [progress, find]).invoke(["build", "--exclude-resource-type", "unit_test", *common])
     if not done.success:
         app.spark.stop()

@@ -19,8 +19,14 @@ class Finding:
     """
 
     def __init__(
-        self, increments: Increments, spark: SparkSession, settings: Settings, branch: str, tell: Callable[[str], None]
+        self,
+        increments: Increments,
+        spark: Callable[[], SparkSession],
+        settings: Settings,
+        branch: str,
+        tell: Callable[[str], None],
     ) -> None:
+        """``spark`` is asked for when something is handed over; it may still start."""
         self._increments, self._spark, self._settings, self._branch = increments, spark, settings, branch
         self._tell = tell
         # One after the other, as each look takes all cores and as much memory as Spark.
@@ -49,7 +55,7 @@ class Finding:
         started = monotonic()
         try:
             found = self._look(model).result()
-            self._increments.hand(self._spark, self._branch, model, found)
+            self._increments.hand(self._spark(), self._branch, model, found)
         except Exception as error:  # noqa: BLE001 - dbt would wait for ever for a model of which this came out.
             said = " ".join(str(error).split())[:300]
             self._tell(f"{model} is made of everything, because less was not found: {said}")
