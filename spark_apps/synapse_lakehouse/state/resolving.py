@@ -85,8 +85,8 @@ def resolve(
         remaking.replace_with_arrow(spark, positions, branch, numbered.to_batches(_AT_ONCE), made_now)
         if same:
             remaking.replace_with_arrow(spark, kept, branch, _amended(lake, same), made_now, read)
-        else:
-            remaking.replace(spark, _INTERVALS, _resolved(spark, found.nodes), made_now, read)
+    if not same:
+        remaking.replace(spark, _INTERVALS, _resolved(spark, found.nodes), made_now, read)
     return found
 
 
