@@ -20,6 +20,8 @@ COLUMNS: Final = ("file_path", "pos")
 
 _AT_ONCE: Final = 2
 
+_ROWS_READ: Final = 200_000
+
 
 def count(places: Places) -> int:
     """How many rows are in these places."""
@@ -71,10 +73,23 @@ def _positions(io: FileIO, path: str, key: Sequence[str], keys: pa.Table) -> Ite
     first = 0
     with io.new_input(path).open() as stream:
         file = pq.ParquetFile(stream)
-        for number in range(file.num_row_groups):
-            group = file.read_row_group(number, columns=list(key), use_threads=False)
-            yield pc.add(_matching(group, key, keys), first)
-            first += group.num_rows
+        for numbers in _row_groups(file.metadata):
+            rows = file.read_row_groups(numbers, columns=list(key), use_threads=False)
+            yield pc.add(_matching(rows, key, keys), first)
+            first += rows.num_rows
+
+
+def _row_groups(metadata: pq.FileMetaData) -> Iterator[list[int]]:
+    """Numbers of row groups that are read together: small ones are many, and the keys are prepared for each read."""
+    numbers, rows = list[int](), 0
+    for number in range(metadata.num_row_groups):
+        numbers.append(number)
+        rows += metadata.row_group(number).num_rows
+        if rows >= _ROWS_READ:
+            yield numbers
+            numbers, rows = [], 0
+    if numbers:
+        yield numbers
 
 
 def _matching(group: pa.Table, key: Sequence[str], keys: pa.Table) -> pa.Array:
