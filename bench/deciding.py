@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -74,7 +74,8 @@ class Deciding:
         find = Finding(increment, lambda: self._app.spark, self._settings, self._app.run.branch, print)
         told = modelling.variables(self._app) | increment.variables()
         project = modelling.parsed(self._app, told)
-        done = dbtRunner(project, [find]).invoke(["run", *chosen, *modelling.arguments(self._app, told)])
+        with closing(find):
+            done = dbtRunner(project, [find]).invoke(["run", *chosen, *modelling.arguments(self._app, told)])
         if not done.success:
             raise RuntimeError(modelling.explanation(done))
         self._views = {one["view_name"]: one["sql"] for one in modelling.views(done)}

@@ -2,7 +2,7 @@
     Which rows of a model with `increment_by` are made anew, and which of other tables are read for them. Of a model that
     is made whole, the latter only.
 
-    spark_apps/synapse_lakehouse/modelling/concerned finds that when the model's turn comes, and leaves views
+    spark_apps/synapse_lakehouse/modelling/concerned finds that before the model's turn comes, and leaves views
     `<model>_<name>`: `replaced` has the keys of rows that may be others than before, or gone, if some may stay, and that
     were taken away;
     `read_<table>` the rows of a table that are read to make them; `newer_<table>` rows of files that came since, where
@@ -37,7 +37,7 @@
 
 
 {# Whether rows of the table may be missing that were there when the run came to dbt. #}
-{% macro taken_away(found) -%}
+{% macro may_lack_rows(found) -%}
     {{- return('replaced' in found or 'anew' in found) -}}
 {%- endmacro %}
 

@@ -8,8 +8,8 @@
     what its rows are: the tables that read it only care about them.
 
     With `increment_by`, the key of its rows, a large table is only made anew where something changed, if that was found
-    (`increments.sql`) and its rows were made by the same SQL. Without, all rows are made anew, of what was found if there
-    is such.
+    (`increments.sql`) and its rows were made by the same SQL: the rows that are replaced are gone then. Without, all rows
+    are made anew, of what was found if there is such.
 
     With `clustered_by`, a column, rows that have the same value there lie together, so that who asks for one value reads
     little of the table.
@@ -25,7 +25,8 @@
 
     {{ run_hooks(pre_hooks) }}
 
-    {%- if load_relation(this) is none -%}
+    {%- set is_there = load_relation(this) is not none -%}
+    {%- if not is_there -%}
         {% call statement('create') %}{{ create_empty_table(target_relation) }}{% endcall %}
         {%- set table_columns = model.columns.keys() | list -%}
     {%- else -%}
@@ -66,7 +67,13 @@
         {%- do properties.append("`snapshot-property.read-from` = '" ~ var('read_from')[model.name] ~ "'") -%}
     {%- endif -%}
 
-    {%- if made_of(target_relation, branch) == made_now and not taken_away(found_of_it) -%}
+    {%- set is_unchanged = made_of(target_relation, branch) == made_now and not may_lack_rows(found_of_it) -%}
+    {#- A commit that makes its branch itself counts from zero, and the totals of its snapshot come out wrong. -#}
+    {%- if is_there and not is_unchanged and branch != '<undefined>' -%}
+        {%- do run_query("alter table " ~ target_relation ~ " create branch if not exists `" ~ branch ~ "`") -%}
+    {%- endif -%}
+
+    {%- if is_unchanged -%}
         {% call statement('main') %}select 'unchanged'{% endcall %}
     {%- elif 'replaced' in found_of_it and said(target_relation, branch, 'made-by') == made_by -%}
         {% call statement('main') %}
@@ -84,7 +91,7 @@
             insert into {{ target_relation }} with ({{ properties | join(', ') }}) replace where true
             select {{ table_columns | map('lower') | join(', ') }}
             from (
-                {{ made_of_found(compiled_code, found_of_it) if found_of_it and not taken_away(found_of_it) else compiled_code }}
+                {{ made_of_found(compiled_code, found_of_it) if found_of_it and not may_lack_rows(found_of_it) else compiled_code }}
             )
             {{ 'cluster by ' ~ cluster if cluster }}
         {% endcall %}

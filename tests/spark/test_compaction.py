@@ -9,6 +9,7 @@ from synapse_lakehouse.lake import compaction, remaking
 from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 from synapse_lakehouse.lake.changes import changed_keys, newer_rows
 from synapse_lakehouse.lake.files import prepare_change, start_branch, write_position_deletes
+from synapse_lakehouse.lake.publishing import fast_forward
 from synapse_lakehouse.lake.session import iceberg_table
 from synapse_lakehouse.settings import Settings
 from tests.advancing import advancing
@@ -50,3 +51,29 @@ def test_deletes_that_mark_several_files_are_applied_and_gone(new_lake: Callable
         first = found.snapshots()[0].snapshot_id
         assert sorted(newer_rows(found, first, changed)["n"].to_pylist()) == [n for n in range(100, 200) if n % 10]
         assert len(newer_rows(found, before, changed)) == 0
+
+
+def test_tables_are_counted_by_their_files_as_totals_may_be_wrong(new_lake: Callable[..., Settings]) -> None:
+    """Iceberg begins totals at zero in the first commit of a branch that this commit makes, as Spark's do."""
+    with advancing(new_lake()) as lake:
+        spark = lake.app().spark
+        spark.sql("create namespace if not exists bronze")
+        properties = "'format-version' = '2', 'write.wap.enabled' = 'true', 'write.delete.mode' = 'merge-on-read'"
+        spark.sql(f"create table {NAME} (n bigint) tblproperties ({properties})")
+        changes = [
+            f"insert into {NAME} select /*+ coalesce(1) */ * from values (1), (2), (3)",
+            f"delete from {NAME} where n = 2",
+            *(f"insert into {NAME} values ({n})" for n in range(10, 15)),
+        ]
+        for number, change in enumerate(changes):
+            spark.conf.set("spark.wap.branch", f"change-{number}")
+            spark.sql(change)
+            fast_forward(spark, NAME, f"change-{number}", f"tag-{number}")
+        head = iceberg_table(spark, NAME).currentSnapshot()
+        totals = {name: head.summary().get(f"total-{name}") for name in ("records", "data-files", "delete-files")}
+        assert totals == {"records": "1", "data-files": "1", "delete-files": "0"}
+        assert compaction.files(spark, NAME, head.snapshotId()) == compaction.Files(data=6, small=6, deletes=1)
+        compacted = compaction.compact(spark, NAME, head.snapshotId(), "compacted")
+        assert compaction.files(spark, NAME, compacted) == compaction.Files(data=1, small=1, deletes=0)
+        left = spark.read.option("versionAsOf", compacted).table(NAME)
+        assert sorted(row.n for row in left.collect()) == [1, 3, 10, 11, 12, 13, 14]

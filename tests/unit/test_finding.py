@@ -21,14 +21,13 @@ class Broken(Increments):
         raise LakeError("the catalog\nis away")
 
 
-def event(name: str, model: str) -> Any:
-    return SimpleNamespace(
-        info=SimpleNamespace(name=name), data=SimpleNamespace(node_info=SimpleNamespace(node_name=model))
-    )
+def event(name: str, model: str, status: str = "success") -> Any:
+    data = SimpleNamespace(node_info=SimpleNamespace(node_name=model), run_result=SimpleNamespace(status=status))
+    return SimpleNamespace(info=SimpleNamespace(name=name), data=data)
 
 
 def spark() -> SparkSession:
-    return cast("SparkSession", None)
+    return cast("SparkSession", SimpleNamespace(conf=SimpleNamespace(unset=lambda _: None)))
 
 
 @pytest.mark.parametrize(("model", "count"), [("large", 1), ("small", 0)])
@@ -36,7 +35,7 @@ def test_a_fault_is_told_and_leaves_dbt_to_make_the_model_whole(model: str, coun
     """dbt would wait for ever for a model of which a fault came out."""
     lines: list[str] = []
     broken = Broken((Increment("silver.large", {}),), CATALOG)
-    Finding(broken, spark, SETTINGS, "run", lines.append)(event("NodeStart", model))
+    Finding(broken, spark, SETTINGS, "run", lines.append)(event("LogStartLine", model))
     assert lines == ["large is made of everything, because less was not found: the catalog is away"] * count
 
 
@@ -56,13 +55,14 @@ def test_a_model_is_looked_for_as_soon_as_what_it_asks_is_built() -> None:
     names = ("silver.event_fields", "silver.redactions", "silver.event_circumstances", "gold.visibility_intervals")
     finding = Finding(Looked(tuple(Increment(name, {}) for name in names), CATALOG), spark, SETTINGS, "run", print)
     assert next_lines(1) == ["look for event_fields"]
-    finding(event("NodeStart", "event_fields"))
+    finding(event("NodeFinished", "event_fields", "error"))
+    finding(event("LogStartLine", "event_fields"))
     finding(event("NodeFinished", "event_fields"))
     assert next_lines(3) == ["hand over event_fields", "look for redactions", "look for event_circumstances"]
     # Who builds one model alone has it looked for then.
-    finding(event("NodeStart", "visibility_intervals"))
+    finding(event("LogStartLine", "visibility_intervals"))
     assert next_lines(2) == ["look for visibility_intervals", "hand over visibility_intervals"]
     finding(event("NodeFinished", "event_circumstances"))
-    finding(event("NodeStart", "event_circumstances"))
+    finding(event("LogStartLine", "event_circumstances"))
     assert next_lines(1) == ["hand over event_circumstances"]
     assert told.empty()

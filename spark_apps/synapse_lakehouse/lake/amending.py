@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
-from synapse_lakehouse.lake.files import data_file, prepare_change, write_position_deletes
+from synapse_lakehouse.lake.files import begin_branch, data_file, prepare_change, write_position_deletes
 from synapse_lakehouse.lake.places import Places
 from synapse_lakehouse.lake.session import iceberg_table
 
@@ -16,8 +16,7 @@ def amend(spark: SparkSession, name: str, branch: str, outdated: str, paths: Seq
     The session writes to ``branch``, which is made from main if the table does not have it yet.
     """
     table = iceberg_table(spark, name)
-    if not table.refs().containsKey(branch) and table.currentSnapshot() is not None:
-        table.manageSnapshots().createBranch(branch, table.currentSnapshot().snapshotId()).commit()
+    begin_branch(spark, name, branch)
     spark.sql(f"delete from {name} where {outdated}")  # noqa: S608 - built from the catalogue's names
     table.refresh()
     append = table.newAppend().toBranch(branch).set("lakehouse.run", run_id)

@@ -45,7 +45,8 @@ def files(spark: SparkSession, name: str, snapshot_id: int) -> Files:
     """What the table ``name`` consists of at a snapshot."""
     table = iceberg_table(spark, name)
     sizes = [int(task.file().fileSizeInBytes()) for task in _tasks(table, snapshot_id)]
-    return Files(len(sizes), sum(size < _SMALL_BYTES for size in sizes), _total(table, snapshot_id, "delete-files"))
+    deletes = len(list(_deletes(spark, table, snapshot_id)))
+    return Files(len(sizes), sum(size < _SMALL_BYTES for size in sizes), deletes)
 
 
 def compact(spark: SparkSession, name: str, snapshot_id: int, branch: str) -> int:
@@ -79,11 +80,11 @@ def _compacted(spark: SparkSession, table: Any, name: str, snapshot_id: int, bra
     table.refresh()
     compacted = int(table.snapshot(branch).snapshotId())
     before, after = (_content(spark, name, one) for one in (snapshot_id, compacted))
-    counted = _total(table, compacted, "records") - _total(table, compacted, "position-deletes")
+    counted = _counted(spark, table, compacted)
     if before != after or counted != after[0]:
         raise ReleaseError(
             f"Compacting {name} would have changed it: {before[0]:,} rows before, {after[0]:,} after, {counted:,} by "
-            "its metadata. It was given up, and readers see what they saw. Please report this."
+            "its files. It was given up, and readers see what they saw. Please report this."
         )
     return compacted
 
@@ -92,7 +93,7 @@ def merge(spark: SparkSession, name: str) -> None:
     """Merge the small files of an unbranched table, in place, once there are many; appends meanwhile do no harm."""
     table = iceberg_table(spark, name)
     head = table.currentSnapshot()
-    if head is not None and _total(table, int(head.snapshotId()), "data-files") > _MOST_APPENDED_FILES:
+    if head is not None and len(list(_tasks(table, int(head.snapshotId())))) > _MOST_APPENDED_FILES:
         _rewriting(spark, table).execute()
 
 
@@ -106,16 +107,14 @@ def _drop_idle_deletes(spark: SparkSession, table: Any, branch: str, same: Mappi
     Iceberg leaves those that are as young as the data and name several files: it looks at their age only.
     """
     table.refresh()
-    snapshot = table.snapshot(branch)
-    data = {str(task.file().location()) for task in _tasks(table, snapshot.snapshotId())}
-    manifests = iceberg(spark, "ManifestFiles")
+    snapshot_id = table.snapshot(branch).snapshotId()
+    data = {str(task.file().location()) for task in _tasks(table, snapshot_id)}
     rewrite, idle = table.newRewrite().toBranch(branch), 0
-    for manifest in each(snapshot.deleteManifests(table.io())):
-        for delete in each(manifests.readDeleteManifest(manifest, table.io(), table.specs())):
-            marked = spark.read.parquet(str(delete.location())).select("file_path").distinct().collect()
-            if data.isdisjoint(row.file_path for row in marked):
-                rewrite.deleteFile(delete)
-                idle += 1
+    for delete in _deletes(spark, table, snapshot_id):
+        marked = spark.read.parquet(str(delete.location())).select("file_path").distinct().collect()
+        if data.isdisjoint(row.file_path for row in marked):
+            rewrite.deleteFile(delete)
+            idle += 1
     for key, value in same.items():
         rewrite.set(key, value)
     if idle:
@@ -126,8 +125,17 @@ def _tasks(table: Any, snapshot_id: int) -> Iterator[Any]:
     return each(table.newScan().useSnapshot(snapshot_id).planFiles())
 
 
-def _total(table: Any, snapshot_id: int, what: str) -> int:
-    return int(table.snapshot(snapshot_id).summary().get(f"total-{what}") or 0)
+def _deletes(spark: SparkSession, table: Any, snapshot_id: int) -> Iterator[Any]:
+    """Files that mark rows as deleted."""
+    manifests = iceberg(spark, "ManifestFiles")
+    for manifest in each(table.snapshot(snapshot_id).deleteManifests(table.io())):
+        yield from each(manifests.readDeleteManifest(manifest, table.io(), table.specs()))
+
+
+def _counted(spark: SparkSession, table: Any, snapshot_id: int) -> int:
+    """Rows by what is said of files; totals of snapshots may have begun at zero with a branch."""
+    rows = sum(int(task.file().recordCount()) for task in _tasks(table, snapshot_id))
+    return rows - sum(int(delete.recordCount()) for delete in _deletes(spark, table, snapshot_id))
 
 
 def _content(spark: SparkSession, name: str, snapshot_id: int) -> tuple[int, int]:

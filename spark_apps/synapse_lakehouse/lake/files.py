@@ -45,6 +45,13 @@ def start_branch(spark: SparkSession, name: str, branch: str, at: int | None) ->
         table.manageSnapshots().removeBranch(branch).commit()
 
 
+def begin_branch(spark: SparkSession, name: str, branch: str) -> None:
+    """Let ``branch`` of a table begin at main, where it is not there."""
+    table = _fresh(spark, name)
+    if table.currentSnapshot():
+        _begin(table, branch)
+
+
 def replace_content(
     spark: SparkSession, name: str, branch: str, paths: Sequence[str], properties: Mapping[str, str]
 ) -> Commit:
@@ -53,8 +60,8 @@ def replace_content(
     A branch that is not there begins at main.
     """
     table = _fresh(spark, name)
-    if table.currentSnapshot() and not table.refs().containsKey(branch):
-        _point(table, table, branch, table.currentSnapshot().snapshotId())
+    if table.currentSnapshot():
+        _begin(table, branch)
     everything = iceberg(spark, "expressions.Expressions").alwaysTrue()
     overwrite = table.newOverwrite().overwriteByRowFilter(everything)
     for path in paths:
@@ -152,6 +159,11 @@ def _fresh(spark: SparkSession, name: str) -> Any:
     table = iceberg_table(spark, name)
     table.refresh()
     return table
+
+
+def _begin(table: Any, branch: str) -> None:
+    if not table.refs().containsKey(branch):
+        _point(table, table, branch, table.currentSnapshot().snapshotId())
 
 
 def _point(table: Any, on: Any, branch: str, at: int) -> None:

@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import DataFrame, SparkSession
 
-from synapse_lakehouse.lake.files import parquet_schema, replace_content
+from synapse_lakehouse.lake.files import begin_branch, parquet_schema, replace_content
 from synapse_lakehouse.lake.tables import load_or_none
 from synapse_lakehouse.parquet import row_groups, write
 
@@ -54,12 +54,13 @@ def origin(summary: Any, snapshot_id: int) -> dict[str, str]:
 
 
 def replace(
-    spark: SparkSession, name: str, rows: DataFrame, made_now: str, more: Mapping[str, str] | None = None
+    spark: SparkSession, name: str, branch: str, rows: DataFrame, made_now: str, more: Mapping[str, str] | None = None
 ) -> None:
-    """Replace the whole content of a table by ``rows``, as one commit on the session's branch.
+    """Replace the whole content of a table by ``rows``, as one commit on ``branch``, the session's.
 
     :param more: what the snapshot's summary shall say beside what it was made of.
     """
+    begin_branch(spark, name, branch)
     rows.createOrReplaceTempView("remade")
     properties = [f"`snapshot-property.{key}` = '{value}'" for key, value in _told(made_now, more).items()]
     spark.sql(f"""
@@ -76,7 +77,7 @@ def replace_with_arrow(
     made_now: str,
     more: Mapping[str, str] | None = None,
 ) -> None:
-    """The same with rows that come from this process, none of whom is handed to Spark.
+    """The same with rows that come from this process, none of which is handed to Spark.
 
     :param rows: with the table's columns, or more.
     """

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -49,7 +50,8 @@ def build(app: SparkApp) -> None:
             app.progress(f"{relation.schema}.{relation.alias}: {event.data.run_result.status} in {took:.1f} s")
 
     common = arguments(app, told)
-    done = dbtRunner(project, [progress, find]).invoke(["build", "--exclude-resource-type", "unit_test", *common])
+    with closing(find):
+        done = dbtRunner(project, [progress, find]).invoke(["build", "--exclude-resource-type", "unit_test", *common])
     if not done.success:
         app.spark.stop()
         sys.exit(f"error: {explanation(done)}")

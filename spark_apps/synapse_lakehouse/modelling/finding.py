@@ -32,18 +32,24 @@ class Finding:
         # One after the other, as each look takes all cores and as much memory as Spark.
         self._pool = ThreadPoolExecutor(1)
         self._looks: dict[str, Future[Found | None]] = {}
+        self._handed_over = set[str]()
         self._look_after("")
 
     def __call__(self, event: EventMsg) -> None:
         """Look for what can be asked when a model is built, and hand over what was found of one that begins."""
-        if event.info.name == "NodeFinished":
+        if event.info.name == "NodeFinished" and event.data.run_result.status == "success":
             self._look_after(event.data.node_info.node_name)
-        elif event.info.name == "NodeStart" and event.data.node_info.node_name in self._increments.names:
+        # dbt tells so of models that it builds, and not, as it does of NodeStart, of those that it skips.
+        elif event.info.name == "LogStartLine" and event.data.node_info.node_name in self._increments.names:
             self._hand_over(event.data.node_info.node_name)
+
+    def close(self) -> None:
+        """Look for nothing any more."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _look_after(self, built: str) -> None:
         for one in self._increments.models:
-            if one.asks == built:
+            if one.after == built and one.name not in self._handed_over:
                 self._look(one.name)
 
     def _look(self, model: str) -> Future[Found | None]:
@@ -54,6 +60,7 @@ class Finding:
     def _hand_over(self, model: str) -> None:
         started = monotonic()
         try:
+            self._increments.forget(self._spark(), model)
             found = self._look(model).result()
             self._increments.hand(self._spark(), self._branch, model, found)
         except Exception as error:  # noqa: BLE001 - dbt would wait for ever for a model of which this came out.
@@ -61,4 +68,7 @@ class Finding:
             self._tell(f"{model} is made of everything, because less was not found: {said}")
         else:
             if found is not None:
-                self._tell(f"{model}: {found.said}, waited for {monotonic() - started:.1f} s")
+                self._tell(f"{model}: {found.words}, waited for {monotonic() - started:.1f} s")
+        # Spark has what was found.
+        self._looks.pop(model, None)
+        self._handed_over.add(model)

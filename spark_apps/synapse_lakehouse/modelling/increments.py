@@ -65,7 +65,7 @@ _WHOLE: Final[Mapping[str, tuple[str, ...]]] = {
 _NEWER: Final = {"silver.event_fields": (_EVENTS, "bronze.event_json")}
 """Tables of which a model mostly reads rows that came since."""
 
-_ASKS: Final[Mapping[str, str]] = {
+_AFTER: Final[Mapping[str, str]] = {
     "silver.redactions": "silver.event_fields",
     "silver.event_circumstances": "silver.event_fields",
     "gold.visibility_intervals": "silver.event_circumstances",
@@ -107,9 +107,9 @@ class Increment:
         return self.model.partition(".")[2]
 
     @property
-    def asks(self) -> str:
+    def after(self) -> str:
         """The model that has to be built before what is found can be looked for, as dbt has it; empty if none has."""
-        return _ASKS.get(self.model, "").partition(".")[2]
+        return _AFTER.get(self.model, "").partition(".")[2]
 
     @property
     def former(self) -> dict[str, int | None]:
@@ -132,7 +132,7 @@ class Found:
     ``now``, and the places of rows that are ``outdated``."""
 
     tables: Mapping[str, pa.Table]
-    said: str
+    words: str
     table: Table | None = None
     now: Snapshot | None = None
     outdated: Places = field(default_factory=dict)
@@ -155,7 +155,7 @@ class Increments:
         """What the materialization ``rebuild`` asks for."""
         return {"read_from": {one.name: _written(one.read) for one in self.models}}
 
-    def look(self, settings: Settings, branch: str, model: str) -> "Found | None":
+    def look(self, settings: Settings, branch: str, model: str) -> Found | None:
         """What is found of a model, from the tables as they are on ``branch``.
 
         Has to be done when what it asks for is built, and before the model is. May be done in any thread.
@@ -168,22 +168,25 @@ class Increments:
         found = concerned.find(settings, branch, model, one.changed, one.former, one.newer, self.most[one.model])
         if found is None:
             return None
-        said = f"{sum(rows.num_rows for rows in found.values()):,} rows to read"
+        words = f"{sum(rows.num_rows for rows in found.values()):,} rows to read"
         newer = {table.partition(".")[2]: rows for table, rows in one.newer.items()}
         found |= {f"newer_{table}": rows for table, rows in newer.items() if f"read_{table}" not in found}
         if not one.changed:
-            return Found(found, said)
+            return Found(found, words)
         table = self.catalog.load_table(one.model)
         now, keys = remaking.snapshot_of(table, branch), found["replaced"]
         outdated = places(table, now.snapshot_id, keys.column_names, keys) if now and keys.num_rows else {}
         return Found(found, f"{keys.num_rows:,} rows are concerned", table, now, outdated)
 
-    def hand(self, spark: SparkSession, branch: str, model: str, found: "Found | None") -> None:
+    def forget(self, spark: SparkSession, model: str) -> None:
+        """Let the materialization know of nothing that was found of a model, as before in a session that lasts."""
+        spark.conf.unset(_FOUND + model)
+
+    def hand(self, spark: SparkSession, branch: str, model: str, found: Found | None) -> None:
         """Make views ``<model>_<name>`` of what was found of a model, and tell the materialization their names.
 
         Rows that are replaced are taken away on ``branch``.
         """
-        spark.conf.unset(_FOUND + model)
         if found is None:
             return
         for name, rows in found.tables.items():

@@ -1,4 +1,7 @@
-"""Resolve the state of all rooms with Spark: ``silver.state_positions``, ``state_intervals`` and ``state_faults``."""
+"""Resolve the state of all rooms: ``silver.state_positions``, ``state_intervals`` and ``state_faults``.
+
+Spark does so where all intervals are made; where most can be carried over, DuckDB and this process do.
+"""
 
 import hashlib
 from collections.abc import Iterator
@@ -70,7 +73,7 @@ def resolve(
     :raises LakeError: when the lake cannot be read.
     """
     made_now = _made_now(catalog, branch)
-    positions, kept, faults = (catalog.load_table(name) for name in (_POSITIONS, _INTERVALS, "silver.state_faults"))
+    positions, holding, faults = (catalog.load_table(name) for name in (_POSITIONS, _INTERVALS, "silver.state_faults"))
     rows = remaking.snapshot_of(load_or_none(catalog, _ROWS), branch)
     read = {_ROWS_READ: str(rows.snapshot_id) if rows else "", _RULES_READ: _RULES}
     with duck.on_branch(settings, branch, [*SOURCES, _POSITIONS, _INTERVALS]) as lake:
@@ -84,9 +87,9 @@ def resolve(
         numbered = found.nodes.filter(pc.field("is_group"))
         remaking.replace_with_arrow(spark, positions, branch, numbered.to_batches(_AT_ONCE), made_now)
         if same:
-            remaking.replace_with_arrow(spark, kept, branch, _amended(lake, same), made_now, read)
+            remaking.replace_with_arrow(spark, holding, branch, _amended(lake, same), made_now, read)
     if not same:
-        remaking.replace(spark, _INTERVALS, _resolved(spark, found.nodes), made_now, read)
+        remaking.replace(spark, _INTERVALS, branch, _resolved(spark, found.nodes), made_now, read)
     return found
 
 
