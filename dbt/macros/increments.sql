@@ -3,10 +3,9 @@
     is made whole, the latter only.
 
     spark_apps/synapse_lakehouse/modelling/concerned finds that before the model's turn comes, and leaves views
-    `<model>_<name>`: `replaced` has the keys of rows that may be others than before, or gone, if some may stay, and that
-    were taken away;
-    `read_<table>` the rows of a table that are read to make them; `newer_<table>` rows of files that came since, where
-    others may be read, too.
+    `<model>_<name>`: `replaced` has the keys of rows that may be others than before, or gone, if some may stay: they were
+    taken away; `read_<table>` the rows of a table that are read to make them; `newer_<table>` rows of files that came
+    since, where others may be read, too.
 #}
 
 {# The rows of a table that are read to make rows: where such were found, no others. #}

@@ -47,9 +47,7 @@ def start_branch(spark: SparkSession, name: str, branch: str, at: int | None) ->
 
 def begin_branch(spark: SparkSession, name: str, branch: str) -> None:
     """Let ``branch`` of a table begin at main, where it is not there."""
-    table = _fresh(spark, name)
-    if table.currentSnapshot():
-        _begin(table, branch)
+    _begin(_fresh(spark, name), branch)
 
 
 def replace_content(
@@ -60,8 +58,7 @@ def replace_content(
     A branch that is not there begins at main.
     """
     table = _fresh(spark, name)
-    if table.currentSnapshot():
-        _begin(table, branch)
+    _begin(table, branch)
     everything = iceberg(spark, "expressions.Expressions").alwaysTrue()
     overwrite = table.newOverwrite().overwriteByRowFilter(everything)
     for path in paths:
@@ -162,8 +159,9 @@ def _fresh(spark: SparkSession, name: str) -> Any:
 
 
 def _begin(table: Any, branch: str) -> None:
-    if not table.refs().containsKey(branch):
-        _point(table, table, branch, table.currentSnapshot().snapshotId())
+    main = table.currentSnapshot()
+    if main and not table.refs().containsKey(branch):
+        _point(table, table, branch, main.snapshotId())
 
 
 def _point(table: Any, on: Any, branch: str, at: int) -> None:
