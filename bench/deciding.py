@@ -2,12 +2,11 @@
 
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from dbt.cli.main import dbtRunner
 from duckdb import DuckDBPyConnection
 
 from bench import apps
@@ -19,8 +18,6 @@ from synapse_lakehouse.lake import duck
 from synapse_lakehouse.lake.branches import branched_tables
 from synapse_lakehouse.lake.publishing import fast_forward, record
 from synapse_lakehouse.lake.release import Release
-from synapse_lakehouse.modelling import increments
-from synapse_lakehouse.modelling.finding import Finding
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.state.resolving import resolve
 from tests.visibility import answers, holding
@@ -50,7 +47,6 @@ class Deciding:
         self._settings, self._runs = settings, 0
         apps.give_memory(settings)
         self._app = self._new_app()
-        modelling.prepare(self._app.spark)
         self._app.spark.sql("select 1").collect()
 
     def new_run(self) -> None:
@@ -69,13 +65,8 @@ class Deciding:
         return self._build([VIEW.partition(".")[2]])
 
     def _build(self, models: Iterable[str]) -> dict[str, float]:
-        increment = increments.of_models(self._app.catalog, self._app.run.branch)
         chosen = ["--select", *(f"+{name}" for name in models)]
-        find = Finding(increment, lambda: self._app.spark, self._settings, self._app.run.branch, print)
-        told = modelling.variables(self._app) | increment.variables()
-        project = modelling.parsed(self._app, told)
-        with closing(find):
-            done = dbtRunner(project, [find]).invoke(["run", *chosen, *modelling.arguments(self._app, told)])
+        done = modelling.invoke(self._app, ["run", *chosen]).done
         if not done.success:
             raise RuntimeError(modelling.explanation(done))
         self._views = {one["view_name"]: one["sql"] for one in modelling.views(done)}

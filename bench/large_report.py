@@ -143,8 +143,8 @@ def write(large: Large) -> str:
             ),
             "",
             "## Where the time goes\n",
-            "Seconds. dbt builds models side by side, and takes some for itself; finding what new events concern is in"
-            " `all models` only.\n",
+            "Seconds. dbt builds models side by side, and takes some for itself; finding what new events concern counts"
+            " for the model that waits for it.\n",
             *markdown(
                 ("", "new events", "state", *(f"`{name}`" for name in names), "all models", "CPU of all", "together"),
                 [_line(built, names) for built in large.builds],

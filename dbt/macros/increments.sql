@@ -2,10 +2,13 @@
     Which rows of a model with `increment_by` are made anew, and which of other tables are read for them. Of a model that
     is made whole, the latter only.
 
-    spark_apps/synapse_lakehouse/modelling/concerned finds that before the model's turn comes, and leaves views
-    `<model>_<name>`: `replaced` has the keys of rows that may be others than before, or gone, if some may stay: they were
-    taken away; `read_<table>` the rows of a table that are read to make them; `newer_<table>` rows of files that came
-    since, where others may be read, too.
+    spark_apps/synapse_lakehouse/modelling/concerned finds that before the model's turn comes: `replaced` has the keys of
+    rows that may be others than before, or gone, if some may stay: they were taken away; `read_<table>` the rows of a
+    table that are read to make them; `newer_<table>` rows of files that came since, where others may be read, too.
+
+    Of these DuckDB makes the rows of a model, `made`, by the model's own SQL, which therefore has to mean the same to Spark
+    and to DuckDB (say where NULLs come in an order, for one); not of a model that reads JSON: Spark makes those. What is
+    left to do for Spark it finds in views `<model>_<name>`.
 #}
 
 {# The rows of a table that are read to make rows: where such were found, no others. #}
@@ -16,12 +19,6 @@
 
 {% macro of_what_was_found() -%}
     /* of what was found */
-{%- endmacro %}
-
-
-{# Behind a common table expression that others name several times: an increment finds its rows once. #}
-{% macro found_once(name) -%}
-    /* found once: {{ name }} */
 {%- endmacro %}
 
 
@@ -52,8 +49,12 @@
 {%- endmacro %}
 
 
-{# The SQL of a model that makes its rows of what was found. #}
+{# The SQL that makes the rows of a model of what was found: of those that are replaced, if some may stay. #}
 {% macro made_of_found(sql, found) -%}
+    {%- if 'made' in found -%}
+        {#- They come in many small batches, each of which would be a file. -#}
+        {{- return("select " ~ ("" if config.get('clustered_by') else "/*+ coalesce(1) */ ") ~ "* from " ~ view_of('made')) -}}
+    {%- endif -%}
     {%- set made = namespace(sql=sql) -%}
     {%- for id in model.depends_on.nodes -%}
         {%- set relation = (graph.sources.get(id) or graph.nodes.get(id)).relation_name -%}
@@ -68,13 +69,8 @@
     {%- if of_what_was_found() in made.sql -%}
         {{- exceptions.raise_compiler_error("What " ~ model.name ~ " reads of a table was not found: see modelling/concerned.") -}}
     {%- endif -%}
-    {%- for name in modules.re.findall(found_once('(\\w+)') | replace('*', '[*]'), made.sql) -%}
-        {%- set before, after = made.sql.split(found_once(name)) -%}
-        {%- do keep(view_of(name), before ~ " select * from " ~ name) -%}
-        {%- do graph.setdefault('kept for ' ~ model.unique_id, []).append(view_of(name)) -%}
-        {%- set made.sql = "with " ~ name ~ " as (select * from " ~ view_of(name) ~ ")" ~ after -%}
-    {%- endfor -%}
-    {{- return(made.sql) -}}
+    {%- set by = config.get('increment_by') -%}
+    {{- return("select * from (" ~ made.sql ~ ") where " ~ by ~ " in (select " ~ by ~ " from " ~ view_of('replaced') ~ ")") -}}
 {%- endmacro %}
 
 
@@ -92,32 +88,8 @@
 {%- endmacro %}
 
 
-{#
-    Keep rows in Spark's cache under a name, which goes to its disk with what has no place in memory.
-
-    A statement finds them there by the plan that they were made by. Spark numbers the common table expressions of a whole
-    statement, so that those of a view are others in each; two settings keep them out of the view's plan.
-#}
-{% macro keep(name, rows) -%}
-    {%- set settings = ['spark.sql.legacy.storeAnalyzedPlanForView', 'spark.sql.legacy.inlineCTEInCommands'] -%}
-    {%- for setting in settings -%}
-        {%- do run_query("set " ~ setting ~ " = true") -%}
-    {%- endfor -%}
-    {%- do run_query("create or replace temporary view " ~ name ~ " as " ~ rows) -%}
-    {%- for setting in settings -%}
-        {%- do run_query("reset " ~ setting) -%}
-    {%- endfor -%}
-    {%- do run_query("cache table " ~ name) -%}
-{%- endmacro %}
-
-
-{# Give back what was found and is kept for a model that is made. #}
+{# Give back what was found of a model that is made. #}
 {% macro keep_no_more(found) -%}
-    {%- for name in graph.pop('kept for ' ~ model.unique_id, []) -%}
-        {%- do run_query("uncache table if exists " ~ name) -%}
-        {#- Its plan holds the rows that were found. -#}
-        {%- do run_query("drop view if exists " ~ name) -%}
-    {%- endfor -%}
     {%- for name in found -%}
         {%- do run_query("drop view if exists " ~ view_of(name)) -%}
     {%- endfor -%}

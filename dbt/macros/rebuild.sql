@@ -60,7 +60,7 @@
     {%- endfor -%}
     {%- set made_by = local_md5(made_by | join(' ')) -%}
     {%- do rules.update({model.unique_id: made_by}) -%}
-    {%- set by, cluster = config.get('increment_by'), config.get('clustered_by') -%}
+    {%- set cluster = config.get('clustered_by') -%}
     {%- set found_of_it = found() if model.name in var('read_from') else [] -%}
     {%- set properties = ["`snapshot-property.made-of` = '" ~ made_now ~ "'", "`snapshot-property.made-by` = '" ~ made_by ~ "'"] -%}
     {%- if model.name in var('read_from') -%}
@@ -82,7 +82,6 @@
             from (
                 {{ made_of_found(compiled_code, found_of_it) }}
             )
-            where {{ by }} in (select {{ by }} from {{ view_of('replaced') }})
             {{ 'cluster by ' ~ cluster if cluster }}
         {% endcall %}
     {%- else -%}

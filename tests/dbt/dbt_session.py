@@ -36,8 +36,13 @@ FOR_FEW_ROWS = {
 """Planning, compiling and planning anew take many times as long as a handful of rows."""
 
 
-def run_dbt(arguments: list[str], callbacks: list[Callable[[EventMsg], None]], told: list[str]) -> dict[str, Any]:
-    done = dbtRunner(callbacks=callbacks).invoke(arguments)
+def run_dbt(arguments: list[str], find: Finding | None, told: list[str]) -> dict[str, Any]:
+    callbacks: list[Callable[[EventMsg], None]] = []
+    project = None
+    if find:
+        project = find.project = dbtRunner().invoke(["parse", *arguments[arguments.index("--vars") :]]).result  # type: ignore[assignment]
+        callbacks.append(find)
+    done = dbtRunner(project, callbacks).invoke(arguments)
     nodes = [one for one in getattr(done.result, "results", []) if hasattr(one, "node")]
     results = {one.node.name: [str(one.status), one.message] for one in nodes}
     faults = [line for line in told if "is made of everything" in line]
@@ -55,7 +60,7 @@ def main() -> None:
     modelling.prepare(spark)
     for name, value in FOR_FEW_ROWS.items():
         spark.conf.set(name, value)
-    find: list[Callable[[EventMsg], None]] = []
+    find: Finding | None = None
     told: list[str] = []
     for line in sys.stdin:
         command = json.loads(line)
@@ -71,8 +76,8 @@ def main() -> None:
         elif "increment" in command:
             increment = increments.of_models(pyiceberg_catalog(settings), command["branch"], command["increment"])
             if command["most"] is not None:
-                increment = replace(increment, most=dict.fromkeys(increment.most, command["most"]))
-            find = [Finding(increment, lambda: spark, settings, command["branch"], told.append)]
+                increment = replace(increment, most=command["most"])
+            find = Finding(increment, lambda: spark, settings, command["branch"], told.append)
             answer = increment.variables()
         elif "build" in command:
             with redirect_stdout(sys.stderr):
@@ -80,7 +85,7 @@ def main() -> None:
             answer = None
         else:
             answer = run_dbt(command["dbt"], find, told)
-            find, told = [], []
+            find, told = None, []
         print(ANSWER + json.dumps(answer, default=str), flush=True)
     spark.stop()
 

@@ -290,22 +290,25 @@ def _hold(lake: HarshLake, kinds: list[list[str]], seed: str) -> None:
         assert sorted(shares)[len(shares) // 2] < 0.2
 
 
-def test_memberships_of_what_is_found_are_those_of_all(harsh: HarshLake) -> None:
-    history, model = Happening(harsh, random.Random("few")), "gold.visibility_intervals"
+def test_what_duckdb_makes_of_what_is_found_is_what_spark_makes_of_all(harsh: HarshLake) -> None:
+    history, made = Happening(harsh, random.Random("few")), list(MODELS)[1:]
+    models = [name.partition(".")[2] for name in made]
     with beginning(harsh):
         history.people_were_somewhere()
+        history.outliers_flip()
+        history.redactions_go()
         for table in (*READ, *STATE, *MODELS):
             branch(harsh.session, table, PART, WHOLE)
-        of_found, of_all = (
-            run(harsh, on, worth_it, ["visibility_intervals"]) for on, worth_it in ((PART, 0), (WHOLE, NEVER))
-        )
-        assert [line for line in of_found["told"] if "rows to read" in line]
+        of_found, of_all = (run(harsh, on, worth_it, models) for on, worth_it in ((PART, 0), (WHOLE, NEVER)))
+        assert sum("rows are concerned" in line for line in of_found["told"]) == 2
+        assert sum("rows to read" in line for line in of_found["told"]) == 1
         assert not of_all["told"]
-        rows = [harsh.session.sql(f"select * from {model} order by {MODELS[model]}", on) for on in (PART, WHOLE)]
-        assert rows[0] == rows[1]
-        assert harsh.session.written(model, PART) == len(rows[0])
+        for model in made:
+            rows = [harsh.session.sql(f"select * from {model} order by {MODELS[model]}", on) for on in (PART, WHOLE)]
+            assert rows[0] == rows[1]
+        assert harsh.session.written("gold.visibility_intervals", PART) == len(rows[0])
         # Nothing is looked for where nothing changed.
-        assert not run(harsh, PART, 0, ["visibility_intervals"])["told"]
+        assert not run(harsh, PART, 0, models)["told"]
 
 
 def test_a_table_of_which_rows_may_be_missing_is_made_whole(harsh: HarshLake) -> None:

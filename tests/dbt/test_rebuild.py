@@ -304,22 +304,3 @@ def test_only_events_that_changed_are_made_anew(session: DbtSession, lake: Setti
         "$0": "$was", "$2": "$is", "$3": None, "$4": "$was", "$5": "$was", "$6": "$was", "$7": "$was",
         "$8": "$was of old", "$9": "$was of old", "$10": "$new", "$11": "$new of old",
     }  # fmt: skip
-
-
-def test_what_is_kept_of_a_model_is_found_again_by_the_statement_that_reads_it(session: DbtSession) -> None:
-    """Spark finds it by its plan, or makes it again without a word."""
-    session.sql("create namespace if not exists silver")
-    session.sql("create table silver.numbers (id bigint) using iceberg")
-    rows = """
-        with one as (select id from range(3)), both as (select one.id from one join one as other using (id))
-        select * from both
-    """
-    kept = session.dbt("run-operation", "keep", "--args", json.dumps({"name": "kept", "rows": rows}), branch=FIRST)
-    assert kept["success"], kept
-    (plan,) = session.sql("""
-        explain insert into silver.numbers
-        with found as (select * from kept), more as (select id from found group by id)
-        select id from found join more using (id)
-    """)
-    assert plan["plan"].count("Scan In-memory table kept") == 2
-    session.sql("uncache table kept")

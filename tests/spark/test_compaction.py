@@ -51,6 +51,10 @@ def test_deletes_that_mark_several_files_are_applied_and_gone(new_lake: Callable
         first = found.snapshots()[0].snapshot_id
         assert sorted(newer_rows(found, first, changed)["n"].to_pylist()) == [n for n in range(100, 200) if n % 10]
         assert len(newer_rows(found, before, changed)) == 0
+        # None of them was there before.
+        former = changed_keys(found, first, compacted, ["n"], came=False)
+        assert former is not None
+        assert sorted(former["n"].to_pylist()) == list(range(0, 100, 10))
 
 
 def test_tables_are_counted_by_their_files_as_totals_may_be_wrong(new_lake: Callable[..., Settings]) -> None:

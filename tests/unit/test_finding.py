@@ -9,8 +9,10 @@ from pyiceberg.catalog import Catalog
 from pyspark.sql import SparkSession
 
 from synapse_lakehouse.lake.duck import LakeError
+from synapse_lakehouse.modelling.changed import Increment
 from synapse_lakehouse.modelling.finding import Finding
-from synapse_lakehouse.modelling.increments import Increment, Increments
+from synapse_lakehouse.modelling.increments import Increments
+from synapse_lakehouse.modelling.large_models import LARGE, LargeModel
 from synapse_lakehouse.settings import Settings
 
 CATALOG, SETTINGS = cast("Catalog", None), Settings(_env_file=None)
@@ -22,7 +24,10 @@ class Broken(Increments):
 
 
 def event(name: str, model: str, status: str = "success") -> Any:
-    data = SimpleNamespace(node_info=SimpleNamespace(node_name=model), run_result=SimpleNamespace(status=status))
+    data = SimpleNamespace(
+        node_info=SimpleNamespace(node_name=model, unique_id=f"model.{model}"),
+        run_result=SimpleNamespace(status=status),
+    )
     return SimpleNamespace(info=SimpleNamespace(name=name), data=data)
 
 
@@ -32,11 +37,11 @@ def spark() -> SparkSession:
 
 @pytest.mark.parametrize(("model", "count"), [("large", 1), ("small", 0)])
 def test_a_fault_is_told_and_leaves_dbt_to_make_the_model_whole(model: str, count: int) -> None:
-    """dbt would wait for ever for a model of which a fault came out."""
+    """dbt would take it for a fault of the model, and fail."""
     lines: list[str] = []
-    broken = Broken((Increment("silver.large", {}),), CATALOG)
-    Finding(broken, spark, SETTINGS, "run", lines.append)(event("LogStartLine", model))
-    assert lines == ["large is made of everything, because less was not found: the catalog is away"] * count
+    broken = Broken((Increment(LargeModel("silver.large", {}, most=1)),), CATALOG)
+    Finding(broken, spark, SETTINGS, "run", lines.append)(event("NodeExecuting", model))
+    assert lines == ["large is made of everything, because finding less failed: the catalog is away"] * count
 
 
 def test_a_model_is_looked_for_as_soon_as_what_it_asks_is_built() -> None:
@@ -52,17 +57,16 @@ def test_a_model_is_looked_for_as_soon_as_what_it_asks_is_built() -> None:
     def next_lines(count: int) -> list[str]:
         return [told.get(timeout=10) for _ in range(count)]
 
-    names = ("silver.event_fields", "silver.redactions", "silver.event_circumstances", "gold.visibility_intervals")
-    finding = Finding(Looked(tuple(Increment(name, {}) for name in names), CATALOG), spark, SETTINGS, "run", print)
+    finding = Finding(Looked(tuple(map(Increment, LARGE)), CATALOG), spark, SETTINGS, "run", print)
     assert next_lines(1) == ["look for event_fields"]
     finding(event("NodeFinished", "event_fields", "error"))
-    finding(event("LogStartLine", "event_fields"))
+    finding(event("NodeExecuting", "event_fields"))
     finding(event("NodeFinished", "event_fields"))
     assert next_lines(3) == ["hand over event_fields", "look for redactions", "look for event_circumstances"]
     # Who builds one model alone has it looked for then.
-    finding(event("LogStartLine", "visibility_intervals"))
+    finding(event("NodeExecuting", "visibility_intervals"))
     assert next_lines(2) == ["look for visibility_intervals", "hand over visibility_intervals"]
     finding(event("NodeFinished", "event_circumstances"))
-    finding(event("LogStartLine", "event_circumstances"))
+    finding(event("NodeExecuting", "event_circumstances"))
     assert next_lines(1) == ["hand over event_circumstances"]
     assert told.empty()

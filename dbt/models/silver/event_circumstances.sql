@@ -59,8 +59,7 @@ loadable as (
         end as withheld
     from loaded as event
     left join valid_redactions on event.event_id = valid_redactions.event_id
-)
-{{ found_once('loadable') }},
+),
 
 -- What a state event replaces is looked up, unless that cannot be found or the event tells all of it itself. An event that
 -- is shown redacted tells nothing. The earliest of a piece of state replaces nothing.

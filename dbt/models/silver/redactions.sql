@@ -5,21 +5,27 @@ with stored as (
 ),
 
 named as (
-    select event_id as redaction, 'redacting' as place, event_id from stored
+    select event_id as redaction, redacts, 'redacting' as place, event_id from stored
     union all
-    select event_id, 'target', redacts from stored
+    select event_id, redacts, 'target', redacts from stored
 ),
 
--- Of all events these are few, and are looked for once.
+-- Of all events these are few, and are looked for once; of each there is one row.
 events as (
     select
         named.redaction,
-        max(struct(events.room_id, events.sender, events.stream_ordering))
-            filter (where named.place = 'redacting') as redacting,
-        max(struct(events.room_id, events.sender, events.type)) filter (where named.place = 'target') as target
+        named.redacts,
+        max(events.event_id) filter (where named.place = 'redacting') as event_id,
+        max(events.room_id) filter (where named.place = 'redacting') as room_id,
+        max(events.sender) filter (where named.place = 'redacting') as sender,
+        max(events.stream_ordering) filter (where named.place = 'redacting') as stream_ordering,
+        max(events.event_id) filter (where named.place = 'target') as target,
+        max(events.room_id) filter (where named.place = 'target') as target_room_id,
+        max(events.sender) filter (where named.place = 'target') as target_sender,
+        max(events.type) filter (where named.place = 'target') as target_type
     from {{ each_row_of(source('synapse', 'events')) }} as events
     inner join named on events.event_id = named.event_id
-    group by named.redaction
+    group by named.redaction, named.redacts
 ),
 
 redactions as (
@@ -28,18 +34,18 @@ redactions as (
         stored.redacts,
         stored.recheck,
         stored.have_censored,
-        events.redacting.room_id,
-        events.redacting.sender,
-        events.redacting.stream_ordering,
+        events.room_id,
+        events.sender,
+        events.stream_ordering,
         coalesce(rejections.reason, '') <> '' as rejected,
-        events.redacting is not null and fields.event_id is not null as known,
+        events.event_id is not null and fields.event_id is not null as known,
         fields.recheck_redaction,
         events.target is not null as target_known,
-        events.target.type as target_type,
-        events.target.room_id as target_room_id,
-        events.target.sender as target_sender
+        events.target_type,
+        events.target_room_id,
+        events.target_sender
     from stored
-    left join events on stored.event_id = events.redaction
+    left join events on stored.event_id = events.redaction and stored.redacts = events.redacts
     left join (
         select event_id, recheck_redaction from {{ each_row_of(ref('event_fields')) }}
         where event_id in (select event_id from stored)
@@ -74,7 +80,7 @@ select
     verdict = 'applies' as applies,
     -- Of several that hold, Synapse names one that needs no recheck first.
     case when verdict = 'applies' then row_number() over (
-        partition by redacts, verdict order by recheck, stream_ordering nulls last, event_id
+        partition by redacts, verdict order by recheck nulls first, stream_ordering nulls last, event_id
     ) = 1 else false end as is_first,
     have_censored
 from judged

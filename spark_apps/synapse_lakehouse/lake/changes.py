@@ -30,10 +30,14 @@ def newer_rows(table: Table, before: int, after: int) -> pa.Table:
     return ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue()).to_table(came)
 
 
-def changed_keys(table: Table, before: int, after: int, columns: Sequence[str]) -> pa.Table | None:
+def changed_keys(
+    table: Table, before: int, after: int, columns: Sequence[str], *, came: bool = True
+) -> pa.Table | None:
     """``columns`` of all rows that were added, changed or taken away, as they were and as they are, and of some others.
 
     They repeat. None if so many changed that it is not worth asking, or if the snapshots between are not kept any more.
+
+    :param came: whether rows as they are count. Without them, none is found that is only new.
     """
     schema = table.schema().as_arrow()
     found = [pa.schema([schema.field(name) for name in columns]).empty_table()]
@@ -41,7 +45,7 @@ def changed_keys(table: Table, before: int, after: int, columns: Sequence[str]) 
     if not steps or steps[-1][0] != before:
         return None
     for was, now in steps:
-        more = _between(table, was, now, columns)
+        more = _between(table, was, now, columns, came=came)
         if more is None:
             return None
         found += [one.cast(found[0].schema) for one in more]
@@ -61,9 +65,11 @@ def _steps(table: Table, before: int, after: int) -> Iterator[tuple[int, int]]:
         yield before, now
 
 
-def _between(table: Table, before: int, after: int, columns: Sequence[str]) -> list[pa.Table] | None:
+def _between(table: Table, before: int, after: int, columns: Sequence[str], *, came: bool) -> list[pa.Table] | None:
     was, now = (_files(table, one) for one in (before, after))
-    other = [*(was[path] for path in was.keys() - now.keys()), *(now[path] for path in now.keys() - was.keys())]
+    other = [was[path] for path in was.keys() - now.keys()]
+    if came:
+        other += [now[path] for path in now.keys() - was.keys()]
     deletes = {path: _deletes(now[path]) ^ _deletes(was[path]) for path in was.keys() & now.keys()}
     positions = deleted_positions(table.io, set().union(*deletes.values()))
     positions = {path: found for path, found in positions.items() if deletes.get(path)}

@@ -3,12 +3,12 @@
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dbt.artifacts.schemas.run import RunExecutionResult
 from dbt.cli.main import dbtRunner, dbtRunnerResult
@@ -37,27 +37,39 @@ def build(app: SparkApp) -> None:
     (home / "target" / "run_results.json").unlink(missing_ok=True)
     # dbt copies variables with this prefix into its artifacts, so that a reader knows which run they are of.
     os.environ["DBT_ENV_CUSTOM_ENV_RUN_ID"] = app.run.run_id
-    increment = increments.of_models(app.catalog, app.run.branch)
-    told = variables(app) | increment.variables()
-    # Both need no Spark, which still starts.
-    find = Finding(increment, lambda: app.spark, app.settings, app.run.branch, app.progress)
-    project = parsed(app, told)
-    prepare(app.spark)
 
     def progress(event: EventMsg) -> None:
         if event.info.name == "NodeFinished" and event.data.node_info.resource_type == "model":
             relation, took = event.data.node_info.node_relation, event.data.run_result.execution_time
             app.progress(f"{relation.schema}.{relation.alias}: {event.data.run_result.status} in {took:.1f} s")
 
-    common = arguments(app, told)
-    with closing(find):
-        done = dbtRunner(project, [progress, find]).invoke(["build", "--exclude-resource-type", "unit_test", *common])
-    if not done.success:
+    built = invoke(app, ["build", "--exclude-resource-type", "unit_test"], progress)
+    if not built.done.success:
         app.spark.stop()
-        sys.exit(f"error: {explanation(done)}")
-    audit.append(app.catalog, "audit.views", views(done), app.run)
+        sys.exit(f"error: {explanation(built.done)}")
+    audit.append(app.catalog, "audit.views", views(built.done), app.run)
     audit.append(app.catalog, "audit.integrity", findings(app), app.run)
-    dbtRunner(project).invoke(["docs", "generate", "--static", "--no-compile", *common])
+    dbtRunner(built.project).invoke(["docs", "generate", "--static", "--no-compile", *arguments(app, built.told)])
+
+
+class Built(NamedTuple):
+    """What a command of dbt came to, the project that it built, and the variables that it was told."""
+
+    done: dbtRunnerResult
+    project: Manifest | None
+    told: Mapping[str, Any]
+
+
+def invoke(app: SparkApp, command: Iterable[str], *callbacks: Callable[[EventMsg], None]) -> Built:
+    """Let dbt carry out a command that builds models, the large ones of what changed."""
+    increment = increments.of_models(app.catalog, app.run.branch)
+    told = variables(app) | increment.variables()
+    # Both need no Spark, which still starts.
+    with closing(Finding(increment, lambda: app.spark, app.settings, app.run.branch, app.progress)) as find:
+        find.project = parsed(app, told)
+        prepare(app.spark)
+        done = dbtRunner(find.project, [*callbacks, find]).invoke([*command, *arguments(app, told)])
+    return Built(done, find.project, told)
 
 
 def parsed(app: SparkApp, told: Mapping[str, Any]) -> Manifest | None:

@@ -1,3 +1,4 @@
+{{ config(clustered_by='room_id') }}
 -- Which membership each user of this server had at which positions of a room's state; every position is in one interval.
 -- State groups alone make nobody a reader: Synapse keeps the group of an event that it then refused to store.
 with readers as (
@@ -33,12 +34,13 @@ memberships as (
 
 -- From -1 on (no position is known) nothing is said of a reader, and nothing any more where an interval ends.
 said as (
-    select memberships.room_id, memberships.user_id, piece.position, piece.membership
+    select
+        memberships.room_id,
+        memberships.user_id,
+        case when pieces.begins then memberships.first_position else memberships.last_position + 1 end as position,
+        case when pieces.begins then memberships.membership end as membership
     from memberships
-    lateral view inline(array(
-        named_struct('position', memberships.first_position, 'membership', memberships.membership),
-        named_struct('position', memberships.last_position + 1, 'membership', cast(null as string))
-    )) piece as position, membership
+    cross join (select true as begins union all select false) as pieces
     union all
     select room_id, user_id, -1, null from readers
 ),
@@ -50,7 +52,7 @@ together as (
         user_id,
         position,
         membership,
-        lead(position) over (partition by room_id, user_id order by position, membership) as next_position
+        lead(position) over (partition by room_id, user_id order by position, membership nulls first) as next_position
     from said
 ),
 
@@ -61,8 +63,9 @@ marked as (
         user_id,
         position,
         membership,
-        lag(position) over (partition by room_id, user_id order by position, membership) is not null
-        and lag(membership) over (partition by room_id, user_id order by position, membership) <=> membership as goes_on
+        lag(position) over (partition by room_id, user_id order by position, membership nulls first) is not null
+        and lag(membership) over (partition by room_id, user_id order by position, membership nulls first)
+        is not distinct from membership as goes_on
     from together
     where next_position is null or next_position > position
 ),
@@ -72,7 +75,7 @@ stretches as (
         room_id,
         user_id,
         position as first_position,
-        lead(position) over (partition by room_id, user_id order by position, membership) - 1 as last_position,
+        lead(position) over (partition by room_id, user_id order by position, membership nulls first) - 1 as last_position,
         membership
     from marked
     where not goes_on
