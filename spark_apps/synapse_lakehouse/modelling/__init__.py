@@ -62,13 +62,16 @@ class Built(NamedTuple):
 
 def invoke(app: SparkApp, command: Iterable[str], *callbacks: Callable[[EventMsg], None]) -> Built:
     """Let dbt carry out a command that builds models, the large ones of what changed."""
-    increment = increments.of_models(app.catalog, app.run.branch)
-    told = variables(app) | increment.variables()
-    # Both need no Spark, which still starts.
-    with closing(Finding(increment, lambda: app.spark, app.settings, app.run.branch, app.progress)) as find:
-        find.project = parsed(app, told)
-        prepare(app.spark)
-        done = dbtRunner(find.project, [*callbacks, find]).invoke([*command, *arguments(app, told)])
+    known = variables(app)
+    with ThreadPoolExecutor(1) as pool:
+        # Nothing of this needs Spark, which still starts.
+        reading = pool.submit(parsed, app, known)
+        increment = increments.of_models(app.catalog, app.run.branch)
+        told = known | increment.variables()
+        with closing(Finding(increment, lambda: app.spark, app.settings, app.run.branch, app.progress)) as find:
+            find.project = reading.result()
+            prepare(app.spark)
+            done = dbtRunner(find.project, [*callbacks, find]).invoke([*command, *arguments(app, told)])
     return Built(done, find.project, told)
 
 

@@ -1,6 +1,7 @@
 """What large tables are made of: found, made into rows where that can be, and handed over to dbt."""
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -73,20 +74,23 @@ class Increments:
         if not one.changed:
             return Found(found, words)
         table = self.catalog.load_table(one.model.table)
-        now, keys = remaking.snapshot_of(table, branch), found["replaced"]
-        known = one.known(keys)
-        outdated = places(table, now.snapshot_id, known.column_names, known) if now and known.num_rows else {}
-        return Found(found, f"{keys.num_rows:,} rows are concerned", table, now, outdated)
+        words = f"{found['replaced'].num_rows:,} rows are concerned"
+        return Found(found, words, table, remaking.snapshot_of(table, branch))
 
     def make(self, settings: Settings, branch: str, model: str, found: Found, sql: str) -> Found:
-        """What was found of a model; instead, where DuckDB can make them, the rows that ``sql``, dbt's, makes of it.
+        """What was found of a model, with the places of its outdated rows; where DuckDB can make them, the rows that
+        ``sql``, dbt's, makes of it instead of what was found.
 
         :raises LakeError: when the lake cannot be read.
         """
-        if self._named(model).model.reads_json:
-            return found
-        kept = {name: rows for name, rows in found.tables.items() if name == "replaced"}
-        return replace(found, tables=kept | {"made": making.made(settings, branch, sql, found.tables)})
+        one = self._named(model)
+        with ThreadPoolExecutor(1) as pool:
+            outdated = pool.submit(_outdated, one, found)
+            tables = found.tables
+            if not one.model.reads_json:
+                kept = {name: rows for name, rows in tables.items() if name == "replaced"}
+                tables = kept | {"made": making.made(settings, branch, sql, tables)}
+            return replace(found, tables=tables, outdated=outdated.result())
 
     def forget(self, spark: SparkSession, model: str) -> None:
         """Let the materialization know of nothing that was found of a model, as before in a session that lasts."""
@@ -111,6 +115,13 @@ class Increments:
     def _named(self, model: str) -> Increment:
         (one,) = (one for one in self.models if one.model.name == model)
         return one
+
+
+def _outdated(one: Increment, found: Found) -> Places:
+    if not found.table or not found.now:
+        return {}
+    known = one.known(found.tables["replaced"])
+    return places(found.table, found.now.snapshot_id, known.column_names, known) if known.num_rows else {}
 
 
 def of_models(catalog: Catalog, branch: str, worth_it: int = WORTH_IT) -> Increments:
