@@ -89,7 +89,7 @@
 
 
 {# Give back what was found of a model that is made. #}
-{% macro keep_no_more(found) -%}
+{% macro give_back(found) -%}
     {%- for name in found -%}
         {%- do run_query("drop view if exists " ~ view_of(name)) -%}
     {%- endfor -%}

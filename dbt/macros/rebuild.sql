@@ -95,7 +95,7 @@
             {{ 'cluster by ' ~ cluster if cluster }}
         {% endcall %}
     {%- endif -%}
-    {%- do keep_no_more(found_of_it) -%}
+    {%- do give_back(found_of_it) -%}
 
     {{ run_hooks(post_hooks) }}
 

@@ -27,7 +27,7 @@ from synapse_lakehouse.settings import PROJECT
 from synapse_lakehouse.state import integrity, retention
 
 _FAILED: Final = frozenset({"error", "fail", "runtime error", "partial success"})
-_ASKED_LATE: Final = frozenset({"as_of", "made_of", "read_from"})
+_ASKED_LATE: Final = frozenset({"as_of", "made_of"})
 """Variables that say nothing of how models hang together."""
 
 

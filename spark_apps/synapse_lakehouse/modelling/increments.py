@@ -68,14 +68,13 @@ class Increments:
         found = concerned.find(settings, branch, model, one.changed, one.former, one.newer, most)
         if found is None:
             return None
-        words = f"{sum(rows.num_rows for rows in found.values()):,} rows to read"
+        to_read = sum(rows.num_rows for rows in found.values())
         newer = {table.partition(".")[2]: rows for table, rows in one.newer.items()}
         found |= {f"newer_{table}": rows for table, rows in newer.items() if f"read_{table}" not in found}
         if not one.changed:
-            return Found(found, words)
-        table = self.catalog.load_table(one.model.table)
-        words = f"{found['replaced'].num_rows:,} rows are concerned"
-        return Found(found, words, table, remaking.snapshot_of(table, branch))
+            return Found(found, f"{to_read:,} rows to read")
+        table, concerned_rows = self.catalog.load_table(one.model.table), found["replaced"].num_rows
+        return Found(found, f"{concerned_rows:,} rows are concerned", table, remaking.snapshot_of(table, branch))
 
     def make(self, settings: Settings, branch: str, model: str, found: Found, sql: str) -> Found:
         """What was found of a model, with the places of its outdated rows; where DuckDB can make them, the rows that

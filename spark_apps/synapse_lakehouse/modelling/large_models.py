@@ -27,8 +27,8 @@ class LargeModel:
     mostly_newer: tuple[str, ...] = ()
     """Tables of which it mostly reads rows that came since."""
     row_of: str | None = None
-    """The table with the row of which each of its rows is made, by the same key, one
-    column: what is new there is new here."""
+    """The table with the row of which each of its rows is made, by the same key of one column: what is new there is new
+    here."""
     is_whole: bool = False
     """All of its rows are made, of rows that are found."""
     reads_json: bool = False
