@@ -1,7 +1,7 @@
 """The measurements: full copies side by side in rounds, stages alone, and increments."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -78,35 +78,48 @@ def stages(source: Source, home: Path, rounds: int, progress: Progress) -> Itera
 
 
 def increments(source: Source, home: Path, rounds: int, progress: Progress) -> Iterator[Increment]:
-    """After a full copy, ``rounds`` times: nothing changed, rows were added, rows were changed."""
-    changes = {"nothing": lambda _: None, "added": source.add, "changed": source.change}
+    """After a full copy, ``rounds`` times: nothing changed, rows were added, rows were changed; then rows were added
+    where older versions of those that were changed had been."""
     with Worker(_CLASSES[OURS], lakes.new(home, "increments", source)) as worker:
         for table in CHANGED_TABLES:
             worker.call("copy", table)
             worker.call("publish")
-            for number in range(rounds + 1):
-                for change, happen in changes.items():
-                    happen(CHANGED_ROWS)
-                    with _watched(source, table) as seen:
-                        copied, cost = _metered(worker, source, "copy", table)
-                    publishing = worker.call("publish")
-                    progress(f"{table}: {change}: {cost.wall:.2f} s, {copied.rows:,} rows read")
-                    if number:
-                        rows = 0 if change == "nothing" else CHANGED_ROWS
-                        yield Increment(
-                            table,
-                            source.events,
-                            change,
-                            rows,
-                            cost.wall,
-                            publishing,
-                            cost.cpu,
-                            cost.source_cpu,
-                            copied.rows,
-                            **seen,
-                        )
+            changes = {"nothing": lambda _: None, "added": source.add, "changed": source.change}
+            yield from _changed(worker, source, table, changes, rounds, progress)
+            source.vacuum(table)
+            yield from _changed(worker, source, table, {"added in freed space": source.add}, rounds, progress)
             worker.call("clear")
-    source.reset()
+
+
+def _changed(
+    worker: Worker,
+    source: Source,
+    table: str,
+    changes: Mapping[str, Callable[[int], None]],
+    rounds: int,
+    progress: Progress,
+) -> Iterator[Increment]:
+    for number in range(rounds + 1):
+        for change, happen in changes.items():
+            happen(CHANGED_ROWS)
+            with _watched(source, table) as seen:
+                copied, cost = _metered(worker, source, "copy", table)
+            publishing = worker.call("publish")
+            progress(f"{table}: {change}: {cost.wall:.2f} s, {copied.rows:,} rows read")
+            if number:
+                rows = 0 if change == "nothing" else CHANGED_ROWS
+                yield Increment(
+                    table,
+                    source.events,
+                    change,
+                    rows,
+                    cost.wall,
+                    publishing,
+                    cost.cpu,
+                    cost.source_cpu,
+                    copied.rows,
+                    **seen,
+                )
 
 
 def _metered(worker: Worker, source: Source, method: str, table: str) -> tuple[Copied, Cost]:

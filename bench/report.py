@@ -168,8 +168,9 @@ def _bound(table: str, results: Results) -> str:
 
 def _increments(results: Results) -> Iterator[str]:
     yield (
-        "One run in a warm app after a full copy was published, from the preflight to the ledger. Rows sent include "
-        "what is sent to compare keys; rows looked at are those that PostgreSQL read to find them.\n"
+        "One run in a warm app after a full copy was published, from the preflight to the ledger. PostgreSQL puts rows "
+        "at a table's end, or where VACUUM freed space for them all over it. Rows sent include what is sent to compare "
+        "keys; rows looked at are those that PostgreSQL read to find them.\n"
     )
     rows = []
     for table, runs in _by(results.increments, "table"):

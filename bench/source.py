@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,15 +72,11 @@ class Source:
             _call(connection, "change_events", self.events // count, self.events)
             _call(connection, "change_event_json", self.events // count, self.events)
 
-    def reset(self) -> None:
-        """Take away what :meth:`add` added, and vacuum."""
+    def vacuum(self, *tables: str) -> None:
+        """Free the space of row versions that nobody sees."""
         with self.connect() as connection:
-            connection.execute(
-                "delete from event_json where event_id in (select event_id from events where stream_ordering > %s)",
-                [self.events],
-            )
-            connection.execute("delete from events where stream_ordering > %s", [self.events])
-            connection.execute("vacuum (analyze) events, event_json, state_groups_state")
+            names = sql.SQL(", ").join(map(sql.Identifier, tables))
+            connection.execute(sql.SQL("vacuum (analyze) {}").format(names))
             connection.execute("checkpoint")
 
     def _last(self, connection: Connection) -> int:
@@ -91,7 +87,8 @@ class Source:
 
 @contextmanager
 def filled(home: Path, scale: float, progress: Callable[[str], None]) -> Iterator[Source]:
-    """The database at ``scale``, kept in ``home``; filled anew when the generator changed.
+    """The database at ``scale``, as it was filled: a copy of one kept in ``home``, that is made anew when the generator
+    changed. What a bench before added, changed and freed would show in the figures.
 
     :raises PostgresError: when the server does not start or the sample's schema cannot be restored.
     """
@@ -99,14 +96,16 @@ def filled(home: Path, scale: float, progress: Callable[[str], None]) -> Iterato
     with postgres.running(data, options=_SERVER_OPTIONS) as server:
         pid = server_pid(data)
         events = round(EVENTS * scale)
-        source = Source(server, pid, f"synapse_bench_{events}", events)
+        kept = Source(server, pid, f"synapse_bench_{events}_filled", events)
         version = hashlib.sha256(_SQL.read_bytes() + sample.DUMP.read_bytes()).hexdigest()
-        if source.database not in server.databases() or _version(source) != version:
+        if kept.database not in server.databases() or _version(kept) != version:
             progress(f"filling a database with {events:,} events")
-            _fill(source, scale)
-            with source.connect() as connection:
+            _fill(kept, scale)
+            with kept.connect() as connection:
                 connection.execute(sql.SQL("comment on schema bench is {}").format(version))
-        source.reset()
+        source = replace(kept, database=f"synapse_bench_{events}")
+        server.tool("dropdb", "--force", "--if-exists", source.database)
+        server.tool("createdb", "--template", kept.database, "--strategy", "file_copy", source.database)
         yield source
 
 
@@ -143,6 +142,7 @@ def _fill(source: Source, scale: float) -> None:
         done += [pool.submit(_execute, source, definition) for _, definition in indexes]
     for future in done:
         future.result()
+    source.vacuum(*TABLES)
 
 
 def _fill_slice(source: Source, procedure: str, first: int, last: int) -> None:
