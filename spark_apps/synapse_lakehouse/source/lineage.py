@@ -15,6 +15,7 @@ class Lineage:
     A restored dump is another database, a promoted standby another timeline: there, transaction ids mean other
     transactions, and what is newer cannot be told from them. A disk that is set back to an earlier state (a snapshot of
     the volume or of the machine) keeps all three and writes its log anew: that it was behind for a while tells.
+    ``wal_lsn`` lies behind the commits of all that a snapshot saw.
     """
 
     system_identifier: int
@@ -45,7 +46,7 @@ def lineage(connection: Connection) -> Lineage:
         " case when pg_is_in_recovery() then (select greatest(timeline_id, min_recovery_end_timeline)"
         " from pg_control_checkpoint(), pg_control_recovery())"
         " else ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int end,"
-        " (case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end)::text"
+        " (case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_insert_lsn() end)::text"
         " from pg_control_system()"
     ).fetchone()
     assert row is not None

@@ -12,6 +12,7 @@ from psycopg import sql
 from synapse_lakehouse.catalogue import Catalogue, Table
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.connection import Connection, connect, require_session
+from synapse_lakehouse.source.durable import await_durable
 from synapse_lakehouse.source.errors import ReadFailed, RecoveryConflict, SourceError, is_recovery_conflict
 from synapse_lakehouse.source.held import hold, rewritten
 from synapse_lakehouse.source.lineage import Lineage, lineage
@@ -129,13 +130,15 @@ def imported(settings: Settings, snapshot: Snapshot) -> Iterator[Connection]:
 
 
 def _take_whole(connection: Connection, catalogue: Catalogue, settings: Settings) -> Snapshot:
-    """A snapshot that has all rows of all its tables."""
+    """A snapshot that has all rows of all its tables, and of which a crash takes nothing back."""
     lost: list[str] = []
     for _ in range(_SNAPSHOTS):
         snapshot = _take(connection, catalogue, settings)
         read = {table.name for table in catalogue.tables} - snapshot.drifted.keys()
         hold(connection, read)
         if not (lost := rewritten(connection, read)):
+            if not snapshot.in_recovery:
+                await_durable(connection, snapshot.lineage)
             return snapshot
         connection.rollback()
     raise SourceError(
