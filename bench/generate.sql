@@ -99,13 +99,13 @@ create procedure bench.add_state(first bigint, last bigint, rooms int) language 
     from generate_series(1, members + 99) place) places
 $$;
 
--- Change every step-th event as a purge and a redaction do: it becomes an outlier, its JSON is rewritten.
-create procedure bench.change_events(step bigint, last bigint) language sql as $$
+-- Change every step-th event from the first on as a purge and a redaction do: it becomes an outlier, its JSON is rewritten.
+create procedure bench.change_events(first bigint, last bigint, step bigint) language sql as $$
   update events set outlier = not outlier
-  where event_id in (select '$' || bench.hash('event ' || number) from generate_series(step, last, step) number)
+  where event_id in (select '$' || bench.hash('event ' || number) from generate_series(first, last, step) number)
 $$;
 
-create procedure bench.change_event_json(step bigint, last bigint) language sql as $$
+create procedure bench.change_event_json(first bigint, last bigint, step bigint) language sql as $$
   update event_json set internal_metadata = '{"redacted":true}', json = replace(json, '"body"', '"was"')
-  where event_id in (select '$' || bench.hash('event ' || number) from generate_series(step, last, step) number)
+  where event_id in (select '$' || bench.hash('event ' || number) from generate_series(first, last, step) number)
 $$;

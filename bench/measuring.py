@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 from bench import lakes
@@ -27,6 +28,8 @@ from bench.worker import Worker
 from synapse_lakehouse.settings import Settings
 
 Progress = Callable[[str], None]
+Happens = Mapping[str, Callable[[int], None]]
+"""What happens to the source for the so-manieth time, by what the report calls it."""
 
 CHANGED_ROWS = 10_000
 CHANGED_TABLES = ("events", "event_json")
@@ -84,10 +87,12 @@ def increments(source: Source, home: Path, rounds: int, progress: Progress) -> I
         for table in CHANGED_TABLES:
             worker.call("copy", table)
             worker.call("publish")
-            changes = {"nothing": lambda _: None, "added": source.add, "changed": source.change}
-            yield from _changed(worker, source, table, changes, rounds, progress)
+            add, change = (partial(one, table, CHANGED_ROWS) for one in (source.add, source.change))
+            happens: Happens = {"nothing": lambda _: None, "added": add, "changed": change}
+            yield from _changed(worker, source, table, happens, range(rounds + 1), progress)
             source.vacuum(table)
-            yield from _changed(worker, source, table, {"added in freed space": source.add}, rounds, progress)
+            more = range(rounds + 1, 2 * (rounds + 1))
+            yield from _changed(worker, source, table, {"added in freed space": add}, more, progress)
             worker.call("clear")
 
 
@@ -95,18 +100,18 @@ def _changed(
     worker: Worker,
     source: Source,
     table: str,
-    changes: Mapping[str, Callable[[int], None]],
-    rounds: int,
+    happens: Happens,
+    numbers: range,
     progress: Progress,
 ) -> Iterator[Increment]:
-    for number in range(rounds + 1):
-        for change, happen in changes.items():
-            happen(CHANGED_ROWS)
+    for number in numbers:
+        for change, happen in happens.items():
+            happen(number)
             with _watched(source, table) as seen:
                 copied, cost = _metered(worker, source, "copy", table)
             publishing = worker.call("publish")
             progress(f"{table}: {change}: {cost.wall:.2f} s, {copied.rows:,} rows read")
-            if number:
+            if number != numbers[0]:
                 rows = 0 if change == "nothing" else CHANGED_ROWS
                 yield Increment(
                     table,

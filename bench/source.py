@@ -26,7 +26,7 @@ _SQL = Path(__file__).with_name("generate.sql")
 _SLICES = 16
 _AT_ONCE = 2
 _SERVER_OPTIONS = (
-    # Nothing but what is measured runs: the data is vacuumed once, and there is no checkpoint while a bench lasts.
+    # Nothing but what is measured runs: there is no vacuum and no checkpoint but those that the bench asks for.
     "autovacuum=off",
     "checkpoint_timeout=1d",
     "max_wal_size=16GB",
@@ -59,18 +59,17 @@ class Source:
         """A connection of its owner, every statement its own transaction."""
         return psycopg.connect(self.dsn, autocommit=True)
 
-    def add(self, count: int) -> None:
-        """Let ``count`` new events arrive in events and event_json."""
+    def add(self, table: str, count: int, number: int) -> None:
+        """Let ``count`` new events arrive in events or event_json, for the ``number``-th time; from 0."""
+        first = self.events + count * number + 1
         with self.connect() as connection:
-            last = self._last(connection)
-            _call(connection, "add_events", last + 1, last + count, self.rooms)
-            _call(connection, "add_event_json", last + 1, last + count, self.rooms)
+            _call(connection, f"add_{table}", first, first + count - 1, self.rooms)
 
-    def change(self, count: int) -> None:
-        """Change ``count`` events, spread evenly over both tables: they become outliers, their JSON is redacted."""
+    def change(self, table: str, count: int, number: int) -> None:
+        """Change ``count`` events all over events or event_json, other ones each time: they become outliers, their JSON
+        is redacted."""
         with self.connect() as connection:
-            _call(connection, "change_events", self.events // count, self.events)
-            _call(connection, "change_event_json", self.events // count, self.events)
+            _call(connection, f"change_{table}", 1 + number, self.events, self.events // count)
 
     def vacuum(self, *tables: str) -> None:
         """Free the space of row versions that nobody sees."""
@@ -78,11 +77,6 @@ class Source:
             names = sql.SQL(", ").join(map(sql.Identifier, tables))
             connection.execute(sql.SQL("vacuum (analyze) {}").format(names))
             connection.execute("checkpoint")
-
-    def _last(self, connection: Connection) -> int:
-        row = connection.execute("select max(stream_ordering) from events").fetchone()
-        assert row is not None
-        return int(row[0])
 
 
 @contextmanager
@@ -106,7 +100,10 @@ def filled(home: Path, scale: float, progress: Callable[[str], None]) -> Iterato
         source = replace(kept, database=f"synapse_bench_{events}")
         server.tool("dropdb", "--force", "--if-exists", source.database)
         server.tool("createdb", "--template", kept.database, "--strategy", "file_copy", source.database)
-        yield source
+        try:
+            yield source
+        finally:
+            server.tool("dropdb", "--force", source.database)
 
 
 def _version(source: Source) -> str | None:

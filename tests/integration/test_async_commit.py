@@ -1,11 +1,11 @@
-"""What Synapse committed without waiting for its disk is in no snapshot before a crash could no longer undo it."""
+"""A snapshot is gone on from only where a crash of the source can no longer undo what it saw."""
 
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psycopg
@@ -14,12 +14,15 @@ import pytest
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.embedded import postgres, sample
 from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.source import durable
+from synapse_lakehouse.source.lineage import lineage
 from synapse_lakehouse.source.snapshot import exported
 from tests.advancing import advancing
 
 NOT_WAITING = "set synchronous_commit = off"
 SEEN = "select exists (select from blocked_rooms where room_id = %s), pg_current_wal_flush_lsn() >= %s::pg_lsn"
 BLOCK = "insert into blocked_rooms values (%s, '@admin:it')"
+WALWRITER = "select pid from pg_stat_activity where backend_type = 'walwriter'"
 
 
 def test_a_snapshot_is_not_ahead_of_the_sources_disk(settings: Settings, source_copy: str) -> None:
@@ -28,57 +31,90 @@ def test_a_snapshot_is_not_ahead_of_the_sources_disk(settings: Settings, source_
         writer.execute(NOT_WAITING)
         for number in range(5):
             writer.execute(BLOCK, [f"!{number}:it"])
-            (committed,) = writer.execute("select pg_current_wal_insert_lsn()").fetchone() or ()
-            with exported(source, catalogue.load()) as (connection, _):
+            committed = lineage(writer).wal_lsn
+            with exported(source, catalogue.load()) as (connection, snapshot):
+                assert snapshot.is_durable
                 assert connection.execute(SEEN, [f"!{number}:it", committed]).fetchone() == (True, True)
 
 
+def test_what_was_written_is_not_waited_for_beyond_the_header_of_a_new_page(
+    settings: Settings, source_copy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durable, "_MOST_SECONDS", 5.0)
+    source = settings.model_copy(update={"synapse_dsn": source_copy})
+    with psycopg.connect(source_copy, autocommit=True) as other:
+        other.execute("select pg_switch_wal()")
+    with exported(source, catalogue.load()) as (_, snapshot):
+        assert snapshot.is_durable
+
+
+def test_what_an_open_transaction_wrote_is_not_waited_for(
+    settings: Settings, source_copy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durable, "_MOST_SECONDS", 5.0)
+    source = settings.model_copy(update={"synapse_dsn": source_copy})
+    with psycopg.connect(source_copy) as writer:
+        writer.execute(BLOCK, ["!open:it"])
+        with exported(source, catalogue.load()) as (_, snapshot):
+            assert snapshot.is_durable
+
+
 @pytest.mark.heavy
+@pytest.mark.parametrize(("most_seconds", "extents"), [(30.0, {"nothing", "changes"}), (0.1, {"whole"})])
 def test_what_a_crash_of_the_source_undid_hides_nothing_that_came_after(
-    new_lake: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    new_lake: Callable[..., Settings],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    most_seconds: float,
+    extents: set[str],
 ) -> None:
     few = catalogue.load()
     tables = tuple(few.table(name) for name in ("blocked_rooms", "rooms"))
     monkeypatch.setattr(catalogue, "load", lambda: few.model_copy(update={"tables": tables, "streams": ()}))
-    options = ["wal_writer_delay=10s", "autovacuum=off"]
-    with postgres.running(tmp_path / "source", options=options) as server:
+    with postgres.running(tmp_path / "source", options=["autovacuum=off"]) as server:
         dsn = sample.restore(server)
         with advancing(new_lake(synapse_dsn=dsn)) as lake:
             lake.advance()
-            with psycopg.connect(dsn, autocommit=True) as writer, _busy_disk(writer, seconds=5):
+            monkeypatch.setattr(durable, "_MOST_SECONDS", most_seconds)
+            with psycopg.connect(dsn, autocommit=True) as writer, _busy_disk(writer, seconds=8) as walwriter:
                 writer.execute(NOT_WAITING)
                 writer.execute(BLOCK, ["!undone:it"])
                 lake.advance()
                 os.kill(writer.info.backend_pid, signal.SIGKILL)
-            _await_recovery(dsn)
+            _await_recovery(dsn, walwriter)
             with psycopg.connect(dsn, autocommit=True) as writer:
                 writer.execute(BLOCK, ["!after:it"])
-            lake.advance()
+            found = lake.advance()
             assert lake.departures() == {}
+            assert {row["extent"] for row in found.values()} == extents
 
 
 @contextmanager
-def _busy_disk(session: psycopg.Connection[tuple[object, ...]], seconds: float) -> Iterator[None]:
-    """For a while, what writes the log to the disk comes to nothing."""
-    found = session.execute("select pid from pg_stat_activity where backend_type = 'walwriter'").fetchone()
+def _busy_disk(session: psycopg.Connection[tuple[object, ...]], seconds: float) -> Iterator[int]:
+    """For a while, what writes the log to the disk comes to nothing: its process id."""
+    found = session.execute(WALWRITER).fetchone()
     assert found is not None
     (writer,) = found
+    assert isinstance(writer, int)
+
+    def go_on() -> None:
+        with suppress(ProcessLookupError):
+            os.kill(writer, signal.SIGCONT)
+
     os.kill(writer, signal.SIGSTOP)
-    going_on = threading.Timer(seconds, os.kill, [writer, signal.SIGCONT])
+    going_on = threading.Timer(seconds, go_on)
     going_on.start()
     try:
-        yield
+        yield writer
     finally:
         going_on.cancel()
-        os.kill(writer, signal.SIGCONT)
+        go_on()
 
 
-def _await_recovery(dsn: str) -> None:
+def _await_recovery(dsn: str, walwriter: int) -> None:
     for _ in range(300):
-        try:
-            psycopg.connect(dsn).close()
-        except psycopg.OperationalError:
-            time.sleep(0.1)
-        else:
-            return
+        with suppress(psycopg.OperationalError), psycopg.connect(dsn) as connection:
+            if connection.execute(WALWRITER).fetchone() not in (None, (walwriter,)):
+                return
+        time.sleep(0.1)
     pytest.fail("the server did not recover")

@@ -151,7 +151,7 @@ def told(table: Table, heap: Heap, snapshot: Snapshot, pages: PageRange, *, is_f
         "filenode": heap.filenode,
         "statement": snapshot.fingerprints[table.name],
     }
-    return {PART: json.dumps(said | {"snapshot_xmin": snapshot.xmin} | asdict(snapshot.lineage))}
+    return {PART: json.dumps(said | {"snapshot_xmin": snapshot.horizon} | asdict(snapshot.lineage))}
 
 
 def _continues(told: Mapping[str, Any], table: Table, snapshot: Snapshot) -> bool:

@@ -15,7 +15,7 @@ from synapse_lakehouse.streams.writers import configured, unnamed
 
 def origin(snapshot: Snapshot) -> dict[str, Any]:
     """Columns that tell from which snapshot of which database something was copied."""
-    return {"snapshot_xmin": snapshot.xmin, "snapshot_xmax": snapshot.xmax} | vars(snapshot.lineage)
+    return {"snapshot_xmin": snapshot.horizon, "snapshot_xmax": snapshot.xmax} | vars(snapshot.lineage)
 
 
 def record_snapshot(app: SparkApp, snapshot: Snapshot, began_at: datetime) -> None:

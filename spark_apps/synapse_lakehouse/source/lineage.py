@@ -15,7 +15,7 @@ class Lineage:
     A restored dump is another database, a promoted standby another timeline: there, transaction ids mean other
     transactions, and what is newer cannot be told from them. A disk that is set back to an earlier state (a snapshot of
     the volume or of the machine) keeps all three and writes its log anew: that it was behind for a while tells.
-    ``wal_lsn`` lies behind the commits of all that a snapshot saw.
+    ``wal_lsn`` is where the log ended after the snapshot: no commit that it saw ends later.
     """
 
     system_identifier: int
@@ -46,7 +46,11 @@ def lineage(connection: Connection) -> Lineage:
         " case when pg_is_in_recovery() then (select greatest(timeline_id, min_recovery_end_timeline)"
         " from pg_control_checkpoint(), pg_control_recovery())"
         " else ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int end,"
-        " (case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_insert_lsn() end)::text"
+        " (case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else"
+        # Where nothing is on a page yet but its header, what is written and replayed ends before that.
+        " (select at - case when (at - '0/0') % pg_size_bytes(current_setting('wal_segment_size')) = 40 then 40"
+        " when (at - '0/0') % current_setting('wal_block_size')::int = 24 then 24 else 0 end"
+        " from pg_current_wal_insert_lsn() at) end)::text"
         " from pg_control_system()"
     ).fetchone()
     assert row is not None

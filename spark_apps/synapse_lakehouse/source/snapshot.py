@@ -1,8 +1,9 @@
 """One exported PostgreSQL snapshot: the single truth that every reader of a run imports."""
 
+import logging
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -27,6 +28,8 @@ _SNAPSHOTS: Final = 3
 """So many are taken, the latter ones where a table was rewritten just when the one before was taken."""
 _COUNTER: Final = "lakehouse.changed"
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Sequence:
@@ -43,7 +46,7 @@ class Snapshot:
 
     ``fingerprints`` tell by table whether the same is read as before. ``drifted``: tables that cannot be copied, with
     the reason; empty unless LAKEHOUSE_ON_DRIFT lets them be. ``novelties``: tables and columns that the lakehouse has
-    never heard of.
+    never heard of. ``is_durable``: whether a crash of the source could undo nothing of what was seen.
     """
 
     name: str
@@ -58,6 +61,12 @@ class Snapshot:
     fingerprints: Mapping[str, str]
     drifted: Mapping[str, str]
     novelties: Collection[str]
+    is_durable: bool = True
+
+    @property
+    def horizon(self) -> int | None:
+        """The transaction since which a later run finds what changed; None: it cannot be told from transactions."""
+        return self.xmin if self.is_durable else None
 
 
 @dataclass(frozen=True)
@@ -130,15 +139,19 @@ def imported(settings: Settings, snapshot: Snapshot) -> Iterator[Connection]:
 
 
 def _take_whole(connection: Connection, catalogue: Catalogue, settings: Settings) -> Snapshot:
-    """A snapshot that has all rows of all its tables, and of which a crash takes nothing back."""
+    """A snapshot that has all rows of all its tables, and of which a crash takes nothing back, if that can be."""
     lost: list[str] = []
     for _ in range(_SNAPSHOTS):
         snapshot = _take(connection, catalogue, settings)
         read = {table.name for table in catalogue.tables} - snapshot.drifted.keys()
         hold(connection, read)
         if not (lost := rewritten(connection, read)):
-            if not snapshot.in_recovery:
-                await_durable(connection, snapshot.lineage)
+            if not snapshot.in_recovery and not await_durable(connection, snapshot.lineage, settings):
+                _log.warning(
+                    "PostgreSQL has not written its log to the disk for a while. As a crash could undo what is copied "
+                    "now, the next run copies everything again. See what keeps the disk of Synapse's database busy."
+                )
+                return replace(snapshot, is_durable=False)
             return snapshot
         connection.rollback()
     raise SourceError(
@@ -149,6 +162,8 @@ def _take_whole(connection: Connection, catalogue: Catalogue, settings: Settings
 
 
 def _take(connection: Connection, catalogue: Catalogue, settings: Settings) -> Snapshot:
+    # First, as what is read now is tidied up as well, and that would have to be on disk, too.
+    seen = lineage(connection)
     version = check(
         connection,
         catalogue,
@@ -169,7 +184,7 @@ def _take(connection: Connection, catalogue: Catalogue, settings: Settings) -> S
         schema_version=version,
         xmin=xmin,
         xmax=xmax,
-        lineage=lineage(connection),
+        lineage=seen,
         in_recovery=in_recovery,
         sequences=tuple(_sequence(connection, stream.sequence) for stream in catalogue.streams),
         fingerprints={
