@@ -124,5 +124,6 @@ def embedded_server(settings: Settings) -> Iterator[postgres.Server]:
     :raises ServicesError: when LAKEHOUSE_HOME cannot be created.
     """
     make_home(settings)
-    with postgres.running(settings.lakehouse_home / "postgres") as server:
+    # Nobody writes to the sample, so that runs would wait for the log (source/durable.py).
+    with postgres.running(settings.lakehouse_home / "postgres", options=["wal_writer_delay=10ms"]) as server:
         yield server
