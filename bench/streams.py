@@ -62,10 +62,12 @@ def main(
     """Measure streams of a hundredth, a tenth and all of 100 million ids, in full and after 0.1% new ones."""
     kept = Settings().lakehouse_home / "bench" / "streams.json"
     if not again:
-        found = {"machine": machine.described(), "runs": []}
-        for step in STEPS:
-            found["runs"] += map(asdict, measure(kept.parent / "streams", int(scale * step * IDS), typer.echo))
-        kept.write_text(json.dumps(found, indent=1) + "\n")
+        measured = [
+            asdict(one)
+            for step in STEPS
+            for one in measure(kept.parent / "streams", int(scale * step * IDS), typer.echo)
+        ]
+        kept.write_text(json.dumps({"machine": machine.described(), "runs": measured}, indent=1) + "\n")
     known = json.loads(kept.read_text())
     runs = [Measured(**one | {"cost": Cost(**one["cost"])}) for one in known["runs"]]
     (report / "bench-streams.md").write_text(write(known["machine"], runs), encoding="utf-8")

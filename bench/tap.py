@@ -176,17 +176,19 @@ def _wait(settings: Settings, hub: Redis, token: int) -> float:
     """Seconds until a command that was published is in the lake."""
     started = time.monotonic()
     hub.publish(str(settings.synapse_server_name), _command(token))
-    _until(lambda: bool(_scanned(settings, EqualTo("token", token))))
+    _until(lambda: bool(_scanned(settings, EqualTo(term="token", value=token))))
     return time.monotonic() - started
 
 
 def _tokens(settings: Settings, first: int) -> list[int]:
-    return _scanned(settings, And(GreaterThanOrEqual("token", first), LessThan("token", first + _FIRST)))
+    return _scanned(
+        settings, And(GreaterThanOrEqual(term="token", value=first), LessThan(term="token", value=first + _FIRST))
+    )
 
 
 def _scanned(settings: Settings, condition: BooleanExpression) -> list[int]:
     # The first token of each writer brings a GAP, too: the database knows nothing of these.
-    rows = And(EqualTo("command", "RDATA"), condition)
+    rows = And(EqualTo(term="command", value="RDATA"), condition)
     with closing(pyiceberg_catalog(settings)) as catalog:
         table = load_or_none(catalog, COMMANDS)
         return table.scan(rows, selected_fields=("token",)).to_arrow()["token"].to_pylist() if table else []

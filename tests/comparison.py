@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Mapping
 
 import psycopg
+from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.lake import duck
-from synapse_lakehouse.lake.duck import DuckDBPyConnection
 from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.projection import select
@@ -33,8 +33,9 @@ def contents(settings: Settings, snapshots: Mapping[str, int]) -> dict[str, tupl
     known = duck.entries(settings)
     with duck.connect(settings) as connection:
         return {
-            name: connection.execute(
-                f"select count(*), sum(hash(t)::hugeint) from {duck.scan(known[name].location, snapshot)} t"
-            ).fetchone()
+            name: row
             for name, snapshot in snapshots.items()
+            for row in connection.execute(
+                f"select count(*), sum(hash(t)::hugeint) from {duck.scan(known[name].location, snapshot)} t"
+            ).fetchall()
         }

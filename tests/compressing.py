@@ -4,6 +4,8 @@ import random
 import sys
 from functools import partial
 
+import pytest
+
 from synapse_lakehouse.cli import app, compressing
 from synapse_lakehouse.compression.plan import plan
 from synapse_lakehouse.compression.settings import CompressorSettings, Strategy
@@ -29,6 +31,6 @@ def warm() -> None:
 
 if __name__ == "__main__":
     warm()
-    compressing.Writer = partial(writing.Writer, pace=Tiny(work=20))  # type: ignore[assignment, misc]
+    pytest.MonkeyPatch().setattr(compressing, "Writer", partial(writing.Writer, pace=Tiny(work=20)))
     print("begins", flush=True)
     app(sys.argv[1:])

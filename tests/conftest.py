@@ -16,6 +16,7 @@ from typing import Any
 import psycopg
 import pytest
 from hypothesis import settings as hypothesis_settings
+from xdist.remote import Producer
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.embedded import class_archive, jars, sample
@@ -41,7 +42,7 @@ hypothesis_settings.register_profile("search", deadline=None)
 hypothesis_settings.load_profile("unhurried")
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Sharing:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Sharing:
     """How ``make test`` shares the tests."""
     return Sharing(config, log)
 
@@ -88,13 +89,11 @@ class HarshLake:
     session: DbtSession
 
 
-def lakehouse(
-    settings: Settings, *arguments: str, timeout: float = 1800, **variables: str
-) -> subprocess.CompletedProcess[str]:
+def lakehouse(settings: Settings, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run ``lakehouse`` under ``settings``, as an operator would."""
     return subprocess.run(
         [BIN / "lakehouse", *arguments], env=environment(settings) | variables, cwd=settings.lakehouse_home, text=True,
-        capture_output=True, timeout=timeout, check=False,
+        capture_output=True, timeout=1800, check=False,
     )  # fmt: skip
 
 

@@ -7,6 +7,8 @@ process that dies leaves its lease, its branch and its files to the next one.
 import sys
 import traceback
 
+import pytest
+
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.app import SparkApp
 from synapse_lakehouse.catalogue import Catalogue
@@ -32,9 +34,10 @@ def few_tables() -> Catalogue:
 def main() -> None:
     """Serve runs until the input ends."""
     # Tables of the sample in many chunks, so that whole copies are interrupted between them, each read by a worker.
-    pages.PAGES_A_CHUNK, pages.PAGES_OF_A_SMALL_TABLE = 64, 0
-    few = few_tables()
-    catalogue.load = lambda: few
+    patch, few = pytest.MonkeyPatch(), few_tables()
+    patch.setattr(pages, "PAGES_A_CHUNK", 64)
+    patch.setattr(pages, "PAGES_OF_A_SMALL_TABLE", 0)
+    patch.setattr(catalogue, "load", lambda: few)
     lake = AdvancingLake(Settings(_env_file=None))
     lake.app().spark.range(1).count()
     print("ready", flush=True)

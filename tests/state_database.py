@@ -102,7 +102,9 @@ def snapshot(dsn: str) -> tuple[set[int], dict[int, int], dict[int, State]]:
     with psycopg.connect(dsn) as connection:
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         groups = {group for (group,) in connection.execute("SELECT id FROM state_groups")}
-        edges = dict(connection.execute("SELECT state_group, prev_state_group FROM state_group_edges").fetchall())
+        edges: dict[int, int] = dict(
+            connection.execute("SELECT state_group, prev_state_group FROM state_group_edges").fetchall()
+        )
         rows: dict[int, State] = {}
         for group, kind, state_key, event in connection.execute(
             "SELECT state_group, type, state_key, event_id FROM state_groups_state"

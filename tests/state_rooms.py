@@ -1,7 +1,7 @@
 """Rooms of every kind that state groups come in, made up from a seed."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -57,7 +57,7 @@ class World:
         )
 
 
-def _table(columns: dict[str, pa.DataType], rows: list[tuple[object, ...]]) -> pa.Table:
+def _table(columns: dict[str, pa.DataType], rows: Sequence[tuple[object, ...]]) -> pa.Table:
     values = zip(*rows, strict=True) if rows else ((),) * len(columns)
     return pa.table([pa.array(column, kind) for column, kind in zip(values, columns.values(), strict=True)], [*columns])
 

@@ -98,7 +98,7 @@ def by_ours(server: Server, home: Path, strategy: str) -> Rewritten:
     """Compress with ``lakehouse compress apply``, which reads everything again afterwards and compares it."""
     dsn = _copy(server)
     options = ["--room", ROOM, "--strategy", strategy, "--chunk-size", str(WHOLE), "--yes", "--format", "json"]
-    command = [Path(sys.executable).with_name("lakehouse"), "compress", "apply", *options]
+    command: list[str | Path] = [Path(sys.executable).with_name("lakehouse"), "compress", "apply", *options]
     given = {"SYNAPSE_DSN": dsn, "SYNAPSE_WRITE_DSN": dsn, "LAKEHOUSE_HOME": str(home / "lake")}
     return _rewritten(server, command, home, given)
 

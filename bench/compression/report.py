@@ -85,7 +85,8 @@ class Results:
 
 
 def _round(kept: dict[str, Any]) -> Round:
-    return Round(**{name: (Plan if name in STRATEGIES else Rewritten)(**one) for name, one in kept.items()})
+    made: dict[str, Any] = {name: (Plan if name in STRATEGIES else Rewritten)(**one) for name, one in kept.items()}
+    return Round(**made)
 
 
 def write(results: Results) -> str:
@@ -206,7 +207,7 @@ def _share(rooms: Sequence[Round]) -> float:
 
 
 def _total(rooms: Sequence[Round], way: str, what: str) -> float:
-    return sum(getattr(getattr(one, way), what) for one in rooms)
+    return float(sum(getattr(getattr(one, way), what) for one in rooms))
 
 
 def _speed(rooms: Sequence[Round], way: str, seconds: str) -> float:

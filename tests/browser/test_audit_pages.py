@@ -1,5 +1,8 @@
 """What whoever follows an alert sees: Data Docs in the browser, from the disk, without a server."""
 
+from collections.abc import Callable
+from typing import Any
+
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 
@@ -23,4 +26,5 @@ def test_data_docs_lead_from_a_run_to_what_was_judged(published: Published, brow
         browser.find_element(By.LINK_TEXT, f"What is expected of {audit}").click()
         assert browser.find_elements(By.TAG_NAME, "td")
         browser.find_element(By.LINK_TEXT, "All audits").click()
-    assert browser.get_log("browser") == []
+    log: Callable[[str], list[Any]] = browser.get_log
+    assert log("browser") == []

@@ -8,8 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.embedded.postgres import Server

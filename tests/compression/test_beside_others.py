@@ -10,7 +10,8 @@ from synapse_lakehouse.cli import compressing
 from synapse_lakehouse.rewriting import connection as connections
 from synapse_lakehouse.rewriting import writing
 from synapse_lakehouse.rewriting.load import Load
-from synapse_lakehouse.rewriting.recording import Row
+from synapse_lakehouse.rewriting.recording import Row, compressed
+from synapse_lakehouse.rewriting.transaction import rewrite
 from tests.compression.conftest import BEST, Compress, rows
 from tests.state_database import all_states, stored
 from tests.state_rooms import World
@@ -50,7 +51,6 @@ def test_what_synapse_may_delete_is_left_alone_and_handed_over_on_request(compre
 def test_a_room_that_is_purged_when_it_is_compressed_has_nothing_to_hand_over_and_stops_no_other(
     compress: Compress, source_copy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compressed = compressing.compressed
     with psycopg.connect(source_copy, autocommit=True) as connection:
         of_rooms = "select room_id from state_groups group by room_id order by count(*) desc, room_id limit 2"
         chosen = [room for (room,) in connection.execute(of_rooms.encode())]
@@ -76,7 +76,6 @@ def test_chains_keep_the_bound_although_groups_of_them_may_not_be_touched(
     room = "!0:it's.example"
     of_room = [group for group, name in world.groups.items() if name == room]
     pending = of_room[20::15]
-    rewrite = writing.rewrite
 
     def mark(*arguments: Any) -> Any:
         with psycopg.connect(dsn) as synapse:
@@ -115,8 +114,13 @@ def test_who_holds_locks_for_long_is_not_waited_for(
 def test_it_waits_while_the_database_is_busy(rooms: tuple[str, World]) -> None:
     dsn, _ = rooms
     told: list[str] = []
+
+    def tell(why: str) -> None:
+        told.append(why)
+        busy.rollback()
+
     with psycopg.connect(dsn, autocommit=True) as connection, psycopg.connect(dsn) as busy:
-        load = Load(connection, sessions=0, lag_bytes=0, told=lambda why: (told.append(why), busy.rollback())[0])
+        load = Load(connection, sessions=0, lag_bytes=0, told=tell)
         load.wait()
         assert told == []
         load = replace(load)
@@ -132,7 +136,6 @@ def test_another_compressors_work_is_noticed(
 ) -> None:
     dsn, world = rooms
     rows(compress(dsn, "apply", "--room", "!7:it's.example", "--yes", "--format", "json"))
-    rewrite = writing.rewrite
 
     def meddle(*arguments: Any) -> Any:
         with psycopg.connect(dsn) as other:

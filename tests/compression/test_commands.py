@@ -74,7 +74,8 @@ def test_what_is_given_back_is_room_for_new_rows_after_vacuum_and_the_disk_s_aft
     with psycopg.connect(dsn, autocommit=True) as connection:
 
         def on_disk() -> int:
-            return connection.execute("select pg_relation_size('state_groups_state')").fetchone()[0]  # type: ignore[index]
+            ((size,),) = connection.execute("select pg_relation_size('state_groups_state')").fetchall()
+            return int(size)
 
         at_first = on_disk()
         applied = rows(compress(dsn, "apply", *BEST, *EVERY_ROOM, "--yes", "--format", "json"))

@@ -11,14 +11,14 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from synapse_lakehouse.cli import compressing
+from synapse_lakehouse.cli import compressing, journal
 from synapse_lakehouse.cli.compress import INTERRUPTED
 from synapse_lakehouse.compression.changes import Changes
 from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.rewriting import room, writing
 from synapse_lakehouse.rewriting.reading import Reader
 from synapse_lakehouse.rewriting.recording import Row
-from synapse_lakehouse.rewriting.transaction import Pace
+from synapse_lakehouse.rewriting.transaction import Pace, rewrite
 from synapse_lakehouse.source.connection import Connection
 from synapse_lakehouse.source.errors import ReadFailed
 from tests.compression.conftest import BEST, EVERY_ROOM, Compress, rows, undo_files
@@ -28,7 +28,6 @@ from tests.state_rooms import World, linear
 
 def damage_once(monkeypatch: pytest.MonkeyPatch, statement: str, which: int) -> None:
     """Let the first transaction that rewrites groups run ``statement``, too, about a ``group`` that it wrote."""
-    rewrite = writing.rewrite
 
     def damaged(connection: Connection, changes: Changes, start: int, end: int, *rest: Any) -> Any:
         left = rewrite(connection, changes, start, end, *rest)
@@ -59,7 +58,6 @@ def test_what_an_interrupted_attempt_wrote_is_compared_by_the_next(
     compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     dsn, world = rooms
-    rewrite = writing.rewrite
 
     def spoil_and_stop(*arguments: Any) -> Any:
         if arguments[2]:
@@ -107,7 +105,6 @@ def test_what_was_kept_of_a_database_that_was_restored_since_is_not_written_over
 ) -> None:
     dsn, was = rooms
     options = ("apply", *BEST, "--room", "!whole", "--yes")
-    rewrite = writing.rewrite
 
     def stop(*arguments: Any) -> Any:
         if arguments[2]:
@@ -125,7 +122,7 @@ def test_what_was_kept_of_a_database_that_was_restored_since_is_not_written_over
     assert "restored or failed over since" in repaired.stderr
     recorded: list[Row] = []
     with monkeypatch.context() as patched:
-        patched.setattr(compressing.journal, "recording", lambda *_: nullcontext(recorded.append))
+        patched.setattr(journal, "recording", lambda *_: nullcontext(recorded.append))
         again = compress(dsn, *options)
     assert again.exit_code == 1
     # It stops no further run, as a faulty room would.
@@ -248,7 +245,7 @@ def test_what_is_stopped_anywhere_goes_on_to_what_would_have_been(
 ) -> None:
     dsn, world = rooms
     options = ("--strategy", strategy, "--levels", "9,4", "--chunk-size", "60", *EVERY_ROOM, "--yes")
-    rewrite, left = writing.rewrite, 0
+    left = 0
     monkeypatch.setattr(compressing, "Writer", partial(writing.Writer, pace=Pace(seconds=0, work=50)))
 
     def stop(*arguments: Any) -> Any:

@@ -13,9 +13,8 @@ from urllib.parse import urlsplit
 
 import psycopg
 import pytest
-from click.testing import Result
 from pyiceberg.catalog import Catalog
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.cli.compress import INTERRUPTED
@@ -24,6 +23,7 @@ from synapse_lakehouse.embedded.services import embedded_server
 from synapse_lakehouse.lake import audit, tables
 from synapse_lakehouse.lake.catalog import COMPRESSED, pyiceberg_catalog
 from synapse_lakehouse.rewriting import recording
+from synapse_lakehouse.rewriting.room import compress as compress_room
 from synapse_lakehouse.settings import PROJECT, Settings
 from tests.conftest import environment
 from tests.state_database import all_states
@@ -70,7 +70,7 @@ def history(*arguments: str) -> list[Row]:
 
 def after_rooms(monkeypatch: pytest.MonkeyPatch, *then: Callable[[], object]) -> None:
     """Do these things before the second room, the third, and so on."""
-    compress_room, waiting = recording.compress, iter((lambda: None, *then))
+    waiting = iter((lambda: None, *then))
 
     def step(*arguments: Any) -> Any:
         next(waiting, lambda: None)()

@@ -1,7 +1,7 @@
 """The DAGs, parsed in an Airflow home of the tests' own."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +10,7 @@ from synapse_lakehouse.settings import PROJECT
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
+    from airflow.sdk.types import Operator
 
 DAGS = PROJECT / "dags"
 
@@ -31,3 +32,9 @@ def dags() -> "Iterator[dict[str, DAG]]":
 def lakehouse_dag(dags: "dict[str, DAG]") -> "DAG":
     """The main job."""
     return dags["lakehouse"]
+
+
+def in_order(dag: "DAG") -> list[str]:
+    """Ids of the tasks, each after those that it waits for."""
+    sort: Callable[[], list[Operator]] = dag.topological_sort
+    return [task.task_id for task in sort()]

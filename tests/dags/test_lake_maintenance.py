@@ -1,9 +1,11 @@
 """The wiring of maintenance: what must run whatever became of the rest, and what must not hide a failure."""
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from tests.dags.conftest import in_order
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
@@ -29,11 +31,15 @@ def dag(dags: "dict[str, DAG]") -> "DAG":
 
 
 def test_the_tasks_run_one_after_another(dag: "DAG") -> None:
-    assert [task.task_id for task in dag.topological_sort()] == ORDER
+    assert in_order(dag) == ORDER
 
 
 def test_it_has_an_hour_of_its_own(dag: "DAG", lakehouse_dag: "DAG") -> None:
-    assert dag.timetable.expression != lakehouse_dag.timetable.expression  # type: ignore[attr-defined]
+    from airflow.sdk import CronDataIntervalTimetable
+
+    assert isinstance(dag.timetable, CronDataIntervalTimetable)
+    assert isinstance(lakehouse_dag.timetable, CronDataIntervalTimetable)
+    assert dag.timetable.expression != lakehouse_dag.timetable.expression
     assert not dag.catchup
     assert dag.max_active_runs == 1
 
@@ -73,7 +79,7 @@ def test_a_failed_copy_makes_the_run_red_although_its_files_were_looked_after(da
 def test_a_run_may_be_started_with_other_settings(
     dag: "DAG", task_id: str, variable: str, param: str, asked: int | None, given: str
 ) -> None:
-    task = dag.get_task(task_id).prepare_for_execution()
+    task: Any = dag.get_task(task_id).prepare_for_execution()
     moment = datetime(2026, 11, 17, tzinfo=UTC)
     context = {"dag": dag, "run_id": "manual__1", "data_interval_start": moment, "data_interval_end": moment}
     task.render_template_fields(context | {"params": {param: asked}})

@@ -4,12 +4,13 @@ import json
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.run import Run
+from tests.dags.conftest import in_order
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
@@ -31,7 +32,7 @@ SECRET = "not-to-be-shown"
 
 
 def test_the_tasks_run_one_after_another(lakehouse_dag: "DAG") -> None:
-    assert [task.task_id for task in lakehouse_dag.topological_sort()] == ORDER
+    assert in_order(lakehouse_dag) == ORDER
     for before, after in pairwise(ORDER):
         assert lakehouse_dag.get_task(before).downstream_task_ids == {after}
 
@@ -43,6 +44,7 @@ def test_one_run_is_one_day_in_utc(lakehouse_dag: "DAG") -> None:
     assert (lakehouse_dag.timetable.expression, str(lakehouse_dag.timetable.timezone)) == ("0 0 * * *", "UTC")
     assert lakehouse_dag.catchup is False
     assert lakehouse_dag.max_active_runs == 1
+    assert lakehouse_dag.dagrun_timeout is not None
     assert lakehouse_dag.dagrun_timeout < timedelta(days=1)
 
 
@@ -55,7 +57,7 @@ def test_the_source_is_guarded_by_its_pool(lakehouse_dag: "DAG") -> None:
 
 
 def test_retries_are_where_they_help(lakehouse_dag: "DAG") -> None:
-    retries = {task.task_id: task.retries for task in lakehouse_dag.tasks}
+    retries = {task.task_id: task.retries or 0 for task in lakehouse_dag.tasks}
     assert all(retries[task] > 0 for task in [*SPARK, "bronze.open_run", "close_run"])
     assert retries["audit_bronze.judge_bronze"] == retries["audit_gold.judge_gold"] == 0
 
@@ -87,7 +89,7 @@ def test_spark_apps_get_the_run_and_no_secret(
     monkeypatch.setenv("SYNAPSE_DSN", f"postgresql://synapse:{SECRET}@127.0.0.1/synapse")
     monkeypatch.setenv("LAKEHOUSE_CATALOG_URI", f"postgresql://lake:{SECRET}@127.0.0.1/lake")
     monkeypatch.setenv("LAKEHOUSE_CATALOG_PROPERTIES", json.dumps({"s3.secret-access-key": SECRET}))
-    task = lakehouse_dag.get_task(task_id).prepare_for_execution()
+    task: Any = lakehouse_dag.get_task(task_id).prepare_for_execution()
     context = {
         "dag": lakehouse_dag,
         "run_id": INTERVAL.run_id,

@@ -3,7 +3,7 @@
 import os
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -30,8 +30,11 @@ def test_the_run_is_the_context_s(dags: "dict[str, DAG]") -> None:
     from synapse_lakehouse.orchestration.runs import run_of
 
     start, end = datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC)
-    interval = {"run_id": "manual__1", "data_interval_start": start, "data_interval_end": end}
-    run, other = (run_of(interval | {"dag": dags[name]}) for name in ("lakehouse", "lake_maintenance"))
+    contexts: list[Any] = [
+        {"run_id": "manual__1", "data_interval_start": start, "data_interval_end": end, "dag": dags[name]}
+        for name in ("lakehouse", "lake_maintenance")
+    ]
+    run, other = map(run_of, contexts)
     assert (run.run_id, run.start, run.end) == ("manual__1", start, end)
     assert other.run_id == "lake_maintenance manual__1"
     assert other.branch != run.branch
@@ -60,7 +63,9 @@ def test_what_an_app_writes_is_for_its_user_alone() -> None:
     context: Context = {"run_id": "manual__1"}
     before = os.umask(0o022)
     try:
-        spark_app("snapshot_tables", "Copy", pre_execute=given.append)._pre_execute_hook(context)
+        execute = spark_app("snapshot_tables", "Copy", pre_execute=given.append)._pre_execute_hook
+        assert execute
+        execute(context)
         assert os.umask(0o022) == 0o077
     finally:
         os.umask(before)
@@ -94,14 +99,13 @@ def news(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Finding]]:
     return told
 
 
-def ended(task: str, error: Exception | None) -> dict[str, object]:
+def ended(task: str, error: Exception | None, reason: str | None = None) -> "Context":
     """The context of a task of a DAG, as its callback gets it."""
     task_instance = SimpleNamespace(task_id=task, log_url="https://airflow/log")
-    return {"ti": task_instance, "run_id": "r", "exception": error} | {
-        "dag": SimpleNamespace(dag_id="nightly", dagrun_timeout=timedelta(minutes=5)),
-        "data_interval_start": DAY[0],
-        "data_interval_end": DAY[1],
-    }
+    dag = SimpleNamespace(dag_id="nightly", dagrun_timeout=timedelta(minutes=5))
+    interval = {"data_interval_start": DAY[0], "data_interval_end": DAY[1]}
+    context = {"ti": task_instance, "dag": dag, "run_id": "r", "exception": error, "reason": reason} | interval
+    return cast("Context", context)
 
 
 def test_a_gate_that_crashed_is_told_and_one_that_judged_is_not_told_twice(news: dict[str, list[Finding]]) -> None:
@@ -123,10 +127,9 @@ def test_a_run_that_took_too_long_is_told_and_one_whose_task_failed_is_not_told_
 ) -> None:
     from synapse_lakehouse.orchestration import telling
 
-    context = ended("look", None) | {"reason": "task_failure"}
-    telling.tell_of_timeout(context)
+    telling.tell_of_timeout(ended("look", None, "task_failure"))
     assert news == {}
-    telling.tell_of_timeout(context | {"reason": "timed_out"})
+    telling.tell_of_timeout(ended("look", None, "timed_out"))
     assert [one.said for one in news["dag nightly"]] == ["run r took longer than it may (0:05:00) and was ended"]
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from dbt.cli.main import dbtRunner
+from dbt.contracts.graph.manifest import Manifest
 from dbt_common.events.base_types import EventMsg
 
 from synapse_lakehouse import modelling
@@ -38,11 +39,11 @@ FOR_FEW_ROWS = {
 
 def run_dbt(arguments: list[str], find: Finding | None, told: list[str]) -> dict[str, Any]:
     callbacks: list[Callable[[EventMsg], None]] = []
-    project = None
     if find:
-        project = find.project = dbtRunner().invoke(["parse", *arguments[arguments.index("--vars") :]]).result  # type: ignore[assignment]
+        project = dbtRunner().invoke(["parse", *arguments[arguments.index("--vars") :]]).result
+        find.project = project if isinstance(project, Manifest) else None
         callbacks.append(find)
-    done = dbtRunner(project, callbacks).invoke(arguments)
+    done = dbtRunner(find.project if find else None, callbacks).invoke(arguments)
     nodes = [one for one in getattr(done.result, "results", []) if hasattr(one, "node")]
     results = {one.node.name: [str(one.status), one.message] for one in nodes}
     faults = [line for line in told if "is made of everything" in line]

@@ -91,9 +91,11 @@ def events() -> Iterator[dict[str, Any]]:
         yield from ({**top, "type": type_, "content": CONTENT} for type_ in TYPES)
     for type_ in TYPES:
         yield {key: value for key, value in TOP.items() if key in NEEDED} | {"type": type_, "content": {}}
-    for invite in ("word", [], {}, {"display_name": "B"}, {"signed": "word"}):
+    invites: tuple[Any, ...] = ("word", [], {}, {"display_name": "B"}, {"signed": "word"})
+    for invite in invites:
         yield {**TOP, "type": "m.room.member", "content": {"third_party_invite": invite}}
-    for content in ("word", [], 5, None):
+    contents: tuple[Any, ...] = ("word", [], 5, None)
+    for content in contents:
         for type_ in ("m.room.create", "m.room.message"):
             yield {**TOP, "type": type_, "content": content}
     yield {"type": "m.room.message", "content": {}}

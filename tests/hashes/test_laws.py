@@ -56,7 +56,7 @@ def test_what_is_no_part_of_it_changes_nothing(
 def test_whatever_a_redaction_keeps_is_the_id_s(event: dict[str, Any], version: str, other: Any, data: Any) -> None:
     event_id, room_id, whole = sent(event, version)
     kept = redaction.redacted(whole, redaction.RULES[version])
-    places = [(None, key) for key in kept.keys() - {"signatures", "content", "type"}]
+    places: list[tuple[str | None, str]] = [(None, key) for key in kept.keys() - {"signatures", "content", "type"}]
     places += [("content", key) for key in kept["content"]]
     inside, key = data.draw(st.sampled_from(sorted(places, key=str)))
     changed = json.loads(json.dumps(whole))

@@ -258,7 +258,7 @@ def test_a_mail_says_what_where_and_what_to_do(tell: Callable[..., None]) -> Non
                     case b"DATA":
                         self.answer("354 go on")
                         mail = b"".join(iter(self.rfile.readline, b".\r\n"))
-                        inbox.append(email.message_from_bytes(mail, policy=email.policy.default))  # type: ignore[arg-type]
+                        inbox.append(email.message_from_bytes(mail, policy=email.policy.default))
                         self.answer("250 taken")
                     case b"QUIT":
                         self.answer("221 bye")

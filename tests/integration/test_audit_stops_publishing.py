@@ -28,14 +28,14 @@ insert into erased_users select user_id from erased_users limit 1;
 @pytest.fixture
 def spoiled(published: Published) -> Iterator[Published]:
     """The published lake, its source spoiled since; afterwards the source is as before."""
-    source, spare = conninfo_to_dict(published.source.owner)["dbname"], "spare"
+    source, spare = sql.Identifier(str(conninfo_to_dict(published.source.owner)["dbname"])), sql.Identifier("spare")
     with psycopg.connect(make_conninfo(published.source.owner, dbname="postgres"), autocommit=True) as server:
-        server.execute(sql.SQL("create database {} template {}").format(*map(sql.Identifier, (spare, source))))
+        server.execute(sql.SQL("create database {} template {}").format(spare, source))
         with psycopg.connect(published.source.owner, autocommit=True) as connection:
             connection.execute(FAULTS.encode())
         yield published
-        server.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(source)))
-        server.execute(sql.SQL("alter database {} rename to {}").format(*map(sql.Identifier, (spare, source))))
+        server.execute(sql.SQL("drop database {} with (force)").format(source))
+        server.execute(sql.SQL("alter database {} rename to {}").format(spare, source))
 
 
 def test_planted_faults_are_caught_and_readers_see_the_release_before(spoiled: Published) -> None:

@@ -2,9 +2,11 @@
 
 import hashlib
 from collections.abc import Iterator
+from typing import Any
 
 import psycopg
 import pytest
+from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.lake import duck
@@ -13,7 +15,7 @@ from tests.conftest import Published
 
 
 @pytest.fixture(scope="module")
-def lake(published: Published) -> Iterator[duck.DuckDBPyConnection]:
+def lake(published: Published) -> Iterator[DuckDBPyConnection]:
     with duck.connect(published.settings) as connection:
         release = duck.release(connection, published.settings)
         duck.bind(connection, published.settings, release, release.tables)
@@ -21,20 +23,20 @@ def lake(published: Published) -> Iterator[duck.DuckDBPyConnection]:
 
 
 @pytest.fixture(scope="module")
-def source(sample_dsn: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
+def source(sample_dsn: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
     with psycopg.connect(sample_dsn) as connection:
         yield connection
 
 
 @pytest.mark.parametrize("table", catalogue.load().copied(), ids=lambda table: table.name)
 def test_every_row_is_there_with_the_same_content(
-    table: catalogue.Table, lake: duck.DuckDBPyConnection, source: psycopg.Connection[tuple[object, ...]]
+    table: catalogue.Table, lake: DuckDBPyConnection, source: psycopg.Connection[tuple[Any, ...]]
 ) -> None:
     assert differences(table, lake, source) == (0, 0)
 
 
 def test_event_json_is_byte_for_byte_the_same(
-    lake: duck.DuckDBPyConnection, source: psycopg.Connection[tuple[object, ...]]
+    lake: DuckDBPyConnection, source: psycopg.Connection[tuple[Any, ...]]
 ) -> None:
     here = dict(lake.execute("select event_id, sha256(json) from bronze.event_json").fetchall())
     there = {

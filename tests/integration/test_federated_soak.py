@@ -100,9 +100,9 @@ def test_increments_beside_a_busy_federation_end_equal_to_the_source(
                 for table, statement in SHOULD_HAVE_HAPPENED.items():
                     assert connection.execute(statement.encode()).fetchone() != (0,), table
         with advancing(early):
-            extents = {name: row["extent"] for name, row in first.advance().items()}
+            by_table = {name: row["extent"] for name, row in first.advance().items()}
             assert first.departures() == {}
-            print({name: extents[name] for name in LARGE})
+            print({name: by_table[name] for name in LARGE})
 
 
 SHOULD_HAVE_HAPPENED = {

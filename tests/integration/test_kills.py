@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 from urllib.parse import urlsplit
 
 import psycopg
@@ -206,7 +206,7 @@ def _path(location: str) -> Path:
     return Path(urlsplit(location).path)
 
 
-def _born(settings: Settings, log: object) -> Mortal:
+def _born(settings: Settings, log: IO[str]) -> Mortal:
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.mortal"],
         env=environment(settings) | CLUSTER | {"PYTHONPATH": f"{PROJECT}:{PROJECT / 'spark_apps'}"},

@@ -39,7 +39,7 @@ def test_what_synapse_lost_is_gone_after_one_maintenance_run(
     with psycopg.connect(source_copy, autocommit=True) as connection:
         connection.execute(PURGE.encode())
 
-    done = lakehouse(settings, "airflow", "dags", "test", "lake_maintenance", timeout=1800)
+    done = lakehouse(settings, "airflow", "dags", "test", "lake_maintenance")
 
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
     proof = lakehouse(settings, "prove-erased", ERIN)

@@ -27,7 +27,7 @@ def endpoint(tmp_path: Path) -> Iterator[str]:
     python = python_with("moto", "5.2.5", PROJECT / ".lakehouse" / "moto-venv", extras="[server]")
     (port,) = free_ports(1)
     log, url = tmp_path / "s3.log", f"http://127.0.0.1:{port}"
-    command = [python.with_name("moto_server"), "-H", "127.0.0.1", "-p", str(port)]
+    command: list[str | Path] = [python.with_name("moto_server"), "-H", "127.0.0.1", "-p", str(port)]
     with started("moto_server", command, log, tmp_path) as server:
         wait_until(lambda: _has_bucket(url), server, "moto_server", log, seconds=60)
         yield url

@@ -13,6 +13,7 @@ from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source import snapshot
 from synapse_lakehouse.source.connection import Connection
 from synapse_lakehouse.source.errors import SourceError
+from synapse_lakehouse.source.held import hold
 from synapse_lakehouse.source.snapshot import count, exported
 
 TABLE = catalogue.load().table("receipts_linearized")
@@ -88,7 +89,7 @@ def test_a_table_that_is_being_rewritten_is_seen_whole_or_not_at_all(
 def test_who_never_finds_the_tables_at_rest_says_so(
     source: Settings, other: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows, hold = _rows(other), snapshot.hold
+    rows = _rows(other)
     times = list[int]()
 
     def too_late(connection: Connection, tables: Collection[str]) -> None:

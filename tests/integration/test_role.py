@@ -140,9 +140,9 @@ def test_exactly_the_catalogued_columns_can_be_read(session: Session, columns: d
                 with pytest.raises(Refused):
                     session.execute(query)
         if set(names) - listed.get(name, set()):
-            for query in ("select * from {} limit 1", "select t from {} as t limit 1", "copy {} to stdout"):
+            for statement in ("select * from {} limit 1", "select t from {} as t limit 1", "copy {} to stdout"):
                 with pytest.raises(Refused):
-                    session.execute(sql.SQL(query).format(table))
+                    session.execute(sql.SQL(statement).format(table))
         if name not in listed:
             with pytest.raises(Refused):
                 session.execute(sql.SQL("select count(*) from {}").format(table))

@@ -33,6 +33,8 @@ class Conversation:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
+        assert isinstance(writer.transport, asyncio.Transport)
+        self.transport = writer.transport
 
     def say(self, *lines: str) -> None:
         self.writer.write("".join(line + "\n" for line in lines).encode())

@@ -131,7 +131,7 @@ def test_what_is_missed_by_instance_is_read_from_the_database(homeserver: Databa
 
 
 def test_following_goes_on_when_the_server_was_away(homeserver: Database) -> None:
-    progress, received = Progress({("events", None): 1}), []
+    progress, received = Progress({("events", None): 1}), list[int]()
 
     async def once(upto: int) -> None:
         async with serving(homeserver.feed(), Dialect.TOKENS) as port:

@@ -17,7 +17,7 @@ from synapse_lakehouse.lake import audit, tables
 from synapse_lakehouse.lake.catalog import COMMANDS
 from synapse_lakehouse.replication import commands as c
 from synapse_lakehouse.replication.announcing import about
-from synapse_lakehouse.replication.coverage import Heard, Window, since, windows
+from synapse_lakehouse.replication.coverage import Heard, Key, Window, since, windows
 from synapse_lakehouse.replication.covering import TABLE, covering, said
 from synapse_lakehouse.replication.following import Item
 from synapse_lakehouse.replication.grammar import Dialect
@@ -230,7 +230,7 @@ def test_a_row_tells_what_it_was_about(stream: str, row: str, told: tuple[Any, .
 def test_every_id_is_compared_once_whatever_is_published(steps: list[tuple[int, int, bool, bool]], begin: int) -> None:
     """Windows of published runs follow each other without a hole, and never go beyond the bound or the tap."""
     position = bound = begin
-    now, known, compared = DAY, {}, []
+    now, known, compared = DAY, dict[Key, dict[str, Any]](), list[Window]()
     for heard, closed, has_bound, is_published in steps:
         position, bound, now = position + heard, bound + closed, now + timedelta(minutes=1)
         read_from = min(since(known).values(), default=DAY)
@@ -249,7 +249,9 @@ def test_every_id_is_compared_once_whatever_is_published(steps: list[tuple[int, 
 
 
 def test_a_tap_that_began_anew_is_no_fault() -> None:
-    known = {("redis", *P1): {"listened_from": 1, "upto": 5, "read_until": DAY, "open_since": None}}
+    known: dict[Key, dict[str, Any]] = {
+        ("redis", *P1): {"listened_from": 1, "upto": 5, "read_until": DAY, "open_since": None}
+    }
     later = DAY + timedelta(days=9)
     (one,) = windows(known, {"redis": Heard({P1: 90}, {P1: 99}, later, later)}, {("redis", *P1): 80}, {"events": 95})
     assert one == Window(0, "redis", *P1, 80, 80, 95, 95, None, later)

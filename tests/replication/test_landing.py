@@ -104,7 +104,9 @@ def test_text_that_is_json_and_not_utf8_is_landed_without_what_cannot_be_written
     batch = new_batch()
     for line in (b'RDATA push_rules ep1 5 ["@\\ud800:x \\ud83d\\ude00"]', b'LOCK_RELEASED ["\\udfff","lock","key"]'):
         command = parse(line, Dialect.REDIS)
-        batch.add(Progress().rdata(command) or command if isinstance(command, c.Rdata) else command)
+        heard = Progress().rdata(command) if isinstance(command, c.Rdata) else command
+        assert heard
+        batch.add(heard)
     Landing(catalog, "redis", Dialect.REDIS).append(batch)
     pushed, released = landed(catalog)
     assert json.loads(pushed["row"]) == ["@\N{REPLACEMENT CHARACTER}:x \N{GRINNING FACE}"]

@@ -42,8 +42,11 @@ STREAMS = sorted({stream.name for stream in KNOWN.streams} - {"caches"})
 
 def test_every_row_is_heard_or_served_once(tmp_path: Path) -> None:
     with homeserver(tmp_path / "synapse") as hs:
-        given = {"synapse_dsn": hs.dsn, "synapse_server_name": hs.server_name, "synapse_config": hs.config_path}
-        with Database(Settings(_env_file=None, lakehouse_home=tmp_path, **given)) as database:
+        settings = Settings(
+            _env_file=None, lakehouse_home=tmp_path, synapse_dsn=hs.dsn, synapse_server_name=hs.server_name,
+            synapse_config=hs.config_path,
+        )  # fmt: skip
+        with Database(settings) as database:
             heard, served = asyncio.run(_follow(hs, database))
             rows = {stream: _tokens(database, stream) for stream in STREAMS}
             bounds = database.feed().heads().linear

@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis import Redis, RedisError
@@ -31,17 +32,18 @@ class Hub:
     def __init__(self, port: int) -> None:
         self.url = f"redis://127.0.0.1:{port}"
         self.client = Redis.from_url(self.url)
+        self.execute: Callable[..., Any] = self.client.execute_command
 
     def publish(self, *lines: str, channel: str = SERVER) -> None:
         for line in lines:
             self.client.publish(channel, line)
 
     def break_connections(self) -> None:
-        self.client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+        self.execute("CLIENT", "KILL", "TYPE", "pubsub")
 
     async def subscribed(self) -> None:
         async with asyncio.timeout(60):
-            while self.client.pubsub_numsub(SERVER)[0][1] == 0:  # type: ignore[index]
+            while self.client.pubsub_numsub(SERVER)[0][1] == 0:
                 await asyncio.sleep(0.01)
 
 
@@ -129,7 +131,7 @@ def test_what_is_published_is_heard_and_nothing_is_said(hub: Hub, homeserver: Da
 
 def test_a_user_of_redis_who_may_only_listen_is_enough(hub: Hub, homeserver: Database) -> None:
     rights = ["+subscribe", "+ping", "+hello", "+client|setname"]
-    hub.client.execute_command("ACL", "SETUSER", "lakehouse", "on", ">secret", "resetchannels", f"&{SERVER}", *rights)
+    hub.execute("ACL", "SETUSER", "lakehouse", "on", ">secret", "resetchannels", f"&{SERVER}", *rights)
     hub.url = hub.url.replace("redis://", "redis://lakehouse:secret@")
 
     async def scenario() -> list[Item]:
@@ -402,7 +404,7 @@ def test_following_begins_now_wherever_it_is_known(hub: Hub, homeserver: Databas
 def test_a_listener_that_is_to_end_ends_although_closing_fails(
     hub: Hub, homeserver: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    close = PubSub.aclose
+    close: Callable[[PubSub], Awaitable[None]] = PubSub.aclose
 
     async def fail(subscription: PubSub) -> None:
         await close(subscription)

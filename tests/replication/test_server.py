@@ -152,10 +152,10 @@ def test_a_subscriber_that_does_not_read_is_cut_off_loudly_and_catches_up_later(
     async def stall(conversation: Conversation) -> None:
         nonlocal last
         conversation.say("REPLICATE push_rules 1")
-        conversation.reader._transport.pause_reading()
+        conversation.transport.pause_reading()
         while "does not keep up" not in caplog.text:
             await asyncio.sleep(0.05)
-        conversation.reader._transport.resume_reading()
+        conversation.transport.resume_reading()
         last = await _last_token(conversation, rows + 1)
 
     async def resume(conversation: Conversation) -> None:
@@ -207,13 +207,13 @@ def test_a_subscriber_that_takes_the_last_of_its_rows_late_is_told_why_they_end(
         async with serving(homeserver.feed(), Dialect.TOKENS) as port:
             async with connected(port) as late, connected(port) as other:
                 late.say("REPLICATE push_rules 1")
-                late.reader._transport.pause_reading()
+                late.transport.pause_reading()
                 other.say("REPLICATE events NOW")
                 await other.until(lambda line: line == "POSITION events 1")
                 await asyncio.sleep(0.5)
                 _done(homeserver, rows // 2)
                 assert (await other.to_the_end())[-1].startswith("ERROR the database went back")
-                late.reader._transport.resume_reading()
+                late.transport.resume_reading()
                 assert (await late.to_the_end())[-1].startswith("ERROR the database went back")
             async with connected(port) as again:
                 again.say("REPLICATE push_rules NOW")

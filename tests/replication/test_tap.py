@@ -32,7 +32,7 @@ def test_what_a_killed_tap_missed_is_landed_by_the_next(
 
     def tokens(count: int) -> list[tuple[int, str]]:
         """Tokens that were landed, at least ``count`` of them."""
-        deadline, found = time.monotonic() + 30, []
+        deadline, found = time.monotonic() + 30, list[tuple[int, str]]()
         while len(found) < count:
             assert time.monotonic() < deadline, found
             time.sleep(0.2)

@@ -7,7 +7,7 @@ from synapse_lakehouse.streams.queries import COUNTED
 
 def test_ids_at_the_ends_of_blocks_of_several_writers_and_none(settings: Settings) -> None:
     ids = [-(2**63), -65, -64, -64, -1, 0, 63, 64, 127, 128, 2**63 - 1]
-    rows = [("s", "t", "a", one, True) for one in ids]
+    rows: list[tuple[str, str, str, int | None, bool | None]] = [("s", "t", "a", one, True) for one in ids]
     rows += [("s", "t", "b", one, None) for one in (64, 65, None, None)] + [("s", "other", "a", 1, False)]
     spark = spark_session("counting", settings)
     columns = "stream string, table_name string, writer string, id bigint, is_received boolean"

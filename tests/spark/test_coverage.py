@@ -9,7 +9,6 @@ from synapse_lakehouse.lake import audit
 from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 from synapse_lakehouse.replication import commands as c
 from synapse_lakehouse.replication.covering import TABLE
-from synapse_lakehouse.replication.following import Item
 from synapse_lakehouse.replication.grammar import Dialect
 from synapse_lakehouse.replication.keeping import Keeping
 from synapse_lakehouse.replication.landing import Batch, Landing
@@ -26,13 +25,17 @@ class Tap:
 
     def __init__(self, settings: Settings, **positions: int) -> None:
         self._settings = settings
-        self.positions = {P1: positions["events"], P2: positions["events"], RECEIPTS: positions["receipts"]}
+        self.positions: dict[tuple[str, str | None], int] = {
+            P1: positions["events"],
+            P2: positions["events"],
+            RECEIPTS: positions["receipts"],
+        }
 
-    def hear(self, *items: Item) -> None:
+    def hear(self, *items: Update | Gap | c.Position) -> None:
         batch = Batch(Keeping(KNOWN), "redis", Dialect.REDIS)
         for item in items:
             batch.add(item)
-            source, upto = (item.stream, item.instance), getattr(item, "upto", getattr(item, "token", 0))
+            source, upto = (item.stream, item.instance), item.upto if isinstance(item, Gap) else item.token
             self.positions[source] = max(self.positions[source], upto)
         batch.end(self.positions)
         with closing(pyiceberg_catalog(self._settings)) as catalog:

@@ -8,7 +8,7 @@ from synapse_lakehouse.lake.session import spark_session
 from synapse_lakehouse.settings import Settings
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
-DELETED = {
+DELETED: dict[str, list[dict[str, str | None]]] = {
     "rooms": [{"room_id": "!gone:it"}],
     "events": [{"event_id": "$gone"}],
     "room_depth": [{"room_id": "!gone:it"}],

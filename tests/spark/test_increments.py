@@ -19,6 +19,8 @@ from pyspark.sql import SparkSession
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.app import SparkApp
 from synapse_lakehouse.bronze import copying, merge, table_copy
+from synapse_lakehouse.bronze.counting import count_all
+from synapse_lakehouse.bronze.pace import Pace
 from synapse_lakehouse.bronze.table_copy import TableCopy
 from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.lake import audit
@@ -449,7 +451,7 @@ def test_no_table_is_emptied_while_it_is_copied(
 ) -> None:
     """What an older snapshot sees of a table that was truncated and filled again is nothing."""
     source.execute("set lock_timeout = '1s'")
-    counted, refused = copying.count_all, list[Exception]()
+    refused = list[Exception]()
 
     def rewrite(*arguments: Any) -> Any:
         try:
@@ -459,7 +461,7 @@ def test_no_table_is_emptied_while_it_is_copied(
             )
         except psycopg.errors.LockNotAvailable as error:
             refused.append(error)
-        return counted(*arguments)
+        return count_all(*arguments)
 
     with monkeypatch.context() as patched:
         patched.setattr(copying, "count_all", rewrite)
@@ -501,7 +503,7 @@ def _interrupted(lake: AdvancingLake, source: Source, monkeypatch: pytest.Monkey
     source.execute("vacuum (full) event_json")
     app, keep, left = lake.app(), TableCopy.keep, iter(range(15))
 
-    def dies(copy: TableCopy, *part: Any) -> str | None:
+    def dies(copy: TableCopy, *part: Any) -> Pace:
         if copy.table.name == "event_json" and next(left, None) is None:
             raise ConnectionError("the machine went down")
         return keep(copy, *part)

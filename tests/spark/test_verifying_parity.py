@@ -7,8 +7,10 @@ from datetime import UTC, datetime
 
 import psycopg
 import pytest
+from pyiceberg.table import Table as IcebergTable
 
 from synapse_lakehouse import catalogue
+from synapse_lakehouse.app import SparkApp
 from synapse_lakehouse.bronze import attempts
 from synapse_lakehouse.bronze.parity import Unit, asked, digest_in_lake, in_turn, verify_tables
 from synapse_lakehouse.bronze.repair import Repair
@@ -32,7 +34,7 @@ ODD = Table(
     streams={},
     writer_column=None,
     columns=tuple(
-        Column(name=name, data_type=kind, source_type=catalogue.POSTGRES_TYPES[kind], description=name)  # type: ignore[arg-type]
+        Column(name=name, data_type=kind, source_type=catalogue.POSTGRES_TYPES[kind], description=name)
         for name, kind in {
             "key": "string",
             "part": "string",
@@ -83,8 +85,7 @@ def test_what_differs_is_read_again_and_recorded(lake: SmallLake) -> None:
     )
     # No increment would see this: the source did not change.
     for name in ("events", "odd"):
-        snapshot = app.catalog.load_table(f"bronze.{name}").metadata.current_snapshot_id
-        app.catalog.load_table(f"bronze.{name}").manage_snapshots().create_branch(snapshot, app.run.branch).commit()
+        _begin_branch(app, app.catalog.load_table(f"bronze.{name}"))
     spark.sql("update bronze.events set depth = depth + 1 where stream_ordering % 500 = 0")
     spark.sql(f"delete from bronze.events where event_id = '{event}'")
     spark.sql("insert into bronze.events (event_id, room_id) values ('$nobody', '!nowhere')")
@@ -109,8 +110,7 @@ def test_a_repair_takes_longer_than_the_source_lets_a_session_idle(
 ) -> None:
     app = lake.app()
     lake.copy(app)
-    snapshot = app.catalog.load_table("bronze.odd").metadata.current_snapshot_id
-    app.catalog.load_table("bronze.odd").manage_snapshots().create_branch(snapshot, app.run.branch).commit()
+    _begin_branch(app, app.catalog.load_table("bronze.odd"))
     app.spark.sql("delete from bronze.odd where key = 'twice'")
 
     def slowly(repair: Repair, do: Callable[[Repair], None] = Repair.do) -> None:
@@ -137,8 +137,7 @@ def test_what_was_written_after_the_audit_is_not_published(lake: SmallLake) -> N
     ]
     audit.append(app.catalog, "audit.table_facts", measured, app.run)
     before = {name: app.catalog.load_table(f"bronze.{name}") for name in (*COPIED, "odd")}
-    table = before["room_memberships"]
-    table.manage_snapshots().create_branch(table.metadata.current_snapshot_id, app.run.branch).commit()
+    _begin_branch(app, before["room_memberships"])
     app.spark.sql("insert into bronze.room_memberships (event_id, room_id) values ('$unaudited', '!nowhere')")
     with pytest.raises(ReleaseError, match=r"bronze\.room_memberships .* is not what was measured"):
         lake.publish(app)
@@ -176,3 +175,10 @@ def test_the_source_is_asked_no_longer_than_the_budget_allows_and_tables_take_tu
         assert [unit.part.of for unit in turns if unit.table.name == "events"] == [1], "it had too little then"
         dear = [replace(turns[0], seconds=0.0), replace(turns[1], seconds=50.0)]
         assert asked(connection, dear, 40) == dear[:1]
+
+
+def _begin_branch(app: SparkApp, table: IcebergTable) -> None:
+    """Create the run's branch of ``table`` at its current snapshot."""
+    snapshot = table.metadata.current_snapshot_id
+    assert snapshot
+    table.manage_snapshots().create_branch(snapshot, app.run.branch).commit()

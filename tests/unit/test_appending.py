@@ -8,6 +8,7 @@ import pytest
 from pyiceberg.catalog.memory import InMemoryCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
+from pyiceberg.table.update import update_table_metadata
 
 from synapse_lakehouse.lake.appending import append
 
@@ -48,11 +49,11 @@ def test_what_a_table_keeps_is_copied_a_few_times_at_most(
     lake: InMemoryCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table: Table = lake.create_table("audit.rows", schema=ROWS.schema)
-    work_out, worked_out = pyiceberg.table.update_table_metadata, []
+    worked_out: list[tuple[Any, ...]] = []
 
     def counted(*arguments: Any, **options: Any) -> Any:
         worked_out.append(arguments)
-        return work_out(*arguments, **options)
+        return update_table_metadata(*arguments, **options)
 
     monkeypatch.setattr(pyiceberg.table, "update_table_metadata", counted)
     append(table, ROWS)

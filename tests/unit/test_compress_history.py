@@ -1,5 +1,7 @@
 """What compressing gave back, run by run and room by room, also where an earlier version recorded it."""
 
+from typing import Any
+
 import duckdb
 import pytest
 
@@ -32,8 +34,9 @@ def lake() -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def asked(lake: duckdb.DuckDBPyConnection, query: str, wanted: str = "true") -> list[tuple]:
-    return lake.execute(compress_history._LATEST.format(wanted=wanted) + query).fetchall()
+def asked(lake: duckdb.DuckDBPyConnection, query: str, wanted: str = "true") -> list[tuple[Any, ...]]:
+    rows: list[tuple[Any, ...]] = lake.execute(compress_history._LATEST.format(wanted=wanted) + query).fetchall()
+    return rows
 
 
 def test_runs_and_rooms_add_up_what_was_written(lake: duckdb.DuckDBPyConnection) -> None:

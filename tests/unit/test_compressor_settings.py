@@ -1,6 +1,7 @@
 """Settings of the state compressor."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -8,12 +9,8 @@ from pydantic import ValidationError
 
 from synapse_lakehouse.compression.errors import CompressorError
 from synapse_lakehouse.compression.level import parse_levels
-from synapse_lakehouse.compression.settings import (
-    CompressorSettings,
-    Strategy,
-    configured,
-    milliseconds,
-)
+from synapse_lakehouse.compression.settings import CompressorSettings, Strategy, configured
+from synapse_lakehouse.homeserver import milliseconds
 from synapse_lakehouse.settings import Settings
 
 DAY = 24 * 60 * 60 * 1000
@@ -107,6 +104,5 @@ def homeserver(folder: Path, section: str, **own: str) -> Settings:
     path.write_text(
         "server_name: example.org\nstate_compressor:\n" + "".join(f"  {one}\n" for one in section.split("\n"))
     )
-    return Settings(
-        _env_file=None, synapse_config=path, **{f"lakehouse_compressor_{name}": value for name, value in own.items()}
-    )
+    given: dict[str, Any] = {f"lakehouse_compressor_{name}": value for name, value in own.items()}
+    return Settings(_env_file=None, synapse_config=path, **given)

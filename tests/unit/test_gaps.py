@@ -1,5 +1,7 @@
 """What missing, late and repeated ids are: labelled traces, and laws over all of them."""
 
+from datetime import UTC, datetime
+
 import duckdb
 import pytest
 from hypothesis import given, settings
@@ -89,7 +91,7 @@ TRACES = {
 
 def ids(text: str) -> dict[int, int]:
     """``2-4 6x2`` as rows by id."""
-    found = {}
+    found: dict[int, int] = {}
     for part in text.split():
         numbers, _, rows = part.partition("x")
         first, _, last = numbers.partition("-")
@@ -180,5 +182,5 @@ def test_blocks_of_ids_leave_no_seam(present: set[int], last: int) -> None:
 def test_streams_that_count_downwards_are_mirrored() -> None:
     known = catalogue.load()
     gap = Gap(7, 9, Class.ROLLED_BACK)
-    rows = [recording._row(known.stream(name), gap, recording.datetime.now()) for name in ("events", "backfill")]
+    rows = [recording._row(known.stream(name), gap, datetime.now(UTC)) for name in ("events", "backfill")]
     assert [(row["first_id"], row["last_id"]) for row in rows] == [(7, 9), (-9, -7)]

@@ -53,7 +53,7 @@ IDS = st.integers(-8, 8)
 
 @given(st.sets(IDS, min_size=1, max_size=6), st.lists(st.tuples(IDS, IDS), max_size=4))
 def test_what_is_taken_is_taken_in_every_choice(missing: set[int], bounds: list[tuple[int, int]]) -> None:
-    between = [(min(pair) - 1, max(pair) + 1) for pair in bounds]
+    between: list[Span] = [(min(pair) - 1, max(pair) + 1) for pair in bounds]
     choices = [
         set(ids)
         for ids in permutations(sorted(missing), len(between))

@@ -22,9 +22,9 @@ from synapse_lakehouse.streams.moving import Seen, ids_without_rows, looked_back
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
-def seen(position: int, rows: int, handed_out: int = 900, largest: int = 900, **other: Any) -> Seen:
+def seen(position: int, rows: int, handed_out: int = 900, largest: int = 900) -> Seen:
     """A stream with two writers; the other one is at work."""
-    return Seen({"one": position, "two": 900}, {("events", "one"): rows} | other, handed_out, largest)
+    return Seen({"one": position, "two": 900}, {("events", "one"): rows}, handed_out, largest)
 
 
 def release(number: int, hours: int, run: str = "") -> Release:
@@ -91,7 +91,7 @@ def test_the_lake_looks_back_to_the_youngest_release_that_is_old_enough() -> Non
     assert [one.run_id for one in found] == ["a", "b"]
 
 
-def run(handed_out: int, rows: int, lsn: str = "0/1", *, standby: bool = False) -> tuple[Mapping[str, Any], ...]:
+def run(handed_out: int, rows: int, lsn: str = "0/1", *, standby: bool = False) -> tuple[dict[str, Any], ...]:
     """Rows of a run in the audit tables: of the source, of a stream's positions and of its facts."""
     snapshot = {"taken_at": NOW, "in_recovery": standby, "wal_lsn": lsn, "system_identifier": 7}
     sequence = {"sequence_last_value": handed_out, "sequence_is_called": True, "largest_id": 900}

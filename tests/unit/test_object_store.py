@@ -1,6 +1,7 @@
 """What a warehouse on S3 takes, in the words of who reads it."""
 
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -13,7 +14,7 @@ KEYS = {"s3.access-key-id": "key", "s3.secret-access-key": "it's secret"}
 
 
 def on_s3(warehouse: str = "s3://lake/warehouse/", **properties: str) -> Settings:
-    given = {"lakehouse_warehouse": warehouse, "lakehouse_catalog_properties": properties}
+    given: dict[str, Any] = {"lakehouse_warehouse": warehouse, "lakehouse_catalog_properties": properties}
     return Settings(_env_file=None, lakehouse_home=Path("home"), **given)
 
 

@@ -9,7 +9,7 @@ import yaml
 
 from synapse_lakehouse.cli.visibility import moment
 from synapse_lakehouse.settings import PROJECT
-from synapse_lakehouse.state.rules import ORDER, walk
+from synapse_lakehouse.state.rules import ORDER, Rule, walk
 
 UNIT_TESTS = PROJECT / "dbt" / "models" / "gold" / "visibility" / "_unit_tests.yml"
 
@@ -29,8 +29,8 @@ def test_a_moment_is_in_utc_wherever_one_is() -> None:
 
 
 @pytest.mark.parametrize("rule", ORDER, ids=lambda rule: rule.name)
-def test_a_walk_ends_with_the_question_that_decided(rule: object) -> None:
-    place = ORDER.index(rule)  # type: ignore[arg-type]
+def test_a_walk_ends_with_the_question_that_decided(rule: Rule) -> None:
+    place = ORDER.index(rule)
     *before, last = walk(ORDER[place].name)
     assert last == f"{ORDER[place].question} Yes: {'shown' if ORDER[place].shows else 'hidden'}."
     assert len(before) == place

@@ -63,7 +63,7 @@ def record(dsn: str, path: Path, as_of: int, sections: Mapping[str, Any], **abou
     with TemporaryDirectory(prefix="visibility-") as scratch:
         lines = Path(scratch) / "answers"
         question = [dsn, scratch, str(lines), str(as_of), json.dumps(sections)]
-        command = [synapse_python(), "-m", "tests.visibility.synapse_answers", *question]
+        command: list[str | Path] = [synapse_python(), "-m", "tests.visibility.synapse_answers", *question]
         subprocess.run(command, cwd=PROJECT, check=True)
         answers, last = _table(lines)
     errors = last["errors"]

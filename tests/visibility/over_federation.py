@@ -3,6 +3,7 @@
 import base64
 import json
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psycopg
@@ -89,5 +90,6 @@ def _port(of: Synapse) -> int:
     return int(next(one["port"] for one in listeners if one["tls"]))
 
 
-def _config(of: Synapse) -> dict[str, object]:
-    return yaml.safe_load(of.config_path.read_text())  # type: ignore[no-any-return]
+def _config(of: Synapse) -> dict[str, Any]:
+    config: dict[str, Any] = yaml.safe_load(of.config_path.read_text())
+    return config

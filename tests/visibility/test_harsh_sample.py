@@ -47,7 +47,7 @@ def test_synapse_shows_the_same_events_redacted(harsh: HarshLake, server: Server
     assert stays == set(local)
 
     # Synapse writes to the database when it starts.
-    with copied_source(server, conninfo_to_dict(str(harsh.settings.synapse_dsn))["dbname"]) as copy:
+    with copied_source(server, str(conninfo_to_dict(str(harsh.settings.synapse_dsn))["dbname"])) as copy:
         said = _synapse_says(copy, tmp_path)
     unreadable = {row["event_id"] for row in _rows(harsh, "silver.event_circumstances") if row["withheld"]}
     assert {event_id: by for event_id, by in derived.items() if event_id in said} == said
@@ -55,7 +55,7 @@ def test_synapse_shows_the_same_events_redacted(harsh: HarshLake, server: Server
 
 
 def _synapse_says(dsn: str, scratch: Path) -> dict[str, str | None]:
-    command = [synapse_python(), "-m", "tests.visibility.synapse_redactions", dsn, scratch]
+    command: list[str | Path] = [synapse_python(), "-m", "tests.visibility.synapse_redactions", dsn, scratch]
     asked = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     assert asked.returncode == 0, asked.stderr
     said: dict[str, str | None] = json.loads(asked.stdout.splitlines()[-1])

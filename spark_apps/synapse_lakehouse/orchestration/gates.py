@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from airflow.sdk import get_current_context, task
+from airflow.sdk import XComArg, get_current_context, task
 
 from synapse_lakehouse.orchestration.runs import lease_of, run_of
 from synapse_lakehouse.orchestration.telling import Told, of_run, tell
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def gate(title: str, judge: Callable[[], None]) -> object:
+def gate(title: str, judge: Callable[[], None]) -> XComArg:
     """The task of a gate. It tells of what it finds wrong itself; only that it could not judge is told as a failure."""
     return task(task_display_name=title)(judge)()
 
