@@ -161,24 +161,3 @@ def test_an_invalidation_that_was_under_way_is_sent_to_who_came_meanwhile(homese
         assert (await conversation.hear() or "").startswith("RDATA caches 3")
 
     talk(homeserver, Dialect.TOKENS, follow)
-
-
-def test_a_row_that_is_nested_too_deeply_stops_nobody(homeserver: Database, caplog: pytest.LogCaptureFixture) -> None:
-    """A receipt's time comes from other homeservers as it is."""
-    deep = "[" * 3000 + "]" * 3000
-    for token, ts in ((2, deep), (3, "7")):
-        homeserver.do(
-            "insert into receipts_linearized (stream_id, room_id, receipt_type, user_id, event_id, data, instance_name)"
-            " values (%s, '!r', 'm.read', %s, '$e', %s, 'sw1')", token, f"@{token}", f'{{"ts": {ts}}}',
-        )  # fmt: skip
-    homeserver.handed_out("receipts", 3)
-    homeserver.position("receipts", "sw1", 3)
-
-    async def follow(conversation: Conversation) -> None:
-        conversation.say("REPLICATE receipts 1")
-        lines = await conversation.until(lambda line: line.startswith("RDATA receipts 3"))
-        assert "RDATA receipts 2 null" in lines
-        assert '"ts":7' in lines[-1].replace(" ", "")
-
-    talk(homeserver, Dialect.TOKENS, follow)
-    assert "nested too deeply" in caplog.text

@@ -1,12 +1,9 @@
 """The streams of a Synapse database, read as replication sends them: positions, and the rows between two of them."""
 
-import json
 import logging
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import groupby
-from operator import itemgetter
 from time import monotonic
 from typing import Any, Final
 
@@ -15,7 +12,8 @@ from psycopg import sql
 
 from synapse_lakehouse.catalogue import Catalogue, Stream
 from synapse_lakehouse.replication import rows
-from synapse_lakehouse.replication.shapes import SHAPES
+from synapse_lakehouse.replication.row_page import read_page
+from synapse_lakehouse.replication.skipped_rows import SkippedRows
 from synapse_lakehouse.replication.updates import Source, Update
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.connection import Connection, connect
@@ -105,6 +103,7 @@ class Feed:
         self._unbounded: dict[str, int] = {}
         self._told: dict[str, Bound] = {}
         self._looked_at: dict[str, object] = {}
+        self._skipped = SkippedRows()
         self._open = ExitStack()
         self._connection: Connection | None = None
 
@@ -174,24 +173,15 @@ class Feed:
     def page(self, source: Source, after: int, upto: int) -> tuple[list[Update], int]:
         """Tokens of ``source`` in (``after``, ``upto``], lowest first, and how far they reach if there are many.
 
+        A row that no line can carry is skipped and named in the log.
+
         :raises SourceError: when the database cannot be reached.
         :raises ReadFailed: when it cannot be read.
         """
         stream, instance = source
-        given = self._given(stream, after, upto, instance)
         with self._snapshot() as connection:
-            for shape in SHAPES[stream]:
-                row = connection.execute(rows.page_end(self._catalogue, stream, shape), given).fetchone()
-                given["upto"] = min(given["upto"], row[0]) if row else given["upto"]
-            found: list[tuple[int, Any]] = []
-            for shape in SHAPES[stream]:
-                found += connection.execute(rows.select(self._catalogue, stream, shape), given).fetchall()
-        found.sort(key=itemgetter(0))
-        updates = [
-            Update(stream, instance, token, tuple(_decoded(row) for _, row in rows_of_token))
-            for token, rows_of_token in groupby(found, key=itemgetter(0))
-        ]
-        return updates, given["upto"]
+            given = self._given(stream, after, upto, instance)
+            return read_page(connection, self._catalogue, source, given, self._skipped)
 
     @contextmanager
     def _snapshot(self) -> Iterator[Connection]:
@@ -271,15 +261,6 @@ class Feed:
             names = ", ".join(bound.missing) or "somebody"
             log.warning("%s stands still: %s should write it and has no position yet", stream, names)
         self._told[stream] = bound
-
-
-def _decoded(row: str) -> Any:
-    """``row``; None where it is nested too deeply for Python: other homeservers may send what they like."""
-    try:
-        return json.loads(row)
-    except RecursionError:
-        log.warning("A row is sent as null: it is nested too deeply")
-        return None
 
 
 def _transactions(connection: Connection) -> tuple[int, int, bool]:

@@ -1,6 +1,5 @@
 """Commands as lines, in each dialect of the protocol."""
 
-import json
 from collections.abc import Sequence
 from typing import Final
 
@@ -19,8 +18,10 @@ from synapse_lakehouse.replication.grammar import (
     Reason,
     explained,
 )
+from synapse_lakehouse.replication.row_json import ENCODER
 
-_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+_LONGEST_NAME: Final = 1000
+"""Characters; the names and the token of an RDATA leave room for a row of ``row_json.MOST_BYTES``."""
 
 
 def format_line(command: Command, dialect: Dialect) -> bytes:
@@ -40,11 +41,16 @@ def format_line(command: Command, dialect: Dialect) -> bytes:
         raise Malformed(word if word in c.WORDS else "a command", explained(error)) from None
 
 
+def is_word(name: str) -> bool:
+    """Whether ``name`` can be a word of a line, as the name of a stream or an instance is."""
+    return 0 < len(name) <= _LONGEST_NAME and not any(character.isspace() for character in name)
+
+
 def _rest(command: Command, dialect: Dialect) -> str:
     match command:
         case c.Rdata(stream, instance, token, row):
             at = BATCH if token is None else str(token)
-            return _words(*_source(stream, instance, dialect), at) + " " + _ENCODER.encode(row)
+            return _words(*_source(stream, instance, dialect), at) + " " + ENCODER.encode(row)
         case c.Position(stream, instance, previous, token):
             before = () if dialect is Dialect.TOKENS else (_needed(previous),)
             return _words(*_source(stream, instance, dialect), *before, token)
@@ -69,9 +75,9 @@ def _rest(command: Command, dialect: Dialect) -> str:
         case c.RemovePusher(app_id, push_key, user_id):
             return _words(app_id, push_key, user_id)
         case c.InvalidateCache(cache, keys):
-            return _words(cache) + " " + _ENCODER.encode(keys)
+            return _words(cache) + " " + ENCODER.encode(keys)
         case c.LockReleased(instance, name, key):
-            return _ENCODER.encode([instance, name, key])
+            return ENCODER.encode([instance, name, key])
         case c.ClearUserSync(text) | c.RemoteServerUp(text) | c.NewActiveTask(text) | c.Server(text):
             return _words(text)
         case c.Unknown(word, text):

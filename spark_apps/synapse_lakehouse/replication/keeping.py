@@ -59,12 +59,13 @@ def _fields(catalogue: Catalogue, shapes: Sequence[Shape]) -> tuple[Keep | None,
     """By place in the row, what becomes of the field; None: it is withheld. A place may differ from table to table."""
     places = zip(*(shape.fields for shape in shapes), strict=True)
     return tuple(
-        next(filter(None, (_keep(catalogue, shape, one) for shape, one in zip(shapes, place, strict=True))), None)
+        next(filter(None, (keep_of(catalogue, shape, one) for shape, one in zip(shapes, place, strict=True))), None)
         for place in places
     )
 
 
-def _keep(catalogue: Catalogue, shape: Shape, field: Field) -> Keep | None:
+def keep_of(catalogue: Catalogue, shape: Shape, field: Field) -> Keep | None:
+    """The projection of ``field`` that the catalogue declares, for a value as Synapse has it; None: it is withheld."""
     match field:
         case Constant(None):
             return None

@@ -4,11 +4,9 @@ Grammar: the documents of Synapse's TCP replication, first and present form, and
 The first word of a line is the command; the rest depends on it. Rows are JSON, which may hold spaces.
 """
 
-import json
-import math
 import re
 from collections.abc import Callable
-from typing import Final, NoReturn
+from typing import Final
 
 from synapse_lakehouse.replication import commands as c
 from synapse_lakehouse.replication.commands import Command
@@ -25,6 +23,7 @@ from synapse_lakehouse.replication.grammar import (
     Reason,
     explained,
 )
+from synapse_lakehouse.replication.row_json import DECODER
 
 _TOKEN: Final = re.compile(r"-?[0-9]{1,19}")
 _STATES: Final = {"start": True, "end": False}
@@ -59,7 +58,7 @@ def _rdata(rest: str, dialect: Dialect) -> Command:
         instance = None
     else:
         stream, instance, at, row = _before_json(rest, 4)
-    return c.Rdata(stream, instance, None if at == BATCH else _token(at), _DECODER.decode(row))
+    return c.Rdata(stream, instance, None if at == BATCH else _token(at), DECODER.decode(row))
 
 
 def _position(rest: str, dialect: Dialect) -> Command:
@@ -113,11 +112,11 @@ def _federation_ack(rest: str, dialect: Dialect) -> Command:
 
 def _invalidate_cache(rest: str, dialect: Dialect) -> Command:
     cache, keys = _before_json(rest, 2)
-    return c.InvalidateCache(cache, _DECODER.decode(keys))
+    return c.InvalidateCache(cache, DECODER.decode(keys))
 
 
 def _lock_released(rest: str, dialect: Dialect) -> Command:
-    match _DECODER.decode(rest):
+    match DECODER.decode(rest):
         case [str(instance), str(name), str(key)]:
             return c.LockReleased(instance, name, key)
     raise Reason("not a JSON list of three strings")
@@ -170,17 +169,3 @@ def _token(text: str) -> int:
     if not _TOKEN.fullmatch(text) or abs(token := int(text)) >= 1 << 63:
         raise Reason("not a number of 64 bits where one belongs")
     return token
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise Reason(f"{constant} is not JSON")
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if math.isinf(value):
-        raise Reason("a number is too large")
-    return value
-
-
-_DECODER: Final = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)

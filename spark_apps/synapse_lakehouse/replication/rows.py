@@ -12,7 +12,8 @@ def select(catalogue: Catalogue, stream: str, shape: Shape) -> sql.Composed:
 
     Rows that name no writer are those of ``%(unnamed)s``.
 
-    Columns: token (positive, also where ids are negative), row (JSON text).
+    Columns: token (positive, also where ids are negative), fields (text of a JSON list, in which a column of JSON text
+    is a string: PostgreSQL would refuse all rows for one that it cannot parse).
 
     :raises KeyError: when the shape names a column that the catalogue does not list.
     """
@@ -22,14 +23,12 @@ def select(catalogue: Catalogue, stream: str, shape: Shape) -> sql.Composed:
     own = {name for owner, _, name in named if owner in ("", table.name)} | ({"event_id"} if joined else set())
     fields = sql.SQL(", ").join(_field(catalogue, table, field) for field in shape.fields)
     row = sql.SQL("json_build_array({})").format(fields)
-    if shape.tag:
-        row = sql.SQL("json_build_array({}, {})").format(sql.Literal(shape.tag), row)
     return sql.SQL(
         "select token, {row}::text from (select {token} as token{wanted} from {table} where {range}) own {joins}"
     ).format(
         row=row,
         token=_token(catalogue, stream, table),
-        wanted=sql.SQL("").join(sql.SQL(", ") + expression(table.column(name)) for name in sorted(own)),
+        wanted=sql.SQL("").join(sql.SQL(", ") + _wanted(table, shape, name) for name in sorted(own)),
         table=sql.Identifier(table.name),
         range=_range(catalogue, stream, table),
         joins=sql.SQL(" ").join(
@@ -48,6 +47,16 @@ def page_end(catalogue: Catalogue, stream: str, shape: Shape) -> sql.Composed:
         table=sql.Identifier(table.name),
         range=_range(catalogue, stream, table),
         order=_order(catalogue, stream, table),
+    )
+
+
+def tokens(catalogue: Catalogue, stream: str, shape: Shape) -> sql.Composed:
+    """Statement that gives the tokens of the rows that :func:`select` reads, lowest first."""
+    table = catalogue.table(shape.table)
+    return sql.SQL("select distinct {token} as token from {table} where {range} order by token").format(
+        token=_token(catalogue, stream, table),
+        table=sql.Identifier(table.name),
+        range=_range(catalogue, stream, table),
     )
 
 
@@ -96,6 +105,14 @@ def is_negative(catalogue: Catalogue, stream: str) -> bool:
     return catalogue.stream(stream).sign == "negative"
 
 
+def _wanted(table: Table, shape: Shape, name: str) -> sql.Composable:
+    """SQL of one column; a column of JSON text as it is, because its projection would parse it."""
+    column = table.column(name)
+    if Json(name) in shape.fields:
+        return sql.SQL("{} as {}").format(sql.Identifier(column.reads[0]), sql.Identifier(name))
+    return expression(column)
+
+
 def _columns(shape: Shape) -> list[str]:
     named = [field if isinstance(field, str) else getattr(field, "column", None) for field in shape.fields]
     return [name for name in named if name is not None]
@@ -108,7 +125,7 @@ def _field(catalogue: Catalogue, table: Table, field: Field) -> sql.Composable:
         case IsSet(name):
             return sql.SQL("{} is not null").format(_field(catalogue, table, name))
         case Json(name):
-            return sql.SQL("{}::json").format(_field(catalogue, table, name))
+            return _field(catalogue, table, name)
         case str(name):
             owner, _, column = name.rpartition(".")
             if owner in ("", table.name):

@@ -10,6 +10,7 @@ from typing import Final
 from synapse_lakehouse.replication.commands import Command
 from synapse_lakehouse.replication.connection import PING_SECONDS, SILENCE_SECONDS
 from synapse_lakehouse.replication.feed import Feed, Heads
+from synapse_lakehouse.replication.formatting import is_word
 from synapse_lakehouse.replication.grammar import Dialect
 from synapse_lakehouse.replication.reading import Reader
 from synapse_lakehouse.replication.subscriber import Subscriber
@@ -52,6 +53,7 @@ class Server:
         self._reader = Reader(feed)
         self._begin: dict[Source, int] = {}
         self._subscribers: set[Subscriber] = set()
+        self._unsendable: set[Source] = set()
         self._number = 0
 
     async def serve(self, host: str, port: int, ready: Callable[[int], None], stop: asyncio.Event) -> None:
@@ -79,7 +81,7 @@ class Server:
         """What can be subscribed to, in this dialect."""
         if self.dialect is Dialect.TOKENS:
             return [(stream, None) for stream in sorted(self.heads.linear)]
-        return sorted(self.heads.by_instance)
+        return sorted(source for source in self.heads.by_instance if self._is_sendable(source))
 
     def begin(self, source: Source) -> int:
         """Where a source begins that came up while the server ran, for those who followed everything before."""
@@ -88,6 +90,19 @@ class Server:
     async def page(self, source: Source, after: int, upto: int) -> tuple[list[Update], int]:
         """As :meth:`Reader.page`."""
         return await self._reader.page(source, after, upto)
+
+    def _is_sendable(self, source: Source) -> bool:
+        stream, instance = source
+        if instance is None or is_word(instance):
+            return True
+        if source not in self._unsendable:
+            self._unsendable.add(source)
+            log.warning(
+                "Rows of stream %s by the writer %.60r are not sent, because no line can carry its name: it is empty,"
+                " too long or has a space. The dialect of tokens sends these rows.",
+                stream, instance,
+            )  # fmt: skip
+        return False
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._number += 1

@@ -1,0 +1,254 @@
+"""Rows that no line can carry are skipped and named, and their streams go on, in either dialect."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from synapse_lakehouse.replication.commands import Rdata
+from synapse_lakehouse.replication.formatting import format_line
+from synapse_lakehouse.replication.grammar import Dialect
+from synapse_lakehouse.replication.lines import LONGEST
+from synapse_lakehouse.replication.parsing import parse
+from synapse_lakehouse.replication.row_json import MOST_BYTES
+from synapse_lakehouse.replication.skipped_rows import MOST_NAMED, SkippedRows
+from synapse_lakehouse.source.errors import ReadFailed
+from tests.replication.conversation import Conversation, talk
+from tests.replication.database import Database
+
+SECRET = "secret-content"
+
+UNREADABLE = {
+    "an infinite number": '{"ts": 1e999}',
+    "a negative infinite number": '{"ts": -1e999}',
+    "NaN": '{"ts": NaN}',
+    "Infinity": '{"ts": [Infinity]}',
+    "an integer of 5,000 digits": '{"ts": 1%s}' % ("0" * 5000),
+    "nested too deeply": '{"ts": %s}' % ("[" * 3000 + "]" * 3000),
+    "nested to where Python's stack ends": '{"ts": %s}' % ("[" * 960 + "]" * 960),
+    "hexadecimal": r"\x7b227473223a317d",
+    "cut off": '{"ts": tru',
+    "empty": "",
+    "too long": '{"ts": "%s"}' % ("x" * MOST_BYTES),
+    "too long when it is escaped": '{"ts": "%s"}' % ("é" * (MOST_BYTES // 6)),
+}
+
+
+def receipt(homeserver: Database, token: int, data: str, user: str | None = None) -> None:
+    homeserver.do(
+        "insert into receipts_linearized (stream_id, room_id, receipt_type, user_id, event_id, data, instance_name)"
+        " values (%s, '!r', 'm.read', %s, '$e', %s, 'sw1')", token, user or f"@{token}", data,
+    )  # fmt: skip
+
+
+def done(homeserver: Database, token: int) -> None:
+    homeserver.handed_out("receipts", token)
+    homeserver.position("receipts", "sw1", token)
+
+
+def heads_of(lines: list[str]) -> list[str]:
+    return [line.split(" [")[0] for line in lines if line.startswith(("RDATA receipts", "POSITION receipts"))]
+
+
+def skipped(caplog: pytest.LogCaptureFixture) -> list[tuple[object, ...]]:
+    """Stream, stream ID, table and column of each row that was named."""
+    return [
+        record.args[:4]
+        for record in caplog.records
+        if isinstance(record.args, tuple) and record.name.endswith("skipped_rows") and len(record.args) == 5
+    ]
+
+
+def test_rows_that_cannot_be_read_or_encoded_are_skipped_and_named(
+    homeserver: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    for token, data in enumerate(UNREADABLE.values(), 2):
+        receipt(homeserver, token, data.replace("x7b", f"x{SECRET}"))
+    end = len(UNREADABLE) + 2
+    receipt(homeserver, end, '{"ts": 7}')
+    done(homeserver, end)
+    row = f'["!r","m.read","@{end}","$e",null,' + '{"ts":7}]'
+
+    async def follow(conversation: Conversation) -> None:
+        conversation.say("REPLICATE receipts 0")
+        lines = await conversation.until(lambda line: line.startswith(f"RDATA receipts {end} "))
+        assert heads_of(lines) == ["POSITION receipts 0", f"RDATA receipts {end}"]
+        assert lines[-1] == f"RDATA receipts {end} {row}"
+
+    with caplog.at_level(logging.WARNING):
+        # A second follower is not told again.
+        talk(homeserver, Dialect.TOKENS, follow, follow)
+    named = skipped(caplog)
+    assert named == [("receipts", token, "receipts_linearized", "data") for token in range(2, 2 + MOST_NAMED)]
+    assert SECRET not in caplog.text
+
+
+@pytest.mark.parametrize("dialect", [Dialect.TOKENS, Dialect.INSTANCES])
+def test_a_skipped_row_leaves_the_token_of_its_batch_and_the_position_behind_it(
+    homeserver: Database, dialect: Dialect
+) -> None:
+    def name(token: int, rows: dict[str, str]) -> None:
+        for user, data in rows.items():
+            receipt(homeserver, token, data, user)
+
+    good, bad = '{"ts": 7}', '{"ts": 1e999}'
+
+    async def follow(conversation: Conversation) -> None:
+        conversation.say("REPLICATE receipts NOW" if dialect is Dialect.TOKENS else "REPLICATE")
+        await conversation.until(
+            lambda line: line.startswith(
+                "POSITION receipts" if dialect is Dialect.TOKENS else "POSITION un_partial_stated_room"
+            )
+        )
+        name(2, {"@a": good, "@b": good, "@c": bad})
+        name(3, {"@d": bad, "@e": good})
+        name(4, {"@f": bad})
+        name(5, {"@g": good})
+        name(6, {"@h": bad, "@i": bad})
+        done(homeserver, 6)
+        source = "receipts" if dialect is Dialect.TOKENS else "receipts sw1"
+        end = "POSITION receipts 6" if dialect is Dialect.TOKENS else "POSITION receipts sw1 5 6"
+        lines = await conversation.until(lambda line: line == end)
+        assert heads_of(lines) == [
+            f"RDATA {source} batch", f"RDATA {source} 2", f"RDATA {source} 3", f"RDATA {source} 5", end,
+        ]  # fmt: skip
+
+    # Its writer is known from a row that it wrote before.
+    receipt(homeserver, 1, good, "@z")
+    homeserver.position("receipts", "sw1", 1)
+    talk(homeserver, dialect, follow)
+
+
+def test_what_python_reads_and_utf_8_has_not_is_sent_as_the_replacement_character(homeserver: Database) -> None:
+    receipt(homeserver, 2, r'{"ts": "\ud800 \u0000 \ud83d\ude00", "other": 5}')
+    done(homeserver, 2)
+
+    async def follow(conversation: Conversation) -> None:
+        conversation.say("REPLICATE receipts 1")
+        lines = await conversation.until(lambda line: line.startswith("RDATA receipts 2"))
+        assert lines[-1].endswith(r'{"ts":"\ufffd \u0000 \ud83d\ude00"}]')
+
+    talk(homeserver, Dialect.TOKENS, follow)
+
+
+@contextmanager
+def _receipts_through(homeserver: Database, data: str) -> Iterator[None]:
+    """The table of receipts, as if it had ``data`` in place of the column."""
+    columns = "stream_id, instance_name, room_id, receipt_type, user_id, event_id, event_stream_ordering, thread_id"
+    homeserver.do("alter table receipts_linearized rename to real_receipts")
+    homeserver.do(f"create view receipts_linearized as select {columns}, {data} as data from real_receipts")
+    try:
+        yield
+    finally:
+        homeserver.do("drop view receipts_linearized")
+        homeserver.do("alter table real_receipts rename to receipts_linearized")
+
+
+def test_a_row_that_postgresql_itself_cannot_read_is_skipped_and_named(
+    homeserver: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    for token in (2, 3, 4):
+        receipt(homeserver, token, '{"ts": 7}')
+    done(homeserver, 4)
+
+    async def follow(conversation: Conversation) -> None:
+        conversation.say("REPLICATE receipts 1")
+        lines = await conversation.until(lambda line: line.startswith("RDATA receipts 4"))
+        assert heads_of(lines) == ["POSITION receipts 1", "RDATA receipts 2", "RDATA receipts 4"]
+
+    with _receipts_through(homeserver, "case when stream_id = 3 then (1 / (stream_id - 3))::text else data end"):
+        talk(homeserver, Dialect.TOKENS, follow)
+    assert skipped(caplog) == [("receipts", 3, "receipts_linearized", "unknown")]
+
+
+def test_text_that_is_not_utf_8_is_skipped_and_named(homeserver: Database, caplog: pytest.LogCaptureFixture) -> None:
+    """As a damaged page of the database may have it."""
+    homeserver.do("create table damaged (text bytea)")
+    homeserver.do(
+        r"insert into damaged values ('{\"ts\": \"\303\"}'), ('{}')".replace(r"\"", '"').replace(r"\303", r"\\303")
+    )
+    homeserver.do(
+        "update pg_attribute set atttypid = 'text'::regtype, attcollation = 100"
+        " where attrelid = 'damaged'::regclass and attname = 'text'"
+    )
+    for token in (2, 3):
+        receipt(homeserver, token, '{"ts": 7}')
+    done(homeserver, 3)
+
+    async def follow(conversation: Conversation) -> None:
+        conversation.say("REPLICATE receipts 1")
+        lines = await conversation.until(lambda line: line.startswith("RDATA receipts 3"))
+        assert heads_of(lines) == ["POSITION receipts 1", "RDATA receipts 3"]
+
+    try:
+        with _receipts_through(
+            homeserver, "case when stream_id = 2 then (select text from damaged limit 1) else data end"
+        ):
+            talk(homeserver, Dialect.TOKENS, follow)
+    finally:
+        homeserver.do("drop table damaged")
+    assert skipped(caplog) == [("receipts", 2, "receipts_linearized", "data")]
+
+
+def test_a_fault_that_no_row_caused_skips_nothing(homeserver: Database, caplog: pytest.LogCaptureFixture) -> None:
+    receipt(homeserver, 2, '{"ts": 7}')
+    done(homeserver, 2)
+    feed = homeserver.feed()
+    feed.heads()
+    homeserver.do("alter table receipts_linearized rename to real_receipts")
+    try:
+        with pytest.raises(ReadFailed):
+            feed.page(("receipts", None), 1, 2)
+    finally:
+        homeserver.do("alter table real_receipts rename to receipts_linearized")
+    updates, upto = feed.page(("receipts", None), 1, 2)
+    assert ([update.token for update in updates], upto) == ([2], 2)
+    assert skipped(caplog) == []
+
+
+def test_a_writer_whose_name_no_line_can_carry_is_left_out_and_stops_nobody(
+    homeserver: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    for writer in ("two words", "line\nbreak", "", "x" * 2000):
+        homeserver.invalidation(2 + len(writer), writer)
+    homeserver.handed_out("caches", 2002)
+
+    async def follow(conversation: Conversation) -> None:
+        conversation.say("REPLICATE")
+        lines = await conversation.until(lambda line: line.startswith("POSITION un_partial_stated_room"))
+        assert [line.split()[2] for line in lines if line.startswith("POSITION caches ")] == ["ep1", "ep2", "master"]
+
+    talk(homeserver, Dialect.INSTANCES, follow, follow)
+    named = [record.args[1] for record in caplog.records if record.name.endswith("replication.server") and record.args]
+    assert sorted(map(str, named)) == sorted(("two words", "line\nbreak", "", "x" * 2000))
+
+
+def test_every_row_that_is_read_has_a_line_that_can_be_read(homeserver: Database) -> None:
+    """Up to the most levels, and to the longest line."""
+    for token, data in ((2, "[" * 126 + "]" * 126), (3, f'"{"x" * (MOST_BYTES - 200)}"')):
+        receipt(homeserver, token, f'{{"ts": {data}}}')
+    done(homeserver, 3)
+    updates, _ = homeserver.feed().page(("receipts", None), 1, 3)
+    assert [update.token for update in updates] == [2, 3]
+    for update in updates:
+        command = Rdata("receipts", None, update.token, update.rows[0])
+        line = format_line(command, Dialect.TOKENS)
+        assert len(line) <= LONGEST
+        assert parse(line, Dialect.TOKENS) == command
+
+
+def test_a_flood_of_bad_rows_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    now = 0.0
+    rows = SkippedRows(lambda: now)
+    with caplog.at_level(logging.WARNING):
+        for token in range(1000):
+            rows.add("receipts", token, "receipts_linearized", "data", "not JSON")
+            rows.add("receipts", 1, "receipts_linearized", "data", "not JSON")
+        assert len(caplog.records) == MOST_NAMED
+        now = 60.0
+        rows.add("receipts", 1000, "receipts_linearized", "data", "not JSON")
+    counted, named = caplog.records[MOST_NAMED:]
+    assert counted.args == (1000 - MOST_NAMED,)
+    assert isinstance(named.args, tuple)
+    assert len(named.args) == 5
