@@ -1,11 +1,13 @@
 """What an operator can set, from the environment or a ``.env`` file in the current folder."""
 
 import json
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
+from dotenv import dotenv_values
 from pydantic import AwareDatetime, Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
@@ -15,6 +17,18 @@ _ALIKE = 0.85
 """How alike names must be; Synapse's own ``SYNAPSE_CONFIG_PATH`` is not taken for ``SYNAPSE_CONFIG``."""
 
 
+ENV_FILE: Final = Path(".env")
+
+_HOST: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+_TEXT: Final = re.compile(r"[^\0\ud800-\udfff]*")
+_HEAP: Final = re.compile(r"[1-9][0-9]{0,6}[mgMG]")
+
+LEAST_HEAP: Final = 512 << 20
+"""Bytes. Spark refuses a driver with a heap below 450 MiB."""
+MOST_HEAP: Final = 1 << 40
+
 LONGEST_SECONDS: Final = 2_000_000
 """23 days: PostgreSQL counts milliseconds of its timeouts in 31 bits."""
 
@@ -22,12 +36,32 @@ MOST_DAYS: Final = 36_500
 """A century: dates end in the year 9999, and in the year 1."""
 
 
+class EnvFileError(ValueError):
+    """The file ``.env`` cannot be read; the message says why."""
+
+
 class Settings(BaseSettings):
     """Settings by their names in the environment, in upper case; an empty value counts as unset."""
 
     model_config = SettingsConfigDict(
-        env_file=".env", env_file_encoding="utf-8", env_ignore_empty=True, extra="ignore", hide_input_in_errors=True
+        # Editors on Windows begin a file with a byte order mark.
+        env_file=ENV_FILE,
+        env_file_encoding="utf-8-sig",
+        env_ignore_empty=True,
+        extra="ignore",
+        hide_input_in_errors=True,
     )
+
+    def __init__(self, **values: Any) -> None:
+        """Read the environment and ``.env``.
+
+        :raises EnvFileError: when ``.env`` cannot be read.
+        :raises ValidationError: when a value is wrong.
+        """
+        try:
+            super().__init__(**values)
+        except (UnicodeDecodeError, OSError) as problem:
+            raise EnvFileError(_unreadable(problem)) from None
 
     synapse_dsn: str | None = Field(
         None, repr=False, description="libpq URI of Synapse's database, for a read-only role; unset: the shipped sample"
@@ -175,9 +209,13 @@ class Settings(BaseSettings):
     lakehouse_compressor_lag_megabytes: str | None = Field(
         None, description="the compressor pauses while a replica is further behind than so many MB; 64 by default"
     )
+    lakehouse_ui_hosts: str = Field(
+        "",
+        description="further host names of Airflow's pages, with spaces between; 127.0.0.1 and localhost always work",
+    )
     lakehouse_spark_packages: str = Field(
         "",
-        description="further Maven coordinates for Spark, with commas, as org.apache.iceberg:iceberg-aws-bundle:1.12.0",
+        description="further Maven packages for Spark, with commas, as group:artifact:version@sha256:… (of the jar)",
     )
     lakehouse_driver_memory: str = Field(
         "2g", description="heap of each Spark driver; what DuckDB finds beside it has as much"
@@ -189,10 +227,40 @@ class Settings(BaseSettings):
     )
     lakehouse_log_level: Literal["DEBUG", "INFO", "WARN", "ERROR"] = Field("WARN", description="log level of Spark")
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_text(cls, value: object) -> object:
+        if isinstance(value, str) and not _TEXT.fullmatch(value):
+            raise ValueError("is not UTF-8, or has a NUL")
+        return value
+
+    @field_validator("lakehouse_driver_memory")
+    @classmethod
+    def _is_a_heap(cls, memory: str) -> str:
+        if not (_HEAP.fullmatch(memory) and LEAST_HEAP <= heap_bytes(memory) <= MOST_HEAP):
+            raise ValueError("should be a whole number with the unit m or g, from 512m to 1024g, such as 2g")
+        return memory
+
+    @field_validator("lakehouse_driver_java_options")
+    @classmethod
+    def _has_no_heap(cls, options: str) -> str:
+        if "-Xmx" in options or "-XX:MaxHeapSize" in options:
+            raise ValueError("should not set the heap: LAKEHOUSE_DRIVER_MEMORY does, such as 2g")
+        return options
+
     @field_validator("lakehouse_home")
     @classmethod
     def _absolute(cls, home: Path) -> Path:
         return home.expanduser().resolve()
+
+    @field_validator("lakehouse_ui_hosts")
+    @classmethod
+    def _names(cls, hosts: str) -> str:
+        if wrong := [host for host in hosts.split() if not _HOST.fullmatch(host)]:
+            raise ValueError(
+                f"{wrong[0]!r} is not the name of a host, such as airflow.example.org: leave out http and port"
+            )
+        return hosts
 
     @field_validator("lakehouse_catalog_properties", mode="before")
     @classmethod
@@ -226,6 +294,24 @@ class Settings(BaseSettings):
         return {
             name.upper(): json.dumps(value) if isinstance(value, dict) else str(value) for name, value in values.items()
         }
+
+
+def heap_bytes(memory: str) -> int:
+    """Bytes of a heap as Java's ``-Xmx`` takes it, of megabytes or gigabytes, such as 2g."""
+    return int(memory[:-1]) << {"m": 20, "g": 30}[memory[-1].lower()]
+
+
+def env_file_names() -> list[str]:
+    """Names that ``.env`` in the current folder sets."""
+    return list(dotenv_values(ENV_FILE, encoding="utf-8-sig"))
+
+
+def _unreadable(problem: UnicodeDecodeError | OSError) -> str:
+    where = ENV_FILE.absolute()
+    if isinstance(problem, OSError):
+        return f"{where} cannot be read: {problem.strerror}. Let this user read it, or delete it."
+    line = problem.object[: problem.start].count(b"\n") + 1
+    return f"{where} is not UTF-8, first in line {line}. Save it as UTF-8."
 
 
 def misspelled(names: Iterable[str]) -> dict[str, str | None]:

@@ -1,5 +1,6 @@
 """Airflow as ``make ui`` starts it, on the lake that a run published, and a browser to look at it."""
 
+import json
 import re
 import signal
 import subprocess
@@ -12,6 +13,8 @@ import httpx
 import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
 
 from synapse_lakehouse.embedded.postgres import free_port
 from synapse_lakehouse.settings import Settings
@@ -20,6 +23,7 @@ from tests.conftest import BIN, Published, environment
 # The pages are looked at, not the scheduler's own runs, which would take longer than all the tests here.
 NO_RUNS_BY_ITSELF = {"AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE": "False"}
 STOP_SECONDS = 60
+LOAD_SECONDS = 120
 RUN_SECONDS = 600
 
 
@@ -37,6 +41,11 @@ class Ui:
         return [
             int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and marker in _environ(entry)
         ]
+
+    def credential(self) -> dict[str, str]:
+        """Username and password of the login."""
+        ((username, password),) = json.loads((self.home / "airflow" / "passwords.json").read_text()).items()
+        return {"username": username, "password": password}
 
     def interrupt(self) -> int:
         """Do what Ctrl-C does; the exit code."""
@@ -77,7 +86,8 @@ def ui(ui_settings: Settings) -> Iterator[Ui]:
 def airflow(ui: Ui) -> Iterator[httpx.Client]:
     """Airflow's API, logged in."""
     with httpx.Client(base_url=ui.address, timeout=60) as client:
-        client.headers["Authorization"] = f"Bearer {client.get('/auth/token').json()['access_token']}"
+        token = client.post("/auth/token", json=ui.credential()).raise_for_status().json()["access_token"]
+        client.headers["Authorization"] = f"Bearer {token}"
         yield client
 
 
@@ -99,6 +109,19 @@ def browser() -> Iterator[webdriver.Chrome]:
     driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
     yield driver
     driver.quit()
+
+
+@pytest.fixture(scope="module")
+def logged_in(ui: Ui, browser: webdriver.Chrome) -> webdriver.Chrome:
+    """The browser, after the login form of Airflow that any page leads to."""
+    browser.get(f"{ui.address}/dags")
+    WebDriverWait(browser, LOAD_SECONDS).until(lambda _: browser.find_elements(By.NAME, "password"))
+    assert "/auth/login" in browser.current_url
+    for field, value in ui.credential().items():
+        browser.find_element(By.NAME, field).send_keys(value)
+    browser.find_element(By.CSS_SELECTOR, "button[type=submit]").click()
+    WebDriverWait(browser, LOAD_SECONDS).until(lambda _: browser.current_url == f"{ui.address}/dags")
+    return browser
 
 
 def _environ(process: Path) -> bytes:

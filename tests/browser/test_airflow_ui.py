@@ -2,20 +2,30 @@
 
 from collections.abc import Callable
 
+import httpx
+import psutil
 import pytest
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from tests.browser.conftest import Ui
+from tests.browser.conftest import LOAD_SECONDS, Ui
 from tests.conftest import Published
 
-LOAD_SECONDS = 120
+PATHS = (
+    "/", "/dags/lakehouse", "/auth/login", "/auth/token", "/auth/token/cli", "/api/v2/monitor/health", "/api/v2/dags",
+    "/api/v2/version", "/execution/health", "/execution/variables/x", "/ui/config", "/openapi.json", "/static/x",
+)  # fmt: skip
+OPEN = {"/", "/dags/lakehouse", "/auth/login", "/auth/token/cli", "/api/v2/monitor/health", "/api/v2/version", "/execution/health",
+        "/openapi.json"}  # fmt: skip
+"""What answers without a login: the pages' empty frame, the form, health, version and the API's description."""
 
 
 @pytest.fixture
-def page(ui: Ui, browser: Chrome) -> Callable[..., str]:
+def page(ui: Ui, logged_in: Chrome) -> Callable[..., str]:
     """Opens a path and waits until all of the given words are on the page; its text."""
+
+    browser = logged_in
 
     def text() -> str:
         return browser.find_element(By.TAG_NAME, "body").text
@@ -69,6 +79,43 @@ def test_the_form_explains_its_params(page: Callable[..., str], browser: Chrome)
 def test_assets_are_the_published_tables(page: Callable[..., str]) -> None:
     page("/assets?name_pattern=gold.events", "gold.events", "2 Tasks")
     page("/assets?name_pattern=release", "release", "2 Tasks")
+
+
+@pytest.mark.parametrize("host", ["stranger.invalid", "127.0.0.1.stranger.invalid"])
+def test_requests_for_another_host_are_refused(ui: Ui, host: str) -> None:
+    with httpx.Client(base_url=ui.address, headers={"Host": host}, timeout=60) as stranger:
+        refused = {
+            (method, path): stranger.request(method, path, json=ui.credential()).status_code
+            for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+            for path in PATHS
+        }
+    assert set(refused.values()) == {400}
+
+
+def test_nobody_has_a_session_without_the_password(ui: Ui) -> None:
+    name = ui.credential()["username"]
+    with httpx.Client(base_url=ui.address, timeout=60) as stranger:
+        answers = {path: stranger.get(path).status_code for path in PATHS}
+        tokens = [
+            stranger.post(f"/auth/{kind}", json={"username": name, "password": password}).status_code
+            for kind in ("token", "token/cli")
+            for password in ("", name, "null")
+        ]
+    assert {path for path, status in answers.items() if status == 200} == OPEN
+    assert {status for path, status in answers.items() if path not in OPEN} <= {401, 403, 404, 405}
+    assert set(tokens) <= {400, 401}
+
+
+def test_no_service_has_another_port(ui: Ui) -> None:
+    services = [one for one in psutil.Process(ui.process.pid).children(recursive=True) if one.name() != "postgres"]
+    listening = {
+        f"http://{used.laddr.ip}:{used.laddr.port}"
+        for service in services
+        for used in service.net_connections("tcp")
+        if used.status == psutil.CONN_LISTEN
+    }
+    assert len(services) >= 4
+    assert listening == {ui.address}
 
 
 def test_a_used_port_is_named(ui: Ui, published: Published) -> None:

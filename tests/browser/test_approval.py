@@ -65,15 +65,15 @@ def test_who_rejects_changes_nothing(airflow: httpx.Client, synapse: str) -> Non
     assert stored(synapse) == before
 
 
-def test_who_approves_sees_the_numbers_first(airflow: httpx.Client, ui: Ui, browser: Chrome, synapse: str) -> None:
+def test_who_approves_sees_the_numbers_first(airflow: httpx.Client, ui: Ui, logged_in: Chrome, synapse: str) -> None:
     before, rows, run = all_states(synapse), stored(synapse)[1], asked(airflow)
 
-    browser.get(f"{ui.address}/dags/state_compression/runs/{run.rpartition('/')[2]}/tasks/approve/required_actions")
-    until(lambda: browser.find_elements(By.XPATH, "//th[text()='Longest chain']"))
-    assert "would be given back to Synapse's database" in browser.find_element(By.TAG_NAME, "body").text
+    logged_in.get(f"{ui.address}/dags/state_compression/runs/{run.rpartition('/')[2]}/tasks/approve/required_actions")
+    until(lambda: logged_in.find_elements(By.XPATH, "//th[text()='Longest chain']"))
+    assert "would be given back to Synapse's database" in logged_in.find_element(By.TAG_NAME, "body").text
     assert stored(synapse)[1] == rows
-    until(lambda: browser.find_elements(By.XPATH, "//button[normalize-space()='Approve']"))
-    browser.find_element(By.XPATH, "//button[normalize-space()='Approve']").click()
+    until(lambda: logged_in.find_elements(By.XPATH, "//button[normalize-space()='Approve']"))
+    logged_in.find_element(By.XPATH, "//button[normalize-space()='Approve']").click()
 
     until(lambda: states(airflow, run).get("verify") == "success")
     assert all_states(synapse) == before

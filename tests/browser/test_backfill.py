@@ -19,7 +19,7 @@ RUNS = "/api/v2/dags/lakehouse/dagRuns?run_type=backfill"
 
 
 def test_three_past_days_are_published_and_reading_them_again_changes_nothing(
-    published: Published, airflow: httpx.Client, ui: Ui, browser: Chrome
+    published: Published, airflow: httpx.Client, ui: Ui, logged_in: Chrome
 ) -> None:
     catalog = pyiceberg_catalog(published.settings)
     before = audit.releases(catalog)
@@ -33,9 +33,9 @@ def test_three_past_days_are_published_and_reading_them_again_changes_nothing(
     assert sorted(f"{one.interval_start:%Y-%m-%d}" for one in added) == DAYS
     assert all(bronze(one) == bronze(before[-1]) for one in added), "the source did not change"
 
-    browser.get(f"{ui.address}/dags/lakehouse/runs?run_type=backfill")
-    WebDriverWait(browser, 120).until(
-        lambda _: browser.find_element(By.TAG_NAME, "body").text.count("backfill__") >= len(DAYS)
+    logged_in.get(f"{ui.address}/dags/lakehouse/runs?run_type=backfill")
+    WebDriverWait(logged_in, 120).until(
+        lambda _: logged_in.find_element(By.TAG_NAME, "body").text.count("backfill__") >= len(DAYS)
     )
 
 

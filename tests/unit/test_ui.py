@@ -5,12 +5,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from synapse_lakehouse.cli import ui
 from synapse_lakehouse.embedded import processes
+from synapse_lakehouse.embedded.postgres import free_port
 
 SERVICE = """#!/bin/sh
 echo $$ > "$SERVICES/$1"
@@ -27,6 +30,7 @@ from synapse_lakehouse.settings import Settings
 home = Path(sys.argv[1])
 airflow.BIN = home
 ui._unhealthy = lambda port: set() if len(list((home / "services").iterdir())) == 4 else {"one"}
+ui._refuses_strangers = lambda port: True
 settings = Settings(_env_file=None, lakehouse_home=home)
 with processes.interruptible():
     ui._serve(airflow.Airflow(settings, os.environ | {"SERVICES": str(home / "services")}), 8080)
@@ -45,6 +49,35 @@ def command(tmp_path: Path) -> Iterator[list[str]]:
     for service in services(tmp_path):
         for member in processes.members({service}):
             os.kill(member, signal.SIGKILL)
+
+
+@pytest.fixture
+def answering(request: pytest.FixtureRequest) -> Iterator[int]:
+    """Port of a server that answers every request with the status of the parameter."""
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(request.param)
+            self.end_headers()
+
+        def log_message(self, *of: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+@pytest.mark.parametrize(("answering", "refuses"), [(200, False), (400, True), (500, False)], indirect=["answering"])
+def test_an_airflow_that_answers_for_any_host_is_noticed(answering: int, refuses: bool) -> None:
+    assert ui._refuses_strangers(answering) == refuses
+
+
+@pytest.mark.parametrize("answering", [400], indirect=True)
+def test_a_proxy_sees_nothing_of_it(answering: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "all_proxy"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{free_port()}")
+    assert ui._refuses_strangers(answering)
 
 
 def services(home: Path) -> set[int]:

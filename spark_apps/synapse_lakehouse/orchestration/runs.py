@@ -49,6 +49,7 @@ def open_run() -> None:
         it is, or a lake of another homeserver: nothing was touched.
     :raises LeaseError: when another run held the lease all the while; a retry waits for it again.
     """
+    from synapse_lakehouse.embedded.java import JavaError
     from synapse_lakehouse.source import connection, preflight
     from synapse_lakehouse.source.errors import SourceError
 
@@ -63,7 +64,7 @@ def open_run() -> None:
                 str(settings.synapse_server_name),
                 may_be_partial=settings.may_be_partial,
             )
-    except (ValueError, SourceError) as refusal:
+    except (ValueError, JavaError, SourceError) as refusal:
         raise AirflowFailException(str(refusal)) from None
     _open(run, settings)
 
@@ -146,6 +147,7 @@ def lease_of(run: Run, catalog: Catalog, settings: Settings) -> Lease:
 
 def _understand(settings: Settings) -> None:
     """Read what only later tasks need, so that nobody waits for a copy to learn that it cannot be read."""
+    from synapse_lakehouse.embedded import java
     from synapse_lakehouse.state import retention
     from synapse_lakehouse.streams import acknowledged, writers
 
@@ -153,6 +155,7 @@ def _understand(settings: Settings) -> None:
     writers.configured(declared, settings.lakehouse_stream_writers, settings.synapse_config)
     acknowledged.parse(declared, settings.lakehouse_acknowledged_ids)
     retention.configured(settings)
+    java.refuse_options(settings)
 
 
 def _open(run: Run, settings: Settings) -> None:

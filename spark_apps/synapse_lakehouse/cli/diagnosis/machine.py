@@ -7,24 +7,30 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from dotenv import dotenv_values
-
 from synapse_lakehouse import catalogue as declared
 from synapse_lakehouse.cli.diagnosis.finding import Finding, Findings, Level
 from synapse_lakehouse.embedded import jars as spark_jars
 from synapse_lakehouse.embedded import java as spark_java
-from synapse_lakehouse.settings import Settings, misspelled
+from synapse_lakehouse.embedded import network_environment
+from synapse_lakehouse.settings import Settings, env_file_names, misspelled
 
 _LEAST_FREE: Final = 2**30
 
 
 def names() -> Findings:
     """Is something set that is no setting?"""
-    for name, meant in misspelled([*os.environ, *dotenv_values(".env")]).items():
+    for name, meant in misspelled([*os.environ, *env_file_names()]).items():
         advice = f"Did you mean {meant}?" if meant else "Remove it."
         yield Finding(
             Level.WARN, "settings", f"{name} is no setting, and changes nothing.", f"{advice} .env.example lists all."
         )
+
+
+def network() -> Findings:
+    """Are there proxy or TLS variables that Airflow cannot use?"""
+    for name, reason in network_environment.unusable(os.environ).items():
+        message = f"{name} is left out for Airflow and all that it starts: {reason}."
+        yield Finding(Level.WARN, "network", message, f"Correct or unset {name}.")
 
 
 def java() -> Findings:
@@ -39,7 +45,7 @@ def java() -> Findings:
 
 def jars(settings: Settings) -> Findings:
     """Were Spark's jars fetched?"""
-    missing = [one for one in spark_jars.PINNED if not any(settings.lakehouse_home.glob(_pattern(one)))]
+    missing = [one for one in spark_jars.locked() if not any(settings.lakehouse_home.glob(_pattern(one)))]
     if missing:
         message = f"Not fetched yet: {', '.join(missing)}."
         yield Finding(

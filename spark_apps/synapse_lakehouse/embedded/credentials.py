@@ -1,0 +1,55 @@
+"""Airflow's keys and the login of its pages and API, generated at the first use, in files that only this user reads."""
+
+import base64
+import json
+import os
+import secrets
+import tempfile
+from pathlib import Path
+from typing import Final
+
+USER: Final = "admin"
+_FERNET: Final = "AIRFLOW__CORE__FERNET_KEY"
+
+
+def passwords_file(airflow_home: Path) -> Path:
+    """File with the password of each user of Airflow, as JSON."""
+    return airflow_home / "passwords.json"
+
+
+def password(airflow_home: Path) -> str:
+    """Password of the administrator."""
+    return str(json.loads(passwords_file(airflow_home).read_text(encoding="utf-8"))[USER])
+
+
+def environment(airflow_home: Path) -> dict[str, str]:
+    """Airflow's settings for its keys and its login; both files exist when this returns."""
+    airflow_home.mkdir(parents=True, exist_ok=True)
+    passwords, keys = passwords_file(airflow_home), airflow_home / "keys.json"
+    found = json.loads(keys.read_text(encoding="utf-8")) if keys.exists() else {}
+    if not passwords.exists() or not found:
+        # New signing keys with each new password end the sessions of the login before. Connections stay readable.
+        found = {
+            _FERNET: found.get(_FERNET, base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()),
+            "AIRFLOW__API__SECRET_KEY": secrets.token_urlsafe(32),
+            "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_urlsafe(64),
+        }
+        _write_private(keys, json.dumps(found))
+    if not passwords.exists():
+        _write_private(passwords, json.dumps({USER: secrets.token_urlsafe(24)}))
+    passwords.chmod(0o600)
+    return {
+        "AIRFLOW__CORE__AUTH_MANAGER": "airflow.api_fastapi.auth.managers.simple.simple_auth_manager.SimpleAuthManager",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
+        **found,
+    }
+
+
+def _write_private(file: Path, text: str) -> None:
+    """Write a whole file of mode 600: at no moment it is incomplete, or readable for another user."""
+    number, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    with os.fdopen(number, "w", encoding="utf-8") as written:
+        written.write(text)
+    Path(name).replace(file)

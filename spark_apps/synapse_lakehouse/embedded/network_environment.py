@@ -1,0 +1,85 @@
+"""Proxy and TLS variables that every program of a run can use: Airflow ends at values that other programs ignore.
+
+Airflow speaks to itself through httpx, which reads the variables even where no request leaves this machine.
+"""
+
+import re
+import ssl
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from ipaddress import IPv6Address, ip_network
+from typing import Final
+from urllib.parse import urlsplit
+
+_LOCAL: Final = ("127.0.0.1", "localhost")
+_SCHEMES: Final = {"http", "https", "socks5", "socks5h"}
+_NAME: Final = re.compile(r"(\*?\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*(:\d{1,5})?")
+
+
+def usable(variables: Mapping[str, str]) -> dict[str, str]:
+    """``variables`` without those that :func:`unusable` names; requests to this machine bypass all proxies."""
+    excluded = unusable(variables)
+    kept = {name: value for name, value in variables.items() if name not in excluded}
+    if any(value and (_is_proxy(name) or name.lower() == "no_proxy") for name, value in kept.items()):
+        given = [entry for name, value in kept.items() if name.lower() == "no_proxy" for entry in _bypassed(value)]
+        kept = {name: value for name, value in kept.items() if name.lower() != "no_proxy"}
+        bypassed = ",".join(dict.fromkeys([*given, *_LOCAL]))
+        kept |= {"no_proxy": bypassed, "NO_PROXY": bypassed}
+    return kept
+
+
+def unusable(variables: Mapping[str, str]) -> dict[str, str]:
+    """Variables that would end Airflow, with the reason."""
+    checks = {name: _proxy for name in variables if _is_proxy(name)} | _FILES
+    reasons = {name: check(variables[name]) for name, check in checks.items() if variables.get(name)}
+    return {name: reason for name, reason in reasons.items() if reason}
+
+
+def _is_proxy(name: str) -> bool:
+    return name.lower() in {"http_proxy", "https_proxy", "all_proxy"}
+
+
+def _proxy(value: str) -> str:
+    if not (value.isascii() and value.isprintable()) or " " in value:
+        return "it has a character that no URL has"
+    url = value if "://" in value else f"http://{value}"
+    try:
+        parts = urlsplit(url)
+        has_host = bool(parts.hostname) and parts.port != -1
+    except ValueError:
+        return "its host or port is malformed"
+    if parts.scheme not in _SCHEMES:
+        return f"its scheme is none of {', '.join(sorted(_SCHEMES))}"
+    return "" if has_host else "it names no host"
+
+
+def _bypassed(value: str) -> list[str]:
+    """Entries of ``no_proxy`` in the one form that all programs read alike; the others are left out."""
+    entries = [entry for entry in re.split(r"[,\s]+", value) if entry]
+    return [entry for entry in map(_canonical, entries) if entry]
+
+
+def _canonical(entry: str) -> str:
+    with suppress(ValueError):
+        return str(IPv6Address(entry.removeprefix("[").removesuffix("]")))
+    with suppress(ValueError):
+        return entry if ip_network(entry, strict=False).version == 4 else ""
+    return entry if entry == "*" or _NAME.fullmatch(entry) else ""
+
+
+def _loads(load: Callable[[ssl.SSLContext, str], object]) -> Callable[[str], str]:
+    def check(value: str) -> str:
+        try:
+            load(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), value)
+        except (OSError, ValueError) as error:
+            return getattr(error, "strerror", None) or str(error)
+        return ""
+
+    return check
+
+
+_FILES: Final[dict[str, Callable[[str], str]]] = {
+    "SSL_CERT_FILE": _loads(lambda context, file: context.load_verify_locations(cafile=file)),
+    "SSL_CERT_DIR": _loads(lambda context, folder: context.load_verify_locations(capath=folder)),
+    "SSLKEYLOGFILE": _loads(lambda context, file: setattr(context, "keylog_filename", file)),
+}

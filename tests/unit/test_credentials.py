@@ -1,0 +1,62 @@
+"""Airflow's login: generated once, complete and private before Airflow can read it."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from synapse_lakehouse.embedded import credentials
+
+KEYS = {"AIRFLOW__CORE__FERNET_KEY", "AIRFLOW__API__SECRET_KEY", "AIRFLOW__API_AUTH__JWT_SECRET"}
+
+
+@pytest.fixture
+def open_umask() -> object:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def test_both_files_are_private_whatever_the_umask_is(tmp_path: Path, open_umask: None) -> None:
+    credentials.environment(tmp_path / "airflow")
+
+    files = {file.name: file.stat().st_mode & 0o777 for file in (tmp_path / "airflow").iterdir()}
+    assert files == {"passwords.json": 0o600, "keys.json": 0o600}
+
+
+def test_airflow_reads_the_password_of_the_file(tmp_path: Path) -> None:
+    environment = credentials.environment(tmp_path)
+
+    passwords = Path(environment["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"])
+    (name, role) = environment["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"].split(":")
+    assert json.loads(passwords.read_text()) == {name: credentials.password(tmp_path)}
+    assert role == "admin"
+    assert environment["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS"] == "False"
+    assert len(credentials.password(tmp_path)) >= 32
+    assert credentials.password(tmp_path) not in environment.values()
+
+
+def test_they_stay_as_they_are(tmp_path: Path) -> None:
+    before = credentials.environment(tmp_path), credentials.password(tmp_path)
+
+    assert (credentials.environment(tmp_path), credentials.password(tmp_path)) == before
+
+
+def test_an_exposed_password_file_is_closed(tmp_path: Path) -> None:
+    credentials.environment(tmp_path)
+    credentials.passwords_file(tmp_path).chmod(0o644)
+
+    credentials.environment(tmp_path)
+
+    assert credentials.passwords_file(tmp_path).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_new_password_ends_earlier_sessions_and_keeps_connections_readable(tmp_path: Path) -> None:
+    before, password = credentials.environment(tmp_path), credentials.password(tmp_path)
+    credentials.passwords_file(tmp_path).unlink()
+
+    after = credentials.environment(tmp_path)
+
+    assert credentials.password(tmp_path) != password
+    assert {name for name in KEYS if after[name] == before[name]} == {"AIRFLOW__CORE__FERNET_KEY"}

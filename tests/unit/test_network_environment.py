@@ -1,0 +1,106 @@
+"""Whatever the proxy and TLS variables are, Airflow's HTTP client starts, and reaches this machine directly."""
+
+import os
+import urllib.request
+from pathlib import Path
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from requests.utils import should_bypass_proxies
+
+from synapse_lakehouse.embedded.network_environment import unusable, usable
+
+PROXIES = ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "All_Proxy")
+GOOD = ["http://proxy:3128", "proxy:3128", "proxy", "socks5://127.0.0.1:1080", "socks5h://127.0.0.1:1080",
+        "https://user:word@proxy:1", "http://[::1]:3128", "HTTP://proxy"]  # fmt: skip
+BAD = ["socks4://proxy", "ftp://proxy", "://", "http://", "http://proxy:x", "http://[::1", " http://proxy",
+       "http://proxy/\x01", "http://prøxy", "http://proxy:99999"]  # fmt: skip
+TEXT = st.text(alphabet="ab1:/.[]*,-_ %@?#ü\x01\udcff", max_size=20)
+
+
+def client_starts(variables: dict[str, str]) -> bool:
+    """Whether httpx accepts the variables; ``variables`` is all that it sees."""
+    before = dict(os.environ)
+    try:
+        os.environ.clear()
+        os.environ.update(variables)
+        # A context as the API client of Airflow makes one; its certificates take no part in the proxies.
+        httpx.Client(verify=False).close()
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    return True
+
+
+@pytest.mark.parametrize("name", PROXIES)
+@pytest.mark.parametrize("value", GOOD)
+def test_a_usable_proxy_stays(name: str, value: str) -> None:
+    found = usable({name: value})
+
+    assert found[name] == value
+    assert client_starts(found)
+
+
+@pytest.mark.parametrize("name", PROXIES)
+@pytest.mark.parametrize("value", BAD)
+def test_one_that_airflow_cannot_use_is_left_out(name: str, value: str) -> None:
+    assert set(unusable({name: value})) == {name}
+    assert usable({name: value}) == {}
+
+
+@given(st.sampled_from(PROXIES), TEXT, TEXT)
+def test_no_value_stops_airflow(name: str, proxy: str, bypassed: str) -> None:
+    assert client_starts(usable({name: proxy, "no_proxy": bypassed}))
+    assert client_starts(usable({name: f"socks5h://{proxy}", "NO_PROXY": bypassed}))
+
+
+@pytest.mark.parametrize("given_no_proxy", [{}, {"no_proxy": "example.org"}, {"NO_PROXY": "[::1], fe80::/10 a:x"}])
+def test_this_machine_is_reached_directly(given_no_proxy: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    found = usable({"ALL_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"} | given_no_proxy)
+    for name, value in found.items():
+        monkeypatch.setenv(name, value)
+
+    with httpx.Client(verify=False) as client:
+        assert client._transport_for_url(httpx.URL("http://127.0.0.1:8080/execution/")) is client._transport
+        assert client._transport_for_url(httpx.URL("http://matrix.org/")) is not client._transport
+    for host in ("127.0.0.1:8080", "localhost"):
+        assert urllib.request.proxy_bypass(host)
+        assert should_bypass_proxies(f"http://{host}/", None)
+    assert not urllib.request.proxy_bypass("matrix.org")
+
+
+@pytest.mark.parametrize(
+    ("given_no_proxy", "bypassed"),
+    [
+        ("[::1],example.org", "::1,example.org"),
+        ("fe80::/10, .example.org", ".example.org"),
+        ("192.168.0.0/16 10.0.0.1:80", "192.168.0.0/16,10.0.0.1:80"),
+        ("a:x,http://b,ü.de", ""),
+        ("*", "*"),
+    ],
+)
+def test_what_bypasses_the_proxy_goes_on_doing_so(given_no_proxy: str, bypassed: str) -> None:
+    found = usable({"https_proxy": "http://proxy", "no_proxy": given_no_proxy})
+
+    assert found["no_proxy"] == found["NO_PROXY"] == ",".join(filter(None, [bypassed, "127.0.0.1", "localhost"]))
+
+
+def test_certificates_that_cannot_be_loaded_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "empty.pem").touch()
+    values = {
+        "SSL_CERT_FILE": [str(tmp_path / "gone.pem"), str(tmp_path / "empty.pem"), str(tmp_path), "\0"],
+        "SSLKEYLOGFILE": [str(tmp_path / "gone" / "keys"), str(tmp_path)],
+    }
+    for name, wrong in values.items():
+        for value in wrong:
+            assert set(unusable({name: value})) == {name}
+            assert usable({name: value}) == {}
+
+
+def test_certificates_that_can_be_loaded_stay() -> None:
+    import certifi
+
+    variables = {"SSL_CERT_FILE": certifi.where(), "SSL_CERT_DIR": "/etc/ssl/certs", "PATH": "/bin"}
+    assert usable(variables) == variables

@@ -1,0 +1,111 @@
+"""Settings that no task could use, and a ``.env`` that cannot be read, are refused before anything is done."""
+
+import os
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+from typer.testing import CliRunner
+
+from synapse_lakehouse.cli import app
+from synapse_lakehouse.cli.diagnosis import machine
+from synapse_lakehouse.embedded import java
+from synapse_lakehouse.settings import EnvFileError, Settings, heap_bytes
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current folder; nothing is set."""
+    monkeypatch.chdir(tmp_path)
+    for name in {name.upper() for name in Settings.model_fields} & set(os.environ):
+        monkeypatch.delenv(name)
+    return tmp_path
+
+
+def output(*arguments: str) -> str:
+    """What the command prints when it ends with exit code 1."""
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 1, done.output
+    return done.output
+
+
+@pytest.mark.parametrize(
+    "memory",
+    ["2GiB", "2gb", "2048", "2 g", "g", "0g", "-2g", "2.5g", "1e3m", "2g -Dx=y", "511m", "4k", "1025g", "9999999g",
+     "2t", "٢g", "2g\n"],
+)  # fmt: skip
+def test_a_heap_that_java_cannot_have_is_refused(memory: str) -> None:
+    with pytest.raises(ValidationError, match=r"lakehouse_driver_memory\n.*such as 2g"):
+        Settings(lakehouse_driver_memory=memory)
+
+
+@pytest.mark.parametrize(
+    ("memory", "size"), [("512m", 512 << 20), ("2g", 2 << 30), ("3G", 3 << 30), ("1500M", 1500 << 20)]
+)
+def test_a_heap_has_a_size(memory: str, size: int) -> None:
+    assert heap_bytes(Settings(lakehouse_driver_memory=memory).lakehouse_driver_memory) == size
+
+
+def test_every_command_names_the_setting(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    monkeypatch.setenv("LAKEHOUSE_DRIVER_MEMORY", "2GiB")
+    for command in (["run"], ["ui"], ["doctor"], ["compress", "plan"], ["positions"]):
+        assert "LAKEHOUSE_DRIVER_MEMORY" in output(*command)
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("options", ["-Xmx1g", "-XX:+UseParallelGC -XX:MaxHeapSize=1g"])
+def test_the_heap_has_one_setting(options: str) -> None:
+    with pytest.raises(ValidationError, match="lakehouse_driver_java_options"):
+        Settings(lakehouse_driver_java_options=options)
+
+
+@pytest.mark.parametrize("options", ["-XX:ReservedCodeCacheSize=240MiB", "-XX:+NoSuchOption", "'-Xss1m"])
+def test_options_that_java_does_not_start_with_are_refused(options: str) -> None:
+    with pytest.raises(java.JavaError, match=r"LAKEHOUSE_DRIVER_JAVA_OPTIONS=.*Java reports:\n."):
+        java.refuse_options(Settings(lakehouse_driver_java_options=options))
+
+
+def test_the_defaults_start_java() -> None:
+    java.refuse_options(Settings())
+
+
+@pytest.mark.parametrize("command", [["doctor"], ["run"], ["query", "select 1"]])
+def test_an_env_file_that_is_not_utf_8_is_named(folder: Path, command: list[str]) -> None:
+    (folder / ".env").write_bytes(b"LAKEHOUSE_HOME=here\nSYNAPSE_DSN=postgresql://postgr\xe9s@127.0.0.1/synapse\n")
+
+    found = output(*command)
+
+    assert f"{folder / '.env'} is not UTF-8, first in line 2" in found
+    assert "postgr" not in found.replace("postgresql", "")
+
+
+@pytest.mark.parametrize("content", ["A=b\n".encode("utf-16"), b"\xff", b"A=\xc3\n"])
+def test_other_encodings_are_refused(folder: Path, content: bytes) -> None:
+    (folder / ".env").write_bytes(content)
+    with pytest.raises(EnvFileError, match="not UTF-8"):
+        Settings()
+
+
+def test_a_byte_order_mark_hides_no_setting(folder: Path) -> None:
+    (folder / ".env").write_bytes(b"\xef\xbb\xbfSYNAPSE_SERVER_NAME=example.org\nLAKEHOUSE_NO_SUCH=1\n")
+
+    assert Settings().synapse_server_name == "example.org"
+    assert [one.message.split()[0] for one in machine.names()] == ["LAKEHOUSE_NO_SUCH"]
+
+
+def test_one_that_cannot_be_read_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / ".env").touch()
+
+    def refuse(*of: object, **further: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("dotenv.main.open", refuse, raising=False)
+    with pytest.raises(EnvFileError, match="cannot be read: Permission denied"):
+        Settings()
+
+
+@pytest.mark.parametrize("name", ["SYNAPSE_DSN", "LAKEHOUSE_HOME", "SYNAPSE_CONFIG", "LAKEHOUSE_STREAM_WRITERS"])
+def test_a_value_that_is_no_text_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, os.fsdecode(b"postgr\xe9s"))
+
+    assert f"{name}: Value error, is not UTF-8" in output("doctor")

@@ -1,0 +1,95 @@
+"""Requests that name a host which is not this Airflow's are refused, whatever they ask for."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+from starlette.types import Message, Receive, Scope, Send
+
+from synapse_lakehouse.orchestration.trusted_hosts import TrustedHosts
+from synapse_lakehouse.settings import Settings
+
+FOUND = """
+from airflow import plugins_manager
+apps, middlewares = plugins_manager.get_fastapi_plugins()
+print([one["middleware"].__name__ for one in middlewares], plugins_manager.get_import_errors())
+"""
+
+
+async def _served(scope: Scope, receive: Receive, send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body"})
+
+
+def status(*hosts: str, kind: str = "http", method: str = "GET") -> int:
+    """Status of the answer to a request with these ``Host`` headers."""
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": kind, "method": method, "path": "/", "extensions": {"websocket.http.response": {}},
+        "headers": [(b"host", host.encode("latin-1")) for host in hosts],
+    }  # fmt: skip
+    asyncio.run(TrustedHosts(_served)(scope, receive, send))
+    return int(sent[0]["status"])
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LAKEHOUSE_UI_HOSTS", "airflow-api-server Lake.example.org")
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1:8080", "localhost:9000", "localhost", "LOCALHOST:1", "airflow-api-server:8080",
+             "lake.example.org"]
+)  # fmt: skip
+def test_own_hosts_are_served(host: str) -> None:
+    assert status(host) == 200
+
+
+@pytest.mark.parametrize("kind", ["http", "websocket"])
+@pytest.mark.parametrize(
+    "hosts",
+    [["evil.example"], ["evil.example:8080"], ["127.0.0.1.evil.example"], ["localhost.evil.example:8080"], [""], [],
+     ["127.0.0.1:8080@evil.example"], ["evil.example#127.0.0.1"], ["localhost:8080", "evil.example"], ["0.0.0.0:8080"],
+     ["evil.example", "localhost:8080"], ["www.localhost"], ["127.1"], ["[::1]:8080"], ["localhost evil.example"]],
+)  # fmt: skip
+def test_others_are_refused(hosts: list[str], kind: str) -> None:
+    assert status(*hosts, kind=kind) == 400
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
+def test_every_method_is_refused(method: str) -> None:
+    assert status("evil.example", method=method) == 400
+
+
+def test_airflow_finds_the_plugin(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FOUND], env=os.environ | {"AIRFLOW_HOME": str(tmp_path)}, text=True,
+        capture_output=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1] == "['TrustedHosts'] {}"
+
+
+@pytest.mark.parametrize(
+    "hosts", ["*", "http://lake.example.org", "lake.example.org:8080", "*.example.org", "a,b", "a/b"]
+)
+def test_what_is_no_host_is_no_setting(hosts: str) -> None:
+    with pytest.raises(ValidationError, match="lakehouse_ui_hosts"):
+        Settings(_env_file=None, lakehouse_ui_hosts=hosts)
+
+
+def test_a_wrong_setting_serves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKEHOUSE_UI_HOSTS", "*")
+    with pytest.raises(ValidationError):
+        TrustedHosts(_served)
