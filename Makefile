@@ -1,7 +1,6 @@
 # Everything a user or a developer runs. `make` alone explains itself.
 SHELL := bash
 .DEFAULT_GOAL := help
-UV_VERSION := 0.13.8
 # The first that knows exclude-dependencies, as required-version in pyproject.toml.
 UV_OLDEST := 0.9.8
 UV := $(shell printf '%s\n' $(UV_OLDEST) "$$(uv --version 2>/dev/null | cut -d' ' -f2)" | sort -CV && command -v uv || echo .tools/uv/bin/uv)
@@ -12,7 +11,7 @@ PYTEST := $(UV) run --locked pytest
 unexport PYTHONDONTWRITEBYTECODE
 export XDG_RUNTIME_DIR ?= $(or $(TMPDIR),/tmp)/runtime-$(shell id -u)
 
-.PHONY: help run ui setup test test-heavy test-tools check format sample answers earlier-lake bench bench-copy bench-visibility bench-streams bench-tap bench-compression clean
+.PHONY: help run ui setup test test-heavy test-tools check format sample answers lock-jars sbom earlier-lake bench bench-copy bench-visibility bench-streams bench-tap bench-compression clean
 
 ##@ Use
 help: ## Show this help
@@ -56,6 +55,12 @@ answers: setup ## Record anew what a real Synapse shows whom of the sample, and 
 	@$(UV) run --locked python -m tests.visibility.record
 	@$(UV) run --locked python -m tests.hashes.answers
 
+lock-jars: setup ## Record the SHA-256 of Spark's jars anew, from Maven Central
+	@$(UV) run --locked python -m supply_chain.lock_jars
+
+sbom: setup ## Write the bill of materials, sbom.cdx.json, from the locks
+	@$(UV) run --locked python -m supply_chain.sbom $(abspath $(shell command -v $(UV)))
+
 earlier-lake: setup ## Keep a small lake made by the version COMMIT, for the test that this one opens it
 	@git worktree add --quiet --detach .lakehouse/earlier $(COMMIT)
 	@cd .lakehouse/earlier; $(abspath $(UV)) run --locked python $(CURDIR)/tests/upgrade/keep.py; done=$$?; \
@@ -82,9 +87,9 @@ clean: ## Delete what runs left here (the lake included); the environment stays
 	@rm -rf .lakehouse dbt/target dbt/logs .pytest_cache .mypy_cache .ruff_cache
 
 .tools/uv/bin/uv:
-	@echo "Installing uv $(UV_VERSION) into .tools"
+	@echo "Installing uv into .tools"
 	@python3 -m venv .tools/uv 2>/dev/null || { $(call apt,python3-venv) && rm -rf .tools/uv && python3 -m venv .tools/uv; }
-	@.tools/uv/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	@.tools/uv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r requirements-uv.txt
 
 test-tools:
 	@missing=(); for package in $(TEST_PACKAGES); do dpkg -s $$package >/dev/null 2>&1 || missing+=($$package); done; \

@@ -16,8 +16,10 @@ PATHS = (
     "/", "/dags/lakehouse", "/auth/login", "/auth/token", "/auth/token/cli", "/api/v2/monitor/health", "/api/v2/dags",
     "/api/v2/version", "/execution/health", "/execution/variables/x", "/ui/config", "/openapi.json", "/static/x",
 )  # fmt: skip
-OPEN = {"/", "/dags/lakehouse", "/auth/login", "/auth/token/cli", "/api/v2/monitor/health", "/api/v2/version", "/execution/health",
-        "/openapi.json"}  # fmt: skip
+OPEN = {
+    "/", "/dags/lakehouse", "/auth/login", "/auth/token/cli", "/api/v2/monitor/health", "/api/v2/version",
+    "/execution/health", "/openapi.json",
+}  # fmt: skip
 """What answers without a login: the pages' empty frame, the form, health, version and the API's description."""
 
 

@@ -17,7 +17,10 @@ from tests.conftest import Published, lakehouse
 
 pytestmark = pytest.mark.heavy
 
-AWS = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
+AWS = (
+    "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
+    "@sha256:dd7e49ffa4ac9b215bed846581991259e3aec9bb2fa08d6cec029c46cd66d957"
+)
 SECRET = "not-to-be-shown"
 
 

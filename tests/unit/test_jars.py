@@ -1,14 +1,107 @@
-"""Which jars Spark gets, before any is fetched."""
+"""Which jars Spark gets: those of the lock with the SHA-256 that it names, and no others."""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from supply_chain import lock_jars
 from synapse_lakehouse.embedded import jars
 from synapse_lakehouse.settings import Settings
 
+GOOD = f"org.example:good:1.0@sha256:{'a' * 64}"
+ACCEPTED = {"org.example:one_2.13:1.0": b"one", "org.example:two:2.0": b"two"}
+DIGESTS = {coordinates: hashlib.sha256(content).hexdigest() for coordinates, content in ACCEPTED.items()}
+EVIL = hashlib.sha256(b"evil").hexdigest()
+Resolver = Callable[..., list[str]]
 
-@pytest.mark.parametrize("packages", ["iceberg-aws-bundle", "org.apache.iceberg:iceberg-aws-bundle", "a:b:1:c", "a::1"])
-def test_what_is_no_coordinate_is_refused(packages: str, settings: Settings) -> None:
-    given = settings.model_copy(update={"lakehouse_spark_packages": f"org.example:good:1.0, {packages}"})
-    with pytest.raises(jars.JarError, match=f"LAKEHOUSE_SPARK_PACKAGES has '{packages}', .*group:artifact:version"):
+
+@pytest.fixture
+def resolver(monkeypatch: pytest.MonkeyPatch) -> Resolver:
+    """Lets jars be resolved as the given ones, by file name; returns what was asked for."""
+
+    def resolve(**further: bytes) -> list[str]:
+        asked: list[str] = []
+
+        def fetch(folder: Path, wanted: list[str]) -> str:
+            asked.extend(wanted)
+            (folder / "jars").mkdir(parents=True, exist_ok=True)
+            for coordinates, content in (ACCEPTED | further).items():
+                group, artifact, version = coordinates.split(":")
+                (folder / "jars" / f"{group}_{artifact}-{version}.jar").write_bytes(content)
+            return "resolved"
+
+        monkeypatch.setattr(jars, "fetch", fetch)
+        return asked
+
+    return resolve
+
+
+@pytest.mark.parametrize(
+    "packages",
+    ["iceberg-aws-bundle", "org.apache.iceberg:iceberg-aws-bundle", "a:b:1:c", "a::1", "org.example:good:1.0",
+     f"a:b:1@sha256:{'a' * 63}", f"a:b:1@sha256:{'A' * 64}", f"a:b:1@md5:{'a' * 32}", f"a:b:1@{'a' * 64}"],
+)  # fmt: skip
+def test_what_is_no_coordinate_with_a_hash_is_refused(packages: str, settings: Settings) -> None:
+    given = settings.model_copy(update={"lakehouse_spark_packages": f"{GOOD}, {packages}"})
+    with pytest.raises(jars.JarError, match=f"LAKEHOUSE_SPARK_PACKAGES has '{packages}', .*group:artifact:version@sha"):
         jars.installed(given)
-    assert not list(settings.lakehouse_home.iterdir())
+
+
+def test_packages_have_coordinates_and_a_hash() -> None:
+    assert jars.packages(f" {GOOD} ,a:b:1@sha256:{'0' * 64},") == {"org.example:good:1.0": "a" * 64, "a:b:1": "0" * 64}
+    assert jars.packages("") == {}
+
+
+def test_the_lock_has_all_that_is_wanted() -> None:
+    assert set(jars.WANTED) < jars.locked().keys()
+    assert all(len(digest) == 64 for digest in jars.locked().values())
+    assert lock_jars.LOCK.read_text().startswith(jars.HEADER)
+
+
+def test_accepted_jars_are_fetched_once(tmp_path: Path, resolver: Resolver) -> None:
+    asked = resolver()
+    wanted = ["org.example:one_2.13:1.0"]
+
+    first, second = (jars.fetched(tmp_path, wanted, DIGESTS) for _ in range(2))
+
+    assert [path.read_bytes() for path in first] == [b"one", b"two"]
+    assert first == second
+    assert asked == wanted
+
+
+def test_one_that_nobody_accepted_is_refused_each_time(tmp_path: Path, resolver: Resolver) -> None:
+    resolver(**{"org.evil:evil-all_2.13:6.6": b"evil"})
+    for _ in range(2):
+        with pytest.raises(
+            jars.JarError, match=f"org.evil:evil-all_2.13:6.6@sha256:{hashlib.sha256(b'evil').hexdigest()}"
+        ):
+            jars.fetched(tmp_path, ["org.example:one_2.13:1.0"], DIGESTS)
+
+
+def test_one_with_other_bytes_is_refused(tmp_path: Path, resolver: Resolver) -> None:
+    resolver(**{"org.example:two:2.0": b"evil"})
+    with pytest.raises(jars.JarError, match=r"org\.example:two:2\.0 has the SHA-256"):
+        jars.fetched(tmp_path, ["org.example:one_2.13:1.0"], DIGESTS)
+
+
+def test_one_that_changed_on_the_disk_is_refused(tmp_path: Path, resolver: Resolver) -> None:
+    resolver()
+    paths = jars.fetched(tmp_path, ["org.example:one_2.13:1.0"], DIGESTS)
+    paths[1].write_bytes(b"evil")
+    with pytest.raises(jars.JarError, match=r"org\.example:two:2\.0 has the SHA-256"):
+        jars.fetched(tmp_path, ["org.example:one_2.13:1.0"], DIGESTS)
+
+
+def test_one_that_was_put_beside_them_is_refused(tmp_path: Path, resolver: Resolver) -> None:
+    resolver()
+    paths = jars.fetched(tmp_path, ["org.example:one_2.13:1.0"], DIGESTS)
+    paths[0].with_name("evil.jar").write_bytes(b"evil")
+    with pytest.raises(jars.JarError, match=r"evil\.jar@sha256"):
+        jars.fetched(tmp_path, ["org.example:one_2.13:1.0"], DIGESTS)
+
+
+@pytest.mark.heavy
+def test_mavens_repository_has_what_was_locked() -> None:
+    assert lock_jars.lock() == lock_jars.LOCK.read_text()

@@ -84,7 +84,7 @@ def _spark(settings: Settings, release: Release) -> str:
     properties = {"spark.sql.extensions": extensions} | _bare(spark_properties(settings))
     # Else spark-sql makes a Hive metastore in the current folder.
     properties["spark.sql.catalogImplementation"] = "in-memory"
-    packages = ",".join([*jars.PINNED, *filter(None, [settings.lakehouse_spark_packages])])
+    packages = ",".join([*jars.WANTED, *jars.packages(settings.lakehouse_spark_packages)])
     name = _example(release)
     return "\n".join(
         [

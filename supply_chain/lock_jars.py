@@ -1,0 +1,23 @@
+"""``make lock-jars``: resolve Spark's jars and record the SHA-256 of each. Review the difference before a commit."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from synapse_lakehouse.embedded import jars
+from synapse_lakehouse.settings import PROJECT
+
+LOCK = PROJECT / "spark_apps" / "synapse_lakehouse" / "embedded" / "jars.lock"
+
+
+def lock() -> str:
+    """Content of ``jars.lock``, from Maven's repository."""
+    with TemporaryDirectory() as folder:
+        report = jars.fetch(Path(folder), jars.WANTED)
+        found = jars.found(Path(folder))
+    if missing := [one for one in jars.WANTED if one not in found]:
+        raise jars.JarError(f"{', '.join(missing)} could not be fetched. The resolver reports:\n{report[-2000:]}")
+    return jars.HEADER + "".join(f"{digest}  {coordinates}\n" for coordinates, digest in sorted(found.items()))
+
+
+if __name__ == "__main__":
+    LOCK.write_text(lock(), encoding="utf-8")

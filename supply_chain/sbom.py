@@ -1,0 +1,52 @@
+"""``make sbom``: the bill of materials, in CycloneDX, of all packages of uv.lock and all jars of jars.lock.
+
+Without the moment and the random number that CycloneDX allows, so that the same locks make the same file.
+"""
+
+import json
+import subprocess
+from typing import Any
+from urllib.parse import quote
+
+from synapse_lakehouse.embedded import jars
+from synapse_lakehouse.settings import PROJECT
+
+SBOM = PROJECT / "sbom.cdx.json"
+_EXPORT = ["export", "--locked", "--no-dev", "--format", "cyclonedx1.5", "--quiet", "--preview"]
+
+
+def sbom(uv: str) -> str:
+    """Content of the bill of materials.
+
+    :param uv: path of uv.
+    """
+    done = subprocess.run([uv, *_EXPORT], cwd=PROJECT, capture_output=True, text=True, check=True)
+    bill: dict[str, Any] = json.loads(done.stdout)
+    del bill["serialNumber"], bill["metadata"]["timestamp"], bill["metadata"]["tools"]
+    components = [_jar(coordinates, digest) for coordinates, digest in sorted(jars.locked().items())]
+    bill["components"] += components
+    root = bill["metadata"]["component"]["bom-ref"]
+    (project,) = (one for one in bill["dependencies"] if one["ref"] == root)
+    project["dependsOn"] = [*project.get("dependsOn", []), *(one["bom-ref"] for one in components)]
+    bill["dependencies"] += [{"ref": one["bom-ref"]} for one in components]
+    return json.dumps(bill, indent=1, ensure_ascii=False) + "\n"
+
+
+def _jar(coordinates: str, digest: str) -> dict[str, Any]:
+    group, artifact, version = coordinates.split(":")
+    purl = f"pkg:maven/{quote(group)}/{quote(artifact)}@{quote(version)}?type=jar"
+    return {
+        "type": "library",
+        "bom-ref": purl,
+        "group": group,
+        "name": artifact,
+        "version": version,
+        "hashes": [{"alg": "SHA-256", "content": digest}],
+        "purl": purl,
+    }
+
+
+if __name__ == "__main__":
+    import sys
+
+    SBOM.write_text(sbom(sys.argv[1]), encoding="utf-8")
