@@ -220,7 +220,8 @@ def test_a_writer_whose_name_no_line_can_carry_is_left_out_and_stops_nobody(
         assert [line.split()[2] for line in lines if line.startswith("POSITION caches ")] == ["ep1", "ep2", "master"]
 
     talk(homeserver, Dialect.INSTANCES, follow, follow)
-    named = [record.args[1] for record in caplog.records if record.name.endswith("replication.server") and record.args]
+    logged = [record.args for record in caplog.records if record.name.endswith("replication.server")]
+    named = [arguments[1] for arguments in logged if isinstance(arguments, tuple) and arguments]
     assert sorted(map(str, named)) == sorted(("two words", "line\nbreak", "", "x" * 2000))
 
 
