@@ -21,19 +21,42 @@ def section(config: Path | None, name: str, error: type[ValueError]) -> Mapping[
     """
     if config is None:
         return {}
+    if config.is_dir():
+        raise error(
+            f"SYNAPSE_CONFIG={config} cannot be read: it is a folder. Give the file in it that has stream_writers and "
+            "retention; join several files to one."
+        )
     try:
         content: Any = yaml.safe_load(config.read_text(encoding="utf-8"))
     except OSError as problem:
         raise error(f"SYNAPSE_CONFIG={config} cannot be read: {problem.strerror}.") from None
-    except (ValueError, yaml.YAMLError) as problem:
+    except (ValueError, RecursionError, yaml.YAMLError) as problem:
         raise error(f"SYNAPSE_CONFIG={config} cannot be read as YAML: {_why(problem)}.") from None
-    found = content.get(name) if isinstance(content, Mapping) else None
+    if not isinstance(content, Mapping):
+        raise error(f"SYNAPSE_CONFIG={config} has no settings: a homeserver.yaml is a mapping of names to values.")
+    found = content.get(name)
     if not isinstance(found, Mapping | None):
         raise error(f"{name} in SYNAPSE_CONFIG should be a section.")
     return found or {}
 
 
-def _why(problem: ValueError | yaml.YAMLError) -> str:
+def require_one_database(config: Path | None, error: type[ValueError]) -> None:
+    """Refuse a homeserver that keeps its state elsewhere than its events (``synapse.config.database``).
+
+    :param error: what is raised, as of :func:`section`.
+    """
+    databases = section(config, "databases", error)
+    for name, database in databases.items():
+        stores = database.get("data_stores") if isinstance(database, Mapping) else None
+        if isinstance(stores, list) and len({"main", "state"} & set(map(str, stores))) == 1:
+            raise error(
+                f"databases.{name} in SYNAPSE_CONFIG has data_stores: {', '.join(map(str, stores))}. A homeserver with "
+                "its state in another database than its events is not supported yet: without both in one PostgreSQL "
+                "snapshot nobody can say who sees what."
+            )
+
+
+def _why(problem: ValueError | RecursionError | yaml.YAMLError) -> str:
     if isinstance(problem, yaml.MarkedYAMLError) and problem.problem and problem.problem_mark:
         mark = problem.problem_mark
         # From the first quotation mark on, it may be the file's own words.
@@ -43,6 +66,8 @@ def _why(problem: ValueError | yaml.YAMLError) -> str:
         return "it is not UTF-8"
     if isinstance(problem, yaml.YAMLError):
         return "it has a character that YAML does not allow"
+    if isinstance(problem, RecursionError):
+        return "it is nested too deeply"
     return "it has a number or a date that is none"
 
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.rewriting import saved
-from synapse_lakehouse.rewriting.grants import RIGHTS
+from synapse_lakehouse.rewriting.tables import RIGHTS
 from tests.compression.conftest import BEST, EVERY_ROOM, Compress, rows
 from tests.state_database import stored
 from tests.state_rooms import World
@@ -188,6 +188,10 @@ def test_the_role_for_it_can_compress_and_do_nothing_else(compress: Compress, so
                 ):  # fmt: skip
                     with pytest.raises(psycopg.errors.InsufficientPrivilege):
                         session.execute(statement.encode())
+            owner.execute("alter table state_groups enable row level security")
+            for refused in (compress(dsn, "apply", *options), compress(reading, "plan")):
+                assert refused.exit_code == 1
+                assert "Row-level security hides rows of state_groups from the role" in refused.stderr
         finally:
             owner.execute(f"drop owned by {name}, {name}_reader; drop role {name}, {name}_reader".encode())
 

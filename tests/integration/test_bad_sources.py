@@ -12,6 +12,7 @@ from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source import preflight
 from synapse_lakehouse.source.connection import connect
 from synapse_lakehouse.source.errors import SourceError
+from synapse_lakehouse.source.snapshot import exported
 
 
 def check(settings: Settings, **changes: object) -> int:
@@ -98,6 +99,57 @@ def test_nobody_is_no_fault(
 def test_not_a_synapse_database(settings: Settings, server: Server) -> None:
     with pytest.raises(SourceError, match="The database postgres is not a Synapse homeserver's"):
         check(settings, synapse_dsn=server.dsn("postgres"))
+
+
+def test_a_homeserver_with_several_databases_is_named_as_one(
+    settings: Settings, source_copy: str, spoiled: psycopg.Connection[tuple[object, ...]]
+) -> None:
+    spoiled.execute("alter table events rename to whole")
+    with pytest.raises(SourceError, match=r"has only the state of a Synapse homeserver.*SYNAPSE_WRITE_DSN"):
+        check(settings, synapse_dsn=source_copy)
+    spoiled.execute("drop table state_groups, state_group_edges, state_groups_state cascade")
+    with pytest.raises(SourceError, match="is not a Synapse homeserver's"):
+        check(settings, synapse_dsn=source_copy)
+    spoiled.execute("alter table whole rename to events")
+    missing = r"its state in another database: it has no state_groups, state_group_edges, state_groups_state\."
+    with pytest.raises(SourceError, match=missing):
+        check(settings, synapse_dsn=source_copy)
+
+
+NOT_PLAIN = {
+    "event_json": """alter table event_json rename to whole_json;
+        create table event_json (like whole_json including all) partition by hash (event_id);
+        create table event_json_p0 partition of event_json for values with (modulus 2, remainder 0);
+        create table event_json_p1 partition of event_json for values with (modulus 2, remainder 1);
+        insert into event_json select * from whole_json; drop table whole_json cascade""",
+    "rooms": "alter table rooms rename to whole_rooms; create view rooms as select * from whole_rooms",
+    "room_depth": """alter table room_depth rename to whole_depth;
+        create materialized view room_depth as select * from whole_depth""",
+    "erased_users": """create foreign data wrapper elsewhere; create server other foreign data wrapper elsewhere;
+        alter table erased_users rename to whole; create foreign table erased_users (user_id text not null)
+        server other""",
+    "rejections": "create table more () inherits (rejections)",
+}
+KINDS = {
+    "event_json": "a partitioned table", "rooms": "a view", "room_depth": "a materialized view",
+    "erased_users": "a foreign table", "rejections": "a table that others inherit from",
+}  # fmt: skip
+
+
+def test_what_is_no_plain_table_is_named_as_what_it_is(
+    settings: Settings, source_copy: str, spoiled: psycopg.Connection[tuple[object, ...]]
+) -> None:
+    for change in NOT_PLAIN.values():
+        spoiled.execute(change.encode())
+    with pytest.raises(SourceError) as caught:
+        check(settings, synapse_dsn=source_copy)
+    said = dict(line.split(" is ", 1) for line in str(caught.value).splitlines())
+    assert {table: kind.partition(",")[0] for table, kind in said.items()} == KINDS
+    assert all("which is not supported" in kind for kind in said.values())
+    partly = settings.model_copy(update={"synapse_dsn": source_copy, "lakehouse_on_drift": "partial"})
+    with exported(partly, catalogue.load()) as (_, snapshot):
+        assert set(snapshot.drifted) == set(KINDS)
+        assert not {name for name in snapshot.novelties if name.startswith("event_json_p")}
 
 
 @pytest.mark.parametrize(("version", "advice"), [(72, "Upgrade Synapse"), (999, "Upgrade the lakehouse")])

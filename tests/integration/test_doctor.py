@@ -17,10 +17,15 @@ from synapse_lakehouse.cli import app
 from synapse_lakehouse.embedded.postgres import Server, free_port
 from synapse_lakehouse.lake import audit, tables
 from synapse_lakehouse.lake.catalog import SCHEMAS, pyiceberg_catalog
+from synapse_lakehouse.lake.tables import arrow_schema
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import Settings
-from synapse_lakehouse.source import duplicates
+from synapse_lakehouse.source import duplicates, preflight
+from synapse_lakehouse.source.connection import connect, conninfo
+from synapse_lakehouse.source.errors import ReadFailed, SourceError
 from synapse_lakehouse.source.grants import script
+from synapse_lakehouse.source.projection import select
+from synapse_lakehouse.source.read import Chunk, copy_chunks
 
 Findings = dict[str, list[dict[str, str]]]
 Examine = Callable[..., tuple[int, Findings]]
@@ -220,6 +225,55 @@ def test_a_release_that_was_read_on_a_standby_saw_sequences_ahead(
     assert found["sequences"][-1]["level"] == level, found["sequences"]
 
 
+def test_row_level_security_that_hides_rows_is_refused(
+    examine: Examine, reader: str, source_copy: str, settings: Settings
+) -> None:
+    role, own = _user(reader), settings.model_copy(update={"synapse_dsn": reader})
+    with psycopg.connect(source_copy, autocommit=True) as owner:
+        for table in ("schema_version", "rooms", "receipts_linearized"):
+            # PostgreSQL would leave rows out without an error, also where a policy lets all through today.
+            owner.execute(f"alter table {table} enable row level security".encode())
+            owner.execute(f"create policy all_rows on {table} using (true)".encode())
+        for subject, hidden in (("schema", ["schema_version"]), ("row security", ["receipts_linearized", "rooms"])):
+            code, found = examine(synapse_dsn=reader)
+            (refused,) = [one for one in found[subject] if one["level"] == "FAIL"]
+            assert code == 1
+            assert refused["message"].startswith(f"Row-level security hides rows of {', '.join(hidden)} from the role")
+            with connect(own) as connection, pytest.raises(SourceError) as stopped:
+                preflight.check(connection, catalogue.load(), str(own.synapse_server_name))
+            assert str(stopped.value) == refused["message"]
+            bypass, *disable = re.findall(r"ALTER [^;]*;?", refused["message"])
+            assert len(disable) == len(hidden)
+            for statement in disable:
+                owner.execute(statement.encode())
+        code, found = examine(synapse_dsn=reader)
+        assert code == 0
+        owner.execute("alter table rooms enable row level security")
+        owner.execute(f"alter role {role} bypassrls".encode())
+        assert bypass.startswith(f"ALTER ROLE {role} BYPASSRLS")
+    code, found = examine(synapse_dsn=reader)
+    assert code == 0
+    assert {one["level"] for subject in ("rights", "role", "schema") for one in found[subject]} == {"OK"}
+
+
+def test_no_reader_of_the_source_is_shown_a_part_of_a_table(
+    reader: str, source_copy: str, settings: Settings, tmp_path: Path
+) -> None:
+    own, table = settings.model_copy(update={"synapse_dsn": reader}), catalogue.load().table("rooms")
+    with psycopg.connect(source_copy, autocommit=True) as owner:
+        owner.execute("alter table rooms enable row level security")
+    with connect(own) as connection:
+        row = connection.execute("select pg_export_snapshot()").fetchone()
+        assert row
+        chunk = Chunk(
+            conninfo(own), str(row[0]), select(table).as_string(), arrow_schema(table), (), tmp_path.as_uri(), {}
+        )
+        with pytest.raises(ReadFailed, match="row-level security"):
+            copy_chunks([chunk])
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="row-level security"):
+            connection.execute("select room_id from rooms")
+
+
 def test_an_owner_is_told_to_use_another_role(examine: Examine, reader: str, source_copy: str) -> None:
     with psycopg.connect(source_copy, autocommit=True) as owner:
         owner.execute(f"alter table events owner to {_user(reader)}".encode())
@@ -235,6 +289,17 @@ def test_a_missing_column_is_drift(examine: Examine, source_copy: str) -> None:
     code, found = examine(synapse_dsn=source_copy)
     assert code == 1
     assert "events has no column sender" in found["drift"][0]["message"]
+
+
+def test_a_view_in_place_of_a_table_is_drift(
+    examine: Examine, reader: str, source_copy: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with psycopg.connect(source_copy, autocommit=True) as owner:
+        owner.execute("alter table rooms rename to whole; create view rooms as select * from whole")
+    code, found = examine(synapse_dsn=reader)
+    assert (code, [one["level"] for one in found["drift"]]) == (1, ["FAIL"])
+    assert found["drift"][0]["message"].startswith("rooms is a view, which is not supported")
+    assert "error ignored" not in caplog.text
 
 
 def test_drift_is_mild_where_runs_go_on_without_the_table(examine: Examine, source_copy: str) -> None:

@@ -1,5 +1,6 @@
 """What is refused when a run is opened: a lake of another homeserver, and settings that nobody could follow."""
 
+import json
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
@@ -9,7 +10,9 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
+from typer.testing import CliRunner
 
+from synapse_lakehouse.cli import app
 from synapse_lakehouse.embedded import sample
 from synapse_lakehouse.lake import audit, tables
 from synapse_lakehouse.lake.catalog import pyiceberg_catalog
@@ -19,6 +22,13 @@ from synapse_lakehouse.settings import Settings
 from tests.runs import lease_holder
 
 START, END = datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC)
+WRONG: list[dict[str, object]] = [
+    {"lakehouse_stream_writers": "events"},
+    {"synapse_config": Path("/nowhere/homeserver.yaml")},
+    {"synapse_config": Path("/etc")},
+    {"lakehouse_acknowledged_ids": "events:all"},
+    {"lakehouse_retention_max_lifetime": "long"},
+]
 OPENINGS = [runs.open_run, runs.open_maintenance]
 
 
@@ -83,21 +93,25 @@ def test_what_a_failed_copy_left_is_gone_on_with(has_copied: bool, lake: Callabl
         assert (run.branch in catalog.load_table("bronze.rooms").refs()) is not has_copied
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"lakehouse_stream_writers": "events"},
-        {"synapse_config": Path("/nowhere/homeserver.yaml")},
-        {"lakehouse_acknowledged_ids": "events:all"},
-        {"lakehouse_retention_max_lifetime": "long"},
-    ],
-    ids=lambda wrong: next(iter(wrong)),
-)
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: next(iter(wrong)))
 def test_a_setting_that_later_tasks_read_is_refused_at_once(
     wrong: dict[str, object], lake: Callable[..., Settings]
 ) -> None:
     settings = lake(**wrong)
-    with pytest.raises(AirflowFailException, match=next(iter(wrong)).upper()):
+    with pytest.raises(AirflowFailException, match=next(iter(wrong)).upper()) as refused:
         runs.open_run()
     with closing(pyiceberg_catalog(settings)) as catalog:
         assert not catalog.list_namespaces()
+    done = CliRunner().invoke(app, ["doctor", "--format", "json"], env=settings.environment())
+    assert done.exit_code == 1
+    failed = {one["message"] for one in json.loads(done.stdout) if one["level"] == "FAIL"}
+    assert str(refused.value) in failed
+
+
+def test_the_compressor_s_configuration_stops_no_other_run(lake: Callable[..., Settings]) -> None:
+    settings = lake(lakehouse_compressor_chunk_size="many")
+    runs.open_run()
+    done = CliRunner().invoke(app, ["doctor", "--format", "json"], env=settings.environment())
+    assert done.exit_code == 1
+    (failed,) = [one for one in json.loads(done.stdout) if one["level"] == "FAIL"]
+    assert failed["subject"] == "state compressor"

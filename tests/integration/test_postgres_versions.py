@@ -2,6 +2,7 @@
 
 import platform
 import tarfile
+import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +16,10 @@ from psycopg.conninfo import make_conninfo
 
 from synapse_lakehouse.embedded import jars, postgres, sample
 from synapse_lakehouse.embedded.postgres import Server
+from synapse_lakehouse.lake.tables import arrow_schema
 from synapse_lakehouse.settings import PROJECT, Settings
+from synapse_lakehouse.source.connection import connect, conninfo, require_session
+from synapse_lakehouse.source.read import Chunk, copy_chunks
 from tests.advancing import advancing
 from tests.conftest import lake_maker
 from tests.integration.test_role import make
@@ -99,6 +103,40 @@ def test_contents_are_compared(other: Other) -> None:
     compared = lake.verify(app)
     assert {row["table_name"] for row in compared} == {table.name for table in lake.declared.copied()}
     assert {row["differing"] for row in compared} == {0}
+
+
+NOT_OF_A_TRANSACTION = {"tcp_user_timeout", "wal_sender_timeout", "deadlock_timeout"}
+"""Timeouts of a session's settings that end no session, statement or transaction that the server still hears of."""
+
+
+def test_no_timeout_of_the_server_ends_a_copy(other: Other, tmp_path: Path) -> None:
+    settings, (name, dsn) = other.lake.settings, (READER, other.server.dsn(str(other.owner.info.dbname)))
+    with psycopg.connect(dsn, autocommit=True) as owner:
+        timeouts = {
+            timeout
+            for (timeout,) in owner.execute(
+                "select name from pg_settings where name like '%timeout' and context in ('user', 'superuser')"
+            )
+        } - NOT_OF_A_TRANSACTION
+        assert {"statement_timeout", "lock_timeout", "idle_session_timeout"} < timeouts
+        for timeout in timeouts:
+            owner.execute(f"alter role {name} set {timeout} = '700ms'".encode())
+        try:
+            with connect(settings) as connection:
+                require_session(connection, settings)
+                (snapshot,) = connection.execute("select pg_export_snapshot()").fetchone() or ("",)
+                sleeping = Chunk(
+                    conninfo(settings), str(snapshot), "select pg_sleep(1)::text as user_id",
+                    arrow_schema(other.lake.declared.table("erased_users")), (), tmp_path.as_uri(), {},
+                )  # fmt: skip
+                assert [one.rows for one in copy_chunks([sleeping])] == [1]
+                time.sleep(1)
+                assert connection.execute("select 1").fetchone() == (1,)
+                said = dict(connection.execute("select name, source from pg_settings where name = any(%s)",
+                                               [list(timeouts)]).fetchall())  # fmt: skip
+                assert set(said.values()) <= {"client", "session"}
+        finally:
+            owner.execute(f"alter role {name} reset all".encode())
 
 
 def test_the_doctor_warns_of_what_only_old_ones_let_everybody_do(other: Other) -> None:

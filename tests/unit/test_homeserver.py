@@ -1,11 +1,12 @@
 """A homeserver.yaml that cannot be read is explained without a word of it: it holds secrets."""
 
 import traceback
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from synapse_lakehouse.homeserver import section
+from synapse_lakehouse.homeserver import require_one_database, section
 
 SECRET = "s3cret"
 
@@ -22,8 +23,12 @@ SECRET = "s3cret"
         (f"retention: {SECRET}\n", "retention in SYNAPSE_CONFIG should be a section"),
         (f"retention: [{SECRET}]\n", "retention in SYNAPSE_CONFIG should be a section"),
         (b"password: s3cret\xff\n", "not UTF-8"),
+        (f"- {SECRET}\n", "has no settings"),
+        (f"{SECRET}\n", "has no settings"),
+        ("", "has no settings"),
+        (f"{SECRET}: {'[' * 2_000}", "nested too deeply"),
     ],
-    ids=range(9),
+    ids=range(13),
 )
 def test_no_word_of_an_unreadable_file_is_repeated(content: str | bytes, said: str, tmp_path: Path) -> None:
     config = tmp_path / "homeserver.yaml"
@@ -37,3 +42,25 @@ def test_no_word_of_an_unreadable_file_is_repeated(content: str | bytes, said: s
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"nowhere\.yaml cannot be read: No such file or directory"):
         section(tmp_path / "nowhere.yaml", "retention", ValueError)
+
+
+def test_a_folder_is_named_as_one(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"cannot be read: it is a folder"):
+        section(tmp_path, "retention", ValueError)
+
+
+@pytest.mark.parametrize(
+    ("databases", "is_refused"),
+    [
+        ("{main: {data_stores: [main]}, other: {data_stores: [state]}}", True),
+        ("{one: {data_stores: [main, state]}}", False),
+        ("{one: {name: psycopg2}}", False),
+    ],
+)
+def test_a_homeserver_with_its_state_in_another_database_is_refused(
+    databases: str, is_refused: bool, tmp_path: Path
+) -> None:
+    config = tmp_path / "homeserver.yaml"
+    config.write_text(f"databases: {databases}")
+    with pytest.raises(ValueError, match="is not supported yet") if is_refused else nullcontext():
+        require_one_database(config, ValueError)

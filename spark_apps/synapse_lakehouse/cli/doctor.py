@@ -20,7 +20,7 @@ def doctor(
     ] = False,
     format: Annotated[output.Format, typer.Option(help="How findings are written.")] = output.Format.TABLE,
 ) -> None:
-    """Examine source, role, schema, sequences, clock, disk, catalogue, Java, jars, lake; exit 1 if something fails."""
+    """Examine settings, source, role, schema, sequences, clock, disk, Java, jars and lake; exit 1 if one fails."""
     from synapse_lakehouse.cli.diagnosis import examine
     from synapse_lakehouse.cli.diagnosis.finding import Level
 

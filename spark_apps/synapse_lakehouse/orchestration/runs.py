@@ -49,22 +49,24 @@ def open_run() -> None:
         it is, or a lake of another homeserver: nothing was touched.
     :raises LeaseError: when another run held the lease all the while; a retry waits for it again.
     """
-    from synapse_lakehouse.embedded.java import JavaError
+    from synapse_lakehouse import configuration
     from synapse_lakehouse.source import connection, preflight
     from synapse_lakehouse.source.errors import SourceError
 
-    run, settings = run_of(get_current_context()), Settings()
+    run, settings, declared = run_of(get_current_context()), Settings(), catalogue.load()
     try:
         run.refuse_the_future()
-        _understand(settings)
+        # Also what only later tasks read, so that nobody waits for a copy to learn that it cannot be understood.
+        if wrong := [one.message for one in configuration.problems(declared, settings) if one.stops_runs]:
+            raise configuration.ConfigurationError("\n".join(wrong))
         with connection.connect(settings) as source:
             preflight.check(
                 source,
-                catalogue.load(),
+                declared,
                 str(settings.synapse_server_name),
                 may_be_partial=settings.may_be_partial,
             )
-    except (ValueError, JavaError, SourceError) as refusal:
+    except (ValueError, SourceError) as refusal:
         raise AirflowFailException(str(refusal)) from None
     _open(run, settings)
 
@@ -143,19 +145,6 @@ def lease_of(run: Run, catalog: Catalog, settings: Settings) -> Lease:
     from synapse_lakehouse.lake.lease import Lease
 
     return Lease(catalog, holder=run.run_id, branch=run.branch, seconds=settings.lakehouse_lease_seconds)
-
-
-def _understand(settings: Settings) -> None:
-    """Read what only later tasks need, so that nobody waits for a copy to learn that it cannot be read."""
-    from synapse_lakehouse.embedded import java
-    from synapse_lakehouse.state import retention
-    from synapse_lakehouse.streams import acknowledged, writers
-
-    declared = catalogue.load()
-    writers.configured(declared, settings.lakehouse_stream_writers, settings.synapse_config)
-    acknowledged.parse(declared, settings.lakehouse_acknowledged_ids)
-    retention.configured(settings)
-    java.refuse_options(settings)
 
 
 def _open(run: Run, settings: Settings) -> None:

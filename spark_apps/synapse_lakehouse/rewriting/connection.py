@@ -11,9 +11,10 @@ from synapse_lakehouse.compression.errors import CompressorError
 from synapse_lakehouse.rewriting import saved
 from synapse_lakehouse.rewriting.errors import AnotherCompressor, explained
 from synapse_lakehouse.rewriting.session import SESSION, SETTING
-from synapse_lakehouse.rewriting.tables import TABLES, WRITTEN
+from synapse_lakehouse.rewriting.tables import RIGHTS, TABLES, WRITTEN
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.connection import Connection, opened
+from synapse_lakehouse.source.row_security import hidden_rows
 
 _LOCK: Final = 7_365_871_530_442_099
 """The advisory lock that a compression holds on its database."""
@@ -70,6 +71,8 @@ def _require_rights(connection: Connection) -> None:
             "This database has no state_groups_pending_deletion: its Synapse deletes state groups at once, also while "
             "they are compressed, and a state could be lost. Upgrade Synapse, and start it once."
         )
+    if problems := hidden_rows(connection, RIGHTS):
+        raise CompressorError("\n".join(problems))
     lacking = connection.execute(
         "select distinct name from unnest(%s::text[], %s::text[]) as needed(name, privilege)"
         " where to_regclass(name) is not null and not has_table_privilege(name, privilege)"

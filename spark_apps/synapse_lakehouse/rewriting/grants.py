@@ -3,20 +3,8 @@
 from typing import Final
 
 from synapse_lakehouse.rewriting.session import SESSION
-from synapse_lakehouse.rewriting.tables import CREATE, TABLES, WRITTEN
+from synapse_lakehouse.rewriting.tables import CREATE, RIGHTS, TABLES
 from synapse_lakehouse.source.grants import making
-
-RIGHTS: Final = {
-    # FOR KEY SHARE takes the right to update a column; Synapse itself relies on this one for nothing.
-    "state_groups": "SELECT, UPDATE (event_id)",
-    "state_group_edges": "SELECT, INSERT, DELETE",
-    "state_groups_state": "SELECT, INSERT, DELETE",
-    "event_to_state_groups": "SELECT",
-    "state_groups_persisting": "SELECT",
-    "state_groups_pending_deletion": "SELECT, INSERT",
-    "state_compressor_total_progress": "SELECT",
-} | dict.fromkeys(WRITTEN, "SELECT, INSERT, UPDATE, DELETE")
-"""By table; no other object is touched."""
 
 _CONNECTIONS: Final = 4
 

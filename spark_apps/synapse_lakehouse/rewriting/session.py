@@ -17,6 +17,8 @@ SESSION: Final = {
     # Locks are not held until the disk has it. A crash of the server may take the last of our transactions back, each
     # with its progress and without harm to any other; the last one of a room waits for the disk.
     "synchronous_commit": "off",
+    # A query fails where row-level security would leave rows out of its result.
+    "row_security": "off",
     "TimeZone": "UTC",
 }
 """PostgreSQL's settings for the session that writes, by name."""

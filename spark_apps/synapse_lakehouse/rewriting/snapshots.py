@@ -12,9 +12,11 @@ from synapse_lakehouse.compression.errors import CompressorError
 from synapse_lakehouse.compression.tables import STATE
 from synapse_lakehouse.rewriting.errors import explained
 from synapse_lakehouse.rewriting.reading import Reader
+from synapse_lakehouse.rewriting.tables import RIGHTS
 from synapse_lakehouse.settings import Settings
-from synapse_lakehouse.source.connection import opened, session
+from synapse_lakehouse.source.connection import NO_TRANSACTION_TIMEOUT, opened, session
 from synapse_lakehouse.source.errors import ReadFailed
+from synapse_lakehouse.source.row_security import hidden_rows
 
 Reading = Callable[[], AbstractContextManager[Reader]]
 """Makes a reader that sees a new snapshot, in one read-only, repeatable-read transaction."""
@@ -40,6 +42,7 @@ def source(dsn: str, settings: Settings, setting: str) -> Iterator[Reading]:
                     assert row is not None
                     with arrow.cursor() as cursor:
                         cursor.execute(f"set transaction snapshot '{row[0]}'")
+                        cursor.execute(NO_TRANSACTION_TIMEOUT)
                     try:
                         yield Reader(connection, arrow)
                     finally:
@@ -69,3 +72,5 @@ def _require_synapse(connection: psycopg.Connection[Any], setting: str) -> None:
             f"The database {row[1]} is not a Synapse homeserver's: it has no {', '.join(row[0])} that this role can "
             f"see. Correct the database in {setting}, or the role's rights and search_path."
         )
+    if problems := hidden_rows(connection, RIGHTS):
+        raise CompressorError("\n".join(problems))

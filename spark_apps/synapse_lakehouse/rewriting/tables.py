@@ -27,3 +27,15 @@ CREATE: Final = (
     "CREATE INDEX IF NOT EXISTS state_compressor_state_index ON state_compressor_state (room_id)",
     "INSERT INTO state_compressor_total_progress (lowest_uncompressed_group) VALUES (0) ON CONFLICT (lock) DO NOTHING",
 )
+
+RIGHTS: Final = {
+    # FOR KEY SHARE takes the right to update a column; Synapse itself relies on this one for nothing.
+    "state_groups": "SELECT, UPDATE (event_id)",
+    "state_group_edges": "SELECT, INSERT, DELETE",
+    "state_groups_state": "SELECT, INSERT, DELETE",
+    "event_to_state_groups": "SELECT",
+    "state_groups_persisting": "SELECT",
+    "state_groups_pending_deletion": "SELECT, INSERT",
+    "state_compressor_total_progress": "SELECT",
+} | dict.fromkeys(WRITTEN, "SELECT, INSERT, UPDATE, DELETE")
+"""By table; no other object is touched."""

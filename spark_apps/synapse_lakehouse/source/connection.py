@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -16,6 +16,13 @@ APPLICATION_NAME = "synapse-lakehouse"
 _ALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
 """A server that is gone without a word is noticed within a minute, instead of waited for without end."""
 
+NO_TRANSACTION_TIMEOUT: Final = (
+    "select set_config(name, '0', false) from pg_settings where name = 'transaction_timeout'"
+)
+"""Every session runs this, a connection over Arrow in each of its transactions. PostgreSQL has that timeout since
+version 17, and an older server refuses a connection that asks for it. A copy is one transaction, for hours where the
+database is large; ``statement_timeout`` and ``idle_in_transaction_session_timeout`` bound it."""
+
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 
@@ -28,10 +35,14 @@ def session(settings: Settings) -> dict[str, str]:
         "lock_timeout": "10s",
         # A reader that died without closing its connection must not hold back Synapse's vacuum for long.
         "idle_in_transaction_session_timeout": "15min",
+        # A session that is idle between two transactions holds nothing back, and is asked again later.
+        "idle_session_timeout": "0",
         # Nor may the statement of a run that was stopped go on: it has nobody to send its rows to.
         "client_connection_check_interval": "2s",
         # One process of the server for each connection, as LAKEHOUSE_SOURCE_CONNECTIONS promises.
         "max_parallel_workers_per_gather": "0",
+        # A query fails where row-level security would leave rows out of its result.
+        "row_security": "off",
         "TimeZone": "UTC",
     }
 
@@ -105,11 +116,11 @@ def connect(settings: Settings) -> Iterator[Connection]:
 
 def require_session(connection: Connection, settings: Settings) -> None:
     """:raises SourceError: when the session is without what :func:`session` says, as behind a pooler that drops it."""
-    wanted = [name for name, value in session(settings).items() if value != "0"]
+    wanted = session(settings) | {"transaction_timeout": "0"}
     rows = connection.execute(
-        "select name from pg_settings where name = any(%s) and setting in ('0', 'off') order by name", [wanted]
+        "select name, setting in ('0', 'off') from pg_settings where name = any(%s) order by name", [list(wanted)]
     ).fetchall()
-    if missing := [name for (name,) in rows]:
+    if missing := [name for name, is_off in rows if is_off is not (wanted[name] in ("0", "off"))]:
         raise SourceError(
             f"The session on Synapse's database is without {', '.join(missing)}, though they were asked for. A pooler "
             "that drops startup options answers there, as PgBouncer does with ignore_startup_parameters = options; "
@@ -119,6 +130,9 @@ def require_session(connection: Connection, settings: Settings) -> None:
 
 def _connection(info: str, setting: str, *, autocommit: bool = False) -> Connection:
     try:
-        return psycopg.connect(info, autocommit=autocommit)
+        connection = psycopg.connect(info, autocommit=True)
+        connection.execute(NO_TRANSACTION_TIMEOUT)
+        connection.autocommit = autocommit
     except psycopg.OperationalError as error:
         raise connection_failed(error, info, setting) from None
+    return connection

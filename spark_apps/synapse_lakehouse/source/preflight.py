@@ -1,15 +1,21 @@
 """Is this a Synapse database that the catalogue describes, and may we read it? Asked before anything is copied."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.source.connection import Connection
 from synapse_lakehouse.source.errors import SourceError
 from synapse_lakehouse.source.grants import Right, needed
+from synapse_lakehouse.source.row_security import hidden_rows
 from synapse_lakehouse.source.schema import drift, readable
 
 _VERSION: Final = Right("table", "schema_version", ("version",))
+_OF_STATE: Final = ("state_groups", "state_group_edges", "state_groups_state")
+_SPLIT: Final = (
+    "A homeserver with several databases (`databases` in homeserver.yaml, with data_stores: [state] in one of them) is "
+    "not supported yet: without events and their state in one PostgreSQL snapshot nobody can say who sees what."
+)
 _OF_ANOTHER: Final = {
     "users": (
         "select name from users"
@@ -43,7 +49,7 @@ def check(connection: Connection, catalogue: Catalogue, server_name: str, *, may
         )
     catalogue = readable(catalogue, connection, may_be_partial=may_be_partial)
     problems = [found.message for found in drift(catalogue, connection) if found.kind != "missing_unique_key"]
-    problems = problems or missing_rights(connection, catalogue)
+    problems = problems or [*missing_rights(connection, catalogue), *row_security(connection, catalogue)]
     problems = problems or wrong_server_name(connection, catalogue, server_name)
     if problems:
         raise SourceError("\n".join(problems))
@@ -53,25 +59,25 @@ def check(connection: Connection, catalogue: Catalogue, server_name: str, *, may
 def schema_version(connection: Connection) -> int:
     """Synapse's SCHEMA_VERSION of the database.
 
-    :raises SourceError: when it is not a Synapse database.
+    :raises SourceError: when it is not the one database of a Synapse homeserver, or the version cannot be read.
     """
-    known = connection.execute(
-        "select to_regclass('schema_version') is not null and to_regclass('events') is not null"
-        " and to_regclass('state_groups_state') is not null, current_database()"
-    ).fetchone()
-    if known is None or not known[0]:
-        name = known[1] if known else "?"
-        raise SourceError(
-            f"The database {name} is not a Synapse homeserver's: it has no tables schema_version, events and "
-            "state_groups_state that this role can see. Correct the database name in SYNAPSE_DSN, or the role's rights "
-            "and search_path: `lakehouse grants` prints the SQL."
-        )
-    if problems := _missing(connection, [_VERSION]):
+    rows = connection.execute(
+        "select name, to_regclass(name) is not null, current_database() from unnest(%s::text[]) as name",
+        [["schema_version", "events", *_OF_STATE]],
+    ).fetchall()
+    if problem := _another_database({name: exists for name, exists, _ in rows}, rows[0][2]):
+        raise SourceError(problem)
+    if problems := _missing(connection, [_VERSION]) or hidden_rows(connection, [_VERSION.name]):
         raise SourceError("\n".join(problems))
     row = connection.execute("select version from schema_version").fetchone()
     if row is None:
         raise SourceError("The table schema_version is empty: Synapse never finished preparing this database.")
     return int(row[0])
+
+
+def row_security(connection: Connection, catalogue: Catalogue) -> list[str]:
+    """A message if row-level security hides rows that the copy needs."""
+    return hidden_rows(connection, _tables(catalogue))
 
 
 def missing_rights(connection: Connection, catalogue: Catalogue) -> list[str]:
@@ -94,6 +100,36 @@ def wrong_server_name(connection: Connection, catalogue: Catalogue, server_name:
                 "users would be taken for remote ones. Correct SYNAPSE_SERVER_NAME, or the database in SYNAPSE_DSN."
             ]
     return []
+
+
+def _another_database(exists: Mapping[str, bool], name: str) -> str | None:
+    """Why a database with and without these tables is not the one of a Synapse homeserver; None if it is.
+
+    Synapse keeps ``schema_version`` in each of its databases (``synapse.storage.prepare_database``).
+    """
+    without_state = [table for table in _OF_STATE if not exists[table]]
+    if not exists["schema_version"] or (not exists["events"] and without_state):
+        return (
+            f"The database {name} is not a Synapse homeserver's: it has no tables schema_version, events and "
+            "state_groups_state that this role can see. Correct the database name in SYNAPSE_DSN, or the role's rights "
+            "and search_path: `lakehouse grants` prints the SQL."
+        )
+    if not exists["events"]:
+        return (
+            f"The database {name} has only the state of a Synapse homeserver: there are no events. {_SPLIT} Only "
+            "`lakehouse compress` works on the database of the state, which SYNAPSE_WRITE_DSN then names."
+        )
+    if without_state:
+        return (
+            f"The database {name} is of a Synapse homeserver that keeps its state in another database: it has no "
+            f"{', '.join(without_state)}. {_SPLIT} If the homeserver has one database, these tables were dropped or "
+            "not restored."
+        )
+    return None
+
+
+def _tables(catalogue: Catalogue) -> list[str]:
+    return [right.name for right in needed(catalogue) if right.kind == "table"]
 
 
 def _missing(connection: Connection, rights: Iterable[Right]) -> list[str]:

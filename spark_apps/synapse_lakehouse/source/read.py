@@ -12,6 +12,7 @@ from adbc_driver_manager import AdbcConnection, AdbcDatabase, AdbcStatement, Err
 from pyiceberg.io import FileIO, load_file_io
 
 from synapse_lakehouse import parquet
+from synapse_lakehouse.source.connection import NO_TRANSACTION_TIMEOUT
 from synapse_lakehouse.source.content import combined, content_hash
 from synapse_lakehouse.source.errors import ReadFailed
 
@@ -73,6 +74,7 @@ def copy_chunks(chunks: Sequence[Chunk]) -> list[Written]:
             connection.set_autocommit(False)
             _run(connection, "set transaction isolation level repeatable read read only")
             _run(connection, f"set transaction snapshot '{chunks[0].snapshot}'")
+            _run(connection, NO_TRANSACTION_TIMEOUT)
             return [_copy(chunk, connection) for chunk in chunks]
     except (Error, OSError) as error:
         # What breaks in the middle of a result comes as OSError, as does what breaks in the warehouse.

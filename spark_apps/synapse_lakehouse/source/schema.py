@@ -14,7 +14,9 @@ import psycopg
 
 from synapse_lakehouse.catalogue import Catalogue, JsonKeysOfType, Table
 
-Kind = Literal["missing_table", "missing_column", "changed_type", "missing_unique_key", "missing_sequence"]
+Kind = Literal[
+    "missing_table", "missing_column", "changed_type", "missing_unique_key", "missing_sequence", "not_a_plain_table"
+]
 
 OLDEST_SYNAPSE: Final = "1.159.0"
 """The first release whose schema has all that the catalogue lists: profile updates came with it."""
@@ -25,6 +27,21 @@ select listed.name, to_regclass(listed.name) is not null, attribute.attname,
 from unnest(%s::text[]) as listed(name)
 left join pg_attribute as attribute
   on attribute.attrelid = to_regclass(listed.name) and attribute.attnum > 0 and not attribute.attisdropped
+"""
+
+NOT_PLAIN = """
+select listed.name, case
+         when relkind = 'p' then 'a partitioned table'
+         when relkind = 'v' then 'a view'
+         when relkind = 'm' then 'a materialized view'
+         when relkind = 'f' then 'a foreign table'
+         when relkind <> 'r' then 'no table'
+         when exists (select from pg_inherits where inhparent = pg_class.oid) then 'a table that others inherit from'
+         when amname <> 'heap' then 'a table with the access method ' || amname
+       end as kind
+from unnest(%s::text[]) as listed(name)
+join pg_class on pg_class.oid = to_regclass(listed.name)
+left join pg_am on pg_am.oid = relam
 """
 
 UNIQUE_INDEXES = """
@@ -53,7 +70,7 @@ group by name, attrelid
 COLUMNS = """
 select relname::text, array_agg(attname::text order by attname) from pg_class
 join pg_attribute on attrelid = pg_class.oid and attnum > 0 and not attisdropped
-where relkind in ('r', 'p') and relnamespace = any(current_schemas(false)::regnamespace[])
+where relkind in ('r', 'p') and not relispartition and relnamespace = any(current_schemas(false)::regnamespace[])
   -- what Synapse's background updates note down while they fill the user directory, for hours where it is large
   and not starts_with(relname::text, '_temp_')
   and not exists (select from pg_depend where objid = pg_class.oid and deptype = 'e')
@@ -85,6 +102,7 @@ def drift(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]])
     for name, exists, column, data_type in connection.execute(TABLES, [names]):
         if exists:
             types.setdefault(name, {})[column] = data_type
+    not_plain = dict(connection.execute(NOT_PLAIN, [[table.name for table in catalogue.tables]]).fetchall())
     indexes: dict[str, list[_UniqueIndex]] = defaultdict(list)
     for name, columns, only_where in connection.execute(UNIQUE_INDEXES, [names]):
         indexes[name].append(_UniqueIndex(frozenset(columns), only_where))
@@ -93,6 +111,9 @@ def drift(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]])
     for table in catalogue.tables:
         if table.name not in types:
             found.append(_missing_table(table))
+            continue
+        if kind := not_plain[table.name]:
+            found.append(_not_a_plain_table(table, kind))
             continue
         departures = list(_of_columns(table, types[table.name]))
         found += departures
@@ -183,6 +204,17 @@ def _missing_table(table: Table) -> Drift:
         f"The table {table.name} is not in this database, so it cannot be copied. Synapse {OLDEST_SYNAPSE} and later "
         "have it: upgrade Synapse and start it once so that it finishes its upgrade, or correct the search_path; if "
         "Synapse is newer than this lakehouse, upgrade the lakehouse.",
+    )
+
+
+def _not_a_plain_table(table: Table, kind: str) -> Drift:
+    return Drift(
+        table.name,
+        None,
+        "not_a_plain_table",
+        f"{table.name} is {kind}, which is not supported: the lakehouse reads a table by the pages and row versions of "
+        "its one file. Make it a plain table again, as Synapse makes it; or set LAKEHOUSE_ON_DRIFT=partial to copy all "
+        "other tables.",
     )
 
 

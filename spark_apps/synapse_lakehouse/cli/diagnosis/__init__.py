@@ -29,7 +29,14 @@ def examine(given: Settings, *, deep: bool = False) -> list[Finding]:
 
     :param deep: read every key in the source, and what the newest release says of the database as a whole.
     """
-    found = [*machine.names(), *machine.network(), *machine.java(), *machine.jars(given), *machine.catalogue()]
+    found = [
+        *machine.names(),
+        *machine.network(),
+        *machine.configuration(given),
+        *machine.java(),
+        *machine.jars(given),
+        *machine.catalogue(),
+    ]
     declared = source.declared_or_none()
     needs_server = given.uses_sample or not given.lakehouse_catalog_uri
     if needs_server and not (given.lakehouse_home / "postgres").exists():

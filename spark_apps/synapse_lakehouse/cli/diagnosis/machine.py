@@ -8,6 +8,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from synapse_lakehouse import catalogue as declared
+from synapse_lakehouse import configuration as configured
 from synapse_lakehouse.cli.diagnosis.finding import Finding, Findings, Level
 from synapse_lakehouse.embedded import jars as spark_jars
 from synapse_lakehouse.embedded import java as spark_java
@@ -67,6 +68,19 @@ def catalogue() -> Findings:
             f"{len(loaded.copied())} tables copied, {len(loaded.measured())} counted, {len(loaded.streams)} streams"
         )
         yield Finding(Level.OK, "catalogue", message)
+
+
+def configuration(settings: Settings) -> Findings:
+    """Can what the operator configured be understood?"""
+    try:
+        loaded = declared.load()
+    except (OSError, KeyError, TypeError, ValueError):
+        return
+    wrong = list(configured.problems(loaded, settings))
+    yield from (Finding(Level.FAIL, one.subject, one.message) for one in wrong)
+    if not wrong:
+        of = f" and in {settings.synapse_config}" if settings.synapse_config else ""
+        yield Finding(Level.OK, "configuration", f"writers, retention and compressor are understood as set here{of}")
 
 
 def disk(settings: Settings, database_bytes: int | None = None) -> Findings:

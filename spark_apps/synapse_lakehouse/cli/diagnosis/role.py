@@ -19,7 +19,9 @@ _OWN_ROLE: Final = (
 
 _ATTRIBUTES: Final = """
 select name from pg_roles, lateral (values ('SUPERUSER', rolsuper), ('CREATEROLE', rolcreaterole),
-  ('CREATEDB', rolcreatedb), ('REPLICATION', rolreplication), ('BYPASSRLS', rolbypassrls)) as attribute(name, has)
+  ('CREATEDB', rolcreatedb), ('REPLICATION', rolreplication), ('BYPASSRLS', rolbypassrls and not exists (
+    select from unnest(%s::text[]) as listed(name) join pg_class on pg_class.oid = to_regclass(name)
+    where relrowsecurity))) as attribute(name, has)
 where rolname = current_user and has
 """
 
@@ -83,8 +85,9 @@ class _Excess:
 def examine(connection: Connection, catalogue: Catalogue) -> Findings:
     """Everything that the role can do beyond ``catalogue``, with the statement that takes it away."""
     role = _column(connection, "select quote_ident(current_user)")[0]
+    tables = [right.name for right in needed(catalogue) if right.kind == "table"]
     found = [
-        *_attributes(role, _column(connection, _ATTRIBUTES)),
+        *_attributes(role, _column(connection, _ATTRIBUTES, [tables])),
         *_memberships(role, _column(connection, _MEMBER_OF)),
         *_ownership(role, _column(connection, _OWNED)),
         *_grants(role, connection.execute(_GRANTED.encode()).fetchall(), catalogue),
@@ -159,5 +162,5 @@ def _some(excess: Sequence[_Excess] | Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def _column(connection: Connection, query: str) -> list[str]:
-    return [str(value) for (value,) in connection.execute(query.encode())]
+def _column(connection: Connection, query: str, parameters: Sequence[Any] = ()) -> list[str]:
+    return [str(value) for (value,) in connection.execute(query.encode(), parameters)]

@@ -15,6 +15,8 @@ from synapse_lakehouse.source.errors import SourceError
 from synapse_lakehouse.source.schema import drift, drifted, novelties
 
 _CLOCK_SECONDS: Final = 5
+_EXAMINED_FURTHER: Final = ("missing_unique_key", "changed_type")
+"""Departures of tables whose rights can be examined."""
 _KEPT: Final = "LAKEHOUSE_ON_DRIFT is partial: runs leave this table as it was and copy all others."
 
 
@@ -84,15 +86,16 @@ def _schema(connection: Connection, settings: Settings) -> Findings:
     if new := novelties(declared, connection):
         message = f"The lakehouse has never heard of {', '.join(new)}, and does not copy it."
         yield Finding(Level.WARN, "novelties", message, "A newer lakehouse may know it; nothing else depends on it.")
-    if any(one.kind.startswith("missing") and one.kind != "missing_unique_key" for one in departures) and not goes_on:
+    if any(one.kind not in _EXAMINED_FURTHER for one in departures) and not goes_on:
         return
     declared = declared.without(kept)
-    problems = preflight.missing_rights(connection, declared)
-    for problem in problems:
-        yield Finding(Level.FAIL, "rights", problem)
+    problems = [("rights", problem) for problem in preflight.missing_rights(connection, declared)]
+    problems += [("row security", problem) for problem in preflight.row_security(connection, declared)]
+    for subject, problem in problems:
+        yield Finding(Level.FAIL, subject, problem)
     if problems:
         return
-    yield Finding(Level.OK, "rights", "the role may read all that the catalogue lists")
+    yield Finding(Level.OK, "rights", "the role may read all rows of all that the catalogue lists")
     for problem in preflight.wrong_server_name(connection, declared, str(settings.synapse_server_name)):
         yield Finding(Level.FAIL, "server name", problem)
 
