@@ -9,3 +9,5 @@ airflow pools get synapse_source >/dev/null 2>&1 || \
 python -c 'import json, os; print(json.dumps({"admin": os.environ["AIRFLOW_ADMIN_PASSWORD"]}))' \
     > "$AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"
 python -c 'from synapse_lakehouse.embedded import jars; from synapse_lakehouse.settings import Settings; jars.installed(Settings())'
+# Spark's master, workers and drivers share a secret.
+[ -s "$LAKEHOUSE_SPARK_SECRET_FILE" ] || /app/docker/spark-secret.sh > "$LAKEHOUSE_SPARK_SECRET_FILE"

@@ -3,9 +3,13 @@
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
+from synapse_lakehouse.lake import spark_network
+from synapse_lakehouse.settings import Settings
+
 if __name__ == "__main__":
     spark = (
-        SparkSession.builder.config("spark.ui.enabled", "false")
+        SparkSession.builder.config(map={**spark_network.properties("local[1]", Settings(_env_file=None))})
+        .config("spark.ui.enabled", "false")
         .config("spark.sql.extensions", "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions")
         .config("spark.sql.defaultCatalog", "lake")
         .config("spark.sql.catalog.lake", "org.apache.iceberg.spark.SparkCatalog")

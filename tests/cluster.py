@@ -6,11 +6,11 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from synapse_lakehouse.embedded import java
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.settings import PROJECT, Settings
 
 _START_SECONDS = 120
 _WORKERS = ("one", "two")
@@ -23,11 +23,16 @@ class Cluster:
     master: str
     folder: Path
 
+    @property
+    def secret_file(self) -> Path:
+        """The file with the secret of master, workers and apps."""
+        return self.folder / "spark.secret"
+
     def variables(self) -> dict[str, str]:
-        """With these in the environment Spark's executors start as quickly as drivers."""
+        """With these in the environment apps know the secret, and executors start as quickly as drivers."""
         options = Settings(_env_file=None).lakehouse_driver_java_options
         (self.folder / "spark-defaults.conf").write_text(f"spark.executor.extraJavaOptions {options}\n")
-        return {"SPARK_CONF_DIR": str(self.folder)}
+        return {"SPARK_CONF_DIR": str(self.folder), "LAKEHOUSE_SPARK_SECRET_FILE": str(self.secret_file)}
 
     def applications(self) -> int:
         """How many Spark apps had executors on each worker."""
@@ -38,7 +43,10 @@ class Cluster:
 @contextmanager
 def cluster(folder: Path) -> Iterator[Cluster]:
     """A cluster with its logs in ``folder``."""
-    common = ["--host", "127.0.0.1", "--webui-port", "0"]
+    spark = Cluster("", folder)
+    spark.secret_file.touch(mode=0o600)
+    spark.secret_file.write_text(subprocess.check_output([PROJECT / "docker" / "spark-secret.sh"], text=True))
+    common = ["--host", "127.0.0.1", "--webui-port", "0", "--properties-file", str(spark.secret_file)]
     with ExitStack() as stack:
         stack.enter_context(_daemon("master.Master", folder / "master.log", *common, "--port", "0"))
         master = _said(folder / "master.log", r"(spark://127\.0\.0\.1:\d+)")
@@ -48,7 +56,7 @@ def cluster(folder: Path) -> Iterator[Cluster]:
             stack.enter_context(_daemon("worker.Worker", log, *common, *resources, master))
         for log in logs:
             _said(log, "(Successfully registered with master)")
-        yield Cluster(master, folder)
+        yield replace(spark, master=master)
 
 
 @contextmanager

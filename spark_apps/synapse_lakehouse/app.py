@@ -24,6 +24,7 @@ from synapse_lakehouse.lake.duck import LakeError
 from synapse_lakehouse.lake.lease import Lease, LeaseError
 from synapse_lakehouse.lake.release import ReleaseError
 from synapse_lakehouse.lake.session import spark_session
+from synapse_lakehouse.lake.spark_network import SparkSecretError
 from synapse_lakehouse.run import Run, from_arguments
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.errors import SourceError
@@ -38,6 +39,7 @@ EXPECTED = (
     ReleaseError,
     CatalogError,
     LakeError,
+    SparkSecretError,
     WritersError,
     AcknowledgedError,
     CompressorError,

@@ -217,6 +217,9 @@ class Settings(BaseSettings):
         "",
         description="further Maven packages for Spark, with commas, as group:artifact:version@sha256:… (of the jar)",
     )
+    lakehouse_spark_secret_file: Path | None = Field(
+        None, description="file of mode 600 with the Spark properties of a standalone cluster; unset: one machine"
+    )
     lakehouse_driver_memory: str = Field(
         "2g", description="heap of each Spark driver; what DuckDB finds beside it has as much"
     )

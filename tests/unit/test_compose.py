@@ -147,7 +147,7 @@ def test_the_profile_sample_adds_a_homeserver() -> None:
 
 def test_no_secret_has_a_value_here() -> None:
     for service, name, value in ENVIRONMENT:
-        if re.search(r"PASSWORD$|SECRET|_KEY$", name):
+        if re.search(r"PASSWORD$|SECRET(?!_FILE)|_KEY$", name):
             assert re.fullmatch(r"\$\{\w+:\?[^}]+\}", str(value)), f"{name} of {service}"
         if found := re.search(r"://[^:@/]+:(?P<password>[^@]*)@", str(value)):
             assert found["password"].startswith("${"), f"{name} of {service}"
@@ -168,6 +168,20 @@ def test_workers_run_what_the_drivers_run_and_see_the_same_files() -> None:
 
     assert driver["image"] == worker["image"] == SERVICES["spark-master"]["image"]
     assert set(worker["volumes"]) <= {volume for volume in driver["volumes"] if isinstance(volume, str)}
+
+
+def test_master_workers_and_apps_share_a_secret_that_is_written_before_they_start() -> None:
+    file = SERVICES["airflow-scheduler"]["environment"]["LAKEHOUSE_SPARK_SECRET_FILE"]
+    for service in ("spark-master", "spark-worker"):
+        command = SERVICES[service]["command"]
+        assert command[command.index("--properties-file") + 1] == file
+    written = [line for line in _lines("docker/initialise.sh") if line.endswith('> "$LAKEHOUSE_SPARK_SECRET_FILE"')]
+    assert len(written) == 1
+    assert SERVICES["spark-master"]["depends_on"].keys() == {"airflow-init"}
+    printed = [subprocess.check_output([PROJECT / "docker/spark-secret.sh"], text=True) for _ in range(2)]
+    (first, _) = properties = [dict(line.split(" ", 1) for line in one.splitlines()) for one in printed]
+    assert len({one["spark.authenticate.secret"] for one in properties}) == 2
+    assert first.items() >= {"spark.authenticate": "true", "spark.master.rest.enabled": "false"}.items()
 
 
 def test_images_are_pinned() -> None:

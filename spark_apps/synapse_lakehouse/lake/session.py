@@ -5,11 +5,11 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from synapse_lakehouse.embedded import class_archive, jars, java
-from synapse_lakehouse.lake import catalog
+from synapse_lakehouse.lake import catalog, spark_network
 from synapse_lakehouse.settings import Settings
 
 _FIXED: Final = {
@@ -36,16 +36,22 @@ def spark_session(name: str, settings: Settings, branch: str | None = None) -> S
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
+    if "SPARK_ENV_LOADED" in os.environ:
+        SparkContext._ensure_initialized()
+        master = SparkConf().get("spark.master") or "local[*]"
+    else:
+        master = os.environ.get("SPARK_MASTER", "local[*]")
     if "SPARK_ENV_LOADED" not in os.environ and not SparkContext._active_spark_context:
         os.environ |= java.environment()
         found = jars.installed(settings)
         builder = (
-            builder.master(os.environ.get("SPARK_MASTER", "local[*]"))
+            builder.master(master)
             .config("spark.jars", ",".join(map(str, found)))
             .config("spark.driver.extraClassPath", class_archive.class_path(found))
             .config("spark.driver.defaultJavaOptions", class_archive.java_options(settings, found))
         )
-    for key, value in (_FIXED | catalog.PRIVATE_FILES | catalog.spark_properties(settings)).items():
+    properties = _FIXED | catalog.PRIVATE_FILES | spark_network.properties(master, settings)
+    for key, value in (properties | catalog.spark_properties(settings)).items():
         builder = builder.config(key, value)
     if branch:
         builder = builder.config("spark.wap.branch", branch)

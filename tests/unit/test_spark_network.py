@@ -1,0 +1,124 @@
+"""Spark's ports: on 127.0.0.1, and closed to programs that do not know the secret."""
+
+import os
+import subprocess
+import sys
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from pathlib import Path
+
+import pytest
+
+from synapse_lakehouse.embedded import class_archive, jars, java
+from synapse_lakehouse.lake import spark_network
+from synapse_lakehouse.lake.spark_network import SparkSecretError
+from synapse_lakehouse.settings import PROJECT, Settings
+from tests.conftest import BIN
+from tests.sockets import listening_until_end
+
+LOOPBACK = {ip_address("127.0.0.1")}
+SESSION = """
+from synapse_lakehouse.lake.session import spark_session
+from synapse_lakehouse.settings import Settings
+
+spark = spark_session("test", Settings(_env_file=None))
+assert spark.sparkContext.parallelize([1], 1).map(lambda one: one + 1).collect() == [2]
+jvm = spark._jvm
+driver = jvm.org.apache.spark.SparkEnv.get().rpcEnv().address()
+
+def reaches_the_driver(**properties):
+    conf = jvm.org.apache.spark.SparkConf(False)
+    for name, value in properties.items():
+        conf.set("spark." + name.replace("_", "."), value)
+    security = jvm.org.apache.spark.SecurityManager(
+        conf, getattr(getattr(jvm.scala, "None$"), "MODULE$"),
+        getattr(getattr(jvm.org.apache.spark.internal.config, "package$"), "MODULE$").AUTH_SECRET_FILE(),
+    )
+    client = jvm.org.apache.spark.rpc.RpcEnv.create("client", "127.0.0.1", 0, conf, security, True)
+    try:
+        client.setupEndpointRef(driver, "HeartbeatReceiver")
+    except Exception as refusal:
+        return False
+    finally:
+        client.shutdown()
+    return True
+
+# The secret of this driver is known in this JVM.
+assert reaches_the_driver(authenticate="true", network_crypto_enabled="true")
+assert not reaches_the_driver()
+assert not reaches_the_driver(authenticate="true")
+"""
+SECRET = "spark.authenticate true\nspark.authenticate.secret sesame\n"
+
+
+def of(secret_file: Path | None = None) -> Settings:
+    return Settings(_env_file=None, lakehouse_spark_secret_file=secret_file)
+
+
+@pytest.mark.parametrize("starter", ["spark-submit", pytest.param("python", marks=pytest.mark.heavy)])
+def test_a_driver_is_reached_from_this_machine_with_its_secret_only(starter: str, home: Path, tmp_path: Path) -> None:
+    (tmp_path / "session.py").write_text(SESSION)
+    assert listens_on(starter, tmp_path / "session.py", home, tmp_path) == LOOPBACK
+
+
+@pytest.mark.heavy
+def test_recording_classes_listens_on_this_machine_only(home: Path, tmp_path: Path) -> None:
+    app = PROJECT / "spark_apps" / "record_classes.py"
+    assert listens_on("spark-submit", app, home, tmp_path) == LOOPBACK
+
+
+def listens_on(starter: str, app: Path, home: Path, folder: Path) -> set[IPv4Address | IPv6Address]:
+    """Addresses on which ``app`` listens until it ends."""
+    settings = Settings(_env_file=None, lakehouse_home=home, lakehouse_catalog_uri="postgresql://u:p@127.0.0.1:9/lake")
+    variables = {name: value for name, value in os.environ.items() if name not in {"SPARK_MASTER", "SPARK_LOCAL_IP"}}
+    variables |= settings.environment() | {"PYTHONPATH": str(PROJECT)}
+    command = [sys.executable]
+    if starter == "spark-submit":
+        variables = java.environment(variables)
+        class_path = class_archive.class_path(jars.installed(settings))
+        command = [str(BIN / "spark-submit"), "--master", "local[1]", "--driver-class-path", class_path]
+    with (folder / "log").open("w+") as log:
+        process = subprocess.Popen([*command, str(app)], env=variables, stdout=log, stderr=log, text=True)
+        addresses = listening_until_end(process)
+        log.seek(0)
+        assert process.wait() == 0, log.read()
+    return addresses
+
+
+def test_drivers_on_a_cluster_have_its_secret_and_encrypt(tmp_path: Path) -> None:
+    file = tmp_path / "spark.secret"
+    file.touch(mode=0o600)
+    file.write_text(SECRET)
+    found = spark_network.properties("spark://master:7077", of(file))
+    assert found["spark.authenticate.secret"] == "sesame"
+    assert {found[f"spark.{name}"] for name in ("authenticate", "network.crypto.enabled", "io.encryption.enabled")} == {
+        "true"
+    }
+    assert "spark.driver.bindAddress" not in found
+    generated_by_spark = spark_network.properties("yarn", of())
+    assert "spark.authenticate.secret" not in generated_by_spark
+    assert generated_by_spark["spark.authenticate"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "why"),
+    [
+        (None, 0o600, "No such file"),
+        (SECRET, 0o640, r"open to other users \(mode 640\)"),
+        (SECRET, 0o604, r"open to other users \(mode 604\)"),
+        ("sesame\n", 0o600, "has no line"),
+        ("spark.authenticate.secret \n", 0o600, "has no line"),
+    ],
+)
+def test_a_secret_that_is_none_is_refused(content: str | None, mode: int, why: str, tmp_path: Path) -> None:
+    file = tmp_path / "spark.secret"
+    if content is not None:
+        file.write_text(content)
+        file.chmod(mode)
+    with pytest.raises(SparkSecretError, match=why) as refusal:
+        spark_network.properties("spark://master:7077", of(file))
+    assert "sesame" not in str(refusal.value)
+
+
+def test_a_cluster_without_a_secret_is_refused() -> None:
+    with pytest.raises(SparkSecretError, match="LAKEHOUSE_SPARK_SECRET_FILE is not set"):
+        spark_network.properties("spark://master:7077", of())
