@@ -178,6 +178,11 @@ class ExpectKnownWriters(MeasureExpectation):
             return True, f"no position of {missing or 'any writer'} yet, so there is no safe bound"
         if rule is Rule.UNKNOWN_WRITER:
             return False, f"{unknown} went on writing and is not configured"
+        if rule is Rule.UNCONFIGURED_WRITER:
+            return (
+                True,
+                f"{unknown} is not configured and has a position that holds the bound, until Synapse deletes it",
+            )
         if rule is Rule.HELD:
             return False, "a table of it could not be copied, so its bound stays where it was"
         return True, _FINE[rule]

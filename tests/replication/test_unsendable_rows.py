@@ -220,8 +220,8 @@ def test_a_writer_whose_name_no_line_can_carry_is_left_out_and_stops_nobody(
         assert [line.split()[2] for line in lines if line.startswith("POSITION caches ")] == ["ep1", "ep2", "master"]
 
     talk(homeserver, Dialect.INSTANCES, follow, follow)
-    logged = [record.args for record in caplog.records if record.name.endswith("replication.server")]
-    named = [arguments[1] for arguments in logged if isinstance(arguments, tuple) and arguments]
+    arguments = [record.args for record in caplog.records if record.name.endswith("replication.server")]
+    named = [args[1] for args in arguments if isinstance(args, tuple) and len(args) == 2]
     assert sorted(map(str, named)) == sorted(("two words", "line\nbreak", "", "x" * 2000))
 
 

@@ -283,6 +283,14 @@ def test_a_writer_that_never_wrote_is_no_fault(settings: Settings, missing: list
     assert f"no position of {observed} yet, so there is no safe bound" in {check.observed for check in judgement.checks}
 
 
+def test_a_writer_that_was_removed_and_still_has_a_position_is_no_fault(settings: Settings) -> None:
+    judgement = judge(
+        settings, change("stream_positions", 0, rule="unconfigured_writer", unknown_writers=["persister3"])
+    )
+    assert all(check.success for check in judgement.checks)
+    assert any("persister3 is not configured" in check.observed for check in judgement.checks)
+
+
 @pytest.mark.parametrize(
     ("plant", "observed"),
     [

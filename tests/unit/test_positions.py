@@ -1,16 +1,32 @@
 """Safe bounds of streams."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synapse_lakehouse.streams.positions import Rule, gapless_end, linear_minimum, missed, still_closed
+from synapse_lakehouse.streams.positions import Bound, Rule, gapless_end, linear_minimum, missed, still_closed
 
 WRITERS = st.dictionaries(st.sampled_from(["master", "ep1", "ep2", "sw1"]), st.integers(1, 50), min_size=1)
 
 
 def test_the_bound_is_the_least_position_of_the_configured_writers() -> None:
-    bound = linear_minimum({"ep1": 7, "ep2": 9, "gone": 2}, frozenset({"ep1", "ep2"}), [], sign=1, is_used=True)
+    bound = linear_minimum({"ep1": 7, "ep2": 9}, frozenset({"ep1", "ep2"}), [], sign=1, is_used=True)
     assert (bound.minimum, bound.rule) == (7, Rule.CONFIGURED)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_writer_that_only_has_a_position_counts_and_warns_once_it_has_written(sign: int) -> None:
+    def bound(before: dict[str, int] | None, other: int = 2) -> Bound:
+        positions = {"ep1": sign * 7, "ep2": sign * 9, "other": sign * other}
+        then = None if before is None else {writer: sign * position for writer, position in before.items()}
+        return linear_minimum(positions, frozenset({"ep1", "ep2"}), [], sign=sign, is_used=True, before=then)
+
+    for before in (None, {"ep1": 7, "ep2": 9, "other": 2}):
+        assert bound(before) == Bound(sign * 2, Rule.UNCONFIGURED_WRITER, unknown=("other",))
+    # A position that is ahead of the others is no sign that its writer is at work.
+    assert bound({"ep1": 1, "ep2": 1, "other": 20}, 20) == Bound(sign * 7, Rule.UNCONFIGURED_WRITER, unknown=("other",))
+    for then in ({"ep1": 7, "ep2": 9, "other": 1}, {"ep1": 7, "ep2": 9}):
+        assert bound(then) == Bound(sign * 2, Rule.UNKNOWN_WRITER, unknown=("other",))
 
 
 def test_backfill_is_bounded_by_the_writer_that_is_least_far_down() -> None:
@@ -24,11 +40,11 @@ def test_a_configured_writer_without_a_position_leaves_no_bound() -> None:
 
 
 def test_a_missing_writer_and_one_that_is_not_configured_may_be_the_same() -> None:
-    def unknown(accepted: int | None) -> tuple[str, ...]:
+    def unknown(before: dict[str, int] | None) -> tuple[str, ...]:
         writers = frozenset({"ep1", "epp2"})
-        return linear_minimum({"ep1": 7, "ep2": 9}, writers, [], sign=1, is_used=True, accepted=accepted).unknown
+        return linear_minimum({"ep1": 7, "ep2": 9}, writers, [], sign=1, is_used=True, before=before).unknown
 
-    assert (unknown(None), unknown(8), unknown(9)) == (("ep2",), ("ep2",), ())
+    assert (unknown(None), unknown({"ep2": 8}), unknown({"ep2": 9})) == (("ep2",), ("ep2",), ())
 
 
 def test_guessed_writers_are_marked_and_a_writer_seen_only_in_rows_counts() -> None:

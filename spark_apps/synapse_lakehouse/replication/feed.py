@@ -27,8 +27,12 @@ PAGE_ROWS: Final = 1000
 """Rows of one table that are read at a time, give or take those of one token."""
 
 SETTLE_SECONDS: Final = 5.0
-"""Synapse keeps no positions of some streams. Their ids are handed out in the transaction that writes the rows, so they
-count as complete when they are this old and no transaction of their time is open any more."""
+"""Synapse keeps no positions of some streams. Their ids are handed out in the transaction that writes the rows, which
+holds a lock on the sequence until it ends. A standby does not see that lock: there, ids count as complete when they are
+this old and every transaction that had a transaction ID by then has ended."""
+
+_NAMELESS: Final = frozenset({"account_data"})
+"""Streams whose rows name no writer."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +84,18 @@ class Heads:
         return None if now == FIRST < self.handed_out[source[0]] else now
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Settling:
+    """An id that a sequence handed out, and the transactions that may write rows up to it.
+
+    ``holders``: those with a lock on the sequence, as a look after ``seen_at`` found them. ``horizon``: on a standby,
+    the next transaction ID once the id was old enough. None: not looked at yet.
+    """
+
     value: int
     seen_at: float
-    transaction: int
+    holders: frozenset[str] | None = None
+    horizon: int | None = None
 
 
 class Feed:
@@ -101,7 +112,7 @@ class Feed:
         self._linear: dict[str, int] = {}
         self._settling: dict[str, list[_Settling]] = {}
         self._unbounded: dict[str, int] = {}
-        self._told: dict[str, Bound] = {}
+        self._told: dict[str, object] = {}
         self._looked_at: dict[str, object] = {}
         self._skipped = SkippedRows()
         self._open = ExitStack()
@@ -120,13 +131,17 @@ class Feed:
         :raises ReadFailed: when it cannot be read.
         """
         with self._snapshot() as connection:
+            # Before the snapshot, so that it shows the rows of each transaction that has ended by now.
+            holders = self._holders(connection) if any(self._settling.values()) else {}
+            connection.rollback()
             positions: dict[str, dict[str, int]] = {}
             for name, instance, token in connection.execute(
                 "select stream_name, coalesce(instance_name, %s), stream_id from stream_positions", [MASTER]
             ):
                 positions.setdefault(name, {})[instance] = token
             sequences = self._sequences(connection)
-            oldest, next_transaction, is_standby = _transactions(connection)
+            transactions = _transactions(connection)
+            is_standby = transactions[2]
             by_instance: dict[Source, int] = {}
             unbounded: dict[str, int] = {}
             for stream in self._catalogue.streams:
@@ -154,13 +169,17 @@ class Feed:
                         self._unbounded[stream.name] = min(self._last_row(connection, stream), last_value)
                     unbounded[stream.name] = self._unbounded[stream.name]
                 else:
-                    linear = self._settled(stream.name, last_value, oldest, next_transaction)
+                    linear = self._settled(stream.name, last_value, holders.get(stream.sequence), transactions)
                     # At first all rows tell who writes, later those that are complete since: each is looked at once.
                     self._hear_of_writers(connection, stream, linear if stream.name in self._heard_of else last_value)
                 linear = max(linear, self._linear.get(stream.name, FIRST))
                 self._linear[stream.name] = linear
-                for instance in self._instances(stream, stored):
-                    by_instance[(stream.name, instance)] = max(stream.direction * stored.get(instance, 0), linear)
+                writers = self._instances(stream, stored)
+                nameless = self._unnamed(stream.name) if stream.name in _NAMELESS and len(writers) > 1 else None
+                for instance in writers:
+                    # Any of several writers may have written the rows that name none.
+                    own = FIRST if instance == nameless else stream.direction * stored.get(instance, 0)
+                    by_instance[(stream.name, instance)] = max(own, linear)
             return Heads(
                 dict(self._linear),
                 by_instance,
@@ -233,20 +252,55 @@ class Feed:
             given = self._given(stream.name, after, upto, None)
             heard_of.update(row[0] for row in connection.execute(rows.writers(self._catalogue, stream.name), given))
 
-    def _settled(self, stream: str, last_value: int, oldest: int, next_transaction: int) -> int:
-        now = monotonic()
+    def _holders(self, connection: Connection) -> dict[str, frozenset[str]]:
+        """Transactions that have a lock on the sequence of a stream without positions, by the sequence's name.
+
+        ``nextval`` takes that lock, and a transaction keeps it until it ends, with a transaction ID or without.
+        """
+        names = sorted({stream.sequence for stream in self._catalogue.streams if not stream.stream_positions})
+        found: dict[str, set[str]] = {name: set() for name in names}
+        for name, transaction in connection.execute(
+            "select name, virtualtransaction from unnest(%s::text[]) name join pg_locks on relation = name::regclass"
+            " and database = (select oid from pg_database where datname = current_database())"
+            " where mode = 'RowExclusiveLock' and granted",
+            [names],
+        ):
+            found[name].add(transaction)
+        return {name: frozenset(transactions) for name, transactions in found.items()}
+
+    def _settled(
+        self, stream: str, last_value: int, holders: frozenset[str] | None, transactions: tuple[int, int, bool]
+    ) -> int:
+        """The id up to which every transaction that got an id of the stream has ended.
+
+        :param holders: those with a lock on the sequence, as found before this snapshot was taken.
+        """
+        now, (oldest, next_transaction, is_standby) = monotonic(), transactions
         waiting = self._settling.setdefault(stream, [])
-        if not waiting or waiting[-1].value < last_value:
-            waiting.append(_Settling(last_value, now, next_transaction))
         settled = FIRST
-        while waiting and now - waiting[0].seen_at >= self._settle_seconds and waiting[0].transaction <= oldest:
-            settled = waiting.pop(0).value
+        for one in waiting:
+            if is_standby:
+                if one.horizon is None and now - one.seen_at >= self._settle_seconds:
+                    one.horizon = next_transaction
+                has_settled = one.horizon is not None and one.horizon <= oldest
+            else:
+                one.holders = holders if one.holders is None else one.holders
+                has_settled = holders is not None and one.holders is not None and not one.holders & holders
+            if not has_settled:
+                break
+            settled = one.value
+        waiting[:] = [one for one in waiting if one.value > settled]
+        if last_value > max(settled, waiting[-1].value if waiting else FIRST, self._linear.get(stream, FIRST)):
+            waiting.append(_Settling(last_value, now))
         return settled
 
     def _given(self, stream: str, after: int, upto: int, writer: str | None) -> dict[str, Any]:
         """Parameters of the statements in :mod:`rows`."""
-        writers = self._writers.get(stream) or self._stored.get(stream, frozenset())
-        return {"after": after, "upto": upto, "writer": writer, "unnamed": unnamed(writers), "rows": PAGE_ROWS}
+        unnamed = self._unnamed(stream)
+        return {"after": after, "upto": upto, "writer": writer, "unnamed": unnamed, "rows": PAGE_ROWS}
+
+    def _unnamed(self, stream: str) -> str:
+        return unnamed(self._writers.get(stream) or self._stored.get(stream, frozenset()))
 
     def _instances(self, stream: Stream, stored: Mapping[str, int]) -> set[str]:
         if stream.stream_positions:
@@ -257,17 +311,29 @@ class Feed:
     def _tell(self, stream: str, bound: Bound, last_value: int) -> None:
         if last_value <= FIRST:
             return
-        if bound.rule is Rule.MISSING_WRITER and self._told.get(stream) != bound:
+        state = (bound.rule, bound.missing, bound.unknown)
+        if self._told.get(stream) == state:
+            return
+        self._told[stream] = state
+        if bound.rule is Rule.MISSING_WRITER:
             names = ", ".join(bound.missing) or "somebody"
             log.warning("%s stands still: %s should write it and has no position yet", stream, names)
-        self._told[stream] = bound
+        if bound.rule is Rule.UNCONFIGURED_WRITER:
+            log.warning(
+                "%s goes no further than its writers %s, which are not configured and have a position. Add them to"
+                " LAKEHOUSE_STREAM_WRITERS or SYNAPSE_CONFIG. Of writers that were removed, Synapse deletes the"
+                " positions when one of its processes starts.",
+                stream, ", ".join(bound.unknown),
+            )  # fmt: skip
 
 
 def _transactions(connection: Connection) -> tuple[int, int, bool]:
-    """The oldest transaction that is open, the next one, and whether they are those of a primary, replayed."""
+    """The oldest transaction ID that is open, the next that is not given out, and whether they are those of a primary,
+    replayed."""
+    # A snapshot's xmax is one past the last that has ended: open ones may be beyond it. age counts from the next one.
     row = connection.execute(
-        "select pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint, pg_is_in_recovery()"
-        " from pg_current_snapshot() s"
+        "select pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint + age(pg_snapshot_xmax(s)::xid),"
+        " pg_is_in_recovery() from pg_current_snapshot() s"
     ).fetchone()
     assert row is not None
     return int(row[0]), int(row[1]), bool(row[2])

@@ -127,7 +127,7 @@ class Measuring:
             seen,
             sign=stream.direction,
             is_used=is_called,
-            accepted=self.held.bound(stream),
+            before=self.positions_before.get(stream.name),
         )
 
     def _gapless_ends(self, closed: Mapping[str, int]) -> dict[str, int]:

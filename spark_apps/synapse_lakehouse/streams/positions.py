@@ -21,7 +21,9 @@ class Rule(StrEnum):
     ASSUMED = "assumed"
     """The writers were guessed from positions and rows: one that never wrote may be missing."""
     UNKNOWN_WRITER = "unknown_writer"
-    """A writer that is not configured went on since the bound before, so it counts as one."""
+    """A writer that is not configured has written since the bound before."""
+    UNCONFIGURED_WRITER = "unconfigured_writer"
+    """A writer that is not configured has a position and has not written since. It may be idle, or removed."""
     MISSING_WRITER = "missing_writer"
     """A writer has no position yet, so what it is writing now cannot be bounded."""
     HELD = "held"
@@ -34,8 +36,9 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True)
 class Bound:
-    """``minimum``: the least position over the writers; None without one. ``missing``: writers without a position,
-    ``unknown``: writers at work that are not configured."""
+    """``minimum``: the least position over all known writers; None without one. ``missing``: writers without a
+    position, ``unknown``: writers that are not configured, and with the rule ``UNKNOWN_WRITER`` those of them that have
+    written since."""
 
     minimum: int | None
     rule: Rule
@@ -50,34 +53,42 @@ def linear_minimum(
     *,
     sign: int,
     is_used: bool,
-    accepted: int | None = None,
+    before: Mapping[str, int] | None = None,
 ) -> Bound:
-    """The id up to which all writers are known to be complete.
+    """The id up to which all known writers are complete: those that are configured, and all that have a position.
 
-    A writer that was removed leaves its position behind, which is not to hold the bound back. One that was added and
-    never told to the lakehouse looks alike, until it goes beyond the bound that was accepted before.
+    A writer that is not configured may write all the same: its worker may not have been restarted since it was removed,
+    or nobody added it to the configuration of the lakehouse. Of a writer that was removed Synapse deletes the position
+    when a process starts that has the new list of writers (``MultiWriterIdGenerator._load_current_ids``), so that its
+    position does not hold the bound back for long.
 
     :param positions: position by writer, as ``stream_positions`` holds it (negative where the stream is).
     :param configured: writers that may write, or None if they are not known.
     :param seen: other writers that may be at work, which stand in for ``configured`` when that is not known.
     :param sign: 1, or -1 for a stream that counts downwards.
     :param is_used: whether the stream's sequence was ever called.
-    :param accepted: the bound that the release before accepted.
+    :param before: the positions when the bound before was accepted; None if there was none.
     """
     if not positions and not is_used:
         return Bound(None, Rule.UNUSED)
     writers = frozenset(configured if configured is not None else {*positions, *seen})
-    others = sorted(set(positions) - writers)
-    unknown = tuple(one for one in others if accepted is not None and sign * positions[one] > sign * accepted)
+    others = tuple(sorted(set(positions) - writers))
+    advanced = () if before is None else tuple(one for one in others if _has_advanced(positions, before, one, sign))
     if missing := tuple(sorted(writers - set(positions))):
         # Before any bound was accepted nobody knows who is at work: the names may not fit.
-        return Bound(None, Rule.MISSING_WRITER, missing, tuple(others) if accepted is None else unknown)
+        return Bound(None, Rule.MISSING_WRITER, missing, others if before is None else advanced)
     if not writers:
         return Bound(None, Rule.MISSING_WRITER)
-    minimum = sign * min(sign * positions[writer] for writer in (*writers, *unknown))
-    if unknown:
-        return Bound(minimum, Rule.UNKNOWN_WRITER, unknown=unknown)
+    minimum = sign * min(sign * position for position in positions.values())
+    if advanced:
+        return Bound(minimum, Rule.UNKNOWN_WRITER, unknown=advanced)
+    if others:
+        return Bound(minimum, Rule.UNCONFIGURED_WRITER, unknown=others)
     return Bound(minimum, Rule.ASSUMED if configured is None else Rule.CONFIGURED)
+
+
+def _has_advanced(positions: Mapping[str, int], before: Mapping[str, int], writer: str, sign: int) -> bool:
+    return writer not in before or sign * positions[writer] > sign * before[writer]
 
 
 def missed(positions: Collection[str], before: Collection[str], missed_before: Collection[str]) -> set[str]:

@@ -56,7 +56,8 @@ def closed(
     """
     seen = missed(positions, before.writers, before.vanished) if before else set()
     sign, accepted = stream.direction, before.safe_bound if before else None
-    bound = linear_minimum(positions, configured, seen, sign=sign, is_used=handed_out > 0, accepted=accepted)
+    then = before.writers if before else None
+    bound = linear_minimum(positions, configured, seen, sign=sign, is_used=handed_out > 0, before=then)
     if bound.minimum is None:
         return bound, None
     return bound, still_closed(bound.minimum, accepted, positions, before.writers if before else {}, sign=sign)

@@ -1,0 +1,173 @@
+"""No row is passed over of a writer that is known, nor of a transaction that is open, whoever opened it."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+from synapse_lakehouse.replication import feed
+from synapse_lakehouse.replication.feed import Feed
+from synapse_lakehouse.replication.grammar import Dialect
+from synapse_lakehouse.source.connection import Connection
+from tests.replication.conversation import Conversation, talk
+from tests.replication.database import Database
+
+
+@contextmanager
+def writing(homeserver: Database) -> Iterator[psycopg.Connection]:
+    """A connection of a writer, whose transaction is open until it commits."""
+    with psycopg.connect(str(homeserver.settings.synapse_dsn)) as connection:
+        yield connection
+
+
+def add_event(connection: psycopg.Connection, token: int, writer: str) -> None:
+    connection.execute(
+        "insert into events (event_id, room_id, type, sender, stream_ordering, topological_ordering, depth,"
+        " outlier, processed, instance_name) values (%s, '!r', 'm.room.message', '@a', %s, 1, 1, false, true, %s)",
+        [f"$e{abs(token)}", token, writer],
+    )
+
+
+@pytest.mark.parametrize("dialect", [Dialect.TOKENS, Dialect.INSTANCES])
+@pytest.mark.parametrize(("stream", "sign"), [("events", 1), ("backfill", -1)])
+def test_a_writer_that_is_not_configured_and_has_a_position_loses_no_row(
+    homeserver: Database, dialect: Dialect, stream: str, sign: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """``ep3`` has a transaction open, while ``ep1`` and ``ep2`` go on behind it."""
+    homeserver.handed_out(stream, 4)
+    for writer in ("ep1", "ep2", "ep3"):
+        homeserver.position(stream, writer, sign * 4)
+
+    async def follow(conversation: Conversation) -> None:
+        is_tokens = dialect is Dialect.TOKENS
+        conversation.say(f"REPLICATE {stream} NOW" if is_tokens else "REPLICATE")
+        end = f"POSITION {stream} 4" if is_tokens else "POSITION un_partial_stated_room"
+        await conversation.until(lambda line: line.startswith(end))
+        homeserver.handed_out(stream, 5)
+        with writing(homeserver) as connection:
+            add_event(connection, sign * 5, "ep3")
+            homeserver.handed_out(stream, 7)
+            homeserver.event(sign * 6, "ep1")
+            for writer in ("ep1", "ep2"):
+                homeserver.position(stream, writer, sign * 7)
+            await asyncio.sleep(0.3)
+        homeserver.position(stream, "ep3", sign * 7)
+        ends = {f"POSITION {stream} 7"}
+        if not is_tokens:
+            ends = {f"POSITION {stream} ep1 6 7", f"POSITION {stream} ep2 4 7", f"POSITION {stream} ep3 5 7"}
+        lines: list[str] = []
+        while not ends <= set(lines):
+            lines += await conversation.until(lambda line: line in ends)
+        rows = [line.split(" [")[0].removeprefix(f"RDATA {stream} ") for line in lines if line.startswith("RDATA")]
+        assert rows == (["5", "6"] if is_tokens else ["ep1 6", "ep3 5"])
+        moves = [line.split(" [")[0] for line in lines if line.split()[1:3] == [stream, "ep3"]]
+        assert is_tokens or moves == [f"RDATA {stream} ep3 5", f"POSITION {stream} ep3 5 7"]
+
+    with caplog.at_level(logging.WARNING):
+        talk(homeserver, dialect, follow)
+    assert "ep3" in caplog.text
+
+
+def test_account_data_of_a_writer_that_is_not_configured_is_not_lost(homeserver: Database) -> None:
+    """Its rows name no writer, so any of those that have a position may have written them."""
+
+    def add(connection: psycopg.Connection, token: int) -> None:
+        connection.execute(
+            "insert into account_data (user_id, account_data_type, stream_id, content) values ('@a', %s, %s, '{}')",
+            [f"t{token}", token],
+        )
+
+    given = {"lakehouse_stream_writers": "account_data:worker1"}
+    with Database(homeserver.settings.model_copy(update=given)) as other:
+        for writer in ("worker1", "master"):
+            other.position("account_data", writer, 4)
+        other.handed_out("account_data", 4)
+
+        async def follow(conversation: Conversation) -> None:
+            conversation.say("REPLICATE")
+            await conversation.until(lambda line: line.startswith("POSITION un_partial_stated_room"))
+            with writing(other) as connection:
+                add(connection, 5)
+                other.handed_out("account_data", 6)
+                other.position("account_data", "worker1", 6)
+                await asyncio.sleep(0.3)
+            other.position("account_data", "master", 5)
+            lines = await conversation.until(lambda line: line.startswith("RDATA account_data"))
+            assert lines[-1].startswith("RDATA account_data worker1 5 ")
+
+        talk(other, Dialect.INSTANCES, follow)
+
+
+def add_invalidation(connection: psycopg.Connection, token: int) -> None:
+    connection.execute(
+        "insert into cache_invalidation_stream_by_instance values (%s, 'ep1', 'get_user', '{@a}', 1)", [token]
+    )
+
+
+def _at(source: Feed) -> int:
+    return source.heads().linear["caches"]
+
+
+def test_caches_wait_for_a_transaction_that_gets_its_transaction_id_late(homeserver: Database) -> None:
+    """And for none that only reads, however long it does."""
+    for token in (2, 3):
+        homeserver.invalidation(token, "ep1")
+    homeserver.handed_out("caches", 2)
+    # The first of 32 IDs writes WAL, and so gets a transaction ID.
+    homeserver.do("select nextval('cache_invalidation_stream_seq')")
+    source = homeserver.feed(settle_seconds=0.01)
+    with writing(homeserver) as reading, writing(homeserver) as late:
+        reading.execute("select last_value, (select count(*) from events) from cache_invalidation_stream_seq")
+        (token,) = late.execute("select nextval('cache_invalidation_stream_seq')").fetchone() or ()
+        assert late.execute("select pg_current_xact_id_if_assigned()").fetchone() == (None,)
+        homeserver.do("select nextval('cache_invalidation_stream_seq')")
+        homeserver.invalidation(token + 1, "ep1")
+        for _ in range(3):
+            assert _at(source) < token
+        add_invalidation(late, token)
+        for _ in range(3):
+            assert _at(source) < token
+        late.commit()
+        assert [_at(source) for _ in range(2)][-1] == token + 1
+        updates, _ = source.page(("caches", "ep1"), 3, token + 1)
+        assert [update.token for update in updates] == [token, token + 1]
+
+
+def test_caches_go_on_while_other_transactions_follow_one_another(homeserver: Database) -> None:
+    """On a busy homeserver there is always one open."""
+    source = homeserver.feed(settle_seconds=0.01)
+    _at(source)
+    with writing(homeserver) as one, writing(homeserver) as other:
+        opened, following = one, other
+        opened.execute("select nextval('cache_invalidation_stream_seq')")
+        reached = []
+        for _ in range(5):
+            reached.append(_at(source))
+            following.execute("select nextval('cache_invalidation_stream_seq')")
+            opened.commit()
+            opened, following = following, opened
+    assert reached[-1] > reached[1]
+
+
+def test_on_a_standby_caches_wait_for_a_transaction_that_got_its_transaction_id_while_they_did(
+    homeserver: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = feed._transactions
+
+    def as_in_recovery(connection: Connection) -> tuple[int, int, bool]:
+        return *seen(connection)[:2], True
+
+    monkeypatch.setattr(feed, "_transactions", as_in_recovery)
+    homeserver.invalidation(3, "ep1")
+    source = homeserver.feed(settle_seconds=0.2)
+    assert _at(source) == 1
+    with writing(homeserver) as late:
+        add_invalidation(late, 2)
+        time.sleep(0.3)
+        for _ in range(3):
+            assert _at(source) == 1
+    assert _at(source) == 3
