@@ -59,9 +59,9 @@ class Conversation:
 
 
 @asynccontextmanager
-async def connected(port: int) -> AsyncIterator[Conversation]:
-    """A connection to ``port`` on loopback that is closed at the end."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+async def connected(port: int, address: str = "127.0.0.1") -> AsyncIterator[Conversation]:
+    """A connection from ``address`` to ``port`` on loopback that is closed at the end."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
     try:
         yield Conversation(reader, writer)
     finally:

@@ -86,10 +86,10 @@ def test_a_lost_database_is_waited_for(homeserver: Database, caplog: pytest.LogC
 @pytest.mark.parametrize(
     ("said", "answer"),
     [
-        (
-            "REPLICATE typing 0",
-            "ERROR typing: Synapse keeps this stream in memory only, so its database does not have it",
-        ),
+        ("replicate events 0", "ERROR REPLICATE: "),
+        ("REPLICATE\tevents\t0", "ERROR REPLICATE: "),
+        (" REPLICATE events 0", "ERROR REPLICATE: "),
+        ("REPLICATE events\t0", "ERROR REPLICATE: "),
         ("REPLICATE nothing 0", "ERROR REPLICATE: there is no such stream. There are: account_data, backfill, "),
         ("REPLICATE events -5", "ERROR events: tokens count up from 0, also those of streams with negative ids"),
         ("REPLICATE ALL 5", "ERROR REPLICATE: ALL goes with NOW, and with nothing else"),
@@ -132,13 +132,22 @@ def test_silence_ends_only_connections_that_sent_a_ping(sample: Database) -> Non
         assert lines[-1] == "ERROR no command was heard for 0.4 s"
         assert await conversation.hear() is None
 
+    async def say_what_is_no_command(conversation: Conversation) -> None:
+        conversation.say("PING 1")
+        heard = asyncio.create_task(conversation.until(lambda line: line.startswith("ERROR")))
+        while not heard.done():
+            conversation.say("WHAT is this", "")
+            await asyncio.sleep(0.1)
+        assert heard.result()[-1] == "ERROR no command was heard for 0.4 s"
+
     async def be_silent(conversation: Conversation) -> None:
         conversation.say("NAME me")
         pings = 0
         while pings < 8:
             pings += (await conversation.hear() or "").startswith("PING")
 
-    talk(sample, Dialect.TOKENS, be_silent_after_a_ping, be_silent, timing=Timing(ping=0.1, silence=0.4))
+    talks = (be_silent_after_a_ping, say_what_is_no_command, be_silent)
+    talk(sample, Dialect.TOKENS, *talks, timing=Timing(ping=0.1, silence=0.4))
 
 
 def test_a_subscriber_that_does_not_read_is_cut_off_loudly_and_catches_up_later(

@@ -55,6 +55,10 @@ class Connection:
             self._writer.write(b"".join(format_line(one, self.dialect) + b"\n" for one in commands))
             self._sent_at = asyncio.get_running_loop().time()
 
+    def hold_nothing(self) -> None:
+        """Let :meth:`drain` wait until the other side has taken everything."""
+        self._writer.transport.set_write_buffer_limits(0)
+
     async def drain(self, seconds: float) -> None:
         """Wait while too much is held.
 
@@ -73,7 +77,7 @@ class Connection:
     async def received(self, silence: float) -> AsyncIterator[Command]:
         """Commands until the other side closes. Whoever never sends a PING may be a person, and is not timed.
 
-        :param silence: seconds without a command after which :class:`Silent` is raised.
+        :param silence: seconds without a command that is known, after which :class:`Silent` is raised.
         :raises Malformed, TooLong: on a line that is not a command.
         :raises OSError: when the connection is lost.
         """
@@ -92,7 +96,8 @@ class Connection:
             for line in lines.feed(data):
                 command = parse(line, self.dialect)
                 if command is not None:
-                    waited = 0.0
+                    # A line that is no command of the protocol is no sign of life.
+                    waited = waited if isinstance(command, c.Unknown) else 0.0
                     pinged = pinged or isinstance(command, c.Ping)
                     yield command
 

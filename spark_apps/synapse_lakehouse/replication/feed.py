@@ -304,7 +304,8 @@ class Feed:
 
     def _instances(self, stream: Stream, stored: Mapping[str, int]) -> set[str]:
         if stream.stream_positions:
-            return set(self._writers.get(stream.name, ())) | set(stored)
+            # A stream of which nobody is known to write has a position, too.
+            return set(self._writers.get(stream.name, ())) | set(stored) or {MASTER}
         configured = {writer for writers in self._writers.values() for writer in writers}
         return {MASTER} | configured | self._heard_of[stream.name]
 

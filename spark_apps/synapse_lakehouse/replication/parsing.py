@@ -43,6 +43,11 @@ def parse(line: bytes, dialect: Dialect) -> Command | None:
     if b"\n" in line:
         raise Malformed(word if parser else "a command", "more than one line")
     if parser is None:
+        meant = line.split()[0].decode("utf-8", "replace").upper()
+        if meant in _PARSERS:
+            raise Malformed(
+                meant, "a command is written in capitals at the start of its line, and one space follows it"
+            )
         return c.Unknown(word, rest.decode("utf-8", "surrogateescape"))
     try:
         return parser(rest.decode("utf-8"), dialect)

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
 from synapse_lakehouse.replication.commands import Command
@@ -19,6 +20,8 @@ from synapse_lakehouse.replication.updates import Source, Update
 log = logging.getLogger(__name__)
 
 MOST_SUBSCRIBERS: Final = 100
+MOST_OF_AN_ADDRESS: Final = 50
+"""Connections from one address, so that no host can take all places."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class Server:
         self.timing = timing
         self.record = record
         self.heads = Heads({}, {}, {}, ())
+        self._first = self.heads
         self._reader = Reader(feed)
         self._begin: dict[Source, int] = {}
         self._subscribers: set[Subscriber] = set()
@@ -65,6 +69,7 @@ class Server:
         """
         try:
             await self._look()
+            self._first = self.heads
             listening = await asyncio.start_server(self._connected, host, port)
             ready(listening.sockets[0].getsockname()[1])
             polling, asked = asyncio.create_task(self._poll()), asyncio.create_task(stop.wait())
@@ -107,15 +112,32 @@ class Server:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._number += 1
         subscriber = Subscriber(self, self._number, reader, writer)
-        if len(self._subscribers) >= MOST_SUBSCRIBERS:
-            log.warning("%s is turned away: there are %d subscribers already", subscriber, MOST_SUBSCRIBERS)
-            await subscriber.stop("too many connections")
+        if not await self._make_room(subscriber):
+            log.warning("%s is turned away: there are %d subscribers already", subscriber, len(self._subscribers))
+            await subscriber.refuse("too many connections")
             return
         self._subscribers.add(subscriber)
         try:
             await subscriber.run()
         finally:
             self._subscribers.discard(subscriber)
+
+    async def _make_room(self, newcomer: Subscriber) -> bool:
+        """Whether there is a place for ``newcomer``. A client that never asked for a stream gives its place up.
+
+        Clients are people, too, who may take their time: without a newcomer none of them is disconnected.
+        """
+        alike = [one for one in self._subscribers if one.address == newcomer.address]
+        crowd = alike if len(alike) >= MOST_OF_AN_ADDRESS else self._subscribers
+        if crowd is not alike and len(crowd) < MOST_SUBSCRIBERS:
+            return True
+        idle = min((one for one in crowd if not one.has_subscribed), key=attrgetter("number"), default=None)
+        if idle is None:
+            return False
+        log.warning("%s asked for no stream and gives its place to %s", idle, newcomer)
+        self._subscribers.discard(idle)
+        await idle.stop("too many connections, and no stream was asked for on this one")
+        return True
 
     async def _poll(self) -> None:
         while True:
@@ -129,8 +151,13 @@ class Server:
             if before.linear and source not in before.by_instance:
                 # It wrote nothing before; of a stream without positions, it may just have been writing its first row.
                 is_settling = source[0] in before.settling
-                self._begin[source] = before.of(source) if is_settling else before.subscribed(source)
+                # Others may have gone on before its first row, which is not to be missed, was complete.
+                first = self._first if source[0] in self._first.linear else before
+                self._begin[source] = (
+                    before.of(source) if is_settling else min(before.subscribed(source), first.subscribed(source))
+                )
         if self._went_back(before):
+            self._first = self.heads
             await self._stop_all("the database went back, by a restore or a failover: ask for tokens that it has")
         elif self.heads != before:
             for subscriber in self._subscribers:

@@ -4,14 +4,17 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from synapse_lakehouse.replication import commands as c
 from synapse_lakehouse.replication.commands import Command
 from synapse_lakehouse.replication.connection import Connection, Silent, ping
-from synapse_lakehouse.replication.grammar import Malformed
+from synapse_lakehouse.replication.grammar import Dialect, Malformed
 from synapse_lakehouse.replication.lines import TooLong
+from synapse_lakehouse.replication.retired_streams import WITHOUT_TABLE
 from synapse_lakehouse.replication.updates import MEMORY_ONLY, Source, Update
+from synapse_lakehouse.streams.writers import MASTER
 
 if TYPE_CHECKING:
     from synapse_lakehouse.replication.server import Server
@@ -30,23 +33,31 @@ class _Refused(Exception):
 
 
 class Subscriber:
-    """Serves one client. ``str`` of it is what to call it in logs, which never hold its address."""
+    """Serves one client. ``str`` of it is what to call it in logs, which never hold its address.
+
+    :ivar number: counts connections.
+    :ivar address: from where it connects.
+    :ivar has_subscribed: whether it asked for a stream.
+    """
 
     def __init__(
         self, server: "Server", number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         self._server = server
-        self._number = number
+        self.number = number
+        self.address = str((writer.get_extra_info("peername") or ("",))[0])
         self._connection = Connection(reader, writer, server.dialect, LONGEST_LINE)
         self._name = ""
         self._cursors: dict[Source, int] = {}
         self._wants_all = False
         self._wake = asyncio.Event()
+        self._has_moved = asyncio.Event()
+        self.has_subscribed = False
         self._received: Counter[str] = Counter()
         writer.transport.set_write_buffer_limits(BUFFER_BYTES)
 
     def __str__(self) -> str:
-        return f"subscriber {self._number}" + (f" ({self._name})" if self._name else "")
+        return f"subscriber {self.number}" + (f" ({self._name})" if self._name else "")
 
     async def run(self) -> None:
         """Serve until either side ends the connection."""
@@ -79,6 +90,11 @@ class Subscriber:
             raise faults[0]
         log.info("%s is gone; it sent %s", self, dict(self._received) or "nothing")
 
+    async def refuse(self, why: str) -> None:
+        """Say which server this is, and end the connection with an ERROR."""
+        self._connection.send(c.Server(self._server.name))
+        await self.stop(why)
+
     async def stop(self, why: str) -> None:
         """End the connection with an ERROR."""
         self._connection.send(c.Error(why))
@@ -93,6 +109,16 @@ class Subscriber:
             if not self._handle(command):
                 return
             await self._drain()
+        await self._finish()
+
+    async def _finish(self) -> None:
+        """Send what a client asked for that sends nothing more, as ``printf`` piped into netcat."""
+        ends = {source: self._server.heads.of(source) for source in self._cursors}
+        while any(self._cursors[source] < end for source, end in ends.items()):
+            self._has_moved.clear()
+            await self._has_moved.wait()
+        self._connection.hold_nothing()
+        await self._drain()
 
     def _handle(self, command: Command) -> bool:
         """Do what a command asks for; False when it ends the connection."""
@@ -114,12 +140,18 @@ class Subscriber:
 
     def _subscribe(self, stream: str | None, token: int | None) -> None:
         heads = self._server.heads
+        self.has_subscribed = True
         if stream is None:
             self._wants_all = True
             self._follow_new(heads.subscribed)
-            self._connection.send(*(_position(source, at, at) for source, at in self._cursors.items()))
-        elif stream in MEMORY_ONLY:
-            raise _Refused(f"{stream}: Synapse keeps this stream in memory only, so its database does not have it")
+            positions = [_position(source, at, at) for source, at in self._cursors.items()]
+            if self._server.dialect is not Dialect.TOKENS:
+                # Synapse says 0 of a stream that it keeps in memory and did not write since it started.
+                positions += [c.Position(name, MASTER, 0, 0) for name in MEMORY_ONLY]
+            self._connection.send(*sorted(positions, key=attrgetter("stream")))
+        elif stream in WITHOUT_TABLE and stream not in heads.linear:
+            log.warning("%s asks for %s, which nobody writes to the database: it gets no rows of it", self, stream)
+            self._connection.send(_position((stream, None), 0, max(token or 0, 0)))
         elif stream not in heads.linear:
             raise _Refused(f"REPLICATE: there is no such stream. There are: {', '.join(sorted(heads.linear))}")
         elif token is not None and token < 0:
@@ -164,6 +196,7 @@ class Subscriber:
             if upto > last:
                 self._connection.send(_position(source, last, upto))
             self._cursors[source] = upto
+            self._has_moved.set()
             await self._drain()
         return moved
 

@@ -1,0 +1,118 @@
+"""What clients ask for, of every era and with every tool, and that none keeps the others from it."""
+
+import asyncio
+
+import psycopg
+import pytest
+
+from synapse_lakehouse.replication import server
+from synapse_lakehouse.replication.grammar import Dialect
+from synapse_lakehouse.replication.updates import MEMORY_ONLY
+from tests.replication.conversation import Conversation, connected, serving, talk
+from tests.replication.database import KNOWN, Database
+
+
+def test_a_client_that_asks_for_streams_of_its_time_gets_the_others(homeserver: Database) -> None:
+    async def follow(conversation: Conversation) -> None:
+        conversation.say("REPLICATE typing 5", "REPLICATE groups NOW", "REPLICATE federation 0", "REPLICATE events 1")
+        lines = await conversation.until(lambda line: line.startswith("POSITION events"))
+        assert lines[1:] == [
+            "POSITION typing 5", "POSITION groups 0", "POSITION federation 0", "POSITION events 1",
+        ]  # fmt: skip
+        homeserver.event(2, "ep1")
+        homeserver.done(2)
+        assert (await conversation.hear() or "").startswith("RDATA events 2 ")
+
+    talk(homeserver, Dialect.TOKENS, follow)
+
+
+def test_replicate_is_answered_with_a_position_of_each_stream(homeserver: Database) -> None:
+    """Also of those that nobody wrote yet."""
+
+    async def follow(conversation: Conversation) -> None:
+        conversation.say("REPLICATE")
+        lines = await conversation.until(lambda line: line.startswith("POSITION un_partial_stated_room "))
+        words = [line.split() for line in lines[1:]]
+        assert {stream for _, stream, *_ in words} == {stream.name for stream in KNOWN.streams} | MEMORY_ONLY
+        assert all(len(line) == 5 and line[3] == line[4] for line in words)
+
+    talk(homeserver, Dialect.INSTANCES, follow)
+
+
+@pytest.mark.parametrize("dialect", [Dialect.TOKENS, Dialect.INSTANCES])
+def test_a_client_that_half_closes_gets_what_it_asked_for_and_the_end(homeserver: Database, dialect: Dialect) -> None:
+    """As ``printf`` piped into netcat."""
+    rows = 5_000
+    homeserver.do(
+        "insert into push_rules_stream (stream_id, event_stream_ordering, user_id, rule_id, op)"
+        " select n, 1, repeat('@long', 300), 'x', 'ADD' from generate_series(2, %s) n", rows + 1,
+    )  # fmt: skip
+    homeserver.handed_out("push_rules", rows + 1)
+    homeserver.position("push_rules", "sw1", rows + 1)
+
+    async def ask(conversation: Conversation) -> None:
+        conversation.say("NAME me", "REPLICATE push_rules 1" if dialect is Dialect.TOKENS else "REPLICATE")
+        conversation.writer.write_eof()
+        # Longer than a closing connection is waited for.
+        await asyncio.sleep(1.5)
+        lines = await conversation.to_the_end()
+        if dialect is Dialect.TOKENS:
+            tokens = [int(line.split()[2]) for line in lines if line.startswith("RDATA")]
+            assert tokens == list(range(2, rows + 2))
+        else:
+            assert f"POSITION push_rules sw1 {rows + 1} {rows + 1}" in lines
+        assert not lines[-1].startswith("ERROR")
+
+    talk(homeserver, dialect, ask)
+
+
+def test_connections_that_ask_for_nothing_lock_nobody_out(
+    homeserver: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "MOST_SUBSCRIBERS", 4)
+    monkeypatch.setattr(server, "MOST_OF_AN_ADDRESS", 3)
+
+    async def come() -> None:
+        async with (
+            serving(homeserver.feed(), Dialect.TOKENS) as port,
+            connected(port) as first, connected(port) as idle, connected(port) as third,
+        ):  # fmt: skip
+            for one in (first, third):
+                one.say("REPLICATE events NOW")
+                await one.until(lambda line: line == "POSITION events 1")
+            async with connected(port) as fourth:
+                fourth.say("REPLICATE events NOW")
+                await fourth.until(lambda line: line == "POSITION events 1")
+                assert (await idle.to_the_end())[-1].startswith("ERROR too many connections")
+                async with connected(port) as refused:
+                    lines = await refused.to_the_end()
+                    assert lines == ["SERVER synapse.example", "ERROR too many connections"]
+                async with connected(port, "127.0.0.2") as other:
+                    other.say("REPLICATE events NOW")
+                    await other.until(lambda line: line == "POSITION events 1")
+                homeserver.event(2, "ep1")
+                homeserver.done(2)
+                for one in (first, third, fourth):
+                    await one.until(lambda line: line.startswith("RDATA events 2 "))
+
+    asyncio.run(come())
+
+
+def test_the_first_row_of_a_writer_that_comes_up_is_sent_although_others_went_on(homeserver: Database) -> None:
+    """Nobody knew of ``ep3`` before, so its open transaction held nobody back."""
+    homeserver.done(4)
+
+    async def follow(conversation: Conversation) -> None:
+        conversation.say("REPLICATE")
+        await conversation.until(lambda line: line.startswith("POSITION un_partial_stated_room "))
+        with psycopg.connect(str(homeserver.settings.synapse_dsn)) as writing:
+            writing.execute(
+                "insert into events (event_id, room_id, type, sender, stream_ordering, topological_ordering, depth,"
+                " outlier, processed, instance_name) values ('$e5', '!r', 'm', '@a', 5, 1, 1, false, true, 'ep3')"
+            )
+            homeserver.done(7)
+            await conversation.until(lambda line: line == "POSITION events ep2 4 7")
+        homeserver.position("events", "ep3", 5)
+        assert (await conversation.until(lambda line: line.startswith("RDATA")))[-1].startswith("RDATA events ep3 5 ")
+
+    talk(homeserver, Dialect.INSTANCES, follow)
