@@ -31,6 +31,8 @@ ENVIRONMENT: list[tuple[str, str, str | None]] = [
 OF_IMAGES = {
     "POSTGRES_PASSWORD": "postgres: password of the superuser",
     "SYNAPSE_CONFIG_PATH": "synapse: configuration that its start script passes on",
+    "NO_PROXY": "programs of all images: hosts to reach without a proxy",
+    "no_proxy": "the same, for programs that know no other spelling",
     "PGPASSWORD": "libpq: password where a connection names none",
 }
 OF_SCRIPTS = {"docker/postgres/initialise.sh": "postgres", "docker/initialise.sh": "airflow-init"}
@@ -120,6 +122,22 @@ def test_ports_are_open_to_this_machine_only() -> None:
 
     assert len(ports) == 3
     assert all(re.fullmatch(r"127\.0\.0\.1:\d+:\d+", port) for port in ports)
+
+
+def test_no_service_can_gain_rights() -> None:
+    starts_as_root = {"postgres", "synapse"}
+
+    assert {name for name, it in SERVICES.items() if it.get("cap_drop") != ["ALL"]} == set()
+    assert {name for name, it in SERVICES.items() if it.get("security_opt") != ["no-new-privileges:true"]} == set()
+    assert {name for name, it in SERVICES.items() if "cap_add" in it} == starts_as_root
+    assert {name for name, it in SERVICES.items() if not it["read_only"]} == {"synapse"}
+    assert not {name for name, it in SERVICES.items() if it.get("privileged") or "network_mode" in it or "pid" in it}
+
+
+def test_what_is_read_only_has_room_for_temporary_files() -> None:
+    for name, it in SERVICES.items():
+        places = [str(place).partition(":")[0] for place in [*it.get("volumes", []), *it.get("tmpfs", [])]]
+        assert not it["read_only"] or name == "redis" or "/tmp" in places, name
 
 
 def test_every_service_says_whether_it_is_healthy_or_is_waited_for_until_it_ends() -> None:
