@@ -1,24 +1,28 @@
 """``lakehouse run`` when it is refused, has to wait, or is stopped."""
 
 import json
+import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
 from synapse_lakehouse.alerts import log
-from synapse_lakehouse.embedded import processes
+from synapse_lakehouse.cli.out_of_memory import gibibytes
+from synapse_lakehouse.embedded import memory, processes
 from synapse_lakehouse.lake import audit
 from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 from synapse_lakehouse.settings import Settings
 from tests import runs
-from tests.conftest import lakehouse
+from tests.conftest import BIN, environment, lakehouse
 
 
 def interrupt(run: subprocess.Popen[str], ends_with: int = 130) -> str:
@@ -82,6 +86,45 @@ def test_a_second_run_that_waits_can_be_stopped(new_lake: Callable[..., Settings
     assert "no release was published" in interrupt(run)
     assert _going_on(settings) == 0
     assert runs.lease_holder(settings) == "the first run"
+
+
+def test_a_run_whose_airflow_is_killed_says_so_and_what_to_set(new_lake: Callable[..., Settings]) -> None:
+    run = _waiting(new_lake())
+    for child in runs.children(run):
+        os.kill(child, signal.SIGKILL)
+    said, _ = run.communicate(timeout=120)
+    assert run.returncode == 1
+    assert "was killed by signal 9" in said
+    assert f"The limit is {gibibytes(memory.memory().limit)}" in said
+    assert "LAKEHOUSE_DRIVER_MEMORY" in said
+
+
+@pytest.mark.heavy
+def test_a_run_without_enough_memory_says_so_and_what_to_set(new_lake: Callable[..., Settings], limited: Path) -> None:
+    in_group = 'echo $$ > "$0/cgroup.procs"; exec "$@"'
+    settings = new_lake()
+    done = subprocess.run(
+        ["sh", "-c", in_group, limited, BIN / "lakehouse", "run"], env=environment(settings),
+        cwd=settings.lakehouse_home, text=True, capture_output=True, check=False, timeout=1800,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stdout
+    assert "The kernel killed a process of this run (signal 9), as memory ran out. The limit is 0.7 GiB" in done.stdout
+    assert str(limited) in done.stdout
+    assert "LAKEHOUSE_DRIVER_MEMORY" in done.stdout
+
+
+@pytest.fixture
+def limited() -> Iterator[Path]:
+    """A control group with 700 MiB of memory."""
+    version_1 = memory.CGROUPS / "memory"
+    group = (version_1 if version_1.is_dir() else memory.CGROUPS) / f"lakehouse_{uuid.uuid4().hex[:8]}"
+    try:
+        group.mkdir()
+        (group / ("memory.limit_in_bytes" if version_1.is_dir() else "memory.max")).write_text("700M")
+    except OSError as refused:
+        pytest.skip(f"no control group can be made here: {refused}")
+    yield group
+    group.rmdir()
 
 
 @pytest.mark.heavy

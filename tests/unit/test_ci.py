@@ -2,6 +2,8 @@
 
 import json
 import os
+import sys
+import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -27,3 +29,14 @@ def test_it_runs_the_same_command_as_everybody() -> None:
     assert commands[-1] == ".ci/run"
     assert os.access(PROJECT / ".ci/run", os.X_OK)
     assert (PROJECT / ".ci/run").read_text().splitlines()[-1] == "exec make test"
+
+
+def test_it_runs_on_the_oldest_python() -> None:
+    oldest = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["requires-python"].split(",")[0]
+    (image,) = {job["container"]["image"] for job in WORKFLOW["jobs"].values()}
+
+    assert oldest == ">=3.11.2", "Debian 12 has 3.11.2"
+    assert image.startswith("debian:bookworm-")
+    assert "export UV_PYTHON=/usr/bin/python3.11\n" in (PROJECT / ".ci/run").read_text()
+    if os.environ.get("UV_PYTHON") == "/usr/bin/python3.11":
+        assert sys.version_info[:3] == (3, 11, 2)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from synapse_lakehouse.cli.progress import Progress, Step, reason
+from synapse_lakehouse.cli.progress import KILLED, Progress, Step, reason
 
 
 def line(event: str, second: int = 0, **more: Any) -> str:
@@ -35,6 +35,14 @@ def test_a_task_starts_speaks_and_ends() -> None:
         Step("said", task, "printed by a Python task"),
         Step("success", task, seconds=4.0),
     ]
+
+
+@pytest.mark.parametrize(
+    ("code", "killed"), [("-9", True), ("137", True), ("1", False), ("-15", False), ("1379", False), ("-90", False)]
+)
+def test_a_driver_that_was_killed_is_named(code: str, killed: bool) -> None:
+    message = f"Cannot execute: spark-submit app.py. Error code is: {code}.\nLast spark-submit output:\nprogress: 1/56"
+    assert (KILLED in reason(message)) is killed
 
 
 def test_a_failure_is_told_with_its_reason_and_forgotten_when_tried_again() -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from synapse_lakehouse.cli.progress import Progress, Step
+from synapse_lakehouse.cli.progress import KILLED, Progress, Step
 from synapse_lakehouse.embedded import airflow, processes
 from synapse_lakehouse.run import Run
 
@@ -58,7 +58,9 @@ class DagsTest:
                     beginning.close()
                 if step:
                     yield step
-        if self._child.wait() and not self._progress.task:
+        if self._child.wait() == -signal.SIGKILL:
+            yield Step("failed", self._progress.task or "airflow dags test", f"Airflow {KILLED}.")
+        elif self._child.returncode and not self._progress.task:
             yield Step("failed", "airflow dags test", self._last_words())
 
     def failed(self) -> bool:

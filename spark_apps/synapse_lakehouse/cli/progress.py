@@ -13,6 +13,11 @@ _SPARK_LOG = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d ")
 _EXCEPTION = re.compile(r"[\w.]*(Error|Exception)\b")
 _OUTPUT = "Last spark-submit output:\n"
 _TAIL = 8
+# As a child's return code, and as a shell or a JVM passes that on.
+_EXIT_CODE = re.compile(r"Error code is: (?:-9|137)\b")
+
+KILLED = "was killed by signal 9 (SIGKILL)"
+"""In the reason of a task whose process was killed."""
 
 State = Literal["success", "skipped", "failed", "up_for_retry"]
 
@@ -74,6 +79,8 @@ def reason(message: str) -> str:
     Out of spark-submit's output that is what the app explained, else its exception, else its last lines.
     """
     command, output, lines = message.partition(_OUTPUT)
+    if _EXIT_CODE.search(command):
+        return f"Spark's driver {KILLED}."
     if not output:
         return message.strip()
     said = [line for line in lines.splitlines() if line.strip() and not _SPARK_LOG.match(line)]

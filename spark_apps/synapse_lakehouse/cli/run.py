@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from synapse_lakehouse.cli import scheduled, steps, summary
+from synapse_lakehouse.cli import out_of_memory, scheduled, steps, summary
 from synapse_lakehouse.cli.dags_test import DagsTest
 from synapse_lakehouse.cli.diagnosis import machine
-from synapse_lakehouse.embedded import airflow, claims, credentials, processes
+from synapse_lakehouse.embedded import airflow, claims, credentials, memory, processes
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import Settings
 
@@ -51,6 +51,7 @@ def run(
 
 def _run(prepared: airflow.Airflow, start: datetime, now: datetime) -> None:
     steps.tell(f"running the DAG {airflow.DAG} for {start:%Y-%m-%d}, UTC")
+    kills = memory.kills()
     with claims.testing(prepared.settings, steps.tell) as scheduler:
         attempt = _attempt(prepared, scheduler, start, now)
         try:
@@ -61,6 +62,9 @@ def _run(prepared: airflow.Airflow, start: datetime, now: datetime) -> None:
             raise typer.Exit(130) from None
     if attempt.failed():
         steps.explain(failures, attempt.where)
+        why = out_of_memory.explanation(failures, memory.kills() - kills, memory.memory(), prepared.settings)
+        if why:
+            steps.console.print(f"[red]{why}[/]")
         raise typer.Exit(1)
     summary.summary()
 

@@ -35,6 +35,7 @@ def examine(given: Settings, *, deep: bool = False) -> list[Finding]:
         *machine.configuration(given),
         *machine.java(),
         *machine.jars(given),
+        *machine.memory(given),
         *machine.catalogue(),
     ]
     declared = source.declared_or_none()

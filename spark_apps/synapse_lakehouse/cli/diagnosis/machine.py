@@ -9,9 +9,12 @@ from urllib.parse import urlsplit
 
 from synapse_lakehouse import catalogue as declared
 from synapse_lakehouse import configuration as configured
+from synapse_lakehouse.cli import out_of_memory
 from synapse_lakehouse.cli.diagnosis.finding import Finding, Findings, Level
+from synapse_lakehouse.cli.out_of_memory import gibibytes
 from synapse_lakehouse.embedded import jars as spark_jars
 from synapse_lakehouse.embedded import java as spark_java
+from synapse_lakehouse.embedded import memory as available
 from synapse_lakehouse.embedded import network_environment
 from synapse_lakehouse.settings import Settings, env_file_names, misspelled
 
@@ -81,6 +84,23 @@ def configuration(settings: Settings) -> Findings:
     if not wrong:
         of = f" and in {settings.synapse_config}" if settings.synapse_config else ""
         yield Finding(Level.OK, "configuration", f"writers, retention and compressor are understood as set here{of}")
+
+
+def memory(settings: Settings) -> Findings:
+    """Is there memory for a run?"""
+    found, needed = available.memory(), out_of_memory.needed(settings)
+    message = (
+        f"{gibibytes(found.free)} free of {gibibytes(found.limit)} ({found.source}); a run of the shipped sample needs "
+        f"{gibibytes(needed)} with LAKEHOUSE_DRIVER_MEMORY={settings.lakehouse_driver_memory}"
+    )
+    if found.limit < needed:
+        yield Finding(Level.FAIL, "memory", f"{message}.", "Raise the limit, or set a smaller LAKEHOUSE_DRIVER_MEMORY.")
+    elif found.free < needed:
+        yield Finding(
+            Level.WARN, "memory", f"{message}.", "End other programs, or set a smaller LAKEHOUSE_DRIVER_MEMORY."
+        )
+    else:
+        yield Finding(Level.OK, "memory", message)
 
 
 def disk(settings: Settings, database_bytes: int | None = None) -> Findings:

@@ -1,0 +1,78 @@
+"""Memory that processes of this machine may use, and how often the kernel killed one because it ran out."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+CGROUPS: Final = Path("/sys/fs/cgroup")
+PROC: Final = Path("/proc")
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The limit in force and what is free below it, in bytes; ``source`` names what sets the limit."""
+
+    limit: int
+    free: int
+    source: str
+
+
+def memory(proc: Path = PROC, cgroups: Path = CGROUPS) -> Memory:
+    """The least limit of the machine and of the control groups of this process, of version 1 or 2."""
+    machine = {line.split(":")[0]: int(line.split()[1]) << 10 for line in _lines(proc / "meminfo")}
+    least = Memory(machine["MemTotal"], machine["MemAvailable"], "the machine's memory")
+    for folder in _folders(proc, cgroups):
+        for limit_file, usage_file in (("memory.max", "memory.current"), _VERSION_1):
+            limit = _number(folder / limit_file)
+            if limit is not None and limit < least.limit:
+                cache = _counter(folder / "memory.stat", "inactive_file") or 0
+                used = (_number(folder / usage_file) or 0) - cache
+                least = Memory(limit, max(0, min(limit - used, machine["MemAvailable"])), str(folder / limit_file))
+    return least
+
+
+def kills(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
+    """How many processes the kernel killed for memory, in this process's control groups or else on the machine."""
+    counts = [
+        _counter(folder / name, "oom_kill")
+        for folder in _folders(proc, cgroups)
+        for name in ("memory.events", "memory.oom_control")
+    ]
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else _counter(proc / "vmstat", "oom_kill") or 0
+
+
+_VERSION_1: Final = ("memory.limit_in_bytes", "memory.usage_in_bytes")
+
+
+def _folders(proc: Path, cgroups: Path) -> Iterator[Path]:
+    """Folders of this process's control groups, from its own to the root."""
+    for line in _lines(proc / "self" / "cgroup"):
+        _, controllers, path = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        root = cgroups / "memory" if controllers else cgroups
+        # In a container the path may be the host's, of which only the root is to be seen.
+        own = root / path.lstrip("/")
+        for folder in (own, *own.parents):
+            if folder.is_dir():
+                yield folder
+            if folder == root:
+                break
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+def _number(file: Path) -> int | None:
+    lines = _lines(file)
+    return int(lines[0]) if lines and lines[0].isdecimal() else None
+
+
+def _counter(file: Path, name: str) -> int | None:
+    return next((int(line.split()[1]) for line in _lines(file) if line.split()[:1] == [name]), None)

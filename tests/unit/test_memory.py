@@ -1,0 +1,111 @@
+"""Which limit of memory is in force, and what is reported when the kernel killed for it."""
+
+from pathlib import Path
+
+import pytest
+
+from synapse_lakehouse.cli.diagnosis import machine
+from synapse_lakehouse.cli.diagnosis.finding import Level
+from synapse_lakehouse.cli.out_of_memory import explanation, needed
+from synapse_lakehouse.cli.progress import KILLED
+from synapse_lakehouse.embedded import memory
+from synapse_lakehouse.embedded.memory import Memory
+from synapse_lakehouse.settings import Settings
+
+GIB = 1 << 30
+UNLIMITED_1 = "9223372036854771712"
+
+
+class Machine:
+    """Files as the kernel has them, of a machine with 8 GiB of which 6 are free."""
+
+    def __init__(self, folder: Path) -> None:
+        self.proc, self.cgroups = folder / "proc", folder / "cgroup"
+        self.write(self.proc / "meminfo", f"MemTotal: {8 << 20} kB\nMemAvailable: {6 << 20} kB")
+
+    def write(self, file: Path, text: str | int) -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{text}\n")
+
+    def group(self, path: str, **files: str | int) -> Path:
+        for name, text in files.items():
+            self.write(self.cgroups / path / name.replace("__", "."), text)
+        return self.cgroups / path
+
+    def memory(self) -> Memory:
+        return memory.memory(self.proc, self.cgroups)
+
+    def kills(self) -> int:
+        return memory.kills(self.proc, self.cgroups)
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_without_control_groups_the_machine_limits(kernel: Machine) -> None:
+    kernel.write(kernel.proc / "vmstat", "oom_kill 3")
+
+    assert kernel.memory() == Memory(8 * GIB, 6 * GIB, "the machine's memory")
+    assert kernel.kills() == 3
+
+
+def test_version_2_the_least_limit_on_the_way_counts(kernel: Machine) -> None:
+    kernel.write(kernel.proc / "self" / "cgroup", "0::/system/run")
+    kernel.group("system/run", memory__max="max", memory__current=GIB, memory__events="low 0\noom_kill 2")
+    least = kernel.group("system", memory__max=2 * GIB, memory__current=GIB, memory__stat=f"inactive_file {GIB >> 1}")
+
+    assert kernel.memory() == Memory(2 * GIB, 3 * (GIB >> 1), str(least / "memory.max"))
+    assert kernel.kills() == 2
+
+
+def test_version_1_counts_beside_other_controllers(kernel: Machine) -> None:
+    kernel.write(kernel.proc / "self" / "cgroup", "5:cpu,cpuacct:/x\n4:memory:/run\n0::/")
+    own = kernel.group(
+        "memory/run", memory__limit_in_bytes=900 << 20, memory__usage_in_bytes=800 << 20,
+        memory__oom_control="oom_kill_disable 0\noom_kill 1",
+    )  # fmt: skip
+    kernel.group("memory", memory__limit_in_bytes=UNLIMITED_1, memory__usage_in_bytes=GIB)
+
+    assert kernel.memory() == Memory(900 << 20, 100 << 20, str(own / "memory.limit_in_bytes"))
+    assert kernel.kills() == 1
+
+
+def test_a_container_sees_its_own_group_at_the_root(kernel: Machine) -> None:
+    kernel.write(kernel.proc / "self" / "cgroup", "4:memory:/docker/0123")
+    root = kernel.group("memory", memory__limit_in_bytes=GIB, memory__usage_in_bytes=0)
+
+    assert kernel.memory() == Memory(GIB, GIB, str(root / "memory.limit_in_bytes"))
+
+
+def test_this_machine_has_memory() -> None:
+    found = memory.memory()
+    assert 0 < found.free <= found.limit
+    assert memory.kills() >= 0
+
+
+def test_a_failure_for_another_reason_is_not_explained_by_memory() -> None:
+    settings = Settings(_env_file=None)
+    assert explanation({"a": "the disk is full"}, 0, Memory(GIB, GIB, "x"), settings) is None
+
+
+@pytest.mark.parametrize(("why", "kills"), [(f"Airflow {KILLED}.", 0), ("EOFError", 1)])
+def test_what_was_killed_is_explained_with_the_limit_and_the_setting(why: str, kills: int) -> None:
+    settings = Settings(_env_file=None, lakehouse_driver_memory="1g")
+    said = explanation({"a": why}, kills, Memory(900 << 20, 0, "/sys/fs/cgroup/x"), settings)
+    assert said
+    for part in ("signal 9", "0.9 GiB", "/sys/fs/cgroup/x", "LAKEHOUSE_DRIVER_MEMORY=1g"):
+        assert part in said
+
+
+@pytest.mark.parametrize(
+    ("limit", "free", "level"), [(GIB, GIB, Level.FAIL), (16 * GIB, GIB, Level.WARN), (16 * GIB, 9 * GIB, Level.OK)]
+)
+def test_the_doctor_compares_it_with_what_a_run_needs(
+    limit: int, free: int, level: Level, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "memory", lambda: Memory(limit, free, "x"))
+    (finding,) = machine.memory(Settings(_env_file=None))
+    assert finding.level is level
+    assert needed(Settings(_env_file=None, lakehouse_driver_memory="3g")) - needed(Settings(_env_file=None)) == GIB
