@@ -88,6 +88,7 @@ def test_a_second_run_that_waits_can_be_stopped(new_lake: Callable[..., Settings
     assert runs.lease_holder(settings) == "the first run"
 
 
+@pytest.mark.heavy
 def test_a_run_whose_airflow_is_killed_says_so_and_what_to_set(new_lake: Callable[..., Settings]) -> None:
     run = _waiting(new_lake())
     for child in runs.children(run):

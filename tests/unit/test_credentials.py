@@ -52,6 +52,21 @@ def test_an_exposed_password_file_is_closed(tmp_path: Path) -> None:
     assert credentials.passwords_file(tmp_path).stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[]", b"{}", b'{"admin": null}'])
+def test_a_damaged_password_file_is_named(tmp_path: Path, content: bytes) -> None:
+    credentials.environment(tmp_path)
+    credentials.passwords_file(tmp_path).write_bytes(content)
+    with pytest.raises(credentials.CredentialsError, match=r"passwords\.json.*Delete it"):
+        credentials.environment(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[]"])
+def test_a_damaged_key_file_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "keys.json").write_bytes(content)
+    with pytest.raises(credentials.CredentialsError, match=r"keys\.json.*Delete it"):
+        credentials.environment(tmp_path)
+
+
 def test_a_new_password_ends_earlier_sessions_and_keeps_connections_readable(tmp_path: Path) -> None:
     before, password = credentials.environment(tmp_path), credentials.password(tmp_path)
     credentials.passwords_file(tmp_path).unlink()

@@ -1,14 +1,17 @@
 """Which limit of memory is in force, and what is reported when the kernel killed for it."""
 
+import os
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from synapse_lakehouse.cli.dags_test import DagsTest
 from synapse_lakehouse.cli.diagnosis import machine
 from synapse_lakehouse.cli.diagnosis.finding import Level
 from synapse_lakehouse.cli.out_of_memory import explanation, needed
 from synapse_lakehouse.cli.progress import KILLED
-from synapse_lakehouse.embedded import memory
+from synapse_lakehouse.embedded import airflow, memory
 from synapse_lakehouse.embedded.memory import Memory
 from synapse_lakehouse.settings import Settings
 
@@ -83,6 +86,23 @@ def test_this_machine_has_memory() -> None:
     found = memory.memory()
     assert 0 < found.free <= found.limit
     assert memory.kills() >= 0
+
+
+@pytest.mark.parametrize(("ends", "killed"), [("kill -9 $$", True), ("exit 1", False), ("kill -15 $$", False)])
+def test_an_airflow_that_was_killed_is_noticed(
+    ends: str, killed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "airflow").write_text(f"#!/bin/sh\n{ends}\n")
+    (tmp_path / "airflow").chmod(0o700)
+    monkeypatch.setattr(airflow, "BIN", tmp_path)
+    prepared = airflow.Airflow(Settings(_env_file=None, lakehouse_home=tmp_path), dict(os.environ))
+    now = datetime.now(UTC)
+    attempt = DagsTest(prepared, now, now, now, tmp_path / "logs" / "run.log")
+
+    (step,) = attempt.steps()
+
+    assert (step.kind, KILLED in step.text) == ("failed", killed)
+    assert attempt.failed()
 
 
 def test_a_failure_for_another_reason_is_not_explained_by_memory() -> None:

@@ -6,10 +6,14 @@ import os
 import secrets
 import tempfile
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 USER: Final = "admin"
 _FERNET: Final = "AIRFLOW__CORE__FERNET_KEY"
+
+
+class CredentialsError(RuntimeError):
+    """A file of credentials is damaged; the message says which."""
 
 
 def passwords_file(airflow_home: Path) -> Path:
@@ -18,15 +22,25 @@ def passwords_file(airflow_home: Path) -> Path:
 
 
 def password(airflow_home: Path) -> str:
-    """Password of the administrator."""
-    return str(json.loads(passwords_file(airflow_home).read_text(encoding="utf-8"))[USER])
+    """Password of the administrator.
+
+    :raises CredentialsError: when the file is damaged.
+    """
+    file = passwords_file(airflow_home)
+    found = _read(file)
+    if not isinstance(found.get(USER), str):
+        raise CredentialsError(f"{file} has no password of {USER}. Delete it: the next start generates a new one.")
+    return str(found[USER])
 
 
 def environment(airflow_home: Path) -> dict[str, str]:
-    """Airflow's settings for its keys and its login; both files exist when this returns."""
+    """Airflow's settings for its keys and its login; both files exist when this returns.
+
+    :raises CredentialsError: when one of them is damaged.
+    """
     airflow_home.mkdir(parents=True, exist_ok=True)
     passwords, keys = passwords_file(airflow_home), airflow_home / "keys.json"
-    found = json.loads(keys.read_text(encoding="utf-8")) if keys.exists() else {}
+    found = _read(keys) if keys.exists() else {}
     if not passwords.exists() or not found:
         # New signing keys with each new password end the sessions of the login before. Connections stay readable.
         found = {
@@ -37,6 +51,7 @@ def environment(airflow_home: Path) -> dict[str, str]:
         _write_private(keys, json.dumps(found))
     if not passwords.exists():
         _write_private(passwords, json.dumps({USER: secrets.token_urlsafe(24)}))
+    password(airflow_home)
     passwords.chmod(0o600)
     return {
         "AIRFLOW__CORE__AUTH_MANAGER": "airflow.api_fastapi.auth.managers.simple.simple_auth_manager.SimpleAuthManager",
@@ -45,6 +60,16 @@ def environment(airflow_home: Path) -> dict[str, str]:
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
         **found,
     }
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise CredentialsError(f"{file} is damaged: it is not a JSON object. Delete it, and start again.")
+    return found
 
 
 def _write_private(file: Path, text: str) -> None:

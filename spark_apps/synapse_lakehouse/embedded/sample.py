@@ -16,7 +16,7 @@ DATABASE = "synapse_sample"
 
 def server_name() -> str:
     """server_name of the homeserver that the sample was taken from."""
-    return str(json.loads((FOLDER / "manifest.json").read_text())["server_name"])
+    return str(json.loads((FOLDER / "manifest.json").read_text(encoding="utf-8"))["server_name"])
 
 
 def restore(server: Server, database: str = DATABASE) -> str:

@@ -67,7 +67,10 @@ def remember(given: Settings) -> None:
 
 def _latest(given: Settings) -> str:
     place = given.lakehouse_home / _LATEST
-    return place.read_text(encoding="utf-8") if place.exists() else ""
+    try:
+        return place.read_text(encoding="utf-8") if place.exists() else ""
+    except ValueError:
+        raise ServicesError(f"{place} is damaged: it is not UTF-8. Delete it, and run `make run` again.") from None
 
 
 def _lake(given: Settings) -> str:
