@@ -92,9 +92,10 @@ def test_this_machine_has_memory() -> None:
 def test_an_airflow_that_was_killed_is_noticed(
     ends: str, killed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "airflow").write_text(f"#!/bin/sh\n{ends}\n")
-    (tmp_path / "airflow").chmod(0o700)
-    monkeypatch.setattr(airflow, "BIN", tmp_path)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "airflow").write_text(f"#!/bin/sh\n{ends}\n")
+    (tmp_path / "bin" / "airflow").chmod(0o700)
+    monkeypatch.setattr(airflow, "BIN", tmp_path / "bin")
     prepared = airflow.Airflow(Settings(_env_file=None, lakehouse_home=tmp_path), dict(os.environ))
     now = datetime.now(UTC)
     attempt = DagsTest(prepared, now, now, now, tmp_path / "logs" / "run.log")
