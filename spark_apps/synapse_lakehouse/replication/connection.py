@@ -51,8 +51,12 @@ class Connection:
 
         Once the connection is being closed, nothing more is sent.
         """
-        if commands and not self._writer.is_closing():
-            self._writer.write(b"".join(format_line(one, self.dialect) + b"\n" for one in commands))
+        self.send_lines(b"".join(format_line(one, self.dialect) + b"\n" for one in commands))
+
+    def send_lines(self, lines: bytes) -> None:
+        """As :meth:`send`, commands that are lines already."""
+        if lines and not self._writer.is_closing():
+            self._writer.write(lines)
             self._sent_at = asyncio.get_running_loop().time()
 
     def hold_nothing(self) -> None:

@@ -5,6 +5,8 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from heapq import heappop, heappush
+from itertools import count
 from time import monotonic
 from typing import Any, Final, TypeVar
 
@@ -22,6 +24,9 @@ LAG_SECONDS: Final = 10.0
 """How long a standby is waited for that has not replayed what was announced."""
 
 _LOOK_SECONDS: Final = 0.2
+
+POSITIONS, LIVE, BACKLOG = range(3)
+"""What is read first of what waits: positions, rows that just came, rows of followers that are behind."""
 
 ONLY_IN_MEMORY: Final = "Synapse keeps this stream in memory only, and its tokens may have begun again"
 
@@ -47,6 +52,9 @@ class Reader:
         self._stood_at: dict[Source, int] = {}
         self._thread = ThreadPoolExecutor(1, "replication-feed")
         self._was_read = False
+        self._is_busy = False
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._number = count()
         self.is_reading = True
 
     async def heads(self) -> Heads:
@@ -54,7 +62,7 @@ class Reader:
 
         :raises SourceError: when the database cannot be reached, and never was.
         """
-        self._heads = await self._read(self._feed.heads)
+        self._heads = await self._read(POSITIONS, self._feed.heads)
         return self._heads
 
     async def went_back(self, command: Position, progress: Progress) -> bool:
@@ -68,9 +76,9 @@ class Reader:
             return False
         return (await self.heads()).are_behind(source, position)
 
-    async def page(self, source: Source, after: int, upto: int) -> tuple[list[Update], int]:
-        """As :meth:`Feed.page`."""
-        return await self._read(self._feed.page, source, after, upto)
+    async def page(self, source: Source, after: int, upto: int, priority: int = BACKLOG) -> tuple[list[Update], int]:
+        """As :meth:`Feed.page`. What has a lower ``priority`` number is read first."""
+        return await self._read(priority, self._feed.page, source, after, upto)
 
     async def fill(self, missed: Missed, progress: Progress) -> AsyncIterator[Update | Gap]:
         """What the database still has of ``missed``, and then what was missed; moves ``progress`` along."""
@@ -134,8 +142,9 @@ class Reader:
             await asyncio.sleep(_LOOK_SECONDS)
         return NO_ROW
 
-    async def _read(self, call: Callable[..., _Read], *given: Any) -> _Read:
+    async def _read(self, priority: int, call: Callable[..., _Read], *given: Any) -> _Read:
         while True:
+            await self._take_turn(priority)
             try:
                 found = await asyncio.get_running_loop().run_in_executor(self._thread, call, *given)
             except (ReadFailed, SourceError) as error:
@@ -144,7 +153,30 @@ class Reader:
                 if self.is_reading:
                     log.warning("The database cannot be read, trying again: %s", error)
                 self.is_reading = False
-                await asyncio.sleep(AGAIN_SECONDS)
             else:
                 self._was_read = self.is_reading = True
                 return found
+            finally:
+                self._end_turn()
+            await asyncio.sleep(AGAIN_SECONDS)
+
+    async def _take_turn(self, priority: int) -> None:
+        if not self._is_busy:
+            self._is_busy = True
+            return
+        turn = asyncio.get_running_loop().create_future()
+        heappush(self._waiting, (priority, next(self._number), turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._end_turn()
+            raise
+
+    def _end_turn(self) -> None:
+        while self._waiting:
+            _, _, turn = heappop(self._waiting)
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._is_busy = False

@@ -14,8 +14,9 @@ from synapse_lakehouse.replication.feed import Feed, Heads
 from synapse_lakehouse.replication.formatting import is_word
 from synapse_lakehouse.replication.grammar import Dialect
 from synapse_lakehouse.replication.reading import Reader
+from synapse_lakehouse.replication.shared_pages import Page, SharedPages
 from synapse_lakehouse.replication.subscriber import Subscriber
-from synapse_lakehouse.replication.updates import Source, Update
+from synapse_lakehouse.replication.updates import Source
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ class Server:
         self.heads = Heads({}, {}, {}, ())
         self._first = self.heads
         self._reader = Reader(feed)
+        self._pages = SharedPages(self._reader, dialect)
         self._begin: dict[Source, int] = {}
         self._subscribers: set[Subscriber] = set()
         self._unsendable: set[Source] = set()
@@ -92,9 +94,9 @@ class Server:
         """Where a source begins that came up while the server ran, for those who followed everything before."""
         return self._begin.get(source, self.heads.subscribed(source))
 
-    async def page(self, source: Source, after: int, upto: int) -> tuple[list[Update], int]:
-        """As :meth:`Reader.page`."""
-        return await self._reader.page(source, after, upto)
+    async def page(self, source: Source, after: int, upto: int) -> Page:
+        """As :meth:`SharedPages.get`."""
+        return await self._pages.get(source, after, upto)
 
     def _is_sendable(self, source: Source) -> bool:
         stream, instance = source
@@ -158,6 +160,7 @@ class Server:
                 )
         if self._went_back(before):
             self._first = self.heads
+            self._pages.forget()
             await self._stop_all("the database went back, by a restore or a failover: ask for tokens that it has")
         elif self.heads != before:
             for subscriber in self._subscribers:

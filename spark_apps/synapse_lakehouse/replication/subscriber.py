@@ -13,7 +13,7 @@ from synapse_lakehouse.replication.connection import Connection, Silent, ping
 from synapse_lakehouse.replication.grammar import Dialect, Malformed
 from synapse_lakehouse.replication.lines import TooLong
 from synapse_lakehouse.replication.retired_streams import WITHOUT_TABLE
-from synapse_lakehouse.replication.updates import MEMORY_ONLY, Source, Update
+from synapse_lakehouse.replication.updates import MEMORY_ONLY, Source
 from synapse_lakehouse.streams.writers import MASTER
 
 if TYPE_CHECKING:
@@ -188,14 +188,14 @@ class Subscriber:
             if head <= after:
                 continue
             moved = True
-            updates, upto = await self._server.page(source, after, head)
+            page = await self._server.page(source, after, head)
             if self._cursors[source] != after:
                 continue
-            self._connection.send(*(row for update in updates for row in _rdata(update)))
-            last = updates[-1].token if updates else after
-            if upto > last:
-                self._connection.send(_position(source, last, upto))
-            self._cursors[source] = upto
+            self._connection.send_lines(page.lines)
+            last = after if page.last is None else page.last
+            if page.upto > last:
+                self._connection.send(_position(source, last, page.upto))
+            self._cursors[source] = page.upto
             self._has_moved.set()
             await self._drain()
         return moved
@@ -212,9 +212,3 @@ class Subscriber:
 def _position(source: Source, previous: int, token: int) -> c.Position:
     stream, instance = source
     return c.Position(stream, instance, None if instance is None else previous, token)
-
-
-def _rdata(update: Update) -> list[c.Rdata]:
-    *others, last = update.rows
-    source = (update.stream, update.instance)
-    return [*(c.Rdata(*source, None, row) for row in others), c.Rdata(*source, update.token, last)]

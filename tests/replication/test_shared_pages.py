@@ -1,0 +1,129 @@
+"""Followers of a backlog share what is read, and do not keep others from rows that just came."""
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from synapse_lakehouse.replication import shared_pages
+from synapse_lakehouse.replication.feed import Feed
+from synapse_lakehouse.replication.grammar import Dialect
+from synapse_lakehouse.replication.reading import BACKLOG, LIVE, POSITIONS, Reader
+from tests.replication.conversation import Conversation, connected, serving
+from tests.replication.database import Database
+
+ROWS = 6_000
+
+
+@pytest.fixture
+def read(homeserver: Database, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The streams of pages that were read, in order; a database with a backlog of rules, where a page takes a while."""
+    pages: list[str] = []
+    page = Feed.page
+
+    def slow_page(feed: Feed, source: Any, after: int, upto: int) -> Any:
+        pages.append(source[0])
+        time.sleep(0.03)
+        return page(feed, source, after, upto)
+
+    monkeypatch.setattr(Feed, "page", slow_page)
+    homeserver.do(
+        "insert into push_rules_stream (stream_id, event_stream_ordering, user_id, rule_id, op)"
+        " select n, 1, '@a', 'x', 'ADD' from generate_series(2, %s) n", ROWS,
+    )  # fmt: skip
+    homeserver.handed_out("push_rules", ROWS)
+    homeserver.position("push_rules", "sw1", ROWS)
+    return pages
+
+
+def test_followers_of_the_same_backlog_share_its_pages(homeserver: Database, read: list[str]) -> None:
+    async def follow() -> None:
+        async with serving(homeserver.feed(), Dialect.TOKENS) as port, AsyncExitStack() as open_:
+            followers = [await open_.enter_async_context(connected(port)) for _ in range(20)]
+            for one in followers:
+                one.say("REPLICATE push_rules 1")
+            heard = await asyncio.gather(
+                *(one.until(lambda line: line.startswith(f"RDATA push_rules {ROWS} ")) for one in followers)
+            )
+        tokens = [[int(line.split()[2]) for line in lines if line.startswith("RDATA")] for lines in heard]
+        assert tokens == [list(range(2, ROWS + 1))] * 20
+
+    asyncio.run(follow())
+    assert len(read) <= 3 * (ROWS // 1000)
+
+
+def test_a_row_that_just_came_waits_for_no_backlog(homeserver: Database, read: list[str]) -> None:
+    async def begin(conversation: Conversation, line: str) -> None:
+        conversation.say(line)
+        await conversation.until(lambda line: line.startswith("POSITION"))
+
+    async def follow() -> None:
+        async with serving(homeserver.feed(), Dialect.TOKENS) as port, AsyncExitStack() as open_:
+            live = await open_.enter_async_context(connected(port))
+            await begin(live, "REPLICATE events NOW")
+            for number in range(40):
+                behind = await open_.enter_async_context(connected(port))
+                # From tokens of their own, so that they share nothing.
+                await begin(behind, f"REPLICATE push_rules {number + 1}")
+            homeserver.event(2, "ep1")
+            homeserver.done(2)
+            before = len(read)
+            await live.until(lambda line: line.startswith("RDATA events 2 "))
+            assert "push_rules" in read[before:], "the others are still reading"
+            # Several may be read before the new position is.
+            assert len(read) - before < 20
+
+    asyncio.run(follow())
+
+
+def test_what_waits_is_read_by_its_urgency(homeserver: Database) -> None:
+    async def ask() -> list[int]:
+        reader = Reader(homeserver.feed())
+        order: list[int] = []
+
+        async def one(priority: int) -> None:
+            await reader._read(priority, order.append, priority)
+
+        first = asyncio.create_task(reader._read(BACKLOG, time.sleep, 0.2))
+        await asyncio.sleep(0)
+        waiting = [asyncio.create_task(one(priority)) for priority in (BACKLOG, LIVE, BACKLOG, POSITIONS, LIVE)]
+        await asyncio.sleep(0)
+        waiting.pop(0).cancel()
+        await asyncio.gather(first, *waiting)
+        # A task that was cancelled when its turn had come gives it on.
+        held = asyncio.create_task(reader._read(LIVE, time.sleep, 0.05))
+        await asyncio.sleep(0)
+        held.cancel()
+        await one(BACKLOG)
+        await reader.close()
+        return order
+
+    assert asyncio.run(ask()) == [POSITIONS, LIVE, LIVE, BACKLOG, BACKLOG]
+
+
+def test_a_page_is_shared_for_a_moment_only_and_never_one_that_failed(
+    homeserver: Database, read: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ask() -> None:
+        reader = Reader(homeserver.feed())
+        pages = shared_pages.SharedPages(reader, Dialect.TOKENS)
+        source = ("push_rules", None)
+        with pytest.MonkeyPatch.context() as broken:
+            broken.setattr(Feed, "page", lambda *_: 1 / 0)
+            for _ in range(2):
+                with pytest.raises(ZeroDivisionError):
+                    await pages.get(source, 1, 3)
+        first, second = await asyncio.gather(pages.get(source, 1, 3), pages.get(source, 1, 3))
+        assert first is second
+        assert (first.last, first.upto, first.lines.count(b"\n")) == (3, 3, 2)
+        monkeypatch.setattr(shared_pages, "SHARED_SECONDS", 0.0)
+        await asyncio.sleep(0.01)
+        assert await pages.get(source, 1, 3) is not first
+        pages.forget()
+        assert await pages.get(source, 1, 2) is not first
+        await reader.close()
+
+    asyncio.run(ask())
+    assert len(read) == 3
