@@ -10,7 +10,8 @@ from psycopg import sql
 
 from synapse_lakehouse.replication import rows
 from synapse_lakehouse.replication.grammar import Dialect
-from synapse_lakehouse.replication.shapes import SHAPES
+from synapse_lakehouse.replication.shapes import SHAPES, WITHHELD, Json
+from synapse_lakehouse.settings import PROJECT
 from tests.replication.conversation import Conversation, talk
 from tests.replication.database import KNOWN, Database
 
@@ -161,3 +162,27 @@ def test_an_invalidation_that_was_under_way_is_sent_to_who_came_meanwhile(homese
         assert (await conversation.hear() or "").startswith("RDATA caches 3")
 
     talk(homeserver, Dialect.TOKENS, follow)
+
+
+def test_the_docs_list_each_field_that_is_withheld_or_cut() -> None:
+    table = (
+        (PROJECT / "docs/operating.md").read_text().partition("| stream | field | in a row |")[2].partition("\n\n")[0]
+    )
+    documented = {(cells[1].strip(" `"), cells[2]) for line in table.splitlines() if len(cells := line.split("|")) > 3}
+    columns = {
+        (stream, field.column if isinstance(field, Json) else field)
+        for stream, shapes in SHAPES.items()
+        for shape in shapes
+        for field in shape.fields
+        if isinstance(field, Json | str)
+        and KNOWN.table(shape.table).name not in ("events", "ex_outlier_stream")
+        and KNOWN.table(shape.table).column(field.column if isinstance(field, Json) else field).projection
+    }
+    assert columns
+    for stream, column in columns:
+        assert any(stream == name and f"`{column}`" in fields for name, fields in documented), (stream, column)
+    # Synapse itself has no room in a row of global account data.
+    withheld = {
+        stream for stream, shapes in SHAPES.items() for shape in shapes if WITHHELD in shape.fields
+    } - {"account_data"}  # fmt: skip
+    assert {name for name, _ in documented} - {"---"} == withheld | {stream for stream, _ in columns}

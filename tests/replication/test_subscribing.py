@@ -116,3 +116,24 @@ def test_the_first_row_of_a_writer_that_comes_up_is_sent_although_others_went_on
         assert (await conversation.until(lambda line: line.startswith("RDATA")))[-1].startswith("RDATA events ep3 5 ")
 
     talk(homeserver, Dialect.INSTANCES, follow)
+
+
+@pytest.mark.parametrize("dialect", [Dialect.TOKENS, Dialect.INSTANCES])
+def test_a_server_that_is_up_again_is_passed_on_where_the_document_has_it(
+    homeserver: Database, dialect: Dialect
+) -> None:
+    async def pass_on() -> None:
+        async with (
+            serving(homeserver.feed(), dialect) as port,
+            connected(port) as sender, connected(port) as one, connected(port) as other,
+        ):  # fmt: skip
+            for conversation in (one, other):
+                await conversation.until(lambda line: line.startswith("SERVER"))
+            sender.say("REMOTE_SERVER_UP example.com", "ERROR bye")
+            assert [line for line in await sender.to_the_end() if "UP" in line] == []
+            for conversation in (one, other):
+                conversation.say("ERROR bye")
+                lines = await conversation.to_the_end()
+                assert lines == ([] if dialect is Dialect.TOKENS else ["REMOTE_SERVER_UP example.com"])
+
+    asyncio.run(pass_on())

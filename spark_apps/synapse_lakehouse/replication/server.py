@@ -98,6 +98,11 @@ class Server:
         """As :meth:`SharedPages.get`."""
         return await self._pages.get(source, after, upto)
 
+    def pass_on(self, command: Command, sender: Subscriber) -> None:
+        """Send a command of one client to all others. Who cannot take it now does not get it later."""
+        for subscriber in self._subscribers - {sender}:
+            subscriber.offer(command)
+
     def _is_sendable(self, source: Source) -> bool:
         stream, instance = source
         if instance is None or is_word(instance):

@@ -100,6 +100,11 @@ class Subscriber:
         self._connection.send(c.Error(why))
         await self._connection.close()
 
+    def offer(self, command: Command) -> None:
+        """Send ``command`` unless too much waits for the client already: nothing resends such commands."""
+        if self._connection.waiting < BUFFER_BYTES:
+            self._connection.send(command)
+
     def wake(self) -> None:
         """There may be more to send."""
         self._wake.set()
@@ -136,6 +141,8 @@ class Subscriber:
                 pass
             case _:
                 self._server.record(str(self), command)
+                if isinstance(command, c.RemoteServerUp) and self._server.dialect is not Dialect.TOKENS:
+                    self._server.pass_on(command, self)
         return True
 
     def _subscribe(self, stream: str | None, token: int | None) -> None:
