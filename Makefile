@@ -11,7 +11,7 @@ PYTEST := $(UV) run --locked pytest
 unexport PYTHONDONTWRITEBYTECODE
 export XDG_RUNTIME_DIR ?= $(or $(TMPDIR),/tmp)/runtime-$(shell id -u)
 
-.PHONY: help run ui setup test test-heavy test-tools check format sample answers lock-jars sbom earlier-lake bench bench-copy bench-visibility bench-streams bench-tap bench-compression clean
+.PHONY: help run ui setup test test-unit test-heavy test-tools check format sample answers lock-jars sbom earlier-lake bench bench-copy bench-visibility bench-streams bench-tap bench-compression clean
 
 ##@ Use
 help: ## Show this help
@@ -33,6 +33,9 @@ setup: $(if $(findstring .tools,$(UV)),.tools/uv/bin/uv) ## Install what is miss
 test: setup test-tools ## All tests on real parts, a quarter of an hour on 2 cores
 	@# Three, as Spark, Airflow and servers often wait; in the order of tests/sharing.py.
 	@$(PYTEST) --numprocesses 3 --no-loadscope-reorder
+
+test-unit: setup ## Tests of single parts, without a JVM or a server, in a minute
+	@$(PYTEST) tests/unit --numprocesses 2
 
 test-heavy: setup test-tools ## Long ones: soaks, kills, millions of answers
 	@$(PYTEST) -m heavy --numprocesses 2 --no-loadscope-reorder

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.embedded import services
+from synapse_lakehouse.embedded import airflow, services
 from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.lake.tables import arrow_schema
 from synapse_lakehouse.settings import Settings
@@ -110,6 +110,12 @@ def test_spark_s_event_log_has_no_password_of_a_rest_catalog(home: Path, tmp_pat
     assert CANARY not in done.stdout + done.stderr
     default, ours = done.stdout.splitlines()[-2:]
     assert ours.startswith(default + "|"), "what Spark hides by itself stays hidden"
+
+
+def test_airflows_task_logs_are_private(tmp_path: Path) -> None:
+    variables = airflow.environment(Settings(_env_file=None, lakehouse_home=tmp_path), "postgresql://it/airflow", 8080)
+    modes = {name: value for name, value in variables.items() if "FILE_TASK_HANDLER_NEW" in name}
+    assert sorted(modes.values()) == ["0o600", "0o700"]
 
 
 def search(published: Published, server: Server, scratch: Path) -> tuple[set[str], set[str]]:

@@ -1,10 +1,36 @@
-"""What tests of single parts share: nothing of what is here starts a server."""
+"""What the unit tests share. They start no JVM and no server, and a test that does fails."""
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from synapse_lakehouse.settings import Settings
+
+SERVERS = frozenset({"initdb", "java", "postgres", "redis-server", "spark-submit"})
+"""Programs that a unit test may not start, except files of its own with these names."""
+
+_folders: list[Path] = []
+"""The folder of the unit test that runs, if one runs."""
+
+
+def _refuse_servers(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "subprocess.Popen" and _folders:
+        command = [Path(str(word)) for word in arguments[1]]
+        if servers := [word for word in command if word.name in SERVERS and not word.is_relative_to(_folders[-1])]:
+            pytest.fail(f"A unit test may not start {servers[0].name}: move the test to the folder of its kind.")
+
+
+sys.addaudithook(_refuse_servers)
+
+
+@pytest.fixture(autouse=True)
+def _without_servers(tmp_path: Path) -> Iterator[None]:
+    _folders.append(tmp_path)
+    yield
+    _folders.pop()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The CI's workflow obeys GitHub's schema and runs what the README tells everybody to run."""
+"""The workflows obey GitHub's schema and run the commands that contributors run."""
 
 import json
 import os
@@ -9,34 +9,55 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import pytest
 import yaml
 
 from synapse_lakehouse.settings import PROJECT
 
-WORKFLOW: dict[str, Any] = yaml.safe_load((PROJECT / ".github/workflows/ci.yml").read_text())
+WORKFLOWS = sorted((PROJECT / ".github/workflows").iterdir())
 
 
-def test_the_workflow_obeys_githubs_schema() -> None:
-    package = Path(str(find_spec("check_jsonschema").origin)).parent  # type: ignore[union-attr]
-    schema = json.loads((package / "builtin_schemas/vendor/github-workflows.json").read_text())
+def read(workflow: str) -> dict[str, Any]:
+    """A workflow as it is declared."""
+    declared: dict[str, Any] = yaml.safe_load((PROJECT / ".github/workflows" / workflow).read_text())
+    return declared
 
-    jsonschema.validators.validator_for(schema)(schema).validate(WORKFLOW)
+
+def jobs(workflow: str) -> dict[str, str]:
+    """The last command of each job."""
+    declared = read(workflow)["jobs"].items()
+    return {name: [step["run"] for step in job["steps"] if "run" in step][-1] for name, job in declared}
 
 
-def test_it_runs_the_same_command_as_everybody() -> None:
-    commands = [step["run"] for job in WORKFLOW["jobs"].values() for step in job["steps"] if "run" in step]
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_obeys_githubs_schema(workflow: Path) -> None:
+    package = find_spec("check_jsonschema")
+    assert package
+    assert package.origin
+    schema = json.loads((Path(package.origin).parent / "builtin_schemas/vendor/github-workflows.json").read_text())
 
-    assert commands[-1] == ".ci/run"
+    jsonschema.validators.validator_for(schema)(schema).validate(read(workflow.name))
+
+
+def test_every_change_is_checked_and_tested_as_everywhere() -> None:
+    commands = (PROJECT / ".ci/run").read_text().splitlines()[-2:]
+
     assert os.access(PROJECT / ".ci/run", os.X_OK)
-    assert (PROJECT / ".ci/run").read_text().splitlines()[-1] == "exec make test"
+    assert commands == ["make check", "exec make test"]
+    assert jobs("ci.yml") == {"lint": "make check", "test": ".ci/run"}
 
 
-def test_it_runs_on_the_oldest_python() -> None:
+def test_heavy_tests_run_every_night() -> None:
+    assert jobs("nightly.yml") == {"heavy": "make test-heavy"}
+    assert "schedule" in read("nightly.yml")["on"]
+
+
+def test_workflows_run_on_the_oldest_python() -> None:
     oldest = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["requires-python"].split(",")[0]
-    (image,) = {job["container"]["image"] for job in WORKFLOW["jobs"].values()}
+    images = {job["container"]["image"] for path in WORKFLOWS for job in read(path.name)["jobs"].values()}
 
     assert oldest == ">=3.11.2", "Debian 12 has 3.11.2"
-    assert image.startswith("debian:bookworm-")
+    assert {image.partition("-")[0] for image in images} == {"debian:bookworm"}
     assert "export UV_PYTHON=/usr/bin/python3.11\n" in (PROJECT / ".ci/run").read_text()
     if os.environ.get("UV_PYTHON") == "/usr/bin/python3.11":
         assert sys.version_info[:3] == (3, 11, 2)

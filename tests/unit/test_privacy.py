@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.cli.diagnosis import machine
 from synapse_lakehouse.cli.diagnosis.finding import Level
-from synapse_lakehouse.embedded import airflow
 from synapse_lakehouse.settings import Settings
 
 
@@ -30,12 +29,6 @@ def test_the_command_and_its_children_write_for_their_user_alone() -> None:
         assert os.umask(0o022) == 0o077
     finally:
         os.umask(before)
-
-
-def test_airflows_task_logs_are_private(tmp_path: Path) -> None:
-    variables = airflow.environment(Settings(_env_file=None, lakehouse_home=tmp_path), "postgresql://it/airflow", 8080)
-    modes = {name: value for name, value in variables.items() if "FILE_TASK_HANDLER_NEW" in name}
-    assert sorted(modes.values()) == ["0o600", "0o700"]
 
 
 def test_doctor_warns_of_folders_that_others_may_read(home: Path) -> None:
