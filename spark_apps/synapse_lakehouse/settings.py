@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from dotenv import dotenv_values
-from pydantic import AwareDatetime, Field, field_validator
+from pydantic import AwareDatetime, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from synapse_lakehouse import libpq_variables
 
 PROJECT = Path(__file__).parents[2]
 
@@ -31,6 +33,15 @@ MOST_HEAP: Final = 1 << 40
 
 LONGEST_SECONDS: Final = 2_000_000
 """23 days: PostgreSQL counts milliseconds of its timeouts in 31 bits."""
+
+CATALOG_PARAMETERS: Final = frozenset({
+    "channel_binding", "connect_timeout", "dbname", "gssencmode", "host", "krbsrvname", "passfile", "password", "port",
+    "sslcert", "sslkey", "sslmode", "sslnegotiation", "sslrootcert", "target_session_attrs", "user",
+})  # fmt: skip
+"""Parameters of libpq that Spark's driver of the catalog knows, too; no ``options``, which may change what is found."""
+
+_WITH_VARIABLES: Final = {"synapse_dsn": None, "synapse_write_dsn": None, "lakehouse_catalog_uri": CATALOG_PARAMETERS}
+"""Settings that libpq's variables complete, and with which parameters; None: with all."""
 
 MOST_DAYS: Final = 36_500
 """A century: dates end in the year 9999, and in the year 1."""
@@ -274,6 +285,22 @@ class Settings(BaseSettings):
             return json.loads(properties)
         except ValueError:
             raise ValueError('should be a JSON object, such as {"s3.region": "eu-central-1"}') from None
+
+    @model_validator(mode="after")
+    def _apply_libpq_variables(self) -> "Settings":
+        """What a URI leaves out comes from libpq's variables, except for the embedded PostgreSQL."""
+        for name, only in _WITH_VARIABLES.items():
+            uri = getattr(self, name)
+            if uri and not uri.startswith(("http://", "https://")) and not self._is_embedded(uri):
+                setattr(self, name, libpq_variables.applied(uri, only))
+        return self
+
+    def _is_embedded(self, uri: str) -> bool:
+        try:
+            port = (self.lakehouse_home / "postgres" / "postmaster.pid").read_text().splitlines()[3].strip()
+        except (OSError, IndexError):
+            return False
+        return f"@127.0.0.1:{port}/" in uri
 
     @property
     def may_be_partial(self) -> bool:

@@ -1,16 +1,19 @@
 """A server of the wheel comes up whatever killed its predecessors, and goes with its last user."""
 
 import os
+import pwd
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
-from synapse_lakehouse.embedded import postgres
+from synapse_lakehouse.embedded import account, postgres
+from tests.sockets import descendants
 
 USE = """
 import signal, sys
@@ -52,7 +55,7 @@ def test_a_first_use_that_is_interrupted_leaves_nothing_to_the_next(tmp_path: Pa
     tmp_path.chmod(0o700)
     half_made(data)
 
-    assert tmp_path.stat().st_mode & 0o777 == (0o711 if os.geteuid() == 0 else 0o700)
+    assert tmp_path.stat().st_mode & 0o777 == 0o700
     assert not data.exists()
     with postgres.running(data) as server:
         assert server.create_database("lake")
@@ -83,3 +86,69 @@ def test_a_folder_that_was_never_finished_is_made_anew(made: Path) -> None:
     with postgres.running(made) as server:
         assert "postgres" in server.databases()
     assert server.password != before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user's server runs as that user")
+class TestAsRoot:
+    """The server has an account of its own."""
+
+    def test_it_has_no_capability_and_no_variable_of_ours(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("SYNAPSE_DSN", "sesame")
+        monkeypatch.setenv("PGOPTIONS", "-c sesame=1")
+        tmp_path.chmod(0o700)
+        data = tmp_path / "postgres"
+        with postgres.running(data):
+            pid = int((data / "postmaster.pid").read_text().split()[0])
+            processes = descendants(pid)
+            assert len(processes) > 3
+            for process in processes:
+                status = dict(
+                    line.split(":\t", 1)
+                    for line in Path(f"/proc/{process}/status").read_text().splitlines()
+                    if ":\t" in line
+                )
+                assert {status[name].split()[0] for name in ("Uid", "Gid")} <= {
+                    str(data.stat().st_uid),
+                    str(data.stat().st_gid),
+                }
+                assert {int(status[f"Cap{name}"], 16) for name in ("Inh", "Prm", "Eff", "Amb")} == {0}
+                assert status["NoNewPrivs"] == "1"
+                assert status["Groups"].split() == []
+            environ = Path(f"/proc/{pid}/environ").read_bytes()
+            assert b"sesame" not in environ
+            assert {one.split(b"=")[0] for one in environ.split(b"\0") if one} <= {
+                b"PATH", b"LC_ALL", b"TZ", b"PWD", b"OLDPWD", b"SHLVL", b"_", b"PG_GRANDPARENT_PID", b"PGSYSCONFDIR",
+                b"PGLOCALEDIR", b"PGDATA",
+            }  # fmt: skip
+        assert pwd.getpwuid(data.stat().st_uid).pw_name == account.NAME
+        assert data.stat().st_mode & 0o777 == 0o700
+        assert tmp_path.stat().st_mode & 0o777 == 0o700
+
+    def test_programs_in_a_closed_folder_are_copied(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        closed = tmp_path / "closed"
+        package = postgres.BIN.parents[1]
+        for part in (package.name, f"{package.name}.libs"):
+            shutil.copytree(package.with_name(part), closed / part)
+        closed.chmod(0o700)
+        with TemporaryDirectory() as open_to_all:
+            Path(open_to_all).chmod(0o755)
+            monkeypatch.setattr(account, "COPIES", Path(open_to_all) / "copies")
+            monkeypatch.setattr(postgres, "BIN", closed / package.name / "pginstall" / "bin")
+            for _ in range(2):
+                with postgres.running(tmp_path / "postgres") as server:
+                    assert "postgres" in server.databases()
+            (copy,) = account.COPIES.iterdir()
+            assert {path.stat().st_uid for path in copy.rglob("*")} == {0}
+            assert not [path for path in copy.rglob("*") if path.stat().st_mode & 0o022 and not path.is_symlink()]
+
+    def test_a_folder_of_an_earlier_version_is_taken_over(self, made: Path) -> None:
+        with postgres.running(made) as server:
+            server.create_database("lake")
+        nobody = pwd.getpwnam("nobody")
+        for path in (made, *made.rglob("*")):
+            os.chown(path, nobody.pw_uid, nobody.pw_gid)
+        with postgres.running(made) as server:
+            assert "lake" in server.databases()
+        assert {path.stat().st_uid for path in (made, *made.rglob("*"))} == {pwd.getpwnam(account.NAME).pw_uid}

@@ -158,7 +158,9 @@ def _waiting(settings: Settings) -> subprocess.Popen[str]:
 
 def _going_on(settings: Settings) -> int:
     """How many runs of `lakehouse run` Airflow goes on with."""
-    metadata = make_conninfo(str(settings.lakehouse_catalog_uri), dbname="airflow")
+    password = (settings.lakehouse_home / "postgres.airflow.password").read_text()
+    login = {"user": "airflow", "password": password, "dbname": "airflow"}
+    metadata = make_conninfo(str(settings.lakehouse_catalog_uri), **login)
     with psycopg.connect(metadata) as airflow:
         unfinished = "select count(*) from dag_run where triggered_by = 'TEST' and state in ('queued', 'running')"
         (count,) = airflow.execute(unfinished).fetchone() or (0,)

@@ -1,8 +1,5 @@
 """A streaming standby as the source: copied like a primary, and started over when it cancels the copy."""
 
-import os
-import pwd
-import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -15,7 +12,7 @@ import pytest
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.embedded import postgres, sample
-from synapse_lakehouse.embedded.postgres import UNPRIVILEGED_USER, Server
+from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.lake.tables import arrow_schema
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.connection import conninfo
@@ -45,10 +42,6 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, 
         primary.tool(
             "pg_basebackup", "--pgdata", str(data), "--write-recovery-conf", "--checkpoint", "fast", "--no-sync"
         )
-        if os.geteuid() == 0:
-            account = pwd.getpwnam(UNPRIVILEGED_USER)
-            for path in (data, *data.rglob("*")):
-                shutil.chown(path, account.pw_uid, account.pw_gid)
         (folder / "standby.password").write_text(primary.password)
         with postgres.running(data, options=IMPATIENT) as standby:
             yield primary, standby

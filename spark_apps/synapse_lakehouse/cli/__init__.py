@@ -4,6 +4,7 @@ import os
 
 import typer
 
+from synapse_lakehouse import libpq_variables
 from synapse_lakehouse.cli import (
     airflow,
     branches,
@@ -38,6 +39,7 @@ app = typer.Typer(
 def private() -> None:
     """The lake holds what people wrote to each other: what this command and its children write is its user's alone."""
     os.umask(0o077)
+    libpq_variables.remove()
 
 
 app.command()(run.run)

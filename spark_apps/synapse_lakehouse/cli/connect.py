@@ -9,6 +9,7 @@ import typer
 from synapse_lakehouse.cli import reading, snippets
 from synapse_lakehouse.embedded import processes
 from synapse_lakehouse.lake import duck
+from synapse_lakehouse.lake.catalog import postgres
 from synapse_lakehouse.settings import Settings
 
 
@@ -23,7 +24,7 @@ def connect(
         typer.echo(snippets.write(tool, connection, settings, at))
         if Settings().lakehouse_catalog_uri or tool is snippets.Tool.DUCKDB:
             return
-        password = settings.lakehouse_home / "postgres.password"
+        password = settings.lakehouse_home / f"postgres.{postgres(settings)['user']}.password"
         typer.echo(
             "The catalog's PostgreSQL is embedded: it runs, on a port of its own choice, only while something of the "
             f"lakehouse runs.{'' if hold else ' With --hold it stays until Ctrl-C, with the port above.'}\n"

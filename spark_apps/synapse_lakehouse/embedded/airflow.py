@@ -14,7 +14,16 @@ from urllib.parse import urlsplit
 
 import psycopg
 
-from synapse_lakehouse.embedded import class_archive, credentials, jars, java, network_environment, processes, services
+from synapse_lakehouse.embedded import (
+    class_archive,
+    credentials,
+    jars,
+    java,
+    network_environment,
+    processes,
+    roles,
+    services,
+)
 from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.settings import PROJECT, Settings
 
@@ -86,8 +95,8 @@ def prepared(
             tell("preparing Spark and Airflow")
             with ThreadPoolExecutor(1) as beside:
                 spark = beside.submit(lambda: class_archive.make(given, jars.installed(given)))
-                server.create_database(services.AIRFLOW_DATABASE)
-                airflow = Airflow(resolved, environment(resolved, server.dsn(services.AIRFLOW_DATABASE), port))
+                metadata = roles.owner(server, services.AIRFLOW_DATABASE)
+                airflow = Airflow(resolved, environment(resolved, metadata, port))
                 _migrate(airflow, server)
                 spark.result()
         yield airflow

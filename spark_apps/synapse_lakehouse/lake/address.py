@@ -32,7 +32,7 @@ _SERVER_TYPES: Final = {
     "read-write": "primary",
     "standby": "secondary",
 }
-_PLACE: Final = frozenset({"dbname", "host", "password", "port", "user"})
+_PLACE: Final = frozenset({"dbname", "host", "passfile", "password", "port", "user"})
 _LOOKS_LIKE: Final = "It looks like postgresql://user:password@host:5432/iceberg"
 
 

@@ -1,0 +1,91 @@
+"""What libpq's variables do to commands: nothing on the embedded PostgreSQL, and on the source what libpq does."""
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from synapse_lakehouse import libpq_variables
+from synapse_lakehouse.embedded.postgres import Server
+from synapse_lakehouse.embedded.services import connected
+from synapse_lakehouse.lake import audit
+from synapse_lakehouse.lake.catalog import pyiceberg_catalog
+from synapse_lakehouse.run import Run
+from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.source.connection import connect
+from tests.conftest import lakehouse
+
+FOR_THE_SOURCE = (
+    {"PGSSLMODE": "verify-full", "PGREQUIREAUTH": "none", "PGCHANNELBINDING": "require", "PGGSSENCMODE": "require"},
+    {"PGHOSTADDR": "192.0.2.1"},
+    {"PGSERVICE": "synapse"},
+    {"PGTARGETSESSIONATTRS": "standby", "PGHOST": "192.0.2.1", "PGPORT": "1", "PGUSER": "nobody", "PGDATABASE": "none"},
+    {
+        "PGOPTIONS": "-c search_path=synapse",
+        "PGTZ": "Asia/Tokyo",
+        "PGDATESTYLE": "German",
+        "PGCLIENTENCODING": "LATIN1",
+    },
+)
+
+
+@pytest.fixture(autouse=True)
+def _as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(libpq_variables, "_removed", {})
+
+
+@pytest.fixture(scope="module")
+def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    """Settings without a source and a catalog, of a home whose lake has one release."""
+    given = Settings(_env_file=None, lakehouse_home=tmp_path_factory.mktemp("home"))
+    run = Run("published", datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC))
+    with connected(given) as found, closing(pyiceberg_catalog(found)) as catalog:
+        catalog.create_namespace("audit")
+        catalog.create_table("audit.releases", audit.TABLES["audit.releases"])
+        release = {"release": 1, "branch": run.branch, "tag": run.tag, "server_name": "example.org"}
+        counts = {"checks_passed": 1, "checks_warned": 0, "published_at": run.end, "positions": [], "tables": []}
+        audit.append(catalog, "audit.releases", [release | counts | {"views": []}], run)
+        yield given
+
+
+def test_commands_answer_the_same_with_variables_for_the_source(embedded: Settings) -> None:
+    expected = lakehouse(embedded, "releases", "--format", "json")
+    assert json.loads(expected.stdout)[0]["release"] == 1
+    with connected(embedded) as found:
+        # As the processes of a run have it.
+        resolved = embedded.model_copy(update={"lakehouse_catalog_uri": found.lakehouse_catalog_uri})
+        everything = {name: value for variables in FOR_THE_SOURCE for name, value in variables.items()}
+        for given, variables in (*((embedded, one) for one in FOR_THE_SOURCE), (resolved, everything)):
+            done = lakehouse(given, "releases", "--format", "json", **variables)
+            assert (done.returncode, done.stdout) == (0, expected.stdout), done.stderr
+
+
+def test_a_uri_of_the_embedded_server_is_left_alone(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGHOSTADDR", "192.0.2.1")
+    monkeypatch.setenv("PGSSLMODE", "require")
+    again = Settings(_env_file=None, **settings.model_dump(exclude_none=True))
+    assert (again.lakehouse_catalog_uri, again.synapse_dsn) == (settings.lakehouse_catalog_uri, settings.synapse_dsn)
+
+
+def test_the_source_is_connected_to_with_them(
+    server: Server, source_copy: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PGPASSWORD", server.password)
+    monkeypatch.setenv("PGOPTIONS", "-c search_path=elsewhere")
+    monkeypatch.setenv("PGTZ", "Asia/Tokyo")
+    without = f"postgresql://postgres@127.0.0.1:{server.port}/{conninfo_to_dict(source_copy)['dbname']}"
+    given = Settings(
+        _env_file=None, lakehouse_home=tmp_path, synapse_dsn=without, synapse_server_name="synapse.example"
+    )
+    libpq_variables.remove()
+    with connect(given) as connection:
+        (count,) = connection.execute("select count(*) from users").fetchone() or (0,)
+        assert count > 0
+        assert connection.execute("show TimeZone").fetchone() == ("UTC",)
+    with pytest.raises(psycopg.OperationalError, match="password"):
+        psycopg.connect(without)

@@ -1,0 +1,79 @@
+"""libpq's variables apply to the databases that an operator names, and to no connection to the embedded PostgreSQL."""
+
+import os
+from pathlib import Path
+
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import Conninfo
+
+from synapse_lakehouse import libpq_variables
+from synapse_lakehouse.lake import address
+from synapse_lakehouse.settings import CATALOG_PARAMETERS, Settings
+
+
+@pytest.fixture(autouse=True)
+def _as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(libpq_variables, "_removed", {})
+
+
+def test_every_variable_of_libpq_is_known() -> None:
+    documented = {one.envvar.decode(): one.keyword.decode() for one in Conninfo.get_defaults() if one.envvar}
+    assert documented.pop("PGOPTIONS") == "options"
+    assert documented == libpq_variables.PARAMETERS
+
+
+@pytest.mark.parametrize(
+    ("uri", "variables", "added"),
+    [
+        ("postgresql://u@h/d", {"PGPASSWORD": "p@/?&"}, {"password": "p@/?&"}),
+        ("postgresql://u:p@h/d", {"PGPASSWORD": "other", "PGSSLMODE": "require"}, {"sslmode": "require"}),
+        ("postgresql://u:pa?ss@h/d", {"PGSSLMODE": "require", "PGPORT": "7"}, {"sslmode": "require", "port": "7"}),
+        ("postgresql://h/d?application_name=a@b", {"PGUSER": "u"}, {"user": "u"}),
+        ("host=h dbname=d", {"PGPASSWORD": r"it's \p"}, {"password": r"it's \p"}),
+        ("postgresql:///d", {"PGHOST": "/run/postgresql", "PGHOSTADDR": "192.0.2.1"},
+         {"host": "/run/postgresql", "hostaddr": "192.0.2.1"}),
+        ("postgresql://h/d", {"PGOPTIONS": "-c search_path=x", "PGTZ": "Asia/Tokyo"}, {}),
+        ("postgresql://u:p@h/d?nonsense=1", {"PGSSLMODE": "require"}, None),
+    ],
+)  # fmt: skip
+def test_a_uri_is_completed_as_libpq_does(
+    uri: str, variables: dict[str, str], added: dict[str, str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    for _ in range(2):
+        complete = libpq_variables.applied(uri)
+        assert (complete == uri) if added is None else (conninfo_to_dict(complete) == conninfo_to_dict(uri) | added)
+        libpq_variables.remove()
+        assert not variables.keys() & os.environ.keys()
+
+
+def test_a_service_wins_over_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "services").write_text("# ours\n[synapse]\nsslmode=verify-full\nhost = db\n[other]\nport=7\n")
+    for name, value in {
+        "PGSERVICEFILE": str(tmp_path / "services"),
+        "PGSERVICE": "synapse",
+        "PGSSLMODE": "prefer",
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PGPORT", "5433")
+    complete = conninfo_to_dict(libpq_variables.applied("postgresql:///d"))
+    assert complete == {"dbname": "d", "service": "synapse", "port": "5433"}
+
+
+def test_the_catalog_takes_what_spark_can_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*libpq_variables.PARAMETERS, "PGOPTIONS"):
+        monkeypatch.setenv(name, "7" if name in {"PGPORT", "PGCONNECT_TIMEOUT"} else "prefer")
+    settings = Settings(
+        _env_file=None,
+        lakehouse_catalog_uri="postgresql://h/d",
+        synapse_dsn="postgresql://h/d",
+        synapse_server_name="s",
+    )
+    found = address.parameters(str(settings.lakehouse_catalog_uri))
+    assert found.keys() - {"options"} == CATALOG_PARAMETERS
+    assert "password" not in address.jdbc(found)
+    assert {"hostaddr", "sslcrl"} <= conninfo_to_dict(str(settings.synapse_dsn)).keys()
+    http = Settings(_env_file=None, lakehouse_catalog_uri="https://h/api")
+    assert http.lakehouse_catalog_uri == "https://h/api"
