@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import psycopg
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from synapse_lakehouse.replication import feed
 from synapse_lakehouse.replication.feed import Feed
 from synapse_lakehouse.replication.grammar import Dialect
+from synapse_lakehouse.replication.settled_ids import Transactions, read_transactions
 from synapse_lakehouse.source.connection import Connection
 from tests.replication.conversation import Conversation, talk
 from tests.replication.database import Database
@@ -156,12 +158,10 @@ def test_caches_go_on_while_other_transactions_follow_one_another(homeserver: Da
 def test_on_a_standby_caches_wait_for_a_transaction_that_got_its_transaction_id_while_they_did(
     homeserver: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = feed._transactions
+    def as_in_recovery(connection: Connection) -> Transactions:
+        return replace(read_transactions(connection), is_standby=True)
 
-    def as_in_recovery(connection: Connection) -> tuple[int, int, bool]:
-        return *seen(connection)[:2], True
-
-    monkeypatch.setattr(feed, "_transactions", as_in_recovery)
+    monkeypatch.setattr(feed, "read_transactions", as_in_recovery)
     homeserver.invalidation(3, "ep1")
     source = homeserver.feed(settle_seconds=0.2)
     assert _at(source) == 1

@@ -1,11 +1,13 @@
 """Where the server begins and up to where it sends, as positions come, lag behind and go back."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from synapse_lakehouse.replication import feed
 from synapse_lakehouse.replication.grammar import Dialect
+from synapse_lakehouse.replication.settled_ids import Transactions, read_transactions
 from synapse_lakehouse.source.connection import Connection
 from tests.replication.conversation import Conversation, talk
 from tests.replication.database import Database
@@ -14,12 +16,11 @@ from tests.replication.database import Database
 @pytest.fixture
 def standby(homeserver: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
     """The homeserver, as if it were in recovery."""
-    seen = feed._transactions
 
-    def as_in_recovery(connection: Connection) -> tuple[int, int, bool]:
-        return *seen(connection)[:2], True
+    def as_in_recovery(connection: Connection) -> Transactions:
+        return replace(read_transactions(connection), is_standby=True)
 
-    monkeypatch.setattr(feed, "_transactions", as_in_recovery)
+    monkeypatch.setattr(feed, "read_transactions", as_in_recovery)
     return homeserver
 
 

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from time import monotonic
 from typing import Any, Final
 
 import psycopg
@@ -13,6 +12,7 @@ from psycopg import sql
 from synapse_lakehouse.catalogue import Catalogue, Stream
 from synapse_lakehouse.replication import rows
 from synapse_lakehouse.replication.row_page import read_page
+from synapse_lakehouse.replication.settled_ids import SETTLE_SECONDS, SettledIds, read_transactions, sequence_holders
 from synapse_lakehouse.replication.skipped_rows import SkippedRows
 from synapse_lakehouse.replication.updates import Source, Update
 from synapse_lakehouse.settings import Settings
@@ -25,11 +25,6 @@ log = logging.getLogger(__name__)
 
 PAGE_ROWS: Final = 1000
 """Rows of one table that are read at a time, give or take those of one token."""
-
-SETTLE_SECONDS: Final = 5.0
-"""Synapse keeps no positions of some streams. Their ids are handed out in the transaction that writes the rows, which
-holds a lock on the sequence until it ends. A standby does not see that lock: there, ids count as complete when they are
-this old and every transaction that had a transaction ID by then has ended."""
 
 _NAMELESS: Final = frozenset({"account_data"})
 """Streams whose rows name no writer."""
@@ -84,20 +79,6 @@ class Heads:
         return None if now == FIRST < self.handed_out[source[0]] else now
 
 
-@dataclass
-class _Settling:
-    """An id that a sequence handed out, and the transactions that may write rows up to it.
-
-    ``holders``: those with a lock on the sequence, as a look after ``seen_at`` found them. ``horizon``: on a standby,
-    the next transaction ID once the id was old enough. None: not looked at yet.
-    """
-
-    value: int
-    seen_at: float
-    holders: frozenset[str] | None = None
-    horizon: int | None = None
-
-
 class Feed:
     """Reads a database; for one thread at a time. It connects when it needs to, and again after a failure."""
 
@@ -110,9 +91,12 @@ class Feed:
         self._stored: dict[str, frozenset[str]] = {}
         self._heard_of: dict[str, set[str]] = {}
         self._linear: dict[str, int] = {}
-        self._settling: dict[str, list[_Settling]] = {}
+        self._settled: dict[str, SettledIds] = {}
         self._unbounded: dict[str, int] = {}
         self._told: dict[str, object] = {}
+        self._guessed = sorted(
+            stream.name for stream in catalogue.streams if stream.stream_positions and stream.name not in self._writers
+        )
         self._looked_at: dict[str, object] = {}
         self._skipped = SkippedRows()
         self._open = ExitStack()
@@ -130,9 +114,16 @@ class Feed:
         :raises SourceError: when the database cannot be reached.
         :raises ReadFailed: when it cannot be read.
         """
+        if self._guessed:
+            log.warning(
+                "The writers of %s are guessed from their positions. Rows of a worker that never wrote such a stream"
+                " may be passed over. Set SYNAPSE_CONFIG or LAKEHOUSE_STREAM_WRITERS.",
+                ", ".join(self._guessed),
+            )
+            self._guessed = []
         with self._snapshot() as connection:
             # Before the snapshot, so that it shows the rows of each transaction that has ended by now.
-            holders = self._holders(connection) if any(self._settling.values()) else {}
+            holders = self._sequence_holders(connection)
             connection.rollback()
             positions: dict[str, dict[str, int]] = {}
             for name, instance, token in connection.execute(
@@ -140,8 +131,8 @@ class Feed:
             ):
                 positions.setdefault(name, {})[instance] = token
             sequences = self._sequences(connection)
-            transactions = _transactions(connection)
-            is_standby = transactions[2]
+            transactions = read_transactions(connection)
+            is_standby = transactions.is_standby
             by_instance: dict[Source, int] = {}
             unbounded: dict[str, int] = {}
             for stream in self._catalogue.streams:
@@ -151,7 +142,7 @@ class Feed:
                 was = max(known.get(stream.name, FIRST) for known in (self._linear, self._unbounded))
                 if not is_standby and last_value < was:
                     log.warning("The database went back: %s is at %d, after %d", stream.name, last_value, was)
-                    for known in (self._linear, self._looked_at, self._settling, self._unbounded):
+                    for known in (self._linear, self._looked_at, self._settled, self._unbounded):
                         known.pop(stream.name, None)
                 bound = None
                 if stream.stream_positions:
@@ -169,7 +160,8 @@ class Feed:
                         self._unbounded[stream.name] = min(self._last_row(connection, stream), last_value)
                     unbounded[stream.name] = self._unbounded[stream.name]
                 else:
-                    linear = self._settled(stream.name, last_value, holders.get(stream.sequence), transactions)
+                    settled = self._settled.setdefault(stream.name, SettledIds(self._settle_seconds))
+                    linear = settled.advance(last_value, holders.get(stream.sequence), transactions)
                     # At first all rows tell who writes, later those that are complete since: each is looked at once.
                     self._hear_of_writers(connection, stream, linear if stream.name in self._heard_of else last_value)
                 linear = max(linear, self._linear.get(stream.name, FIRST))
@@ -252,47 +244,11 @@ class Feed:
             given = self._given(stream.name, after, upto, None)
             heard_of.update(row[0] for row in connection.execute(rows.writers(self._catalogue, stream.name), given))
 
-    def _holders(self, connection: Connection) -> dict[str, frozenset[str]]:
-        """Transactions that have a lock on the sequence of a stream without positions, by the sequence's name.
-
-        ``nextval`` takes that lock, and a transaction keeps it until it ends, with a transaction ID or without.
-        """
-        names = sorted({stream.sequence for stream in self._catalogue.streams if not stream.stream_positions})
-        found: dict[str, set[str]] = {name: set() for name in names}
-        for name, transaction in connection.execute(
-            "select name, virtualtransaction from unnest(%s::text[]) name join pg_locks on relation = name::regclass"
-            " and database = (select oid from pg_database where datname = current_database())"
-            " where mode = 'RowExclusiveLock' and granted",
-            [names],
-        ):
-            found[name].add(transaction)
-        return {name: frozenset(transactions) for name, transactions in found.items()}
-
-    def _settled(
-        self, stream: str, last_value: int, holders: frozenset[str] | None, transactions: tuple[int, int, bool]
-    ) -> int:
-        """The id up to which every transaction that got an id of the stream has ended.
-
-        :param holders: those with a lock on the sequence, as found before this snapshot was taken.
-        """
-        now, (oldest, next_transaction, is_standby) = monotonic(), transactions
-        waiting = self._settling.setdefault(stream, [])
-        settled = FIRST
-        for one in waiting:
-            if is_standby:
-                if one.horizon is None and now - one.seen_at >= self._settle_seconds:
-                    one.horizon = next_transaction
-                has_settled = one.horizon is not None and one.horizon <= oldest
-            else:
-                one.holders = holders if one.holders is None else one.holders
-                has_settled = holders is not None and one.holders is not None and not one.holders & holders
-            if not has_settled:
-                break
-            settled = one.value
-        waiting[:] = [one for one in waiting if one.value > settled]
-        if last_value > max(settled, waiting[-1].value if waiting else FIRST, self._linear.get(stream, FIRST)):
-            waiting.append(_Settling(last_value, now))
-        return settled
+    def _sequence_holders(self, connection: Connection) -> Mapping[str, frozenset[str]]:
+        """As :func:`sequence_holders`, for streams without positions that have IDs to settle."""
+        waiting = {name for name, settled in self._settled.items() if settled.is_waiting}
+        sequences = sorted({self._catalogue.stream(name).sequence for name in waiting})
+        return sequence_holders(connection, sequences) if sequences else {}
 
     def _given(self, stream: str, after: int, upto: int, writer: str | None) -> dict[str, Any]:
         """Parameters of the statements in :mod:`rows`."""
@@ -326,15 +282,3 @@ class Feed:
                 " positions when one of its processes starts.",
                 stream, ", ".join(bound.unknown),
             )  # fmt: skip
-
-
-def _transactions(connection: Connection) -> tuple[int, int, bool]:
-    """The oldest transaction ID that is open, the next that is not given out, and whether they are those of a primary,
-    replayed."""
-    # A snapshot's xmax is one past the last that has ended: open ones may be beyond it. age counts from the next one.
-    row = connection.execute(
-        "select pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint + age(pg_snapshot_xmax(s)::xid),"
-        " pg_is_in_recovery() from pg_current_snapshot() s"
-    ).fetchone()
-    assert row is not None
-    return int(row[0]), int(row[1]), bool(row[2])
