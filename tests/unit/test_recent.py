@@ -13,6 +13,7 @@ from synapse_lakehouse.lake import audit
 from synapse_lakehouse.lake.recent import since_run
 
 DAY = datetime(2026, 5, 1, tzinfo=UTC)
+SCHEMA = pa.schema([audit.TABLES["audit.snapshots"].field(name) for name in ("run_id", "taken_at")])
 NAMES = [f"scheduled__2026-05-0{day}T00:00:00+00:00" for day in range(1, 5)]
 
 
@@ -45,10 +46,10 @@ def _looks(folder: pytest.TempPathFactory, kept: str) -> Table:
     lake = InMemoryCatalog("lake", warehouse=folder.mktemp("lake").as_uri())
     lake.create_namespace("audit")
     metrics = {"write.metadata.metrics.default": kept}
-    return lake.create_table("audit.snapshots", schema=audit.TABLES["audit.snapshots"], properties=metrics)
+    return lake.create_table("audit.snapshots", schema=SCHEMA, properties=metrics)
 
 
 def _written(table: Table, file: list[tuple[str, int]]) -> None:
     """One file with a row for each run and minute."""
     rows = [{"run_id": name, "taken_at": DAY + timedelta(minutes=minute)} for name, minute in file]
-    table.append(pa.Table.from_pylist(rows, schema=audit.TABLES["audit.snapshots"]))
+    table.append(pa.Table.from_pylist(rows, schema=SCHEMA))
