@@ -18,6 +18,7 @@ from expectations.streams import (
     ExpectUniqueStreamId,
 )
 from synapse_lakehouse.alerts.incidents import Finding, Kind, joined
+from synapse_lakehouse.printable_text import printable
 
 _BLOCKS: Final = "nothing is published while this is so"
 _WARNS: Final = "a warning: it keeps no release from being published"
@@ -51,7 +52,7 @@ def findings(judgement: Judgement, *, is_first: bool, fails_on_warnings: bool) -
     blocked, warned = f"{_BLOCKS}; {readers}", f"{_FAILS_ON_WARNINGS}; {readers}" if fails_on_warnings else _WARNS
     wrong = [(one, blocked) for one in judgement.failures] + [(one, warned) for one in judgement.warnings]
     return joined(
-        Finding(_kind(one), one.subject, f"{one.expectation} — {one.observed}", consequence)
+        Finding(_kind(one), one.subject, printable(f"{one.expectation} — {one.observed}"), consequence)
         for one, consequence in wrong
     )
 

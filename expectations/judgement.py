@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from synapse_lakehouse.printable_text import printable
+
 
 class AuditFailed(RuntimeError):
     """At least one expectation that blocks publishing was not met; the message names each."""
@@ -25,7 +27,7 @@ class Check:
     @property
     def sentence(self) -> str:
         """As in ``bronze.events: every event_id occurs once — 3 rows repeating a key``."""
-        return f"{self.subject}: {self.expectation} — {self.observed}"
+        return printable(f"{self.subject}: {self.expectation} — {self.observed}")
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from great_expectations.render.renderer.site_builder import DefaultSiteIndexBuil
 from jinja2 import Environment, FileSystemLoader
 
 from expectations.measures import WARN
+from synapse_lakehouse.printable_text import printable
 
 KEPT: Final = 50
 """So many results of each suite are shown; ``audit.checks`` keeps them all."""
@@ -27,6 +28,7 @@ _TEMPLATES: Final = Environment(
     autoescape=True,
     trim_blocks=True,
     lstrip_blocks=True,
+    finalize=lambda value: printable(value) if type(value) is str else value,
 )
 
 

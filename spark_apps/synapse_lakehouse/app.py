@@ -25,6 +25,7 @@ from synapse_lakehouse.lake.lease import Lease, LeaseError
 from synapse_lakehouse.lake.release import ReleaseError
 from synapse_lakehouse.lake.session import spark_session
 from synapse_lakehouse.lake.spark_network import SparkSecretError
+from synapse_lakehouse.printable_text import log_to_stderr, printable, printable_lines
 from synapse_lakehouse.run import Run, from_arguments
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.errors import SourceError
@@ -87,7 +88,7 @@ class SparkApp:
     def progress(self, line: str) -> None:
         """Tell whoever watches the run how far it is."""
         # In one piece, as several threads tell.
-        print(f"progress: {line}\n", end="", flush=True)
+        print(f"progress: {printable(line)}\n", end="", flush=True)
 
 
 def main(
@@ -102,7 +103,7 @@ def main(
     :param moves_tables: whether it writes branched tables; one that does not needs no lease.
     :param always_needs_spark: whether Spark starts at once, or when ``work`` asks for it, if ever.
     """
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    log_to_stderr(logging.WARNING, "%(asctime)s %(name)s %(levelname)s %(message)s")
     run = from_arguments(description)
     started = time.monotonic()
     try:
@@ -117,7 +118,7 @@ def main(
                 app.spark.stop()
         print(f"progress: {work.__name__} done in {time.monotonic() - started:.1f} s", flush=True)
     except EXPECTED as error:
-        sys.exit(f"error: {error}")
+        sys.exit(f"error: {printable_lines(str(error))}")
     except Exception as error:
         # Whoever meets it first: Spark, a worker, the warehouse, or the catalog's PostgreSQL.
         if "No space left on device" not in str(error):

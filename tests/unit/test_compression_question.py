@@ -29,4 +29,4 @@ def test_it_says_what_is_left_and_what_is_missing() -> None:
 
 def test_a_rooms_name_cannot_add_to_the_page() -> None:
     text = question([ROW | {"room_id": "!`|\n# Approve:x"}], [], may_write=True)
-    assert text.splitlines()[-1].startswith("| `!���#�Approve:x` | 1,500")
+    assert text.splitlines()[-1].startswith(r"| `!\x60\x7c\n# Approve:x` | 1,500")

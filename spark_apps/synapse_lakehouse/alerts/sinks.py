@@ -8,9 +8,10 @@ from threading import Thread
 from typing import Final
 
 from synapse_lakehouse.alerts.message import Message
+from synapse_lakehouse.printable_text import printable_logger
 from synapse_lakehouse.settings import Settings
 
-log = logging.getLogger(__name__)
+log = printable_logger(__name__)
 
 MOST_SECONDS: Final = 60.0
 """What a sink gets of a report's time."""

@@ -11,6 +11,7 @@ import typer
 
 from synapse_lakehouse.cli import leftovers, output, reading
 from synapse_lakehouse.lake import duck
+from synapse_lakehouse.printable_text import printable
 from synapse_lakehouse.settings import Settings
 
 app = typer.Typer(help="List the branches of runs that were not published, or drop them.", invoke_without_command=True)
@@ -52,10 +53,11 @@ def drop(names: Annotated[list[str], typer.Argument(help="Branches as `lakehouse
         known = {one.name for one in leftovers.branches(connection, settings)}
         if unknown := [name for name in names if name not in known]:
             raise duck.LakeError(
-                f"No table has a branch {' or '.join(unknown)}. Nothing was dropped; `lakehouse branches` lists them."
+                f"No table has a branch {printable(' or '.join(unknown))}. Nothing was dropped; `lakehouse branches` "
+                "lists them."
             )
         for name, tables in dropped(settings, names):
-            typer.echo(f"Dropped {name} from {tables} table{'' if tables == 1 else 's'}.")
+            output.echo(f"Dropped {printable(name)} from {tables} table{'' if tables == 1 else 's'}.")
 
 
 def dropped(settings: Settings, names: Sequence[str]) -> Iterator[tuple[str, int]]:

@@ -139,7 +139,7 @@ def apply(
                 settings, wanted, room or [], format, yes=yes, hand_over_unreferenced=hand_over_unreferenced
             )
     except KeyboardInterrupt:
-        typer.echo("Stopped. Every state is as it was; run the same command again to go on from here.", err=True)
+        output.echo("Stopped. Every state is as it was; run the same command again to go on from here.", err=True)
         raise typer.Exit(INTERRUPTED) from None
 
 

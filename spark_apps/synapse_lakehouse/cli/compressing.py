@@ -5,13 +5,13 @@ from dataclasses import astuple, fields
 from pathlib import Path
 from typing import Any, Final
 
-import typer
 from rich.progress import Progress, TaskID
 
 from synapse_lakehouse.cli import journal, output
 from synapse_lakehouse.compression.errors import BadGroups, CompressorError
 from synapse_lakehouse.compression.plan import RoomPlan
 from synapse_lakehouse.compression.settings import CompressorSettings, Strategy
+from synapse_lakehouse.printable_text import printable
 from synapse_lakehouse.rewriting import undo as undo_files
 from synapse_lakehouse.rewriting import unreferenced
 from synapse_lakehouse.rewriting.connection import write_dsn, writing
@@ -90,12 +90,12 @@ def _write_plans(rows: Sequence[tuple[Any, ...]], format: output.Format) -> None
     before, after = sum(one.rows_before for one in plans), sum(one.rows_after for one in plans)
     freed = sum(one.bytes_before - one.bytes_after for one in plans)
     if before:
-        typer.echo(
+        output.echo(
             f"{before - after} of {before} rows ({1 - after / before:.0%}) and about {freed / _MB:.1f} MB would be "
             "given back: by VACUUM to the database, by VACUUM FULL or pg_repack to the disk."
         )
     for room_id, why in skipped:
-        typer.echo(f"Skipped {room_id}: {why}")
+        output.echo(f"Skipped {printable(room_id)}: {printable(why)}")
 
 
 def _line(one: RoomPlan) -> tuple[Any, ...]:
@@ -117,7 +117,7 @@ def apply(
         with source(dsn, settings, SETTING) as reading, reading() as reader:
             rows = _plans(reader, rooms, wanted)
         _write_plans(rows, format)
-        typer.echo("This is a dry run, and nothing was changed. Add --yes to compress.", err=True)
+        output.echo("This is a dry run, and nothing was changed. Add --yes to compress.", err=True)
         return
     folder = undo_files.folder(settings.lakehouse_home)
     outcomes: list[tuple[Any, ...]] = []
@@ -141,7 +141,7 @@ def apply(
             raise
         output.write(_APPLIED, outcomes, format)
         if format is output.Format.TABLE:
-            typer.echo(AFTERWARDS)
+            output.echo(AFTERWARDS)
 
 
 def _applied(row: Row, reading: Reading, connection: Connection, *, hand_over: bool) -> tuple[Any, ...]:
@@ -187,8 +187,9 @@ def undo(settings: Settings, files: Sequence[Path], *, yes: bool, repair: bool) 
     kept = sorted((undo_files.read(file) for file in files), key=lambda one: one.written, reverse=True)
     if not yes:
         for one in kept:
-            typer.echo(f"Would put back up to {len(one.groups)} state groups of {one.room_id} in {one.database}.")
-        typer.echo("This is a dry run, and nothing was changed. Add --yes to put them back.", err=True)
+            where = printable(f"{one.room_id} in {one.database}")
+            output.echo(f"Would put back up to {len(one.groups)} state groups of {where}.")
+        output.echo("This is a dry run, and nothing was changed. Add --yes to put them back.", err=True)
         return
     by_room: dict[str, list[undo_files.Undo]] = {}
     for one in kept:
@@ -205,10 +206,10 @@ def undo(settings: Settings, files: Sequence[Path], *, yes: bool, repair: bool) 
             writer = _writer(connection, CompressorSettings(), bar, "")
             done = undone(of_room, reading, writer, record, repair=repair)
             if done["outcome"] is Outcome.LEFT:
-                alone.append(f"Nothing of {room_id} was put back: {done['error']}")
+                alone.append(f"Nothing of {printable(room_id)} was put back: {done['error']}")
                 continue
             put_back, left = done["groups_rewritten"], done["groups_left"]
-            typer.echo(f"Put back {put_back} state groups of {room_id}, left {left} as they are.")
+            output.echo(f"Put back {put_back} state groups of {printable(room_id)}, left {left} as they are.")
         if alone:
             raise CompressorError("\n".join(alone))
 
@@ -217,7 +218,8 @@ def _require_same_database(kept: Sequence[undo_files.Undo], connection: Connecti
     for one in kept:
         if one.database != connection.info.dbname:
             raise CompressorError(
-                f"{one.path} is of the database {one.database}, not {connection.info.dbname}. Nothing was put back."
+                f"{one.path} is of the database {printable(one.database)}, not {connection.info.dbname}. "
+                "Nothing was put back."
             )
 
 
@@ -235,7 +237,7 @@ def _writer(connection: Connection, wanted: CompressorSettings, bar: Progress, w
     task: TaskID = bar.add_task(name, total=None)
 
     def tell(said: str) -> None:
-        bar.update(task, description=f"{name}, {said}")
+        bar.update(task, description=printable(f"{name}, {said}"))
 
     load = Load(connection, wanted.busy_sessions, wanted.lag_bytes, tell)
     return Writer(connection, load, lambda work, total: bar.update(task, advance=work, total=total))

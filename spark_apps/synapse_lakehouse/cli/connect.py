@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from synapse_lakehouse.cli import reading, snippets
+from synapse_lakehouse.cli import output, reading, snippets
 from synapse_lakehouse.embedded import processes
 from synapse_lakehouse.lake import duck
 from synapse_lakehouse.lake.catalog import postgres
@@ -21,11 +21,11 @@ def connect(
     """Print how to read the lake from Spark, DuckDB, PyIceberg or Trino. Passwords come from the environment."""
     with processes.interruptible(), reading.lake() as (settings, connection):
         at = duck.release(connection, settings, release)
-        typer.echo(snippets.write(tool, connection, settings, at))
+        output.echo(snippets.write(tool, connection, settings, at))
         if Settings().lakehouse_catalog_uri or tool is snippets.Tool.DUCKDB:
             return
         password = settings.lakehouse_home / f"postgres.{postgres(settings)['user']}.password"
-        typer.echo(
+        output.echo(
             "The catalog's PostgreSQL is embedded: it runs, on a port of its own choice, only while something of the "
             f"lakehouse runs.{'' if hold else ' With --hold it stays until Ctrl-C, with the port above.'}\n"
             f'Its password: export PGPASSWORD="$(cat {password})"',

@@ -6,6 +6,7 @@ import typer
 from rich.text import Text
 
 from synapse_lakehouse.cli import output
+from synapse_lakehouse.printable_text import printable_lines
 from synapse_lakehouse.settings import Settings
 
 _STYLES: Final = {"OK": "green", "WARN": "yellow", "FAIL": "bold red"}
@@ -33,7 +34,7 @@ def doctor(
         for one in found:
             finding = output.cell(one.message)
             if one.advice:
-                finding.append(f"\n{one.advice}", style="italic")
+                finding.append(f"\n{printable_lines(one.advice)}", style="italic")
             table.add_row(Text(one.level, style=_STYLES[one.level]), one.subject, finding)
         output.console().print(table)
     else:

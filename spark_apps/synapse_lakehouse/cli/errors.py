@@ -1,10 +1,15 @@
 """Errors whose message is written for people end a command with that message and exit code 1, without a stack trace."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import typer
 from pydantic import ValidationError
 from typer.core import TyperGroup
+
+from synapse_lakehouse.cli import output
+from synapse_lakehouse.printable_text import printable_lines
 
 _PACKAGE = __name__.partition(".")[0]
 
@@ -17,18 +22,32 @@ class Explaining(TyperGroup):
         for one in args:
             if any("\ud800" <= character <= "\udfff" for character in one):
                 ctx.fail(f"{os.fsencode(one)!r} is not UTF-8.")
-        return super().parse_args(ctx, args)
+        with _printable_refusals():
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
         """Run the command that was asked for."""
         try:
-            return super().invoke(ctx)
+            with _printable_refusals():
+                return super().invoke(ctx)
         except Exception as error:
             message = explanation(error)
             if message is None:
                 raise
-            typer.echo(f"Error: {message}", err=True)
+            output.echo(f"Error: {message}", err=True)
             raise typer.Exit(1) from error
+
+
+@contextmanager
+def _printable_refusals() -> Iterator[None]:
+    """Refusals of arguments, which quote them."""
+    try:
+        yield
+    except Exception as refusal:
+        # Typer's own copy of Click has no public name for their base.
+        if hasattr(refusal, "format_message") and hasattr(refusal, "message"):
+            refusal.message = printable_lines(refusal.message)
+        raise
 
 
 def explanation(error: Exception) -> str | None:

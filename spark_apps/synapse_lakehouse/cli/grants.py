@@ -5,6 +5,7 @@ from typing import Annotated, Final
 
 import typer
 
+from synapse_lakehouse.cli import output
 from synapse_lakehouse.settings import Settings
 
 _PLAIN_NAME: Final = r"[a-z_][a-z0-9_]{0,62}"
@@ -30,6 +31,6 @@ def grants(
     from synapse_lakehouse.source import grants as source
 
     if compress:
-        typer.echo(rewriting.script(role or "lakehouse_compressor"), nl=False)
+        output.echo(rewriting.script(role or "lakehouse_compressor"), end="")
     else:
-        typer.echo(source.script(catalogue.load(), Settings(), role or "lakehouse", TABLES), nl=False)
+        output.echo(source.script(catalogue.load(), Settings(), role or "lakehouse", TABLES), end="")

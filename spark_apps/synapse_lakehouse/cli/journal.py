@@ -5,11 +5,10 @@ from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-import typer
-
-from synapse_lakehouse.cli import reading
+from synapse_lakehouse.cli import output, reading
 from synapse_lakehouse.embedded.services import connected
 from synapse_lakehouse.lake.catalog import COMPRESSED, pyiceberg_catalog
+from synapse_lakehouse.printable_text import printable
 from synapse_lakehouse.rewriting.recording import Row
 from synapse_lakehouse.settings import Settings
 
@@ -37,7 +36,7 @@ def recording(settings: Settings, command: str) -> Iterator[Callable[[Row], None
             yield rows.append
         finally:
             if rows:
-                typer.echo(
+                output.echo(
                     "Nothing of this was recorded, so `lakehouse compress history` does not show it: there is no lake "
                     f"in {settings.lakehouse_home}, and LAKEHOUSE_CATALOG_URI names none.",
                     err=True,
@@ -49,7 +48,7 @@ def recording(settings: Settings, command: str) -> Iterator[Callable[[Row], None
             yield journal.record
         except BaseException:
             if missing := journal.missing():
-                typer.echo(f"Error: {missing}", err=True)
+                output.echo(f"Error: {missing}", err=True)
             raise
         if missing := journal.missing():
             raise NotRecorded(missing)
@@ -78,10 +77,10 @@ class _Journal:
             return ""
         rooms = dict.fromkeys(row["room_id"] for row in self._waiting)
         return (
-            f"What became of {', '.join(rooms)} is not recorded in {COMPRESSED}, and `lakehouse compress history` will "
-            f"not show it: {self._trouble}. What was done to Synapse's database stays, and is right. Keep what was "
-            "said above, as it cannot be recorded later, and see that the lake's catalog runs and no disk is full "
-            "(`lakehouse doctor`)."
+            f"What became of {printable(', '.join(rooms))} is not recorded in {COMPRESSED}, and `lakehouse compress "
+            f"history` will not show it: {self._trouble}. What was done to Synapse's database stays, and is right. "
+            "Keep what was said above, as it cannot be recorded later, and see that the lake's catalog runs and no "
+            "disk is full (`lakehouse doctor`)."
         )
 
     def _append(self) -> None:
@@ -94,7 +93,7 @@ class _Journal:
                 audit.append(self._catalog, COMPRESSED, self._waiting)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with the lake, Synapse's database is not to suffer
             if not self._trouble:
-                typer.echo(
+                output.echo(
                     f"The lake does not record what becomes of the rooms: {_said(error)}. It is asked again when a "
                     "room is done.",
                     err=True,
@@ -115,4 +114,4 @@ class _Journal:
 
 
 def _said(error: Exception) -> str:
-    return str(error).partition("\n")[0].rstrip(".") or type(error).__name__
+    return printable(str(error).partition("\n")[0].rstrip(".")) or type(error).__name__

@@ -1,4 +1,7 @@
-"""Rows on standard output, for people or for programs."""
+"""Rows and lines on the terminal, for people or for programs. All that commands write goes through this module.
+
+Nothing that comes from a database steers a terminal, and nothing of it is markup: see :mod:`printable_text`.
+"""
 
 import csv
 import json
@@ -6,6 +9,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -14,10 +18,13 @@ from typing import Annotated, Any, Final
 
 import typer
 from rich import box
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType, RenderHook, RenderResult
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.segment import Segment
+from rich.table import Table as RichTable
 from rich.text import Text
+
+from synapse_lakehouse.printable_text import printable, printable_json, printable_lines, spreadsheet_cell
 
 SHOWN: Final = 1000
 """Most rows of a table for people."""
@@ -37,17 +44,53 @@ Option = Annotated[Format, typer.Option("--format", help="How rows are written."
 """As commands take it."""
 
 
+class PrintableConsole(Console):
+    """A terminal on which strings are no markup, and text has no control sequences but those of its style."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, markup=False, emoji=False, highlight=False)
+        self.push_render_hook(_PrintableSegments())
+
+
+class _PrintableSegments(RenderHook):
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        return [_PrintableRenderable(one) for one in renderables]
+
+
+@dataclass(frozen=True)
+class _PrintableRenderable:
+    content: ConsoleRenderable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for segment in console.render(self.content, options):
+            # Those with control codes move the cursor, as a bar or a spinner has to.
+            yield segment if segment.control else Segment(printable_lines(segment.text), segment.style)
+
+
+class Table(RichTable):
+    """A table whose strings are one line each."""
+
+    def add_row(self, *renderables: RenderableType | None, **options: Any) -> None:
+        """Add a row."""
+        super().add_row(*(cell(one) if isinstance(one, str) else one for one in renderables), **options)
+
+
 def console() -> Console:
     """Standard output for people: as wide as the terminal, 120 columns if it is not one."""
     fixed = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH
-    return Console(width=fixed, highlight=False)
+    return PrintableConsole(width=fixed)
+
+
+def echo(text: str, *, err: bool = False, end: str = "\n") -> None:
+    """Write lines of the product's own on standard output, or on standard error: values in them are ``printable``."""
+    typer.echo(printable_lines(text) + end, err=err, nl=False)
 
 
 @contextmanager
 def bar() -> Iterator[Progress]:
     """How far something is, on standard error, where somebody watches."""
-    console = Console(stderr=True)
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    console = PrintableConsole(stderr=True)
+    columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         yield bar
 
@@ -56,8 +99,8 @@ def write(columns: Sequence[str], rows: Iterable[Sequence[Any]], format: Format)
     """Write ``rows``; CSV and JSON (an array of objects) row by row, a table up to its first thousand."""
     if format is Format.CSV:
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows([None if value is None else text(value) for value in row] for row in rows)
+        writer.writerow(map(spreadsheet_cell, columns))
+        writer.writerows([None if value is None else spreadsheet_cell(text(value)) for value in row] for row in rows)
     elif format is Format.JSON:
         _write_json(_distinct(columns), rows)
     else:
@@ -70,11 +113,12 @@ def table(*columns: str) -> Table:
 
 
 def cell(value: object) -> Text:
-    """``value`` for a table: never markup, and control characters (a sender may have put them in) made visible."""
+    """``value`` for a table: one line, never markup, and characters that are not shown (a sender may have put them in)
+    as escapes."""
     if value is None:
         return Text("NULL", style="dim")
     plain = when(value) if isinstance(value, datetime) else text(value)
-    return Text("".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in plain))
+    return Text(printable(plain))
 
 
 def text(value: object) -> str:
@@ -96,7 +140,7 @@ def _write_json(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     separator = "[\n"
     for row in rows:
         record = dict(zip(columns, row, strict=True))
-        sys.stdout.write(separator + json.dumps(record, default=_plain, ensure_ascii=False))
+        sys.stdout.write(separator + printable_json(json.dumps(record, default=_plain, ensure_ascii=False)))
         separator = ",\n"
     sys.stdout.write("[]\n" if separator == "[\n" else "\n]\n")
 
@@ -107,7 +151,7 @@ def _write_table(columns: Sequence[str], rows: Iterator[Sequence[Any]]) -> None:
     drawn = table()
     for index, name in enumerate(columns):
         numbers = all(isinstance(row[index], int | float | Decimal | None) for row in shown)
-        drawn.add_column(Text(name), justify="right" if numbers else "left", overflow="fold")
+        drawn.add_column(cell(name), justify="right" if numbers else "left", overflow="fold")
     for row in shown:
         drawn.add_row(*map(cell, row))
     console().print(drawn)

@@ -13,6 +13,7 @@ from synapse_lakehouse.cli import gaps, output, reading
 from synapse_lakehouse.cli.positions_history import history as show_history
 from synapse_lakehouse.lake import duck, taps
 from synapse_lakehouse.lake.release import Release
+from synapse_lakehouse.printable_text import printable
 from synapse_lakehouse.settings import Settings
 
 
@@ -92,8 +93,8 @@ def drawn(found: list[Position]) -> Table:
     table.add_column("Sequence", overflow="fold")
     table.add_column("Writers", overflow="fold")
     for one in found:
-        writers = [Text(f"{name} {position}") for name, position in sorted(one.writers.items())]
-        writers += [Text(f"{name} missing", style="yellow") for name in one.missing_writers]
+        writers = [output.cell(f"{name} {position}") for name, position in sorted(one.writers.items())]
+        writers += [Text(printable(f"{name} missing"), style="yellow") for name in one.missing_writers]
         table.add_row(
             one.stream, *map(_number, (one.bound, one.previous, one.lag)), one.rule.replace("_", " "),
             f"{one.sequence} {_number(one.sequence_value)}", Text(", ").join(writers),

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from synapse_lakehouse.cli import output, reading
 from synapse_lakehouse.lake import duck
+from synapse_lakehouse.printable_text import printable
 
 _TABLE: Final = "audit.stream_watch"
 _SHOWN: Final = 24
@@ -64,7 +65,7 @@ def _drawn(rows: list[tuple[Any, ...]]) -> Table:
     for stream, handed_out, hour, day, lag, watched_at, since, lags, vanished in rows:
         table.add_row(
             stream, *(f"{one:,}" for one in (handed_out, hour, day)), "-" if lag is None else f"{lag:,}",
-            _span(since, watched_at), bars(lags), Text(", ".join(vanished), style="red"),
+            _span(since, watched_at), bars(lags), Text(printable(", ".join(vanished)), style="red"),
         )  # fmt: skip
     return table
 

@@ -7,7 +7,6 @@ from typing import Annotated, Final
 import duckdb
 import typer
 from duckdb import DuckDBPyConnection
-from rich.console import Console
 from rich.progress import track
 
 from synapse_lakehouse.cli import output, reading
@@ -15,6 +14,7 @@ from synapse_lakehouse.lake import duck, remains
 from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.lake.remains import CONTENT_COLUMNS, Content, Mentions, Remains, State
 from synapse_lakehouse.lake.warehouse import Unreadable, parquet_files, readable
+from synapse_lakehouse.printable_text import printable
 from synapse_lakehouse.settings import Settings
 
 KEPT_BY_LAKE: Final = 1
@@ -34,7 +34,7 @@ _NAMED: Final = 3
 
 def _user_id(text: str) -> str:
     if not re.fullmatch(r"@[^:]+:\S+", text):
-        raise typer.BadParameter(f"{text} is not a Matrix user id (@localpart:server).")
+        raise typer.BadParameter(f"{printable(text)} is not a Matrix user id (@localpart:server).")
     return text
 
 
@@ -55,7 +55,7 @@ def prove_erased(
         found = Remains(connection, settings, latest, user, files)
         if not found.is_erased():
             raise duck.LakeError(
-                f"{user} is not on record as erased in release {latest.number}, of "
+                f"{printable(user)} is not on record as erased in release {latest.number}, of "
                 f"{output.when(latest.published_at.replace(microsecond=0))}, so there is nothing to prove. If the "
                 "erasure is more recent, run `make run` first. Synapse takes it back when an account is reactivated."
             )
@@ -70,13 +70,13 @@ def prove_erased(
         rows = [*described(connection, settings, published, mentions, contents), *map(unproven, unread)]
     output.write(_COLUMNS, rows, format)
     text, code = verdict(user, latest, contents, unread)
-    typer.echo(text, err=format is not output.Format.TABLE)
+    output.echo(text, err=format is not output.Format.TABLE)
     raise typer.Exit(code)
 
 
 def searched(found: Remains) -> tuple[list[Mentions], list[Content]]:
     """What every table's files hold, with a bar that shows how far it is where somebody watches."""
-    console = Console(stderr=True)
+    console = output.PrintableConsole(stderr=True)
     tables = track(
         sorted(found.files), "Reading every file", console=console, transient=True, disable=not console.is_terminal
     )
@@ -118,6 +118,7 @@ def verdict(
     user: str, release: Release, contents: Sequence[Content], unread: Sequence[Unreadable] = ()
 ) -> tuple[str, int]:
     """What follows from ``contents`` and files that could not be read, for people and as an exit code."""
+    user = printable(user)
     most = {state: max((one.events for one in contents if one.state is state), default=0) for state in State}
     lines, code = [], 0
     if in_source := most[State.IN_SOURCE]:

@@ -8,6 +8,7 @@ from rich.table import Table
 from synapse_lakehouse.cli import output, reading
 from synapse_lakehouse.lake import duck
 from synapse_lakehouse.lake.release import Release
+from synapse_lakehouse.printable_text import printable
 
 _DAY: Final = len("2026-11-18")
 
@@ -54,9 +55,11 @@ def drawn(known: Sequence[Release]) -> Table:
     table.add_column("Run", overflow="fold")
     for one in known:
         moments = (one.interval_start, one.interval_end, one.published_at.replace(microsecond=0))
-        partial = f"\npartial, without {', '.join(one.partial)}" if one.partial else ""
+        run = output.cell(one.run_id)
+        if one.partial:
+            run.append("\n" + printable(f"partial, without {', '.join(one.partial)}"))
         table.add_row(
             str(one.number), *map(output.cell, moments),
-            *map(str, (len(one.tables), one.checks_passed, one.checks_warned)), output.cell(one.run_id + partial),
+            *map(str, (len(one.tables), one.checks_passed, one.checks_warned)), run,
         )  # fmt: skip
     return table

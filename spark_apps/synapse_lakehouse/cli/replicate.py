@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
+from synapse_lakehouse.cli import output
 from synapse_lakehouse.embedded.services import connected
+from synapse_lakehouse.printable_text import log_to_stderr
 from synapse_lakehouse.replication.grammar import Dialect
 
 app = typer.Typer(
@@ -45,9 +47,9 @@ def serve(
     """
     from synapse_lakehouse.replication import service
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    log_to_stderr(logging.INFO, "%(asctime)s %(levelname)s %(message)s")
     with connected() as settings:
-        service.serve(settings, Dialect(dialect), host, port, typer.echo)
+        service.serve(settings, Dialect(dialect), host, port, output.echo)
 
 
 @app.command()
@@ -65,6 +67,6 @@ def tap(
     """
     from synapse_lakehouse.replication import service
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    log_to_stderr(logging.INFO, "%(asctime)s %(levelname)s %(message)s")
     with connected() as settings:
-        service.tap(settings, dialect, host, port, typer.echo)
+        service.tap(settings, dialect, host, port, output.echo)

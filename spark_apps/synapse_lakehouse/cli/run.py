@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from synapse_lakehouse.cli import out_of_memory, scheduled, steps, summary
 from synapse_lakehouse.cli.dags_test import DagsTest
@@ -58,13 +59,13 @@ def _run(prepared: airflow.Airflow, start: datetime, now: datetime) -> None:
             with closing(attempt):
                 failures = steps.show(attempt.steps())
         except KeyboardInterrupt:
-            steps.console.print(f"[yellow]{attempt.farewell}[/]")
+            steps.console.print(Text(attempt.farewell, "yellow"))
             raise typer.Exit(130) from None
     if attempt.failed():
         steps.explain(failures, attempt.where)
         why = out_of_memory.explanation(failures, memory.kills() - kills, memory.memory(), prepared.settings)
         if why:
-            steps.console.print(f"[red]{why}[/]")
+            steps.console.print(Text(why, "red"))
         raise typer.Exit(1)
     summary.summary()
 

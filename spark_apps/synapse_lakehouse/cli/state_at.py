@@ -9,6 +9,7 @@ from synapse_lakehouse.cli import output, reading
 from synapse_lakehouse.cli.visibility import require_event
 from synapse_lakehouse.lake import duck
 from synapse_lakehouse.lake.release import Release
+from synapse_lakehouse.printable_text import printable
 from synapse_lakehouse.settings import Settings
 
 
@@ -56,6 +57,6 @@ def _require_state(connection: DuckDBPyConnection, settings: Settings, release: 
     )
     if not connection.execute(known).fetchone():
         raise duck.LakeError(
-            f"The state at {event_id} is not known: it is an outlier, kept outside its room's graph, or its state "
-            "group is gone or broken (silver.state_faults)."
+            f"The state at {printable(event_id)} is not known: it is an outlier, kept outside its room's graph, or its "
+            "state group is gone or broken (silver.state_faults)."
         )

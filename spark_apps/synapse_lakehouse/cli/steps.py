@@ -5,27 +5,28 @@ import time
 from collections.abc import Iterable
 from typing import Final
 
-from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 
+from synapse_lakehouse.cli.output import PrintableConsole
 from synapse_lakehouse.cli.progress import Step
+from synapse_lakehouse.printable_text import printable
 
 SAY_SECONDS: Final = 5.0
 """Where there is no terminal, what a task says is shown this often."""
 
 _MARKS: Final = {
-    "success": "[green]✓[/]",
-    "skipped": "[yellow]-[/]",
-    "failed": "[red]✗[/]",
-    "up_for_retry": "[yellow]↻[/]",
+    "success": Text("✓", "green"),
+    "skipped": Text("-", "yellow"),
+    "failed": Text("✗", "red"),
+    "up_for_retry": Text("↻", "yellow"),
 }
 
-console = Console(highlight=False, soft_wrap=True)
+console = PrintableConsole(soft_wrap=True)
 
 
 def tell(stage: str) -> None:
     """Say in a few words what comes next."""
-    console.print(f"[dim]· {escape(stage)}[/]")
+    console.print(Text(f"· {printable(stage)}", "dim"))
 
 
 def show(steps: Iterable[Step]) -> dict[str, str]:
@@ -37,7 +38,8 @@ def show(steps: Iterable[Step]) -> dict[str, str]:
     said = time.monotonic()
     with console.status("starting Airflow") as status:
         for step in steps:
-            status.update(f"{step.task} [dim]{escape(step.text.partition(chr(10))[0])}[/]")
+            line = printable(step.text.partition("\n")[0])
+            status.update(Text.assemble(f"{step.task} ", (line, "dim")))
             overdue = not console.is_terminal and time.monotonic() - said > SAY_SECONDS
             if step.kind in _MARKS:
                 failures.pop(step.task, None)
@@ -48,17 +50,19 @@ def show(steps: Iterable[Step]) -> dict[str, str]:
                 console.print(f"→ {step.task}")
             elif step.kind == "noted" or (step.kind == "said" and overdue):
                 said = time.monotonic()
-                console.print(textwrap.indent(escape(step.text), "    "))
+                console.print(textwrap.indent(step.text, "    "))
     return failures
 
 
 def explain(failures: dict[str, str], where: str) -> None:
     """Say in red why a run failed, and where to read on."""
     for task, why in failures.items():
-        console.print(f"\n[bold red]{task} failed[/]\n{escape(why)}")
-    console.print(f"\n[red]No release was published.[/] The whole story: {escape(where)}")
+        console.print(Text.assemble("\n", (f"{task} failed", "bold red"), f"\n{why}"))
+    console.print(Text.assemble("\n", ("No release was published.", "red"), f" The whole story: {where}"))
 
 
 def _ended(step: Step) -> None:
-    again = " [yellow]failed, will be tried again[/]" if step.kind == "up_for_retry" else ""
-    console.print(f"{_MARKS[step.kind]} {step.task:<32} [dim]{step.seconds:6.1f} s[/]{again}")
+    again = " failed, will be tried again" if step.kind == "up_for_retry" else ""
+    console.print(
+        Text.assemble(_MARKS[step.kind], f" {step.task:<32} ", (f"{step.seconds:6.1f} s", "dim"), (again, "yellow"))
+    )

@@ -14,6 +14,7 @@ from rich.text import Text
 from synapse_lakehouse.cli import output, positions, reading
 from synapse_lakehouse.lake import duck
 from synapse_lakehouse.lake.release import Release
+from synapse_lakehouse.printable_text import printable
 from synapse_lakehouse.settings import Settings
 
 _COVERAGE: Final = "audit.replication_coverage"
@@ -128,10 +129,10 @@ def drawn(found: Summary) -> RenderableType:
             f" published at {output.when(release.published_at.replace(microsecond=0))}",
         ),
         Text(f"Interval {output.when(release.interval_start)} to {output.when(release.interval_end)}"),
-        Text(f"Server   {release.server_name}"),
-        Text(f"Run      {release.run_id}"),
+        Text(f"Server   {printable(release.server_name)}"),
+        Text(f"Run      {printable(release.run_id)}"),
         *(
-            [Text(f"Partial  not copied, left as before: {', '.join(release.partial)}", "yellow")]
+            [Text(printable(f"Partial  not copied, left as before: {', '.join(release.partial)}"), "yellow")]
             * bool(release.partial)
         ),
         *_section("Tables", _tables(found.copied)),
@@ -166,7 +167,7 @@ def _tables(copied: Sequence[Copied]) -> RenderableType:
     )  # fmt: skip
     if not empty:
         return table
-    return Group(table, Text(f"{len(empty)} without rows: {', '.join(empty)}", style="dim"))
+    return Group(table, Text(printable(f"{len(empty)} without rows: {', '.join(empty)}"), style="dim"))
 
 
 def _positions(found: Sequence[positions.Position]) -> Table:
@@ -183,7 +184,8 @@ def _positions(found: Sequence[positions.Position]) -> Table:
 
 def _heard(one: Heard) -> Text:
     return Text.assemble(
-        f"{one.dialect}: {one.heard:,} tokens of {one.writers:,} writers heard, {one.read:,} read from the database, ",
+        f"{printable(one.dialect)}: {one.heard:,} tokens of {one.writers:,} writers heard, ",
+        f"{one.read:,} read from the database, ",
         (f"{one.unexplained:,} missing without an explanation", "yellow" if one.unexplained else "green"),
     )
 
@@ -194,7 +196,8 @@ def _checks(found: Summary) -> Text:
         (f"{passed:,} passed", "green"), ", ", (f"{warned:,} warned", "yellow" if warned else ""), ", 0 failed"
     )
     for one in found.warned:
-        text.append(f"\nwarned: {one.subject}: {one.expectation} ({one.observed})", style="yellow")
+        sentence = printable(f"warned: {one.subject}: {one.expectation} ({one.observed})")
+        text.append(f"\n{sentence}", style="yellow")
     return text
 
 

@@ -13,6 +13,7 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request
 
 import typer
+from rich.text import Text
 
 from synapse_lakehouse.cli.steps import console, tell
 from synapse_lakehouse.embedded import airflow, claims, credentials, loopback, processes
@@ -82,7 +83,7 @@ def _serve(prepared: airflow.Airflow, port: int) -> None:
                     [str(airflow.BIN / "airflow"), *arguments], prepared.environment, log.fileno()
                 )
         _await_ready(running, port, logs)
-        console.print(f"Airflow is at [bold]http://127.0.0.1:{port}[/]")
+        console.print(Text.assemble("Airflow is at ", (f"http://127.0.0.1:{port}", "bold")))
         passwords = credentials.passwords_file(prepared.home)
         console.print(f"Log in as {credentials.USER} with the password in {passwords}, which only this user may read.")
         console.print(f"Logs of its services: {logs}. Ctrl-C stops everything.")

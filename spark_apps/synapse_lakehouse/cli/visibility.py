@@ -9,6 +9,7 @@ from duckdb import DuckDBPyConnection
 from synapse_lakehouse.cli import output, reading, standing
 from synapse_lakehouse.lake import duck
 from synapse_lakehouse.lake.release import Release
+from synapse_lakehouse.printable_text import printable
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.state import rules
 
@@ -55,7 +56,9 @@ def who_can_see(
         output.write(["user", "rule", "step"], told, format)
         return
     for user_id, membership, outcome, rule, *_ in rows:
-        output.console().print(f"{user_id} ({membership or 'membership not known'}): {outcome}, by the rule {rule}")
+        output.console().print(
+            printable(f"{user_id} ({membership or 'membership not known'}): {outcome}, by the rule {rule}")
+        )
         for number, line in enumerate(rules.walk(rule), 1):
             output.console().print(f"  {number:2}. {line}")
 
@@ -86,7 +89,7 @@ def visible(
                 f"select 1 from gold.events where room_id = {duck.literal(room)} limit 1"  # noqa: S608 - quoted
             ).fetchone()
         ):
-            raise duck.LakeError(f"There is no event of the room {room} in release {at.number}.")
+            raise duck.LakeError(f"There is no event of the room {printable(room)} in release {at.number}.")
         as_peeking = "coalesce(not as_member, true)" if peeking is None else peeking
         known = f"""
             with {standing.tables(user)},
@@ -123,8 +126,8 @@ def require_event(connection: DuckDBPyConnection, settings: Settings, release: R
     known = f"select 1 from bronze.events where event_id = {duck.literal(event_id)}"  # noqa: S608 - quoted
     if not connection.execute(known).fetchone():
         raise duck.LakeError(
-            f"Release {release.number} has no event {event_id}. It may have been purged, or be younger than the "
-            "release (`lakehouse releases` lists them). In a shell an id goes in single quotes: '$…'."
+            f"Release {release.number} has no event {printable(event_id)}. It may have been purged, or be younger than "
+            "the release (`lakehouse releases` lists them). In a shell an id goes in single quotes: '$…'."
         )
 
 
@@ -153,7 +156,7 @@ def _bind(
         raise duck.LakeError(f"Release {release.number} does not know yet who may see what; a later one does.")
     if user and user.partition(":")[2] != release.server_name:
         raise duck.LakeError(
-            f"{user} is not a user of {release.server_name}: other servers decide what their users may see."
+            f"{printable(user)} is not a user of {release.server_name}: other servers decide what their users may see."
         )
     duck.bind(connection, settings, release, [_VIEW])
     if as_of:

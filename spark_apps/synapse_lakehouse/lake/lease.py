@@ -5,7 +5,6 @@ the one that was read, so of two contenders exactly one succeeds, on any Iceberg
 snapshot's summary, so that reading the lease opens no data file.
 """
 
-import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -23,8 +22,9 @@ from synapse_lakehouse.lake import audit
 from synapse_lakehouse.lake.appending import append
 from synapse_lakehouse.lake.holding import NOBODY, Holding, last_said
 from synapse_lakehouse.lake.tables import load_or_none
+from synapse_lakehouse.printable_text import printable_logger
 
-log = logging.getLogger(__name__)
+log = printable_logger(__name__)
 
 TABLE = "audit.leases"
 _POLL_SECONDS = 2.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import closing
 from typing import Any
 
@@ -12,9 +11,10 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from synapse_lakehouse.compression.settings import CompressorSettings, configured
 from synapse_lakehouse.orchestration.runs import run_of
+from synapse_lakehouse.printable_text import printable, printable_logger
 from synapse_lakehouse.settings import Settings
 
-log = logging.getLogger(__name__)
+log = printable_logger(__name__)
 
 _SHOWN = "planned_at"
 
@@ -113,7 +113,7 @@ def verify_compression() -> None:
     if wrong := [one for one in found if one.faults]:
         raise AirflowFailException(
             "Rooms are not as they should be; their undo files are named in audit.compression_runs:\n"
-            + "\n".join(f"  {one.room_id}: {'; '.join(one.faults)}" for one in wrong)
+            + "\n".join(printable(f"  {one.room_id}: {'; '.join(one.faults)}") for one in wrong)
             + "\nPut back those that resolve to another state (`lakehouse compress undo --repair --yes FILE`), bring "
             "back files that are gone, then clear this task."
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from airflow.sdk import XComArg, get_current_context, task
 
 from synapse_lakehouse.orchestration.runs import lease_of, run_of
 from synapse_lakehouse.orchestration.telling import Told, of_run, tell
+from synapse_lakehouse.printable_text import printable_logger
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import Settings
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from expectations.judgement import Judgement
 
-log = logging.getLogger(__name__)
+log = printable_logger(__name__)
 
 
 def gate(title: str, judge: Callable[[], None]) -> XComArg:
@@ -61,7 +61,8 @@ def _judge(gate: Callable[[Settings, Catalog, Run], Judgement]) -> None:
     fails_on_warnings = context["params"]["fail_on_warnings"]
     found = findings(judgement, is_first=is_first, fails_on_warnings=fails_on_warnings)
     tell(settings, judgement.stage, of_run(found, run), judgement.data_docs)
-    log.info("%s", judgement.summary())
+    for line in judgement.summary().splitlines():
+        log.info("%s", line)
     try:
         judgement.raise_if_failed()
     except AuditFailed as failure:

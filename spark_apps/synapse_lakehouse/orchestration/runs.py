@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import logging
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from airflow.sdk import Context, get_current_context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from synapse_lakehouse import catalogue
+from synapse_lakehouse.printable_text import printable_logger
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import Settings
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from synapse_lakehouse.lake.lease import Lease
 
-log = logging.getLogger(__name__)
+log = printable_logger(__name__)
 
 
 def run_of(context: Context) -> Run:

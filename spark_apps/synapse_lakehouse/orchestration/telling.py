@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -12,13 +11,14 @@ from typing import TYPE_CHECKING
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
+from synapse_lakehouse.printable_text import printable_logger
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import Settings
 
 if TYPE_CHECKING:
     from synapse_lakehouse.alerts.incidents import Finding
 
-log = logging.getLogger(__name__)
+log = printable_logger(__name__)
 
 
 class Told(AirflowFailException):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import closing
 
 from airflow.sdk.exceptions import AirflowFailException
@@ -10,9 +9,10 @@ from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.orchestration.telling import Told, tell
+from synapse_lakehouse.printable_text import printable_logger
 from synapse_lakehouse.settings import Settings
 
-log = logging.getLogger(__name__)
+log = printable_logger(__name__)
 
 
 def watch_streams(ti: RuntimeTaskInstanceProtocol | None = None) -> None:

@@ -1,12 +1,12 @@
 """Follows a server of the protocol over TCP, in either dialect, over any number of connections."""
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
+from synapse_lakehouse.printable_text import printable_logger
 from synapse_lakehouse.replication import commands as c
 from synapse_lakehouse.replication.commands import Command
 from synapse_lakehouse.replication.connection import Connection, Silent, ping
@@ -16,7 +16,7 @@ from synapse_lakehouse.replication.lines import TooLong
 from synapse_lakehouse.replication.reading import Reader
 from synapse_lakehouse.replication.updates import Endless, Progress
 
-log = logging.getLogger(__name__)
+log = printable_logger(__name__)
 
 _SHOWN: Final = 200
 

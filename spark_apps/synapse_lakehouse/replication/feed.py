@@ -1,6 +1,5 @@
 """The streams of a Synapse database, read as replication sends them: positions, and the rows between two of them."""
 
-import logging
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ import psycopg
 from psycopg import sql
 
 from synapse_lakehouse.catalogue import Catalogue, Stream
+from synapse_lakehouse.printable_text import printable_logger
 from synapse_lakehouse.replication import rows
 from synapse_lakehouse.replication.row_page import read_page
 from synapse_lakehouse.replication.settled_ids import SETTLE_SECONDS, SettledIds, read_transactions, sequence_holders
@@ -21,7 +21,7 @@ from synapse_lakehouse.source.errors import ReadFailed
 from synapse_lakehouse.streams.positions import FIRST, Bound, Rule, gapless_end, linear_minimum
 from synapse_lakehouse.streams.writers import MASTER, configured, unnamed
 
-log = logging.getLogger(__name__)
+log = printable_logger(__name__)
 
 PAGE_ROWS: Final = 1000
 """Rows of one table that are read at a time, give or take those of one token."""

@@ -6,7 +6,6 @@ as of a server that refuses the tap, the last row is left out: it is what tells 
 """
 
 import json
-import logging
 import math
 import re
 import threading
@@ -26,13 +25,14 @@ from synapse_lakehouse.lake.catalog import COMMANDS
 from synapse_lakehouse.lake.recent import newest
 from synapse_lakehouse.lake.tables import COMMANDS_SCHEMA
 from synapse_lakehouse.lake.taps import CUT_OFF, FLUSH
+from synapse_lakehouse.printable_text import printable_logger
 from synapse_lakehouse.replication import commands as c
 from synapse_lakehouse.replication.following import Item
 from synapse_lakehouse.replication.keeping import Keeping
 from synapse_lakehouse.replication.records import record
 from synapse_lakehouse.replication.updates import Gap, Source, Update
 
-log = logging.getLogger(__name__)
+log = printable_logger(__name__)
 
 _AGAIN_SECONDS: Final = 0.5
 _LAST_SECONDS: Final = 5.0

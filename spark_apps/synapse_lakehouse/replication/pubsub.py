@@ -4,7 +4,6 @@ Redis keeps nothing for those who are not there, so what was missed is read from
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
+from synapse_lakehouse.printable_text import printable_logger
 from synapse_lakehouse.replication.commands import Command, Unknown
 from synapse_lakehouse.replication.connection import Silent
 from synapse_lakehouse.replication.following import DOCUMENTED, Attempts, Item, Patience, fill, items
@@ -26,7 +26,7 @@ from synapse_lakehouse.replication.parsing import parse
 from synapse_lakehouse.replication.reading import Reader
 from synapse_lakehouse.replication.updates import Endless, Missed, Progress
 
-log = logging.getLogger(__name__)
+log = printable_logger(__name__)
 
 CLIENT_NAME: Final = "synapse-lakehouse"
 """As Redis lists it among its clients."""

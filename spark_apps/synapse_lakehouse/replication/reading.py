@@ -1,7 +1,6 @@
 """A feed read beside an event loop, which waits while the database cannot be read."""
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -10,13 +9,14 @@ from itertools import count
 from time import monotonic
 from typing import Any, Final, TypeVar
 
+from synapse_lakehouse.printable_text import printable_logger
 from synapse_lakehouse.replication.commands import Position
 from synapse_lakehouse.replication.feed import Feed, Heads
 from synapse_lakehouse.replication.shapes import SHAPES
 from synapse_lakehouse.replication.updates import MEMORY_ONLY, Gap, Missed, Progress, Source, Update
 from synapse_lakehouse.source.errors import ReadFailed, SourceError
 
-log = logging.getLogger(__name__)
+log = printable_logger(__name__)
 
 AGAIN_SECONDS: Final = 1.0
 

@@ -1,13 +1,13 @@
 """Publishes the streams of a Synapse database to subscribers over TCP, in either dialect."""
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
 
+from synapse_lakehouse.printable_text import printable_logger
 from synapse_lakehouse.replication.commands import Command
 from synapse_lakehouse.replication.connection import PING_SECONDS, SILENCE_SECONDS
 from synapse_lakehouse.replication.feed import Feed, Heads
@@ -18,7 +18,7 @@ from synapse_lakehouse.replication.shared_pages import Page, SharedPages
 from synapse_lakehouse.replication.subscriber import Subscriber
 from synapse_lakehouse.replication.updates import Source
 
-log = logging.getLogger(__name__)
+log = printable_logger(__name__)
 
 MOST_SUBSCRIBERS: Final = 100
 MOST_OF_AN_ADDRESS: Final = 50

@@ -1,11 +1,12 @@
 """Rows that cannot be sent, named in the log."""
 
-import logging
 from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
-log = logging.getLogger(__name__)
+from synapse_lakehouse.printable_text import printable_logger
+
+log = printable_logger(__name__)
 
 MOST_NAMED: Final = 10
 """Rows that are named in ``WINDOW_SECONDS``; further ones are counted."""

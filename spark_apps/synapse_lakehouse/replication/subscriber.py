@@ -1,12 +1,12 @@
 """One connection of the server: what it asked for, how far it has got it, and whether it is still there."""
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+from synapse_lakehouse.printable_text import printable_logger
 from synapse_lakehouse.replication import commands as c
 from synapse_lakehouse.replication.commands import Command
 from synapse_lakehouse.replication.connection import Connection, Silent, ping
@@ -19,7 +19,7 @@ from synapse_lakehouse.streams.writers import MASTER
 if TYPE_CHECKING:
     from synapse_lakehouse.replication.server import Server
 
-log = logging.getLogger(__name__)
+log = printable_logger(__name__)
 
 BUFFER_BYTES: Final = 4 << 20
 """What may wait for a subscriber that is slow to read, besides one page of rows."""

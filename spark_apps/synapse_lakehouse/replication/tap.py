@@ -1,18 +1,18 @@
 """Lands what is heard, in small commits, as fast as it comes and no faster than it can be written."""
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
+from synapse_lakehouse.printable_text import printable_logger
 from synapse_lakehouse.replication.following import Item
 from synapse_lakehouse.replication.landing import Batch, Landing
 from synapse_lakehouse.replication.updates import Progress
 
-log = logging.getLogger(__name__)
+log = printable_logger(__name__)
 
 _LOOK_SECONDS: Final = 0.2
 

@@ -1,14 +1,13 @@
 """What a person is shown of a plan before it is applied."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from synapse_lakehouse.printable_text import chat_text, markdown_code, printable
 from synapse_lakehouse.rewriting.session import SETTING
 
 _MB: Final = 1_000_000
 _MOST: Final = 50
-_ENDS_IT: Final = re.compile(r"[`|\x00-\x20]")
 _HEAD: Final = """
 | Room | Rows | then | Size | then | Groups to rewrite | Deletes | Inserts | Needs | Longest chain |
 |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|
@@ -38,13 +37,16 @@ def question(rows: Sequence[Mapping[str, Any]], skipped: Sequence[Mapping[str, A
     parts.append(_HEAD.strip() + "".join(f"\n{_line(row)}" for row in rows[:_MOST]))
     if len(rows) > _MOST:
         parts.append(f"And {len(rows) - _MOST} further rooms: `gold.compression_plan` has them all.")
-    parts += [f"Left as it is: {_code(row['room_id'])}, {row['skipped']}" for row in skipped[:_MOST]]
+    parts += [
+        f"Left as it is: {markdown_code(row['room_id'])}, {chat_text(printable(row['skipped']))}"
+        for row in skipped[:_MOST]
+    ]
     return "\n\n".join(parts)
 
 
 def _line(row: Mapping[str, Any]) -> str:
     cells = (
-        _code(row["room_id"]), f"{row['rows_before']:,}", f"{row['rows_after']:,}", _size(row["bytes_before"]),
+        markdown_code(row["room_id"]), f"{row['rows_before']:,}", f"{row['rows_after']:,}", _size(row["bytes_before"]),
         _size(row["bytes_after"]), f"{row['groups_to_rewrite']:,} of {row['groups']:,}",
         f"{row['rows_to_delete']:,}", f"{row['rows_to_insert']:,}", _size(row["bytes_needed"]),
         f"{row['longest_chain_before']} → {row['longest_chain_after']}",
@@ -54,8 +56,3 @@ def _line(row: Mapping[str, Any]) -> str:
 
 def _size(number: int) -> str:
     return f"{number / _MB:,.1f} MB" if abs(number) >= _MB else f"{number / 1000:,.0f} kB"
-
-
-def _code(room_id: str) -> str:
-    """A room's id, which another server may have made up, as text that ends neither its cell nor its line."""
-    return f"`{_ENDS_IT.sub('�', room_id)}`"

@@ -1,6 +1,5 @@
 """One exported PostgreSQL snapshot: the single truth that every reader of a run imports."""
 
-import logging
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ import psycopg
 from psycopg import sql
 
 from synapse_lakehouse.catalogue import Catalogue, Table
+from synapse_lakehouse.printable_text import printable_logger
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.connection import Connection, connect, require_session
 from synapse_lakehouse.source.durable import await_durable
@@ -28,7 +28,7 @@ _SNAPSHOTS: Final = 3
 """So many are taken, the latter ones where a table was rewritten just when the one before was taken."""
 _COUNTER: Final = "lakehouse.changed"
 
-_log = logging.getLogger(__name__)
+_log = printable_logger(__name__)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,135 @@
+r"""Text for people: characters that are invisible, or that change how other text is shown, are written as escapes.
+
+Another server chooses room IDs, user IDs, event types and state keys, and Synapse stores them as they are. A terminal
+obeys control sequences in them, a right-to-left mark reorders the rest of a line, a line break forges a line of a log,
+and chat programs act on mentions and links. Every sink applies one of these functions. The escapes are those of Python
+(``\x1b``, ``\u202e``, ``\U000e0041``), and of JSON inside JSON.
+"""
+
+import json
+import logging
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+from unicodedata import category
+
+_HIDDEN: Final = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
+"""Unicode categories: control, format, unassigned, private use, surrogate, line and paragraph separator."""
+_BLANK: Final = frozenset(
+    map(chr, (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180C, 0x180D, 0x180F, 0x2800, 0x3164, 0xFFA0))
+) | frozenset(chr(code) for codes in (range(0xFE00, 0xFE0E), range(0xE0100, 0xE01F0)) for code in codes)
+"""Letters and marks that show nothing. The two variation selectors of emoji (U+FE0E and U+FE0F) are none of these."""
+_SHORT: Final = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+_ACTIVE: Final = str.maketrans({one: f"\\x{ord(one):02x}" for one in "@<>[]*`~|"})
+"""Characters with which chat programs begin a mention, a link or markup."""
+_FORMULA: Final = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+_HARMLESS: Final = re.compile(
+    r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?|@[A-Za-z0-9._=/+-]*:[A-Za-z0-9.-]+(:\d{1,5})?|@[A-Za-z0-9._=/+-]*:\[[0-9A-Fa-f:.]+\](:\d{1,5})?"
+)
+"""A number, or a user ID of the characters that new ones have: no spreadsheet calculates with these."""
+
+
+def is_shown(character: str) -> bool:
+    """Whether ``character`` is visible, or a space, and changes nothing else on its line."""
+    return category(character) not in _HIDDEN and character not in _BLANK
+
+
+def printable(text: str) -> str:
+    """``text`` on one line, with escapes in place of line breaks and of all characters that are not shown."""
+    return text if text.isascii() and text.isprintable() else text.translate(_ESCAPES)
+
+
+def printable_lines(text: str) -> str:
+    """``text`` as :func:`printable` writes it, but for its line breaks. For texts whose lines are the product's own."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def printable_json(document: str) -> str:
+    """A JSON document on one line, with JSON's escapes in place of characters that are not shown: it means the same."""
+    return document if document.isascii() and document.isprintable() else document.translate(_JSON_ESCAPES)
+
+
+def chat_text(text: str) -> str:
+    """``text`` as :func:`printable_lines` writes it, without mentions, links and markup for any chat program."""
+    return printable_lines(text).translate(_ACTIVE).replace("://", r":\x2f/")
+
+
+def markdown_code(text: str) -> str:
+    """``text`` on one line as a code span of Markdown, also in a cell of a table."""
+    return f"`{printable(text).translate(_CODE)}`"
+
+
+def spreadsheet_cell(text: str) -> str:
+    """``text`` as :func:`printable` writes it, after an apostrophe where a spreadsheet would take it for a formula."""
+    written = printable(text)
+    is_formula = written.lstrip(" ").startswith(_FORMULA) and not _HARMLESS.fullmatch(written)
+    return f"'{written}" if is_formula else written
+
+
+class PrintableArguments(logging.Filter):
+    """Lets records pass with arguments that are :func:`printable`; their formats, which are the product's, stay."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Replace the arguments of ``record``."""
+        if isinstance(record.args, Mapping):
+            record.args = {name: _argument(value) for name, value in record.args.items()}
+        elif record.args:
+            record.args = tuple(map(_argument, record.args))
+        return True
+
+
+class PrintableFormatter(logging.Formatter):
+    """Writes one line a record, and below it an indented stack trace if there is one."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """The line."""
+        return printable(super().formatMessage(record))
+
+    def formatException(self, exc_info: Any) -> str:
+        """The stack trace: no line of it looks like that of another record."""
+        return "\n".join(f"    {line}" for line in printable_lines(super().formatException(exc_info)).split("\n"))
+
+
+def printable_logger(name: str) -> logging.Logger:
+    """The logger ``name``, for whatever handler: what its records quote is :func:`printable`."""
+    logger = logging.getLogger(name)
+    logger.addFilter(PrintableArguments("printable"))
+    return logger
+
+
+def log_to_stderr(level: int, format: str) -> None:
+    """Let this process log to standard error, by :class:`PrintableFormatter`."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(PrintableFormatter(format))
+    logging.basicConfig(level=level, handlers=[handler])
+
+
+def _argument(value: object) -> object:
+    return value if isinstance(value, int | float | None) else printable(str(value))
+
+
+class _Escapes(dict[int, str | int]):
+    """By code point what is written for it; looked up once each."""
+
+    def __missing__(self, code: int) -> str | int:
+        character = chr(code)
+        self[code] = code if is_shown(character) else self.escape(character)
+        return self[code]
+
+    @staticmethod
+    def escape(character: str) -> str:
+        code = ord(character)
+        form = f"\\x{code:02x}" if code < 1 << 8 else f"\\u{code:04x}" if code < 1 << 16 else f"\\U{code:08x}"
+        return _SHORT.get(character, form)
+
+
+class _JsonEscapes(_Escapes):
+    @staticmethod
+    def escape(character: str) -> str:
+        return json.dumps(character)[1:-1] if character != "\x7f" else r"\u007f"
+
+
+_ESCAPES: Final = _Escapes()
+_JSON_ESCAPES: Final = _JsonEscapes()
+_CODE: Final = str.maketrans({"`": r"\x60", "|": r"\x7c"})

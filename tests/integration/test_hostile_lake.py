@@ -1,0 +1,184 @@
+"""The operator's commands on a lake, and on a room, of which every text was chosen to do harm; made without a JVM."""
+
+import csv
+import io
+import json
+import random
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner, Result
+
+from synapse_lakehouse.cli import app
+from synapse_lakehouse.embedded.postgres import Server
+from synapse_lakehouse.lake import audit
+from synapse_lakehouse.lake.catalog import SCHEMAS, pyiceberg_catalog
+from synapse_lakehouse.run import Run
+from synapse_lakehouse.settings import Settings
+from tests import hostile
+from tests.conftest import lake_maker
+from tests.state_database import state_database, store
+from tests.state_rooms import World
+
+DAY: Final = datetime(2026, 11, 17, tzinfo=UTC)
+RUN: Final = Run(hostile.ALL, DAY, DAY + timedelta(days=1))
+EVENTS: Final = pa.schema([("event_id", pa.string()), ("type", pa.string()), ("n", pa.int64())])
+EXACT: Final = {"class": "lost", "outcome": "compressed", "severity": "warn", "success": False}
+"""Columns whose values the product chooses, by which commands find rows."""
+
+COMMANDS: Final = {
+    "query": ["query", 'select event_id, type as "=a\x1b[31m\u202e\nb", [type] as list from bronze.events'],
+    "query of all": ["query", "select * from audit.stream_gaps, audit.checks, audit.incidents"],
+    "positions": ["positions"],
+    "gaps": ["positions", "--gaps"],
+    "history": ["positions", "--history"],
+    "releases": ["releases"],
+    "branches": ["branches"],
+    "compress history": ["compress", "history"],
+}
+REFUSED: Final = {
+    "query": ["query", f"select {hostile.ALL}"],
+    "no such column": ["query", 'select "a\x1b[31m\u202e\nb" from bronze.events'],
+    "branches drop": ["branches", "drop", hostile.ALL],
+    "who-can-see": ["who-can-see", f"${hostile.ALL}"],
+    "visible": ["visible", f"@{hostile.ALL}", "--room", hostile.ALL],
+    "state-at": ["state-at", f"${hostile.ALL}"],
+    "prove-erased": ["prove-erased", "@\x1b[31m\u202e:x"],
+    "prove-erased, no user": ["prove-erased", hostile.ALL],
+    "release": ["summary", "--release", hostile.ALL],
+    "format": ["positions", "--format", hostile.ALL],
+    "compress plan": ["compress", "plan", "--strategy", hostile.ALL],
+    "no such command": [hostile.ALL],
+}
+
+
+@pytest.fixture(scope="module")
+def lake(server: Server, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    with lake_maker(server, settings, tmp_path_factory.mktemp("hostile")) as make:
+        made = make()
+        with closing(pyiceberg_catalog(made)) as catalog:
+            for schema in SCHEMAS:
+                catalog.create_namespace(schema)
+            for name, columns in audit.TABLES.items():
+                catalog.create_table(name, columns)
+            rows = [{"event_id": text, "type": text, "n": n} for n, text in enumerate((*hostile.TEXTS, hostile.ALL))]
+            events = catalog.create_table("bronze.events", EVENTS)
+            events.append(pa.Table.from_pylist(rows, schema=EVENTS))
+            snapshot = events.refs()["main"].snapshot_id
+            events.manage_snapshots().create_branch(snapshot, RUN.branch).commit()
+            for name, columns in audit.TABLES.items():
+                row = {field.name: value(field.type) for field in columns} | EXACT
+                row |= {"release": 1, "snapshot_id": snapshot, "tables": {"bronze." + hostile.ALL: snapshot}}
+                if name == "audit.releases":
+                    row |= {"tables": {"bronze.events": snapshot}, "views": {}}
+                if name == "audit.snapshots":
+                    row |= {"branch": RUN.branch}
+                if name == "audit.ledger":
+                    row |= {"table_name": "events"}
+                known = {field.name for field in columns}
+                audit.append(catalog, name, [{key: one for key, one in row.items() if key in known}], RUN)
+        yield made
+
+
+def value(kind: pa.DataType) -> Any:
+    """A value of an Arrow type, of hostile texts where it has texts."""
+    if pa.types.is_list(kind):
+        return [value(kind.value_type)]
+    if pa.types.is_map(kind):
+        return [(value(kind.key_type), value(kind.item_type))]
+    if pa.types.is_struct(kind):
+        return {field.name: value(field.type) for field in kind}
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return hostile.ALL
+    if pa.types.is_timestamp(kind):
+        return RUN.end
+    return False if pa.types.is_boolean(kind) else 1.0 if pa.types.is_floating(kind) else 1
+
+
+@pytest.fixture
+def ask(lake: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Runs the command on the lake."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str, **variables: str) -> Result:
+        return CliRunner().invoke(app, arguments, env=lake.environment() | {"COLUMNS": "30000"} | variables)
+
+    return run
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, "summary"])
+def test_what_commands_show_is_printable(ask: Callable[..., Result], name: str) -> None:
+    shown = ask(*COMMANDS.get(name, [name]))
+    assert shown.exit_code == 0, shown.output
+    assert not hostile.unshown(shown.output)
+    assert r"\x1b" in shown.output
+    assert "forged\r" not in shown.output
+    assert not [line for line in shown.output.splitlines() if line.startswith(("error: forged", "progress: forged"))]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_what_commands_write_for_programs_is_printable_and_means_the_same(
+    ask: Callable[..., Result], name: str
+) -> None:
+    written = ask(*COMMANDS[name], "--format", "json")
+    assert written.exit_code == 0, written.output
+    assert not hostile.unshown(written.output)
+    texts = [one for row in json.loads(written.stdout) for one in row.values() if isinstance(one, str)]
+    assert any(hostile.ALL in one for one in texts)
+    written = ask(*COMMANDS[name], "--format", "csv")
+    assert not hostile.unshown(written.output)
+    for row in csv.reader(io.StringIO(written.stdout)):
+        assert not [one for one in row if one.lstrip(" ").startswith(("=", "+", "-", "@", "\uff1d"))]
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_refusals_quote_is_printable(ask: Callable[..., Result], name: str) -> None:
+    refused = ask(*REFUSED[name])
+    assert refused.exit_code in {1, 2}, refused.output
+    assert "Traceback" not in refused.output
+    assert not hostile.unshown(refused.output)
+
+
+def test_a_room_is_compressed_and_put_back_whatever_its_texts(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, room = World(random.Random(1)), f"!{hostile.ALL}:x"
+    state = {(hostile.ALL, str(number)): f"${number}{hostile.ALL}" for number in range(10)}
+    for number in range(60):
+        state = state | {(hostile.ALL, str(number % 10)): f"${number}{hostile.TEXTS[0]}"}
+        world.add(room, state)
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "160")
+    with state_database(server) as dsn:
+        store(world, dsn)
+        with psycopg.connect(dsn) as connection:
+            connection.execute(
+                "insert into state_groups values (100000, %s, '$x'), (100001, %s, '$x')", [f"{room}2", f"{room}2"]
+            )
+            connection.execute("insert into state_group_edges values (100000, 100001), (100001, 100000)")
+        for name in ("SYNAPSE_DSN", "SYNAPSE_WRITE_DSN"):
+            monkeypatch.setenv(name, dsn)
+
+        def run(*arguments: str) -> Result:
+            done = CliRunner().invoke(app, ["compress", *arguments])
+            assert not hostile.unshown(done.output), arguments
+            return done
+
+        for form in ("table", "csv", "json"):
+            assert run("plan", "--strategy", "best", "--format", form).exit_code == 0
+            assert run("apply", "--strategy", "best", "--format", form).exit_code == 0
+        done = run("apply", "--strategy", "best", "--room", room, "--yes", "--format", "json")
+        (row,) = json.loads(done.stdout)
+        assert (row["room_id"], row["rows_after"] < row["rows_before"]) == (room, True)
+        for form in ("table", "csv", "json"):
+            assert run("verify", "--room", room, "--format", form).exit_code in {0, 1}
+        assert run("plan", "--room", hostile.ALL).exit_code == 1
+        files = sorted(map(str, (tmp_path / "compression" / "undo").glob("*.parquet")))
+        assert run("undo", *files).exit_code == 0
+        assert run("undo", *files, "--yes").exit_code == 0

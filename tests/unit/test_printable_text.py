@@ -1,0 +1,104 @@
+"""Characters that are invisible, or that change how other text is shown, reach nobody."""
+
+import json
+import logging
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from synapse_lakehouse.printable_text import (
+    PrintableFormatter,
+    chat_text,
+    is_shown,
+    markdown_code,
+    printable,
+    printable_json,
+    printable_lines,
+    printable_logger,
+    spreadsheet_cell,
+)
+from tests import hostile
+
+ANY = st.text(st.characters() | st.sampled_from(hostile.ALL))
+
+
+@given(ANY)
+@example(hostile.ALL)
+@example("\ud800 \x00")
+def test_one_line_of_shown_characters_comes_out_and_stays_as_it_is(text: str) -> None:
+    written = printable(text)
+    assert not hostile.unshown(written, lines=False)
+    assert printable(written) == written
+
+
+@given(st.text(st.characters(exclude_categories=["C", "Z"]) | st.just(" ")).filter(lambda one: all(map(is_shown, one))))
+@example("é e\u0301 日本　語 مرحبا नमस्ते עברית 👍🏽 ❤️ 🇩🇪")
+def test_visible_text_is_unchanged(text: str) -> None:
+    assert printable(text) == printable_lines(text) == text
+
+
+@given(ANY)
+def test_different_characters_have_different_escapes(text: str) -> None:
+    escaped = re.compile(r"\\(n|r|t|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})")
+    back = escaped.sub(lambda one: one[0].encode().decode("unicode_escape"), printable(text.replace("\\", "")))
+    assert back == text.replace("\\", "")
+
+
+@given(ANY)
+def test_lines_of_the_product_s_own_stay(text: str) -> None:
+    assert printable_lines(text).split("\n") == [printable(line) for line in text.split("\n")]
+
+
+@given(st.dictionaries(ANY, ANY))
+@example({hostile.ALL: hostile.ALL})
+def test_json_means_the_same(value: dict[str, str]) -> None:
+    document = printable_json(json.dumps(value, ensure_ascii=False))
+    assert not hostile.unshown(document, lines=False)
+    assert json.loads(document) == json.loads(json.dumps(value))
+
+
+@given(ANY)
+@example(hostile.ALL)
+def test_nothing_of_a_chat_s_language_is_left(text: str) -> None:
+    written = chat_text(text)
+    assert not hostile.unshown(written)
+    assert not set(written) & set("@<>[]*`~|")
+    assert "://" not in written
+    assert chat_text(written) == written
+
+
+@given(ANY)
+def test_a_code_span_ends_neither_itself_nor_its_cell(text: str) -> None:
+    written = markdown_code(text)
+    assert (written[0], written[-1]) == ("`", "`")
+    assert not set(written[1:-1]) & set("`|\n")
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1+1", "-2+3", "@SUM(1)", "  =1", "\uff1d1", "@a|cmd:x", "-", "@a:b'!A0"])
+def test_a_spreadsheet_calculates_nothing(text: str) -> None:
+    assert spreadsheet_cell(text) == f"'{text}"
+
+
+@pytest.mark.parametrize("text", ["@alice:example.org", "@a=b/c+d:[::1]:8448", "-5", "+1.5e3", "!a:x", "a=b", ""])
+def test_user_ids_and_numbers_stay_as_they_are_for_a_spreadsheet(text: str) -> None:
+    assert spreadsheet_cell(text) == text
+
+
+def test_what_a_record_quotes_is_one_line_for_any_handler(caplog: pytest.LogCaptureFixture) -> None:
+    log = printable_logger("synapse_lakehouse.test_printable_text")
+    log.warning("%s of %d:\n  %s", "a\nb\x1b", 3, RuntimeError("\u202e"))
+    log.warning("%(name)s", {"name": "a\nb"})
+    assert [one.getMessage() for one in caplog.records] == ["a\\nb\\x1b of 3:\n  \\u202e", "a\\nb"]
+
+
+def test_a_stack_trace_forges_no_record() -> None:
+    record = logging.LogRecord("x", logging.WARNING, "", 1, "failed \x1b", (), None)
+    try:
+        raise RuntimeError("one\n2026-11-17 WARNING forged \x9b")
+    except RuntimeError as error:
+        record.exc_info = (type(error), error, error.__traceback__)
+    first, *trace = PrintableFormatter("%(levelname)s %(message)s").format(record).split("\n")
+    assert first == r"WARNING failed \x1b"
+    assert all(line.startswith("    ") and not hostile.unshown(line) for line in trace)
