@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from synapse_lakehouse.compiled import Longs
-from synapse_lakehouse.compression.groups import NONE, Groups
-from synapse_lakehouse.compression.tables import Names
+from synapse_lakehouse.compression.groups import NONE
+from synapse_lakehouse.compression.plan import Planned
 
 
 @dataclass(frozen=True)
@@ -60,15 +60,15 @@ class Changes:
         return cast(Longs, every[every != NONE])
 
 
-def changes(names: Names, before: Groups, after: Groups) -> Changes:
-    """What makes ``after`` of ``before``: the same groups with the same states."""
-    at = np.flatnonzero(before.changed(after))
+def changes(planned: Planned) -> Changes:
+    """What stores groups as planned: the same groups with the same states."""
+    names, before, after, at = planned.names, planned.before, planned.after, np.flatnonzero(planned.changed)
     hung = np.stack([before.ids[at], before.prev_ids()[at]], axis=1)
     return Changes(
         before.ids[at],
         hung[hung[:, 1] != NONE],
         after.prev_ids()[at],
-        before.rows[at] + after.rows[at],
+        planned.rows_before[at] + after.rows[at],
         lambda places: names.rows(after, at[places]),
     )
 

@@ -59,11 +59,12 @@ class Groups:
 
 def indexed(
     ids: Longs, edge_groups: Longs, edge_prevs: Longs, row_groups: Longs, row_keys: Codes, row_events: Codes
-) -> tuple[Groups, Flags]:
-    """The groups of three tables in any order, and which of them ``state_groups`` has.
+) -> tuple[Groups, Groups, Flags]:
+    """The groups of three tables in any order, the same groups with their copies, and which ``state_groups`` has.
 
     A group known only from the edges counts as one without rows of its own unless it has some; rows of groups that
-    nothing mentions are left out. Rows that say the same twice count once.
+    nothing mentions are left out. Of equal rows of a group, as nothing keeps them apart there, the first counts
+    and the others are copies.
 
     :raises BadGroups: for a group with two predecessors, a predecessor that is not older than its group (which covers
         cycles), or two events for one key of a group.
@@ -89,11 +90,12 @@ def indexed(
     repeats, contradiction = _repeats(where, row_keys, row_events, key_count)
     if contradiction != NONE:
         raise BadGroups(f"state group {every[contradiction]} has two events for one type and state key")
-    if repeats.any():
-        where, row_keys, row_events = where[~repeats], row_keys[~repeats], row_events[~repeats]
-    starts = np.searchsorted(where, np.arange(len(every) + 1))
-    groups = Groups(every, prev, starts, row_keys.astype(np.int32), row_events.astype(np.int32))
-    return groups, np.isin(every, ids)
+
+    def chosen(rows: Flags) -> Groups:
+        starts = np.searchsorted(where[rows], np.arange(len(every) + 1))
+        return Groups(every, prev, starts, row_keys[rows].astype(np.int32), row_events[rows].astype(np.int32))
+
+    return chosen(~repeats), chosen(repeats), np.isin(every, ids)
 
 
 @compiled

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import cast
 
 import numpy as np
@@ -52,15 +53,30 @@ class Planned:
     after: Groups
     steps: tuple[Step, ...]
     """What the levels did, chunk by chunk."""
+    deduplicated: Flags
+    """Groups to store without the copies of their rows, whether or not they change otherwise."""
+
+    @property
+    def changed(self) -> Flags:
+        """Which groups are to be stored otherwise."""
+        return self.before.changed(self.after) | self.deduplicated
+
+    @property
+    def rows_before(self) -> Longs:
+        """Rows that are stored of each group, copies included."""
+        return cast(Longs, self.before.rows + self.stored.copies.rows)
 
     def rooms(self, only: Collection[int] | None = None) -> list[RoomPlan]:
         """What it comes to for each room, by room_id; for those whose codes are given, or all."""
-        changed = self.before.changed(self.after)
-        sizes = _sizes(self.names, self.before), _sizes(self.names, self.after)
+        changed, copies = self.changed, self.stored.copies
+        stay = np.where(changed, 0, copies.rows)
+        copied = _sizes(self.names, copies)
+        rows = self.rows_before, self.after.rows + stay
+        sizes = _sizes(self.names, self.before) + copied, _sizes(self.names, self.after) + np.where(changed, 0, copied)
         chains = self.before.chain_nodes(), self.after.chain_nodes()
         rooms = self.names.rooms.to_pylist()
         plans = (
-            _room_plan(rooms[room], self.stored.members(room), changed, self.before, self.after, sizes, chains)
+            _room_plan(rooms[room], self.stored.members(room), changed, rows, sizes, chains)
             for room in (self.stored.rooms if only is None else only)
         )
         return sorted(plans, key=lambda one: one.room_id)
@@ -79,7 +95,7 @@ def plan(
     stored, names = encoded(*contents)
     rooms = names.rooms.to_pylist()
     progress = {rooms.index(room): one for room, one in known.items() if room in rooms}
-    return _planned(stored, names, settings, progress, stored.rooms, (), ()).rooms()
+    return _planned(stored, names, settings, progress, stored.rooms, (), (), ()).rooms()
 
 
 def as_stored(contents: tuple[pa.Table, pa.Table, pa.Table], room_id: str) -> RoomPlan:
@@ -89,7 +105,8 @@ def as_stored(contents: tuple[pa.Table, pa.Table, pa.Table], room_id: str) -> Ro
     """
     stored, names = encoded(*contents)
     groups = stored.groups()
-    return Planned(stored, names, groups, groups, ()).rooms([names.rooms.to_pylist().index(room_id)])[0]
+    nothing = np.zeros(len(groups), bool)
+    return Planned(stored, names, groups, groups, (), nothing).rooms([names.rooms.to_pylist().index(room_id)])[0]
 
 
 def plan_room(
@@ -117,7 +134,7 @@ def plan_room(
     stored, names = encoded(*contents)
     room = names.rooms.to_pylist().index(room_id)
     known = {} if progress is None else {room: progress}
-    planned = _planned(stored, names, settings, known, [room], [*excluded, *untouchable], begun)
+    planned = _planned(stored, names, settings, known, [room], excluded, untouchable, begun)
     if settings.strategy is Strategy.BEST:
         allowed = stored.members(room) & ~np.isin(planned.before.ids, np.fromiter(untouchable, np.int64))
         after = bounded(planned.after, allowed, settings.max_chain)
@@ -129,35 +146,37 @@ def plan_room(
 
 def _planned(
     stored: Stored, names: Names, settings: CompressorSettings, progress: Mapping[int, Progress],
-    rooms: Collection[int], excluded: Collection[int], begun: Collection[int],
+    rooms: Collection[int], excluded: Collection[int], untouchable: Collection[int], begun: Collection[int],
 ) -> Planned:  # fmt: skip
     before = stored.groups()
+    of_rooms = reduce(np.logical_or, map(stored.members, rooms), np.zeros(len(before), bool))
+    deduplicated = of_rooms & (stored.copies.rows > 0) & ~np.isin(before.ids, np.fromiter(untouchable, np.int64))
     if settings.strategy is Strategy.LEVELS:
         levels, size = settings.default_levels, settings.chunk_size
         steps = tuple(compress_chunks(stored, levels, size, progress, rooms=rooms, begun=begun))
-        return Planned(stored, names, before, stored.groups(), steps)
+        return Planned(stored, names, before, stored.groups(), steps, deduplicated)
     after = before
-    allowed = ~np.isin(before.ids, np.fromiter(excluded, np.int64))
+    allowed = ~np.isin(before.ids, np.fromiter([*excluded, *untouchable], np.int64))
     for room in sorted(rooms, key=lambda room: str(names.rooms[room])):
         after = best.compress(after, stored.members(room) & allowed, settings.max_chain)
-    return Planned(stored, names, before, after, ())
+    return Planned(stored, names, before, after, (), deduplicated)
 
 
 def _room_plan(
-    room_id: str, of_room: Flags, changed: Flags, before: Groups, after: Groups,
-    sizes: tuple[Longs, Longs], chains: tuple[Longs, Longs],
+    room_id: str, of_room: Flags, changed: Flags, rows: tuple[Longs, Longs], sizes: tuple[Longs, Longs],
+    chains: tuple[Longs, Longs],
 ) -> RoomPlan:  # fmt: skip
     rewritten = of_room & changed
     return RoomPlan(
         room_id=room_id,
         groups=int(of_room.sum()),
         groups_to_rewrite=int(rewritten.sum()),
-        rows_before=int(before.rows[of_room].sum()),
-        rows_after=int(after.rows[of_room].sum()),
+        rows_before=int(rows[0][of_room].sum()),
+        rows_after=int(rows[1][of_room].sum()),
         bytes_before=int(sizes[0][of_room].sum()),
         bytes_after=int(sizes[1][of_room].sum()),
-        rows_to_delete=int(before.rows[rewritten].sum()),
-        rows_to_insert=int(after.rows[rewritten].sum()),
+        rows_to_delete=int(rows[0][rewritten].sum()),
+        rows_to_insert=int(rows[1][rewritten].sum()),
         bytes_needed=int(sizes[1][rewritten].sum()),
         longest_chain_before=int(chains[0][of_room].max()),
         longest_chain_after=int(chains[1][of_room].max()),

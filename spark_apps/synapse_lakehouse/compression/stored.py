@@ -29,8 +29,9 @@ class Chunk:
 class Stored:
     """The groups of some rooms; ``take`` and ``put`` cost what the chunk holds, not what the rooms hold."""
 
-    def __init__(self, groups: Groups, present: Flags, rooms: Codes) -> None:
+    def __init__(self, groups: Groups, present: Flags, rooms: Codes, copies: Groups) -> None:
         """Take groups as ``indexed`` makes them, with a code of the room of each (any for one not ``present``)."""
+        self.copies = copies
         self._ids, self._prev, self._present = groups.ids, groups.prev.copy(), present
         self._keys, self._events, self._end = groups.keys, groups.events, len(groups.keys)
         self._from, self._count = groups.starts[:-1].copy(), groups.rows

@@ -100,7 +100,7 @@ def encoded(state_groups: pa.Table, state_group_edges: pa.Table, state_groups_st
     events, event_names = _encoded(state_groups_state["event_id"])
     pairs, keys = _encoded_pairs(types, state_keys, len(state_key_names))
     ids = _longs(state_groups["id"])
-    groups, present = indexed(
+    groups, copies, present = indexed(
         ids,
         _longs(state_group_edges["state_group"]),
         _longs(state_group_edges["prev_state_group"]),
@@ -114,7 +114,7 @@ def encoded(state_groups: pa.Table, state_group_edges: pa.Table, state_groups_st
     names = Names(
         rooms, type_names, state_key_names, event_names, key_types.astype(np.int32), key_state_keys.astype(np.int32)
     )
-    return Stored(groups, present, of_group), names
+    return Stored(groups, present, of_group, copies), names
 
 
 def _encoded(texts: pa.ChunkedArray) -> _Encoded:

@@ -105,7 +105,7 @@ def compress(
             raise
         if interrupted and not plan_by_pass:
             numbers = _since_before(numbers, _require_as_before(room.contents, interrupted, lineage))
-        wanted = changes(plans.names, plans.before, plans.after)
+        wanted = changes(plans)
         progress = Progressing(room, settings.strategy, plans.steps, wanted)
         del plans
         plan_by_pass.append(numbers)

@@ -1,0 +1,98 @@
+"""Rows of state that are there twice, as after a backup was restored twice: nothing is unique in that table."""
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.compression.conftest import EVERY_ROOM, Compress, rows, undo_files
+from tests.state_database import all_states
+from tests.state_rooms import World
+
+ROOM = "!wsCBFaCAgepTuUecVm:synapse.example"
+ROWS = "select state_group, type, state_key, event_id, room_id from state_groups_state"
+STRATEGIES = pytest.mark.parametrize("strategy", ["levels", "best"])
+
+
+def stored_rows(dsn: str, room: str | None = None) -> Counter[tuple[object, ...]]:
+    """Rows of state as they are stored, of a room or of all."""
+    with psycopg.connect(dsn) as connection:
+        where = " where state_group in (select id from state_groups where room_id = %(room)s)" if room else ""
+        return Counter(connection.execute((ROWS + where).encode(), {"room": room}))
+
+
+@STRATEGIES
+def test_a_room_of_which_every_row_is_there_twice(
+    compress: Compress, source_copy: str, strategy: str, tmp_path: Path
+) -> None:
+    room = ("--room", ROOM, "--strategy", strategy)
+    with psycopg.connect(source_copy) as connection:
+        connection.execute(
+            "insert into state_groups_state select s.* from state_groups_state s"
+            " join state_groups g on g.id = s.state_group where g.room_id = %s",
+            [ROOM],
+        )
+    before, states = stored_rows(source_copy), all_states(source_copy)
+    (planned,) = rows(compress(source_copy, "plan", *room, "--format", "json"))
+    (applied,) = rows(compress(source_copy, "apply", *room, "--format", "json", "--yes"))
+    after = stored_rows(source_copy, ROOM)
+    assert sum(stored_rows(source_copy).values()) - after.total() == before.total() - 300
+    assert set(after.values()) == {1}
+    assert (planned["rows_before"], applied["rows_before"]) == (300, 300)
+    assert planned["rows_after"] == applied["rows_after"] == after.total() < 300
+    assert applied["bytes_after"] < applied["bytes_before"]
+    assert all_states(source_copy) == states
+    (verified,) = rows(compress(source_copy, "verify", *room, "--format", "json"))
+    assert (verified["rows"], verified["faults"]) == (after.total(), "")
+
+    (again,) = rows(compress(source_copy, "apply", *room, "--format", "json", "--yes"))
+    assert (again["groups_rewritten"], again["rows_before"]) == (0, again["rows_after"])
+    assert compress(source_copy, "undo", *undo_files(tmp_path), "--yes").exit_code == 0
+    assert stored_rows(source_copy) == before
+
+
+@STRATEGIES
+def test_any_rows_that_are_there_any_number_of_times(
+    compress: Compress, rooms: tuple[str, World], strategy: str, tmp_path: Path
+) -> None:
+    dsn, world = rooms
+    random_rows = random.Random(7)
+    with psycopg.connect(dsn) as connection:
+        copies = [row for row in connection.execute(ROWS) for _ in range(random_rows.choice([0, 0, 0, 1, 3]))]
+        connection.cursor().executemany(
+            "insert into state_groups_state (state_group, type, state_key, event_id, room_id) values (%s,%s,%s,%s,%s)",
+            copies,
+        )
+    before, options = stored_rows(dsn), ("--strategy", strategy, *EVERY_ROOM)
+    planned = rows(compress(dsn, "plan", *options, "--format", "json"))
+    applied = rows(compress(dsn, "apply", *options, "--format", "json", "--yes"))
+    after = stored_rows(dsn)
+    assert set(after.values()) == {1}
+    assert sum(one["rows_before"] for one in planned) == sum(one["rows_before"] for one in applied) == before.total()
+    assert sum(one["rows_after"] for one in applied) == after.total() < before.total()
+    assert all(one["rows_after"] <= one["rows_before"] for one in applied)
+    assert all_states(dsn) == world.states
+    assert compress(dsn, "undo", *undo_files(tmp_path), "--yes").exit_code == 0
+    assert stored_rows(dsn) == before
+
+
+@STRATEGIES
+def test_a_room_with_two_events_for_one_key_is_left_with_the_reason(
+    compress: Compress, source_copy: str, strategy: str
+) -> None:
+    with psycopg.connect(source_copy) as connection:
+        connection.execute(
+            "insert into state_groups_state (state_group, room_id, type, state_key, event_id)"
+            " select s.state_group, s.room_id, s.type, s.state_key, s.event_id || 'x' from state_groups_state s"
+            " join state_groups g on g.id = s.state_group where g.room_id = %s limit 1",
+            [ROOM],
+        )
+    before = stored_rows(source_copy)
+    room = ("--room", ROOM, "--strategy", strategy, "--format", "json")
+    for arguments in (("plan", *room), ("apply", *room, "--yes")):
+        (row,) = rows(compress(source_copy, *arguments))
+        assert row["rows_after"] is None
+        assert "two events" in row["skipped"]
+    assert stored_rows(source_copy) == before
