@@ -37,6 +37,10 @@ PLANTS: Final[dict[str, str]] = {
     "event_altered": f"""
         update event_json set json = replace(json, '"msgtype"', '"m_type"') {_OF_A_MESSAGE.format(number=3)}
         returning event_id""",
+    "unreadable_value": """
+        update receipts_linearized set data = '\\x7b227473223a317d'
+        where stream_id = (select min(stream_id) from receipts_linearized)
+        returning 'receipts_linearized.data ' || concat_ws(' ', receipt_type, user_id, thread_id)""",
     "event_without_state_group": f"""
         delete from event_to_state_groups {_OF_A_MESSAGE.format(number=1)} returning event_id""",
     "state_group_without_event": """

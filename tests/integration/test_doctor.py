@@ -18,9 +18,10 @@ from synapse_lakehouse.embedded.postgres import Server, free_port
 from synapse_lakehouse.lake import audit, tables
 from synapse_lakehouse.lake.catalog import SCHEMAS, pyiceberg_catalog
 from synapse_lakehouse.lake.tables import arrow_schema
+from synapse_lakehouse.rewriting import grants as compressor_grants
 from synapse_lakehouse.run import Run
 from synapse_lakehouse.settings import Settings
-from synapse_lakehouse.source import duplicates, preflight
+from synapse_lakehouse.source import duplicates, harden, preflight
 from synapse_lakehouse.source.connection import connect, conninfo
 from synapse_lakehouse.source.errors import ReadFailed, SourceError
 from synapse_lakehouse.source.grants import script
@@ -49,10 +50,11 @@ def examine(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture
 def reader(source_copy: str) -> Iterator[str]:
-    """The copy of the source, for the role that ``lakehouse grants`` makes."""
+    """The copy of the source, for the role that ``lakehouse grants`` makes, hardened."""
     name = f"reader_{uuid.uuid4().hex[:8]}"
     with psycopg.connect(source_copy, autocommit=True) as owner:
         owner.execute(script(catalogue.load(), Settings(_env_file=None), name).encode())
+        owner.execute(harden.script(name).encode())
         owner.execute(f"alter role {name} password 'p'".encode())
         yield make_conninfo(source_copy, user=name, password="p")
         owner.execute(f"reassign owned by {name} to postgres; drop owned by {name}; drop role {name}".encode())
@@ -86,9 +88,11 @@ def test_a_superuser_is_warned_of(examine: Examine, source_copy: str) -> None:
 def test_the_role_that_grants_makes_is_well(examine: Examine, reader: str) -> None:
     code, found = examine(synapse_dsn=reader)
     assert code == 0
-    assert [(one["level"], one["message"]) for one in found["role"]] == [
-        ("OK", f"{_user(reader)} can read what the catalogue lists, and nothing else")
-    ]
+    needed, limits = found["role"]
+    assert needed["level"] == limits["level"] == "OK"
+    assert needed["message"] == f"{_user(reader)} can do what the lakehouse needs of it, and nothing else"
+    assert "enforces its rights, and 8 connections" in limits["message"]
+    assert "may also connect to " in limits["message"]
     assert found["rights"][0]["level"] == "OK"
 
 
@@ -120,7 +124,7 @@ def test_missing_rights_come_with_the_grants_that_mend_them(examine: Examine, re
         ("grant select on all tables in schema public to {role}", "on table access_tokens, "),
         (
             "grant select on access_tokens to public",
-            "like everybody, has SELECT, beyond the catalogue, on table access_",
+            "like everybody, has SELECT, beyond its needs, on table access_",
         ),
         ("grant usage on sequence receipts_sequence to {role}", "has USAGE on sequence receipts_sequence."),
         ("grant create on schema public to public", "like everybody, has CREATE on schema public."),
@@ -135,7 +139,7 @@ def test_what_the_role_can_do_beyond_reading_is_named_and_mended(
         owner.execute(excess.format(role=_user(reader), database=database).encode())
         code, found = examine(synapse_dsn=reader)
         assert code == 0
-        assert {one["level"] for one in found["role"]} == {"WARN"}
+        assert {one["level"] for one in found["role"][:-1]} == {"WARN"}
         assert any(named in one["message"] for one in found["role"]), found["role"]
         for one in found["role"]:
             for statement in re.findall(r"(?:REVOKE|ALTER) [^;]*;", one["advice"]):
@@ -278,9 +282,35 @@ def test_an_owner_is_told_to_use_another_role(examine: Examine, reader: str, sou
     with psycopg.connect(source_copy, autocommit=True) as owner:
         owner.execute(f"alter table events owner to {_user(reader)}".encode())
     _, found = examine(synapse_dsn=reader)
-    assert [one["message"] for one in found["role"]] == [
+    assert [one["message"] for one in found["role"][:-1]] == [
         f"The role {_user(reader)} owns events: an owner may do anything with it."
     ]
+
+
+def test_the_role_that_compresses_is_examined_like_the_one_that_reads(
+    examine: Examine, reader: str, source_copy: str
+) -> None:
+    name = f"compressor_{uuid.uuid4().hex[:8]}"
+    dsn = make_conninfo(source_copy, user=name, password="p")
+    with psycopg.connect(source_copy, autocommit=True) as owner:
+        owner.execute(f"create role {name}")
+        owner.execute(f"alter role {name} login password 'p'".encode())
+        try:
+            code, found = examine(synapse_dsn=reader, synapse_write_dsn=dsn)
+            assert (code, [one["level"] for one in found["compressor's role"]]) == (1, ["FAIL"])
+            owner.execute(compressor_grants.script(name, _user(reader)).encode())
+            code, found = examine(synapse_dsn=reader, synapse_write_dsn=dsn)
+            assert (code, {one["level"] for one in found["compressor's role"]}) == (0, {"OK"})
+            owner.execute(f"grant update, delete on state_groups to {name}".encode())
+            owner.execute(f"grant temporary on database {owner.info.dbname} to {name}".encode())
+            code, found = examine(synapse_dsn=reader, synapse_write_dsn=dsn)
+            said = [one["message"] for one in found["compressor's role"] if one["level"] == "WARN"]
+            assert code == 0
+            assert len(said) == 3
+            for part in ("DELETE, beyond its needs, on table state_groups.", "UPDATE, beyond", "temporary tables in"):
+                assert any(part in one for one in said), said
+        finally:
+            owner.execute(f"drop owned by {name}; drop role {name}".encode())
 
 
 def test_a_missing_column_is_drift(examine: Examine, source_copy: str) -> None:

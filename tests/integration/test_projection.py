@@ -12,10 +12,12 @@ from psycopg import sql
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.embedded.postgres import Server
-from synapse_lakehouse.source.projection import expression
+from synapse_lakehouse.source.json_check import OLDEST, is_json
+from synapse_lakehouse.source.projection import NOT_AN_OBJECT, UNREADABLE, expression
 
 COLUMN = catalogue.load().table("receipts_linearized").column("data")
-STATEMENT = sql.SQL("select {} from (select %s::text as data) as given").format(expression(COLUMN))
+VERSIONS = [OLDEST, 160_000]
+"""Of each way to check JSON; the server of the tests understands both."""
 
 Session = psycopg.Connection[tuple[object, ...]]
 
@@ -27,9 +29,16 @@ def session(server: Server) -> Iterator[Session]:
 
 
 def projected(session: Session, text: str | None) -> object:
-    row = session.execute(STATEMENT, [text]).fetchone()
-    assert row is not None
-    return json.loads(str(row[0])) if row[0] is not None else None
+    found = set()
+    for version in VERSIONS:
+        statement = sql.SQL("select {} from (select %s::text as data) as given").format(expression(COLUMN, version))
+        (value,) = session.execute(statement, [text]).fetchone() or ("nothing",)
+        found.add(value)
+    (value,) = found
+    return json.loads(str(value)) if value is not None else None
+
+
+OTHER, BROKEN = json.loads(NOT_AN_OBJECT), json.loads(UNREADABLE)
 
 
 @pytest.mark.parametrize(
@@ -44,15 +53,44 @@ def projected(session: Session, text: str | None) -> object:
         (r'{"ts": 1, "x": "\\\u0000\\u0000"}', {"ts": 1}),
         (r'{"ts": 1, "\u0000": "\ud83d\ude00"}', {"ts": 1}),
         (r'{"\u0074s": 1}', {"ts": 1}),
-        (r'["ts", "\u0000"]', {}),
-        ('"ts"', {}),
-        ('["ts"]', {}),
-        ("null", {}),
         ('{"ts": {"ts": [1, 2.50]}}', {"ts": {"ts": [1, 2.5]}}),
+        ("null", {}),
+        (" [] ", {}),
+        (r'["ts", "\u0000"]', OTHER),
+        ('"ts"', OTHER),
+        ("1", OTHER),
+        (r"\x7b227473223a317d", BROKEN),
+        ('{"ts": 1', BROKEN),
+        ('{"secret": tru', BROKEN),
+        ("secret", BROKEN),
+        ("", BROKEN),
+        ('{"ts": NaN}', BROKEN),
+        ('{"ts": 01}', BROKEN),
+        ('{"ts": 1}}', BROKEN),
+        ('{"ts": 1,}', BROKEN),
+        ('{"ts": "\t"}', BROKEN),
+        ('{"ts": \x02}', BROKEN),
+        ("{\x01:\x02}", BROKEN),
+        ('{"ts": 1, "x": ' + "[" * 900 + "]" * 900 + "}", {"ts": 1}),
+        ('{"ts": 1, "x": ' + "[" * 90_000 + "]" * 90_000 + "}", BROKEN),
+        ('{"ts": 1, "x": ' + "[" * 90_000, BROKEN),
+        ('{"ts": 1e999999}', {"ts": float("inf")}),
     ],
 )
 def test_only_listed_keys_leave_and_no_text_breaks_it(session: Session, text: str | None, expected: object) -> None:
     assert projected(session, text) == expected
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_text_that_is_checked_can_be_parsed_with_the_least_of_stacks(session: Session, version: int) -> None:
+    # Not a constant, which the planner would compute on a fuller stack.
+    statement = sql.SQL("select {} from (select %s::text as data offset 0) as given").format(
+        expression(COLUMN, version)
+    )
+    with session.transaction(force_rollback=True):
+        session.execute("set local max_stack_depth = '100kB'")
+        for levels in (150, 190, 210, 800, 5000):
+            session.execute(statement, ['{"ts": ' + "[" * levels + "]" * levels + "}"])
 
 
 VALUES = st.recursive(
@@ -63,12 +101,43 @@ VALUES = st.recursive(
 
 
 @settings(deadline=None, max_examples=100)
-@given(document=st.dictionaries(st.sampled_from(["ts", "ts ", "x\\", "\0", "\ud800", "y"]), VALUES) | VALUES)
-def test_it_is_what_python_would_leave_of_the_document(session: Session, document: object) -> None:
+@given(document=st.dictionaries(st.sampled_from(["ts", "ts ", "x\\", "\0", "\ud800", "y"]), VALUES))
+def test_it_is_what_python_would_leave_of_the_document(session: Session, document: dict[str, object]) -> None:
     text = json.dumps(document)
     found = projected(session, text)
     assert isinstance(found, dict)
-    listed = {"ts": document["ts"]} if isinstance(document, dict) and "ts" in document else {}
+    listed = {"ts": document["ts"]} if "ts" in document else {}
     assert found.keys() == listed.keys()
     if not re.search(r"\\u(0000|d)", text):
         assert found == listed
+
+
+PUT = '[]{}:,"\\u1e-.0truefalsn \x01\x02é'
+"""What is put into JSON, so that it mostly is none any more."""
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    document=VALUES,
+    space=st.sampled_from([None, 1]),
+    cuts=st.lists(st.tuples(st.integers(0, 200), st.integers(0, 3), st.text(PUT, max_size=2)), max_size=3),
+)
+def test_it_is_json_where_python_says_so(
+    session: Session, document: object, space: int | None, cuts: list[tuple[int, int, str]]
+) -> None:
+    text = json.dumps(document, indent=space, ensure_ascii=False).encode(errors="replace").decode()
+    for place, length, put in cuts:
+        at = place % (len(text) + 1)
+        text = text[:at] + put + text[at + length :]
+    try:
+        json.loads(text, parse_constant=_refuse)
+        expected = True
+    except ValueError:
+        expected = False
+    for version in VERSIONS:
+        statement = sql.SQL("select {}").format(is_json(sql.SQL("%(text)s::text"), version))
+        assert session.execute(statement, {"text": text}).fetchone() == (expected,)
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)

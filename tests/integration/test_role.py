@@ -167,6 +167,51 @@ def test_running_the_script_again_takes_away_what_was_granted_beside(
     session.execute("select name, xmin from users")
 
 
+WHAT_EVERYBODY_MAY = (
+    "create temporary table mine (id int)", "select lo_create(0)", "select lo_creat(-1)", "select lo_from_bytea(0, '')",
+    "select pg_logical_emit_message(false, 'a', 'b')", "select pg_logical_emit_message(true, 'a', 'b'::bytea)",
+)  # fmt: skip
+PURGE = (
+    "create temporary table events_to_purge (event_id text not null, should_delete boolean not null)",
+    "insert into events_to_purge select event_id, true from events where false",
+    "delete from event_edges where event_id in (select event_id from events_to_purge)",
+    "drop table events_to_purge",
+)
+"""What Synapse does as its own role (``synapse.storage.databases.main.purge_events``)."""
+
+
+def test_what_everybody_may_is_taken_from_the_role_and_synapse_can_still_purge(
+    settings: Settings, role: Role, database: str, session: Session
+) -> None:
+    synapse = f"synapse_{uuid.uuid4().hex[:8]}"
+    for statement in WHAT_EVERYBODY_MAY:
+        with session.transaction(force_rollback=True):
+            session.execute(statement.encode())
+    with psycopg.connect(database, autocommit=True) as owner:
+        before = owner.execute("select datname, datacl from pg_database where datname <> current_database()").fetchall()
+        owner.execute(f"create role {synapse} login password 'p'".encode())
+        owner.execute(f"grant create, usage on schema public to {synapse}".encode())
+        tables = [name for (name,) in owner.execute("select tablename from pg_tables where schemaname = 'public'")]
+        try:
+            for table in tables:
+                owner.execute(sql.SQL("alter table {} owner to {}").format(*map(sql.Identifier, (table, synapse))))
+            for _ in range(2):
+                run_script(settings, database, "grants", "--harden", "--role", role.name)
+            for statement in WHAT_EVERYBODY_MAY:
+                with pytest.raises(Refused):
+                    session.execute(statement.encode())
+            with psycopg.connect(make_conninfo(database, user=synapse, password="p")) as purging:
+                for statement in PURGE:
+                    purging.execute(statement.encode())
+            with exported(settings.model_copy(update={"synapse_dsn": role.dsn}), catalogue.load()) as (reading, _):
+                reading.execute(select(catalogue.load().table("events")))
+            after = owner.execute("select datname, datacl from pg_database where datname <> current_database()")
+            assert after.fetchall() == before
+        finally:
+            owner.execute(f"reassign owned by {synapse} to postgres; drop owned by {synapse}".encode())
+            owner.execute(f"drop role {synapse}".encode())
+
+
 def test_odd_names_are_refused(settings: Settings) -> None:
     done = lakehouse(settings, "grants", "--role", "x; drop role postgres")
     assert done.returncode == 2
@@ -175,7 +220,12 @@ def test_odd_names_are_refused(settings: Settings) -> None:
 
 def make(settings: Settings, name: str, database: str) -> None:
     """What the documentation says: print the SQL, pipe it into psql."""
-    printed = lakehouse(settings, "grants", "--role", name)
+    run_script(settings, database, "grants", "--role", name)
+
+
+def run_script(settings: Settings, database: str, *command: str) -> None:
+    """Let psql run the SQL that a command prints."""
+    printed = lakehouse(settings, *command)
     assert printed.returncode == 0, printed.stderr
     subprocess.run(
         [BIN / "psql", "-Xq", "--set", "ON_ERROR_STOP=1", "--dbname", database],

@@ -1,5 +1,7 @@
 """The SELECT of a catalogued table."""
 
+import re
+
 import pytest
 
 from synapse_lakehouse import catalogue
@@ -22,6 +24,6 @@ def test_rows_whose_places_are_known_are_asked_for_by_them_alone() -> None:
 
 @pytest.mark.parametrize("table", CATALOGUE.copied(), ids=lambda table: table.name)
 def test_nothing_but_listed_columns_is_selected(table: catalogue.Table) -> None:
-    statement = select(table).as_string()
+    statement = re.sub("'(?:[^']|'')*'", "", select(table).as_string())
     quoted = set(statement.split('"')[1::2])
     assert quoted <= {table.name} | {c.name for c in table.columns} | {n for c in table.columns for n in c.reads}

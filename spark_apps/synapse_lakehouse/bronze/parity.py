@@ -149,7 +149,7 @@ def asked(connection: Connection, units: Sequence[Unit], seconds: float) -> list
         started = time.monotonic()
         with suppress(psycopg.errors.QueryCanceled), connection.transaction():
             connection.execute("select set_config('statement_timeout', %s, true)", [f"{max(1, int(left * 1000))}"])
-            rows = connection.execute(in_source(unit.table, unit.part)).fetchall()
+            rows = connection.execute(in_source(unit.table, unit.part, connection.info.server_version)).fetchall()
             unit.source = {name: Digest(*map(int, digest)) for name, *digest in rows}
         unit.seconds = time.monotonic() - started
         left -= unit.seconds

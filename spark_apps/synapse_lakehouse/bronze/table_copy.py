@@ -113,7 +113,9 @@ class TableCopy:
         return Chunk(
             conninfo=conninfo(self.app.settings),
             snapshot=self.snapshot.name,
-            statement=select(self.table, part.pages, part.since, part.places).as_string(),
+            statement=select(
+                self.table, part.pages, part.since, part.places, self.connection.info.server_version
+            ).as_string(),
             schema=parquet_schema(self._lake, [column.name for column in self.table.columns]),
             unique_columns=(*self.table.primary_key, "json"),
             folder=self._folder,

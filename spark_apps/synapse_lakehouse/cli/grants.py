@@ -23,14 +23,25 @@ def grants(
         typer.Option(help="Name of the role: lakehouse, or lakehouse_compressor, if omitted.", callback=_plain),
     ] = None,
     compress: Annotated[bool, typer.Option("--compress", help="The role that `compress apply` writes with.")] = False,
+    is_hardened: Annotated[
+        bool,
+        typer.Option(
+            "--harden",
+            help="Instead: statements that take from it what every role may do, with what each could break.",
+        ),
+    ] = False,
 ) -> None:
     """Print the SQL that makes a role which can read what the lakehouse copies, and nothing else: pipe it into psql."""
     from synapse_lakehouse import catalogue
     from synapse_lakehouse.rewriting import grants as rewriting
     from synapse_lakehouse.rewriting.tables import TABLES
     from synapse_lakehouse.source import grants as source
+    from synapse_lakehouse.source import harden
 
-    if compress:
-        output.echo(rewriting.script(role or "lakehouse_compressor"), end="")
+    role = role or ("lakehouse_compressor" if compress else "lakehouse")
+    if is_hardened:
+        output.echo(harden.script(role), end="")
+    elif compress:
+        output.echo(rewriting.script(role), end="")
     else:
-        output.echo(source.script(catalogue.load(), Settings(), role or "lakehouse", TABLES), end="")
+        output.echo(source.script(catalogue.load(), Settings(), role, TABLES), end="")

@@ -47,7 +47,7 @@ def writing(dsn: str) -> Iterator[Connection]:
     try:
         with connection:
             _take_lock(connection)
-            _require_rights(connection)
+            require_rights(connection)
             saved.make(connection)
             yield connection
     except psycopg.Error as error:
@@ -63,7 +63,8 @@ def _take_lock(connection: Connection) -> None:
         time.sleep(0.2)
 
 
-def _require_rights(connection: Connection) -> None:
+def require_rights(connection: Connection) -> None:
+    """:raises CompressorError: when the database takes no changes from this role, or its Synapse is too old."""
     if connection.execute("select pg_is_in_recovery()").fetchone() == (True,):
         raise CompressorError(f"{SETTING} leads to a standby, which takes no changes. Give the primary's.")
     if connection.execute("select to_regclass('state_groups_pending_deletion') is null").fetchone() == (True,):

@@ -4,6 +4,8 @@ Levels are kept in its tables as it keeps them, so that one can go over and back
 stored in part, and up to where rooms were brought to the fewest rows.
 """
 
+import re
+from collections.abc import Iterator
 from typing import Final
 
 TABLES: Final = {
@@ -39,3 +41,10 @@ RIGHTS: Final = {
     "state_compressor_total_progress": "SELECT",
 } | dict.fromkeys(WRITTEN, "SELECT, INSERT, UPDATE, DELETE")
 """By table; no other object is touched."""
+
+
+def privileges() -> Iterator[tuple[str, str, tuple[str, ...] | None]]:
+    """:data:`RIGHTS` one by one: privilege, table, and the columns that it is limited to."""
+    for table, rights in RIGHTS.items():
+        for privilege, column in re.findall(r"(\w+)(?: \((\w+)\))?", rights):
+            yield privilege, table, (column,) if column else None

@@ -12,6 +12,7 @@ from typing import Final
 from psycopg import sql
 
 from synapse_lakehouse.catalogue import Column, Table
+from synapse_lakehouse.source.json_check import OLDEST
 from synapse_lakehouse.source.keys import RANGE_DIGITS, key_range
 from synapse_lakehouse.source.projection import expression, select
 
@@ -65,8 +66,11 @@ def slices(rows: int, most_rows: int, at_least: int = 1) -> tuple[Slice, ...]:
     return tuple(Slice(number, of) for number in range(of))
 
 
-def in_source(table: Table, part: Slice) -> sql.Composed:
-    """Statement that digests a slice of ``table`` in PostgreSQL: columns range, rows, first sum, second sum."""
+def in_source(table: Table, part: Slice, server_version: int = OLDEST) -> sql.Composed:
+    """Statement that digests a slice of ``table`` in PostgreSQL: columns range, rows, first sum, second sum.
+
+    :param server_version: as in :func:`~synapse_lakehouse.source.projection.select`.
+    """
     halves = (
         sql.SQL("sum(('x' || substr(hash, {start}, {digits}))::bit({bits})::int)").format(
             start=sql.Literal(start), digits=sql.Literal(_HASH_DIGITS), bits=sql.SQL(str(4 * _HASH_DIGITS))
@@ -85,7 +89,7 @@ def in_source(table: Table, part: Slice) -> sql.Composed:
         halves=sql.SQL(", ").join(halves),
         range=key_range(table),
         row=sql.SQL(" || ").join(map(_text_in_source, table.columns)),
-        columns=sql.SQL(", ").join(map(expression, table.columns)),
+        columns=sql.SQL(", ").join(expression(column, server_version) for column in table.columns),
         table=sql.Identifier(table.name),
         within=within,
     )

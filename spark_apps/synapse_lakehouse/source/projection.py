@@ -6,20 +6,40 @@ from typing import Final
 from psycopg import sql
 
 from synapse_lakehouse.catalogue import Column, Day, JsonKeys, JsonKeysOfType, Table
+from synapse_lakehouse.source.json_check import OLDEST, is_json
 from synapse_lakehouse.source.pages import WHOLE, PageRange
+
+UNREADABLE: Final = '"unreadable"'
+"""What bronze has in place of a text that should be a JSON object and cannot be parsed. Nothing of it may be copied, as
+nobody knows which keys it has. This is JSON, so that no query of the column fails at it, and no object."""
+
+NOT_AN_OBJECT: Final = '"not an object"'
+"""What bronze has in place of other JSON that is no object."""
+
+_EMPTY: Final = ("null", "false", "0", '""', "[]")
+"""JSON that Synapse takes for an object without keys where it reads internal metadata."""
 
 _REFUSED: Final = r"\\u(?:0000|[dD][89a-fA-F][0-9a-fA-F]{2})"
 
 
-def select(table: Table, pages: PageRange = WHOLE, since: int | None = None, places: str | None = None) -> sql.Composed:
+def select(
+    table: Table,
+    pages: PageRange = WHOLE,
+    since: int | None = None,
+    places: str | None = None,
+    server_version: int = OLDEST,
+) -> sql.Composed:
     """Statement that reads ``table`` as bronze holds it, or only the rows that live in a range of its pages.
 
     PostgreSQL reads a range of pages by itself (TID range scan, since version 14), so ranges split any table, with or
     without a key, and each row is read once. With ``since``, only rows written by it or a later transaction are read;
     with ``places``, an array of ctids as PostgreSQL writes it, only rows that are there, and nothing else counts.
+
+    :param server_version: of the server that runs it, as in :func:`expression`.
     """
     statement = sql.SQL("select {columns} from {table}").format(
-        columns=sql.SQL(", ").join(map(expression, table.columns)), table=sql.Identifier(table.name)
+        columns=sql.SQL(", ").join(expression(column, server_version) for column in table.columns),
+        table=sql.Identifier(table.name),
     )
     if places is not None:
         return statement + sql.SQL(" where ctid = any({}::tid[])").format(sql.Literal(places))
@@ -55,17 +75,20 @@ def is_written_since(transaction: int) -> sql.Composed:
     )
 
 
-def expression(column: Column) -> sql.Composable:
-    """SQL of one column, under its name in bronze."""
+def expression(column: Column, server_version: int = OLDEST) -> sql.Composable:
+    """SQL of one column, under its name in bronze. No value of the column makes it fail.
+
+    :param server_version: of the server that runs it: a newer one needs less time for the same result.
+    """
     source = sql.Identifier(column.reads[0])
     match column.projection:
         case None:
             return source
         case JsonKeys(keys=keys):
-            value = _json_keys(source, keys)
+            value = _json_keys(source, keys, server_version)
         case JsonKeysOfType(keys=keys, type_column=type_column, type=wanted):
             value = sql.SQL("case when {} = {} then {} end").format(
-                sql.Identifier(type_column), sql.Literal(wanted), _json_keys(source, keys)
+                sql.Identifier(type_column), sql.Literal(wanted), _json_keys(source, keys, server_version)
             )
         case Day():
             value = sql.SQL("{source} - mod({source}, {day})").format(source=source, day=sql.Literal(Day.MILLISECONDS))
@@ -84,18 +107,30 @@ def measure(table: Table, stream_column: str) -> sql.Composed:
     ).format(writer=writer, id=sql.Identifier(stream_column), table=sql.Identifier(table.name))
 
 
-def _json_keys(source: sql.Identifier, keys: tuple[str, ...]) -> sql.Composed:
+def _json_keys(source: sql.Identifier, keys: tuple[str, ...], server_version: int) -> sql.Composed:
     # Most rows have none of the keys: looking for their names, which an escape could disguise, costs half of parsing.
     named = sql.SQL(" or ").join(
         sql.SQL("strpos({}, {}) > 0").format(source, sql.Literal(name)) for name in (*keys, "\\")
     )
     # json, not jsonb, which rewrites numbers.
     return sql.SQL(
-        "case when {named} then (select coalesce(json_object_agg(each.key, each.value)::text, '{{}}')"
-        " from (select {document}::json as whole offset 0) as document,"
-        " json_each(case when json_typeof(whole) = 'object' then whole else '{{}}' end) as each"
-        " where each.key in ({keys})) when {source} is not null then '{{}}' end"
-    ).format(named=named, document=_readable(source), source=source, keys=sql.SQL(", ").join(map(sql.Literal, keys)))
+        "case when not {is_json} then {unreadable}"
+        " when left(ltrim({source}, {space}), 1) <> '{{' then"
+        " case when btrim({source}, {space}) in ({empty}) then '{{}}' else {not_an_object} end"
+        " when {named} then (select coalesce(json_object_agg(each.key, each.value)::text, '{{}}')"
+        " from json_each({document}::json) as each where each.key in ({keys}))"
+        " when {source} is not null then '{{}}' end"
+    ).format(
+        is_json=is_json(source, server_version),
+        unreadable=sql.Literal(UNREADABLE),
+        not_an_object=sql.Literal(NOT_AN_OBJECT),
+        space=sql.Literal(" \t\n\r"),
+        empty=sql.SQL(", ").join(map(sql.Literal, _EMPTY)),
+        named=named,
+        document=_readable(source),
+        source=source,
+        keys=sql.SQL(", ").join(map(sql.Literal, keys)),
+    )
 
 
 def _readable(source: sql.Identifier) -> sql.Composed:

@@ -133,6 +133,13 @@ CHECKS: Final = (
         "anew.",
     ),
     Check(
+        "unreadable_value",
+        "values that should be JSON objects",
+        "The copy holds nothing of such a value. Synapse fails on what reads one that is no JSON, such as a sync with "
+        "the receipts of the room.",
+        "The subject names column and key. Restore the row from a backup, or delete it: clients send receipts again.",
+    ),
+    Check(
         "forward_extremities",
         "rooms with many forward extremities",
         "Every new event has to join them, so sending to the room is slow. More than 20 cannot be joined at once.",

@@ -216,6 +216,32 @@ where stored < counted or stored > counted + slack
 
 union all
 
+-- What the copy has in place of a text of which nothing may be copied: synapse_lakehouse.source.projection. Synapse
+-- fails where it cannot parse one. Internal metadata is part of its event.
+select
+    'unreadable_value',
+    case when value = '"unreadable"' then 'fail' else 'warn' end,
+    room_id,
+    subject,
+    'a JSON object',
+    replace(value, '"', '')
+from (
+    select
+        room_id,
+        'receipts_linearized.data ' || concat_ws(' ', receipt_type, user_id, thread_id) as subject,
+        data as value
+    from {{ source('synapse', 'receipts_linearized') }}
+    union all
+    select
+        cast(null as string) as room_id,
+        'account_data.content ' || account_data_type || ' ' || user_id as subject,
+        content as value
+    from {{ source('synapse', 'account_data') }}
+) as texts
+where value in ('"unreadable"', '"not an object"')
+
+union all
+
 -- Beyond 10 Synapse begins to join them by events of its own; an event can name 20 at most.
 select
     'forward_extremities',

@@ -4,7 +4,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 
 from synapse_lakehouse.catalogue import Catalogue
-from synapse_lakehouse.cli.diagnosis import duplicates, lake, machine, sequences, source
+from synapse_lakehouse.cli.diagnosis import compressor, duplicates, lake, machine, sequences, source
 from synapse_lakehouse.cli.diagnosis.finding import Finding, Level
 from synapse_lakehouse.embedded.postgres import PostgresError
 from synapse_lakehouse.embedded.services import ServicesError, connected
@@ -43,6 +43,7 @@ def examine(given: Settings, *, deep: bool = False) -> list[Finding]:
     if needs_server and not (given.lakehouse_home / "postgres").exists():
         # Whether a homeserver's database can be read is to be known before anything is set up.
         of = _Source() if given.uses_sample else _source(given, nullcontext(given), declared, deep=deep)
+        of.found += compressor.examine(given)
         message = f"The embedded PostgreSQL in {given.lakehouse_home} is not set up yet."
         set_up = Finding(Level.WARN, "set-up", message, "Run `make run`, which does it.")
         return [*found, *of.found, *machine.disk(given, of.bytes), set_up]
@@ -52,7 +53,7 @@ def examine(given: Settings, *, deep: bool = False) -> list[Finding]:
         except (PostgresError, ServicesError) as error:
             return [*found, *machine.disk(given), Finding(Level.FAIL, "lake", str(error))]
         of = _source(given, connected(given), declared, deep=deep)
-        found += [*of.found, *machine.disk(settings, of.bytes), *machine.privacy(settings)]
+        found += [*of.found, *compressor.examine(given), *machine.disk(settings, of.bytes), *machine.privacy(settings)]
         return [*found, *lake.examine(settings, declared, of.standings, deep=deep)]
 
 

@@ -1,21 +1,20 @@
-"""Our role in Synapse's database: whether it can do more than read what the catalogue lists."""
+"""Our roles in Synapse's database: whether they can do more than the lakehouse needs."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.cli.diagnosis.finding import Finding, Findings, Level
-from synapse_lakehouse.rewriting.tables import TABLES
+from synapse_lakehouse.rewriting.tables import TABLES, privileges
 from synapse_lakehouse.source.connection import Connection
 from synapse_lakehouse.source.grants import needed
+from synapse_lakehouse.source.harden import PUBLIC_RIGHTS
 
 _NAMED: Final = 5
 """How many of a long list a message names; the statement that mends it names all."""
 
-_OWN_ROLE: Final = (
-    "Give the lakehouse a role of its own: `lakehouse grants` prints the SQL that makes one. Name it in SYNAPSE_DSN."
-)
+_OWN_ROLE: Final = "Give the lakehouse a role of its own: `{script}` prints the SQL that makes one."
 
 _ATTRIBUTES: Final = """
 select name from pg_roles, lateral (values ('SUPERUSER', rolsuper), ('CREATEROLE', rolcreaterole),
@@ -68,6 +67,15 @@ where grantee in (0, to_regrole(quote_ident(current_user))) order by privilege_t
 """What was granted to our role or to everybody: columns are those of the table, or the one that was granted."""
 
 
+_DATABASES: Final = """
+select quote_ident(datname) from pg_database
+where datallowconn and datname <> current_database() and has_database_privilege(oid, 'connect') order by 1
+"""
+
+Allowed = Mapping[tuple[str, str, str], tuple[str, ...] | None]
+"""By privilege, kind of object and its name, the columns on which a role needs it; None: on the whole object."""
+
+
 @dataclass(frozen=True)
 class _Excess:
     """Something granted beyond need: columns are those that the lakehouse must not have, none if it is all of it."""
@@ -82,25 +90,49 @@ class _Excess:
         return f"{self.name} ({', '.join(self.columns)})" if self.columns else self.name
 
 
-def examine(connection: Connection, catalogue: Catalogue) -> Findings:
-    """Everything that the role can do beyond ``catalogue``, with the statement that takes it away."""
-    role = _column(connection, "select quote_ident(current_user)")[0]
-    tables = [right.name for right in needed(catalogue) if right.kind == "table"]
+def of_reader(catalogue: Catalogue) -> Allowed:
+    """What the role needs that reads what ``catalogue`` lists."""
+    progress: Allowed = {("SELECT", "table", name): None for name in TABLES}
+    return {**progress, **{("SELECT", right.kind, right.name): right.columns for right in needed(catalogue)}}
+
+
+def of_compressor() -> Allowed:
+    """What the role needs that compresses state."""
+    return {(privilege, "table", name): columns for privilege, name, columns in privileges()}
+
+
+def examine(connection: Connection, allowed: Allowed, script: str, subject: str = "role") -> Findings:
+    """Everything that the role of the session can do beyond ``allowed``, with the statement that takes it away.
+
+    :param script: the command that prints the SQL of such a role.
+    """
+    row = connection.execute(
+        "select quote_ident(rolname), rolconnlimit, rolsuper from pg_roles where rolname = current_user"
+    ).fetchone()
+    assert row is not None
+    role, connections, is_superuser = row
+    tables = sorted({name for _, kind, name in allowed if kind == "table"})
+    # The compressor may have made the tables of its progress itself.
+    owned = [name for name in _column(connection, _OWNED) if name not in TABLES]
     found = [
-        *_attributes(role, _column(connection, _ATTRIBUTES, [tables])),
+        *_attributes(role, _column(connection, _ATTRIBUTES, [tables]), script),
         *_memberships(role, _column(connection, _MEMBER_OF)),
-        *_ownership(role, _column(connection, _OWNED)),
-        *_grants(role, connection.execute(_GRANTED.encode()).fetchall(), catalogue),
+        *_ownership(role, owned, script),
+        *_grants(role, connection.execute(_GRANTED.encode()).fetchall(), allowed, script),
     ]
-    yield from found or [Finding(Level.OK, "role", f"{role} can read what the catalogue lists, and nothing else")]
+    if not is_superuser:
+        found += _public_rights(role, connection, script)
+    found = found or [Finding(Level.OK, subject, f"{role} can do what the lakehouse needs of it, and nothing else")]
+    found.append(_limits(role, connections, _column(connection, _DATABASES)))
+    yield from (replace(one, subject=subject) for one in found)
 
 
-def _attributes(role: str, attributes: Sequence[str]) -> Findings:
+def _attributes(role: str, attributes: Sequence[str], script: str) -> Findings:
     if "SUPERUSER" in attributes:
         message = f"The role {role} is a superuser: it may read and write everything."
-        yield Finding(Level.WARN, "role", message, _OWN_ROLE)
+        yield Finding(Level.WARN, "role", message, _OWN_ROLE.format(script=script))
     elif attributes:
-        message = f"The role {role} has {' and '.join(attributes)}, which reading does not take."
+        message = f"The role {role} has {' and '.join(attributes)}, which it does not need."
         yield Finding(Level.WARN, "role", message, f"As a superuser run: ALTER ROLE {role} {_without(attributes)};")
 
 
@@ -110,22 +142,21 @@ def _memberships(role: str, roles: Sequence[str]) -> Findings:
         yield Finding(Level.WARN, "role", message, f"As a superuser run: REVOKE {', '.join(roles)} FROM {role};")
 
 
-def _ownership(role: str, owned: Sequence[str]) -> Findings:
+def _ownership(role: str, owned: Sequence[str], script: str) -> Findings:
     if owned:
         message = f"The role {role} owns {_some(owned)}: an owner may do anything with it."
-        yield Finding(Level.WARN, "role", message, _OWN_ROLE)
+        yield Finding(Level.WARN, "role", message, _OWN_ROLE.format(script=script))
 
 
-def _grants(role: str, granted: Iterable[tuple[Any, ...]], catalogue: Catalogue) -> Findings:
+def _grants(role: str, granted: Iterable[tuple[Any, ...]], allowed: Allowed, script: str) -> Findings:
     """One finding for each privilege, kind of object and grantee."""
-    wanted = {(right.kind, right.name): right.columns for right in needed(catalogue)}
+    known = {privilege for privilege, *_ in allowed}
     found: dict[tuple[str, str, bool], list[_Excess]] = {}
     for kind, name, columns, is_whole, privilege, to_everybody in granted:
         beyond = () if is_whole else tuple(columns)
-        if privilege == "SELECT" and name in TABLES:
-            continue
-        if privilege == "SELECT" and (kind, name) in wanted:
-            beyond = tuple(column for column in columns if column not in wanted[kind, name])
+        if (privilege, kind, name) in allowed:
+            wanted = allowed[privilege, kind, name]
+            beyond = tuple(column for column in columns if wanted is not None and column not in wanted)
             if not beyond:
                 continue
         excess = found.setdefault((privilege, kind, to_everybody), [])
@@ -133,14 +164,33 @@ def _grants(role: str, granted: Iterable[tuple[Any, ...]], catalogue: Catalogue)
             beyond = (*excess.pop().columns, *beyond)
         excess.append(_Excess(kind, name, beyond, is_whole))
     for (privilege, kind, to_everybody), excess in found.items():
-        can = "SELECT, beyond the catalogue," if privilege == "SELECT" else privilege
+        can = f"{privilege}, beyond its needs," if privilege in known else privilege
         message = f"The role {role}{', like everybody,' * to_everybody} has {can} on {kind} {_some(excess)}."
         advice = f"As the owner run: {' '.join(_revokes(privilege, excess, 'PUBLIC' if to_everybody else role))}"
-        if privilege == "SELECT":
-            advice += f" Then grant it what it needs: `lakehouse grants --role {role}` prints the SQL."
+        if privilege in known:
+            advice += f" Then grant it what it needs: `{script}` prints the SQL."
         elif kind == "schema" and to_everybody:
             advice += " Before that, grant the same to Synapse's own role by name, which needs it."
         yield Finding(Level.WARN, "role", message, advice)
+
+
+def _public_rights(role: str, connection: Connection, script: str) -> Findings:
+    """One finding for all that PostgreSQL lets every role do and hardening takes away."""
+    row = connection.execute(("select " + ", ".join(right.allowed for right in PUBLIC_RIGHTS)).encode()).fetchone()
+    assert row is not None
+    if may := [right.may for right, is_allowed in zip(PUBLIC_RIGHTS, row, strict=True) if is_allowed]:
+        message = f"The role {role}, like everybody, may {' and '.join(may)} in this database."
+        advice = f"`{script} --harden` prints statements that take this away, each with what it could break."
+        yield Finding(Level.WARN, "role", message, advice)
+
+
+def _limits(role: str, connections: int, databases: Sequence[str]) -> Finding:
+    """What is enforced, what the role can lift, and what no statement in this database takes away."""
+    bounded = f"its rights, and {connections} connections" if connections >= 0 else "its rights"
+    message = f"Of the role {role} PostgreSQL enforces {bounded}; its timeouts and read-only sessions are defaults."
+    if databases:
+        message += f" It may also connect to {_some(databases)}, where nothing is granted to it here."
+    return Finding(Level.OK, "role", message)
 
 
 def _revokes(privilege: str, excess: Sequence[_Excess], role: str) -> Iterator[str]:
@@ -162,5 +212,5 @@ def _some(excess: Sequence[_Excess] | Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def _column(connection: Connection, query: str, parameters: Sequence[Any] = ()) -> list[str]:
+def _column(connection: Connection, query: str, parameters: Sequence[Any] | None = None) -> list[str]:
     return [str(value) for (value,) in connection.execute(query.encode(), parameters)]

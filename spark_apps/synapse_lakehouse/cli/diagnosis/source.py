@@ -30,7 +30,7 @@ def examine(connection: Connection, settings: Settings, *, is_sample: bool) -> F
         if is_sample:
             yield Finding(Level.OK, "role", "the embedded server's own; all access is read-only")
         elif declared := declared_or_none():
-            yield from role.examine(connection, declared)
+            yield from role.examine(connection, role.of_reader(declared), "lakehouse grants")
         yield from _schema(connection, settings)
     except SourceError as error:
         yield Finding(Level.FAIL, "schema", str(error))

@@ -1,0 +1,68 @@
+"""SQL that tells whether a text is JSON that PostgreSQL can parse, and cannot fail itself."""
+
+from typing import Final
+
+from psycopg import sql
+
+OLDEST: Final = 140_000
+"""The oldest server version (``server_version_num``) that is read: its SQL is understood by all."""
+
+_WITH_INPUT_CHECK: Final = 160_000
+
+_BYTES_A_LEVEL: Final = 512
+"""PostgreSQL's parser takes 128 bytes of ``max_stack_depth`` for each level of nesting, and fails beyond."""
+_ALWAYS_SHALLOW: Final = 200
+"""Bytes of a text that has fewer levels than the least possible ``max_stack_depth`` (100 kB) lets be parsed."""
+
+_STRING: Final = r'"(?:[^"\\\u0001-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"'
+_SCALAR: Final = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null"
+_SPACE: Final = r"[ \t\n\r]"
+
+# What most texts are: an object of scalars and of lists of scalars. One match costs a tenth of the general check.
+_W: Final = f"{_SPACE}*"
+_VALUE: Final = f"(?:{_STRING}|{_SCALAR})"
+_LIST: Final = rf"\[{_W}(?:{_VALUE}{_W}(?:,{_W}{_VALUE}{_W})*)?\]"
+_PAIR: Final = f"{_STRING}{_W}:{_W}(?:{_VALUE}|{_LIST}){_W}"
+_FLAT: Final = rf"^{_W}\{{{_W}(?:{_PAIR}(?:,{_W}{_PAIR})*)?\}}{_W}$"
+
+# JSON in general, from inside outwards: U+0001 stands for a string, U+0002 for any other value. Neither is in JSON.
+_CONTROL: Final = r"[\u0001-\u0008\u000b\u000c\u000e-\u001f]"
+_ANY: Final = r"[\u0001\u0002]"
+_INNERMOST: Final = rf"\[(?:{_ANY}(?:,{_ANY})*)?\]|\{{(?:\u0001:{_ANY}(?:,\u0001:{_ANY})*)?\}}"
+
+_TOO_DEEP: Final = (
+    "octet_length({text}) > {shallow} and length({text}) - length(translate({text}, '[{{', ''))"
+    " > pg_size_bytes(current_setting('max_stack_depth')) / {a_level}"
+)
+_BY_INPUT: Final = "pg_input_is_valid({text}, 'json')"
+_BY_PATTERNS: Final = (
+    "case when {text} ~ {flat} then true when {text} ~ {control} then false else ("
+    "with recursive step(rest) as (select regexp_replace(regexp_replace(regexp_replace("
+    "{text}, {string}, {a_string}, 'g'), {scalar}, {a_value}, 'g'), {space}, '', 'g')"
+    " union all select regexp_replace(rest, {innermost}, {a_value}, 'g') from step where rest ~ {innermost})"
+    " select bool_or(rest in ({a_string}, {a_value})) from step) end"
+)
+
+
+def is_json(text: sql.Composable, server_version: int = OLDEST) -> sql.Composed:
+    """Boolean expression: ``text`` (of the type text) can be cast to json and taken apart; NULL where it is NULL.
+
+    PostgreSQL 16 and later check a value without an error (``pg_input_is_valid``). Before, regular expressions do: an
+    object or a list that has only scalars becomes a scalar, until one is left. Both give the same answer.
+
+    A text with more brackets than the parser's stack has room for levels counts as none.
+    """
+    check = _BY_INPUT if server_version >= _WITH_INPUT_CHECK else _BY_PATTERNS
+    return sql.SQL(f"case when {_TOO_DEEP} then false else {check} end").format(
+        text=text,
+        shallow=sql.Literal(_ALWAYS_SHALLOW),
+        a_level=sql.Literal(_BYTES_A_LEVEL),
+        flat=sql.Literal(_FLAT),
+        control=sql.Literal(_CONTROL),
+        string=sql.Literal(_STRING),
+        scalar=sql.Literal(_SCALAR),
+        space=sql.Literal(f"{_SPACE}+"),
+        innermost=sql.Literal(_INNERMOST),
+        a_string=sql.Literal("\x01"),
+        a_value=sql.Literal("\x02"),
+    )
