@@ -18,6 +18,7 @@ from synapse_lakehouse.embedded.jars import JarError
 from synapse_lakehouse.embedded.java import JavaError
 from synapse_lakehouse.embedded.postgres import PostgresError
 from synapse_lakehouse.embedded.services import ServicesError, connected
+from synapse_lakehouse.lake import aws_keys
 from synapse_lakehouse.lake.address import CatalogError
 from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 from synapse_lakehouse.lake.duck import LakeError
@@ -106,6 +107,7 @@ def main(
     log_to_stderr(logging.WARNING, "%(asctime)s %(name)s %(levelname)s %(message)s")
     run = from_arguments(description)
     started = time.monotonic()
+    aws_keys.show()
     try:
         with connected() as settings, ThreadPoolExecutor(1) as pool:
             app = SparkApp(work.__name__, run, settings, moves_tables)

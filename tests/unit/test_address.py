@@ -1,13 +1,22 @@
 """The catalog's PostgreSQL is found by Spark and by PyIceberg where LAKEHOUSE_CATALOG_URI says that it is."""
 
+import os
 import re
+from pathlib import Path
 
 import pytest
 from sqlalchemy import make_url
 
-from synapse_lakehouse.lake import address
+from synapse_lakehouse.lake import address, pgpass
 from synapse_lakehouse.lake.address import CatalogError
-from synapse_lakehouse.lake.catalog import pyiceberg_catalog, redacted, spark_properties
+from synapse_lakehouse.lake.catalog import (
+    export_secrets,
+    pyiceberg_catalog,
+    redacted,
+    spark_properties,
+    spark_properties_with_secrets,
+    worker_properties,
+)
 from synapse_lakehouse.lake.duck import LakeError, entries
 from synapse_lakehouse.settings import Settings
 
@@ -36,7 +45,12 @@ def test_jdbc_is_told_what_libpq_is(given: str, told: str) -> None:
 @pytest.mark.parametrize(("given", "meant"), [("p%40%2F%23%25", "p@/#%"), ("pa#ss", "pa#ss"), ("pa?s:s", "pa?s:s")])
 def test_a_password_arrives_as_it_is_meant(given: str, meant: str) -> None:
     uri = f"postgresql://u:{given}@h:5432/d?sslmode=require"
-    assert spark_properties(of(uri))["spark.sql.catalog.lake.jdbc.password"] == meant
+    assert meant not in " ".join(spark_properties(of(uri)).values())
+    assert spark_properties_with_secrets(of(uri))["spark.sql.catalog.lake.jdbc.password"] == meant
+    file = pgpass.file(address.parameters(uri))
+    assert file
+    *_, line = Path(file).read_text().splitlines()
+    assert line == "*:*:d:u:" + meant.replace(":", r"\:")
     alchemy = make_url(address.sqlalchemy(address.parameters(uri)))
     _, arguments = alchemy.get_dialect()().create_connect_args(alchemy)
     assert arguments == {"user": "u", "password": meant, "host": "h", "port": "5432", "dbname": "d"} | {
@@ -84,9 +98,28 @@ def test_spark_shows_nobody_a_secret_of_the_catalog() -> None:
     secrets = {"credential": "id:sesame", "header.Authorization": "Basic sesame", "s3.endpoint": "https://k:sesame@s3"}
     shown = {"s3.region": "eu-central-1", "io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}
     for uri in ("https://u:sesame@rest.example.org/api", "postgresql://u:sesame@h/d"):
-        properties = spark_properties(of(uri).model_copy(update={"lakehouse_catalog_properties": secrets | shown}))
+        settings = of(uri).model_copy(update={"lakehouse_catalog_properties": secrets | shown})
+        properties = spark_properties_with_secrets(settings)
         hidden = {
             key for key, value in properties.items() if re.search(redacted(), key) or re.search(redacted(), value)
         }
         assert {key for key, value in properties.items() if "sesame" in value} <= hidden
         assert {f"spark.sql.catalog.lake.{key}" for key in shown}.isdisjoint(hidden)
+
+
+def test_spark_and_its_workers_get_no_secret_of_a_rest_catalog(monkeypatch: pytest.MonkeyPatch) -> None:
+    secrets = {"credential": "id:sesame", "header.Authorization": "Basic sesame", "s3.secret-access-key": "sesame"}
+    given = of("https://u:sesame@rest.example.org/api").model_copy(
+        update={"lakehouse_catalog_properties": secrets | {"s3.region": "eu-central-1"}}
+    )
+    environment: dict[str, str] = {}
+    monkeypatch.setattr(os, "environ", environment)
+    export_secrets(given)
+    properties = spark_properties(given)
+    assert "sesame" not in " ".join(properties.values())
+    for name in ("uri", "credential", "header.Authorization"):
+        assert "sesame" in environment[properties[f"spark.sql.catalog.lake.{name}"].removeprefix("env:")]
+    assert environment["ICEBERG_S3_SECRET_ACCESS_KEY"] == "sesame"
+    assert properties["spark.sql.catalog.lake.s3.region"] == "eu-central-1"
+    workers = worker_properties({"uri": "https://u:sesame@rest.example.org"} | given.lakehouse_catalog_properties)
+    assert workers == {"s3.region": "eu-central-1"}

@@ -1,12 +1,13 @@
 """What a warehouse on S3 takes, in the words of who reads it."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
 
-from synapse_lakehouse.lake import duck, object_store
+from synapse_lakehouse.lake import aws_keys, duck, object_store
 from synapse_lakehouse.lake.duck import LakeError
 from synapse_lakehouse.settings import Settings
 
@@ -67,3 +68,18 @@ def test_nothing_but_the_warehouse_is_read() -> None:
                 connection.execute(f"from read_blob({duck.literal(file)})")
     with pytest.raises(LakeError, match="neither a folder nor on S3"):
         duck.connect(on_s3("gs://lake/warehouse"))
+
+
+def test_keys_reach_a_driver_under_names_that_spark_does_not_hand_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    outside = {"AWS_ACCESS_KEY_ID": "outside", "AWS_SECRET_ACCESS_KEY": "too", "AWS_SESSION_TOKEN": "and this"}
+    monkeypatch.setattr(os, "environ", dict(outside))
+    for _ in range(2):
+        aws_keys.hide({})
+        assert os.environ == {name.replace("AWS", "ICEBERG_S3"): value for name, value in outside.items()}
+        aws_keys.show()
+        assert os.environ.items() >= outside.items()
+    aws_keys.hide(KEYS)
+    assert os.environ == {"ICEBERG_S3_ACCESS_KEY_ID": "key", "ICEBERG_S3_SECRET_ACCESS_KEY": "it's secret"}
+    assert aws_keys.of_java() == {"aws.accessKeyId": "key", "aws.secretAccessKey": "it's secret"}
+    told = object_store.without_keys(object_store.properties(on_s3(**KEYS, **{"s3.endpoint": "https://s3"})))
+    assert told.keys() == {"io-impl", "s3.endpoint"}

@@ -25,6 +25,9 @@ use, and where each buffer is given back at once, a fifth of the time goes into 
 if __name__ == "__main__":
     from pyspark.daemon import manager
 
+    from synapse_lakehouse.lake import aws_keys
+
+    aws_keys.show()
     if READS in os.environ:
         import pyiceberg.io.pyarrow  # noqa: F401 - what opens a file imports it, which takes a second and 70 MB
 

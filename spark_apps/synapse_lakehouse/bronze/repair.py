@@ -16,6 +16,7 @@ from synapse_lakehouse.bronze.table_copy import read_in_worker
 from synapse_lakehouse.catalogue import Table
 from synapse_lakehouse.lake import audit
 from synapse_lakehouse.lake.amending import amend
+from synapse_lakehouse.lake.catalog import worker_properties
 from synapse_lakehouse.lake.files import parquet_schema
 from synapse_lakehouse.source.connection import conninfo
 from synapse_lakehouse.source.content import combined
@@ -46,7 +47,7 @@ class Repair:
             schema=parquet_schema(lake, [column.name for column in self.table.columns]),
             unique_columns=(*self.table.primary_key, "json"),
             folder=f"{lake.location()}/data",
-            io_properties=dict(app.catalog.properties) | app.settings.lakehouse_catalog_properties,
+            io_properties=worker_properties(app.catalog.properties | app.settings.lakehouse_catalog_properties),
         )
         started = time.monotonic()
         (written,) = read_in_worker(spark, [chunk])

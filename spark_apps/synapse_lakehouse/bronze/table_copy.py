@@ -14,6 +14,7 @@ from synapse_lakehouse.bronze.merge import CopyWhole, removal, vanished
 from synapse_lakehouse.bronze.pace import Pace
 from synapse_lakehouse.bronze.plan import Extent, Part, Plan, grown, plan
 from synapse_lakehouse.catalogue import Table
+from synapse_lakehouse.lake.catalog import worker_properties
 from synapse_lakehouse.lake.files import (
     Commit,
     Prepared,
@@ -248,7 +249,7 @@ class TableCopy:
 
     @property
     def _io(self) -> dict[str, str]:
-        return dict(self.app.catalog.properties) | self.app.settings.lakehouse_catalog_properties
+        return worker_properties(self.app.catalog.properties | self.app.settings.lakehouse_catalog_properties)
 
     def _as_it_was(self) -> Commit:
         assert self._plan.base

@@ -18,7 +18,7 @@ from synapse_lakehouse.lake.catalog import (
     is_unbranched,
     postgres,
     rest_uri,
-    spark_properties,
+    spark_properties_with_secrets,
 )
 from synapse_lakehouse.lake.release import Release
 from synapse_lakehouse.settings import Settings
@@ -81,7 +81,7 @@ def _on_s3(settings: Settings) -> list[str]:
 
 def _spark(settings: Settings, release: Release) -> str:
     extensions = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
-    properties = {"spark.sql.extensions": extensions} | _bare(spark_properties(settings))
+    properties = {"spark.sql.extensions": extensions} | _bare(spark_properties_with_secrets(settings))
     # Else spark-sql makes a Hive metastore in the current folder.
     properties["spark.sql.catalogImplementation"] = "in-memory"
     packages = ",".join([*jars.WANTED, *jars.packages(settings.lakehouse_spark_packages)])

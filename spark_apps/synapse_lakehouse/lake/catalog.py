@@ -1,9 +1,12 @@
 """One Iceberg catalog, described once, for Spark and for PyIceberg."""
 
+import os
+import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from synapse_lakehouse.lake import address, object_store
+from synapse_lakehouse.lake import address, aws_keys, object_store
 from synapse_lakehouse.lake.address import CatalogError
 from synapse_lakehouse.settings import Settings
 
@@ -38,23 +41,74 @@ def is_unbranched(name: str) -> bool:
 
 
 def spark_properties(settings: Settings) -> dict[str, str]:
-    """Spark configuration under which ``lake.<schema>.<table>`` is the lake.
+    """Spark configuration under which ``lake.<schema>.<table>`` is the lake. It goes to executors and holds no secret:
+    :func:`export_secrets` and ``pgpass`` give those to the driver alone.
 
     :raises CatalogError: when Spark cannot be told where the catalog is.
     """
-    prefix = f"spark.sql.catalog.{NAME}"
+    properties = object_store.without_keys(_properties(settings))
+    if is_rest(settings):
+        # Iceberg's REST catalog takes such a value from the environment of the driver.
+        properties |= {name: f"env:{_variable(name)}" for name in _rest_secrets(settings)}
+    return _named(properties)
+
+
+def spark_properties_with_secrets(settings: Settings) -> dict[str, str]:
+    """The same with all secrets, as a Spark of somebody else needs them.
+
+    :raises CatalogError: when Spark cannot be told where the catalog is.
+    """
+    properties = _properties(settings)
+    if not is_rest(settings):
+        properties["jdbc.password"] = postgres(settings).get("password", "")
+    return _named(properties)
+
+
+def export_secrets(settings: Settings) -> None:
+    """Put the keys of S3 and the secrets of a REST catalog into the environment of the driver that this process starts.
+
+    :raises CatalogError: when the URI of a REST catalog is no URI.
+    """
+    aws_keys.hide(settings.lakehouse_catalog_properties)
+    if (settings.lakehouse_catalog_uri or "").startswith(("http://", "https://")):
+        os.environ.update({_variable(name): value for name, value in _rest_secrets(settings).items()})
+
+
+def worker_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """``properties`` of a catalog for Python workers, which open files: all that are no secrets."""
+    return {
+        name: value
+        for name, value in properties.items()
+        if not re.search(SECRETS, name, re.IGNORECASE) and not re.search(LOGIN, value)
+    }
+
+
+def _properties(settings: Settings) -> dict[str, str]:
+    """Iceberg's properties of the catalog in Java, without the password of PostgreSQL."""
     properties = {"warehouse": settings.warehouse} | object_store.properties(settings)
     if is_rest(settings):
-        properties |= {"type": "rest", "uri": rest_uri(settings)}
-    else:
-        where = postgres(settings)
-        properties |= {
-            "type": "jdbc",
-            "uri": address.jdbc(where),
-            "jdbc.user": where.get("user", ""),
-            "jdbc.password": where.get("password", ""),
-            "jdbc.schema-version": "V1",
-        }
+        return properties | {"type": "rest", "uri": rest_uri(settings)}
+    where = postgres(settings)
+    return properties | {
+        "type": "jdbc",
+        "uri": address.jdbc(where),
+        "jdbc.user": where.get("user", ""),
+        "jdbc.schema-version": "V1",
+    }
+
+
+def _rest_secrets(settings: Settings) -> dict[str, str]:
+    properties = object_store.without_keys(_properties(settings))
+    return {name: value for name, value in properties.items() if name not in worker_properties(properties)}
+
+
+def _variable(name: str) -> str:
+    """Variable of the driver's environment that holds the secret property ``name`` of a REST catalog."""
+    return "ICEBERG_" + re.sub(r"\W", "_", name).upper()
+
+
+def _named(properties: Mapping[str, str]) -> dict[str, str]:
+    prefix = f"spark.sql.catalog.{NAME}"
     return {prefix: "org.apache.iceberg.spark.SparkCatalog"} | {
         f"{prefix}.{name}": value for name, value in properties.items()
     }

@@ -6,19 +6,16 @@ are those of the environment, as everywhere with S3.
 """
 
 import os
+from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
+from synapse_lakehouse.lake.aws_keys import KEYS
 from synapse_lakehouse.settings import Settings
 
 _REGIONS: Final = ("client.region", "s3.region")
 """What Iceberg's library for Java and the one for Python call it."""
-_FROM_ENVIRONMENT: Final = {
-    "s3.access-key-id": "AWS_ACCESS_KEY_ID",
-    "s3.secret-access-key": "AWS_SECRET_ACCESS_KEY",
-    "s3.session-token": "AWS_SESSION_TOKEN",
-    "s3.region": "AWS_REGION",
-}
+_FROM_ENVIRONMENT: Final = {name: names.aws for name, names in KEYS.items()} | {"s3.region": "AWS_REGION"}
 _DUCKDB: Final = {
     "s3.access-key-id": "key_id",
     "s3.secret-access-key": "secret",
@@ -40,6 +37,11 @@ def properties(settings: Settings) -> dict[str, str]:
     region = next((given[name] for name in _REGIONS if name in given), None)
     needed = dict.fromkeys(_REGIONS, region) if region else {}
     return {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO"} | needed | given
+
+
+def without_keys(properties: Mapping[str, str]) -> dict[str, str]:
+    """``properties`` without the keys of S3."""
+    return {name: value for name, value in properties.items() if name not in KEYS}
 
 
 def duckdb_options(settings: Settings, *, with_keys: bool) -> dict[str, str]:

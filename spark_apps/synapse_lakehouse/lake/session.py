@@ -9,7 +9,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from synapse_lakehouse.embedded import class_archive, jars, java
-from synapse_lakehouse.lake import catalog, spark_network
+from synapse_lakehouse.lake import aws_keys, catalog, pgpass, spark_network
 from synapse_lakehouse.settings import Settings
 
 _FIXED: Final = {
@@ -43,6 +43,7 @@ def spark_session(name: str, settings: Settings, branch: str | None = None) -> S
         master = os.environ.get("SPARK_MASTER", "local[*]")
     if "SPARK_ENV_LOADED" not in os.environ and not SparkContext._active_spark_context:
         os.environ |= java.environment()
+        catalog.export_secrets(settings)
         found = jars.installed(settings)
         builder = (
             builder.master(master)
@@ -57,6 +58,12 @@ def spark_session(name: str, settings: Settings, branch: str | None = None) -> S
         builder = builder.config("spark.wap.branch", branch)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel(settings.lakehouse_log_level)
+    # What it inherited, it has; this process and DuckDB need the keys under their own names.
+    aws_keys.show()
+    for key, value in aws_keys.of_java().items():
+        session._jvm.java.lang.System.setProperty(key, value)  # type: ignore[union-attr]
+    if not catalog.is_rest(settings) and (file := pgpass.file(catalog.postgres(settings))):
+        session._jvm.java.lang.System.setProperty(pgpass.PROPERTY, file)  # type: ignore[union-attr]
     return session
 
 

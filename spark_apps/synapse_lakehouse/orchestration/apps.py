@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Asset, Context, RetryDecision, RetryPolicy, TriggerRule
 
-from synapse_lakehouse.lake.catalog import PRIVATE_FILES
+from synapse_lakehouse.lake.catalog import PRIVATE_FILES, export_secrets
 from synapse_lakehouse.orchestration.runs import lake_run_id
 from synapse_lakehouse.settings import PROJECT, Settings
 
@@ -81,8 +81,9 @@ def spark_app(
 
 
 def _privately(then: Callable[[Context], None] | None, context: Context) -> None:
-    # Spark's processes inherit the umask of this one.
+    # Spark's processes inherit the umask and the environment of this one.
     os.umask(0o077)
+    export_secrets(Settings())
     if then:
         then(context)
 

@@ -1,0 +1,34 @@
+"""The catalog's password for the driver's JVM, in a file in libpq's format, which PostgreSQL's JDBC driver reads.
+
+Spark's configuration goes to executors, so the password is not in it. The file is in this process's memory: it is
+readable for its user alone, and gone with the process.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Final
+
+PROPERTY: Final = "org.postgresql.pgpassfile"
+"""Java's system property that names the file."""
+
+_lines: dict[tuple[str, str], str] = {}
+_files: list[int] = []
+
+
+def file(parameters: Mapping[str, str]) -> str | None:
+    """Path of the file that has the password of ``parameters`` (libpq's, by name); None where there is no password."""
+    if "password" not in parameters:
+        return parameters.get("passfile")
+    user = parameters.get("user", "")
+    database = parameters.get("dbname") or user
+    # The driver asks once for all hosts of an address.
+    _lines[database, user] = ":".join(["*", "*", *map(_escaped, (database, user, parameters["password"]))])
+    if not _files:
+        _files.append(os.memfd_create("pgpass"))
+    os.ftruncate(_files[0], 0)
+    os.pwrite(_files[0], "".join(f"{line}\n" for line in _lines.values()).encode(), 0)
+    return f"/proc/{os.getpid()}/fd/{_files[0]}"
+
+
+def _escaped(field: str) -> str:
+    return field.replace("\\", r"\\").replace(":", r"\:")
