@@ -13,6 +13,8 @@ from synapse_lakehouse.replication.server import Server, Timing
 from tests.replication.database import Database
 
 SECONDS = 10
+MOST_SECONDS = 120
+"""For a whole conversation: a server that has nothing more to say still sends PINGs."""
 QUICK = Timing(poll=0.02)
 
 
@@ -102,7 +104,7 @@ def talk(source: Database, dialect: Dialect, *talks: Talk, timing: Timing = QUIC
     async def all_of_it() -> None:
         async with serving(source.feed(), dialect, timing=timing, recorded=recorded) as port:
             for one in talks:
-                async with connected(port) as conversation:
+                async with connected(port) as conversation, asyncio.timeout(MOST_SECONDS):
                     await one(conversation)
 
     asyncio.run(all_of_it())
