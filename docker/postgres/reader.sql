@@ -13,8 +13,10 @@ ALTER ROLE lakehouse_reader SET default_transaction_isolation = 'repeatable read
 ALTER ROLE lakehouse_reader SET statement_timeout = '3600s';
 ALTER ROLE lakehouse_reader SET lock_timeout = '10s';
 ALTER ROLE lakehouse_reader SET idle_in_transaction_session_timeout = '15min';
+ALTER ROLE lakehouse_reader SET idle_session_timeout = '0';
 ALTER ROLE lakehouse_reader SET client_connection_check_interval = '2s';
 ALTER ROLE lakehouse_reader SET max_parallel_workers_per_gather = '0';
+ALTER ROLE lakehouse_reader SET row_security = 'off';
 ALTER ROLE lakehouse_reader SET TimeZone = 'UTC';
 GRANT SELECT (contains_url, depth, event_id, instance_name, origin_server_ts, outlier, processed, received_ts, rejection_reason, room_id, sender, state_key, stream_ordering, topological_ordering, type, ctid, xmin) ON events TO lakehouse_reader;
 GRANT SELECT (event_id, format_version, internal_metadata, json, room_id, ctid, xmin) ON event_json TO lakehouse_reader;

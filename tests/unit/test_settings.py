@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.cli.diagnosis import machine
-from synapse_lakehouse.embedded import java
 from synapse_lakehouse.settings import EnvFileError, Settings, heap_bytes
 
 
@@ -57,16 +56,6 @@ def test_every_command_names_the_setting(monkeypatch: pytest.MonkeyPatch, folder
 def test_the_heap_has_one_setting(options: str) -> None:
     with pytest.raises(ValidationError, match="lakehouse_driver_java_options"):
         Settings(lakehouse_driver_java_options=options)
-
-
-@pytest.mark.parametrize("options", ["-XX:ReservedCodeCacheSize=240MiB", "-XX:+NoSuchOption", "'-Xss1m"])
-def test_options_that_java_does_not_start_with_are_refused(options: str) -> None:
-    with pytest.raises(java.JavaError, match=r"LAKEHOUSE_DRIVER_JAVA_OPTIONS=.*Java reports:\n."):
-        java.refuse_options(Settings(lakehouse_driver_java_options=options))
-
-
-def test_the_defaults_start_java() -> None:
-    java.refuse_options(Settings())
 
 
 @pytest.mark.parametrize("command", [["doctor"], ["run"], ["query", "select 1"]])

@@ -1,0 +1,16 @@
+"""Options with which Spark's drivers could not start are refused before a run does anything."""
+
+import pytest
+
+from synapse_lakehouse.embedded import java
+from synapse_lakehouse.settings import Settings
+
+
+@pytest.mark.parametrize("options", ["-XX:ReservedCodeCacheSize=240MiB", "-XX:+NoSuchOption", "'-Xss1m"])
+def test_options_that_java_does_not_start_with_are_refused(options: str) -> None:
+    with pytest.raises(java.JavaError, match=r"LAKEHOUSE_DRIVER_JAVA_OPTIONS=.*Java reports:\n."):
+        java.refuse_options(Settings(_env_file=None, lakehouse_driver_java_options=options))
+
+
+def test_the_defaults_start_java() -> None:
+    java.refuse_options(Settings(_env_file=None))
