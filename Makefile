@@ -57,6 +57,7 @@ sample: setup test-tools ## Build the shipped sample anew from a real Synapse
 answers: setup ## Record anew what a real Synapse shows whom of the sample, and how it redacts and hashes events
 	@$(UV) run --locked python -m tests.visibility.record
 	@$(UV) run --locked python -m tests.hashes.answers
+	@$(UV) run --locked python -m tests.event_loader.answers
 
 lock-jars: setup ## Record the SHA-256 of Spark's jars anew, from Maven Central
 	@$(UV) run --locked python -m supply_chain.lock_jars

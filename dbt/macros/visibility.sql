@@ -12,11 +12,14 @@
 
 {#
     When an event that expired should have been purged for long: Synapse goes by when it received the event, keeps
-    everything for a least lifetime, and its jobs take their time.
+    everything for a least lifetime, and its jobs take their time. The numbers may be near the ends of bigint.
 #}
 {% macro overdue_at(circumstances, events) -%}
-    {{ events }}.received_ts
-    + greatest({{ circumstances }}.expires_at - {{ events }}.origin_server_ts, {{ var('retention_least_lifetime') }})
+    cast({{ events }}.received_ts as decimal(38, 0))
+    + greatest(
+        cast({{ circumstances }}.expires_at as decimal(38, 0)) - {{ events }}.origin_server_ts,
+        cast({{ var('retention_least_lifetime') }} as decimal(38, 0))
+    )
     + {{ var('retention_purge_delay') }}
 {%- endmacro %}
 
@@ -27,19 +30,6 @@
         {%- for value in order %}
         when {{ one }} = '{{ value }}' or {{ other }} = '{{ value }}' then '{{ value }}'
         {%- endfor %}
-    end
-{%- endmacro %}
-
-
-{# Format of the events of a room of this version (synapse.api.room_versions); NULL for a version that is not known. #}
-{% macro event_format(room_version) -%}
-    case
-        when {{ room_version }} in ('1', '2') then 1
-        when {{ room_version }} = '3' then 2
-        when {{ room_version }} in ('4', '5', '6', '7', '8', '9', '10', '11') then 3
-        when {{ room_version }} in ('org.matrix.msc1767.10', 'org.matrix.msc3757.10', 'org.matrix.msc3757.11') then 3
-        when {{ room_version }} in ('12', 'org.matrix.hydra.11') then 4
-        when {{ room_version }} = 'org.matrix.msc4242.12' then 5
     end
 {%- endmacro %}
 

@@ -31,6 +31,7 @@ GRANT SELECT (auth_id, event_id, room_id, ctid, xmin) ON event_auth TO lakehouse
 GRANT SELECT (event_id, room_id, ctid, xmin) ON event_forward_extremities TO lakehouse_reader;
 GRANT SELECT (event_id, room_id, ctid, xmin) ON event_backward_extremities TO lakehouse_reader;
 GRANT SELECT (event_id, have_censored, received_ts, recheck, redacts, ctid, xmin) ON redactions TO lakehouse_reader;
+GRANT SELECT (redact_end_ordering, redacting_event_id, room_id, user_id, ctid, xmin) ON room_ban_redactions TO lakehouse_reader;
 GRANT SELECT (event_id, last_check, reason, ctid, xmin) ON rejections TO lakehouse_reader;
 GRANT SELECT (aggregation_key, event_id, relates_to_id, relation_type, ctid, xmin) ON event_relations TO lakehouse_reader;
 GRANT SELECT (event_id, state_group, ctid, xmin) ON event_to_state_groups TO lakehouse_reader;

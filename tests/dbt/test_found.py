@@ -17,7 +17,7 @@ PART, WHOLE = "run_in_part", "run_whole"
 NEVER = 1_000_000_000
 MODELS = {
     "silver.event_fields": "event_id",
-    "silver.redactions": "event_id",
+    "silver.redactions": "event_id, redacts",
     "silver.event_circumstances": "event_id",
     "gold.visibility_intervals": "room_id, user_id, first_position",
 }
@@ -29,6 +29,7 @@ READ = (
     "bronze.rooms",
     "bronze.rejections",
     "bronze.redactions",
+    "bronze.room_ban_redactions",
     "bronze.event_to_state_groups",
     "bronze.ex_outlier_stream",
     "bronze.partial_state_events",
@@ -96,7 +97,10 @@ class Happening(History):
     def events_come(self) -> None:
         """Each with a state group that rests on the group of one that it is like: trees grow in the middle, too."""
         self.came += 1
-        of_them = f"event_id in ({self.some('event_to_state_groups', 'event_id')})"
+        # Of other rooms they could not be loaded: there an event id is the hash of its event.
+        rooms = "select room_id from bronze.rooms where room_version in ('1', '2')"
+        free = f"event_id in (select event_id from bronze.events where room_id in ({rooms}))"
+        of_them = f"event_id in ({self.some('event_to_state_groups', 'event_id', where=free)})"
         new, more = f"concat(event_id, '~{self.came}')", 1_000_000 * self.came
         groups = f"select state_group from bronze.event_to_state_groups where {of_them}"
         self.copy("state_groups", f"id in ({groups})", id=f"id + {more}", event_id="null")
@@ -112,7 +116,8 @@ class Happening(History):
         self.copy("event_to_state_groups", of_them, event_id=new, state_group=f"state_group + {more}")
         shift = self.chance.choice([-1000, 0, 1000])
         self.copy("events", of_them, event_id=new, topological_ordering=f"topological_ordering + {shift}")
-        self.copy("event_json", of_them, event_id=new)
+        own_id, new_id = (f"concat('\"', {one}, '\"')" for one in ("event_id", new))
+        self.copy("event_json", of_them, event_id=new, json=f"replace(json, {own_id}, {new_id})")
 
     def events_go(self) -> None:
         chosen = self.some("events", "event_id")
@@ -142,6 +147,28 @@ class Happening(History):
     def redactions_go(self) -> None:
         self.drop("redactions", "event_id", self.some("redactions", "event_id", 8))
 
+    def bans_redact(self) -> None:
+        banning = self.some("events", "event_id", 1, "type = 'm.room.member'")
+        end = self.chance.choice(["null", "0", "stream_ordering"])
+        of_others = "event_id in (select redacts from bronze.redactions) or state_key is not null"
+        chosen = self.some("events", "event_id", 2, of_others)
+        self.add(
+            "room_ban_redactions",
+            f"""
+            select room_id, sender, coalesce({self.chance.choice([banning, "'$unheard of'"])}, '$'), max({end})
+            from bronze.events where event_id in ({chosen}) and (room_id, sender) not in (
+                select room_id, user_id from bronze.room_ban_redactions
+            ) group by room_id, sender
+            """,
+        )
+
+    def bans_end(self) -> None:
+        users = self.some("room_ban_redactions", "user_id")
+        self.set("room_ban_redactions", "redact_end_ordering = 1000", f"user_id in ({users})")
+
+    def bans_are_gone(self) -> None:
+        self.drop("room_ban_redactions", "user_id", self.some("room_ban_redactions", "user_id"))
+
     def redacted_events_are_others(self) -> None:
         self.set("events", "room_id = '!elsewhere'", f"event_id in ({self.some('redactions', 'redacts', 8)})")
 
@@ -155,6 +182,17 @@ class Happening(History):
     def first_events_of_a_piece_move(self) -> None:
         chosen, to = self.some("events", "event_id", where="state_key is not null"), self.chance.choice([-5, 100_000])
         self.set("events", f"topological_ordering = {to}", f"event_id in ({chosen})")
+
+    def json_is_spoiled(self) -> None:
+        spoiled = self.chance.choice(["left(json, 50)", "replace(json, ':', ':NaN')", "concat('\\\\x', hex(json))"])
+        where = self.chance.choice(["state_key is not null", SETTINGS, "type = 'm.room.redaction'", "true"])
+        self.set("event_json", f"json = {spoiled}", f"event_id in ({self.some('events', 'event_id', 8, where)})")
+
+    def internal_metadata_is_spoiled(self) -> None:
+        spoiled = self.chance.choice(["'{'", "'[1]'", '\'{"soft_failed": "true"}\'', "null"])
+        where = self.chance.choice(["state_key is not null", SETTINGS, "true"])
+        chosen = self.some("events", "event_id", 8, where)
+        self.set("event_json", f"internal_metadata = {spoiled}", f"event_id in ({chosen})")
 
     def outliers_flip(self) -> None:
         self.set("events", "outlier = not outlier", f"event_id in ({self.some('events', 'event_id')})")
@@ -198,7 +236,7 @@ class Happening(History):
         self.sql(f"delete from bronze.state_groups_state where state_group in ({groups}) and {SETTINGS}")
 
     def rooms_are_of_other_versions(self) -> None:
-        version = self.chance.choice(["''", "'11'", "'1'"])
+        version = self.chance.choice(["''", "'11'", "'1'", "'unheard of'"])
         self.set("rooms", f"room_version = {version}", f"room_id in ({self.some('rooms', 'room_id', 1)})")
 
     def people_are_erased(self) -> None:

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synapse_lakehouse.events import hashing, redaction
-from synapse_lakehouse.events.hashing import judge
+from synapse_lakehouse.events import event_loader, hashing, redaction
 from tests.hashes import corpus
 
 VERSIONS = st.sampled_from(list(redaction.RULES))
@@ -27,6 +26,14 @@ EVENTS = st.fixed_dictionaries(
     optional=dict.fromkeys(["state_key", "origin", "membership", "redacts", "sender", "unheard.of"], VALUES),
 )
 ROOM = "!room:example.org"
+
+
+def judge(
+    event_id: str, room_id: str, text: str | None, version: str | None, format_version: int | None
+) -> tuple[str | None, str | None]:
+    """Verdict and reason."""
+    loaded = event_loader.load(event_id, room_id, text, "{}", format_version, version)
+    return loaded.hash_verdict, loaded.hash_reason
 
 
 def sent(event: dict[str, Any], version: str) -> tuple[str, str, dict[str, Any]]:

@@ -41,6 +41,9 @@ PLANTS: Final[dict[str, str]] = {
         update receipts_linearized set data = '\\x7b227473223a317d'
         where stream_id = (select min(stream_id) from receipts_linearized)
         returning 'receipts_linearized.data ' || concat_ws(' ', receipt_type, user_id, thread_id)""",
+    "event_unloadable": f"""
+        update event_json set internal_metadata = '{{"soft_failed":' {_OF_A_MESSAGE.format(number=4)}
+        returning event_id""",
     "event_without_state_group": f"""
         delete from event_to_state_groups {_OF_A_MESSAGE.format(number=1)} returning event_id""",
     "state_group_without_event": """

@@ -39,6 +39,11 @@ def test_the_homeserver_s_configuration_counts(tmp_path: Path, config: str | Non
     assert configured(_settings(tmp_path, config)) == found
 
 
+def test_a_lifetime_fits_into_the_tables(tmp_path: Path) -> None:
+    retention = configured(_settings(tmp_path, "retention: {default_policy: {max_lifetime: 99999999999999999999}}"))
+    assert retention.variables(datetime(2026, 11, 17, tzinfo=UTC))["retention_max_lifetime"] == 2**63 - 1
+
+
 def test_own_settings_win(tmp_path: Path) -> None:
     config = "retention: {enabled: true, default_policy: {max_lifetime: 1w}}"
     own = {"lakehouse_retention_enabled": False, "lakehouse_retention_max_lifetime": "2d"}

@@ -240,3 +240,80 @@ update event_json j set json = pg_temp.patched(json, jsonb_build_object('content
   from numbered n where n.event_id = j.event_id and free
     and (n.type in ('m.room.member', 'm.room.history_visibility', 'm.room.join_rules') and n % 5 = 2
       or n.type = 'm.room.message' and n % 16 in (4, 5) and n % 3 = 0);
+
+-- Times and lifetimes at the ends of 64-bit integers --------------------------------------------------------------------
+
+create temporary table far as
+  select event_id, case row_number() over (order by event_id) when 1 then 9223372036854775807 else -9223372036854775808 end as ts
+  from numbered where free and type = 'm.room.message' and n % 16 = 8 order by event_id limit 2;
+update event_json j set json = pg_temp.patched(json, jsonb_build_object('origin_server_ts', ts))
+  from far where far.event_id = j.event_id;
+update events e set origin_server_ts = ts from far where far.event_id = e.event_id;
+update room_retention set max_lifetime = 9223372036854775807
+  where event_id = (select max(event_id) from room_retention where max_lifetime is not null);
+
+-- Bans that redact: with and without an end, of an unknown and a rejected ban, of one in another room, of many redacted -----
+
+create temporary table banned as
+  select room_id, sender, array_agg(stream_ordering order by stream_ordering) as sent,
+    row_number() over (order by count(*) filter (where type in ('m.room.member', 'm.room.history_visibility')) desc, room_id, sender)::int as n
+  from events where not outlier group by room_id, sender order by n limit 12;
+insert into room_ban_redactions
+  select room_id, sender,
+    case n when 4 then '$gone' when 5 then (select min(event_id) from rejections where reason <> '')
+      when 6 then (select min(m.event_id) from room_memberships m where m.room_id <> banned.room_id)
+      else (select max(event_id) from numbered m where m.type = 'm.room.member' and m.room_id = banned.room_id) end,
+    case n when 2 then 0 when 3 then sent[1 + array_length(sent, 1) / 2] when 7 then sent[1] end
+  from banned;
+
+-- Rows of event_json that cannot be loaded, or that have flags of a wrong type ---------------------------------------------
+
+create temporary table spoiled as
+  select n.event_id, n.type, row_number() over (partition by n.type order by n.event_id)::int as n
+  from numbered n join event_json j using (event_id)
+  where free and n.event_id not in (select event_id from retyped)
+    and n.event_id not in (select event_id from verdicts where verdict is not null)
+    and n.event_id not in (select event_id from far) and n.event_id not in (select event_id from redaction)
+    and n.type in ('m.room.message', 'm.room.member');
+update event_json j set json = case n
+    when 1 then replace(json, '"depth":', '"nothing": NaN, "depth":')
+    when 2 then replace(json, '"depth":', '"nothing": -Infinity, "depth":')
+    when 3 then '\x' || encode(convert_to(json, 'UTF8'), 'hex')
+    when 4 then replace(json, '"depth":', '"nested": ' || repeat('[', 127) || repeat(']', 127) || ', "depth":')
+    when 5 then replace(json, '"depth":', '"nested": ' || repeat('[', 126) || repeat(']', 126) || ', "depth":')
+    when 6 then replace(json, '"depth":', '"depth": "5", "x":')
+    when 7 then replace(json, '"content":', '"no content":')
+    when 8 then replace(json, '"sender":', '"state_key": null, "sender":')
+    when 9 then replace(json, '"depth":', '"half": "\ud800", "depth":')
+    when 10 then left(json, length(json) / 2)
+    when 11 then regexp_replace(json, '"event_id": ?"', '"event_id": "$of_another_')
+    when 12 then replace(json, '"depth":', '"depth": 1e999, "x":')
+    when 13 then replace(json, '"depth":', '"long": ' || repeat('7', 4000) || ', "depth":')
+    when 14 then replace(json, '"origin_server_ts":', '"origin_server_ts": 1.5, "x":')
+  end
+  from spoiled s where s.event_id = j.event_id and s.type = 'm.room.message' and n <= 14;
+update event_json j set internal_metadata = case n
+    when 20 then '{"soft_failed": "true"}' when 21 then '{"soft_failed": 1, "policy_server_spammy": "true"}'
+    when 22 then '{"soft_failed": false, "soft_failed": true}' when 23 then '{"soft_failed": true, "txn_id": 5}'
+  end
+  from spoiled s where s.event_id = j.event_id and s.type = 'm.room.message' and n between 20 and 23;
+-- Synapse takes these for unknown, so that they set no membership; where it raises, it answers nothing about the room.
+update event_json j set json = case n % 3
+    when 0 then replace(json, '"depth":', '"nothing": NaN, "depth":')
+    when 1 then replace(json, '"depth":', '"depth": "5", "x":')
+    else replace(json, '"depth":', '"nested": ' || repeat('[', 127) || repeat(']', 127) || ', "depth":') end
+  from spoiled s where s.event_id = j.event_id and s.type = 'm.room.member' and n % 12 = 5;
+
+-- Properties of rooms that are no text, or have a NUL ---------------------------------------------------------------------
+
+create temporary table property as
+  select c.event_id, c.type, row_number() over (partition by c.type order by c.event_id)::int as n
+  from current_state_events c join numbered n using (event_id)
+  where free and c.state_key = '' and c.type in ('m.room.create', 'm.room.canonical_alias', 'm.room.guest_access', 'm.room.encryption');
+update event_json j set json = replace(pg_temp.patched(json, jsonb_build_object('content', json::jsonb -> 'content'
+    || jsonb_build_object(
+      case type when 'm.room.create' then 'type' when 'm.room.guest_access' then 'guest_access' when 'm.room.encryption' then 'algorithm'
+        else 'alias' end,
+      case n % 6 when 0 then '5'::jsonb when 1 then '{"a": 1}' when 2 then '["x"]' when 3 then 'true' when 4 then '"a@@b"' else '"plain"' end))),
+    'a@@b', 'a\u0000b')
+  from property p where p.event_id = j.event_id;

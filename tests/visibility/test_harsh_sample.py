@@ -46,19 +46,31 @@ def test_synapse_shows_the_same_events_redacted(harsh: HarshLake, server: Server
     stays = {(row["user_id"], row["room_id"], row["membership_event_id"]) for row in _rows(harsh, "gold.current_rooms")}
     assert stays == set(local)
 
-    # Synapse writes to the database when it starts.
-    with copied_source(server, str(conninfo_to_dict(str(harsh.settings.synapse_dsn))["dbname"])) as copy:
-        said = _synapse_says(copy, tmp_path)
+    said = _synapse_says(harsh, server, tmp_path, "redactions")
     unreadable = {row["event_id"] for row in _rows(harsh, "silver.event_circumstances") if row["withheld"]}
     assert {event_id: by for event_id, by in derived.items() if event_id in said} == said
     assert derived.keys() - said.keys() <= unreadable
 
 
-def _synapse_says(dsn: str, scratch: Path) -> dict[str, str | None]:
-    command: list[str | Path] = [synapse_python(), "-m", "tests.visibility.synapse_redactions", dsn, scratch]
-    asked = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+def test_rooms_have_the_properties_that_synapse_gives_them(harsh: HarshLake, server: Server, tmp_path: Path) -> None:
+    said = _synapse_says(harsh, server, tmp_path, "rooms")
+    names = dict.fromkeys(next(iter(said.values()))) | {"join_rules": "join_rule"}
+    derived = {
+        row["room_id"]: {name: row[ours or name] for name, ours in names.items()}
+        for row in _rows(harsh, "silver.rooms")
+    }
+    assert {room_id: row for room_id, row in derived.items() if room_id in said} == said
+    assert not any(value for room_id in derived.keys() - said.keys() for value in derived[room_id].values())
+    assert {row["room_type"] for row in said.values()} >= {None, "plain"}
+
+
+def _synapse_says(harsh: HarshLake, server: Server, scratch: Path, of: str) -> dict[str, Any]:
+    # Synapse writes to the database when it starts.
+    with copied_source(server, str(conninfo_to_dict(str(harsh.settings.synapse_dsn))["dbname"])) as copy:
+        command: list[str | Path] = [synapse_python(), "-m", f"tests.visibility.synapse_{of}", copy, scratch]
+        asked = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     assert asked.returncode == 0, asked.stderr
-    said: dict[str, str | None] = json.loads(asked.stdout.splitlines()[-1])
+    said: dict[str, Any] = json.loads(asked.stdout.splitlines()[-1])
     return said
 
 

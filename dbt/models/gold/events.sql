@@ -17,6 +17,7 @@ select
     events.outlier,
     coalesce(rejections.reason, events.rejection_reason) as rejection_reason,
     coalesce(rejections.reason, events.rejection_reason) is not null as rejected,
+    fields.unloadable,
     fields.soft_failed,
     fields.policy_server_spammy,
     fields.out_of_band_membership,
@@ -36,5 +37,6 @@ left join {{ source('synapse', 'rejections') }} as rejections on events.event_id
 left join {{ source('synapse', 'event_relations') }} as relations on events.event_id = relations.event_id
 left join {{ source('synapse', 'event_to_state_groups') }} as state_groups on events.event_id = state_groups.event_id
 left join {{ source('synapse', 'current_state_events') }} as current_state on events.event_id = current_state.event_id
-left join {{ ref('redactions') }} as own_redaction on events.event_id = own_redaction.event_id
+left join {{ ref('redactions') }} as own_redaction
+    on events.event_id = own_redaction.event_id and not own_redaction.by_ban
 left join {{ ref('redactions') }} as redacting on events.event_id = redacting.redacts and redacting.is_first

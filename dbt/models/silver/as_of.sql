@@ -13,7 +13,7 @@ with moments as (
 
 select
     'retention' as judged,
-    max(at) + 1 as as_of
+    cast(max(at) + 1 as bigint) as as_of
 from moments
 where at < {{ var('as_of') | int }}
 {%- else %}

@@ -1,4 +1,7 @@
 {{ config(increment_by='event_id', clustered_by='room_id') }}
+{%- set default = 'null' if var('retention_max_lifetime') is none else var('retention_max_lifetime') -%}
+{%- set lifetime = 'coalesce(lifetimes.max_lifetime, cast(' ~ default ~ ' as bigint))' -%}
+{%- set most = 9223372036854775807 -%}
 -- What Synapse's loader finds of each event (synapse.storage.databases.main.events_worker).
 with loaded as (
     select
@@ -24,15 +27,11 @@ with loaded as (
         fields.tells_replaced,
         case
             when coalesce(rejections.reason, '') <> '' then 'rejected'
-            when fields.event_id is null then 'unreadable'
-            -- Memberships of rooms that Synapse has no row of are invites from before it kept one.
-            when coalesce(rooms.room_version, '') = '' then case when events.type <> 'm.room.member' then 'unreadable' end
-            when coalesce({{ event_format('rooms.room_version') }}, -1) <> coalesce(fields.format_version, 1) then 'unreadable'
+            when fields.event_id is null or fields.unloadable is not null then 'unreadable'
         end as unknown
     from {{ each_row_of(source('synapse', 'events')) }} as events
     left join {{ each_row_of(ref('event_fields')) }} as fields on events.event_id = fields.event_id
     left join {{ each_row_of(source('synapse', 'rejections')) }} as rejections on events.event_id = rejections.event_id
-    left join {{ source('synapse', 'rooms') }} as rooms on events.room_id = rooms.room_id
 ),
 
 -- A redaction is judged again whenever it is loaded.
@@ -155,10 +154,13 @@ circumstances as (
         erased.user_id is not null as sender_erased,
         event.type = 'm.call.invite' and not event.is_state and coalesce(joining.join_rule, '') = 'public' as rings,
         {% if var('retention_enabled') -%}
-        case when not event.is_state then try_add(
-            event.origin_server_ts,
-            coalesce(lifetimes.max_lifetime, cast({{ 'null' if var('retention_max_lifetime') is none else var('retention_max_lifetime') }} as bigint))
-        ) end
+        case when not event.is_state then
+            -- Python's integers have no end. Only of two negative numbers the sum can be too small.
+            coalesce(
+                try_add(event.origin_server_ts, {{ lifetime }}),
+                case when {{ lifetime }} >= 0 then {{ most }} when {{ lifetime }} < 0 then -{{ most }} end
+            )
+        end
         {%- else -%}
         cast(null as bigint)
         {%- endif %} as expires_at,

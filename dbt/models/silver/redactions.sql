@@ -1,7 +1,16 @@
 {{ config(increment_by='event_id') }}
 -- Synapse keeps every redaction it was sent and decides on reading which of them hold; so does this model.
 with stored as (
-    select event_id, redacts, recheck, have_censored from {{ each_row_of(source('synapse', 'redactions')) }}
+    select event_id, redacts, recheck, have_censored, false as by_ban
+    from {{ each_row_of(source('synapse', 'redactions')) }}
+    union all
+    -- A ban may redact whatever the user sent to the room, until a later membership ends that (MSC4293). Synapse applies
+    -- such redactions whether its experimental feature is on or off.
+    select bans.redacting_event_id, events.event_id, true, false, true
+    from {{ each_row_of(source('synapse', 'room_ban_redactions')) }} as bans
+    inner join {{ each_row_of(source('synapse', 'events')) }} as events
+        on bans.room_id = events.room_id and bans.user_id = events.sender
+    where coalesce(bans.redact_end_ordering, 0) = 0 or events.stream_ordering < bans.redact_end_ordering
 ),
 
 named as (
@@ -34,11 +43,12 @@ redactions as (
         stored.redacts,
         stored.recheck,
         stored.have_censored,
+        stored.by_ban,
         events.room_id,
         events.sender,
         events.stream_ordering,
         coalesce(rejections.reason, '') <> '' as rejected,
-        events.event_id is not null and fields.event_id is not null as known,
+        events.event_id is not null and fields.event_id is not null and fields.unloadable is null as known,
         fields.recheck_redaction,
         events.target is not null as target_known,
         events.target_type,
@@ -47,7 +57,7 @@ redactions as (
     from stored
     left join events on stored.event_id = events.redaction and stored.redacts = events.redacts
     left join (
-        select event_id, recheck_redaction from {{ each_row_of(ref('event_fields')) }}
+        select event_id, unloadable, recheck_redaction from {{ each_row_of(ref('event_fields')) }}
         where event_id in (select event_id from stored)
     ) as fields on stored.event_id = fields.event_id
     left join {{ each_row_of(source('synapse', 'rejections')) }} as rejections on stored.event_id = rejections.event_id
@@ -78,9 +88,10 @@ select
     stream_ordering,
     verdict,
     verdict = 'applies' as applies,
-    -- Of several that hold, Synapse names one that needs no recheck first.
+    -- Of several that hold, Synapse names one that needs no recheck first, and a ban last.
     case when verdict = 'applies' then row_number() over (
-        partition by redacts, verdict order by recheck nulls first, stream_ordering nulls last, event_id
+        partition by redacts, verdict order by recheck nulls first, by_ban, stream_ordering nulls last, event_id
     ) = 1 else false end as is_first,
-    have_censored
+    have_censored,
+    by_ban
 from judged

@@ -1,40 +1,63 @@
-with current_state as (
+-- Room names and the like, as Synapse's own statistics have them: what is no text, or contains a NUL, is none. By the rules of
+-- {{ var('rules_of_events') }}.
+with properties as (
     select
         state.room_id,
         state.type,
-        state.membership,
-        -- A redacted event has lost its content, even where its JSON has not been censored yet.
-        case when redactions.event_id is null then {{ readable_json('event_json.json') }} end as json,
-        fields.join_rule,
-        fields.history_visibility,
-        case when state.type = 'm.room.create' then {{ readable_json('event_json.json') }} end as create_json
+        redactions.event_id is not null as is_redacted,
+        load_event(
+            state.event_id,
+            state.room_id,
+            event_json.json,
+            event_json.internal_metadata,
+            event_json.format_version,
+            rooms.room_version
+        ) as event
     from {{ source('synapse', 'current_state_events') }} as state
-    left join {{ source('synapse', 'event_json') }} as event_json
-        on state.event_id = event_json.event_id and state.state_key = '' and state.type <> 'm.room.member'
-    left join {{ ref('event_fields') }} as fields on state.event_id = fields.event_id and state.state_key = ''
+    inner join {{ source('synapse', 'event_json') }} as event_json on state.event_id = event_json.event_id
+    left join {{ source('synapse', 'rooms') }} as rooms on state.room_id = rooms.room_id
     left join {{ ref('redactions') }} as redactions on state.event_id = redactions.redacts and redactions.is_first
+    left join {{ source('synapse', 'rejections') }} as rejections on state.event_id = rejections.event_id
+    where
+        state.state_key = ''
+        and coalesce(rejections.reason, '') = ''
+        and state.type in (
+            'm.room.create', 'm.room.name', 'm.room.canonical_alias', 'm.room.encryption', 'm.room.guest_access',
+            'm.room.tombstone', 'm.room.join_rules', 'm.room.history_visibility'
+        )
 ),
 
-current_facts as (
+-- A redacted event has lost its content, even where its JSON has not been censored yet. These three keep what counts here.
+left_over as (
+    select room_id, type, event.room_property as value, event.predecessor
+    from properties
+    where not is_redacted or type in ('m.room.create', 'm.room.join_rules', 'm.room.history_visibility')
+),
+
+current_properties as (
     select
         room_id,
-        max(get_json_object(create_json, '$.content.type')) as room_type,
-        max(get_json_object(create_json, '$.content.predecessor.room_id')) as predecessor,
-        max(case when type = 'm.room.name' then get_json_object(json, '$.content.name') end) as name,
-        max(case when type = 'm.room.canonical_alias' then get_json_object(json, '$.content.alias') end)
-            as canonical_alias,
-        max(case when type = 'm.room.encryption' then get_json_object(json, '$.content.algorithm') end) as encryption,
-        max(case when type = 'm.room.guest_access' then get_json_object(json, '$.content.guest_access') end)
-            as guest_access,
-        max(case when type = 'm.room.tombstone' then get_json_object(json, '$.content.replacement_room') end)
-            as replacement_room,
-        max(join_rule) as join_rule,
-        max(history_visibility) as history_visibility,
+        max(predecessor) as predecessor,
+        max(case when type = 'm.room.create' then value end) as room_type,
+        max(case when type = 'm.room.name' then value end) as name,
+        max(case when type = 'm.room.canonical_alias' then value end) as canonical_alias,
+        max(case when type = 'm.room.encryption' then value end) as encryption,
+        max(case when type = 'm.room.guest_access' then value end) as guest_access,
+        max(case when type = 'm.room.tombstone' then value end) as replacement_room,
+        max(case when type = 'm.room.join_rules' then value end) as join_rule,
+        max(case when type = 'm.room.history_visibility' then value end) as history_visibility
+    from left_over
+    group by room_id
+),
+
+members as (
+    select
+        room_id,
         count(case when membership = 'join' then 1 end) as joined_members,
         count(case when membership = 'invite' then 1 end) as invited_members,
         count(case when membership = 'knock' then 1 end) as knocking_members,
         count(case when membership = 'ban' then 1 end) as banned_members
-    from current_state
+    from {{ source('synapse', 'current_state_events') }}
     group by room_id
 ),
 
@@ -51,21 +74,22 @@ select
     rooms.creator,
     coalesce(rooms.is_public, false) as is_public,
     blocked.room_id is not null as is_blocked,
-    facts.room_type,
-    facts.name,
-    facts.canonical_alias,
-    facts.encryption,
-    facts.join_rule,
-    facts.history_visibility,
-    facts.guest_access,
-    facts.predecessor,
-    facts.replacement_room,
-    coalesce(facts.joined_members, 0) as joined_members,
+    properties.room_type,
+    properties.name,
+    properties.canonical_alias,
+    properties.encryption,
+    properties.join_rule,
+    properties.history_visibility,
+    properties.guest_access,
+    properties.predecessor,
+    properties.replacement_room,
+    coalesce(members.joined_members, 0) as joined_members,
     coalesce(local_members.joined_local_members, 0) as joined_local_members,
-    coalesce(facts.invited_members, 0) as invited_members,
-    coalesce(facts.knocking_members, 0) as knocking_members,
-    coalesce(facts.banned_members, 0) as banned_members
+    coalesce(members.invited_members, 0) as invited_members,
+    coalesce(members.knocking_members, 0) as knocking_members,
+    coalesce(members.banned_members, 0) as banned_members
 from {{ source('synapse', 'rooms') }} as rooms
-left join current_facts as facts on rooms.room_id = facts.room_id
+left join current_properties as properties on rooms.room_id = properties.room_id
+left join members on rooms.room_id = members.room_id
 left join local_members on rooms.room_id = local_members.room_id
 left join {{ source('synapse', 'blocked_rooms') }} as blocked on rooms.room_id = blocked.room_id

@@ -7,7 +7,6 @@ Matrix defines them.
 
 import base64
 import hashlib
-import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -35,8 +34,8 @@ REASONS: Final = {
 """Why a verdict is ``altered`` (the first four) or ``not_hashed`` (the others)."""
 
 # What is no part of the hashes: added by those who hand an event on.
-_NOT_CONTENT: Final = ("age_ts", "unsigned", "signatures", "hashes", "outlier", "destinations")
-_NOT_REFERENCE: Final = ("age_ts", "unsigned", "signatures")
+_NOT_CONTENT: Final = frozenset({"age_ts", "unsigned", "signatures", "hashes", "outlier", "destinations"})
+_NOT_REFERENCE: Final = frozenset({"age_ts", "unsigned", "signatures"})
 # Where a room's version is not stored, its events' format says it if there is no choice.
 _RULES_OF_FORMAT: Final = {None: 1, 1: 1, 2: 3, 4: 12, 5: 13}
 
@@ -49,32 +48,36 @@ class Judged(NamedTuple):
 
 
 def judge(
-    event_id: str, room_id: str | None, text: str | None, room_version: str | None, format_version: int | None
+    event: Mapping[str, Any] | None,
+    event_id: str,
+    room_id: str | None,
+    room_version: str | None,
+    format_version: int | None,
 ) -> Judged:
-    """What the stored JSON ``text`` proves. Room versions 1 and 2 give ids freely, so only the content's hash counts.
+    """What a stored event proves. Room versions 1 and 2 give ids freely, so only the content's hash counts.
 
+    :param event: the stored JSON, parsed; None where it is no object.
     :param room_id: the room that the event is kept for.
     :param format_version: of ``event_json``; used where ``room_version`` is not known to the database.
     """
-    if text is None:
-        return Judged("no_json")
     rules = RULES.get(room_version) if room_version else _RULES_OF_FORMAT.get(format_version)
     if rules is None:
         return Judged("not_hashed", "unknown_version")
-    try:
-        event = json.loads(text)
-        if not isinstance(event, dict) or not isinstance(event.get("type"), str) or "content" not in event:
-            return Judged("altered", "not_an_event")
-        return _compare(event, event_id, room_id, rules)
-    except json.JSONDecodeError:
+    if event is None or not isinstance(event.get("type"), str) or "content" not in event:
         return Judged("altered", "not_an_event")
+    try:
+        return _compare(event, event_id, room_id, rules)
     except (ValueError, RecursionError):
         return Judged("not_hashed", "not_canonical")
 
 
-def _compare(event: dict[str, Any], event_id: str, room_id: str | None, rules: int) -> Judged:
-    pruned = redacted(event, rules)
-    if rules >= 3 and reference_id(pruned, rules) != event_id:
+def has_id(event: Mapping[str, Any], event_id: str, rules: int) -> bool:
+    """Whether ``event_id`` is the hash of the event's redacted form, in a room with ``rules`` from 3 on."""
+    return reference_id(redacted(event, rules), rules) == event_id
+
+
+def _compare(event: Mapping[str, Any], event_id: str, room_id: str | None, rules: int) -> Judged:
+    if rules >= 3 and not has_id(event, event_id, rules):
         return Judged("altered", "event_id")
     if rules >= 12 and event["type"] == "m.room.create" and (room_id or "")[1:] != event_id[1:]:
         return Judged("altered", "room_id")
@@ -83,7 +86,13 @@ def _compare(event: dict[str, Any], event_id: str, room_id: str | None, rules: i
         return Judged("not_hashed", "no_content_hash")
     if told == found:
         return Judged("intact")
-    return Judged("pruned") if found == content_hash(pruned) else Judged("altered", "content")
+    return Judged("pruned") if _is_pruned(event, rules) else Judged("altered", "content")
+
+
+def _is_pruned(event: Mapping[str, Any], rules: int) -> bool:
+    """Whether a redaction would take nothing away from what is hashed."""
+    pruned = redacted(event, rules)
+    return pruned["content"] == event["content"] and event.keys() - _NOT_CONTENT == pruned.keys() - _NOT_CONTENT
 
 
 def reference_id(pruned: Mapping[str, Any], rules: int) -> str:
@@ -108,6 +117,6 @@ def _told(event: Mapping[str, Any]) -> bytes | None:
         return None
 
 
-def _canonical(event: Mapping[str, Any], without: tuple[str, ...]) -> bytes:
+def _canonical(event: Mapping[str, Any], without: frozenset[str]) -> bytes:
     encoded: bytes = encode_canonical_json({key: value for key, value in event.items() if key not in without})
     return encoded

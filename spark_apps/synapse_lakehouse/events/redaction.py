@@ -5,6 +5,7 @@ whether an event id is the event's own.
 """
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final
 
 RULES: Final = {str(number): number for number in range(1, 13)} | {
@@ -52,17 +53,24 @@ def redacted(event: Mapping[str, Any], rules: int) -> dict[str, Any]:
     :param event: with a ``type`` that is a string.
     :param rules: one of the values of :data:`RULES`.
     """
-    keys = _ENVELOPE | _GRAPH | (_UNTIL_12 if rules <= 12 else _FROM_13) | (_UNTIL_10 if rules <= 10 else set())
-    if rules >= 12 and event["type"] == "m.room.create":
-        keys -= {"room_id"}  # the room's id is this event's hash
+    keys = _keys(rules, event["type"] == "m.room.create")
     left = {key: value for key, value in event.items() if key in keys}
     content = left.get("content")
     left["content"] = _content(event["type"], content, rules) if isinstance(content, Mapping) else {}
     return left
 
 
+@cache
+def _keys(rules: int, creates: bool) -> frozenset[str]:
+    keys = _ENVELOPE | _GRAPH | (_UNTIL_12 if rules <= 12 else _FROM_13) | (_UNTIL_10 if rules <= 10 else set())
+    # From these rules on the room's id is the hash of its creation event.
+    return frozenset(keys - {"room_id"} if rules >= 12 and creates else keys)
+
+
 def _content(type_: str, content: Mapping[str, Any], rules: int) -> dict[str, Any]:
-    kept = {key for key, first, last in _CONTENT.get(type_, ()) if first <= rules <= last}
+    if type_ not in _CONTENT:
+        return {}
+    kept = {key for key, first, last in _CONTENT[type_] if first <= rules <= last}
     if _ALL in kept:
         return dict(content)
     left = {key: value for key, value in content.items() if key in kept}

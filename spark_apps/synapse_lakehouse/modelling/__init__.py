@@ -19,7 +19,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from synapse_lakehouse.app import SparkApp
-from synapse_lakehouse.events import judging
+from synapse_lakehouse.events import sql_function
 from synapse_lakehouse.lake import audit, branches, remaking
 from synapse_lakehouse.modelling import increments
 from synapse_lakehouse.modelling.finding import Finding
@@ -123,7 +123,7 @@ def variables(app: SparkApp) -> dict[str, Any]:
     return {
         "server_name": app.settings.synapse_server_name,
         "made_of": dict(zip(names, made, strict=True)),
-        "rules_of_hashes": judging.RULES,
+        "rules_of_events": sql_function.RULES,
         "feed_length": app.settings.lakehouse_feed_length,
         "recent_rooms_per_user": app.settings.lakehouse_recent_rooms,
         "recent_events_per_room": app.settings.lakehouse_recent_events,
@@ -158,7 +158,7 @@ def _folders(home: Path) -> list[str]:
 
 def prepare(spark: SparkSession) -> None:
     """Set a session up for dbt and these models."""
-    judging.register(spark)
+    sql_function.register(spark)
     # What follows from a filter for all aliases of a column is worked out beforehand, which takes Spark minutes and all
     # memory where columns pass through many steps, as in the models of what users may see.
     spark.conf.set("spark.sql.constraintPropagation.enabled", "false")

@@ -40,6 +40,11 @@ class LargeModel:
         return self.table.partition(".")[2]
 
 
+_REDACTING: Final[dict[str, tuple[str, ...]]] = {
+    "bronze.redactions": ("event_id", "redacts"),
+    "bronze.room_ban_redactions": ("room_id", "user_id", "redacting_event_id"),
+}
+
 _FIELDS: Final = LargeModel(
     "silver.event_fields",
     _JSON,
@@ -50,16 +55,16 @@ _FIELDS: Final = LargeModel(
 )
 _REDACTIONS: Final = LargeModel(
     "silver.redactions",
-    _JSON | {"bronze.rejections": ("event_id",), "bronze.redactions": ("event_id", "redacts")},
+    _JSON | _REDACTING | {"bronze.rejections": ("event_id",)},
     most=100_000,
     after=_FIELDS.name,
 )
 _CIRCUMSTANCES: Final = LargeModel(
     "silver.event_circumstances",
     _JSON
+    | _REDACTING
     | {
         "bronze.rejections": ("event_id",),
-        "bronze.redactions": ("event_id", "redacts"),
         "bronze.event_to_state_groups": ("event_id",),
         "bronze.ex_outlier_stream": ("event_id",),
         "bronze.partial_state_events": ("event_id",),

@@ -51,6 +51,14 @@ CHECKS: Final = (
         "release in which the event was intact.",
     ),
     Check(
+        "event_unloadable",
+        "events that Synapse cannot load",
+        "The stored JSON or internal metadata is not what Synapse accepts: clients do not see the event, some requests "
+        "fail, and a membership or a piece of state that it sets does not count.",
+        "gold.events.unloadable contains the reason. Restore the row of event_json from a backup, or from the last "
+        "release in which the event could be loaded.",
+    ),
+    Check(
         "event_without_state_group",
         "events without a state group that are no outliers",
         "Synapse cannot tell the room's state at the event and fails on requests that need it.",

@@ -3,10 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from synapse_lakehouse.homeserver import DAY, milliseconds, section
 from synapse_lakehouse.settings import Settings
+
+_MOST: Final = 2**63 - 1
+"""The longest lifetime that a table can have, in ms. Synapse computes with longer ones."""
 
 
 class RetentionError(ValueError):
@@ -31,7 +34,7 @@ class Retention:
         """What dbt's models ask for."""
         return {
             "retention_enabled": self.enabled,
-            "retention_max_lifetime": self.max_lifetime,
+            "retention_max_lifetime": None if self.max_lifetime is None else min(self.max_lifetime, _MOST),
             "as_of": int(as_of.timestamp() * 1000),
             "retention_least_lifetime": self.least_lifetime,
             # Jobs begin one interval after the one before, and need their time.

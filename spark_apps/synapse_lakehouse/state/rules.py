@@ -18,7 +18,7 @@ class Rule:
 
 ORDER: Final = (
     Rule("rejected", "Did the event break the room's rules, so that Synapse rejected it?", False),
-    Rule("unreadable", "Is its JSON gone, or its room of a version that is not known?", False),
+    Rule("unreadable", "Is its JSON gone, or can Synapse not load it (see gold.events.unloadable)?", False),
     Rule("redaction_withheld", "Is it a redaction of something that is not here, or that it may not redact?", False),
     Rule(
         "soft_failed",

@@ -33,6 +33,12 @@ select event_id from told
 union
 select event_id from naming where redacts in (select event_id from told);
 
+-- Bans that redact something else than before, or may.
+create table bans as
+select room_id, user_id from changed.room_ban_redactions
+union
+select room_id, user_id from bronze.room_ban_redactions join told on told.event_id = redacting_event_id;
+
 -- State events that replace one of these, and those that are redacted, or no longer.
 create table named as
 select event_id from loaded
@@ -41,7 +47,9 @@ select event_id from naming where replaces_state in (select event_id from loaded
 union
 select redacts from bronze.redactions semi join told using (event_id)
 union
-select redacts from changed.redactions;
+select redacts from changed.redactions
+union
+select event_id from bronze.events semi join bans on bans.room_id = events.room_id and bans.user_id = sender;
 
 create table named_events as
 select event_id, room_id, type from bronze.events semi join named using (event_id);
@@ -161,7 +169,7 @@ from bronze.events semi join read using (event_id);
 
 create table read_event_fields as
 select
-    event_id, format_version, state_key, soft_failed, policy_server_spammy, recheck_redaction, replaces_state, redacts,
+    event_id, unloadable, state_key, soft_failed, policy_server_spammy, recheck_redaction, replaces_state, redacts,
     membership, history_visibility, join_rule, told_membership, told_visibility, tells_replaced
 from silver.event_fields semi join read using (event_id);
 

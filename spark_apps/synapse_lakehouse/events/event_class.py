@@ -1,0 +1,115 @@
+"""Which fields of an event the event class of Synapse 1.163 accepts (``rust/src/events/formats``). Pure.
+
+``serde``, with which the class reads JSON, takes a float, or an integer of more than 64 bits, for an object of one key.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+FIELDS: Final = (
+    "auth_events",
+    "content",
+    "depth",
+    "event_id",
+    "hashes",
+    "origin_server_ts",
+    "prev_events",
+    "prev_state_events",
+    "room_id",
+    "sender",
+    "signatures",
+    "state_key",
+    "type",
+    "unsigned",
+)
+"""Those that it does not accept with any value."""
+
+_NUMBER: Final = "$serde_json::private::Number"
+_LEAST_I64, _MOST_I64, _MOST_U64 = -(2**63), 2**63 - 1, 2**64 - 1
+# Of redaction.RULES, the first ones with another format of events.
+_FIRST_WITH_HASHED_IDS, _FIRST_WITH_HASHED_ROOM_IDS, _FIRST_WITH_STATE_GRAPH = 3, 12, 13
+
+
+def invalid_field(event: Mapping[str, Any], rules: int) -> str | None:
+    """The first field that is missing, has the wrong type, or may not be there, in rooms with these ``rules``."""
+    for name in ("type", "sender"):
+        if type(event.get(name)) is not str:
+            return name
+    for name in ("depth", "origin_server_ts"):
+        if type(value := event.get(name)) is not int or not _LEAST_I64 <= value <= _MOST_I64:
+            return name
+    if type(event.get("content")) is not dict and not _is_wide(event.get("content")):
+        return "content"
+    if not _maps_to_texts(event.get("hashes")):
+        return "hashes"
+    if "state_key" in event and type(event["state_key"]) is not str:
+        return "state_key"
+    signatures = event.get("signatures", {})
+    if type(signatures) is not dict or not all(
+        type(one) is dict and _maps_to_texts(one) for one in signatures.values()
+    ):
+        return "signatures"
+    if not _is_unsigned(event.get("unsigned", {})):
+        return "unsigned"
+    return _invalid_field_of_format(event, rules)
+
+
+def _invalid_field_of_format(event: Mapping[str, Any], rules: int) -> str | None:
+    has_graph = rules >= _FIRST_WITH_STATE_GRAPH
+    is_hashed = rules >= _FIRST_WITH_HASHED_IDS
+    for name in ("prev_events", "prev_state_events" if has_graph else "auth_events"):
+        if not (_are_texts(event.get(name)) if is_hashed else _are_references(event.get(name))):
+            return name
+    if ("event_id" in event) if is_hashed else (type(event.get("event_id")) is not str):
+        return "event_id"
+    if has_graph and "auth_events" in event:
+        return "auth_events"
+    room_id = event.get("room_id")
+    if rules < _FIRST_WITH_HASHED_ROOM_IDS:
+        return None if type(room_id) is str else "room_id"
+    if event["type"] == "m.room.create" and event.get("state_key") == "":
+        return "room_id" if "room_id" in event else None
+    return None if type(room_id) is str and room_id.startswith("!") else "room_id"
+
+
+def numbers_as_objects(event: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a valid event that are numbers where the class reads objects, as it reads them."""
+    return {name: {_NUMBER: json.dumps(event[name])} for name in ("content", "hashes") if type(event[name]) is not dict}
+
+
+def _is_wide(value: Any) -> bool:
+    return type(value) is float or (type(value) is int and not _LEAST_I64 <= value <= _MOST_U64)
+
+
+def _maps_to_texts(value: Any) -> bool:
+    return all(type(one) is str for one in value.values()) if type(value) is dict else _is_wide(value)
+
+
+def _are_texts(value: Any) -> bool:
+    return type(value) is list and all(type(one) is str for one in value)
+
+
+def _are_references(value: Any) -> bool:
+    """Pairs of an event id and hashes, as the first room versions have them."""
+    return type(value) is list and all(_is_reference(one) for one in value)
+
+
+def _is_reference(value: Any) -> bool:
+    return (
+        type(value) is list
+        and len(value) == len(("id", "hashes"))
+        and type(value[0]) is str
+        and _maps_to_texts(value[1])
+    )
+
+
+def _is_unsigned(value: Any) -> bool:
+    if type(value) is not dict:
+        return False
+    age, states = value.get("age_ts"), (value.get("invite_room_state"), value.get("knock_room_state"))
+    return (
+        (age is None or type(age) in (int, float))
+        and all(value.get(name) is None or type(value[name]) is str for name in ("replaces_state", "prev_sender"))
+        and all(one is None or type(one) is list for one in states)
+    )

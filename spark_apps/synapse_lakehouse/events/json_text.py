@@ -1,0 +1,93 @@
+"""JSON texts as Synapse parses them with Python's ``json``: what it refuses, and what it cannot write again. Pure."""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NoReturn
+
+_MOST_LEVELS: Final = 127
+_HALF_A_PAIR: Final = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def parse_event(text: str) -> tuple[dict[str, Any] | None, str | None]:
+    """The object, or None where there is none; ``not_finite`` or ``not_canonical``, if a number makes it unusable."""
+    flaw = None
+    try:
+        try:
+            event = _STRICT.decode(text)
+        except _FlawError:
+            event = json.loads(text)
+            flaw = "not_finite" if _has_constant(text) else "not_canonical"
+    except json.JSONDecodeError:
+        return None, None
+    # An integer of more than 4,300 digits, or thousands of levels.
+    except (ValueError, RecursionError):
+        return None, "not_canonical"
+    return (event, flaw) if isinstance(event, dict) else (None, None)
+
+
+def parse_metadata(text: str) -> Any:
+    """The value in an ``internal_metadata``.
+
+    :raises ValueError: when Synapse cannot parse it.
+    """
+    try:
+        return _METADATA.decode(text)
+    except RecursionError:
+        raise ValueError("too many levels") from None
+
+
+def has_half_a_pair(event: Mapping[str, Any], text: str) -> bool:
+    """Whether a string has half a surrogate pair, which has no UTF-8.
+
+    :param text: from which ``event`` was parsed.
+    """
+    if not _HALF_A_PAIR.search(text):
+        return False
+    try:
+        json.dumps(event, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def is_nested_too_deep(event: Mapping[str, Any], text: str) -> bool:
+    """Whether arrays and objects are nested 128 levels deep or deeper, which Synapse's event class does not read."""
+    if text.count("{") + text.count("[") <= _MOST_LEVELS:
+        return False
+    level: list[Any] = [event]
+    for _ in range(_MOST_LEVELS):
+        level = [inner for outer in level for inner in _values(outer) if isinstance(inner, dict | list)]
+        if not level:
+            return False
+    return True
+
+
+def _values(outer: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return outer.values() if isinstance(outer, dict) else outer
+
+
+def _has_constant(text: str) -> bool:
+    constants: list[str] = []
+    json.loads(text, parse_constant=constants.append)
+    return bool(constants)
+
+
+class _FlawError(ValueError):
+    """A number that JSON does not have, or that is too large for a float."""
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise _FlawError(name)
+
+
+def _require_finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise _FlawError(digits)
+    return number
+
+
+_STRICT: Final = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_require_finite)
+_METADATA: Final = json.JSONDecoder(parse_constant=_refuse_constant)

@@ -1,0 +1,99 @@
+"""What a real Synapse makes of rows of ``event_json``, recorded; and what the product makes of them, in the same form.
+
+``python -m tests.event_loader.answers`` records the answers again.
+"""
+
+import gzip
+import hashlib
+import json
+import subprocess
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from sample.environment import synapse_python
+from synapse_lakehouse.embedded import postgres, sample
+from synapse_lakehouse.events import event_loader
+from synapse_lakehouse.settings import PROJECT
+from tests.event_loader.documents import VERSIONS, Row, room_of, rows
+
+RECORDED = Path(__file__).with_name("answers.json.gz")
+RECORDED_ROWS = 4_000
+SEED = "recorded"
+
+
+def of_synapse(dsn: str, asked: Sequence[Row], scratch: Path) -> list[Any]:
+    """Synapse's answers on the database ``dsn``, which gets the rows.
+
+    :raises subprocess.CalledProcessError: when Synapse does not start; its output is on stderr.
+    """
+    with psycopg.connect(dsn) as source, source.cursor() as cursor:
+        cursor.executemany(
+            "insert into rooms (room_id, room_version) values (%s, %s)",
+            [(room_of(version), version) for version in VERSIONS if version is not None],
+        )
+        # As if they had been backfilled, so that Synapse takes none of them for news.
+        (first,) = cursor.execute("select least(min(stream_ordering), 0) from events").fetchone() or (0,)
+        with cursor.copy(
+            "copy events (event_id, room_id, type, topological_ordering, depth, stream_ordering, processed, outlier,"
+            " received_ts) from stdin"
+        ) as copy:
+            for number, row in enumerate(asked, 1):
+                copy.write_row((row.event_id, row.room_id, "any", 1, 1, first - number, True, False, 1))
+        with cursor.copy(
+            "copy event_json (event_id, room_id, json, internal_metadata, format_version) from stdin"
+        ) as copy:
+            for row in asked:
+                copy.write_row((row.event_id, row.room_id, row.json, row.internal_metadata, row.format_version))
+    file = scratch / "questions"
+    file.write_text("".join(f"{row.event_id}\n" for row in asked))
+    command: list[str | Path] = [
+        synapse_python(),
+        "-m",
+        "tests.event_loader.synapse_loader",
+        dsn,
+        str(scratch),
+        str(file),
+    ]
+    subprocess.run(command, cwd=PROJECT, check=True)
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def of_ours(asked: Iterable[Row]) -> list[Any]:
+    """The product's answers."""
+    return [_ours(row) for row in asked]
+
+
+def _ours(row: Row) -> Any:
+    loaded = event_loader.load(*row)
+    if loaded.unloadable is None:
+        without = {"hash_verdict", "hash_reason", "room_property", "predecessor"}
+        return [value for name, value in loaded._asdict().items() if name not in without]
+    return False if loaded.unloadable in event_loader.RAISES else None
+
+
+def digest(asked: Iterable[Row]) -> str:
+    """Of the rows, to see whether they are the recorded ones."""
+    return hashlib.sha256(json.dumps(list(asked)).encode()).hexdigest()
+
+
+def load() -> dict[str, Any]:
+    """``rows``: the digest of what Synapse was asked; ``answers``."""
+    recorded: dict[str, Any] = json.loads(gzip.decompress(RECORDED.read_bytes()))
+    return recorded
+
+
+def main() -> None:
+    """Command line."""
+    asked = list(rows(RECORDED_ROWS, SEED))
+    with tempfile.TemporaryDirectory(prefix="loader-") as folder, postgres.running(Path(folder) / "pg") as server:
+        given = of_synapse(sample.restore(server, "plain"), asked, Path(folder))
+    recorded = json.dumps({"rows": digest(asked), "answers": given})
+    RECORDED.write_bytes(gzip.compress(recorded.encode(), mtime=0))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""What is loaded of any row of ``event_json``, and what is not, is what a real Synapse loads."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from synapse_lakehouse.events import event_loader
+from tests.event_loader import answers
+from tests.event_loader.documents import rows
+
+
+def test_every_recorded_answer_is_synapse_s() -> None:
+    recorded, asked = answers.load(), list(rows(answers.RECORDED_ROWS, answers.SEED))
+    assert answers.digest(asked) == recorded["rows"], "`make answers` records anew"
+    ours = answers.of_ours(asked)
+    differences = [
+        (row, synapse, mine)
+        for row, synapse, mine in zip(asked, recorded["answers"], ours, strict=True)
+        if synapse != mine
+    ]
+    assert differences == []
+    reasons = Counter(event_loader.load(*row).unloadable for row in asked)
+    assert reasons.keys() - {None} == event_loader.REASONS.keys() - {"metadata_missing"}
+    assert reasons[None] > 500
+
+
+def test_thousands_of_levels_stop_nothing() -> None:
+    text = f'{{"type": "m.room.message", "content": {"[" * 90_000}{"]" * 90_000}}}'
+    assert event_loader.load("$1", "!r", text, text, 1, "1").unloadable == "not_json"
+
+
+def test_metadata_that_is_not_there_is_not_taken_for_empty() -> None:
+    row = next(row for row in rows(500, "missing") if event_loader.load(*row).unloadable is None)
+    assert event_loader.load(*row._replace(internal_metadata=None)).unloadable == "metadata_missing"
+
+
+@pytest.mark.heavy
+def test_synapse_agrees_on_thousands_of_other_rows(source_copy: str, tmp_path: Path) -> None:
+    asked = list(rows(20_000, "other"))
+    given = answers.of_synapse(source_copy, asked, tmp_path)
+    ours = answers.of_ours(asked)
+    assert [(row, one) for row, one, mine in zip(asked, given, ours, strict=True) if one != mine] == []
