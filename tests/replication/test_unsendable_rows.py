@@ -222,7 +222,7 @@ def test_a_writer_whose_name_no_line_can_carry_is_left_out_and_stops_nobody(
     talk(homeserver, Dialect.INSTANCES, follow, follow)
     arguments = [record.args for record in caplog.records if record.name.endswith("replication.server")]
     named = [args[1] for args in arguments if isinstance(args, tuple) and len(args) == 2]
-    assert sorted(map(str, named)) == sorted(("two words", "line\nbreak", "", "x" * 2000))
+    assert sorted(map(str, named)) == sorted(("two words", r"line\nbreak", "", "x" * 2000))
 
 
 def test_every_row_that_is_read_has_a_line_that_can_be_read(homeserver: Database) -> None:
