@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from expectations import integrity
 from expectations.freshness import ExpectSourceToMove, ExpectStreamToMove
 from expectations.integrity import ExpectNoFinding
 from expectations.judgement import Check, Judgement
@@ -58,4 +59,6 @@ def findings(judgement: Judgement, *, is_first: bool, fails_on_warnings: bool) -
 
 
 def _kind(check: Check) -> Kind:
+    if check.subject == integrity.subject("event_lost"):
+        return Kind.LOST_IDS
     return _KINDS.get(check.type, Kind.AUDIT_FAILED if check.severity == "fail" else Kind.AUDIT_WARNED)

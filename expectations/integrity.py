@@ -22,7 +22,7 @@ class ExpectNoFinding(MeasureExpectation):
 def suite() -> list[MeasureExpectation]:
     """One expectation for each check."""
     return [
-        ExpectNoFinding(column=_subject(check.name), severity=WARN, description=f"no {check.title}") for check in CHECKS
+        ExpectNoFinding(column=subject(check.name), severity=WARN, description=f"no {check.title}") for check in CHECKS
     ]
 
 
@@ -31,8 +31,9 @@ def measures(found: Iterable[Mapping[str, Any]]) -> dict[str, Measures]:
 
     :param found: the run's rows of ``audit.integrity``.
     """
-    return {_subject(row["check_name"]): row for row in found}
+    return {subject(row["check_name"]): row for row in found}
 
 
-def _subject(check_name: str) -> str:
+def subject(check_name: str) -> str:
+    """The subject of the expectation of a check."""
     return f"check {check_name}"

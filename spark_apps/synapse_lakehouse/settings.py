@@ -109,6 +109,10 @@ class Settings(BaseSettings):
         "",
         description="lost, late, repeated or changed ids to publish with once, as 'events:4711,4800..4810 receipts:77'",
     )
+    lakehouse_acknowledged_rooms: str = Field(
+        "",
+        description="room IDs, with spaces between them, of which events that are lost without a known ID are accepted",
+    )
     lakehouse_source_connections: Annotated[int, Field(ge=2, le=64)] = Field(
         4, description="most connections that a snapshot opens to Synapse's database"
     )

@@ -31,6 +31,15 @@ PLANTS: Final[dict[str, str]] = {
         where event_id = (select max(event_id) from current_state_events where type = 'm.room.name')
         returning event_id""",
     "event_without_json": f"delete from event_json {_OF_A_MESSAGE.format(number=0)} returning event_id",
+    "event_lost": """
+        with lost as (
+            select event_id, room_id from events where type = 'm.room.message' and not outlier and room_id in (
+                select room_id from events where type = 'm.room.message' group by room_id having count(*) > 9)
+            and stream_ordering not in (select event_stream_ordering from sliding_sync_joined_rooms)
+            and event_id not in (select event_id from event_forward_extremities)
+            order by stream_ordering offset 20 limit 1),
+        edges as (delete from event_edges where event_id in (select event_id from lost))
+        delete from events where event_id in (select event_id from lost) returning event_id""",
     "json_without_event": """
         insert into event_json (event_id, room_id, internal_metadata, json, format_version)
         select '$orphan', room_id, '{}', '{}', 3 from rooms limit 1 returning event_id""",

@@ -25,6 +25,7 @@ from synapse_lakehouse.modelling import increments
 from synapse_lakehouse.modelling.finding import Finding
 from synapse_lakehouse.settings import PROJECT
 from synapse_lakehouse.state import integrity, retention
+from synapse_lakehouse.streams import lost_event_ranges
 
 _FAILED: Final = frozenset({"error", "fail", "runtime error", "partial success"})
 _ASKED_LATE: Final = frozenset({"as_of", "made_of"})
@@ -124,6 +125,8 @@ def variables(app: SparkApp) -> dict[str, Any]:
         "server_name": app.settings.synapse_server_name,
         "made_of": dict(zip(names, made, strict=True)),
         "rules_of_events": sql_function.RULES,
+        # As digits: a room ID may have any character.
+        "acknowledged_rooms": [room.encode().hex() for room in app.settings.lakehouse_acknowledged_rooms.split()],
         "feed_length": app.settings.lakehouse_feed_length,
         "recent_rooms_per_user": app.settings.lakehouse_recent_rooms,
         "recent_events_per_room": app.settings.lakehouse_recent_events,
@@ -159,6 +162,7 @@ def _folders(home: Path) -> list[str]:
 def prepare(spark: SparkSession) -> None:
     """Set a session up for dbt and these models."""
     sql_function.register(spark)
+    lost_event_ranges.register(spark)
     # What follows from a filter for all aliases of a column is worked out beforehand, which takes Spark minutes and all
     # memory where columns pass through many steps, as in the models of what users may see.
     spark.conf.set("spark.sql.constraintPropagation.enabled", "false")

@@ -37,9 +37,18 @@ CHECKS: Final = (
         "Restore the rows of event_json from a backup, or from the last release that has them.",
     ),
     Check(
+        "event_lost",
+        "events that are lost although their JSON is stored",
+        "Synapse deletes an event with its JSON. The row of events was lost in another way, so clients do not see the "
+        "event. Its stream ID is not known, or only between which IDs it is.",
+        "Restore the rows of events from a backup, or from the last release that has them. Where they cannot be "
+        "restored, name the room in LAKEHOUSE_ACKNOWLEDGED_ROOMS.",
+    ),
+    Check(
         "json_without_event",
         "JSON of events that are not there",
-        "What somebody wrote is still stored although nothing leads to it, as after an interrupted deletion.",
+        "What somebody wrote is still stored although nothing leads to it, and nothing shows that the event was more "
+        "than an outlier.",
         "If the event was purged, delete the row of event_json; if not, the row of events was lost: see a backup.",
     ),
     Check(
