@@ -49,14 +49,16 @@ def other(
     request: pytest.FixtureRequest, server: Server, settings: Settings, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Other]:
     """A lake, its source in a server of another version, and whom the lakehouse is there."""
-    folder = tmp_path_factory.mktemp("postgres")
     with (
         pytest.MonkeyPatch.context() as patched,
         _programs(request.param) as programs,
-        lake_maker(server, settings, folder) as new_lake,
+        TemporaryDirectory(ignore_cleanup_errors=True) as home,
+        lake_maker(server, settings, tmp_path_factory.mktemp("postgres")) as new_lake,
     ):
         patched.setattr(postgres, "BIN", programs)
-        with postgres.running(folder / "data") as running:
+        # PostgreSQL 14 needs a folder that its account can pass through, which pytest's are not.
+        Path(home).chmod(0o711)
+        with postgres.running(Path(home) / "data") as running:
             dsn = sample.restore(running)
             make(settings, READER, dsn)
             with psycopg.connect(dsn, autocommit=True) as owner:

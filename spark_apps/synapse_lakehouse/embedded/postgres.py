@@ -145,6 +145,8 @@ def _initialised(data: Path) -> str:
         shutil.rmtree(abandoned, ignore_errors=True)
     password = secrets.token_urlsafe(24)
     with TemporaryDirectory(dir=data.parent, prefix=f"{data.name}.new-", ignore_cleanup_errors=True) as folder:
+        # PostgreSQL 14 enters its working directory by the path, and needs every folder above to be passable.
+        Path(folder).chmod(0o711)
         made = Path(folder) / data.name
         made.mkdir(mode=0o700)
         account.take_over(made)
