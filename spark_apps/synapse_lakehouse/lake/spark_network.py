@@ -15,6 +15,9 @@ _AUTHENTICATED: Final = {
     "spark.network.crypto.enabled": "true",
     # Else a client may choose the older, weaker handshake.
     "spark.network.crypto.saslFallback": "false",
+    # Java and Python take the first connection to a port of theirs for each other's. Another user's connection would fail
+    # the job, and cannot be made to a socket file.
+    "spark.python.unix.domain.socket.enabled": "true",
 }
 _SECRET: Final = "spark.authenticate.secret"  # noqa: S105 - the name of a property
 _LOCAL: Final = {"spark.driver.bindAddress": LOOPBACK, "spark.driver.host": LOOPBACK}
