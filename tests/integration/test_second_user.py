@@ -1,0 +1,144 @@
+"""A second user of the machine gets no data, no session and no code execution from what runs here."""
+
+import re
+import secrets
+import signal
+import time
+from collections.abc import Callable, Iterator
+from ipaddress import IPv4Address, IPv6Address
+from pathlib import Path
+
+import httpx
+import psycopg
+import pytest
+
+from synapse_lakehouse.embedded.postgres import Server
+from synapse_lakehouse.settings import Settings
+from tests import runs
+from tests.sockets import descendants, listening
+from tests.support.strangers import Stranger, stranger
+
+pytestmark = pytest.mark.heavy
+CANARY = secrets.token_hex(16)
+"""A key of the warehouse, as an operator sets it."""
+
+
+@pytest.fixture(scope="module")
+def other() -> Iterator[Stranger]:
+    """A second user."""
+    with stranger() as made:
+        yield made
+
+
+@pytest.fixture
+def own(new_lake: Callable[..., Settings]) -> Settings:
+    """A lake whose settings contain a secret."""
+    return new_lake(lakehouse_catalog_properties={"s3.secret-access-key": CANARY})
+
+
+def test_a_run_gives_nothing_to_another_user(own: Settings, server: Server, other: Stranger) -> None:
+    run = runs.start(own, "--date", "2026-11-01")
+    attacked: dict[tuple[IPv4Address | IPv6Address, int], list[str]] = {}
+    secrets_of_run = {CANARY, server.password}
+    try:
+        while run.poll() is None:
+            family = descendants(run.pid)
+            for address, port in listening(run.pid) - attacked.keys():
+                attacked[address, port] = other.ask("spark", str(address), port)
+            assert not [pid for pid in family if Path(f"/proc/{pid}").exists() and other.ask("signal", pid)]
+            exposed = {
+                f"/proc/{pid}/{name}"
+                for pid in family
+                for name in ("environ", "cmdline", "maps")
+                if any(secret in (other.ask("read", f"/proc/{pid}/{name}") or "") for secret in secrets_of_run)
+            }
+            assert exposed == set()
+            time.sleep(0.5)
+    finally:
+        output, _ = run.communicate(timeout=1200)
+    assert run.returncode == 0, output
+    assert len(attacked) >= 6, "each Spark app listens for its executors"
+    assert {place: reached for place, reached in attacked.items() if reached} == {}
+    assert {str(address) for address, _ in attacked} == {"127.0.0.1"}
+    _read_nothing(own, other, secrets_of_run)
+
+
+def test_the_ui_gives_nothing_to_another_user(own: Settings, server: Server, other: Stranger) -> None:
+    ui = runs.start_ui(own)
+    try:
+        address = re.search(r"http://127\.0\.0\.1:\d+", runs.read_until(ui, r"http://127\.0\.0\.1:\d+"))
+        assert address
+        places = listening(ui.pid)
+        assert {str(host) for host, _ in places} == {"127.0.0.1"}
+        with httpx.Client(base_url=address[0], timeout=60) as client:
+            _gets_no_session(client)
+            foreign = {"Host": "attacker.example"}
+            for path in ("/", "/auth/login/", "/auth/token", "/api/v2/dags", "/execution/health", "/api/v2/version"):
+                assert client.get(path, headers=foreign).status_code in (400, 421), path
+        for host, port in places:
+            assert other.ask("spark", str(host), port) == []
+        _read_nothing(own, other, {CANARY, server.password})
+    finally:
+        ui.send_signal(signal.SIGINT)
+        ui.communicate(timeout=120)
+
+
+def _gets_no_session(client: httpx.Client) -> None:
+    for method, path in (
+        ("GET", "/auth/token"), ("GET", "/auth/token/login"), ("GET", "/api/v2/dags"), ("GET", "/api/v2/connections"),
+        ("GET", "/api/v2/dagRuns"), ("GET", "/ui/config"), ("GET", "/api/v2/config"), ("GET", "/execution/variables/x"),
+    ):  # fmt: skip
+        answer = client.request(method, path)
+        assert answer.status_code in (401, 403, 404, 405), (path, answer.status_code)
+        assert "access_token" not in answer.text
+    for password in ("", "admin", "airflow"):
+        login = client.post("/auth/token", json={"username": "admin", "password": password})
+        assert login.status_code in (400, 401, 403, 422)
+        assert "access_token" not in login.text
+    assert "_token" not in client.cookies
+
+
+def _read_nothing(own: Settings, other: Stranger, secrets_of_run: set[str]) -> None:
+    folders = [str(own.lakehouse_home), own.warehouse.removeprefix("file://")]
+    readable = [path for folder in folders for path in other.ask("walk", folder)]
+    leaking = [path for path in readable if any(secret in (other.ask("read", path) or "") for secret in secrets_of_run)]
+    assert leaking == []
+
+
+def test_the_embedded_server_has_an_account_of_its_own(server: Server, other: Stranger) -> None:
+    (pid,) = _postmasters(server)
+    status = dict(
+        line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line
+    )
+    assert int(status["CapEff"], 16) == int(status["CapPrm"], 16) == int(status["CapAmb"], 16) == 0
+    uid = int(status["Uid"].split()[0])
+    of_account = {
+        entry.name
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit() and entry.exists() and entry.stat().st_uid == uid
+    }
+    programs = {Path(f"/proc/{pid}/comm").read_text().strip() for pid in of_account if Path(f"/proc/{pid}").exists()}
+    assert programs == {"postgres"}
+    names = {entry.partition("=")[0] for entry in Path(f"/proc/{pid}/environ").read_text().split("\0")}
+    assert not {name for name in names if name.startswith(("SYNAPSE_", "LAKEHOUSE_", "AIRFLOW_", "AWS_"))}
+    for password in ("", "postgres", "synapse"):
+        with pytest.raises(psycopg.OperationalError):
+            psycopg.connect(f"postgresql://postgres:{password}@127.0.0.1:{server.port}/postgres")
+
+
+def _postmasters(server: Server) -> set[str]:
+    return {
+        entry.name
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit()
+        and b"postgres" in _cmdline(entry)[:200]
+        and (IPv4Address("127.0.0.1"), server.port) in listening(int(entry.name))
+        and b"-D" in _cmdline(entry)
+    }
+
+
+def _cmdline(process: Path) -> bytes:
+    try:
+        return (process / "cmdline").read_bytes()
+    except OSError:
+        return b""
