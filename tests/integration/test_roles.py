@@ -55,6 +55,14 @@ def test_an_owner_makes_what_it_needs_and_runs_nothing(own: Server) -> None:
     assert own.password not in file.read_text()
 
 
+def test_the_superuser_runs_nothing_that_an_owner_made(own: Server) -> None:
+    with psycopg.connect(roles.owner(own, "trap"), autocommit=True) as connection:
+        connection.execute("create function public.shobj_description(oid, name) returns text return current_user")
+        connection.execute("alter database trap set search_path = public, pg_catalog")
+    own.tool("psql", "-Xqc", "comment on database trap is 'remembered'")
+    assert own.comment("trap") == "remembered"
+
+
 def test_a_database_of_the_superuser_is_handed_over(own: Server) -> None:
     own.create_database("earlier")
     with psycopg.connect(own.dsn("earlier")) as superuser:

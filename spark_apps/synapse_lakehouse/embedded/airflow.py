@@ -166,9 +166,7 @@ def _with_driver(driver: str, uri: str) -> str:
 def _migrate(airflow: Airflow, server: Server) -> None:
     """Bring the metadata database to this version of Airflow; its own comment remembers which one it is at."""
     name, wanted = services.AIRFLOW_DATABASE, version("apache-airflow")
-    comment = "select shobj_description(oid, 'pg_database') from pg_database where datname = current_database()"
-    said = server.tool("psql", "-XAtc", comment, database=name, stdout=subprocess.PIPE)
-    if said.stdout.decode().strip() == wanted:
+    if server.comment(name) == wanted:
         return
     _airflow(airflow, "db", "migrate")
     existing = json.loads(_airflow(airflow, "pools", "list", "--output", "json"))

@@ -87,6 +87,12 @@ class Server:
         listed = self.tool("psql", "-XAtc", "select datname from pg_database", stdout=subprocess.PIPE)
         return set(listed.stdout.decode().split())
 
+    def comment(self, database: str) -> str:
+        """Comment on ``database``, read in the superuser's own one: in another, the superuser could be made to run
+        functions of its owner."""
+        comment = f"select shobj_description(oid, 'pg_database') from pg_database where datname = '{database}'"  # noqa: S608
+        return self.tool("psql", "-XAtc", comment, stdout=subprocess.PIPE).stdout.decode().strip()
+
     def create_database(self, name: str, template: str = "template0") -> bool:
         """Create ``name`` (C locale, UTF-8, as Synapse demands) unless it exists; True if it was created."""
         if name in self.databases():

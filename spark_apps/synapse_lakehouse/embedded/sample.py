@@ -29,7 +29,7 @@ def restore(server: Server, database: str = DATABASE) -> str:
     packed = DUMP.read_bytes()
     version = hashlib.sha256(packed).hexdigest()
     if database in server.databases():
-        if _restored_version(server, database) == version:
+        if server.comment(database) == version:
             return server.dsn(database)
         server.tool("dropdb", "--force", database)
     server.create_database(database)
@@ -40,9 +40,3 @@ def restore(server: Server, database: str = DATABASE) -> str:
     server.tool("psql", "-XqAtc", f"comment on database {database} is '{version}'", database=database)
     server.tool("psql", "-XqAtc", "analyze", database=database)
     return server.dsn(database)
-
-
-def _restored_version(server: Server, database: str) -> str:
-    comment = "select shobj_description(oid, 'pg_database') from pg_database where datname = current_database()"
-    asked = server.tool("psql", "-XAtc", comment, database=database, stdout=subprocess.PIPE)
-    return asked.stdout.decode().strip()
