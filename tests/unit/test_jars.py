@@ -2,7 +2,9 @@
 
 import hashlib
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -52,6 +54,12 @@ def test_what_is_no_coordinate_with_a_hash_is_refused(packages: str, settings: S
 def test_packages_have_coordinates_and_a_hash() -> None:
     assert jars.packages(f" {GOOD} ,a:b:1@sha256:{'0' * 64},") == {"org.example:good:1.0": "a" * 64, "a:b:1": "0" * 64}
     assert jars.packages("") == {}
+
+
+def test_what_runs_beside_unchecked_jars_is_spark_s_own() -> None:
+    own = Path(str(find_spec("pyspark").origin)).parent / "jars"  # type: ignore[union-attr]
+    name = f"{jars.RUN_WHEN_RESOLVED.replace('.', '/')}.class"
+    assert any(name in ZipFile(jar).namelist() for jar in own.glob("hadoop-*.jar"))
 
 
 def test_the_lock_has_all_that_is_wanted() -> None:

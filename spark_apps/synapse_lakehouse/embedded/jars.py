@@ -19,6 +19,10 @@ HEADER: Final = (
     "# SHA-256 and Maven coordinates of every jar that Spark gets beside its own. `make lock-jars` renews this file.\n"
 )
 
+RUN_WHEN_RESOLVED: Final = "org.apache.hadoop.util.VersionInfo"
+"""What spark-submit runs beside jars that nobody has checked yet. It is a class of Spark's own jars, which come
+first: one that is missing there could be in the new ones, and would run."""
+
 _COORDINATES: Final = r"[^:@,\s]+:[^:@,\s]+:[^:@,\s]+"
 _PACKAGE: Final = re.compile(rf"({_COORDINATES})@sha256:([0-9a-f]{{64}})")
 _FILE: Final = re.compile(r"([^_]+)_(.+)-(\d.*)\.jar")
@@ -95,7 +99,7 @@ def fetch(folder: Path, wanted: Sequence[str]) -> str:
     spark_submit = Path(sys.executable).with_name("spark-submit")
     done = subprocess.run(
         [spark_submit, "--master", "local[1]", "--packages", ",".join(wanted), "--conf",
-         f"spark.jars.ivy={folder}", "--class", "org.apache.spark.deploy.SparkSubmitNothing", "spark-internal"],
+         f"spark.jars.ivy={folder}", "--class", RUN_WHEN_RESOLVED, "spark-internal"],
         capture_output=True, text=True, errors="replace", env=java.environment(), check=False,
     )  # fmt: skip
     return done.stderr
