@@ -1,6 +1,7 @@
 """``lakehouse run`` beside ``make ui`` logs in to that Airflow, and to nothing else."""
 
 import json
+import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from synapse_lakehouse.cli import scheduled
+from synapse_lakehouse.embedded import loopback
 from synapse_lakehouse.embedded.postgres import free_port
 
 CREDENTIAL = {"username": "admin", "password": "generated"}
@@ -60,6 +62,18 @@ def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def test_a_run_is_triggered_after_a_login(address: str) -> None:
     run = scheduled.trigger(address, CREDENTIAL, NOON, NOON, NOON)
     assert run.run_id == f"manual__{NOON.isoformat()}"
+
+
+def test_no_password_is_sent_to_another_user(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    with pytest.raises(scheduled.ScheduledError, match="Another user of this machine listens on the port"):
+        scheduled.trigger(address, CREDENTIAL, NOON, NOON, NOON)
+
+
+def test_only_a_listener_of_this_user_is_ours(address: str) -> None:
+    port = int(address.rpartition(":")[2])
+    assert loopback.is_ours(port)
+    assert not loopback.is_ours(free_port())
 
 
 def test_a_wrong_password_is_refused_without_being_repeated(address: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, get_args
 from urllib.error import HTTPError
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 from urllib.request import Request
 
 from synapse_lakehouse.cli.progress import State, Step, reason
@@ -90,9 +90,14 @@ def trigger(
     """Have the running Airflow do a run for the interval from ``start`` to ``end``.
 
     :param credential: username and password of its login.
-    :raises ScheduledError: when its DAG is paused, or it does not answer.
+    :raises ScheduledError: when its DAG is paused, it does not answer, or another user answers in its place.
     """
     _await(address)
+    if not loopback.is_ours(urlsplit(address).port or 0):
+        raise NoAnswerError(
+            f"Another user of this machine listens on the port of {address}, where the Airflow of `make ui` should, "
+            "and is not told its password. Stop `make ui`, and start it with another PORT."
+        )
     token = _call(f"{address}/auth/token", body=json.dumps(dict(credential)).encode())["access_token"]
     if _call(f"{address}/api/v2/dags/{DAG}", token)["is_paused"]:
         raise ScheduledError(

@@ -105,6 +105,11 @@ def _await_ready(running: dict[str, subprocess.Popen[bytes]], port: int, logs: P
                 f"Not healthy within {READY_SECONDS} s: {', '.join(sorted(missing))}. See the logs in {logs}."
             )
         time.sleep(0.5)
+    if not loopback.is_ours(port):
+        raise UiError(
+            f"Another user of this machine listens on port {port}, too. Choose another port, as in `make ui PORT=…`, "
+            "and enter no password where that user answers."
+        )
     if not _refuses_strangers(port):
         raise UiError(
             "Airflow answers requests for any host, so that a web page could reach it: its plugin that refuses them "
