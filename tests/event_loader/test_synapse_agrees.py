@@ -30,6 +30,13 @@ def test_thousands_of_levels_stop_nothing() -> None:
     assert event_loader.load("$1", "!r", text, text, 1, "1").unloadable == "not_json"
 
 
+def test_a_pair_at_the_last_level_that_can_be_parsed_stops_nothing() -> None:
+    for levels in range(800, 1000):
+        content = f'{{"pair": "\\ud83d\\ude00", "levels": {"[" * levels}{"]" * levels}}}'
+        text = f'{{"type": "m.room.message", "room_id": "!r", "sender": "@a:b", "content": {content}}}'
+        assert event_loader.load("$1", "!r", text, "{}", 1, "1").unloadable in {"nested_too_deep", "not_json"}
+
+
 def test_metadata_that_is_not_there_is_not_taken_for_empty() -> None:
     row = next(row for row in rows(500, "missing") if event_loader.load(*row).unloadable is None)
     assert event_loader.load(*row._replace(internal_metadata=None)).unloadable == "metadata_missing"

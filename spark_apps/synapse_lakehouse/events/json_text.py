@@ -49,6 +49,9 @@ def has_half_a_pair(event: Mapping[str, Any], text: str) -> bool:
         json.dumps(event, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         return True
+    except RecursionError:
+        # It could just be parsed, and is nested too deep.
+        return False
     return False
 
 
