@@ -24,6 +24,8 @@ _SHORT: Final = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 _ACTIVE: Final = str.maketrans({one: f"\\x{ord(one):02x}" for one in "@<>[]*`~|"})
 """Characters with which chat programs begin a mention, a link or markup."""
 _FORMULA: Final = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+_NEW_CELL: Final = re.compile(rf";(?=[\" ]*[{re.escape(''.join(_FORMULA))}])")
+"""Where Excel begins a cell with a formula if the operator's country writes decimal commas."""
 _HARMLESS: Final = re.compile(
     r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?|@[A-Za-z0-9._=/+-]*:[A-Za-z0-9.-]+(:\d{1,5})?|@[A-Za-z0-9._=/+-]*:\[[0-9A-Fa-f:.]+\](:\d{1,5})?"
 )
@@ -62,7 +64,7 @@ def markdown_code(text: str) -> str:
 
 def spreadsheet_cell(text: str) -> str:
     """``text`` as :func:`printable` writes it, after an apostrophe where a spreadsheet would take it for a formula."""
-    written = printable(text)
+    written = _NEW_CELL.sub(r"\\x3b", printable(text))
     is_formula = written.lstrip(" ").startswith(_FORMULA) and not _HARMLESS.fullmatch(written)
     return f"'{written}" if is_formula else written
 

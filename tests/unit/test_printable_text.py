@@ -81,7 +81,14 @@ def test_a_spreadsheet_calculates_nothing(text: str) -> None:
     assert spreadsheet_cell(text) == f"'{text}"
 
 
-@pytest.mark.parametrize("text", ["@alice:example.org", "@a=b/c+d:[::1]:8448", "-5", "+1.5e3", "!a:x", "a=b", ""])
+@pytest.mark.parametrize("text", ["!a;=1+1", '!a; "=1+1', "!a;@SUM(1)", "!a;\uff1d1", "!a;;-1"])
+def test_no_formula_begins_where_semicolons_separate_cells(text: str) -> None:
+    assert spreadsheet_cell(text) == r"\x3b".join(text.rpartition(";")[::2])
+
+
+@pytest.mark.parametrize(
+    "text", ["@alice:example.org", "@a=b/c+d:[::1]:8448", "-5", "+1.5e3", "!a:x", "a=b", "a; b", ""]
+)
 def test_user_ids_and_numbers_stay_as_they_are_for_a_spreadsheet(text: str) -> None:
     assert spreadsheet_cell(text) == text
 
