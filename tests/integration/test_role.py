@@ -12,6 +12,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from synapse_lakehouse import catalogue
+from synapse_lakehouse.cli.diagnosis.role import examine, of_reader
 from synapse_lakehouse.embedded.postgres import BIN, Server
 from synapse_lakehouse.replication.feed import Feed
 from synapse_lakehouse.settings import Settings
@@ -210,6 +211,25 @@ def test_what_everybody_may_is_taken_from_the_role_and_synapse_can_still_purge(
         finally:
             owner.execute(f"reassign owned by {synapse} to postgres; drop owned by {synapse}".encode())
             owner.execute(f"drop role {synapse}".encode())
+
+
+def test_a_function_that_has_its_owner_s_rights_is_noticed(role: Role, database: str) -> None:
+    def warned() -> list[str]:
+        with psycopg.connect(role.dsn, autocommit=True) as session:
+            found = examine(session, of_reader(catalogue.load()), "lakehouse grants")
+            return [one.advice for one in found if "SECURITY DEFINER" in one.message]
+
+    assert warned() == []
+    with psycopg.connect(database, autocommit=True) as owner:
+        owner.execute(
+            "create function leak(int) returns text security definer language sql as 'select token from access_tokens'"
+        )
+        try:
+            (advice,) = warned()
+            owner.execute(advice.removeprefix("As the owner run: ").partition(";")[0].encode())
+            assert warned() == []
+        finally:
+            owner.execute("drop function leak")
 
 
 def test_odd_names_are_refused(settings: Settings) -> None:

@@ -66,6 +66,15 @@ where grantee in (0, to_regrole(quote_ident(current_user))) order by privilege_t
 """
 """What was granted to our role or to everybody: columns are those of the table, or the one that was granted."""
 
+_DEFINERS: Final = """
+select pg_proc.oid::regprocedure::text from pg_proc join pg_namespace on pg_namespace.oid = pronamespace
+where prosecdef and nspname not in ('pg_catalog', 'information_schema') and nspname not like 'pg\\_%'
+  and proowner <> to_regrole(quote_ident(current_user)) and has_function_privilege(pg_proc.oid, 'execute')
+  and has_schema_privilege(pg_namespace.oid, 'usage')
+  and not exists (select from pg_depend where objid = pg_proc.oid and deptype = 'e')
+order by 1
+"""
+"""Functions that work with their owner's rights. PostgreSQL lets everybody run a new one."""
 
 _DATABASES: Final = """
 select quote_ident(datname) from pg_database
@@ -121,6 +130,7 @@ def examine(connection: Connection, allowed: Allowed, script: str, subject: str 
         *_grants(role, connection.execute(_GRANTED.encode()).fetchall(), allowed, script),
     ]
     if not is_superuser:
+        found += _definers(role, _column(connection, _DEFINERS))
         found += _public_rights(role, connection, script)
     found = found or [Finding(Level.OK, subject, f"{role} can do what the lakehouse needs of it, and nothing else")]
     found.append(_limits(role, connections, _column(connection, _DATABASES)))
@@ -172,6 +182,13 @@ def _grants(role: str, granted: Iterable[tuple[Any, ...]], allowed: Allowed, scr
         elif kind == "schema" and to_everybody:
             advice += " Before that, grant the same to Synapse's own role by name, which needs it."
         yield Finding(Level.WARN, "role", message, advice)
+
+
+def _definers(role: str, routines: Sequence[str]) -> Findings:
+    if routines:
+        message = f"The role {role} may run {_some(routines)} with the rights of who owns that (SECURITY DEFINER)."
+        advice = f"As the owner run: REVOKE EXECUTE ON ROUTINE {', '.join(routines)} FROM PUBLIC, {role};"
+        yield Finding(Level.WARN, "role", message, advice + " Before that, grant it by name to the roles that need it.")
 
 
 def _public_rights(role: str, connection: Connection, script: str) -> Findings:
