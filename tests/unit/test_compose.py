@@ -181,6 +181,16 @@ def test_the_script_for_passwords_makes_all_that_are_asked_for() -> None:
     assert re.fullmatch(r"[\w-]{43}=", made["AIRFLOW_FERNET_KEY"])
 
 
+def test_no_other_user_may_read_the_passwords(tmp_path: Path) -> None:
+    file = tmp_path / ".env"
+    file.write_text("LAKEHOUSE_LOG_LEVEL=INFO\n")
+    file.chmod(0o644)
+    with file.open("a") as output:
+        subprocess.run([PROJECT / "docker/passwords.sh"], stdout=output, check=True)
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert len(file.read_text().splitlines()) > 2
+
+
 def test_workers_run_what_the_drivers_run_and_see_the_same_files() -> None:
     driver, worker = SERVICES["airflow-scheduler"], SERVICES["spark-worker"]
 
