@@ -93,17 +93,6 @@ def test_a_text_that_is_checked_can_be_parsed_with_the_least_of_stacks(session: 
             session.execute(statement, ['{"ts": ' + "[" * levels + "]" * levels + "}"])
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_a_large_text_with_many_levels_costs_little(session: Session, version: int) -> None:
-    text = '{"ts": 1, "x": [' + "[" * 400 + "]" * 400 + ", 1" * 100_000 + "]}"
-    statement = sql.SQL("select {} from (select %s::text as data offset 0) as given").format(
-        expression(COLUMN, version)
-    )
-    with session.transaction(force_rollback=True):
-        session.execute("set local temp_file_limit = '1MB'")
-        assert session.execute(statement, [text]).fetchone() == (UNREADABLE,)
-
-
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(st.characters(max_codepoint=0x1FFFF)),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),

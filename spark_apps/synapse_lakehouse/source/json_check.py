@@ -14,10 +14,6 @@ _BYTES_A_LEVEL: Final = 512
 _ALWAYS_SHALLOW: Final = 200
 """Bytes of a text that has fewer levels than the least possible ``max_stack_depth`` (100 kB) lets be parsed."""
 
-_MOST_WORK: Final = 1 << 26
-"""Bytes that the regular expressions may read of a text: as many as it has, for each of its brackets. Another server
-chooses both, and what each step leaves goes to temporary files."""
-
 _STRING: Final = r'"(?:[^"\\\u0001-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"'
 _SCALAR: Final = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null"
 _SPACE: Final = r"[ \t\n\r]"
@@ -36,7 +32,7 @@ _INNERMOST: Final = rf"\[(?:{_ANY}(?:,{_ANY})*)?\]|\{{(?:\u0001:{_ANY}(?:,\u0001
 
 _TOO_DEEP: Final = (
     "octet_length({text}) > {shallow} and length({text}) - length(translate({text}, '[{{', ''))"
-    " > least(pg_size_bytes(current_setting('max_stack_depth')) / {a_level}, {most_work} / octet_length({text}))"
+    " > pg_size_bytes(current_setting('max_stack_depth')) / {a_level}"
 )
 _BY_INPUT: Final = "pg_input_is_valid({text}, 'json')"
 _BY_PATTERNS: Final = (
@@ -54,14 +50,13 @@ def is_json(text: sql.Composable, server_version: int = OLDEST) -> sql.Composed:
     PostgreSQL 16 and later check a value without an error (``pg_input_is_valid``). Before, regular expressions do: an
     object or a list that has only scalars becomes a scalar, until one is left. Both give the same answer.
 
-    A text with more brackets than the parser's stack has room for levels counts as none, as does a large one with many.
+    A text with more brackets than the parser's stack has room for levels counts as none.
     """
     check = _BY_INPUT if server_version >= _WITH_INPUT_CHECK else _BY_PATTERNS
     return sql.SQL(f"case when {_TOO_DEEP} then false else {check} end").format(
         text=text,
         shallow=sql.Literal(_ALWAYS_SHALLOW),
         a_level=sql.Literal(_BYTES_A_LEVEL),
-        most_work=sql.Literal(_MOST_WORK),
         flat=sql.Literal(_FLAT),
         control=sql.Literal(_CONTROL),
         string=sql.Literal(_STRING),
