@@ -72,6 +72,10 @@ OTHER, BROKEN = json.loads(NOT_AN_OBJECT), json.loads(UNREADABLE)
         ('{"ts": \x02}', BROKEN),
         ("{\x01:\x02}", BROKEN),
         ('{"ts": 1, "x": ' + "[" * 900 + "]" * 900 + "}", {"ts": 1}),
+        # Brackets that are no levels: in text, as in a transaction ID that a client chose, and side by side.
+        ('{"ts": 1, "x": "' + "[" * 90_000 + '"}', {"ts": 1}),
+        ('{"ts": 1, "x": [' + ",".join(["[]"] * 9000) + "]}", {"ts": 1}),
+        ('{"ts": 1, "x": [' + ",".join(['{"[": 0}'] * 9000) + "}}", BROKEN),
         ('{"ts": 1, "x": ' + "[" * 90_000 + "]" * 90_000 + "}", BROKEN),
         ('{"ts": 1, "x": ' + "[" * 90_000, BROKEN),
         ('{"ts": 1e999999}', {"ts": float("inf")}),

@@ -13,6 +13,8 @@ _BYTES_A_LEVEL: Final = 512
 """PostgreSQL's parser takes 128 bytes of ``max_stack_depth`` for each level of nesting, and fails beyond."""
 _ALWAYS_SHALLOW: Final = 200
 """Bytes of a text that has fewer levels than the least possible ``max_stack_depth`` (100 kB) lets be parsed."""
+_MOST_LEVELS: Final = 128
+"""Of a text with more brackets than the stack has room for levels. Those in strings and side by side are no levels."""
 
 _STRING: Final = r'"(?:[^"\\\u0001-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"'
 _SCALAR: Final = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null"
@@ -30,16 +32,18 @@ _CONTROL: Final = r"[\u0001-\u0008\u000b\u000c\u000e-\u001f]"
 _ANY: Final = r"[\u0001\u0002]"
 _INNERMOST: Final = rf"\[(?:{_ANY}(?:,{_ANY})*)?\]|\{{(?:\u0001:{_ANY}(?:,\u0001:{_ANY})*)?\}}"
 
-_TOO_DEEP: Final = (
+_MANY_BRACKETS: Final = (
     "octet_length({text}) > {shallow} and length({text}) - length(translate({text}, '[{{', ''))"
     " > pg_size_bytes(current_setting('max_stack_depth')) / {a_level}"
 )
 _BY_INPUT: Final = "pg_input_is_valid({text}, 'json')"
 _BY_PATTERNS: Final = (
     "case when {text} ~ {flat} then true when {text} ~ {control} then false else ("
-    "with recursive step(rest) as (select regexp_replace(regexp_replace(regexp_replace("
-    "{text}, {string}, {a_string}, 'g'), {scalar}, {a_value}, 'g'), {space}, '', 'g')"
-    " union all select regexp_replace(rest, {innermost}, {a_value}, 'g') from step where rest ~ {innermost})"
+    "with recursive step(rest, levels) as (select regexp_replace(regexp_replace(regexp_replace("
+    "{text}, {string}, {a_string}, 'g'), {scalar}, {a_value}, 'g'), {space}, '', 'g'),"
+    " case when {many_brackets} then {most_levels} end"
+    " union all select regexp_replace(rest, {innermost}, {a_value}, 'g'), levels - 1 from step"
+    " where rest ~ {innermost} and coalesce(levels > 0, true))"
     " select bool_or(rest in ({a_string}, {a_value})) from step) end"
 )
 
@@ -50,13 +54,19 @@ def is_json(text: sql.Composable, server_version: int = OLDEST) -> sql.Composed:
     PostgreSQL 16 and later check a value without an error (``pg_input_is_valid``). Before, regular expressions do: an
     object or a list that has only scalars becomes a scalar, until one is left. Both give the same answer.
 
-    A text with more brackets than the parser's stack has room for levels counts as none.
+    A text with more brackets than the parser's stack has room for levels counts as none if it has more levels than
+    :data:`_MOST_LEVELS`.
     """
-    check = _BY_INPUT if server_version >= _WITH_INPUT_CHECK else _BY_PATTERNS
-    return sql.SQL(f"case when {_TOO_DEEP} then false else {check} end").format(
+    check = _BY_PATTERNS
+    if server_version >= _WITH_INPUT_CHECK:
+        check = f"case when {{many_brackets}} then {_BY_PATTERNS} else {_BY_INPUT} end"
+    many_brackets = sql.SQL(_MANY_BRACKETS).format(
+        text=text, shallow=sql.Literal(_ALWAYS_SHALLOW), a_level=sql.Literal(_BYTES_A_LEVEL)
+    )
+    return sql.SQL(check).format(
         text=text,
-        shallow=sql.Literal(_ALWAYS_SHALLOW),
-        a_level=sql.Literal(_BYTES_A_LEVEL),
+        many_brackets=many_brackets,
+        most_levels=sql.Literal(_MOST_LEVELS),
         flat=sql.Literal(_FLAT),
         control=sql.Literal(_CONTROL),
         string=sql.Literal(_STRING),
