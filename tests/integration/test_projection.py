@@ -97,6 +97,16 @@ def test_a_text_that_is_checked_can_be_parsed_with_the_least_of_stacks(session: 
             session.execute(statement, ['{"ts": ' + "[" * levels + "]" * levels + "}"])
 
 
+@pytest.mark.parametrize("item", ["1", '"s"', "[1]", '{"k": 1}'])
+def test_each_level_of_a_text_does_not_read_all_of_it_again(session: Session, item: str) -> None:
+    items = ",".join([item] * 50_000)
+    with session.transaction(force_rollback=True):
+        session.execute("set local statement_timeout = '8s'")
+        for levels in (100, 900):
+            text = f'{{"ts": 1, "x": [{items}, {"[" * levels + "]" * levels}, {items}]}}'
+            assert projected(session, text) == ({"ts": 1} if levels == 100 or item in ("1", '"s"') else BROKEN)
+
+
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(st.characters(max_codepoint=0x1FFFF)),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),

@@ -30,6 +30,10 @@ _FLAT: Final = rf"^{_W}\{{{_W}(?:{_PAIR}(?:,{_W}{_PAIR})*)?\}}{_W}$"
 # JSON in general, from inside outwards: U+0001 stands for a string, U+0002 for any other value. Neither is in JSON.
 _CONTROL: Final = r"[\u0001-\u0008\u000b\u000c\u000e-\u001f]"
 _ANY: Final = r"[\u0001\u0002]"
+_OTHER: Final = r"[^\u0001\u0002,:\[\]{}]"
+# Of scalars in a row one is left, or each level would read all of them again. Where none may be, one is too many.
+_ITEMS: Final = rf"(?:,{_ANY}){{2,}}(?=[,\]])"
+_PAIRS: Final = rf"(?:,\u0001:{_ANY}){{2,}}"
 _INNERMOST: Final = rf"\[(?:{_ANY}(?:,{_ANY})*)?\]|\{{(?:\u0001:{_ANY}(?:,\u0001:{_ANY})*)?\}}"
 
 _MANY_BRACKETS: Final = (
@@ -42,8 +46,9 @@ _BY_PATTERNS: Final = (
     "with recursive step(rest, levels) as (select regexp_replace(regexp_replace(regexp_replace("
     "{text}, {string}, {a_string}, 'g'), {scalar}, {a_value}, 'g'), {space}, '', 'g'),"
     " case when {many_brackets} then {most_levels} end"
-    " union all select regexp_replace(rest, {innermost}, {a_value}, 'g'), levels - 1 from step"
-    " where rest ~ {innermost} and coalesce(levels > 0, true))"
+    " union all select regexp_replace(regexp_replace(regexp_replace("
+    "rest, {items}, {an_item}, 'g'), {pairs}, {a_pair}, 'g'), {innermost}, {a_value}, 'g'), levels - 1 from step"
+    " where rest ~ {innermost} and rest !~ {other} and coalesce(levels > 0, true))"
     " select bool_or(rest in ({a_string}, {a_value})) from step) end"
 )
 
@@ -73,6 +78,11 @@ def is_json(text: sql.Composable, server_version: int = OLDEST) -> sql.Composed:
         scalar=sql.Literal(_SCALAR),
         space=sql.Literal(f"{_SPACE}+"),
         innermost=sql.Literal(_INNERMOST),
+        other=sql.Literal(_OTHER),
+        items=sql.Literal(_ITEMS),
+        pairs=sql.Literal(_PAIRS),
+        an_item=sql.Literal(",\x02"),
+        a_pair=sql.Literal(",\x01:\x02"),
         a_string=sql.Literal("\x01"),
         a_value=sql.Literal("\x02"),
     )
