@@ -11,7 +11,8 @@ EDGES = """
 select edges.event_id, edges.prev_event_id, later.stream_ordering, earlier.stream_ordering
 from event_edges edges join events later using (event_id)
 left join events earlier on earlier.event_id = edges.prev_event_id
-where substr(later.sender, strpos(later.sender, ':') + 1) = %s
+where substr(later.sender, strpos(later.sender, ':') + 1) = %s and later.type <> 'm.room.member' and not later.outlier
+  and later.event_id not in (select event_id from ex_outlier_stream)
 """
 NO_OUTLIERS = """
 select event_id from event_to_state_groups

@@ -2,8 +2,9 @@
 
 A server stores an event before it creates an event of its own that points at it. So the stream ID of a parent is below
 that of its child, where this server created the child and the child still has its first stream ID: one that was purged
-and fetched again has a negative one. Events of other servers arrive in any order, and keep the ID that they had as
-outliers.
+and fetched again has a negative one, or one that it got as an outlier. Events of other servers arrive in any order, and
+keep the ID that they had as outliers. So do the parents of a membership event by which a user of this server joins,
+knocks or refuses an invite through another server, which names the parents.
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -116,6 +116,7 @@ lost_json as (
         lost_events.event_id,
         lost_events.room_id,
         get_json_object(fields.json, '$.sender') as sender,
+        get_json_object(fields.json, '$.type') as type,
         get_json_object(fields.json, '$.prev_events') as parents
     from {{ source('synapse', 'event_json') }} as fields
     inner join lost_events on fields.event_id = lost_events.event_id
@@ -134,7 +135,9 @@ backfilled as (
     select distinct room_id from {{ source('synapse', 'events') }} where stream_ordering < 0
 ),
 
--- Only where this server created the child, its first ID is above that of its parent (streams/lost_events.py).
+-- Only where this server created the child, its first ID is above that of its parent (streams/lost_events.py). To join, to
+-- knock and to refuse an invite, another server says what the parents are, which may come later. What was an outlier was
+-- fetched from others, too.
 lost_graphs as (
     select
         edges.room_id,
@@ -146,9 +149,11 @@ lost_graphs as (
     left join {{ source('synapse', 'events') }} as earlier on edges.parent = earlier.event_id
     left join lost_json on edges.child = lost_json.event_id
     left join backfilled on edges.room_id = backfilled.room_id
+    left anti join {{ source('synapse', 'ex_outlier_stream') }} as former_outliers on edges.child = former_outliers.event_id
     where
         {{ server_name('coalesce(later.sender, lost_json.sender)') }} = '{{ var('server_name') }}'
-        and if(later.event_id is null, backfilled.room_id is null, later.stream_ordering > 0)
+        and coalesce(later.type, lost_json.type, '') <> 'm.room.member'
+        and if(later.event_id is null, backfilled.room_id is null, later.stream_ordering > 0 and not later.outlier)
     group by edges.room_id
 ),
 
