@@ -6,8 +6,10 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from synapse_lakehouse.catalogue import Load, load
+from synapse_lakehouse.embedded.postgres import Server
 from synapse_lakehouse.settings import PROJECT
 from synapse_lakehouse.source.schema import COLUMNS, Drift, drift, drifted, novelties
 
@@ -21,9 +23,9 @@ METADATA_NEVER_STORED = {"redacted_by"}
 
 
 @pytest.fixture
-def connection(sample_dsn: str) -> Iterator[Connection]:
-    """A connection to the sample; whatever a test changes is rolled back."""
-    with psycopg.connect(sample_dsn) as connected:
+def connection(server: Server, sample_dsn: str) -> Iterator[Connection]:
+    """A superuser's connection to the sample; whatever a test changes is rolled back."""
+    with psycopg.connect(server.dsn(str(conninfo_to_dict(sample_dsn)["dbname"]))) as connected:
         yield connected
         connected.rollback()
 

@@ -39,7 +39,7 @@ def test_unreachable(settings: Settings) -> None:
 
 
 def test_wrong_password(settings: Settings) -> None:
-    with pytest.raises(SourceError, match="password for postgres is wrong") as caught:
+    with pytest.raises(SourceError, match="password for synapse_sample is wrong") as caught:
         check(settings, synapse_dsn=make_conninfo(str(settings.synapse_dsn), password="secret-word"))
     assert "secret-word" not in str(caught.value)
 

@@ -55,7 +55,7 @@ def test_a_first_run_that_is_refused_says_why_and_tells(new_lake: Callable[..., 
     done = lakehouse(own, "run")
     said = done.stdout + done.stderr
     assert done.returncode == 1
-    assert "password for postgres is wrong" in said
+    assert "password for synapse_sample is wrong" in said
     assert "Traceback" not in said
     assert "secret-word" not in said
     with closing(pyiceberg_catalog(own)) as catalog:

@@ -15,8 +15,8 @@ _AUTHENTICATED: Final = {
     "spark.network.crypto.enabled": "true",
     # Else a client may choose the older, weaker handshake.
     "spark.network.crypto.saslFallback": "false",
-    # Java and Python take the first connection to a port of theirs for each other's. Another user's connection would fail
-    # the job, and cannot be made to a socket file.
+    # Java and Python take the first connection to a port for each other's, so that another user's would fail the job.
+    # A socket file is closed to other users.
     "spark.python.unix.domain.socket.enabled": "true",
 }
 _SECRET: Final = "spark.authenticate.secret"  # noqa: S105 - the name of a property
