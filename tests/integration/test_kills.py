@@ -209,7 +209,7 @@ def _path(location: str) -> Path:
 def _born(settings: Settings, log: IO[str]) -> Mortal:
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.mortal"],
-        env=environment(settings) | CLUSTER | {"PYTHONPATH": f"{PROJECT}:{PROJECT / 'spark_apps'}"},
+        env=environment(settings) | CLUSTER | _secret(settings) | {"PYTHONPATH": f"{PROJECT}:{PROJECT / 'spark_apps'}"},
         cwd=settings.lakehouse_home,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
     )  # fmt: skip
@@ -226,6 +226,15 @@ def _born(settings: Settings, log: IO[str]) -> Mortal:
     mortal = Mortal(process, said)
     assert mortal.expect() == "ready"
     return mortal
+
+
+def _secret(settings: Settings) -> dict[str, str]:
+    """What a driver with executors of its own needs to know."""
+    file = settings.lakehouse_home / "spark.secret"
+    if not file.exists():
+        file.touch(mode=0o600)
+        file.write_text(subprocess.check_output([PROJECT / "docker" / "spark-secret.sh"], text=True))
+    return {"LAKEHOUSE_SPARK_SECRET_FILE": str(file)}
 
 
 def _end(mortal: Mortal) -> None:

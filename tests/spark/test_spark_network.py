@@ -47,6 +47,19 @@ assert reaches_the_driver(authenticate="true", network_crypto_enabled="true")
 assert not reaches_the_driver()
 assert not reaches_the_driver(authenticate="true")
 """
+ARGUMENTS = """
+import os
+from pathlib import Path
+
+from synapse_lakehouse.lake.session import spark_session
+from synapse_lakehouse.settings import Settings
+from tests.sockets import descendants
+
+spark = spark_session("test", Settings(_env_file=None))
+assert spark.sparkContext.parallelize([1], 1).map(lambda one: one + 1).collect() == [2]
+for pid in descendants(os.getpid()):
+    print(Path(f"/proc/{pid}/cmdline").read_text())
+"""
 SECRET = "spark.authenticate true\nspark.authenticate.secret sesame\n"
 
 
@@ -117,6 +130,23 @@ def test_a_secret_that_is_none_is_refused(content: str | None, mode: int, why: s
     with pytest.raises(SparkSecretError, match=why) as refusal:
         spark_network.properties("spark://master:7077", of(file))
     assert "sesame" not in str(refusal.value)
+
+
+@pytest.mark.heavy
+def test_the_secret_of_a_cluster_is_in_no_argument_list(home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "spark.secret"
+    file.touch(mode=0o600)
+    file.write_text(SECRET)
+    settings = Settings(_env_file=None, lakehouse_home=home, lakehouse_catalog_uri="postgresql://u:p@127.0.0.1:9/lake")
+    settings = settings.model_copy(update={"lakehouse_spark_secret_file": file})
+    variables = {"SPARK_MASTER": "local-cluster[1,1,1024]", "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(PROJECT)}
+    done = subprocess.run(
+        [sys.executable, "-c", ARGUMENTS], env=os.environ | settings.environment() | variables, cwd=home, text=True,
+        capture_output=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "org.apache.spark.executor.CoarseGrainedExecutorBackend" in done.stdout
+    assert "sesame" not in done.stdout
 
 
 def test_a_cluster_without_a_secret_is_refused() -> None:

@@ -35,27 +35,28 @@ def spark_session(name: str, settings: Settings, branch: str | None = None) -> S
     already is brought onto the branch.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(name)
-    if "SPARK_ENV_LOADED" in os.environ:
+    is_submitted = "SPARK_ENV_LOADED" in os.environ
+    if is_submitted:
         SparkContext._ensure_initialized()
-        master = SparkConf().get("spark.master") or "local[*]"
-    else:
-        master = os.environ.get("SPARK_MASTER", "local[*]")
-    if "SPARK_ENV_LOADED" not in os.environ and not SparkContext._active_spark_context:
+    master = (SparkConf().get("spark.master") if is_submitted else os.environ.get("SPARK_MASTER")) or "local[*]"
+    options = _FIXED | catalog.PRIVATE_FILES | spark_network.properties(master, settings)
+    options |= catalog.spark_properties(settings) | {"spark.app.name": name}
+    if branch:
+        options["spark.wap.branch"] = branch
+    if not is_submitted and not SparkContext._active_spark_context:
         os.environ |= java.environment()
         catalog.export_secrets(settings)
         found = jars.installed(settings)
-        builder = (
-            builder.master(master)
-            .config("spark.jars", ",".join(map(str, found)))
-            .config("spark.driver.extraClassPath", class_archive.class_path(found))
-            .config("spark.driver.defaultJavaOptions", class_archive.java_options(settings, found))
-        )
-    properties = _FIXED | catalog.PRIVATE_FILES | spark_network.properties(master, settings)
-    for key, value in (properties | catalog.spark_properties(settings)).items():
-        builder = builder.config(key, value)
-    if branch:
-        builder = builder.config("spark.wap.branch", branch)
+        options |= {
+            "spark.master": master,
+            "spark.jars": ",".join(map(str, found)),
+            "spark.driver.extraClassPath": class_archive.class_path(found),
+            "spark.driver.defaultJavaOptions": class_archive.java_options(settings, found),
+        }
+        # PySpark starts the JVM with this configuration as arguments, which every user of the machine can read.
+        shown = [(key, value) for key, value in options.items() if key != spark_network.SECRET]
+        SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(shown))
+    builder = SparkSession.builder.config(map={**options})
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel(settings.lakehouse_log_level)
     # What it inherited, it has; this process and DuckDB need the keys under their own names.

@@ -19,7 +19,8 @@ _AUTHENTICATED: Final = {
     # A socket file is closed to other users.
     "spark.python.unix.domain.socket.enabled": "true",
 }
-_SECRET: Final = "spark.authenticate.secret"  # noqa: S105 - the name of a property
+SECRET: Final = "spark.authenticate.secret"  # noqa: S105 - the name of a property
+"""Property that holds the secret of a standalone cluster."""
 _LOCAL: Final = {"spark.driver.bindAddress": LOOPBACK, "spark.driver.host": LOOPBACK}
 
 
@@ -40,7 +41,7 @@ def properties(master: str, settings: Settings) -> dict[str, str]:
     if not master.startswith(("spark://", "local-cluster")):
         return encrypted
     # Spark reads `spark.authenticate.secret.file` on Kubernetes only.
-    return encrypted | {_SECRET: _secret(settings)}
+    return encrypted | {SECRET: _secret(settings)}
 
 
 def _secret(settings: Settings) -> str:
@@ -67,9 +68,9 @@ def _secret(settings: Settings) -> str:
             f"the secret already: write a new one, for its owner alone (`chmod 600 {file}`)."
         )
     properties = dict(line.split(maxsplit=1) for line in content.splitlines() if len(line.split(maxsplit=1)) == 2)
-    if secret := properties.get(_SECRET, "").strip():
+    if secret := properties.get(SECRET, "").strip():
         return secret
     raise SparkSecretError(
-        f"LAKEHOUSE_SPARK_SECRET_FILE={file} has no line `{_SECRET} …`. It must be the file of properties with which "
+        f"LAKEHOUSE_SPARK_SECRET_FILE={file} has no line `{SECRET} …`. It must be the file of properties with which "
         "the cluster's masters and workers were started; `docker/spark-secret.sh` writes one."
     )
