@@ -193,6 +193,8 @@ def test_what_everybody_may_is_taken_from_the_role_and_synapse_can_still_purge(
         owner.execute(f"create role {synapse} login password 'p'".encode())
         owner.execute(f"grant create, usage on schema public to {synapse}".encode())
         tables = [name for (name,) in owner.execute("select tablename from pg_tables where schemaname = 'public'")]
+        owner.execute("create table state_compressor_state (room_id text)")
+        owner.execute(sql.SQL("alter table state_compressor_state owner to {}").format(sql.Identifier(role.name)))
         try:
             for table in tables:
                 owner.execute(sql.SQL("alter table {} owner to {}").format(*map(sql.Identifier, (table, synapse))))
@@ -209,6 +211,7 @@ def test_what_everybody_may_is_taken_from_the_role_and_synapse_can_still_purge(
             after = owner.execute("select datname, datacl from pg_database where datname <> current_database()")
             assert after.fetchall() == before
         finally:
+            owner.execute("drop table state_compressor_state")
             owner.execute(f"reassign owned by {synapse} to postgres; drop owned by {synapse}".encode())
             owner.execute(f"drop role {synapse}".encode())
 

@@ -4,11 +4,13 @@ import textwrap
 from dataclasses import dataclass
 from typing import Final
 
-_TEMPORARY: Final = """
+# Tables of compressors are not Synapse's own; their owner may be the role that is hardened.
+_TEMPORARY: Final = r"""
 DO $$ DECLARE synapse name; BEGIN
   IF to_regclass('events') IS NULL THEN RAISE EXCEPTION 'There is no Synapse in this search_path'; END IF;
   FOR synapse IN SELECT DISTINCT rolname FROM pg_class JOIN pg_roles ON pg_roles.oid = relowner
-      WHERE relkind = 'r' AND relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('events')) LOOP
+      WHERE relkind = 'r' AND relname NOT LIKE 'state\_compressor\_%'
+        AND relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('events')) LOOP
     EXECUTE format('GRANT TEMPORARY ON DATABASE %I TO %I', current_database(), synapse);
   END LOOP;
   EXECUTE format('REVOKE TEMPORARY ON DATABASE %I FROM PUBLIC, {role}', current_database());
