@@ -95,6 +95,7 @@ def test_a_lost_database_is_waited_for(homeserver: Database, caplog: pytest.LogC
         ("REPLICATE ALL 5", "ERROR REPLICATE: ALL goes with NOW, and with nothing else"),
         ("RDATA events 5 []", "ERROR RDATA: only servers send this"),
         ("NAME \udcff", "ERROR NAME: not UTF-8"),
+        ("POST / HTTP/1.1\r\n\r\nREMOTE_SERVER_UP evil.example", "ERROR POST: "),
         ("x" * 70_000, "ERROR a line of more than 65536 bytes"),
     ],
 )

@@ -28,6 +28,10 @@ LONGEST_LINE: Final = 1 << 16
 _NAME_SHOWN: Final = 60
 
 
+_OF_HTTP: Final = frozenset({"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"})
+"""First words of requests by web pages, whose bodies could otherwise be commands."""
+
+
 class _Refused(Exception):
     """The connection ends with an ERROR that says why."""
 
@@ -137,6 +141,8 @@ class Subscriber:
                 self._subscribe(stream, token)
             case command if isinstance(command, c.ONLY_SERVERS_SEND):
                 raise _Refused(f"{c.word(command)}: only servers send this")
+            case c.Unknown(word) if word in _OF_HTTP:
+                raise _Refused(f"{word}: this port does not speak HTTP")
             case c.Ping() | c.Unknown() | c.Sync():
                 pass
             case _:
