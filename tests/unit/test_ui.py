@@ -21,7 +21,7 @@ exec sleep 600
 """
 
 DRIVER = """
-import os, sys
+import os, socket, sys
 from pathlib import Path
 from synapse_lakehouse.cli import ui
 from synapse_lakehouse.embedded import airflow, processes
@@ -32,8 +32,9 @@ airflow.BIN = home
 ui._unhealthy = lambda port: set() if len(list((home / "services").iterdir())) == 4 else {"one"}
 ui._refuses_strangers = lambda port: True
 settings = Settings(_env_file=None, lakehouse_home=home)
-with processes.interruptible():
-    ui._serve(airflow.Airflow(settings, os.environ | {"SERVICES": str(home / "services")}), 8080)
+with processes.interruptible(), socket.create_server(("127.0.0.1", 0)) as listening:
+    prepared = airflow.Airflow(settings, os.environ | {"SERVICES": str(home / "services")})
+    ui._serve(prepared, listening.getsockname()[1])
 """
 
 LOGGED_IN = "import os, sys; os.login_tty(int(sys.argv[1])); os.execv(sys.argv[2], sys.argv[2:])"
