@@ -57,7 +57,7 @@ def test_a_run_gives_nothing_to_another_user(own: Settings, server: Server, othe
     finally:
         output, _ = run.communicate(timeout=1200)
     assert run.returncode == 0, output
-    assert len(attacked) >= 6, "each Spark app listens for its executors"
+    assert len(attacked) >= 3, "a driver has a port for RPC, for blocks and for Python"
     assert {place: reached for place, reached in attacked.items() if reached} == {}
     assert {str(address) for address, _ in attacked} == {"127.0.0.1"}
     _read_nothing(own, other, secrets_of_run)
