@@ -295,8 +295,13 @@ update event_json j set json = case n
 update event_json j set internal_metadata = case n
     when 20 then '{"soft_failed": "true"}' when 21 then '{"soft_failed": 1, "policy_server_spammy": "true"}'
     when 22 then '{"soft_failed": false, "soft_failed": true}' when 23 then '{"soft_failed": true, "txn_id": 5}'
+    when 24 then '{"stream_ordering":' when 25 then '' when 26 then '[1]' when 27 then '[ ]' when 28 then '-0.0e5'
+    when 29 then '{"soft_failed": true, "a": NaN}' when 30 then '{"a": ' || repeat('7', 4301) || '}'
+    when 31 then '{"txn_id": "' || repeat('7', 4301) || '"}'
   end
-  from spoiled s where s.event_id = j.event_id and s.type = 'm.room.message' and n between 20 and 23;
+  from spoiled s where s.event_id = j.event_id and s.type = 'm.room.message' and n between 20 and 31;
+update event_json j set internal_metadata = '{"stream_ordering":'
+  from spoiled s where s.event_id = j.event_id and s.type = 'm.room.member' and n % 12 = 7;
 -- Synapse takes these for unknown, so that they set no membership; where it raises, it answers nothing about the room.
 update event_json j set json = case n % 3
     when 0 then replace(json, '"depth":', '"nothing": NaN, "depth":')

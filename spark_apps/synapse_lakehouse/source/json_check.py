@@ -16,15 +16,16 @@ _ALWAYS_SHALLOW: Final = 200
 _MOST_LEVELS: Final = 128
 """Of a text with more brackets than the stack has room for levels. Those in strings and side by side are no levels."""
 
-_STRING: Final = r'"(?:[^"\\\u0001-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"'
+STRING: Final = r'"(?:[^"\\\u0001-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"'
+"""Regular expression of a string in JSON."""
 _SCALAR: Final = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null"
 _SPACE: Final = r"[ \t\n\r]"
 
 # What most texts are: an object of scalars and of lists of scalars. One match costs a tenth of the general check.
 _W: Final = f"{_SPACE}*"
-_VALUE: Final = f"(?:{_STRING}|{_SCALAR})"
+_VALUE: Final = f"(?:{STRING}|{_SCALAR})"
 _LIST: Final = rf"\[{_W}(?:{_VALUE}{_W}(?:,{_W}{_VALUE}{_W})*)?\]"
-_PAIR: Final = f"{_STRING}{_W}:{_W}(?:{_VALUE}|{_LIST}){_W}"
+_PAIR: Final = f"{STRING}{_W}:{_W}(?:{_VALUE}|{_LIST}){_W}"
 _FLAT: Final = rf"^{_W}\{{{_W}(?:{_PAIR}(?:,{_W}{_PAIR})*)?\}}{_W}$"
 
 # JSON in general, from inside outwards: U+0001 stands for a string, U+0002 for any other value. Neither is in JSON.
@@ -74,7 +75,7 @@ def is_json(text: sql.Composable, server_version: int = OLDEST) -> sql.Composed:
         most_levels=sql.Literal(_MOST_LEVELS),
         flat=sql.Literal(_FLAT),
         control=sql.Literal(_CONTROL),
-        string=sql.Literal(_STRING),
+        string=sql.Literal(STRING),
         scalar=sql.Literal(_SCALAR),
         space=sql.Literal(f"{_SPACE}+"),
         innermost=sql.Literal(_INNERMOST),

@@ -6,7 +6,7 @@ from typing import Final
 from psycopg import sql
 
 from synapse_lakehouse.catalogue import Column, Day, JsonKeys, JsonKeysOfType, Table
-from synapse_lakehouse.source.json_check import OLDEST, is_json
+from synapse_lakehouse.source.json_check import OLDEST, STRING, is_json
 from synapse_lakehouse.source.pages import WHOLE, PageRange
 
 UNREADABLE: Final = '"unreadable"'
@@ -16,8 +16,12 @@ nobody knows which keys it has. This is JSON, so that no query of the column fai
 NOT_AN_OBJECT: Final = '"not an object"'
 """What bronze has in place of other JSON that is no object."""
 
-_EMPTY: Final = ("null", "false", "0", '""', "[]")
-"""JSON that Synapse takes for an object without keys where it reads internal metadata."""
+_EMPTY: Final = r'^(?:null|false|""|\[[ \t\n\r]*\]|-?0(?:\.0+)?(?:[eE][-+]?[0-9]+)?)$'
+"""JSON that Synapse takes for an object without keys where it reads internal metadata: what Python takes for false."""
+
+_LONGEST_INTEGER: Final = 4300
+"""Digits of the longest integer that Python parses. Synapse, and the lake, cannot read JSON that has a longer one."""
+_INTEGER: Final = r"(?:^|[\[:, \t\n\r])-?([0-9]+)(?![0-9.eE])"
 
 _REFUSED: Final = r"\\u(?:0000|[dD][89a-fA-F][0-9a-fA-F]{2})"
 
@@ -114,22 +118,33 @@ def _json_keys(source: sql.Identifier, keys: tuple[str, ...], server_version: in
     )
     # json, not jsonb, which rewrites numbers.
     return sql.SQL(
-        "case when not {is_json} then {unreadable}"
+        "case when not {is_json} or {has_long_integer} then {unreadable}"
         " when left(ltrim({source}, {space}), 1) <> '{{' then"
-        " case when btrim({source}, {space}) in ({empty}) then '{{}}' else {not_an_object} end"
+        " case when btrim({source}, {space}) ~ {empty} then '{{}}' else {not_an_object} end"
         " when {named} then (select coalesce(json_object_agg(each.key, each.value)::text, '{{}}')"
         " from json_each({document}::json) as each where each.key in ({keys}))"
         " when {source} is not null then '{{}}' end"
     ).format(
         is_json=is_json(source, server_version),
+        has_long_integer=_has_long_integer(source),
         unreadable=sql.Literal(UNREADABLE),
         not_an_object=sql.Literal(NOT_AN_OBJECT),
         space=sql.Literal(" \t\n\r"),
-        empty=sql.SQL(", ").join(map(sql.Literal, _EMPTY)),
+        empty=sql.Literal(_EMPTY),
         named=named,
         document=_readable(source),
         source=source,
         keys=sql.SQL(", ").join(map(sql.Literal, keys)),
+    )
+
+
+def _has_long_integer(source: sql.Identifier) -> sql.Composed:
+    return sql.SQL(
+        "case when octet_length({source}) > {longest} then exists (select from regexp_matches("
+        "regexp_replace({source}, {string}, '', 'g'), {integer}, 'g') as found where length(found[1]) > {longest})"
+        " else false end"
+    ).format(
+        source=source, string=sql.Literal(STRING), integer=sql.Literal(_INTEGER), longest=sql.Literal(_LONGEST_INTEGER)
     )
 
 
