@@ -335,9 +335,9 @@ def heap_bytes(memory: str) -> int:
     return int(memory[:-1]) << {"m": 20, "g": 30}[memory[-1].lower()]
 
 
-def env_file_names() -> list[str]:
-    """Names that ``.env`` in the current folder sets."""
-    return list(dotenv_values(ENV_FILE, encoding="utf-8-sig"))
+def env_file_values() -> dict[str, str | None]:
+    """By name what ``.env`` in the current folder sets."""
+    return dotenv_values(ENV_FILE, encoding="utf-8-sig")
 
 
 def _unreadable(problem: UnicodeDecodeError | OSError) -> str:

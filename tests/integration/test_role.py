@@ -12,6 +12,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from synapse_lakehouse import catalogue
+from synapse_lakehouse.cli.diagnosis.finding import Level
 from synapse_lakehouse.cli.diagnosis.role import examine, of_reader
 from synapse_lakehouse.embedded.postgres import BIN, Server
 from synapse_lakehouse.replication.feed import Feed
@@ -233,6 +234,37 @@ def test_a_function_that_has_its_owner_s_rights_is_noticed(role: Role, database:
             assert warned() == []
         finally:
             owner.execute("drop function leak")
+
+
+def test_rights_on_the_system_and_on_future_objects_are_noticed(role: Role, database: str) -> None:
+    def warned() -> dict[str, str]:
+        with psycopg.connect(role.dsn, autocommit=True) as session:
+            found = list(examine(session, of_reader(catalogue.load()), "lakehouse grants"))
+            return {one.message: one.advice for one in found if one.level is Level.WARN}
+
+    before = warned()
+    with psycopg.connect(database, autocommit=True) as owner:
+        for grant in (
+            "grant execute on function pg_read_file(text) to {0}",
+            "grant execute on function pg_ls_dir(text) to public",
+            "grant select on pg_authid to {0}",
+            "grant select (rolpassword), update (rolname) on pg_authid to public",
+            "alter default privileges grant select on tables to {0}",
+            "alter default privileges in schema public grant usage on sequences to public",
+        ):
+            owner.execute(grant.format(role.name).encode())
+        found = warned()
+        try:
+            new = {message: advice for message, advice in found.items() if message not in before}
+            assert len(new) == 3
+            for granted in ("pg_read_file(text)", "pg_ls_dir(text)", "SELECT on pg_authid", "UPDATE (rolname)"):
+                assert any(granted in message for message in new), (granted, new)
+        finally:
+            for advice in new.values():
+                for statement in advice.partition(" run: ")[2].split(";"):
+                    if statement.strip():
+                        owner.execute(statement.encode())
+        assert warned() == before
 
 
 def test_odd_names_are_refused(settings: Settings) -> None:

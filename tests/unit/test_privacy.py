@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from synapse_lakehouse.cli import app
-from synapse_lakehouse.cli.diagnosis import machine
+from synapse_lakehouse.cli.diagnosis import env_file, machine
 from synapse_lakehouse.cli.diagnosis.finding import Level
 from synapse_lakehouse.settings import Settings
 
@@ -46,3 +46,33 @@ def test_doctor_warns_of_folders_that_others_may_read(home: Path) -> None:
     home.chmod(0o711)
     (home / "warehouse").chmod(0o711)
     assert [one.level for one in machine.privacy(settings)] == [Level.OK]
+
+
+@pytest.mark.parametrize(
+    ("line", "holds_a_secret"),
+    [
+        ("SYNAPSE_DSN=postgresql://reader:sesame@db/synapse", True),
+        ("synapse_dsn='host=db password=sesame'", True),
+        ("SYNAPSE_DSN=postgresql://reader@db:5432/synapse", False),
+        ("SYNAPSE_DSN=", False),
+        ("LAKEHOUSE_ALERT_URLS=matrixs://sesame@example.org", True),
+        ("AIRFLOW_ADMIN_PASSWORD=sesame", True),
+        ("AWS_SECRET_ACCESS_KEY=sesame", True),
+        ("SYNAPSE_SERVER_NAME=example.org", False),
+    ],
+)
+def test_doctor_warns_of_secrets_in_a_file_that_others_may_read(
+    home: Path, monkeypatch: pytest.MonkeyPatch, line: str, holds_a_secret: bool
+) -> None:
+    monkeypatch.chdir(home)
+    file = home / ".env"
+    assert list(env_file.examine()) == []
+    file.write_text(f"{line}\n")
+    for mode, warns in ((0o644, True), (0o600, False)):
+        file.chmod(mode)
+        found = list(env_file.examine())
+        assert [one.level for one in found] == [Level.WARN] * (warns and holds_a_secret)
+        assert "sesame" not in str(found)
+    file.chmod(0o644)
+    home.chmod(0o700)
+    assert list(env_file.examine()) == []

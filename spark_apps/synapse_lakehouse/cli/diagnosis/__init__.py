@@ -4,7 +4,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 
 from synapse_lakehouse.catalogue import Catalogue
-from synapse_lakehouse.cli.diagnosis import compressor, duplicates, lake, machine, sequences, source
+from synapse_lakehouse.cli.diagnosis import compressor, duplicates, env_file, lake, machine, sequences, source
 from synapse_lakehouse.cli.diagnosis.finding import Finding, Level
 from synapse_lakehouse.embedded.postgres import PostgresError
 from synapse_lakehouse.embedded.services import ServicesError, connected
@@ -31,6 +31,7 @@ def examine(given: Settings, *, deep: bool = False) -> list[Finding]:
     """
     found = [
         *machine.names(),
+        *env_file.examine(),
         *machine.network(),
         *machine.configuration(given),
         *machine.java(),

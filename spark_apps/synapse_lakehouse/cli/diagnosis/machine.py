@@ -16,14 +16,14 @@ from synapse_lakehouse.embedded import jars as spark_jars
 from synapse_lakehouse.embedded import java as spark_java
 from synapse_lakehouse.embedded import memory as available
 from synapse_lakehouse.embedded import network_environment
-from synapse_lakehouse.settings import Settings, env_file_names, misspelled
+from synapse_lakehouse.settings import Settings, env_file_values, misspelled
 
 _LEAST_FREE: Final = 2**30
 
 
 def names() -> Findings:
     """Is something set that is no setting?"""
-    for name, meant in misspelled([*os.environ, *env_file_names()]).items():
+    for name, meant in misspelled([*os.environ, *env_file_values()]).items():
         advice = f"Did you mean {meant}?" if meant else "Remove it."
         yield Finding(
             Level.WARN, "settings", f"{name} is no setting, and changes nothing.", f"{advice} .env.example lists all."

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from synapse_lakehouse.catalogue import Catalogue
+from synapse_lakehouse.cli.diagnosis import system_grants
 from synapse_lakehouse.cli.diagnosis.finding import Finding, Findings, Level
 from synapse_lakehouse.rewriting.tables import TABLES, privileges
 from synapse_lakehouse.source.connection import Connection
@@ -132,6 +133,7 @@ def examine(connection: Connection, allowed: Allowed, script: str, subject: str 
     if not is_superuser:
         found += _definers(role, _column(connection, _DEFINERS))
         found += _public_rights(role, connection, script)
+        found += system_grants.examine(role, connection)
     found = found or [Finding(Level.OK, subject, f"{role} can do what the lakehouse needs of it, and nothing else")]
     found.append(_limits(role, connections, _column(connection, _DATABASES)))
     yield from (replace(one, subject=subject) for one in found)
