@@ -1,7 +1,5 @@
 """News of incidents reaches a real webhook and a mail server, survives one that is dead, and is told once."""
 
-import email
-import email.policy
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -23,6 +21,7 @@ from synapse_lakehouse.embedded.postgres import free_port
 from synapse_lakehouse.lake import audit, tables
 from synapse_lakehouse.lake.catalog import pyiceberg_catalog
 from synapse_lakehouse.settings import Settings
+from tests.support.alert_receivers import mail_handler
 
 SECRET = "sesame-open"
 LATE = Finding(Kind.LATE_IDS, "stream events", "2 ids came late")
@@ -248,28 +247,7 @@ def test_an_address_that_is_none_is_called_so(
 def test_a_mail_says_what_where_and_what_to_do(tell: Callable[..., None]) -> None:
     inbox: list[EmailMessage] = []
 
-    class Handler(StreamRequestHandler):
-        """A mail server's side of RFC 5321, without extensions."""
-
-        def handle(self) -> None:
-            self.answer("220 ready")
-            for line in self.rfile:
-                match line[:4].upper():
-                    case b"DATA":
-                        self.answer("354 go on")
-                        mail = b"".join(iter(self.rfile.readline, b".\r\n"))
-                        inbox.append(email.message_from_bytes(mail, policy=email.policy.default))
-                        self.answer("250 taken")
-                    case b"QUIT":
-                        self.answer("221 bye")
-                        return
-                    case _:
-                        self.answer("250 ok")
-
-        def answer(self, line: str) -> None:
-            self.wfile.write(f"{line}\r\n".encode())
-
-    with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+    with ThreadingTCPServer(("127.0.0.1", 0), mail_handler(inbox)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         port = server.server_address[1]
         tell("bronze", LATE, to=f"mailto://127.0.0.1:{port}?from=lakehouse@example.org&to=operator@example.org")
