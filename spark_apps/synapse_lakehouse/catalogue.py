@@ -85,7 +85,16 @@ class Day(_Declared):
     source: Identifier
 
 
-Projection = Annotated[JsonKeys | JsonKeysOfType | Day, Field(discriminator="kind")]
+class ListOfType(_Declared):
+    """A list, in rows whose ``type_column`` is one of ``types``; in all others, a list of as many NULLs."""
+
+    kind: Literal["list_of_type"]
+    source: Identifier
+    type_column: Identifier
+    types: tuple[str, ...]
+
+
+Projection = Annotated[JsonKeys | JsonKeysOfType | ListOfType | Day, Field(discriminator="kind")]
 
 
 class Column(_Declared):
@@ -93,7 +102,9 @@ class Column(_Declared):
 
     ``source_type`` is PostgreSQL's name of the type in the source, where it is not the usual one for ``data_type``.
     With ``holds_content`` it holds what people said, of which no copy may be left in metadata. With ``changes`` Synapse
-    may write it anew in a row that is there, although rows of its table are facts.
+    may write it anew in a row that is there, although rows of its table are facts. With ``only_served`` it is read for
+    followers of replication and never copied: no run needs the right to read it. With ``has_secrets`` its source also
+    has values that give access to accounts, so ``lakehouse grants`` gives the right to read it only on request.
     """
 
     name: Identifier
@@ -103,13 +114,15 @@ class Column(_Declared):
     projection: Projection | None = None
     holds_content: bool = False
     changes: bool = False
+    only_served: bool = False
+    has_secrets: bool = False
 
     @property
     def reads(self) -> tuple[str, ...]:
         """Names of the source's columns that it is made from."""
         if self.projection is None:
             return (self.name,)
-        if isinstance(self.projection, JsonKeysOfType):
+        if isinstance(self.projection, JsonKeysOfType | ListOfType):
             return (self.projection.source, self.projection.type_column)
         return (self.projection.source,)
 
@@ -208,8 +221,18 @@ class Table(_Declared):
             raise ValueError(f"table {self.name}: not among its columns: {', '.join(sorted(missing))}")
         if len(known) != len(self.columns):
             raise ValueError(f"table {self.name}: a column is listed twice")
-        if self.load is Load.MEASURE and known != {*self.streams.values(), *filter(None, [self.writer_column])}:
-            raise ValueError(f"table {self.name}: a measured table lists its stream ids and writer column only")
+        served = {column.name for column in self.columns if column.only_served}
+        if self.load is Load.MEASURE and known - served != {
+            *self.streams.values(),
+            *filter(None, [self.writer_column]),
+        }:
+            raise ValueError(
+                f"table {self.name}: a measured table lists its stream ids and writer column only, or only_served ones"
+            )
+        if self.load is not Load.MEASURE and served:
+            raise ValueError(
+                f"table {self.name}: only_served columns are of measured tables, whose rows are not copied"
+            )
         if self.load is not Load.MEASURE and not self.primary_key:
             raise ValueError(f"table {self.name}: a copied table needs a primary_key")
         if stray := set(self.nullable_key) - set(self.primary_key):

@@ -17,7 +17,7 @@ from synapse_lakehouse.cli.diagnosis.role import examine, of_reader
 from synapse_lakehouse.embedded.postgres import BIN, Server
 from synapse_lakehouse.replication.feed import Feed
 from synapse_lakehouse.settings import Settings
-from synapse_lakehouse.source.grants import SYSTEM_COLUMNS, needed
+from synapse_lakehouse.source.grants import SYSTEM_COLUMNS, useful
 from synapse_lakehouse.source.projection import measure, select
 from synapse_lakehouse.source.snapshot import exported
 from tests.conftest import copied_source, lakehouse
@@ -29,7 +29,7 @@ SECRET = {
     "access_tokens": "token", "users": "password_hash", "devices": "ip", "pushers": "pushkey",
     "presence_stream": "status_msg", "event_reports": "content", "room_account_data": "content",
     "e2e_device_keys_json": "key_json", "user_threepids": "address", "registration_tokens": "token",
-    "device_inbox": "message_json", "user_ips": "ip",
+    "device_inbox": "message_json", "user_ips": "ip", "cache_invalidation_stream_by_instance": "keys",
 }  # fmt: skip
 """What must never be readable, whatever else the catalogue comes to list."""
 
@@ -131,7 +131,8 @@ def test_sessions_are_read_only_and_bounded_by_default(role: Role) -> None:
 
 
 def test_exactly_the_catalogued_columns_can_be_read(session: Session, columns: dict[str, list[str]]) -> None:
-    listed = {right.name: set(right.columns) for right in needed(catalogue.load()) if right.kind == "table"}
+    rights = useful(catalogue.load(), has_secrets=False)
+    listed = {right.name: set(right.columns) for right in rights if right.kind == "table"}
     for name, names in columns.items():
         table = sql.Identifier(name)
         for column in [*names, *SYSTEM_COLUMNS]:
@@ -294,3 +295,28 @@ def test_it_can_follow_every_stream(settings: Settings, role: Role) -> None:
     for stream, token in heads.handed_out.items():
         feed.page((stream, None), 0, token)
     feed.close()
+
+
+def test_keys_of_caches_are_withheld_until_the_right_to_read_them_is_asked_for(
+    settings: Settings, role: Role, database: str
+) -> None:
+    with psycopg.connect(database, autocommit=True) as owner:
+        owner.execute("truncate cache_invalidation_stream_by_instance")
+        owner.execute("select setval('cache_invalidation_stream_seq', 2)")
+        owner.execute(
+            "insert into cache_invalidation_stream_by_instance values"
+            " (2, 'master', 'get_user_by_id', '{@a}', 5), (1, 'master', 'get_user_by_access_token', '{syt_a}', 5)"
+        )
+
+    def rows() -> list[object]:
+        feed = Feed(settings.model_copy(update={"synapse_dsn": role.dsn}), catalogue.load())
+        updates, _ = feed.page(("caches", None), 0, 2)
+        feed.close()
+        return [row for update in updates for row in update.rows]
+
+    withheld = ["get_user_by_access_token", [None], 5]
+    assert rows() == [withheld, ["get_user_by_id", [None], 5]]
+    run_script(settings, database, "grants", "--role", role.name, "--cache-keys")
+    assert rows() == [withheld, ["get_user_by_id", ["@a"], 5]]
+    make(settings, role.name, database)
+    assert rows() == [withheld, ["get_user_by_id", [None], 5]]

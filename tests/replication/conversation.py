@@ -10,6 +10,7 @@ from synapse_lakehouse.replication.feed import Feed
 from synapse_lakehouse.replication.following import Patience
 from synapse_lakehouse.replication.grammar import Dialect
 from synapse_lakehouse.replication.server import Server, Timing
+from synapse_lakehouse.replication.shapes import Release
 from tests.replication.database import Database
 
 SECONDS = 10
@@ -97,12 +98,14 @@ async def serving(
 Talk = Callable[[Conversation], Awaitable[None]]
 
 
-def talk(source: Database, dialect: Dialect, *talks: Talk, timing: Timing = QUICK) -> list[Command]:
+def talk(
+    source: Database, dialect: Dialect, *talks: Talk, timing: Timing = QUICK, release: Release | None = None
+) -> list[Command]:
     """Serve ``source`` and hold conversations one after the other; returns what was recorded."""
     recorded: list[Command] = []
 
     async def all_of_it() -> None:
-        async with serving(source.feed(), dialect, timing=timing, recorded=recorded) as port:
+        async with serving(source.feed(release=release), dialect, timing=timing, recorded=recorded) as port:
             for one in talks:
                 async with connected(port) as conversation, asyncio.timeout(MOST_SECONDS):
                     await one(conversation)

@@ -1,5 +1,6 @@
 """A Synapse database that a test writes as Synapse would."""
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
@@ -8,6 +9,7 @@ import psycopg
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.replication.feed import Feed
+from synapse_lakehouse.replication.shapes import Release, shapes_of
 from synapse_lakehouse.settings import Settings
 
 KNOWN = catalogue.load()
@@ -31,8 +33,8 @@ class Database:
     ) -> None:
         self._open.close()
 
-    def feed(self, settle_seconds: float = 0.05) -> Feed:
-        feed = Feed(self.settings, KNOWN, settle_seconds)
+    def feed(self, settle_seconds: float = 0.05, release: Release | None = None) -> Feed:
+        feed = Feed(self.settings, KNOWN, settle_seconds, shapes_of(release))
         self._open.callback(feed.close)
         return feed
 
@@ -62,10 +64,13 @@ class Database:
                 token, key, f"$e{token}", writer,
             )  # fmt: skip
 
-    def invalidation(self, token: int, writer: str) -> None:
+    def invalidation(
+        self, token: int, writer: str, cache: str = "get_user_by_id", keys: Sequence[str] | None = ("@a",), at: int = 1
+    ) -> None:
         self.do(
-            "insert into cache_invalidation_stream_by_instance values (%s, %s, 'get_user', '{@a}', 1)", token, writer
-        )
+            "insert into cache_invalidation_stream_by_instance values (%s, %s, %s, %s, %s)",
+            token, writer, cache, None if keys is None else list(keys), at,
+        )  # fmt: skip
 
     def handed_out(self, stream: str, token: int) -> None:
         """The highest id that the stream's sequence has given so far."""

@@ -21,7 +21,7 @@ from synapse_lakehouse.replication import landing as landing_module
 from synapse_lakehouse.replication.client import Address, follow
 from synapse_lakehouse.replication.following import Item, Patience, items
 from synapse_lakehouse.replication.grammar import Dialect
-from synapse_lakehouse.replication.keeping import Keeping, hash_of
+from synapse_lakehouse.replication.keeping import WITHHELD_KEY, Keeping, hash_of
 from synapse_lakehouse.replication.landing import AnotherTap, Batch, Landing, NotLanded
 from synapse_lakehouse.replication.parsing import parse
 from synapse_lakehouse.replication.tap import Pace, land
@@ -66,6 +66,8 @@ def landed(catalog: Catalog, **wanted: str) -> list[dict[str, Any]]:
         ("push_rules", ["@a", "more than is known"], ["@a"]),
         ("caches", ["get_user_by_id", ["@a"], 5], ["get_user_by_id", hash_of(["@a"]), 5]),
         ("caches", ["get_user_by_id", None, 5], ...),
+        ("caches", ["get_monthly_active_count", [], 5], ["get_monthly_active_count", hash_of([]), 5]),
+        ("caches", ["get_user_by_access_token", [None], 5], ["get_user_by_access_token", WITHHELD_KEY, 5]),
         ("caches", "odd", None),
         ("unheard_of", ["secret"], None),
     ],

@@ -35,7 +35,7 @@ def test_a_standby_passes_over_no_row_of_caches(standby: Database) -> None:
         for token in (3, 4):
             await asyncio.sleep(0.2)
             standby.invalidation(token, "ep1")
-            assert await conversation.hear() == f"RDATA caches {token} [null,null,null]"
+            assert await conversation.hear() == f'RDATA caches {token} ["get_user_by_id",["@a"],1]'
 
     talk(standby, Dialect.TOKENS, follow)
 

@@ -113,6 +113,7 @@ def test_there_is_a_line_for_every_row_of_the_sample_and_no_more(sample: Databas
                     at[stream] = int(token)
 
     talk(sample, Dialect.TOKENS, follow)
+    announced = {shape.table for shapes in SHAPES.values() for shape in shapes if shape.is_announced}
     for stream in streams:
         sign = -1 if KNOWN.stream(stream).sign == "negative" else 1
         counted = [
@@ -120,8 +121,11 @@ def test_there_is_a_line_for_every_row_of_the_sample_and_no_more(sample: Databas
                 f"select {sign} * {column} from {table.name} where {sign} * {column} between 1 and {heads[stream]}"
             )
             for table, column in KNOWN.backing(stream)
+            if table.name in announced
         ]
-        assert seen[stream] == sum(map(len, counted)), stream
+        # Of a message to several devices, and of a change that several servers are informed of, one row is sent.
+        alike = stream in ("to_device", "device_lists")
+        assert seen[stream] == sum(len(set(rows)) if alike else len(rows) for rows in counted), stream
         assert tokens[stream] == sorted({token for rows in counted for (token,) in rows}), stream
     assert seen["events"] > 4000
 
@@ -139,7 +143,8 @@ def test_whoever_writes_caches_is_followed(homeserver: Database) -> None:
         homeserver.handed_out("caches", 4)
         rows = [await conversation.until(lambda line: line.startswith("RDATA")) for _ in range(2)]
         assert {lines[-1] for lines in rows} == {
-            "RDATA caches generic_worker1 4 [null,null,null]", "RDATA caches media_worker1 3 [null,null,null]",
+            'RDATA caches generic_worker1 4 ["get_user_by_id",["@a"],1]',
+            'RDATA caches media_worker1 3 ["get_user_by_id",["@a"],1]',
         }  # fmt: skip
 
     talk(homeserver, Dialect.INSTANCES, follow)

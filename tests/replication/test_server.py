@@ -30,7 +30,7 @@ def test_the_first_dialects_conversation(homeserver: Database) -> None:
             assert await conversation.hear() == f"POSITION {stream} 1"
         homeserver.invalidation(2, "ep1")
         homeserver.handed_out("caches", 2)
-        assert await conversation.hear() == "RDATA caches 2 [null,null,null]"
+        assert await conversation.hear() == 'RDATA caches 2 ["get_user_by_id",["@a"],1]'
         homeserver.event(14, "ep1")
         homeserver.state(14, "ep1", "@a", "@b")
         homeserver.done(14)

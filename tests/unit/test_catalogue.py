@@ -60,7 +60,7 @@ NEVER_LEAVE = {
     "ip", "user_agent", "display_name", "displayname", "avatar_url", "device_display_name", "app_display_name",
     "profile_tag", "status_msg", "lang", "reason_text", "upload_name", "url_cache", "threepid", "address", "medium",
     "rule_id", "conditions", "actions", "affected_fields", "params", "result", "error", "txn_id", "delay_id",
-    "opentracing_context", "user_ids", "keys", "cache_func", "consent_version", "unrecognized_keys",
+    "opentracing_context", "user_ids", "consent_version", "unrecognized_keys",
 }  # fmt: skip
 # Columns that are private only in some tables: table, column.
 NEVER_LEAVE_FROM = {
@@ -70,6 +70,12 @@ NEVER_LEAVE_FROM = {
 PROJECTED_ONLY = {
     ("event_json", "internal_metadata"), ("account_data", "content"), ("receipts_linearized", "data"),
     ("devices", "last_seen"), ("presence_stream", "last_active_ts"), ("presence_stream", "last_user_sync_ts"),
+    ("cache_invalidation_stream_by_instance", "keys"),
+}  # fmt: skip
+# Caches whose keys are access tokens, identities at other providers, or tell when a user or device was active.
+SECRET_KEYS = {
+    "get_user_by_access_token", "get_user_by_external_id", "user_last_seen_monthly_active", "count_e2e_one_time_keys",
+    "get_e2e_unused_fallback_key_types", "get_user_ip_and_agents", "get_last_client_ip_by_device",
 }  # fmt: skip
 NEVER_LISTED = {
     "access_tokens", "refresh_tokens", "login_tokens", "user_external_ids", "ui_auth_sessions", "registration_tokens",
@@ -161,6 +167,7 @@ def test_unknown_names_are_key_errors() -> None:
         (changed(nullable_key=["stream_id"]), "nullable_key is not in its primary_key: stream_id"),
         (changed(primary_key=[], nullable_key=[]), "a copied table needs a primary_key"),
         (changed(load="measure"), "a measured table lists its stream ids and writer column only"),
+        (with_column(config={"meta": {"only_served": True}}), "only_served columns are of measured tables"),
         (changed(load="upsert"), "load"),
         (changed(load="append", follows="events"), "either streams or a table that it follows"),
         (changed(load="merge", streams={}), "needs a stream that its rows move along"),
@@ -230,6 +237,17 @@ def test_what_may_leave_only_in_part_is_projected() -> None:
     loaded = catalogue.load()
     for table, column in PROJECTED_ONLY:
         assert loaded.table(table).column(column).projection is not None, f"{table}.{column}"
+
+
+def test_keys_of_caches_that_are_secrets_are_not_served() -> None:
+    declared = catalogue.load()
+    column = declared.table("cache_invalidation_stream_by_instance").column("keys")
+    assert isinstance(column.projection, catalogue.ListOfType)
+    assert SECRET_KEYS & set(column.projection.types) == set()
+    assert column.has_secrets
+    assert {
+        table.name for table in declared.tables if {"keys", "cache_func"} & {one.name for one in table.columns}
+    } == {"cache_invalidation_stream_by_instance"}
 
 
 def test_followers_share_the_event_id() -> None:

@@ -23,6 +23,13 @@ def grants(
         typer.Option(help="Name of the role: lakehouse, or lakehouse_compressor, if omitted.", callback=_plain),
     ] = None,
     compress: Annotated[bool, typer.Option("--compress", help="The role that `compress apply` writes with.")] = False,
+    cache_keys: Annotated[
+        bool,
+        typer.Option(
+            "--cache-keys",
+            help="Also the right to read the keys of caches, for `replicate serve`. Access tokens are among them.",
+        ),
+    ] = False,
     is_hardened: Annotated[
         bool,
         typer.Option(
@@ -44,4 +51,4 @@ def grants(
     elif compress:
         output.echo(rewriting.script(role), end="")
     else:
-        output.echo(source.script(catalogue.load(), Settings(), role, TABLES), end="")
+        output.echo(source.script(catalogue.load(), Settings(), role, TABLES, has_secrets=cache_keys), end="")

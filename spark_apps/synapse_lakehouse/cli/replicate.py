@@ -9,6 +9,7 @@ import typer
 from synapse_lakehouse.cli import output
 from synapse_lakehouse.embedded.services import connected
 from synapse_lakehouse.printable_text import log_to_stderr
+from synapse_lakehouse.replication import shapes
 from synapse_lakehouse.replication.grammar import Dialect
 
 app = typer.Typer(
@@ -22,6 +23,12 @@ class TcpDialect(StrEnum):
 
     TOKENS = "tokens"
     INSTANCES = "instances"
+
+
+def _release(text: str | None) -> str | None:
+    if text is not None and shapes.parse_release(text) is None:
+        raise typer.BadParameter("a release of Synapse from 1.0 on, such as 1.40")
+    return text
 
 
 @app.callback()
@@ -39,6 +46,14 @@ def serve(
         "127.0.0.1"
     ),
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 9092,
+    row_format: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RELEASE",
+            help="Send rows in the form of this release of Synapse, such as 1.40. If omitted: of the newest release.",
+            callback=_release,
+        ),
+    ] = None,
 ) -> None:
     """Publish the streams of Synapse's database by its TCP replication protocol, until Ctrl-C.
 
@@ -49,7 +64,8 @@ def serve(
 
     log_to_stderr(logging.INFO, "%(asctime)s %(levelname)s %(message)s")
     with connected() as settings:
-        service.serve(settings, Dialect(dialect), host, port, output.echo)
+        release = shapes.parse_release(row_format) if row_format else None
+        service.serve(settings, Dialect(dialect), host, port, output.echo, release)
 
 
 @app.command()

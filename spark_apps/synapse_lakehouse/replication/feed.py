@@ -1,8 +1,8 @@
 """The streams of a Synapse database, read as replication sends them: positions, and the rows between two of them."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import psycopg
@@ -11,8 +11,9 @@ from psycopg import sql
 from synapse_lakehouse.catalogue import Catalogue, Stream
 from synapse_lakehouse.printable_text import printable_logger
 from synapse_lakehouse.replication import rows
-from synapse_lakehouse.replication.row_page import read_page
+from synapse_lakehouse.replication.row_page import RowForm, read_page
 from synapse_lakehouse.replication.settled_ids import SETTLE_SECONDS, SettledIds, read_transactions, sequence_holders
+from synapse_lakehouse.replication.shapes import SHAPES, Shape
 from synapse_lakehouse.replication.skipped_rows import SkippedRows
 from synapse_lakehouse.replication.updates import Source, Update
 from synapse_lakehouse.settings import Settings
@@ -82,8 +83,15 @@ class Heads:
 class Feed:
     """Reads a database; for one thread at a time. It connects when it needs to, and again after a failure."""
 
-    def __init__(self, settings: Settings, catalogue: Catalogue, settle_seconds: float = SETTLE_SECONDS) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        catalogue: Catalogue,
+        settle_seconds: float = SETTLE_SECONDS,
+        shapes: Mapping[str, Sequence[Shape]] = SHAPES,
+    ) -> None:
         """:raises WritersError: when the configured writers cannot be understood."""
+        self._form = RowForm(catalogue, shapes)
         self._settings = settings
         self._settle_seconds = settle_seconds
         self._catalogue = catalogue
@@ -192,12 +200,13 @@ class Feed:
         stream, instance = source
         with self._snapshot() as connection:
             given = self._given(stream, after, upto, instance)
-            return read_page(connection, self._catalogue, source, given, self._skipped)
+            return read_page(connection, self._form, source, given, self._skipped)
 
     @contextmanager
     def _snapshot(self) -> Iterator[Connection]:
         if self._connection is None:
             self._connection = self._open.enter_context(connect(self._settings))
+            self._form = replace(self._form, unreadable=self._unreadable_columns(self._connection))
         try:
             yield self._connection
             self._connection.rollback()
@@ -206,6 +215,29 @@ class Feed:
             if isinstance(error, psycopg.Error):
                 raise ReadFailed(error) from None
             raise
+
+    def _unreadable_columns(self, connection: Connection) -> frozenset[tuple[str, str]]:
+        """Columns that only serving reads, and that the role has no right to read."""
+        served = [
+            (table.name, name)
+            for table in self._catalogue.tables
+            for column in table.columns
+            if column.only_served
+            for name in column.reads
+        ]
+        found = connection.execute(
+            "select distinct name, read from unnest(%s::text[], %s::text[]) as served(name, read)"
+            " where not has_column_privilege(name, read, 'select')",
+            [[table for table, _ in served], [column for _, column in served]],
+        )
+        unreadable = frozenset((table, column) for table, column in found)
+        if unreadable - self._form.unreadable:
+            log.warning(
+                "The role may not read %s, so these fields are withheld. `lakehouse grants` prints the SQL that gives"
+                " the right; for the keys of caches, with --cache-keys.",
+                ", ".join(sorted(f"{table}.{column}" for table, column in unreadable)),
+            )
+        return unreadable
 
     def _sequences(self, connection: Connection) -> dict[str, tuple[int, bool]]:
         each = sql.SQL(" union all ").join(

@@ -9,6 +9,7 @@ from synapse_lakehouse.catalogue import Catalogue, Day, JsonKeys
 from synapse_lakehouse.replication.shapes import SHAPES, Constant, Field, IsSet, Json, Shape
 
 CACHES: Final = "caches"
+WITHHELD_KEY: Final = "withheld"
 
 Keep = Callable[[Any], Any]
 
@@ -39,8 +40,13 @@ class Keeping:
 
 
 def _invalidation(row: list[Any]) -> list[Any] | None:
-    """Name of the cache, hash of the key (None: the whole cache is forgotten), time."""
+    """Name of the cache, hash of the key (None: the whole cache is forgotten), time.
+
+    Of a key that was read from the database and is withheld there, ``WITHHELD_KEY`` in place of the hash.
+    """
     match row:
+        case [str(name), [None, *others], int() | None as at] if set(others) <= {None}:
+            return [name, WITHHELD_KEY, at]
         case [str(name), keys, int() | None as at]:
             return [name, None if keys is None else hash_of(keys), at]
     return None

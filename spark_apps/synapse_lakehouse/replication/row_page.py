@@ -1,6 +1,7 @@
 """One page of a stream's rows, read from the database; a row that cannot be sent is skipped and named."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final
@@ -12,7 +13,7 @@ from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.replication import rows
 from synapse_lakehouse.replication.keeping import keep_of
 from synapse_lakehouse.replication.row_json import UnsendableRowError, decode_row
-from synapse_lakehouse.replication.shapes import SHAPES, Json, Shape
+from synapse_lakehouse.replication.shapes import Json, Shape
 from synapse_lakehouse.replication.skipped_rows import SkippedRows
 from synapse_lakehouse.replication.updates import Source, Update
 from synapse_lakehouse.source.connection import Connection
@@ -28,8 +29,17 @@ class _BytesLoader(Loader):
         return bytes(data)
 
 
+@dataclass(frozen=True)
+class RowForm:
+    """How rows are read: ``shapes`` by stream, and columns of tables that the role has no right to read."""
+
+    catalogue: Catalogue
+    shapes: Mapping[str, Sequence[Shape]]
+    unreadable: frozenset[tuple[str, str]] = frozenset()
+
+
 def read_page(
-    connection: Connection, catalogue: Catalogue, source: Source, given: Mapping[str, Any], skipped: SkippedRows
+    connection: Connection, form: RowForm, source: Source, given: Mapping[str, Any], skipped: SkippedRows
 ) -> tuple[list[Update], int]:
     """Tokens of ``source`` in the range of ``given``, lowest first, and up to where they reach.
 
@@ -37,7 +47,8 @@ def read_page(
     :raises psycopg.Error: when the statements fail for another reason than one row.
     """
     stream, instance = source
-    shapes, given = SHAPES[stream], dict(given)
+    catalogue, given = form.catalogue, dict(given)
+    shapes = [shape for shape in form.shapes[stream] if shape.is_announced]
     for shape in shapes:
         row = connection.execute(rows.page_end(catalogue, stream, shape), given).fetchone()
         given["upto"] = min(given["upto"], row[0]) if row else given["upto"]
@@ -49,7 +60,7 @@ def read_page(
             for number, field in enumerate(shape.fields)
             if isinstance(field, Json)
         }
-        for token, data in _read(connection, catalogue, stream, shape, given):
+        for token, data in _read(connection, form, stream, shape, given):
             try:
                 if isinstance(data, UnsendableRowError):
                     raise data
@@ -65,17 +76,17 @@ def read_page(
 
 
 def _read(
-    connection: Connection, catalogue: Catalogue, stream: str, shape: Shape, given: Mapping[str, Any]
+    connection: Connection, form: RowForm, stream: str, shape: Shape, given: Mapping[str, Any]
 ) -> Iterator[tuple[int, bytes | UnsendableRowError]]:
     """Token and fields of each row; token by token where the statement fails on one of them."""
-    statement = rows.select(catalogue, stream, shape)
+    statement = rows.select(form.catalogue, stream, shape, form.unreadable)
     try:
         yield from _execute(connection, statement, given)
     except _OF_A_ROW:
         connection.rollback()
     else:
         return
-    tokens = connection.execute(rows.tokens(catalogue, stream, shape), given).fetchall()
+    tokens = connection.execute(rows.tokens(form.catalogue, stream, shape), given).fetchall()
     for (token,) in tokens:
         try:
             yield from _execute(connection, statement, {**given, "after": token - 1, "upto": token})

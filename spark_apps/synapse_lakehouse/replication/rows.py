@@ -1,13 +1,18 @@
 """SQL that reads the rows of a stream as the wire carries them, from the tables behind it."""
 
+from collections.abc import Collection
+
 from psycopg import sql
 
 from synapse_lakehouse.catalogue import Catalogue, Table
 from synapse_lakehouse.replication.shapes import Constant, Field, IsSet, Json, Shape
-from synapse_lakehouse.source.projection import expression
+from synapse_lakehouse.source.projection import expression, withheld
+
+Unreadable = Collection[tuple[str, str]]
+"""Tables and columns that the role has no right to read."""
 
 
-def select(catalogue: Catalogue, stream: str, shape: Shape) -> sql.Composed:
+def select(catalogue: Catalogue, stream: str, shape: Shape, unreadable: Unreadable = ()) -> sql.Composed:
     """Statement that reads rows with tokens in (``%(after)s``, ``%(upto)s``], of ``%(writer)s`` unless that is NULL.
 
     Rows that name no writer are those of ``%(unnamed)s``.
@@ -15,6 +20,7 @@ def select(catalogue: Catalogue, stream: str, shape: Shape) -> sql.Composed:
     Columns: token (positive, also where ids are negative), fields (text of a JSON list, in which a column of JSON text
     is a string: PostgreSQL would refuse all rows for one that it cannot parse).
 
+    :param unreadable: columns of the shape's table that are withheld.
     :raises KeyError: when the shape names a column that the catalogue does not list.
     """
     table = catalogue.table(shape.table)
@@ -24,11 +30,13 @@ def select(catalogue: Catalogue, stream: str, shape: Shape) -> sql.Composed:
     fields = sql.SQL(", ").join(_field(catalogue, table, field) for field in shape.fields)
     row = sql.SQL("json_build_array({})").format(fields)
     return sql.SQL(
-        "select token, {row}::text from (select {token} as token{wanted} from {table} where {range}) own {joins}"
+        "select {distinct} token, {row}::text"
+        " from (select {token} as token{wanted} from {table} where {range}) own {joins}"
     ).format(
+        distinct=sql.SQL("distinct" if shape.is_distinct else ""),
         row=row,
         token=_token(catalogue, stream, table),
-        wanted=sql.SQL("").join(sql.SQL(", ") + _wanted(table, shape, name) for name in sorted(own)),
+        wanted=sql.SQL("").join(sql.SQL(", ") + _wanted(table, shape, name, unreadable) for name in sorted(own)),
         table=sql.Identifier(table.name),
         range=_range(catalogue, stream, table),
         joins=sql.SQL(" ").join(
@@ -105,9 +113,11 @@ def is_negative(catalogue: Catalogue, stream: str) -> bool:
     return catalogue.stream(stream).sign == "negative"
 
 
-def _wanted(table: Table, shape: Shape, name: str) -> sql.Composable:
+def _wanted(table: Table, shape: Shape, name: str, unreadable: Unreadable) -> sql.Composable:
     """SQL of one column; a column of JSON text as it is, because its projection would parse it."""
     column = table.column(name)
+    if any((table.name, source) in unreadable for source in column.reads):
+        return withheld(column)
     if Json(name) in shape.fields:
         return sql.SQL("{} as {}").format(sql.Identifier(column.reads[0]), sql.Identifier(name))
     return expression(column)

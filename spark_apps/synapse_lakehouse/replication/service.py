@@ -23,6 +23,7 @@ from synapse_lakehouse.replication.pubsub import is_address, listen
 from synapse_lakehouse.replication.reading import Reader
 from synapse_lakehouse.replication.records import record
 from synapse_lakehouse.replication.server import Record, Server
+from synapse_lakehouse.replication.shapes import Release, shapes_of
 from synapse_lakehouse.replication.tap import land
 from synapse_lakehouse.replication.updates import Progress
 from synapse_lakehouse.settings import Settings
@@ -36,14 +37,23 @@ class ServiceError(RuntimeError):
     """The streams cannot be served; the message says what to do."""
 
 
-def serve(settings: Settings, dialect: Dialect, host: str, port: int, tell: Callable[[str], None]) -> None:
+def serve(
+    settings: Settings,
+    dialect: Dialect,
+    host: str,
+    port: int,
+    tell: Callable[[str], None],
+    release: Release | None = None,
+) -> None:
     """Serve the streams of the source until SIGINT or SIGTERM.
 
+    :param release: of Synapse, whose row formats are served; by default the newest.
     :raises ServiceError: when the port cannot be opened.
     :raises SourceError: when the database cannot be read.
     """
     name = str(settings.synapse_server_name)
-    server = Server(Feed(settings, catalogue.load()), dialect, name, recorder(_folder(settings)))
+    feed = Feed(settings, catalogue.load(), shapes=shapes_of(release))
+    server = Server(feed, dialect, name, recorder(_folder(settings)))
 
     async def run() -> None:
         await server.serve(

@@ -1,10 +1,10 @@
 """The rights that the lakehouse needs in Synapse's database, derived from the catalogue, and SQL that grants them."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from synapse_lakehouse.catalogue import Catalogue, Load
+from synapse_lakehouse.catalogue import Catalogue, Column, Load
 from synapse_lakehouse.settings import Settings
 from synapse_lakehouse.source.connection import session
 
@@ -32,9 +32,21 @@ class Right:
 
 
 def needed(catalogue: Catalogue) -> Iterator[Right]:
-    """Every right that reading what ``catalogue`` lists takes, and no other."""
+    """Every right that a run takes, which copies what ``catalogue`` lists, and no other."""
+    return _rights(catalogue, lambda column: not column.only_served)
+
+
+def useful(catalogue: Catalogue, *, has_secrets: bool) -> Iterator[Right]:
+    """As :func:`needed`, with what serving the streams takes.
+
+    :param has_secrets: also on columns that contain secrets, of which the lakehouse reads other rows.
+    """
+    return _rights(catalogue, lambda column: has_secrets or not column.has_secrets)
+
+
+def _rights(catalogue: Catalogue, is_read: Callable[[Column], bool]) -> Iterator[Right]:
     for table in catalogue.tables:
-        columns = sorted({name for column in table.columns for name in column.reads})
+        columns = sorted({name for column in table.columns if is_read(column) for name in column.reads})
         system = () if table.load is Load.MEASURE else SYSTEM_COLUMNS
         yield Right("table", table.name, (*columns, *system))
     for table_name, ids in catalogue.ids_elsewhere().items():
@@ -43,13 +55,16 @@ def needed(catalogue: Catalogue) -> Iterator[Right]:
         yield Right("sequence", sequence)
 
 
-def script(catalogue: Catalogue, settings: Settings, role: str, extra: Iterable[str] = ()) -> str:
+def script(
+    catalogue: Catalogue, settings: Settings, role: str, extra: Iterable[str] = (), *, has_secrets: bool = False
+) -> str:
     """SQL that makes ``role`` (a plain lower-case name), or brings its rights to what ``catalogue`` needs today.
 
     It works in the current database and schema, in one transaction, and may be run again after every upgrade. Whoever
     runs it owns Synapse's tables and may create roles.
 
     :param extra: further tables to read, whole, where they exist.
+    :param has_secrets: as in :func:`useful`.
     """
     limit = settings.lakehouse_source_connections + SPARE_CONNECTIONS
     return "\n".join(
@@ -57,7 +72,7 @@ def script(catalogue: Catalogue, settings: Settings, role: str, extra: Iterable[
             f"-- The role {role} reads what the lakehouse copies, and nothing else. Run this again after upgrading.",
             "BEGIN;",
             *making(role, limit, session(settings)),
-            *(right.grant(role) for right in needed(catalogue)),
+            *(right.grant(role) for right in useful(catalogue, has_secrets=has_secrets)),
             *(
                 f"DO $$ BEGIN IF to_regclass('{name}') IS NOT NULL THEN"
                 f" GRANT SELECT ON {name} TO {role}; END IF; END $$;"

@@ -5,7 +5,7 @@ from typing import Final
 
 from psycopg import sql
 
-from synapse_lakehouse.catalogue import Column, Day, JsonKeys, JsonKeysOfType, Table
+from synapse_lakehouse.catalogue import Column, Day, JsonKeys, JsonKeysOfType, ListOfType, Table
 from synapse_lakehouse.source.json_check import OLDEST, STRING, is_json
 from synapse_lakehouse.source.pages import WHOLE, PageRange
 
@@ -94,8 +94,19 @@ def expression(column: Column, server_version: int = OLDEST) -> sql.Composable:
             value = sql.SQL("case when {} = {} then {} end").format(
                 sql.Identifier(type_column), sql.Literal(wanted), _json_keys(source, keys, server_version)
             )
+        case ListOfType(type_column=type_column, types=types):
+            value = sql.SQL(
+                "case when {type} in ({types}) then {source}"
+                " when {source} is not null then array_fill(null::text, array[cardinality({source})]) end"
+            ).format(type=sql.Identifier(type_column), types=sql.SQL(", ").join(map(sql.Literal, types)), source=source)
         case Day():
             value = sql.SQL("{source} - mod({source}, {day})").format(source=source, day=sql.Literal(Day.MILLISECONDS))
+    return sql.SQL("{} as {}").format(value, sql.Identifier(column.name))
+
+
+def withheld(column: Column) -> sql.Composable:
+    """SQL of a column that the role may not read, under its name: NULL, or a list of one NULL."""
+    value = sql.SQL("array[null]::text[]" if isinstance(column.projection, ListOfType) else "null::text")
     return sql.SQL("{} as {}").format(value, sql.Identifier(column.name))
 
 

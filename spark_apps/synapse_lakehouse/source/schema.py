@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 import psycopg
 
-from synapse_lakehouse.catalogue import Catalogue, JsonKeysOfType, Table
+from synapse_lakehouse.catalogue import Catalogue, JsonKeysOfType, ListOfType, Table
 
 Kind = Literal[
     "missing_table", "missing_column", "changed_type", "missing_unique_key", "missing_sequence", "not_a_plain_table"
@@ -176,7 +176,7 @@ def _of_columns(table: Table, types: dict[str, str]) -> Iterator[Drift]:
     expected: dict[str, str] = {}
     for column in table.columns:
         expected[column.reads[0]] = column.source_type
-        if isinstance(column.projection, JsonKeysOfType):
+        if isinstance(column.projection, JsonKeysOfType | ListOfType):
             expected[column.projection.type_column] = "text"
     for name, data_type in expected.items():
         if name not in types:

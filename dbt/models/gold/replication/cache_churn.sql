@@ -51,7 +51,8 @@ from (
         instance,
         received_at,
         regexp_extract(row, '^."([^"]+)"', 1) as name,
-        regexp_extract(row, '^."[^"]+","([0-9a-f]+)",', 1) as row_key,
+        -- A key that was read from the database may be withheld there: it is no entry that can be named.
+        nullif(regexp_extract(row, '^."[^"]+","([0-9a-f]+)",', 1), '') as row_key,
         row like '["%",null,%' as has_no_key
     from {{ source('replication', 'replication_commands') }}
     where command = 'RDATA' and stream = 'caches' and row <> 'null'

@@ -9,7 +9,7 @@ from synapse_lakehouse.cli.diagnosis import system_grants
 from synapse_lakehouse.cli.diagnosis.finding import Finding, Findings, Level
 from synapse_lakehouse.rewriting.tables import TABLES, privileges
 from synapse_lakehouse.source.connection import Connection
-from synapse_lakehouse.source.grants import needed
+from synapse_lakehouse.source.grants import useful
 from synapse_lakehouse.source.harden import PUBLIC_RIGHTS
 
 _NAMED: Final = 5
@@ -101,9 +101,10 @@ class _Excess:
 
 
 def of_reader(catalogue: Catalogue) -> Allowed:
-    """What the role needs that reads what ``catalogue`` lists."""
+    """What the role may need that reads what ``catalogue`` lists, and serves it."""
     progress: Allowed = {("SELECT", "table", name): None for name in TABLES}
-    return {**progress, **{("SELECT", right.kind, right.name): right.columns for right in needed(catalogue)}}
+    rights = useful(catalogue, has_secrets=True)
+    return {**progress, **{("SELECT", right.kind, right.name): right.columns for right in rights}}
 
 
 def of_compressor() -> Allowed:

@@ -1,0 +1,43 @@
+"""Rows of caches: keys are served of those caches that the catalogue lists. A withheld key is not a whole cache."""
+
+import json
+
+import pytest
+
+from synapse_lakehouse.replication.grammar import Dialect
+from tests.replication.conversation import Conversation, talk
+from tests.replication.database import Database
+
+TOKEN = "syt_YQ_secret"
+
+
+@pytest.mark.parametrize(
+    ("cache", "keys", "served"),
+    [
+        ("get_user_by_id", ["@a:x"], ["@a:x"]),
+        ("cs_cache_fake", ["!r:x", "@a:x", "@b:x"], ["!r:x", "@a:x", "@b:x"]),
+        ("ph_cache_fake", ["!r:x"], ["!r:x"]),
+        ("dr_cache_fake", ["!r:x"], ["!r:x"]),
+        ("get_device", ["@a:x"], ["@a:x"]),
+        ("_get_e2e_cross_signing_signatures_for_device", ['["@a:x", "D"]'], ['["@a:x", "D"]']),
+        ("ignored_by", None, None),
+        ("get_monthly_active_count", [], []),
+        ("get_user_by_access_token", [TOKEN], [None]),
+        ("get_user_by_external_id", ["oidc", TOKEN], [None, None]),
+        ("a_module.of_someone_s", [TOKEN], [None]),
+        ("get_user_by_access_token", None, None),
+    ],
+)
+def test_a_key_is_served_if_the_catalogue_lists_its_cache(
+    homeserver: Database, cache: str, keys: list[str] | None, served: list[str | None] | None
+) -> None:
+    homeserver.invalidation(2, "ep1", cache, keys)
+    homeserver.handed_out("caches", 2)
+
+    async def follow(conversation: Conversation) -> None:
+        conversation.say("REPLICATE caches 1")
+        line = (await conversation.until(lambda line: line.startswith("RDATA")))[-1]
+        assert TOKEN not in line
+        assert json.loads(line.split(" ", 3)[3]) == [cache, served, 1]
+
+    talk(homeserver, Dialect.TOKENS, follow)
