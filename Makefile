@@ -31,7 +31,7 @@ setup: $(if $(findstring .tools,$(UV)),.tools/uv/bin/uv) ## Install what is miss
 
 ##@ Develop
 test: setup test-tools ## All tests on real parts, a quarter of an hour on 2 cores
-	@# Three, as Spark, Airflow and servers often wait; in the order of tests/sharing.py.
+	@# Three, as Spark, Airflow and servers often wait; in the order of tests/support/scheduler.py.
 	@$(PYTEST) --numprocesses 3 --no-loadscope-reorder
 
 test-unit: setup ## Tests of single parts, without a JVM or a server, in a minute

@@ -10,7 +10,7 @@ from bench.picture import draw
 from bench.report import write
 from bench.results import Results
 from bench.source import TABLES, filled
-from synapse_lakehouse.settings import PROJECT, Settings
+from synapse_lakehouse.config.settings import PROJECT, Settings
 
 
 def main(

@@ -5,11 +5,11 @@ import time
 import uuid
 from datetime import UTC, datetime, timedelta
 
-from synapse_lakehouse.app import SparkApp
-from synapse_lakehouse.lake import audit
-from synapse_lakehouse.lake.publishing import publish
-from synapse_lakehouse.run import Run
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.write.publish import publish
+from synapse_lakehouse.spark_app import SparkApp
 
 
 def give_memory(settings: Settings) -> None:
@@ -27,7 +27,7 @@ def published(app: SparkApp) -> float:
     """Publish the app's run, as if all checks had passed; seconds that it took."""
     passed = {"suite": "bench", "expectation": "none", "subject": "bench", "severity": "fail", "success": True}
     stages = [passed | {"stage": stage, "checked_at": datetime.now(UTC)} for stage in ("bronze", "gold")]
-    audit.append(app.catalog, "audit.checks", stages, app.run)
+    store.append(app.catalog, "audit.checks", stages, app.run)
     started = time.monotonic()
     # Nobody else writes to this lake, so there is no lease to keep.
     publish(app.spark, app.catalog, app.run, str(app.settings.synapse_server_name), lambda: None)

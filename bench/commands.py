@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.config.settings import Settings
 
 TIMES: Final = 5
 

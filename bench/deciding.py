@@ -12,14 +12,14 @@ from duckdb import DuckDBPyConnection
 from bench import apps
 from bench.commands import Example
 from bench.large_bronze import SERVER_NAME
-from synapse_lakehouse import modelling
-from synapse_lakehouse.app import SparkApp
-from synapse_lakehouse.lake import duck
-from synapse_lakehouse.lake.branches import branched_tables
-from synapse_lakehouse.lake.publishing import fast_forward, record
-from synapse_lakehouse.lake.release import Release
-from synapse_lakehouse.settings import Settings
-from synapse_lakehouse.state.resolving import resolve
+from synapse_lakehouse.audit.releases import Release
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.dbt_build import project
+from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.write.branches import branched_tables
+from synapse_lakehouse.iceberg.write.publish import fast_forward, record
+from synapse_lakehouse.room_state.resolve import resolve
+from synapse_lakehouse.spark_app import SparkApp
 from tests.visibility import answers, holding
 
 VIEW: Final = "gold.event_visibility"
@@ -66,10 +66,10 @@ class Deciding:
 
     def _build(self, models: Iterable[str]) -> dict[str, float]:
         chosen = ["--select", *(f"+{name}" for name in models)]
-        done = modelling.invoke(self._app, ["run", *chosen]).done
+        done = project.invoke(self._app, ["run", *chosen]).done
         if not done.success:
-            raise RuntimeError(modelling.explanation(done))
-        self._views = {one["view_name"]: one["sql"] for one in modelling.views(done)}
+            raise RuntimeError(project.explanation(done))
+        self._views = {one["view_name"]: one["sql"] for one in project.views(done)}
         return {one.node.name: one.execution_time for one in done.result.results}  # type: ignore[union-attr]
 
     def publish(self) -> dict[str, int]:
@@ -118,9 +118,9 @@ class Deciding:
 
     @contextmanager
     def _reading(self, rooms: list[str]) -> Iterator[DuckDBPyConnection]:
-        names = ", ".join(map(duck.literal, rooms))
-        with duck.connect(self._settings) as connection:
-            duck.bind(connection, self._settings, None, sorted(duck.named_in(self._views[VIEW])))
+        names = ", ".join(map(duckdb_reader.literal, rooms))
+        with duckdb_reader.connect(self._settings) as connection:
+            duckdb_reader.bind(connection, self._settings, None, sorted(duckdb_reader.named_in(self._views[VIEW])))
             connection.execute(
                 f"create view {VIEW} as select * from ({self._views[VIEW]}) where room_id in ({names})"  # noqa: S608
             )

@@ -8,10 +8,10 @@ import psycopg
 from psycopg import sql
 
 from bench.large_bronze import SERVER_NAME, TABLES
-from synapse_lakehouse.embedded import sample
-from synapse_lakehouse.embedded.postgres import Server
-from synapse_lakehouse.lake import duck
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.local.postgres import sample
+from synapse_lakehouse.local.postgres.embedded_postgres import Server
 from tests.visibility import answers
 
 _DATABASE: Final = "filter"
@@ -44,9 +44,9 @@ def ask(settings: Settings, server: Server, rooms: Sequence[str], recorded_in: P
 
 def _fill(settings: Settings, dsn: str, rooms: Sequence[str]) -> None:
     """Let the sample's database ``dsn`` hold ``rooms`` of main of bronze instead of its own."""
-    named = ", ".join(map(duck.literal, rooms))
-    with duck.connect(settings) as lake, psycopg.connect(dsn) as source:
-        duck.bind(lake, settings, None, [f"bronze.{name}" for name in TABLES])
+    named = ", ".join(map(duckdb_reader.literal, rooms))
+    with duckdb_reader.connect(settings) as lake, psycopg.connect(dsn) as source:
+        duckdb_reader.bind(lake, settings, None, [f"bronze.{name}" for name in TABLES])
         source.execute("set session_replication_role = replica")
         source.execute("truncate events, rooms, state_groups, users cascade")
         for name in TABLES:

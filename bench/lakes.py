@@ -5,8 +5,8 @@ from pathlib import Path
 
 from bench.source import TABLES, Source
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.embedded import sample
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.local.postgres import sample
 
 
 def new(home: Path, name: str, source: Source) -> Settings:

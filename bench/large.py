@@ -18,9 +18,9 @@ from bench.large_report import Built, Large, write
 from bench.large_rooms import Server
 from bench.meter import Meter, server_pid
 from bench.worker import Worker
-from synapse_lakehouse.embedded import postgres
-from synapse_lakehouse.lake import catalog
-from synapse_lakehouse.settings import PROJECT, Settings
+from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.iceberg.catalog import catalog
+from synapse_lakehouse.local.postgres import embedded_postgres
 
 MORE: Final = 0.001
 """New events of the increment, as a share of those before."""
@@ -108,7 +108,7 @@ class _Lake:
     server: Server
     before: range
     """The events that are there from the start."""
-    databases: postgres.Server
+    databases: embedded_postgres.Server
     worker: Worker
     progress: Progress
 
@@ -141,7 +141,7 @@ def _lake(home: Path, scale: float, progress: Progress) -> Iterator[_Lake]:
     home.mkdir(parents=True)
     server = large_rooms.server(scale, MORE)
     before = range(round(len(server.events["room"]) / (1 + MORE)))
-    with postgres.running(home / "postgres") as databases:
+    with embedded_postgres.running(home / "postgres") as databases:
         databases.create_database("large")
         settings = Settings().model_copy(
             update={

@@ -11,7 +11,7 @@ from pyiceberg.catalog import Catalog
 
 from bench.large_rooms import Numbers, Server
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.lake import tables
+from synapse_lakehouse.iceberg.write import tables
 
 SERVER_NAME: Final = "bench.example"
 

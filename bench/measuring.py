@@ -25,7 +25,7 @@ from bench.results import (
 )
 from bench.source import TABLES, Source
 from bench.worker import Worker
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.config.settings import Settings
 
 Progress = Callable[[str], None]
 Happens = Mapping[str, Callable[[int], None]]

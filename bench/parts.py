@@ -4,12 +4,12 @@ import psycopg
 from psycopg import sql
 
 from bench import lakes
-from synapse_lakehouse import parquet
-from synapse_lakehouse.settings import Settings
-from synapse_lakehouse.source.projection import select
+from synapse_lakehouse import parquet_writer
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.postgres.rows.select_sql import select
 
 PARTS = 4
-COMPRESSION_LEVEL = parquet.COMPRESSION_LEVEL
+COMPRESSION_LEVEL = parquet_writer.COMPRESSION_LEVEL
 
 
 def statements(settings: Settings, table: str) -> list[str]:

@@ -12,7 +12,7 @@ import psycopg
 from psycopg import sql
 
 from bench.meter import server_pid
-from synapse_lakehouse.embedded import postgres, sample
+from synapse_lakehouse.local.postgres import embedded_postgres, sample
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -40,7 +40,7 @@ _SERVER_OPTIONS = (
 class Source:
     """The filled database: its server and its process id, its name, and how many events it was filled with."""
 
-    server: postgres.Server
+    server: embedded_postgres.Server
     pid: int
     database: str
     events: int
@@ -87,7 +87,7 @@ def filled(home: Path, scale: float, progress: Callable[[str], None]) -> Iterato
     :raises PostgresError: when the server does not start or the sample's schema cannot be restored.
     """
     data = home / "postgres"
-    with postgres.running(data, options=_SERVER_OPTIONS) as server:
+    with embedded_postgres.running(data, options=_SERVER_OPTIONS) as server:
         pid = server_pid(data)
         events = round(EVENTS * scale)
         kept = Source(server, pid, f"synapse_bench_{events}_filled", events)

@@ -9,14 +9,14 @@ from adbc_driver_postgresql import dbapi
 from bench import lakes, parts
 from bench.contenders import Copied
 from bench.contenders.copy_limit import thrown_away
-from synapse_lakehouse.lake import tables
-from synapse_lakehouse.lake.catalog import pyiceberg_catalog
-from synapse_lakehouse.lake.files import parquet_schema
-from synapse_lakehouse.settings import Settings
-from synapse_lakehouse.source import read
-from synapse_lakehouse.source.connection import conninfo
-from synapse_lakehouse.source.pages import PAGES_A_CHUNK
-from synapse_lakehouse.source.projection import select
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+from synapse_lakehouse.iceberg.write import tables
+from synapse_lakehouse.iceberg.write.commits import parquet_schema
+from synapse_lakehouse.postgres.connection import conninfo
+from synapse_lakehouse.postgres.rows import read
+from synapse_lakehouse.postgres.rows.page_ranges import PAGES_A_CHUNK
+from synapse_lakehouse.postgres.rows.select_sql import select
 
 
 class Stages:

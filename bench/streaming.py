@@ -9,11 +9,12 @@ from pyspark.sql.types import StringType, StructField
 from bench import apps
 from measure_streams import measure_streams
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.app import SparkApp
+from synapse_lakehouse.audit import store
 from synapse_lakehouse.catalogue import Stream, Table
-from synapse_lakehouse.lake import audit, tables
-from synapse_lakehouse.lake.session import iceberg_table
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.spark.session import iceberg_table
+from synapse_lakehouse.iceberg.write import tables
+from synapse_lakehouse.spark_app import SparkApp
 
 Ids = tuple[int, int]
 """The last id before some, without its sign, and the last one of them."""
@@ -64,8 +65,8 @@ class Streaming:
 
     def found(self) -> Mapping[str, int]:
         """How many ids, gaps and late ids the last run found."""
-        facts = audit.of_run(self._app.catalog, "audit.stream_facts", self._app.run.run_id)
-        positions = audit.of_run(self._app.catalog, "audit.stream_positions", self._app.run.run_id)
+        facts = store.of_run(self._app.catalog, "audit.stream_facts", self._app.run.run_id)
+        positions = store.of_run(self._app.catalog, "audit.stream_positions", self._app.run.run_id)
         gaps = [dict(row["gaps"] or ()) for row in positions]
         return {
             "ids": sum(row["ids"] for row in facts),
@@ -131,7 +132,7 @@ class Streaming:
         sequences = {stream.sequence: self._ends.get(stream.name, 1) for stream in self._catalogue.streams}
         handed_out = [{"name": name, "last_value": last, "is_called": True} for name, last in sequences.items()]
         taken = {"branch": run.branch, "taken_at": now, "sequences": handed_out, "drifted": {}, "novelties": []}
-        audit.append(self._app.catalog, "audit.snapshots", [taken], run)
+        store.append(self._app.catalog, "audit.snapshots", [taken], run)
         rows, ledger = 0, []
         for name in {table.name for _, table in self._pairs}:
             table = iceberg_table(self._app.spark, f"bronze.{name}")
@@ -139,7 +140,7 @@ class Streaming:
             rows += int(snapshot.summary()["total-records"])
             written = {"table_name": name, "snapshot_id": int(snapshot.snapshotId()), "statement": "bench"}
             ledger.append(written | {"branch": run.branch, "written_at": now})
-        audit.append(self._app.catalog, "audit.ledger", ledger, run)
+        store.append(self._app.catalog, "audit.ledger", ledger, run)
         return rows
 
     def _new_app(self) -> SparkApp:

@@ -16,8 +16,8 @@ from bench import machine
 from bench.meter import Cost, Meter, server_pid
 from bench.report import markdown
 from bench.worker import Worker
-from synapse_lakehouse.embedded import postgres
-from synapse_lakehouse.settings import PROJECT, Settings
+from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.local.postgres import embedded_postgres
 
 IDS: Final = 100_000_000
 STEPS: Final = (0.01, 0.1, 1.0)
@@ -79,7 +79,7 @@ def measure(home: Path, ids: int, progress: Progress) -> list[Measured]:
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
     done = []
-    with postgres.running(home / "postgres") as lakes:
+    with embedded_postgres.running(home / "postgres") as lakes:
         lakes.create_database("streams")
         own = {
             "lakehouse_warehouse": str(home / "warehouse"),

@@ -20,11 +20,11 @@ from bench import machine
 from bench.meter import Meter
 from bench.report import markdown
 from sample.redis import redis
-from synapse_lakehouse.embedded.services import connected
-from synapse_lakehouse.lake.catalog import COMMANDS, pyiceberg_catalog
-from synapse_lakehouse.lake.tables import load_or_none
-from synapse_lakehouse.settings import PROJECT, Settings
-from tests.tapping import tapping
+from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS, pyiceberg_catalog
+from synapse_lakehouse.iceberg.write.tables import load_or_none
+from synapse_lakehouse.local.services import connected
+from tests.support.tap import tapping
 
 GOAL: Final = 20_000
 """RDATA a second, on one core."""

@@ -11,7 +11,7 @@ that many days later; `lakehouse prove-erased` shows it.
 **When it fails.** The red task's log ends with the reason.
 
 * `open_run`: another run kept the lake lease for too long, or the lake is another homeserver's. Nothing was touched.
-* `verify_parity` to `publish_release`: as in the DAG `lakehouse`. Nothing is published, readers see the release
+* `reconcile_bronze` to `publish_release`: as in the DAG `lakehouse`. Nothing is published, readers see the release
   before; the lake's files are looked after all the same.
 * `maintain_lake`: a table could not be compacted, as a file of it is damaged or its content would have changed; all
   else was looked after. Or the disk is full. What was done holds.
@@ -26,8 +26,8 @@ from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import CronDataIntervalTimetable, Param, TriggerRule, dag, task, task_group
 
-from synapse_lakehouse.orchestration import apps, assets, gates, runs, telling
-from synapse_lakehouse.settings import LONGEST_SECONDS, MOST_DAYS
+from synapse_lakehouse.config.settings import LONGEST_SECONDS, MOST_DAYS
+from synapse_lakehouse.orchestration import assets, callbacks, run_lifecycle, spark_tasks, validation_tasks
 
 # One slot: Synapse's database never serves two snapshots at once, whichever DAGs want one.
 SOURCE_POOL = "synapse_source"
@@ -45,11 +45,11 @@ SOURCE_POOL = "synapse_source"
     catchup=False,
     max_active_runs=1,
     dagrun_timeout=timedelta(hours=20),
-    on_failure_callback=telling.tell_of_timeout,
+    on_failure_callback=callbacks.tell_of_timeout,
     # Without it deleted rows would stay in files for ever.
     is_paused_upon_creation=False,
     tags=["layer:bronze", "layer:silver", "layer:gold", "impact:publishes", "impact:reads-source"],
-    user_defined_macros=apps.MACROS,
+    user_defined_macros=spark_tasks.MACROS,
     params={
         "parity_seconds": Param(
             None,
@@ -74,15 +74,15 @@ SOURCE_POOL = "synapse_source"
             description="Let a check that would only warn, such as a writer without a position, fail the audit.",
         ),
     },
-    default_args={"owner": "lakehouse", "retries": 0, "on_failure_callback": telling.tell_of_failure},
+    default_args={"owner": "lakehouse", "retries": 0, "on_failure_callback": callbacks.tell_of_failure},
 )
 def lake_maintenance() -> None:
     """Wire the run: lease, proven copy, audits and models, publishing; then the lake's files; the report; the end."""
 
     @task_group(group_display_name="Bronze", tooltip="One PostgreSQL snapshot: copied, and compared with the copy")
     def bronze() -> None:
-        apps.spark_app(
-            "verify_parity",
+        spark_tasks.spark_app(
+            "reconcile_bronze",
             "Copy and compare the tables",
             pool=SOURCE_POOL,
             overrides={"LAKEHOUSE_PARITY_SECONDS": _setting("parity_seconds")},
@@ -90,32 +90,36 @@ def lake_maintenance() -> None:
 
     @task_group(group_display_name="Audit of bronze", tooltip="Spark measures the branch, Great Expectations judges it")
     def audit_bronze() -> None:
-        measured = apps.spark_app("measure_streams", "Measure keys and streams")
-        measured >> gates.gate("Judge bronze", gates.judge_bronze)
+        measured = spark_tasks.spark_app("measure_streams", "Measure keys and streams")
+        measured >> validation_tasks.gate("Judge bronze", validation_tasks.judge_bronze)
 
     @task_group(group_display_name="Silver and gold", tooltip="dbt derives on the same branch")
     def silver_and_gold() -> None:
-        resolved = apps.spark_app("resolve_state", "Resolve the state of rooms")
-        resolved >> apps.spark_app("build_models", "Build silver and gold", task_id="dbt_build")
+        resolved = spark_tasks.spark_app("resolve_state", "Resolve the state of rooms")
+        resolved >> spark_tasks.spark_app("build_models", "Build silver and gold", task_id="dbt_build")
 
     @task_group(group_display_name="Audit of gold", tooltip="Great Expectations judges what readers will see")
     def audit_gold() -> None:
-        gates.gate("Judge gold", gates.judge_gold)
+        validation_tasks.gate("Judge gold", validation_tasks.judge_gold)
 
     opened = task(task_display_name="Open the run", task_id="open_run", retries=3, retry_delay=timedelta(minutes=1))(
-        runs.open_maintenance
+        run_lifecycle.open_maintenance
     )()
-    published = apps.spark_app("publish_release", "Publish the release", outlets=assets.published_assets())
+    published = spark_tasks.spark_app("publish_release", "Publish the release", outlets=assets.published_assets())
     # What was erased must go even while the source is away or its copy fails an audit: all it takes is the lease.
-    maintained = apps.spark_app(
+    maintained = spark_tasks.spark_app(
         "maintain_lake",
         "Look after the lake's files",
         overrides={"LAKEHOUSE_ERASURE_DAYS": _setting("erasure_days")},
         trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS,
     )
     # Needs both, so that a run in which either failed is red.
-    report = task(task_display_name="Report", on_success_callback=telling.tell_of_success)(runs.report_maintenance)()
-    close = task(task_display_name="Close the run", retries=2, retry_delay=timedelta(seconds=10))(runs.close_run)
+    report = task(task_display_name="Report", on_success_callback=callbacks.tell_of_success)(
+        run_lifecycle.report_maintenance
+    )()
+    close = task(task_display_name="Close the run", retries=2, retry_delay=timedelta(seconds=10))(
+        run_lifecycle.close_run
+    )
 
     opened >> bronze() >> audit_bronze() >> silver_and_gold() >> audit_gold() >> published
     [opened, published] >> maintained

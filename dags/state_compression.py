@@ -11,7 +11,7 @@ does not resolve as before is put back. `audit.compression_runs` has what became
 
 **When it fails.** The red task's log ends with the reason.
 
-* `compress_state`: no release yet, a named room that does not exist, or the database could not be asked how far rooms
+* `plan_compression`: no release yet, a named room that does not exist, or the database could not be asked how far rooms
   are compressed. Nothing was touched. (A setting that means nothing is shown in place of this DAG.)
 * `apply`: `SYNAPSE_WRITE_DSN` is missing or its role lacks a right (`lakehouse grants --compress`), another compressor
   is at work, the database went away, or a room did not read as before and was put back: please report that one. All
@@ -28,9 +28,9 @@ from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DeltaDataIntervalTimetable, Param, dag, task
 
-from synapse_lakehouse.orchestration import apps, compressing, telling
+from synapse_lakehouse.orchestration import callbacks, compression_tasks, spark_tasks
 
-COMPRESSOR = compressing.compressor()
+COMPRESSOR = compression_tasks.compressor()
 BETWEEN_RUNS = timedelta(milliseconds=COMPRESSOR.time_between_runs)
 
 
@@ -46,11 +46,11 @@ BETWEEN_RUNS = timedelta(milliseconds=COMPRESSOR.time_between_runs)
     max_active_runs=1,
     # Somebody may take all the time between two runs to answer.
     dagrun_timeout=BETWEEN_RUNS + timedelta(days=1),
-    on_failure_callback=telling.tell_of_timeout,
+    on_failure_callback=callbacks.tell_of_timeout,
     # It writes to Synapse's database: somebody has to want that.
     is_paused_upon_creation=True,
     tags=["layer:gold", "layer:audit", "impact:reads-source", "impact:writes-source"],
-    user_defined_macros=apps.MACROS,
+    user_defined_macros=spark_tasks.MACROS,
     params={
         "rooms": Param(
             [],
@@ -88,26 +88,26 @@ BETWEEN_RUNS = timedelta(milliseconds=COMPRESSOR.time_between_runs)
             description="For best: most groups to read for the state of one; empty: as the settings say.",
         ),
     },
-    default_args={"owner": "lakehouse", "retries": 0, "on_failure_callback": telling.tell_of_failure},
+    default_args={"owner": "lakehouse", "retries": 0, "on_failure_callback": callbacks.tell_of_failure},
 )
 def state_compression() -> None:
     """Wire the run: plan, ask, apply, verify."""
-    planned = apps.spark_app(
-        "compress_state",
+    planned = spark_tasks.spark_app(
+        "plan_compression",
         "Plan from the newest release",
-        pre_execute=compressing.unless_compressor_is_off,
+        pre_execute=compression_tasks.unless_compressor_is_off,
         overrides={
             f"LAKEHOUSE_COMPRESSOR_{name.upper()}": _setting(name)
             for name in ("rooms", "number_of_rooms", "strategy", "default_levels", "max_chain")
         },
     )
-    asked = task(task_display_name="Show the plan", task_id="show_plan")(compressing.ask_for_approval)()
-    approved = compressing.Approval(
+    asked = task(task_display_name="Show the plan", task_id="show_plan")(compression_tasks.ask_for_approval)()
+    approved = compression_tasks.Approval(
         task_id="approve",
         task_display_name="Approve the plan",
         subject="Compress room state in Synapse's database?",
         body="{{ ti.xcom_pull(task_ids='show_plan') }}",
-        defaults=compressing.Approval.REJECT,
+        defaults=compression_tasks.Approval.REJECT,
         response_timeout=BETWEEN_RUNS,
     )
     applied = task(
@@ -115,10 +115,10 @@ def state_compression() -> None:
         task_id="apply",
         retries=2,
         retry_delay=timedelta(minutes=1),
-    )(compressing.apply_compression)()
+    )(compression_tasks.apply_compression)()
     verified = task(
-        task_display_name="Verify every room", task_id="verify", on_success_callback=telling.tell_of_success
-    )(compressing.verify_compression)()
+        task_display_name="Verify every room", task_id="verify", on_success_callback=callbacks.tell_of_success
+    )(compression_tasks.verify_compression)()
     planned >> asked >> approved >> applied >> verified
 
 

@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import CronTriggerTimetable, dag, task
 
-from synapse_lakehouse.orchestration import telling, watching
+from synapse_lakehouse.orchestration import callbacks, stream_watch_tasks
 
 
 @dag(
@@ -33,25 +33,25 @@ from synapse_lakehouse.orchestration import telling, watching
     catchup=False,
     max_active_runs=1,
     dagrun_timeout=timedelta(minutes=5),
-    on_failure_callback=telling.tell_of_timeout,
+    on_failure_callback=callbacks.tell_of_timeout,
     is_paused_upon_creation=False,
     tags=["layer:audit", "impact:reads-source"],
     default_args={
         "owner": "lakehouse",
         "retries": 1,
         "retry_delay": timedelta(seconds=20),
-        "on_failure_callback": telling.tell_of_failure,
-        "on_success_callback": telling.tell_of_success,
+        "on_failure_callback": callbacks.tell_of_failure,
+        "on_success_callback": callbacks.tell_of_success,
     },
 )
 def stream_watch() -> None:
     """Wire the tasks, which do not wait for each other."""
-    task(task_id="look", task_display_name="Look at the streams")(watching.watch_streams)()
+    task(task_id="look", task_display_name="Look at the streams")(stream_watch_tasks.watch_streams)()
     task(
         task_display_name="Would Synapse start again?",
-        on_failure_callback=telling.tell_of_own_failure,
-        on_success_callback=telling.tell_of_own_success,
-    )(watching.preflight)()
+        on_failure_callback=callbacks.tell_of_own_failure,
+        on_success_callback=callbacks.tell_of_own_success,
+    )(stream_watch_tasks.preflight)()
 
 
 stream_watch()

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from expectations.measures import FAIL, WARN, MeasureExpectation, Measures
+from expectations.metric_expectation import FAIL, WARN, MeasureExpectation, Measures
 from expectations.streams import (
     ExpectBoundNotToGoBack,
     ExpectGapsWithinBudget,

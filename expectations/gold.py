@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from pyiceberg.catalog import Catalog
 
-from expectations import keys
-from expectations.measures import FAIL, WARN, MeasureExpectation, Measures
-from expectations.models import ExpectDbtTest, ExpectModelBuilt
+from expectations import key_counts
+from expectations.dbt_results import ExpectDbtTest, ExpectModelBuilt
+from expectations.metric_expectation import FAIL, WARN, MeasureExpectation, Measures
 from expectations.tables import ExpectRowsOfTable, key_is_sound
-from synapse_lakehouse.run import Run
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.config.settings import Settings
 
 ORIGINS: Final = {"gold.events": "bronze.events"}
 """Tables that have one row for each row of another."""
@@ -88,7 +88,7 @@ def measures(
     rows = {f"bronze.{fact['table_name']}": fact["rows"] for fact in table_facts}
     found: dict[str, dict[str, Any]] = {}
     for subject, node in dbt.models():
-        counted = keys.on_branch(catalog, branch, subject, _key(node), _nullable(node)) if _is_table(node) else {}
+        counted = key_counts.on_branch(catalog, branch, subject, _key(node), _nullable(node)) if _is_table(node) else {}
         origin = {"rows_origin": rows.get(ORIGINS.get(subject, ""))}
         found[subject] = {"status": results.get(node["unique_id"], {}).get("status")} | counted | origin
     for subject, node in dbt.tests():

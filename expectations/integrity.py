@@ -7,8 +7,8 @@ told, and holds no release back.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from expectations.measures import WARN, MeasureExpectation, Measures, counted
-from synapse_lakehouse.state.integrity import CHECKS
+from expectations.metric_expectation import WARN, MeasureExpectation, Measures, counted
+from synapse_lakehouse.room_state.integrity_checks import CHECKS
 
 
 class ExpectNoFinding(MeasureExpectation):

@@ -8,8 +8,8 @@ from abc import ABC
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
-from expectations.measures import MeasureExpectation, Measures, counted
-from synapse_lakehouse.streams.positions import Rule
+from expectations.metric_expectation import MeasureExpectation, Measures, counted
+from synapse_lakehouse.streams.positions.safe_bound import Rule
 
 FEWEST_ROWLESS: Final = 100
 """Fewer ids than this without a row are nobody's concern, whatever their share."""

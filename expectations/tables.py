@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from expectations.measures import FAIL, CountExpectation, MeasureExpectation, Measures, counted
+from expectations.metric_expectation import FAIL, CountExpectation, MeasureExpectation, Measures, counted
 
 
 class ExpectTableInLedger(MeasureExpectation):

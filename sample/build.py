@@ -26,7 +26,7 @@ from sample.processes import free_ports
 from sample.settle import settle
 from sample.traffic import SEED, drive
 from sample.traffic.federation import unreachable
-from synapse_lakehouse.embedded import postgres
+from synapse_lakehouse.local.postgres import embedded_postgres
 
 HERE = Path(__file__).resolve().parent
 DUMP = HERE / "synapse.sql.gz"
@@ -56,7 +56,7 @@ def build(workdir: Path, venv: Path = VENV) -> dict[str, Any]:
         print(f"{time.monotonic() - began:6.1f} s  {what}", flush=True)
 
     peers = dict(zip((SERVER_NAME, REMOTE_NAME), free_ports(2), strict=True))
-    with postgres.running(workdir / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:
+    with embedded_postgres.running(workdir / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:
         for database in (DATABASE, REMOTE_DATABASE):
             server.create_database(database)
         progress(f"starting Synapse {VERSION} with {', '.join(WORKERS)}, and another one to federate with")

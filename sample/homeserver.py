@@ -19,7 +19,7 @@ from sample.configuration import EVENT_PERSISTERS, MAIN, STREAM_WORKER
 from sample.environment import VENV, VERSION, synapse_python
 from sample.processes import free_ports, started, wait_until
 from sample.redis import redis
-from synapse_lakehouse.embedded import postgres
+from synapse_lakehouse.local.postgres import embedded_postgres
 
 SERVER_NAME = "synapse.example"
 DATABASE = "synapse"
@@ -146,7 +146,7 @@ def homeserver(
         if dsn is None:
             # The data is made again rather than repaired: nothing needs to reach the disk in time.
             server = stack.enter_context(
-                postgres.running(workdir / "postgres", options=["fsync=off", "synchronous_commit=off"])
+                embedded_postgres.running(workdir / "postgres", options=["fsync=off", "synchronous_commit=off"])
             )
             server.create_database(DATABASE)
             dsn = server.dsn(DATABASE)

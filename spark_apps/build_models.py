@@ -4,15 +4,15 @@ Readers of main see nothing of it. dbt's artifacts are left in ``LAKEHOUSE_HOME/
 table and column there too, as one page: ``static_index.html``.
 """
 
-from synapse_lakehouse.app import SparkApp, main
+from synapse_lakehouse.spark_app import SparkApp, main
 
 
 def build_models(app: SparkApp) -> None:
     """Build every model and run every data test; unit tests are about the code, not about the data."""
     # dbt takes seconds to load, while Spark starts.
-    from synapse_lakehouse import modelling
+    from synapse_lakehouse.dbt_build import project
 
-    modelling.build(app)
+    project.build(app)
 
 
 if __name__ == "__main__":

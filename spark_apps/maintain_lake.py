@@ -9,11 +9,14 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain
 
-from synapse_lakehouse.app import SparkApp, main
-from synapse_lakehouse.lake import audit, housekeeping, lease, tables
-from synapse_lakehouse.lake.branches import branched_tables
-from synapse_lakehouse.lake.catalog import COMMANDS
-from synapse_lakehouse.run import Run
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS
+from synapse_lakehouse.iceberg.lease import lease
+from synapse_lakehouse.iceberg.maintenance import maintenance
+from synapse_lakehouse.iceberg.write import tables
+from synapse_lakehouse.iceberg.write.branches import branched_tables
+from synapse_lakehouse.spark_app import SparkApp, main
 
 AT_ONCE = 4
 
@@ -24,34 +27,34 @@ def maintain_lake(app: SparkApp) -> None:
     # Tables are rewritten and forgotten as they are published, not as the run's own branch has them.
     app.spark.conf.unset("spark.wap.branch")
     failures: list[Exception] = []
-    if published := audit.releases(app.catalog):
+    if published := store.releases(app.catalog):
         branch = Run(f"{app.run.run_id} compaction", app.run.start, app.run.end).branch
-        compacted, failures = housekeeping.compact(
+        compacted, failures = maintenance.compact(
             app.spark, app.catalog, published[-1], branch, app.lease.renew, app.progress
         )
         published += [compacted] if compacted else []
     old = now - timedelta(days=days)
-    kept = housekeeping.kept_releases(published, old)
+    kept = maintenance.kept_releases(published, old)
     app.progress(f"the latest release stays readable, and those since {old:%Y-%m-%d %H:%M}Z")
 
-    def tidy(name: str) -> housekeeping.Tidied:
+    def tidy(name: str) -> maintenance.Tidied:
         pinned = {release.tables[name] for release in kept if name in release.tables}
-        return housekeeping.tidy(app.spark, name, pinned, old)
+        return maintenance.tidy(app.spark, name, pinned, old)
 
     branched = [".".join(table.name()) for table in branched_tables(app.catalog)]
     commands = tables.load_or_none(app.catalog, COMMANDS)
-    unbranched = [*audit.TABLES, *([COMMANDS] if commands else [])]
+    unbranched = [*store.TABLES, *([COMMANDS] if commands else [])]
     heard_days = app.settings.lakehouse_replication_days
     if commands and commands.current_snapshot() and heard_days:
-        housekeeping.forget_commands(app.spark, now - timedelta(days=heard_days))
+        maintenance.forget_commands(app.spark, now - timedelta(days=heard_days))
     # With 0 days files of any age are swept: they must not be another run's.
     app.lease.renew()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         # All are begun before one may fail.
-        work = [pool.map(tidy, branched), pool.map(partial(housekeeping.tidy_unbranched, app.spark), unbranched)]
+        work = [pool.map(tidy, branched), pool.map(partial(maintenance.tidy_unbranched, app.spark), unbranched)]
         done = [*chain(*work)]
-    lease.trim(app.catalog, now - housekeeping.LEASE_LOG)
-    total = sum(done, start=housekeeping.Tidied())
+    lease.trim(app.catalog, now - maintenance.LEASE_LOG)
+    total = sum(done, start=maintenance.Tidied())
     app.progress(
         f"{total.snapshots} snapshots, {total.refs} tags and branches given up; {total.files:,} files deleted, "
         f"{total.strays} of them strays, {total.bytes / 1e6:,.1f} MB"

@@ -5,17 +5,19 @@ from functools import partial
 from typing import Any
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.app import SparkApp, main
-from synapse_lakehouse.lake import audit, release, spill
-from synapse_lakehouse.replication.covering import covering, said
-from synapse_lakehouse.streams import acknowledged, recording
-from synapse_lakehouse.streams.authors import authors
-from synapse_lakehouse.streams.contiguity import Examining
-from synapse_lakehouse.streams.counting import Counting
-from synapse_lakehouse.streams.going_back import tell_what_went_back
-from synapse_lakehouse.streams.held import Held
-from synapse_lakehouse.streams.measure import Measuring
-from synapse_lakehouse.streams.writers import configured
+from synapse_lakehouse.audit import releases, store
+from synapse_lakehouse.iceberg.read import duckdb_spill
+from synapse_lakehouse.replication.coverage.job import covering, said
+from synapse_lakehouse.spark_app import SparkApp, main
+from synapse_lakehouse.streams.checks import acknowledged
+from synapse_lakehouse.streams.checks.position_regression import tell_what_went_back
+from synapse_lakehouse.streams.gaps import log
+from synapse_lakehouse.streams.gaps.detect import Examining
+from synapse_lakehouse.streams.gaps.responsible_writers import authors
+from synapse_lakehouse.streams.positions.measure import Measuring
+from synapse_lakehouse.streams.positions.writers import configured
+from synapse_lakehouse.streams.stream_facts import Counting
+from synapse_lakehouse.streams.stream_tables import Held
 
 
 def measure_streams(app: SparkApp) -> None:
@@ -24,18 +26,18 @@ def measure_streams(app: SparkApp) -> None:
     And ``replication_coverage``, where a tap heard something since the run before.
     """
     declared = catalogue.load()
-    published = audit.releases(app.catalog)
+    published = store.releases(app.catalog)
     accepted = published[-1] if published else None
-    (snapshot,) = audit.of_run(app.catalog, "audit.snapshots", app.run.run_id)
-    ledger, repairs = (audit.of_run(app.catalog, f"audit.{name}", app.run.run_id) for name in ("ledger", "repairs"))
+    (snapshot,) = store.of_run(app.catalog, "audit.snapshots", app.run.run_id)
+    ledger, repairs = (store.of_run(app.catalog, f"audit.{name}", app.run.run_id) for name in ("ledger", "repairs"))
     snapshots = {row["table_name"]: row["snapshot_id"] for row in ledger}
     mended: dict[str, list[str]] = {}
     for row in repairs:
         mended.setdefault(row["table_name"], []).extend(row["ranges"])
     statements = {row["table_name"]: row["statement"] for row in ledger}
-    ledger_before = audit.ledger_of(app.catalog, accepted) if accepted else []
+    ledger_before = store.ledger_of(app.catalog, accepted) if accepted else []
     tables_before, facts_before, positions_before, then = (
-        audit.of_release(app.catalog, f"audit.{name}", accepted) if accepted else []
+        store.of_release(app.catalog, f"audit.{name}", accepted) if accepted else []
         for name in ("table_facts", "stream_facts", "stream_positions", "snapshots")
     )
     held = Held(app.spark, declared, accepted, snapshots, app.catalog)
@@ -51,17 +53,17 @@ def measure_streams(app: SparkApp) -> None:
         vanished_before={row["stream"]: row["vanished_writers"] or () for row in positions_before},
     )
     table_facts = measuring.table_facts()
-    audit.append(app.catalog, "audit.table_facts", table_facts, app.run)
+    store.append(app.catalog, "audit.table_facts", table_facts, app.run)
     app.progress(f"keys of {len(table_facts) - len(measuring.measured)} tables measured, the others are unchanged")
     counting = Counting(
         held=held,
         run=app.run,
         writers=measuring.likely_writers,
-        earlier=release.of_interval(published, app.run),
+        earlier=releases.of_interval(published, app.run),
         facts_before={(row["stream"], row["table_name"]): row for row in facts_before},
     )
     facts = counting.stream_facts()
-    positions = measuring.stream_positions([*audit.of_run(app.catalog, "audit.stream_facts", app.run.run_id), *facts])
+    positions = measuring.stream_positions([*store.of_run(app.catalog, "audit.stream_facts", app.run.run_id), *facts])
     known = acknowledged.parse(declared, app.settings.lakehouse_acknowledged_ids)
     tell_what_went_back(declared, positions, positions_before, known)
     bounded = sum(row["safe_bound"] is not None for row in positions)
@@ -81,17 +83,17 @@ def measure_streams(app: SparkApp) -> None:
         ),
     )
     bounds = {name: window.bound for name, window in examining.windows.items()}
-    covered = covering(app.catalog, app.run, declared, bounds, spill.folder(app.settings))
+    covered = covering(app.catalog, app.run, declared, bounds, duckdb_spill.folder(app.settings))
     found = examining.gaps(covered.announced() if covered else ())
-    tally = recording.record(app.catalog, app.run, found, known, examining.windows)
+    tally = log.record(app.catalog, app.run, found, known, examining.windows)
     tally.correct(positions, facts, partial(authors, held, measuring.likely_writers))
     examining.tell_reread(facts)
-    audit.append(app.catalog, "audit.stream_facts", facts, app.run)
-    audit.append(app.catalog, "audit.stream_positions", positions, app.run)
+    store.append(app.catalog, "audit.stream_facts", facts, app.run)
+    store.append(app.catalog, "audit.stream_positions", positions, app.run)
     app.progress(f"gaps examined: {tally}")
     if covered:
         coverage = covered.rows()
-        audit.append(app.catalog, "audit.replication_coverage", coverage, app.run)
+        store.append(app.catalog, "audit.replication_coverage", coverage, app.run)
         app.progress(f"replication compared: {said(coverage)}")
 
 

@@ -1,7 +1,7 @@
 """Publish a run that passed its audits: every table's main moves to the run's branch, then one row says so."""
 
-from synapse_lakehouse.app import SparkApp, main
-from synapse_lakehouse.lake.publishing import publish
+from synapse_lakehouse.iceberg.write.publish import publish
+from synapse_lakehouse.spark_app import SparkApp, main
 
 
 def publish_release(app: SparkApp) -> None:

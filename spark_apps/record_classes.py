@@ -3,8 +3,8 @@
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from synapse_lakehouse.lake import spark_network
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.spark import spark_network
 
 if __name__ == "__main__":
     spark = (

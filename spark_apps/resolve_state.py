@@ -3,8 +3,8 @@
 Groups whose edges are broken are told of in ``silver.state_faults``; they stop no other room.
 """
 
-from synapse_lakehouse.app import SparkApp, main
-from synapse_lakehouse.state.resolving import is_resolved, resolve
+from synapse_lakehouse.room_state.resolve import is_resolved, resolve
+from synapse_lakehouse.spark_app import SparkApp, main
 
 
 def resolve_state(app: SparkApp) -> None:

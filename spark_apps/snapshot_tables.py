@@ -1,12 +1,12 @@
 """Copy every catalogued table of Synapse's database, from one exported snapshot, onto the run's branch of bronze."""
 
-from synapse_lakehouse.app import SparkApp, main
-from synapse_lakehouse.bronze.attempts import Known, on_a_snapshot
-from synapse_lakehouse.bronze.copying import copy_tables
-from synapse_lakehouse.bronze.recording import record_measures
 from synapse_lakehouse.catalogue import Catalogue
-from synapse_lakehouse.source.connection import Connection
-from synapse_lakehouse.source.snapshot import Snapshot
+from synapse_lakehouse.ingest.copy_tables import copy_tables
+from synapse_lakehouse.ingest.ledger import record_measures
+from synapse_lakehouse.ingest.snapshot_session import Known, on_a_snapshot
+from synapse_lakehouse.postgres.connection import Connection
+from synapse_lakehouse.postgres.snapshot.snapshot import Snapshot
+from synapse_lakehouse.spark_app import SparkApp, main
 
 
 def snapshot_tables(app: SparkApp) -> None:

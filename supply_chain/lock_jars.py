@@ -3,10 +3,10 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from synapse_lakehouse.embedded import jars
-from synapse_lakehouse.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.local.java import jars
 
-LOCK = PROJECT / "spark_apps" / "synapse_lakehouse" / "embedded" / "jars.lock"
+LOCK = PROJECT / "src" / "synapse_lakehouse" / "local" / "java" / "jars.lock"
 
 
 def lock() -> str:

@@ -8,8 +8,8 @@ import subprocess
 from typing import Any
 from urllib.parse import quote
 
-from synapse_lakehouse.embedded import jars
-from synapse_lakehouse.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.local.java import jars
 
 SBOM = PROJECT / "sbom.cdx.json"
 _EXPORT = ["export", "--locked", "--no-dev", "--format", "cyclonedx1.5", "--quiet", "--preview"]

@@ -19,18 +19,19 @@ from hypothesis import settings as hypothesis_settings
 from xdist.remote import Producer
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.embedded import class_archive, jars, sample
-from synapse_lakehouse.embedded.postgres import Server
-from synapse_lakehouse.embedded.services import connected, embedded_server
-from synapse_lakehouse.lake import tables
-from synapse_lakehouse.lake.catalog import pyiceberg_catalog
-from synapse_lakehouse.lake.lease import Lease
-from synapse_lakehouse.run import Run
-from synapse_lakehouse.settings import PROJECT, Settings
-from tests.canaries import PlantedSample, planted_sample
-from tests.cluster import cluster
-from tests.modelling import DbtSession, dbt_session
-from tests.sharing import LAST, Sharing, lake, length
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+from synapse_lakehouse.iceberg.lease.lease import Lease
+from synapse_lakehouse.iceberg.write import tables
+from synapse_lakehouse.local.java import class_archive, jars
+from synapse_lakehouse.local.postgres import sample
+from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.local.services import connected, embedded_server
+from tests.support.cluster import cluster
+from tests.support.dbt import DbtSession, dbt_session
+from tests.support.privacy_canaries import PlantedSample, planted_sample
+from tests.support.scheduler import LAST, Sharing, lake, length
 from tests.visibility import answers, record
 
 BIN = Path(sys.executable).parent

@@ -16,8 +16,8 @@ from bench.compression import contest
 from bench.compression.report import Results, Round, write
 from bench.compression.rooms import LARGE, SHAPES, room
 from bench.compression.transactions import OPTIONS
-from synapse_lakehouse.embedded import postgres
-from synapse_lakehouse.settings import PROJECT, Settings
+from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.local.postgres import embedded_postgres
 
 
 def main(
@@ -40,7 +40,9 @@ def main(
 def measure(home: Path, scale: float, rounds: int) -> Results:
     """Compress each room in ``rounds`` rounds; what is made for that stays below ``home``."""
     found = Results(scale, machine.described())
-    with postgres.running(home / "postgres", options=(*OPTIONS, "autovacuum=off", "max_wal_size=8GB")) as server:
+    with embedded_postgres.running(
+        home / "postgres", options=(*OPTIONS, "autovacuum=off", "max_wal_size=8GB")
+    ) as server:
         for name, shape in SHAPES.items():
             contest.fill(server, room(shape.times(scale), seed=1))
             for number in range(1, rounds + 1):

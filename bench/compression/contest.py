@@ -19,8 +19,8 @@ from bench.compression.planning import WHOLE
 from bench.compression.rooms import ROOM, Tables
 from bench.compression.transactions import transactions
 from sample.environment import compressor_python
-from synapse_lakehouse.embedded.postgres import Server
-from tests.state_database import SCHEMA
+from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from tests.support.state_database import SCHEMA
 
 _ORIGINAL: Final = "original"
 _COPY: Final = "copy"

@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 
 from bench.compression.rooms import ROOM, SMALL, room
-from synapse_lakehouse.compression.groups import Groups
-from synapse_lakehouse.compression.plan import Planned, RoomPlan, plan_room
-from synapse_lakehouse.compression.settings import CompressorSettings
-from synapse_lakehouse.compression.states import states
-from synapse_lakehouse.rewriting.room import planned
-from synapse_lakehouse.rewriting.snapshots import source
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.compressor.algorithm.estimate import Planned, RoomPlan, plan_room
+from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings
+from synapse_lakehouse.compressor.algorithm.state_fingerprints import states
+from synapse_lakehouse.compressor.algorithm.state_groups import Groups
+from synapse_lakehouse.compressor.compress_room import planned
+from synapse_lakehouse.compressor.postgres.snapshot_reader import source
+from synapse_lakehouse.config.settings import Settings
 
 WHOLE = 1_000_000_000
 """Groups in a chunk, so that a room is one: the reference then compresses a whole room, too."""

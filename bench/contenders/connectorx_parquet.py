@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 
 from bench import parts
 from bench.contenders import Copied
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.config.settings import Settings
 
 _BATCH_ROWS = 64_000
 

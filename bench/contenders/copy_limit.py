@@ -5,8 +5,8 @@ from pathlib import Path
 
 from bench import parts
 from bench.contenders import Copied
-from synapse_lakehouse.embedded import postgres
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.local.postgres import embedded_postgres
 
 
 class CopyLimit:
@@ -29,6 +29,6 @@ class CopyLimit:
 def thrown_away(settings: Settings, statement: str) -> Copied:
     """The rows of ``statement``, sent and dropped."""
     copy = rf"\copy ({statement}) to /dev/null (format binary)"
-    command: list[str | Path] = [postgres.BIN / "psql", "-Xc", copy, str(settings.synapse_dsn)]
+    command: list[str | Path] = [embedded_postgres.BIN / "psql", "-Xc", copy, str(settings.synapse_dsn)]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     return Copied(int(done.stdout.split()[-1]), 0)

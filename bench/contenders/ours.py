@@ -2,11 +2,12 @@
 
 from bench import apps, lakes
 from bench.contenders import Copied
-from synapse_lakehouse.app import SparkApp
-from synapse_lakehouse.bronze.attempts import on_a_snapshot
-from synapse_lakehouse.bronze.copying import copy_tables
-from synapse_lakehouse.lake import audit, tables
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.write import tables
+from synapse_lakehouse.ingest.copy_tables import copy_tables
+from synapse_lakehouse.ingest.snapshot_session import on_a_snapshot
+from synapse_lakehouse.spark_app import SparkApp
 
 
 class Ours:
@@ -33,14 +34,14 @@ class Ours:
 
     def copied(self) -> Copied:
         """What the last copy wrote down."""
-        (row,) = audit.of_run(self._app.catalog, "audit.ledger", self._app.run.run_id)
+        (row,) = store.of_run(self._app.catalog, "audit.ledger", self._app.run.run_id)
         return Copied(row["rows_read"], row["bytes"])
 
     def publish(self) -> float:
         """Publish the last copy, as if it had been measured and all checks had passed; seconds that it took."""
-        copied = audit.of_run(self._app.catalog, "audit.ledger", self._app.run.run_id)
+        copied = store.of_run(self._app.catalog, "audit.ledger", self._app.run.run_id)
         facts = [{name: row[name] for name in ("table_name", "snapshot_id")} for row in copied]
-        audit.append(self._app.catalog, "audit.table_facts", facts, self._app.run)
+        store.append(self._app.catalog, "audit.table_facts", facts, self._app.run)
         return apps.published(self._app)
 
     def close(self) -> None:

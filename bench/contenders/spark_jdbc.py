@@ -7,8 +7,8 @@ from pyspark.sql import DataFrame
 
 from bench import apps, parts
 from bench.contenders import Copied
-from synapse_lakehouse.lake.session import spark_session
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.spark.session import spark_session
 
 _FETCH_SIZE = 10_000
 

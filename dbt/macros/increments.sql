@@ -2,7 +2,7 @@
     Which rows of a model with `increment_by` are made anew, and which of other tables are read for them. Of a model that
     is made whole, the latter only.
 
-    spark_apps/synapse_lakehouse/modelling/concerned finds that before the model's turn comes: `replaced` has the keys of
+    src/synapse_lakehouse/dbt_build/project/concerned finds that before the model's turn comes: `replaced` has the keys of
     rows that may be others than before, or gone, if some may stay: they were taken away; `read_<table>` the rows of a
     table that are read to make them; `newer_<table>` rows of files that came since, where others may be read, too.
 

@@ -16,8 +16,8 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from synapse_lakehouse.embedded.postgres import free_port
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.local.postgres.embedded_postgres import free_port
 from tests.conftest import BIN, Published, environment
 
 # The pages are looked at, not the scheduler's own runs, which would take longer than all the tests here.

@@ -10,11 +10,11 @@ import pytest
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 
-from synapse_lakehouse.embedded.postgres import Server
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.local.postgres.embedded_postgres import Server
 from tests.browser.conftest import Ui, until
 from tests.conftest import Published, copied_source
-from tests.state_database import all_states, stored
+from tests.support.state_database import all_states, stored
 
 pytestmark = pytest.mark.heavy
 

@@ -6,7 +6,7 @@ from typing import Any
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 
-from expectations.docs import first_page
+from expectations.data_docs import first_page
 from tests.conftest import Published
 
 

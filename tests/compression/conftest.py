@@ -11,9 +11,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from synapse_lakehouse.cli import app
-from synapse_lakehouse.embedded.postgres import Server
-from tests.state_database import state_database, store
-from tests.state_rooms import KINDS, World, begin, grow
+from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from tests.support.state_database import state_database, store
+from tests.support.state_rooms import KINDS, World, begin, grow
 
 Compress = Callable[..., Result]
 

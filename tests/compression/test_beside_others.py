@@ -6,15 +6,15 @@ from typing import Any
 import psycopg
 import pytest
 
-from synapse_lakehouse.cli import compressing
-from synapse_lakehouse.rewriting import connection as connections
-from synapse_lakehouse.rewriting import writing
-from synapse_lakehouse.rewriting.load import Load
-from synapse_lakehouse.rewriting.recording import Row, compressed
-from synapse_lakehouse.rewriting.transaction import rewrite
+from synapse_lakehouse.cli.compression import compress_actions
+from synapse_lakehouse.compressor.backpressure import Load
+from synapse_lakehouse.compressor.outcomes import Row, compressed
+from synapse_lakehouse.compressor.postgres import connection as connections
+from synapse_lakehouse.compressor.postgres import writer as postgres_writer
+from synapse_lakehouse.compressor.postgres.transaction import rewrite
 from tests.compression.conftest import BEST, Compress, rows
-from tests.state_database import all_states, stored
-from tests.state_rooms import World
+from tests.support.state_database import all_states, stored
+from tests.support.state_rooms import World
 
 
 def test_what_synapse_may_delete_is_left_alone_and_handed_over_on_request(compress: Compress, source_copy: str) -> None:
@@ -61,7 +61,7 @@ def test_a_room_that_is_purged_when_it_is_compressed_has_nothing_to_hand_over_an
                 connection.execute("delete from state_groups where room_id = %s", [room])
             return row
 
-        monkeypatch.setattr(compressing, "compressed", and_purged)
+        monkeypatch.setattr(compress_actions, "compressed", and_purged)
         options = ("--room", chosen[0], "--room", chosen[1], "--hand-over-unreferenced", "--format", "json")
         done = rows(compress(source_copy, "apply", *BEST, *options, "--yes"))
     assert [(row["room_id"], row["skipped"]) for row in done] == [(room, None) for room in chosen]
@@ -86,7 +86,7 @@ def test_chains_keep_the_bound_although_groups_of_them_may_not_be_touched(
             )
         return rewrite(*arguments)
 
-    monkeypatch.setattr(writing, "rewrite", mark)
+    monkeypatch.setattr(postgres_writer, "rewrite", mark)
     options = (*BEST, "--room", room, "--max-chain", "20", "--yes", "--format", "json")
     (done,) = rows(compress(dsn, "apply", *options))
     assert done["groups_left"]
@@ -99,7 +99,7 @@ def test_who_holds_locks_for_long_is_not_waited_for(
     compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dsn, world = rooms
-    monkeypatch.setattr(writing, "_TRIES", 1)
+    monkeypatch.setattr(postgres_writer, "_TRIES", 1)
     options = (*BEST, "--room", "!whole", "--yes", "--format", "json")
     with psycopg.connect(dsn) as deleter:
         deleter.execute("select from state_groups where room_id = '!whole' for update")
@@ -144,7 +144,7 @@ def test_another_compressors_work_is_noticed(
             )
         return rewrite(*arguments)
 
-    monkeypatch.setattr(writing, "rewrite", meddle)
+    monkeypatch.setattr(postgres_writer, "rewrite", meddle)
     done = compress(dsn, "apply", *BEST, "--room", "!0:it's.example", "--yes")
     assert done.exit_code == 1
     assert "Another compressor works on !0:it's.example" in done.stderr

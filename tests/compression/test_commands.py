@@ -7,14 +7,14 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from synapse_lakehouse.compression.changes import Changes
-from synapse_lakehouse.compression.groups import NONE
-from synapse_lakehouse.compression.tables import Contents
-from synapse_lakehouse.rewriting import read_cost
-from synapse_lakehouse.rewriting.transaction import Known, rewrite, written_out
+from synapse_lakehouse.compressor import read_cost
+from synapse_lakehouse.compressor.algorithm.row_changes import Changes
+from synapse_lakehouse.compressor.algorithm.state_arrays import Contents
+from synapse_lakehouse.compressor.algorithm.state_groups import NONE
+from synapse_lakehouse.compressor.postgres.transaction import Known, rewrite, written_out
 from tests.compression.conftest import BEST, EVERY_ROOM, Compress, rows, undo_files
-from tests.state_database import all_states, stored
-from tests.state_rooms import World
+from tests.support.state_database import all_states, stored
+from tests.support.state_rooms import World
 
 
 @pytest.mark.parametrize("strategy", ["levels", "best"])

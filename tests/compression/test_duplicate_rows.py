@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 from tests.compression.conftest import EVERY_ROOM, Compress, rows, undo_files
-from tests.state_database import all_states
-from tests.state_rooms import World
+from tests.support.state_database import all_states
+from tests.support.state_rooms import World
 
 ROOM = "!wsCBFaCAgepTuUecVm:synapse.example"
 ROWS = "select state_group, type, state_key, event_id, room_id from state_groups_state"

@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 
 from sample.homeserver import homeserver
 from synapse_lakehouse.cli import app
-from synapse_lakehouse.embedded import postgres
-from synapse_lakehouse.rewriting import undo
-from synapse_lakehouse.settings import PROJECT
-from tests.state_database import all_states, snapshot, stored
-from tests.state_people import People
-from tests.state_rooms import resolved
-from tests.state_traffic import Traffic, delete_room, traffic
+from synapse_lakehouse.compressor import undo_file
+from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.local.postgres import embedded_postgres
+from tests.support.state_database import all_states, snapshot, stored
+from tests.support.state_people import People
+from tests.support.state_rooms import resolved
+from tests.support.state_traffic import Traffic, delete_room, traffic
 
 SEED = int(os.environ.get("KILLS_SEED") or time.time())
 KILLS = int(os.environ.get("KILLS") or 30)
@@ -68,7 +68,7 @@ def test_no_state_changes_whoever_is_killed_and_whatever_synapse_does(
         saved = connection.execute("select room_id, strategy, chunk_end from lakehouse_compressor_progress").fetchall()
     assert set(saved) - {(doomed, strategy, None)} == {(room, strategy, None) for room in rooms}
     files = sorted(map(str, (tmp_path / "compression" / "undo").glob("*.parquet")))
-    files = [file for file in files if undo.read(Path(file)).room_id != doomed]
+    files = [file for file in files if undo_file.read(Path(file)).room_id != doomed]
     assert files
     compress("verify", "--strategy", strategy, *(argument for file in files for argument in ("--undo", file)))
     compress("undo", *files, "--yes")
@@ -82,7 +82,7 @@ def test_a_running_synapse_tells_the_same_state_of_every_event(
 ) -> None:
     print(f"KILLS_SEED={SEED}")
     chance = random.Random(SEED)
-    with postgres.running(tmp_path / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:
+    with embedded_postgres.running(tmp_path / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:
         server.create_database("synapse")
         dsn, folder = server.dsn("synapse"), tmp_path / "synapse"
         for name in ("SYNAPSE_DSN", "SYNAPSE_WRITE_DSN"):
@@ -157,7 +157,7 @@ def store_whole(dsn: str, rooms: list[str]) -> None:
 def kill_one(after_seconds: float, *arguments: str) -> str:
     """``lakehouse compress apply`` in a process of its own, killed so many seconds after it began; what it said."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.compressing", "compress", "apply", *arguments], cwd=PROJECT, text=True,
+        [sys.executable, "-m", "tests.support.compression", "compress", "apply", *arguments], cwd=PROJECT, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     assert process.stdout

@@ -11,19 +11,20 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from synapse_lakehouse.cli import compressing, journal
-from synapse_lakehouse.cli.compress import INTERRUPTED
-from synapse_lakehouse.compression.changes import Changes
-from synapse_lakehouse.embedded.postgres import Server
-from synapse_lakehouse.rewriting import room, writing
-from synapse_lakehouse.rewriting.reading import Reader
-from synapse_lakehouse.rewriting.recording import Row
-from synapse_lakehouse.rewriting.transaction import Pace, rewrite
-from synapse_lakehouse.source.connection import Connection
-from synapse_lakehouse.source.errors import ReadFailed
+from synapse_lakehouse.cli.compression import compress_actions, compression_log
+from synapse_lakehouse.cli.compression.compress import INTERRUPTED
+from synapse_lakehouse.compressor import compress_room
+from synapse_lakehouse.compressor.algorithm.row_changes import Changes
+from synapse_lakehouse.compressor.outcomes import Row
+from synapse_lakehouse.compressor.postgres import writer
+from synapse_lakehouse.compressor.postgres.room_reader import Reader
+from synapse_lakehouse.compressor.postgres.transaction import Pace, rewrite
+from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.postgres.connection import Connection
+from synapse_lakehouse.postgres.errors import ReadFailed
 from tests.compression.conftest import BEST, EVERY_ROOM, Compress, rows, undo_files
-from tests.state_database import SCHEMA, all_states, state_database, store, stored
-from tests.state_rooms import World, linear
+from tests.support.state_database import SCHEMA, all_states, state_database, store, stored
+from tests.support.state_rooms import World, linear
 
 
 def damage_once(monkeypatch: pytest.MonkeyPatch, statement: str, which: int) -> None:
@@ -32,10 +33,10 @@ def damage_once(monkeypatch: pytest.MonkeyPatch, statement: str, which: int) -> 
     def damaged(connection: Connection, changes: Changes, start: int, end: int, *rest: Any) -> Any:
         left = rewrite(connection, changes, start, end, *rest)
         connection.execute(statement.encode(), {"group": int(changes.ids[start:end][which])})
-        monkeypatch.setattr(writing, "rewrite", rewrite)
+        monkeypatch.setattr(writer, "rewrite", rewrite)
         return left
 
-    monkeypatch.setattr(writing, "rewrite", damaged)
+    monkeypatch.setattr(writer, "rewrite", damaged)
 
 
 def test_a_room_that_reads_otherwise_afterwards_is_put_back(
@@ -68,11 +69,11 @@ def test_what_an_interrupted_attempt_wrote_is_compared_by_the_next(
         )
         return left
 
-    monkeypatch.setattr(compressing, "Writer", partial(writing.Writer, pace=Pace(seconds=0, work=50)))
-    monkeypatch.setattr(writing, "rewrite", spoil_and_stop)
+    monkeypatch.setattr(compress_actions, "Writer", partial(writer.Writer, pace=Pace(seconds=0, work=50)))
+    monkeypatch.setattr(writer, "rewrite", spoil_and_stop)
     options = ("apply", *BEST, "--room", "!whole", "--yes")
     assert compress(dsn, *options).exit_code == INTERRUPTED
-    monkeypatch.setattr(writing, "rewrite", rewrite)
+    monkeypatch.setattr(writer, "rewrite", rewrite)
     spoiled = stored(dsn)
     assert all_states(dsn) != world.states
 
@@ -111,10 +112,10 @@ def test_what_was_kept_of_a_database_that_was_restored_since_is_not_written_over
             raise KeyboardInterrupt
         return rewrite(*arguments)
 
-    monkeypatch.setattr(compressing, "Writer", partial(writing.Writer, pace=Pace(seconds=0, work=50)))
-    monkeypatch.setattr(writing, "rewrite", stop)
+    monkeypatch.setattr(compress_actions, "Writer", partial(writer.Writer, pace=Pace(seconds=0, work=50)))
+    monkeypatch.setattr(writer, "rewrite", stop)
     assert compress(dsn, *options).exit_code == INTERRUPTED
-    monkeypatch.setattr(writing, "rewrite", rewrite)
+    monkeypatch.setattr(writer, "rewrite", rewrite)
     world = restore(dsn, server, was)
 
     repaired = compress(dsn, "undo", *undo_files(tmp_path), "--repair", "--yes")
@@ -122,7 +123,7 @@ def test_what_was_kept_of_a_database_that_was_restored_since_is_not_written_over
     assert "restored or failed over since" in repaired.stderr
     recorded: list[Row] = []
     with monkeypatch.context() as patched:
-        patched.setattr(journal, "recording", lambda *_: nullcontext(recorded.append))
+        patched.setattr(compression_log, "recording", lambda *_: nullcontext(recorded.append))
         again = compress(dsn, *options)
     assert again.exit_code == 1
     # It stops no further run, as a faulty room would.
@@ -150,7 +151,7 @@ def test_who_goes_on_after_an_interruption_says_what_both_attempts_gave_back(
         return contents(*arguments)
 
     writing_is_over = False
-    write = writing.Writer.write
+    write = writer.Writer.write
 
     def over(*arguments: Any) -> Any:
         nonlocal writing_is_over
@@ -159,10 +160,10 @@ def test_who_goes_on_after_an_interruption_says_what_both_attempts_gave_back(
         return left
 
     monkeypatch.setattr(Reader, "contents", lost)
-    monkeypatch.setattr(writing.Writer, "write", over)
+    monkeypatch.setattr(writer.Writer, "write", over)
     assert compress(dsn, *options).exit_code == 1
     monkeypatch.setattr(Reader, "contents", contents)
-    monkeypatch.setattr(writing.Writer, "write", write)
+    monkeypatch.setattr(writer.Writer, "write", write)
     (again,) = rows(compress(dsn, *options))
     assert again["rows_before"] == rows_before > again["rows_after"]
     assert again["groups_rewritten"] == 0
@@ -190,7 +191,7 @@ def test_a_room_that_cannot_be_resolved_afterwards_is_put_back(
         assert compress(dsn, "verify", "--room", "!whole").exit_code == 0
         return
     with monkeypatch.context() as patched:
-        patched.setattr(room, "_wrong", interrupt)
+        patched.setattr(compress_room, "_wrong", interrupt)
         assert compress(dsn, *apply).exit_code == INTERRUPTED
     careful = compress(dsn, "undo", *undo_files(tmp_path), "--yes")
     assert careful.exit_code == 1
@@ -246,7 +247,7 @@ def test_what_is_stopped_anywhere_goes_on_to_what_would_have_been(
     dsn, world = rooms
     options = ("--strategy", strategy, "--levels", "9,4", "--chunk-size", "60", *EVERY_ROOM, "--yes")
     left = 0
-    monkeypatch.setattr(compressing, "Writer", partial(writing.Writer, pace=Pace(seconds=0, work=50)))
+    monkeypatch.setattr(compress_actions, "Writer", partial(writer.Writer, pace=Pace(seconds=0, work=50)))
 
     def stop(*arguments: Any) -> Any:
         nonlocal left
@@ -259,7 +260,7 @@ def test_what_is_stopped_anywhere_goes_on_to_what_would_have_been(
         store(world, twin)
         assert compress(twin, "apply", *options).exit_code == 0
         expected = stored(twin)
-    monkeypatch.setattr(writing, "rewrite", stop)
+    monkeypatch.setattr(writer, "rewrite", stop)
     stops = 0
     while True:
         left = 5 + 8 * stops

@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 
 from sample.environment import compressor_python
 from synapse_lakehouse.cli import app
-from synapse_lakehouse.compression import tables
-from synapse_lakehouse.compression.chunks import Progress, Step, compress_chunks
-from synapse_lakehouse.compression.level import parse_levels, saved_levels
-from synapse_lakehouse.embedded.postgres import Server
-from synapse_lakehouse.settings import Settings
-from tests.state_database import state_database, state_tables, store, stored
-from tests.state_rooms import KINDS, World, begin, grow, purge
+from synapse_lakehouse.compressor.algorithm import state_arrays
+from synapse_lakehouse.compressor.algorithm.chunks import Progress, Step, compress_chunks
+from synapse_lakehouse.compressor.algorithm.level_sizes import parse_levels, saved_levels
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from tests.support.state_database import state_database, state_tables, store, stored
+from tests.support.state_rooms import KINDS, World, begin, grow, purge
 
 RUN = """
 from os import environ as given
@@ -69,7 +69,7 @@ def run_reference(python: Path, dsn: str, chunk_size: int, levels: str, chunks: 
 
 def compare(python: Path, dsn: str, chunk_size: int, levels: str, chunks: int) -> list[Step]:
     """Run both from what the database holds; what they leave is the same."""
-    stored, names = tables.encoded(*state_tables(dsn))
+    stored, names = state_arrays.encoded(*state_tables(dsn))
     before, oldest = progress(dsn)
     rooms = names.rooms.to_pylist()
     known = {rooms.index(room): one for room, one in before.items() if room in rooms}
@@ -79,7 +79,7 @@ def compare(python: Path, dsn: str, chunk_size: int, levels: str, chunks: int) -
     groups = stored.groups()
     # A purge may leave rows of groups that nothing mentions; nobody touches them.
     rows = rows.filter(pc.is_in(rows["state_group"], pa.array(groups.ids)))
-    ours = tables.edges(groups)
+    ours = state_arrays.edges(groups)
     assert ours.sort_by([(name, "ascending") for name in ours.column_names]).equals(edges)
     ours = names.rows(groups).cast(rows.schema)
     assert ours.sort_by([(name, "ascending") for name in ours.column_names]).equals(rows)

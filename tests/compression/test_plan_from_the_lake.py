@@ -9,11 +9,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from synapse_lakehouse.rewriting import saved
-from synapse_lakehouse.run import Run
-from synapse_lakehouse.settings import Settings
-from tests.cluster import cluster
+from synapse_lakehouse.compressor import saved_progress
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.config.settings import Settings
 from tests.conftest import Published, lakehouse, run_app
+from tests.support.cluster import cluster
 
 START, END = datetime(2026, 11, 20, tzinfo=UTC), datetime(2026, 11, 21, tzinfo=UTC)
 
@@ -51,7 +51,7 @@ def test_a_room_that_has_to_be_left_takes_no_other_room_s_place_the_next_time(
     settings = published.settings.model_copy(update=how)
     (left,) = planned(settings, "plan first")
     with psycopg.connect(source_copy) as connection:
-        saved.make(connection)
+        saved_progress.make(connection)
         connection.execute("insert into state_compressor_state values (%s, 2, 50, 0, null)", [left])
     settings = settings.model_copy(update={"lakehouse_compressor_max_chain": "99"})
 
@@ -67,7 +67,7 @@ def test_a_room_that_has_to_be_left_takes_no_other_room_s_place_the_next_time(
 
 def planned(settings: Settings, run_id: str, **variables: str) -> dict[str, dict[str, Any]]:
     """What a run of the app plans, by room."""
-    done = run_app("compress_state", settings, Run(run_id, START, END), **variables)
+    done = run_app("plan_compression", settings, Run(run_id, START, END), **variables)
     assert done.returncode == 0, done.stdout + done.stderr
     asked = f"select * from gold.compression_plan where run_id = '{run_id}'"
     return by_room(lakehouse(settings, "query", asked, "--format", "json"))

@@ -16,17 +16,18 @@ import pytest
 from pyiceberg.catalog import Catalog
 from typer.testing import CliRunner, Result
 
+from synapse_lakehouse.audit import store
 from synapse_lakehouse.cli import app
-from synapse_lakehouse.cli.compress import INTERRUPTED
-from synapse_lakehouse.embedded.postgres import Server
-from synapse_lakehouse.embedded.services import embedded_server
-from synapse_lakehouse.lake import audit, tables
-from synapse_lakehouse.lake.catalog import COMPRESSED, pyiceberg_catalog
-from synapse_lakehouse.rewriting import recording
-from synapse_lakehouse.rewriting.room import compress as compress_room
-from synapse_lakehouse.settings import PROJECT, Settings
+from synapse_lakehouse.cli.compression.compress import INTERRUPTED
+from synapse_lakehouse.compressor import outcomes
+from synapse_lakehouse.compressor.compress_room import compress as compress_room
+from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSED, pyiceberg_catalog
+from synapse_lakehouse.iceberg.write import tables
+from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.local.services import embedded_server
 from tests.conftest import environment
-from tests.state_database import all_states
+from tests.support.state_database import all_states
 
 JSON = ("--format", "json")
 BEST = ("--strategy", "best")
@@ -76,7 +77,7 @@ def after_rooms(monkeypatch: pytest.MonkeyPatch, *then: Callable[[], object]) ->
         next(waiting, lambda: None)()
         return compress_room(*arguments)
 
-    monkeypatch.setattr(recording, "compress", step)
+    monkeypatch.setattr(outcomes, "compress", step)
 
 
 def stop() -> None:
@@ -177,13 +178,13 @@ def test_what_was_stopped_and_what_was_done_before_is_recorded(
 def test_being_stopped_while_a_room_is_recorded_loses_nothing(
     apply: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append = audit.append
+    append = store.append
 
     def interrupted(*arguments: Any) -> None:
-        monkeypatch.setattr(audit, "append", append)
+        monkeypatch.setattr(store, "append", append)
         stop()
 
-    monkeypatch.setattr(audit, "append", interrupted)
+    monkeypatch.setattr(store, "append", interrupted)
     assert compress(*apply).exit_code == INTERRUPTED
     assert [row["outcome"] for row in history()] == ["compressed"]
 
@@ -196,7 +197,7 @@ def test_who_is_killed_has_recorded_the_rooms_that_were_done(
         # So long as these locks are held, the second room is not done.
         holder.execute("select from state_groups where room_id = %s for update", [rooms[1]])
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.compressing", "compress", *apply], cwd=PROJECT, env=environment(own),
+            [sys.executable, "-m", "tests.support.compression", "compress", *apply], cwd=PROJECT, env=environment(own),
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
         while not recorded(catalog):
@@ -268,7 +269,7 @@ def test_others_may_append_at_the_same_time(own: Settings, apply: list[str], roo
 
         def append() -> None:
             while not over.wait(0.05):
-                audit.append(catalog, COMPRESSED, [{"run_id": "state_compression 1", "room_id": f"!{len(others)}"}])
+                store.append(catalog, COMPRESSED, [{"run_id": "state_compression 1", "room_id": f"!{len(others)}"}])
                 others.append(None)
 
         others: list[None] = []

@@ -8,12 +8,12 @@ import pytest
 from typer.testing import CliRunner
 
 from synapse_lakehouse.cli import app
-from synapse_lakehouse.embedded.postgres import Server
-from synapse_lakehouse.rewriting import saved
-from synapse_lakehouse.rewriting.tables import RIGHTS
+from synapse_lakehouse.compressor import saved_progress
+from synapse_lakehouse.compressor.postgres.progress_tables import RIGHTS
+from synapse_lakehouse.local.postgres.embedded_postgres import Server
 from tests.compression.conftest import BEST, EVERY_ROOM, Compress, rows
-from tests.state_database import stored
-from tests.state_rooms import World
+from tests.support.state_database import stored
+from tests.support.state_rooms import World
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_levels_that_cannot_be_keep_nobody_from_compressing_without_them(
     dsn, world = rooms
     room = world.groups[max(world.edges)]
     with psycopg.connect(dsn) as connection:
-        saved.make(connection)
+        saved_progress.make(connection)
         connection.execute("insert into state_compressor_state values (%s, 2, 50, 0, null)", [room])
 
     (left,) = rows(compress(dsn, "apply", "--room", room, "--yes", "--format", "json"))

@@ -13,21 +13,22 @@ import psycopg
 import pytest
 from pyiceberg.catalog import Catalog
 
-from synapse_lakehouse.compression.errors import CompressorError
-from synapse_lakehouse.compression.settings import CompressorSettings, Strategy
-from synapse_lakehouse.lake import audit, tables
-from synapse_lakehouse.lake.catalog import COMPRESSED, PLAN, pyiceberg_catalog
-from synapse_lakehouse.rewriting import carrying_out, recording, undo
-from synapse_lakehouse.rewriting.errors import Differs, NotApproved
-from synapse_lakehouse.rewriting.planning import in_vain
-from synapse_lakehouse.rewriting.room import planned
-from synapse_lakehouse.rewriting.session import SETTING
-from synapse_lakehouse.rewriting.snapshots import source
-from synapse_lakehouse.run import Run
-from synapse_lakehouse.settings import Settings
-from synapse_lakehouse.source.errors import ReadFailed
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.compressor import apply, outcomes, undo_file
+from synapse_lakehouse.compressor.algorithm.errors import CompressorError
+from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, Strategy
+from synapse_lakehouse.compressor.compress_room import planned
+from synapse_lakehouse.compressor.errors import Differs, NotApproved
+from synapse_lakehouse.compressor.plan import in_vain
+from synapse_lakehouse.compressor.postgres.session import SETTING
+from synapse_lakehouse.compressor.postgres.snapshot_reader import source
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSED, PLAN, pyiceberg_catalog
+from synapse_lakehouse.iceberg.write import tables
+from synapse_lakehouse.postgres.errors import ReadFailed
 from tests.conftest import Published, lakehouse
-from tests.state_database import all_states, stored
+from tests.support.state_database import all_states, stored
 
 RUN = Run("state_compression 1", datetime(2026, 11, 20, tzinfo=UTC), datetime(2026, 11, 21, tzinfo=UTC))
 WANTED = CompressorSettings(strategy=Strategy.BEST, number_of_rooms=4)
@@ -58,20 +59,20 @@ def lake(own: Settings, source_copy: str) -> Iterator[Catalog]:
 
 def append_plan(catalog: Catalog, rows: list[dict[str, Any]]) -> None:
     now = {"release": 1, "planned_at": datetime.now(UTC)}
-    audit.append(catalog, PLAN, [{**row, **now, **WANTED.how()} for row in rows], RUN)
+    store.append(catalog, PLAN, [{**row, **now, **WANTED.how()} for row in rows], RUN)
 
 
 def recorded(catalog: Catalog) -> dict[str, dict[str, Any]]:
-    return {row["room_id"]: row for row in audit.of_run(catalog, COMPRESSED, RUN.run_id)}
+    return {row["room_id"]: row for row in store.of_run(catalog, COMPRESSED, RUN.run_id)}
 
 
 def test_each_room_is_compressed_as_planned_and_recorded(own: Settings, lake: Catalog, source_copy: str) -> None:
     before = all_states(source_copy)
-    planned_rooms = [row for row in carrying_out.planned_by(lake, RUN) if row["groups_to_rewrite"]]
+    planned_rooms = [row for row in apply.planned_by(lake, RUN) if row["groups_to_rewrite"]]
     # The strategy of the plan holds, whatever is set by now.
     assert own.lakehouse_compressor_strategy is None
 
-    carrying_out.carry_out(own, lake, RUN, print)
+    apply.carry_out(own, lake, RUN, print)
 
     assert all_states(source_copy) == before
     rows = recorded(lake)
@@ -85,7 +86,7 @@ def test_each_room_is_compressed_as_planned_and_recorded(own: Settings, lake: Ca
         assert row["groups_rewritten"] == plan["groups_to_rewrite"]
         assert row["strategy"] == "best"
         assert row["error"] is None
-    assert [one.faults for one in carrying_out.verify(own, lake, RUN)] == [(), (), ()]
+    assert [one.faults for one in apply.verify(own, lake, RUN)] == [(), (), ()]
 
     told = json.loads(lakehouse(own, "compress", "history", "--format", "json").stdout)
     freed = {row["room_id"]: row["rows_freed"] for row in told if row["outcome"] == "compressed"}
@@ -98,23 +99,23 @@ def test_each_room_is_compressed_as_planned_and_recorded(own: Settings, lake: Ca
     assert f"{freed[one]:,} rows and about" in lakehouse(own, "compress", "history", "--room", one).stdout
 
     after = stored(source_copy)
-    carrying_out.carry_out(own, lake, RUN, print)
+    apply.carry_out(own, lake, RUN, print)
     assert stored(source_copy) == after
     again = recorded(lake)
     assert all(again[one["room_id"]]["finished_at"] == rows[one["room_id"]]["finished_at"] for one in planned_rooms[:3])
 
     # The run is cleared, and plans again: what was approved before is not approved now.
-    approved = carrying_out.planned_at(planned_rooms)
+    approved = apply.planned_at(planned_rooms)
     append_plan(lake, [dict(planned_rooms[0])])
     with pytest.raises(NotApproved, match="planned anew since"):
-        carrying_out.carry_out(own, lake, RUN, print, approved)
-    carrying_out.carry_out(own, lake, RUN, print, carrying_out.planned_at(carrying_out.planned_by(lake, RUN)))
+        apply.carry_out(own, lake, RUN, print, approved)
+    apply.carry_out(own, lake, RUN, print, apply.planned_at(apply.planned_by(lake, RUN)))
     assert recorded(lake)[planned_rooms[0]["room_id"]]["groups_rewritten"] == 0
 
 
 def test_what_damages_no_state_is_no_fault(own: Settings, lake: Catalog, source_copy: str) -> None:
     """Chains that Synapse made longer since, and predecessors that were missing before."""
-    planned_rooms = [row["room_id"] for row in carrying_out.planned_by(lake, RUN) if row["groups_to_rewrite"]]
+    planned_rooms = [row["room_id"] for row in apply.planned_by(lake, RUN) if row["groups_to_rewrite"]]
     room = planned_rooms[0]
     with psycopg.connect(source_copy, autocommit=True) as connection:
         tip = connection.execute("select max(id) from state_groups where room_id = %s", [room]).fetchone()
@@ -124,47 +125,47 @@ def test_what_damages_no_state_is_no_fault(own: Settings, lake: Catalog, source_
             "insert into state_groups_state values (90000002, %s, 'm.room.create', '', '$create')", [room]
         )
         before = all_states(source_copy)
-        carrying_out.carry_out(own, lake, RUN, print)
+        apply.carry_out(own, lake, RUN, print)
         assert recorded(lake)[room]["outcome"] == "compressed"
         assert all_states(source_copy) == before
         groups = [tip[0] if tip else 0, *range(91_000_000, 91_000_120)]
         for prev, group in pairwise(groups):
             connection.execute("insert into state_groups values (%s, %s, '$x')", [group, room])
             connection.execute("insert into state_group_edges values (%s, %s)", [group, prev])
-    assert not any(one.faults for one in carrying_out.verify(own, lake, RUN))
-    append_plan(lake, [dict(carrying_out.planned_by(lake, RUN)[0])])
-    carrying_out.carry_out(own, lake, RUN, print)
+    assert not any(one.faults for one in apply.verify(own, lake, RUN))
+    append_plan(lake, [dict(apply.planned_by(lake, RUN)[0])])
+    apply.carry_out(own, lake, RUN, print)
 
 
 def test_a_lost_undo_file_is_told_and_keeps_no_other_room_from_being_verified(
     own: Settings, lake: Catalog, source_copy: str
 ) -> None:
-    carrying_out.carry_out(own, lake, RUN, print)
+    apply.carry_out(own, lake, RUN, print)
     rows = {room: row for room, row in recorded(lake).items() if row["undo"]}
     kept = Path(rows[min(rows)]["undo"][0])
     kept.rename(kept.with_suffix(".elsewhere"))
 
-    found = {one.room_id: one.faults for one in carrying_out.verify(own, lake, RUN)}
+    found = {one.room_id: one.faults for one in apply.verify(own, lake, RUN)}
 
     assert str(kept) in found.pop(min(rows))[0]
     assert set(found) == set(rows) - {min(rows)}
     assert set(found.values()) == {()}
     assert {row["outcome"] for row in recorded(lake).values() if row["undo"]} == {"compressed"}
     kept.with_suffix(".elsewhere").rename(kept)
-    assert not any(one.faults for one in carrying_out.verify(own, lake, RUN))
+    assert not any(one.faults for one in apply.verify(own, lake, RUN))
 
 
 def test_a_room_that_is_wrong_afterwards_is_named_until_it_is_repaired(
     own: Settings, lake: Catalog, source_copy: str
 ) -> None:
     before = all_states(source_copy)
-    carrying_out.carry_out(own, lake, RUN, print)
-    spoiled = carrying_out.planned_by(lake, RUN)[0]["room_id"]
-    group = undo.read(Path(recorded(lake)[spoiled]["undo"][0])).groups[0]
+    apply.carry_out(own, lake, RUN, print)
+    spoiled = apply.planned_by(lake, RUN)[0]["room_id"]
+    group = undo_file.read(Path(recorded(lake)[spoiled]["undo"][0])).groups[0]
     with psycopg.connect(source_copy) as connection:
         connection.execute("update state_groups_state set event_id = '$other' where state_group = %s", [int(group)])
 
-    found = {one.room_id: one.faults for one in carrying_out.verify(own, lake, RUN)}
+    found = {one.room_id: one.faults for one in apply.verify(own, lake, RUN)}
 
     assert "resolve to another state" in found.pop(spoiled)[0]
     assert set(found.values()) == {()}
@@ -174,10 +175,10 @@ def test_a_room_that_is_wrong_afterwards_is_named_until_it_is_repaired(
     assert row["undo"]
 
     # Asking again does not make it right, and while it is wrong nothing is compressed, nor put back without a word.
-    assert {one.room_id for one in carrying_out.verify(own, lake, RUN) if one.faults} == {spoiled}
-    append_plan(lake, [dict(carrying_out.planned_by(lake, RUN)[0])])
+    assert {one.room_id for one in apply.verify(own, lake, RUN) if one.faults} == {spoiled}
+    append_plan(lake, [dict(apply.planned_by(lake, RUN)[0])])
     with pytest.raises(Differs, match="undo --repair --yes"):
-        carrying_out.carry_out(own, lake, RUN, print)
+        apply.carry_out(own, lake, RUN, print)
     careful = lakehouse(own, "compress", "undo", *row["undo"], "--yes")
     assert careful.returncode == 1
     assert "resolve to another state now than they did" in careful.stderr
@@ -186,10 +187,10 @@ def test_a_room_that_is_wrong_afterwards_is_named_until_it_is_repaired(
     repaired = lakehouse(own, "compress", "undo", *row["undo"], "--repair", "--yes")
     assert repaired.returncode == 0, repaired.stderr
     assert all_states(source_copy) == before
-    assert not any(one.faults for one in carrying_out.verify(own, lake, RUN))
+    assert not any(one.faults for one in apply.verify(own, lake, RUN))
     assert recorded(lake)[spoiled]["outcome"] == "compressed"
     assert "rows and about" in lakehouse(own, "compress", "history").stdout
-    carrying_out.carry_out(own, lake, RUN, print)
+    apply.carry_out(own, lake, RUN, print)
     assert all_states(source_copy) == before
 
 
@@ -207,9 +208,9 @@ def test_what_stops_a_run_is_recorded(
     def stop(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(recording, "compress", stop)
+    monkeypatch.setattr(outcomes, "compress", stop)
     with pytest.raises((CompressorError, type(error)), match=said):
-        carrying_out.carry_out(own, lake, RUN, print)
+        apply.carry_out(own, lake, RUN, print)
     ((_, row),) = recorded(lake).items()
     assert row["outcome"] == "stopped"
     assert said in row["error"]

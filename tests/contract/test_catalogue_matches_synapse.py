@@ -9,9 +9,9 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from synapse_lakehouse.catalogue import Load, load
-from synapse_lakehouse.embedded.postgres import Server
-from synapse_lakehouse.settings import PROJECT
-from synapse_lakehouse.source.schema import COLUMNS, Drift, drift, drifted, novelties
+from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.postgres.access.schema_drift import COLUMNS, Drift, drift, drifted, novelties
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -97,7 +97,7 @@ def test_what_is_left_out_exists_and_is_not_copied(connection: Connection) -> No
     for name, columns in connection.execute(COLUMNS):
         if rest := [column for column in columns if column not in catalogue.get(name, ())]:
             lines.append(f"{name}: {' '.join(rest)}\n")
-    kept = PROJECT / "spark_apps/synapse_lakehouse/source/left_out.txt"
+    kept = PROJECT / "src/synapse_lakehouse/postgres/excluded_columns.txt"
     assert kept.read_text() == "".join(lines)
 
 

@@ -9,10 +9,10 @@ from sample.environment import VENV
 from sample.environment import VERSION as NEWEST
 from sample.homeserver import homeserver
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.settings import PROJECT, Settings
-from synapse_lakehouse.source.projection import measure, select
-from synapse_lakehouse.source.schema import OLDEST_SYNAPSE, drift, novelties
-from synapse_lakehouse.source.snapshot import exported
+from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.postgres.access.schema_drift import OLDEST_SYNAPSE, drift, novelties
+from synapse_lakehouse.postgres.rows.select_sql import measure, select
+from synapse_lakehouse.postgres.snapshot.snapshot import exported
 
 pytestmark = pytest.mark.heavy
 

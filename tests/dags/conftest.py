@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from synapse_lakehouse.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 ORDER = [
     "open_run",
-    "bronze.verify_parity",
+    "bronze.reconcile_bronze",
     "audit_bronze.measure_streams",
     "audit_bronze.judge_bronze",
     "silver_and_gold.resolve_state",
@@ -45,7 +45,7 @@ def test_it_has_an_hour_of_its_own(dag: "DAG", lakehouse_dag: "DAG") -> None:
 
 
 def test_only_the_comparing_copy_reads_the_source_and_takes_its_turn(dag: "DAG") -> None:
-    assert {task.task_id for task in dag.tasks if task.pool == "synapse_source"} == {"bronze.verify_parity"}
+    assert {task.task_id for task in dag.tasks if task.pool == "synapse_source"} == {"bronze.reconcile_bronze"}
 
 
 def test_files_are_looked_after_whatever_became_of_the_copy_if_only_the_lease_was_taken(dag: "DAG") -> None:
@@ -70,8 +70,8 @@ def test_a_failed_copy_makes_the_run_red_although_its_files_were_looked_after(da
 @pytest.mark.parametrize(
     ("task_id", "variable", "param", "asked", "given"),
     [
-        ("bronze.verify_parity", "LAKEHOUSE_PARITY_SECONDS", "parity_seconds", None, "60"),
-        ("bronze.verify_parity", "LAKEHOUSE_PARITY_SECONDS", "parity_seconds", 5, "5"),
+        ("bronze.reconcile_bronze", "LAKEHOUSE_PARITY_SECONDS", "parity_seconds", None, "60"),
+        ("bronze.reconcile_bronze", "LAKEHOUSE_PARITY_SECONDS", "parity_seconds", 5, "5"),
         ("maintain_lake", "LAKEHOUSE_ERASURE_DAYS", "erasure_days", None, "30"),
         ("maintain_lake", "LAKEHOUSE_ERASURE_DAYS", "erasure_days", 0, "0"),
     ],

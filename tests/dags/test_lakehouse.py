@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.run import Run
+from synapse_lakehouse.config.run import Run
 from tests.dags.conftest import in_order
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def test_one_run_is_one_day_in_utc(lakehouse_dag: "DAG") -> None:
 
 
 def test_the_source_is_guarded_by_its_pool(lakehouse_dag: "DAG") -> None:
-    from synapse_lakehouse.embedded.airflow import POOLS
+    from synapse_lakehouse.local.airflow.environment import POOLS
 
     pooled = {task.task_id for task in lakehouse_dag.tasks if task.pool == "synapse_source"}
     assert pooled == {"bronze.snapshot_tables"}

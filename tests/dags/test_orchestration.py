@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from synapse_lakehouse.alerts.incidents import Finding, Kind
-from synapse_lakehouse.run import Run
+from synapse_lakehouse.config.run import Run
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG, Context
@@ -20,14 +20,14 @@ pytestmark = pytest.mark.usefixtures("dags")
 def test_a_run_without_a_data_interval_is_refused() -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
-    from synapse_lakehouse.orchestration.runs import run_of
+    from synapse_lakehouse.orchestration.run_lifecycle import run_of
 
     with pytest.raises(AirflowFailException, match="Trigger it with a logical date"):
         run_of({"run_id": "manual__1", "data_interval_start": None, "data_interval_end": None})
 
 
 def test_the_run_is_the_context_s(dags: "dict[str, DAG]") -> None:
-    from synapse_lakehouse.orchestration.runs import run_of
+    from synapse_lakehouse.orchestration.run_lifecycle import run_of
 
     start, end = datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC)
     contexts: list[Any] = [
@@ -50,14 +50,14 @@ def test_the_run_is_the_context_s(dags: "dict[str, DAG]") -> None:
 def test_only_what_an_app_did_not_explain_is_tried_again(output: str, again: bool) -> None:
     from airflow.sdk import RetryAction
 
-    from synapse_lakehouse.orchestration.apps import UnlessExplained
+    from synapse_lakehouse.orchestration.spark_tasks import UnlessExplained
 
     decision = UnlessExplained().evaluate(RuntimeError(output), try_number=1, max_tries=2)
     assert (decision.action is RetryAction.FAIL) is not again
 
 
 def test_what_an_app_writes_is_for_its_user_alone() -> None:
-    from synapse_lakehouse.orchestration.apps import spark_app
+    from synapse_lakehouse.orchestration.spark_tasks import spark_app
 
     given: list[Context] = []
     context: Context = {"run_id": "manual__1"}
@@ -76,7 +76,7 @@ def test_what_an_app_writes_is_for_its_user_alone() -> None:
 def test_a_rehearsal_skips_publishing(rehearse: bool) -> None:
     from airflow.sdk.exceptions import AirflowSkipException
 
-    from synapse_lakehouse.orchestration.runs import unless_rehearsal
+    from synapse_lakehouse.orchestration.run_lifecycle import unless_rehearsal
 
     if rehearse:
         with pytest.raises(AirflowSkipException):
@@ -88,14 +88,14 @@ def test_a_rehearsal_skips_publishing(rehearse: bool) -> None:
 @pytest.fixture
 def news(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Finding]]:
     """What is wrong in each scope, as the callbacks told last."""
-    from synapse_lakehouse.orchestration import telling
+    from synapse_lakehouse.orchestration import callbacks
 
     told: dict[str, list[Finding]] = {}
 
     def tell(_settings: object, scope: str, found: list[Finding], _page: str = "") -> None:
         told[scope] = found
 
-    monkeypatch.setattr(telling, "tell", tell)
+    monkeypatch.setattr(callbacks, "tell", tell)
     return told
 
 
@@ -109,11 +109,11 @@ def ended(task: str, error: Exception | None, reason: str | None = None) -> "Con
 
 
 def test_a_gate_that_crashed_is_told_and_one_that_judged_is_not_told_twice(news: dict[str, list[Finding]]) -> None:
-    from synapse_lakehouse.orchestration import telling
+    from synapse_lakehouse.orchestration import callbacks
 
-    telling.tell_of_failure(ended("judge_bronze", telling.Told("2 checks failed")))
+    callbacks.tell_of_failure(ended("judge_bronze", callbacks.Told("2 checks failed")))
     assert news == {}
-    telling.tell_of_failure(ended("judge_bronze", RuntimeError("the lease was lost")))
+    callbacks.tell_of_failure(ended("judge_bronze", RuntimeError("the lease was lost")))
     (failed,) = news["dag nightly"]
     assert failed.kind is Kind.RUN_FAILED
     assert failed.said.splitlines() == [
@@ -125,26 +125,26 @@ def test_a_gate_that_crashed_is_told_and_one_that_judged_is_not_told_twice(news:
 def test_a_run_that_took_too_long_is_told_and_one_whose_task_failed_is_not_told_twice(
     news: dict[str, list[Finding]],
 ) -> None:
-    from synapse_lakehouse.orchestration import telling
+    from synapse_lakehouse.orchestration import callbacks
 
-    telling.tell_of_timeout(ended("look", None, "task_failure"))
+    callbacks.tell_of_timeout(ended("look", None, "task_failure"))
     assert news == {}
-    telling.tell_of_timeout(ended("look", None, "timed_out"))
+    callbacks.tell_of_timeout(ended("look", None, "timed_out"))
     assert [one.said for one in news["dag nightly"]] == ["run r took longer than it may (0:05:00) and was ended"]
 
 
 def test_a_task_that_nobody_waits_for_has_an_incident_of_its_own(news: dict[str, list[Finding]]) -> None:
-    from synapse_lakehouse.orchestration import telling
+    from synapse_lakehouse.orchestration import callbacks
 
-    telling.tell_of_own_failure(ended("preflight", RuntimeError("too busy")))
-    telling.tell_of_success(ended("look", None))
+    callbacks.tell_of_own_failure(ended("preflight", RuntimeError("too busy")))
+    callbacks.tell_of_success(ended("look", None))
     assert [one.subject for one in news["dag nightly, task preflight"]] == ["task preflight of DAG nightly"]
-    telling.tell_of_own_failure(ended("preflight", telling.Told("a sequence is behind")))
+    callbacks.tell_of_own_failure(ended("preflight", callbacks.Told("a sequence is behind")))
     assert news["dag nightly, task preflight"] == [], "it could ask, so it is well"
 
 
 def test_what_a_run_found_names_the_run() -> None:
-    from synapse_lakehouse.orchestration.telling import of_run
+    from synapse_lakehouse.orchestration.callbacks import of_run
 
     (late,) = of_run([Finding(Kind.LATE_IDS, "stream events", "2 ids came late")], Run("r", *DAY))
     assert late.said == "2 ids came late\nrun r, interval 2026-11-17 00:00 to 2026-11-18 00:00 UTC"

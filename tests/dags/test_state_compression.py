@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from synapse_lakehouse.compression.settings import CompressorSettings, configured
-from synapse_lakehouse.settings import PROJECT, Settings
+from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, configured
+from synapse_lakehouse.config.settings import PROJECT, Settings
 from tests.dags.conftest import in_order
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
 
-ORDER = ["compress_state", "show_plan", "approve", "apply", "verify"]
+ORDER = ["plan_compression", "show_plan", "approve", "apply", "verify"]
 MOMENT = datetime(2026, 11, 17, tzinfo=UTC)
 
 
@@ -62,7 +62,7 @@ def turned_on(dags: object, monkeypatch: pytest.MonkeyPatch) -> "DAG":
 def test_a_run_by_hand_is_skipped_while_it_is_off(dag: "DAG", monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow.sdk.exceptions import AirflowSkipException
 
-    from synapse_lakehouse.orchestration.compressing import unless_compressor_is_off
+    from synapse_lakehouse.orchestration.compression_tasks import unless_compressor_is_off
 
     with pytest.raises(AirflowSkipException, match="LAKEHOUSE_COMPRESSOR_ENABLED=true"):
         unless_compressor_is_off({})
@@ -79,7 +79,7 @@ def test_nobody_is_asked_if_the_settings_say_so(dag: "DAG", monkeypatch: pytest.
 def test_without_the_right_to_write_applying_fails_at_once(dag: "DAG", monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
-    from synapse_lakehouse.orchestration import compressing
+    from synapse_lakehouse.orchestration import compression_tasks
 
     run = {
         "dag": dag,
@@ -87,9 +87,9 @@ def test_without_the_right_to_write_applying_fails_at_once(dag: "DAG", monkeypat
         "data_interval_start": MOMENT,
         "data_interval_end": MOMENT.replace(day=18),
     }
-    monkeypatch.setattr(compressing, "get_current_context", lambda: run)
+    monkeypatch.setattr(compression_tasks, "get_current_context", lambda: run)
     with pytest.raises(AirflowFailException, match=r"SYNAPSE_WRITE_DSN is not set(?s:.*)lakehouse grants --compress"):
-        compressing.apply_compression()
+        compression_tasks.apply_compression()
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_a_run_may_be_started_with_other_settings(
     monkeypatch.setenv("LAKEHOUSE_COMPRESSOR_ROOMS", "!set:x")
     monkeypatch.setenv("LAKEHOUSE_COMPRESSOR_STRATEGY", "best")
     monkeypatch.setenv("SYNAPSE_WRITE_DSN", "postgresql://it:not-to-be-shown@127.0.0.1/synapse")
-    task: Any = dag.get_task("compress_state").prepare_for_execution()
+    task: Any = dag.get_task("plan_compression").prepare_for_execution()
     params = dict.fromkeys(dag.params, None) | {"rooms": []} | asked
     context = {"dag": dag, "run_id": "manual__1", "data_interval_start": MOMENT, "data_interval_end": MOMENT}
 

@@ -11,7 +11,7 @@ import pytest
 
 from synapse_lakehouse import catalogue
 from tests.conftest import HarshLake
-from tests.modelling import DbtSession
+from tests.support.dbt import DbtSession
 
 PART, WHOLE = "run_in_part", "run_whole"
 NEVER = 1_000_000_000

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 import pytest
 from pyiceberg.catalog import Catalog
 
-from synapse_lakehouse.lake import branches
-from synapse_lakehouse.lake.catalog import pyiceberg_catalog
-from synapse_lakehouse.run import Run
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+from synapse_lakehouse.iceberg.write import branches
 from tests.conftest import Published, run_app
 
 RUN = Run("test_gate", datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC))

@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import HarshLake
 from tests.dbt.test_found import NEVER, PART, STATE, WHOLE, Happening, beginning, branch, run
-from tests.modelling import DbtSession
+from tests.support.dbt import DbtSession
 
 EVERYTHING = ("path:models/silver", "path:models/gold", "--exclude", "config.materialized:view")
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from dbt.cli.main import dbtRunner
 
-from synapse_lakehouse.settings import PROJECT, Settings
+from synapse_lakehouse.config.settings import PROJECT, Settings
 
 DBT = PROJECT / "dbt"
 ANYTHING = ("lakehouse_query", "lakehouse_connect")
@@ -119,7 +119,7 @@ def test_exposures_name_commands_that_exist_and_what_they_read(manifest: dict[st
         program, command = exposure["label"].split()
         assert program == "lakehouse"
         assert command.replace("-", "_") in {(name or "").replace("-", "_") for name in commands}
-    sources = (PROJECT / "spark_apps" / "synapse_lakehouse" / "cli").rglob("*.py")
+    sources = (PROJECT / "src" / "synapse_lakehouse" / "cli").rglob("*.py")
     named = {name for source in sources for name in re.findall(r"gold\.([a-z_]+)", source.read_text())}
     models = {node["name"] for node in manifest["nodes"].values() if node["resource_type"] == "model"}
     read = {ref["name"] for one in applications if one["name"] not in ANYTHING for ref in one["refs"]}

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.embedded.postgres import Server
-from synapse_lakehouse.lake import tables
-from synapse_lakehouse.lake.catalog import pyiceberg_catalog
-from synapse_lakehouse.settings import PROJECT, Settings
+from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+from synapse_lakehouse.iceberg.write import tables
+from synapse_lakehouse.local.postgres.embedded_postgres import Server
 from tests.conftest import environment, lake_maker
-from tests.modelling import DbtSession, dbt_session
+from tests.support.dbt import DbtSession, dbt_session
 
 FIRST, SECOND = "run_20261117T000000Z_00000001", "run_20261118T000000Z_00000002"
 ROW_GROUP = "write.parquet.row-group-size-bytes"

@@ -4,8 +4,8 @@ import duckdb
 import pytest
 from jinja2 import Template
 
-from synapse_lakehouse.lake import duck
-from synapse_lakehouse.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.iceberg.read import duckdb_reader
 
 HEARD = """
 create table bronze.replication_commands as
@@ -59,7 +59,7 @@ def test_a_view_says_the_same_without_a_jvm(view: str, columns: str, expected: l
     sql = Template(text).render(names)
     with duckdb.connect() as lake:
         lake.execute("create schema bronze; create schema gold; set TimeZone = 'UTC'")
-        for statement in (*duck.MACROS, HEARD, EVENTS):
+        for statement in (*duckdb_reader.MACROS, HEARD, EVENTS):
             lake.execute(statement)
         found = lake.execute(f"select {columns} from ({sql}) order by all")
         assert found.fetchall() == expected

@@ -15,9 +15,9 @@ from typing import Any
 import psycopg
 
 from sample.environment import synapse_python
-from synapse_lakehouse.embedded import postgres, sample
+from synapse_lakehouse.config.settings import PROJECT
 from synapse_lakehouse.events import event_loader
-from synapse_lakehouse.settings import PROJECT
+from synapse_lakehouse.local.postgres import embedded_postgres, sample
 from tests.event_loader.documents import VERSIONS, Row, room_of, rows
 
 RECORDED = Path(__file__).with_name("answers.json.gz")
@@ -89,7 +89,10 @@ def load() -> dict[str, Any]:
 def main() -> None:
     """Command line."""
     asked = list(rows(RECORDED_ROWS, SEED))
-    with tempfile.TemporaryDirectory(prefix="loader-") as folder, postgres.running(Path(folder) / "pg") as server:
+    with (
+        tempfile.TemporaryDirectory(prefix="loader-") as folder,
+        embedded_postgres.running(Path(folder) / "pg") as server,
+    ):
         given = of_synapse(sample.restore(server, "plain"), asked, Path(folder))
     recorded = json.dumps({"rows": digest(asked), "answers": given})
     RECORDED.write_bytes(gzip.compress(recorded.encode(), mtime=0))

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from synapse_lakehouse.events import hashing, redaction
+from synapse_lakehouse.events import content_hash, redaction
 from synapse_lakehouse.events.event_loader import FORMATS
 
 UNKNOWN = "org.example.unknown"
@@ -143,7 +143,7 @@ def _event_id(chance: random.Random, event: dict[str, Any], number: int, seed: s
     if rules < 3:
         return f"${seed}_{number}:x.example"
     try:
-        return hashing.reference_id(redaction.redacted(event, rules), rules)
+        return content_hash.reference_id(redaction.redacted(event, rules), rules)
     except (ValueError, KeyError, TypeError):
         return f"$none_{seed}_{number}"
 

@@ -15,9 +15,9 @@ from typing import Any
 import psycopg
 
 from sample.environment import synapse_python
-from synapse_lakehouse.embedded import postgres, sample
-from synapse_lakehouse.events import hashing, redaction
-from synapse_lakehouse.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.events import content_hash, redaction
+from synapse_lakehouse.local.postgres import embedded_postgres, sample
 from tests.hashes import corpus
 
 RECORDED = Path(__file__).with_name("answers.json")
@@ -55,8 +55,8 @@ def of_ours(asked: list[Event], version: str, refused: Iterable[int]) -> list[An
 
 def _ours(event: Event, rules: int, refused: bool) -> Answer:
     left = redaction.redacted(event, rules)
-    hashed = None if rules < 3 else hashing.reference_id(left, rules)
-    return [left, hashing.content_hash(event).hex(), False if refused else hashed]
+    hashed = None if rules < 3 else content_hash.reference_id(left, rules)
+    return [left, content_hash.content_hash(event).hex(), False if refused else hashed]
 
 
 def digest(answers: list[Answer]) -> dict[str, Any]:
@@ -67,7 +67,10 @@ def digest(answers: list[Answer]) -> dict[str, Any]:
 
 def main() -> None:
     """Command line."""
-    with tempfile.TemporaryDirectory(prefix="hashes-") as folder, postgres.running(Path(folder) / "pg") as server:
+    with (
+        tempfile.TemporaryDirectory(prefix="hashes-") as folder,
+        embedded_postgres.running(Path(folder) / "pg") as server,
+    ):
         asked = questions(sample.restore(server, "plain"))
     recorded = {
         name: {version: digest(said) for version, said in of_synapse(one).items()} for name, one in asked.items()

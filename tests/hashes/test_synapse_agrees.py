@@ -6,8 +6,8 @@ import re
 import psycopg
 import pytest
 
-from synapse_lakehouse.events import event_loader, hashing, redaction
-from synapse_lakehouse.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.events import content_hash, event_loader, redaction
 from tests.hashes import answers
 
 RECORDED = json.loads(answers.RECORDED.read_text())
@@ -49,7 +49,7 @@ def test_the_table_s_description_names_every_verdict_and_reason() -> None:
     described = (PROJECT / "dbt" / "models" / "gold" / "_gold.yml").read_text().partition("- name: event_hashes")[2]
     described = described.partition("- name: verdict")[2].partition("- name: json_sha256")[0]
     named = set(re.findall(r"`([a-z_]+)`", described))
-    assert named == hashing.VERDICTS.keys() | hashing.REASONS.keys()
+    assert named == content_hash.VERDICTS.keys() | content_hash.REASONS.keys()
 
 
 @pytest.mark.heavy

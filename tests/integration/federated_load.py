@@ -18,7 +18,7 @@ import httpx
 from sample.client import ADMIN, V3, Client, MatrixError, q
 from sample.homeserver import Synapse, homeserver
 from sample.processes import free_ports
-from synapse_lakehouse.embedded.postgres import Server
+from synapse_lakehouse.local.postgres.embedded_postgres import Server
 
 LOCAL, REMOTE = "here.example", "there.example"
 LINK_DOWN_SECONDS = 8.0

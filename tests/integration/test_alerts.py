@@ -14,13 +14,14 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 
-from synapse_lakehouse.alerts import log, reporting
+from synapse_lakehouse.alerts import incident_log, notify
 from synapse_lakehouse.alerts.incidents import Finding, Kind, changes
-from synapse_lakehouse.alerts.reporting import report
-from synapse_lakehouse.embedded.postgres import free_port
-from synapse_lakehouse.lake import audit, tables
-from synapse_lakehouse.lake.catalog import pyiceberg_catalog
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.alerts.notify import report
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+from synapse_lakehouse.iceberg.write import tables
+from synapse_lakehouse.local.postgres.embedded_postgres import free_port
 from tests.support.alert_receivers import mail_handler
 
 SECRET = "sesame-open"
@@ -140,7 +141,7 @@ def test_a_dead_sink_holds_nobody_up_and_hears_of_it_when_it_is_back(
 def test_a_sink_that_never_ends_its_answer_holds_nobody_up(
     tell: Callable[..., None], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reporting, "MOST_SECONDS", 1.0)
+    monkeypatch.setattr(notify, "MOST_SECONDS", 1.0)
     given_up = threading.Event()
 
     class Handler(StreamRequestHandler):
@@ -169,16 +170,18 @@ def test_a_sink_that_never_ends_its_answer_holds_nobody_up(
 def test_a_book_of_an_earlier_version_goes_on_and_what_follows_is_told_later_too(
     hook: Webhook, book: Catalog, tell: Callable[..., None]
 ) -> None:
-    with book.load_table(log.TABLE).update_schema() as update:
+    with book.load_table(incident_log.TABLE).update_schema() as update:
         update.delete_column("consequence")
-    names = [name for name in audit.TABLES[log.TABLE].names if name != "consequence"]
+    names = [name for name in store.TABLES[incident_log.TABLE].names if name != "consequence"]
     (known,) = changes([], [OVERDUE], "streams", "", datetime.now(UTC) - timedelta(hours=1))
     row = {name: getattr(known, name, None) for name in names} | {"kind": known.kind.value}
-    earlier = pa.Table.from_pylist([row], schema=pa.schema([audit.TABLES[log.TABLE].field(name) for name in names]))
-    book.load_table(log.TABLE).append(earlier)
-    assert log.read(book).events == (known,)
+    earlier = pa.Table.from_pylist(
+        [row], schema=pa.schema([store.TABLES[incident_log.TABLE].field(name) for name in names])
+    )
+    book.load_table(incident_log.TABLE).append(earlier)
+    assert incident_log.read(book).events == (known,)
     tables.ensure_audit(book)
-    assert log.read(book).events == (known,)
+    assert incident_log.read(book).events == (known,)
 
     tell("bronze", replace(LATE, consequence="nothing is published"))
     server = hook.open()
@@ -195,7 +198,7 @@ def test_news_of_others_is_left_to_them_for_minutes_as_they_may_be_telling_it(
     now = datetime.now(UTC)
     for minutes, subject in ((0, "new"), (10, "left untold")):
         found = [Finding(Kind.LATE_IDS, subject, "late")]
-        log.record(book, changes([], found, "bronze", "", now - timedelta(minutes=minutes)))
+        incident_log.record(book, changes([], found, "bronze", "", now - timedelta(minutes=minutes)))
     server = hook.open()
     tell("streams", OVERDUE)
     assert sorted(hook.titles) == ["example.org: late ids: left untold", "example.org: release overdue: the lake"]
@@ -208,7 +211,7 @@ def test_news_of_others_is_left_to_them_for_minutes_as_they_may_be_telling_it(
 def test_two_reports_at_once_do_not_both_tell_what_a_sink_that_is_back_has_missed(
     hook: Webhook, lake: Settings, book: Catalog, tell: Callable[..., None], scope: str
 ) -> None:
-    log.record(book, changes([], [LATE], "bronze", "", datetime.now(UTC) - timedelta(minutes=10)))
+    incident_log.record(book, changes([], [LATE], "bronze", "", datetime.now(UTC) - timedelta(minutes=10)))
 
     def tell_at_the_same_time() -> None:
         with closing(pyiceberg_catalog(lake)) as catalog:

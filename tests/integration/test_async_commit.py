@@ -12,12 +12,12 @@ import psycopg
 import pytest
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.embedded import postgres, sample
-from synapse_lakehouse.settings import Settings
-from synapse_lakehouse.source import durable
-from synapse_lakehouse.source.lineage import lineage
-from synapse_lakehouse.source.snapshot import exported
-from tests.advancing import advancing
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.local.postgres import embedded_postgres, sample
+from synapse_lakehouse.postgres.snapshot import wal_flush
+from synapse_lakehouse.postgres.snapshot.snapshot import exported
+from synapse_lakehouse.postgres.snapshot.timeline import lineage
+from tests.support.incremental_lake import advancing
 
 NOT_WAITING = "set synchronous_commit = off"
 SEEN = "select exists (select from blocked_rooms where room_id = %s), pg_current_wal_flush_lsn() >= %s::pg_lsn"
@@ -40,7 +40,7 @@ def test_a_snapshot_is_not_ahead_of_the_sources_disk(settings: Settings, source_
 def test_what_was_written_is_not_waited_for_beyond_the_header_of_a_new_page(
     settings: Settings, source_copy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(durable, "_MOST_SECONDS", 5.0)
+    monkeypatch.setattr(wal_flush, "_MOST_SECONDS", 5.0)
     source = settings.model_copy(update={"synapse_dsn": source_copy})
     with psycopg.connect(source_copy, autocommit=True) as other:
         other.execute("select pg_switch_wal()")
@@ -51,7 +51,7 @@ def test_what_was_written_is_not_waited_for_beyond_the_header_of_a_new_page(
 def test_what_an_open_transaction_wrote_is_not_waited_for(
     settings: Settings, source_copy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(durable, "_MOST_SECONDS", 5.0)
+    monkeypatch.setattr(wal_flush, "_MOST_SECONDS", 5.0)
     source = settings.model_copy(update={"synapse_dsn": source_copy})
     with psycopg.connect(source_copy) as writer:
         writer.execute(BLOCK, ["!open:it"])
@@ -71,11 +71,11 @@ def test_what_a_crash_of_the_source_undid_hides_nothing_that_came_after(
     few = catalogue.load()
     tables = tuple(few.table(name) for name in ("blocked_rooms", "rooms"))
     monkeypatch.setattr(catalogue, "load", lambda: few.model_copy(update={"tables": tables, "streams": ()}))
-    with postgres.running(tmp_path / "source", options=["autovacuum=off"]) as server:
+    with embedded_postgres.running(tmp_path / "source", options=["autovacuum=off"]) as server:
         dsn = sample.restore(server)
         with advancing(new_lake(synapse_dsn=dsn)) as lake:
             lake.advance()
-            monkeypatch.setattr(durable, "_MOST_SECONDS", most_seconds)
+            monkeypatch.setattr(wal_flush, "_MOST_SECONDS", most_seconds)
             with psycopg.connect(dsn, autocommit=True) as writer, _busy_disk(writer, seconds=8) as walwriter:
                 writer.execute(NOT_WAITING)
                 writer.execute(BLOCK, ["!undone:it"])

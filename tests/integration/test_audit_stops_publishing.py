@@ -9,7 +9,7 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from synapse_lakehouse.lake import duck
+from synapse_lakehouse.iceberg.read import duckdb_reader
 from tests.conftest import Published
 
 FAULTS = """
@@ -60,9 +60,9 @@ def test_planted_faults_are_caught_and_readers_see_the_release_before(spoiled: P
 
 
 def test_main_of_every_table_is_at_the_release(published: Published) -> None:
-    with duck.connect(published.settings) as connection:
-        release = duck.release(connection, published.settings)
+    with duckdb_reader.connect(published.settings) as connection:
+        release = duckdb_reader.release(connection, published.settings)
         for name, snapshot in release.tables.items():
-            location = duck.entries(published.settings)[name].location
-            assert duck.metadata(connection, location)["current-snapshot-id"] == snapshot, name
+            location = duckdb_reader.entries(published.settings)[name].location
+            assert duckdb_reader.metadata(connection, location)["current-snapshot-id"] == snapshot, name
     assert Path(published.settings.warehouse.removeprefix("file://")).is_dir()

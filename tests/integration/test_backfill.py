@@ -9,11 +9,12 @@ import psycopg
 import pytest
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.embedded import sample
-from synapse_lakehouse.embedded.postgres import Server
-from synapse_lakehouse.lake import audit, duck
-from synapse_lakehouse.lake.catalog import pyiceberg_catalog
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.local.postgres import sample
+from synapse_lakehouse.local.postgres.embedded_postgres import Server
 from tests.conftest import lakehouse
 
 pytestmark = pytest.mark.heavy
@@ -74,9 +75,9 @@ def _ran(settings: Settings, day: str) -> Slices:
     done: subprocess.CompletedProcess[str] = lakehouse(settings, "run", "--date", day)
     assert done.returncode == 0, done.stdout + done.stderr
     catalog = pyiceberg_catalog(settings)
-    latest = audit.releases(catalog)[-1]
+    latest = store.releases(catalog)[-1]
     assert f"{latest.interval_start:%Y-%m-%d}" == day
-    facts = audit.of_run(catalog, "audit.stream_facts", latest.run_id)
+    facts = store.of_run(catalog, "audit.stream_facts", latest.run_id)
     return {(row["stream"], row["table_name"]): row["rows_in_interval"] for row in facts}
 
 
@@ -90,9 +91,9 @@ def _backing() -> list[tuple[catalogue.Stream, catalogue.Table]]:
 
 
 def _content(settings: Settings) -> dict[str, Counter[str]]:
-    with duck.connect(settings) as lake:
-        release = duck.release(lake, settings)
-        duck.bind(lake, settings, release, release.tables)
+    with duckdb_reader.connect(settings) as lake:
+        release = duckdb_reader.release(lake, settings)
+        duckdb_reader.bind(lake, settings, release, release.tables)
         names = sorted(name for name in release.tables if name.startswith(("bronze.", "gold.")))
         # Lists, as of the events before an event, cannot be counted themselves.
         return {name: Counter(map(repr, lake.execute(f"select * from {name}").fetchall())) for name in names}

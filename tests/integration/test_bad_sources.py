@@ -7,12 +7,12 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.embedded.postgres import Server, free_port
-from synapse_lakehouse.settings import Settings
-from synapse_lakehouse.source import preflight
-from synapse_lakehouse.source.connection import connect
-from synapse_lakehouse.source.errors import SourceError
-from synapse_lakehouse.source.snapshot import exported
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.local.postgres.embedded_postgres import Server, free_port
+from synapse_lakehouse.postgres.access import preflight
+from synapse_lakehouse.postgres.connection import connect
+from synapse_lakehouse.postgres.errors import SourceError
+from synapse_lakehouse.postgres.snapshot.snapshot import exported
 
 
 def check(settings: Settings, **changes: object) -> int:

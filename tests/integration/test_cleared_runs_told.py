@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 from pyiceberg.catalog import Catalog
 
-from synapse_lakehouse.cli import gaps, positions, summary
-from synapse_lakehouse.lake import audit, duck, tables
-from synapse_lakehouse.lake.catalog import pyiceberg_catalog
-from synapse_lakehouse.run import Run
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.cli.runs import summary
+from synapse_lakehouse.cli.streams import gaps, positions
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.write import tables
 
 DAY, HOUR = datetime(2026, 11, 17, tzinfo=UTC), timedelta(hours=1)
 FIRST, SECOND, THIRD = (Run(name, DAY, DAY + 24 * HOUR) for name in ("first", "second", "third"))
@@ -37,28 +40,28 @@ def attempt(catalog: Catalog, run: Run, hour: int, **faults: str) -> None:
     bounds = [row | {"safe_bound": hour, "rule": "configured", "sequence_is_called": True} for row in found.values()]
     gap = {"first_id": hour, "last_id": hour, "flags": []}
     late = [row | gap | {"class": faults[name]} for name, row in found.items() if name in faults]
-    audit.append(catalog, "audit.stream_positions", bounds, run)
+    store.append(catalog, "audit.stream_positions", bounds, run)
     if late:
         moment = {"measured_at": DAY + hour * HOUR + timedelta(minutes=1)}
-        audit.append(catalog, "audit.stream_gaps", [row | moment for row in late], run)
+        store.append(catalog, "audit.stream_gaps", [row | moment for row in late], run)
     copied = {"table_name": "events", "extent": "changes", "rows_read": hour, "snapshot_id": hour}
-    audit.append(catalog, "audit.ledger", [copied | {"written_at": DAY + hour * HOUR}], run)
+    store.append(catalog, "audit.ledger", [copied | {"written_at": DAY + hour * HOUR}], run)
     check = {"stage": "bronze", "subject": f"hour {hour}", "success": False, "checked_at": DAY + hour * HOUR}
-    audit.append(catalog, "audit.checks", [check], run)
+    store.append(catalog, "audit.checks", [check], run)
 
 
 def publish(catalog: Catalog, run: Run, hour: int, *, accepted: int | None = None, snapshot: int) -> None:
     """A release of a run; a compaction, if it was ``accepted`` in an earlier hour."""
-    known = audit.releases(catalog)
+    known = store.releases(catalog)
     maps: dict[str, Any] = {"tables": [("bronze.events", snapshot)], "positions": [], "views": []}
     moments = {"published_at": DAY + hour * HOUR, "accepted_at": DAY + (accepted or hour) * HOUR}
-    audit.append(catalog, "audit.releases", [{"release": len(known) + 1} | maps | moments], run)
+    store.append(catalog, "audit.releases", [{"release": len(known) + 1} | maps | moments], run)
 
 
 def told(lake: Settings, number: int | None = None) -> list[tuple[str, str, int, int | None]]:
     """What is told of gaps: stream, class, the hour that they were found in, and the release."""
-    with duck.connect(lake) as connection:
-        release = duck.release(connection, lake, number)
+    with duckdb_reader.connect(lake) as connection:
+        release = duckdb_reader.release(connection, lake, number)
         found = gaps.read(connection, lake, release, is_latest=number is None)
     return [(one.stream, one.kind, one.first_id, one.release) for one in found]
 
@@ -90,8 +93,8 @@ def test_positions_checks_and_copied_rows_are_those_that_were_published(lake: Se
     attempt(catalog, FIRST, 1)
     publish(catalog, FIRST, 2, snapshot=1)
     attempt(catalog, FIRST, 3)
-    with duck.connect(lake) as connection:
-        release = duck.release(connection, lake)
+    with duckdb_reader.connect(lake) as connection:
+        release = duckdb_reader.release(connection, lake)
         (events, _), found = positions.read(connection, lake, release), summary.read(connection, lake, release)
     assert (events.stream, events.bound) == ("events", 1)
     assert [one.rows_read for one in found.copied] == [1]

@@ -9,16 +9,16 @@ import pytest
 from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.lake import duck
-from tests.comparison import differences
+from synapse_lakehouse.iceberg.read import duckdb_reader
 from tests.conftest import Published
+from tests.support.dataframe_compare import differences
 
 
 @pytest.fixture(scope="module")
 def lake(published: Published) -> Iterator[DuckDBPyConnection]:
-    with duck.connect(published.settings) as connection:
-        release = duck.release(connection, published.settings)
-        duck.bind(connection, published.settings, release, release.tables)
+    with duckdb_reader.connect(published.settings) as connection:
+        release = duckdb_reader.release(connection, published.settings)
+        duckdb_reader.bind(connection, published.settings, release, release.tables)
         yield connection
 
 

@@ -8,12 +8,12 @@ import pytest
 from psycopg import sql
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.bronze.counting import Count, count_all
-from synapse_lakehouse.settings import Settings
-from synapse_lakehouse.source import snapshot
-from synapse_lakehouse.source.connection import Connection, connect
-from synapse_lakehouse.source.projection import select
-from synapse_lakehouse.source.snapshot import Changes, count, count_since, exported, heap
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.ingest.row_counts import Count, count_all
+from synapse_lakehouse.postgres.connection import Connection, connect
+from synapse_lakehouse.postgres.rows.select_sql import select
+from synapse_lakehouse.postgres.snapshot import snapshot
+from synapse_lakehouse.postgres.snapshot.snapshot import Changes, count, count_since, exported, heap
 
 EVENTS = catalogue.load().table("events")
 

@@ -13,13 +13,14 @@ from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.cli.branches import dropped
-from synapse_lakehouse.lake import audit, branches, tables
-from synapse_lakehouse.lake.catalog import pyiceberg_catalog
-from synapse_lakehouse.lake.lease import Lease, LeaseError
-from synapse_lakehouse.lake.publishing import publish
-from synapse_lakehouse.run import Run
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.cli.lake.branches import dropped
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+from synapse_lakehouse.iceberg.lease.lease import Lease, LeaseError
+from synapse_lakehouse.iceberg.write import branches, tables
+from synapse_lakehouse.iceberg.write.publish import publish
 
 SECONDS = 1
 
@@ -100,7 +101,7 @@ def test_a_run_that_lost_its_lease_publishes_nothing(new_lake: Callable[..., Set
     with closing(pyiceberg_catalog(new_lake())) as catalog:
         tables.ensure(catalog, catalogue.load())
         checks = [passed | {"stage": stage, "checked_at": datetime.now(UTC)} for stage in ("bronze", "gold")]
-        audit.append(catalog, "audit.checks", checks, run)
+        store.append(catalog, "audit.checks", checks, run)
         slow, quick = (Lease(catalog, holder, branch, SECONDS) for holder, branch in (("slow", run.branch), ("q", "q")))
         slow.acquire()
         time.sleep(SECONDS)
@@ -110,7 +111,7 @@ def test_a_run_that_lost_its_lease_publishes_nothing(new_lake: Callable[..., Set
         quick.release()
         with pytest.raises(LeaseError, match=r"does not hold the lake lease any more(?s:.*)Clear the whole run"):
             slow.renew()
-        assert audit.releases(catalog) == []
+        assert store.releases(catalog) == []
 
 
 def _write(table: Table, branch: str) -> None:

@@ -13,20 +13,22 @@ from psycopg.conninfo import make_conninfo
 from typer.testing import CliRunner
 
 from synapse_lakehouse import catalogue
+from synapse_lakehouse.audit import store
 from synapse_lakehouse.cli import app
-from synapse_lakehouse.embedded.postgres import Server, free_port
-from synapse_lakehouse.lake import audit, tables
-from synapse_lakehouse.lake.catalog import SCHEMAS, pyiceberg_catalog
-from synapse_lakehouse.lake.tables import arrow_schema
-from synapse_lakehouse.rewriting import grants as compressor_grants
-from synapse_lakehouse.run import Run
-from synapse_lakehouse.settings import Settings
-from synapse_lakehouse.source import duplicates, harden, preflight
-from synapse_lakehouse.source.connection import connect, conninfo
-from synapse_lakehouse.source.errors import ReadFailed, SourceError
-from synapse_lakehouse.source.grants import script
-from synapse_lakehouse.source.projection import select
-from synapse_lakehouse.source.read import Chunk, copy_chunks
+from synapse_lakehouse.compressor.postgres import grants as compressor_grants
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.catalog.catalog import SCHEMAS, pyiceberg_catalog
+from synapse_lakehouse.iceberg.write import tables
+from synapse_lakehouse.iceberg.write.tables import arrow_schema
+from synapse_lakehouse.local.postgres.embedded_postgres import Server, free_port
+from synapse_lakehouse.postgres.access import harden, preflight
+from synapse_lakehouse.postgres.access.grants import script
+from synapse_lakehouse.postgres.connection import connect, conninfo
+from synapse_lakehouse.postgres.errors import ReadFailed, SourceError
+from synapse_lakehouse.postgres.rows import duplicates
+from synapse_lakehouse.postgres.rows.read import Chunk, copy_chunks
+from synapse_lakehouse.postgres.rows.select_sql import select
 
 Findings = dict[str, list[dict[str, str]]]
 Examine = Callable[..., tuple[int, Findings]]
@@ -155,13 +157,13 @@ def test_sequences_are_held_against_positions_rows_and_the_release_before(
         for schema in SCHEMAS:
             catalog.create_namespace(schema)
         for name in ("audit.releases", "audit.stream_positions", "audit.leases"):
-            catalog.create_table(name, audit.TABLES[name])
+            catalog.create_table(name, store.TABLES[name])
         now = datetime.now(UTC)
         run = Run("run", now - timedelta(days=1), now)
-        audit.append(catalog, "audit.releases", [{"release": 1, "tables": [], "positions": [], "views": []}
+        store.append(catalog, "audit.releases", [{"release": 1, "tables": [], "positions": [], "views": []}
                                                  | {"published_at": now}], run)  # fmt: skip
         known = {"stream": "events", "writers": [("persister1", 4373)], "sequence_last_value": 4413}
-        audit.append(catalog, "audit.stream_positions",
+        store.append(catalog, "audit.stream_positions",
                      [known | {"sequence_is_called": True, "measured_at": now}], run)  # fmt: skip
     own = {"synapse_dsn": reader, "lakehouse_catalog_uri": lake.lakehouse_catalog_uri}
     own["lakehouse_warehouse"] = lake.lakehouse_warehouse
@@ -188,7 +190,7 @@ def test_a_lake_of_another_homeserver_is_told_of(
     with pyiceberg_catalog(lake) as catalog:
         tables.ensure_audit(catalog)
         row = {"release": 1, "server_name": "example.org", "tables": [], "positions": [], "views": []}
-        audit.append(catalog, "audit.releases", [row | {"published_at": now}], Run("run", now - timedelta(days=1), now))
+        store.append(catalog, "audit.releases", [row | {"published_at": now}], Run("run", now - timedelta(days=1), now))
     own = {"lakehouse_catalog_uri": lake.lakehouse_catalog_uri, "lakehouse_warehouse": lake.lakehouse_warehouse}
     code, found = examine(**own)
     assert (code, found["homeserver"][0]["level"]) == (1, "FAIL")
@@ -213,16 +215,16 @@ def test_a_release_that_was_read_on_a_standby_saw_sequences_ahead(
         for schema in SCHEMAS:
             catalog.create_namespace(schema)
         for name in ("audit.releases", "audit.stream_positions", "audit.leases", "audit.snapshots"):
-            catalog.create_table(name, audit.TABLES[name])
+            catalog.create_table(name, store.TABLES[name])
         now = datetime.now(UTC)
         run = Run("run", now - timedelta(days=1), now)
         release = {"release": 1, "tables": [], "positions": [], "views": [], "published_at": now}
-        audit.append(catalog, "audit.releases", [release], run)
+        store.append(catalog, "audit.releases", [release], run)
         known = {"stream": "events", "writers": [("persister1", 4373)], "sequence_last_value": 4413 + 32}
-        audit.append(catalog, "audit.stream_positions",
+        store.append(catalog, "audit.stream_positions",
                      [known | {"sequence_is_called": True, "measured_at": now}], run)  # fmt: skip
         if in_recovery is not None:
-            audit.append(catalog, "audit.snapshots", [{"in_recovery": in_recovery}], run)
+            store.append(catalog, "audit.snapshots", [{"in_recovery": in_recovery}], run)
     own = {"synapse_dsn": reader, "lakehouse_catalog_uri": lake.lakehouse_catalog_uri}
     _, found = examine(**own, lakehouse_warehouse=lake.lakehouse_warehouse)
     assert found["sequences"][-1]["level"] == level, found["sequences"]

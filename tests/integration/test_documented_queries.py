@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from dbt.cli.main import dbtRunner
 
-from synapse_lakehouse.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT
 from tests.conftest import Published
 
 SECTION = (PROJECT / "docs" / "operating.md").read_text().partition("\n## Who may see what\n")[2].partition("\n## ")[0]

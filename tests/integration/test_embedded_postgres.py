@@ -12,16 +12,16 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from synapse_lakehouse.embedded import account, postgres
-from tests.sockets import descendants
+from synapse_lakehouse.local.postgres import account, embedded_postgres
+from tests.support.sockets import descendants
 
 USE = """
 import signal, sys
 from pathlib import Path
-from synapse_lakehouse.embedded import postgres
+from synapse_lakehouse.local.postgres import embedded_postgres
 # A shell's job in the background ignores it, and so would what the job starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-with postgres.running(Path(sys.argv[1])):
+with embedded_postgres.running(Path(sys.argv[1])):
     pass
 """
 
@@ -30,7 +30,7 @@ with postgres.running(Path(sys.argv[1])):
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A complete cluster that nobody uses."""
     data = tmp_path_factory.mktemp("home") / "postgres"
-    with postgres.running(data):
+    with embedded_postgres.running(data):
         return data
 
 
@@ -57,7 +57,7 @@ def test_a_first_use_that_is_interrupted_leaves_nothing_to_the_next(tmp_path: Pa
 
     assert tmp_path.stat().st_mode & 0o777 == 0o700
     assert not data.exists()
-    with postgres.running(data) as server:
+    with embedded_postgres.running(data) as server:
         assert server.create_database("lake")
     assert {one.name for one in tmp_path.iterdir()} == {
         "postgres", "postgres.lock", "postgres.password", "postgres.start.lock"
@@ -65,15 +65,21 @@ def test_a_first_use_that_is_interrupted_leaves_nothing_to_the_next(tmp_path: Pa
 
 
 def test_a_server_that_does_not_start_is_explained_by_its_log_and_not_left_behind(made: Path) -> None:
-    with pytest.raises(postgres.PostgresError, match=r"server\.log"), postgres.running(made, options=["port=none"]):
+    with (
+        pytest.raises(embedded_postgres.PostgresError, match=r"server\.log"),
+        embedded_postgres.running(made, options=["port=none"]),
+    ):
         pass
     assert not (made / "postmaster.pid").exists()
 
 
 def test_a_server_that_does_not_answer_is_stopped_all_the_same(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres, "START_SECONDS", 5)
-    monkeypatch.setattr(postgres, "_answers", lambda port: False)
-    with pytest.raises(postgres.PostgresError, match=r"did not answer.*server\.log"), postgres.running(made):
+    monkeypatch.setattr(embedded_postgres, "START_SECONDS", 5)
+    monkeypatch.setattr(embedded_postgres, "_answers", lambda port: False)
+    with (
+        pytest.raises(embedded_postgres.PostgresError, match=r"did not answer.*server\.log"),
+        embedded_postgres.running(made),
+    ):
         pass
     assert not (made / "postmaster.pid").exists()
 
@@ -83,7 +89,7 @@ def test_a_folder_that_was_never_finished_is_made_anew(made: Path) -> None:
     for database in (made / "base").glob("[45]"):
         (database / "PG_VERSION").unlink()
 
-    with postgres.running(made) as server:
+    with embedded_postgres.running(made) as server:
         assert "postgres" in server.databases()
     assert server.password != before
 
@@ -99,7 +105,7 @@ class TestAsRoot:
         monkeypatch.setenv("PGOPTIONS", "-c sesame=1")
         tmp_path.chmod(0o700)
         data = tmp_path / "postgres"
-        with postgres.running(data):
+        with embedded_postgres.running(data):
             pid = int((data / "postmaster.pid").read_text().split()[0])
             processes = descendants(pid)
             assert len(processes) > 3
@@ -128,27 +134,27 @@ class TestAsRoot:
 
     def test_programs_in_a_closed_folder_are_copied(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         closed = tmp_path / "closed"
-        package = postgres.BIN.parents[1]
+        package = embedded_postgres.BIN.parents[1]
         for part in (package.name, f"{package.name}.libs"):
             shutil.copytree(package.with_name(part), closed / part)
         closed.chmod(0o700)
         with TemporaryDirectory() as open_to_all:
             Path(open_to_all).chmod(0o755)
             monkeypatch.setattr(account, "COPIES", Path(open_to_all) / "copies")
-            monkeypatch.setattr(postgres, "BIN", closed / package.name / "pginstall" / "bin")
+            monkeypatch.setattr(embedded_postgres, "BIN", closed / package.name / "pginstall" / "bin")
             for _ in range(2):
-                with postgres.running(tmp_path / "postgres") as server:
+                with embedded_postgres.running(tmp_path / "postgres") as server:
                     assert "postgres" in server.databases()
             (copy,) = account.COPIES.iterdir()
             assert {path.stat().st_uid for path in copy.rglob("*")} == {0}
             assert not [path for path in copy.rglob("*") if path.stat().st_mode & 0o022 and not path.is_symlink()]
 
     def test_a_folder_of_an_earlier_version_is_taken_over(self, made: Path) -> None:
-        with postgres.running(made) as server:
+        with embedded_postgres.running(made) as server:
             server.create_database("lake")
         nobody = pwd.getpwnam("nobody")
         for path in (made, *made.rglob("*")):
             os.chown(path, nobody.pw_uid, nobody.pw_gid)
-        with postgres.running(made) as server:
+        with embedded_postgres.running(made) as server:
             assert "lake" in server.databases()
         assert {path.stat().st_uid for path in (made, *made.rglob("*"))} == {pwd.getpwnam(account.NAME).pw_uid}

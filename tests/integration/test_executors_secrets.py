@@ -10,13 +10,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from synapse_lakehouse.settings import Settings
-from tests.cluster import cluster
+from synapse_lakehouse.config.settings import Settings
 from tests.conftest import environment
+from tests.support.cluster import cluster
 
 SESSION = """
-from synapse_lakehouse.lake.session import spark_session
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.iceberg.spark.session import spark_session
+from synapse_lakehouse.config.settings import Settings
 
 spark = spark_session("test", Settings(_env_file=None))
 spark.sql("create schema if not exists bronze")

@@ -12,13 +12,13 @@ import psycopg
 import pytest
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.embedded import processes
-from synapse_lakehouse.settings import Settings
-from synapse_lakehouse.source.connection import APPLICATION_NAME, connect, conninfo, require_session, session
-from synapse_lakehouse.source.errors import SourceError
-from synapse_lakehouse.source.snapshot import count, count_since, exported, measured
-from synapse_lakehouse.source.stretches import count_by_stretch, grains
-from tests import runs
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.local import child_processes
+from synapse_lakehouse.postgres.connection import APPLICATION_NAME, connect, conninfo, require_session, session
+from synapse_lakehouse.postgres.errors import SourceError
+from synapse_lakehouse.postgres.rows.key_buckets import count_by_stretch, grains
+from synapse_lakehouse.postgres.snapshot.snapshot import count, count_since, exported, measured
+from tests.support import runs
 
 ROWS = 1_500_000
 CANCEL_SECONDS = 5.0
@@ -96,9 +96,9 @@ def test_a_session_that_a_pooler_made_harsh_is_refused_and_cannot_write_even_so(
         assert connection.execute("show client_encoding").fetchone() == ("UTF8",)
     # As a pooler that drops startup options.
     asked_for = session(reading)
-    monkeypatch.setattr("synapse_lakehouse.source.connection.session", lambda _: {})
+    monkeypatch.setattr("synapse_lakehouse.postgres.connection.session", lambda _: {})
     with connect(reading) as connection:
-        monkeypatch.setattr("synapse_lakehouse.source.connection.session", lambda _: asked_for)
+        monkeypatch.setattr("synapse_lakehouse.postgres.connection.session", lambda _: asked_for)
         with pytest.raises(SourceError, match=r"without .*lock_timeout, .*statement_timeout, .* PostgreSQL itself"):
             require_session(connection, reading)
         assert connection.execute("show transaction_isolation").fetchone() == ("repeatable read",)
@@ -157,7 +157,7 @@ def test_a_run_waits_its_turn_stays_within_its_connections_and_ctrl_c_leaves_not
     assert 1 < max(map(len, lasting)) <= settings.lakehouse_source_connections
     assert took < CANCEL_SECONDS
     assert run.returncode == 130
-    assert processes.members(children) == []
+    assert child_processes.members(children) == []
     assert runs.lease_holder(settings) is None
     assert _temporary_files(watcher) == before
 

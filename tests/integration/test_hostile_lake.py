@@ -15,19 +15,19 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner, Result
 
+from synapse_lakehouse.audit import store as audit_store
 from synapse_lakehouse.cli import app
-from synapse_lakehouse.embedded.postgres import Server
-from synapse_lakehouse.lake import audit
-from synapse_lakehouse.lake.catalog import SCHEMAS, pyiceberg_catalog
-from synapse_lakehouse.run import Run
-from synapse_lakehouse.settings import Settings
-from tests import hostile
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.catalog.catalog import SCHEMAS, pyiceberg_catalog
+from synapse_lakehouse.local.postgres.embedded_postgres import Server
 from tests.conftest import lake_maker
-from tests.state_database import state_database, store
-from tests.state_rooms import World
+from tests.support import hostile_text
+from tests.support.state_database import state_database, store
+from tests.support.state_rooms import World
 
 DAY: Final = datetime(2026, 11, 17, tzinfo=UTC)
-RUN: Final = Run(hostile.ALL, DAY, DAY + timedelta(days=1))
+RUN: Final = Run(hostile_text.ALL, DAY, DAY + timedelta(days=1))
 EVENTS: Final = pa.schema([("event_id", pa.string()), ("type", pa.string()), ("n", pa.int64())])
 EXACT: Final = {"class": "lost", "outcome": "compressed", "severity": "warn", "success": False}
 """Columns whose values the product chooses, by which commands find rows."""
@@ -43,18 +43,18 @@ COMMANDS: Final = {
     "compress history": ["compress", "history"],
 }
 REFUSED: Final = {
-    "query": ["query", f"select {hostile.ALL}"],
+    "query": ["query", f"select {hostile_text.ALL}"],
     "no such column": ["query", 'select "a\x1b[31m\u202e\nb" from bronze.events'],
-    "branches drop": ["branches", "drop", hostile.ALL],
-    "who-can-see": ["who-can-see", f"${hostile.ALL}"],
-    "visible": ["visible", f"@{hostile.ALL}", "--room", hostile.ALL],
-    "state-at": ["state-at", f"${hostile.ALL}"],
+    "branches drop": ["branches", "drop", hostile_text.ALL],
+    "who-can-see": ["who-can-see", f"${hostile_text.ALL}"],
+    "visible": ["visible", f"@{hostile_text.ALL}", "--room", hostile_text.ALL],
+    "state-at": ["state-at", f"${hostile_text.ALL}"],
     "prove-erased": ["prove-erased", "@\x1b[31m\u202e:x"],
-    "prove-erased, no user": ["prove-erased", hostile.ALL],
-    "release": ["summary", "--release", hostile.ALL],
-    "format": ["positions", "--format", hostile.ALL],
-    "compress plan": ["compress", "plan", "--strategy", hostile.ALL],
-    "no such command": [hostile.ALL],
+    "prove-erased, no user": ["prove-erased", hostile_text.ALL],
+    "release": ["summary", "--release", hostile_text.ALL],
+    "format": ["positions", "--format", hostile_text.ALL],
+    "compress plan": ["compress", "plan", "--strategy", hostile_text.ALL],
+    "no such command": [hostile_text.ALL],
 }
 
 
@@ -65,16 +65,19 @@ def lake(server: Server, settings: Settings, tmp_path_factory: pytest.TempPathFa
         with closing(pyiceberg_catalog(made)) as catalog:
             for schema in SCHEMAS:
                 catalog.create_namespace(schema)
-            for name, columns in audit.TABLES.items():
+            for name, columns in audit_store.TABLES.items():
                 catalog.create_table(name, columns)
-            rows = [{"event_id": text, "type": text, "n": n} for n, text in enumerate((*hostile.TEXTS, hostile.ALL))]
+            rows = [
+                {"event_id": text, "type": text, "n": n}
+                for n, text in enumerate((*hostile_text.TEXTS, hostile_text.ALL))
+            ]
             events = catalog.create_table("bronze.events", EVENTS)
             events.append(pa.Table.from_pylist(rows, schema=EVENTS))
             snapshot = events.refs()["main"].snapshot_id
             events.manage_snapshots().create_branch(snapshot, RUN.branch).commit()
-            for name, columns in audit.TABLES.items():
+            for name, columns in audit_store.TABLES.items():
                 row = {field.name: value(field.type) for field in columns} | EXACT
-                row |= {"release": 1, "snapshot_id": snapshot, "tables": {"bronze." + hostile.ALL: snapshot}}
+                row |= {"release": 1, "snapshot_id": snapshot, "tables": {"bronze." + hostile_text.ALL: snapshot}}
                 if name == "audit.releases":
                     row |= {"tables": {"bronze.events": snapshot}, "views": {}}
                 if name == "audit.snapshots":
@@ -82,7 +85,7 @@ def lake(server: Server, settings: Settings, tmp_path_factory: pytest.TempPathFa
                 if name == "audit.ledger":
                     row |= {"table_name": "events"}
                 known = {field.name for field in columns}
-                audit.append(catalog, name, [{key: one for key, one in row.items() if key in known}], RUN)
+                audit_store.append(catalog, name, [{key: one for key, one in row.items() if key in known}], RUN)
         yield made
 
 
@@ -95,7 +98,7 @@ def value(kind: pa.DataType) -> Any:
     if pa.types.is_struct(kind):
         return {field.name: value(field.type) for field in kind}
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return hostile.ALL
+        return hostile_text.ALL
     if pa.types.is_timestamp(kind):
         return RUN.end
     return False if pa.types.is_boolean(kind) else 1.0 if pa.types.is_floating(kind) else 1
@@ -116,7 +119,7 @@ def ask(lake: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
 def test_what_commands_show_is_printable(ask: Callable[..., Result], name: str) -> None:
     shown = ask(*COMMANDS.get(name, [name]))
     assert shown.exit_code == 0, shown.output
-    assert not hostile.unshown(shown.output)
+    assert not hostile_text.unshown(shown.output)
     assert r"\x1b" in shown.output
     assert "forged\r" not in shown.output
     assert not [line for line in shown.output.splitlines() if line.startswith(("error: forged", "progress: forged"))]
@@ -128,11 +131,11 @@ def test_what_commands_write_for_programs_is_printable_and_means_the_same(
 ) -> None:
     written = ask(*COMMANDS[name], "--format", "json")
     assert written.exit_code == 0, written.output
-    assert not hostile.unshown(written.output)
+    assert not hostile_text.unshown(written.output)
     texts = [one for row in json.loads(written.stdout) for one in row.values() if isinstance(one, str)]
-    assert any(hostile.ALL in one for one in texts)
+    assert any(hostile_text.ALL in one for one in texts)
     written = ask(*COMMANDS[name], "--format", "csv")
-    assert not hostile.unshown(written.output)
+    assert not hostile_text.unshown(written.output)
     for row in csv.reader(io.StringIO(written.stdout)):
         assert not [one for one in row if one.lstrip(" ").startswith(("=", "+", "-", "@", "\uff1d"))]
 
@@ -142,16 +145,16 @@ def test_what_refusals_quote_is_printable(ask: Callable[..., Result], name: str)
     refused = ask(*REFUSED[name])
     assert refused.exit_code in {1, 2}, refused.output
     assert "Traceback" not in refused.output
-    assert not hostile.unshown(refused.output)
+    assert not hostile_text.unshown(refused.output)
 
 
 def test_a_room_is_compressed_and_put_back_whatever_its_texts(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world, room = World(random.Random(1)), f"!{hostile.ALL}:x"
-    state = {(hostile.ALL, str(number)): f"${number}{hostile.ALL}" for number in range(10)}
+    world, room = World(random.Random(1)), f"!{hostile_text.ALL}:x"
+    state = {(hostile_text.ALL, str(number)): f"${number}{hostile_text.ALL}" for number in range(10)}
     for number in range(60):
-        state = state | {(hostile.ALL, str(number % 10)): f"${number}{hostile.TEXTS[0]}"}
+        state = state | {(hostile_text.ALL, str(number % 10)): f"${number}{hostile_text.TEXTS[0]}"}
         world.add(room, state)
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "160")
@@ -167,7 +170,7 @@ def test_a_room_is_compressed_and_put_back_whatever_its_texts(
 
         def run(*arguments: str) -> Result:
             done = CliRunner().invoke(app, ["compress", *arguments])
-            assert not hostile.unshown(done.output), arguments
+            assert not hostile_text.unshown(done.output), arguments
             return done
 
         for form in ("table", "csv", "json"):
@@ -178,7 +181,7 @@ def test_a_room_is_compressed_and_put_back_whatever_its_texts(
         assert (row["room_id"], row["rows_after"] < row["rows_before"]) == (room, True)
         for form in ("table", "csv", "json"):
             assert run("verify", "--room", room, "--format", form).exit_code in {0, 1}
-        assert run("plan", "--room", hostile.ALL).exit_code == 1
+        assert run("plan", "--room", hostile_text.ALL).exit_code == 1
         files = sorted(map(str, (tmp_path / "compression" / "undo").glob("*.parquet")))
         assert run("undo", *files).exit_code == 0
         assert run("undo", *files, "--yes").exit_code == 0

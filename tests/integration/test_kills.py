@@ -23,14 +23,15 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.lake import audit, housekeeping
-from synapse_lakehouse.lake.branches import branched_tables
-from synapse_lakehouse.run import is_branch
-from synapse_lakehouse.settings import PROJECT, Settings
-from synapse_lakehouse.source.connection import APPLICATION_NAME
-from tests.advancing import AdvancingLake, advancing
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.config.run import is_branch
+from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.iceberg.maintenance import maintenance
+from synapse_lakehouse.iceberg.write.branches import branched_tables
+from synapse_lakehouse.postgres.connection import APPLICATION_NAME
 from tests.conftest import environment
-from tests.mortal import few_tables
+from tests.support.incremental_lake import AdvancingLake, advancing
+from tests.support.killable_run import few_tables
 
 pytestmark = pytest.mark.heavy
 
@@ -63,7 +64,7 @@ CHANGES = (
 
 @dataclass
 class Mortal:
-    """The process that runs are killed in (``tests.mortal``): its lines as they come, None at its end."""
+    """The process that runs are killed in (``tests.support.killable_run``): its lines as they come, None at its end."""
 
     process: subprocess.Popen[str]
     said: "queue.Queue[str | None]"
@@ -135,7 +136,7 @@ def test_killed_runs_leave_nothing_that_the_next_one_cannot_mend(
         assert last.departures() == {}
         extents = {row["extent"] for row in _ledger(last)}
         assert {"whole", "changes", "nothing", "rest"} <= extents
-        monkeypatch.setattr(housekeeping, "UNFINISHED", timedelta(0))
+        monkeypatch.setattr(maintenance, "UNFINISHED", timedelta(0))
         last.settings = settings.model_copy(update={"lakehouse_erasure_days": 0})
         app = last.app()
         # The last run that was killed may have held it.
@@ -162,7 +163,7 @@ def _require_clean(lake: AdvancingLake) -> None:
     """What readers see is the source, main is what they see, and no crashed run left a branch."""
     assert lake.departures() == {}
     catalog = lake.app().catalog
-    latest = audit.releases(catalog)[-1]
+    latest = store.releases(catalog)[-1]
     heads = {
         ".".join(table.name()): head.snapshot_id
         for table in branched_tables(catalog)
@@ -208,8 +209,8 @@ def _path(location: str) -> Path:
 
 def _born(settings: Settings, log: IO[str]) -> Mortal:
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.mortal"],
-        env=environment(settings) | CLUSTER | _secret(settings) | {"PYTHONPATH": f"{PROJECT}:{PROJECT / 'spark_apps'}"},
+        [sys.executable, "-m", "tests.support.killable_run"],
+        env=environment(settings) | CLUSTER | _secret(settings) | {"PYTHONPATH": f"{PROJECT}:{PROJECT / 'src'}"},
         cwd=settings.lakehouse_home,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
     )  # fmt: skip
@@ -269,7 +270,7 @@ def _kill_executor(pid: int, _: object, chance: random.Random) -> bool:
 
 def _kill_worker(pid: int, _: object, chance: random.Random) -> bool:
     # A daemon forks the workers, which look like it.
-    daemons = [one for one in _descendants(pid) if "synapse_lakehouse.bronze.daemon" in one.command]
+    daemons = [one for one in _descendants(pid) if "synapse_lakehouse.ingest.worker_daemon" in one.command]
     return _kill([one.pid for one in daemons if one.parent in {other.pid for other in daemons}], chance)
 
 

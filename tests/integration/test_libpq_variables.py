@@ -10,14 +10,14 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from synapse_lakehouse import libpq_variables
-from synapse_lakehouse.embedded.postgres import Server
-from synapse_lakehouse.embedded.services import connected
-from synapse_lakehouse.lake import audit
-from synapse_lakehouse.lake.catalog import pyiceberg_catalog
-from synapse_lakehouse.run import Run
-from synapse_lakehouse.settings import Settings
-from synapse_lakehouse.source.connection import connect
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.config import libpq_variables
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.local.services import connected
+from synapse_lakehouse.postgres.connection import connect
 from tests.conftest import lakehouse
 
 FOR_THE_SOURCE = (
@@ -46,10 +46,10 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     run = Run("published", datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC))
     with connected(given) as found, closing(pyiceberg_catalog(found)) as catalog:
         catalog.create_namespace("audit")
-        catalog.create_table("audit.releases", audit.TABLES["audit.releases"])
+        catalog.create_table("audit.releases", store.TABLES["audit.releases"])
         release = {"release": 1, "branch": run.branch, "tag": run.tag, "server_name": "example.org"}
         counts = {"checks_passed": 1, "checks_warned": 0, "published_at": run.end, "positions": [], "tables": []}
-        audit.append(catalog, "audit.releases", [release | counts | {"views": []}], run)
+        store.append(catalog, "audit.releases", [release | counts | {"views": []}], run)
         yield given
 
 

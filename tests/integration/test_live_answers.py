@@ -15,11 +15,11 @@ from sample.client import ADMIN, V3, Client, Json, q
 from sample.homeserver import Synapse, homeserver
 from sample.traffic import forks, moderation, visibility
 from sample.traffic.stage import ADMINISTRATOR, CAST, Stage
-from synapse_lakehouse.embedded.postgres import Server
-from synapse_lakehouse.lake import duck
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.local.postgres.embedded_postgres import Server
 from tests.conftest import environment, lake_maker, lakehouse
-from tests.modelling import dbt_session
+from tests.support.dbt import dbt_session
 
 pytestmark = pytest.mark.heavy
 
@@ -156,8 +156,8 @@ def own(
 @pytest.fixture(scope="module")
 def lake(own: Settings) -> Iterator[DuckDBPyConnection]:
     """What was published."""
-    with duck.connect(own) as connection:
-        duck.bind(connection, own, duck.release(connection, own), GOLD)
+    with duckdb_reader.connect(own) as connection:
+        duckdb_reader.bind(connection, own, duckdb_reader.release(connection, own), GOLD)
         yield connection
 
 
@@ -293,8 +293,8 @@ def test_a_feed_that_is_cut_off_has_what_a_sync_from_there_has(
         models = ["feed_stays", "user_event_feed", "user_feed_starts"]
         done = session.dbt("run", "--select", *models, "--vars", told, branch="short")
         assert done["success"], done
-    with duck.connect(own) as connection:
-        duck.bind(connection, own, None, ["gold.user_event_feed", "gold.user_feed_starts"], branch="short")
+    with duckdb_reader.connect(own) as connection:
+        duckdb_reader.bind(connection, own, None, ["gold.user_event_feed", "gold.user_feed_starts"], branch="short")
         feed = _by_pair(
             connection.sql(
                 "select user_id, room_id, event_id from gold.user_event_feed order by stream_ordering"

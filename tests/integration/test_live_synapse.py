@@ -11,10 +11,10 @@ import pytest
 from sample.homeserver import Synapse, homeserver
 from sample.settle import settle
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.lake import duck
-from synapse_lakehouse.settings import Settings
-from tests.comparison import differences
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.read import duckdb_reader
 from tests.conftest import lakehouse
+from tests.support.dataframe_compare import differences
 
 pytestmark = pytest.mark.heavy
 
@@ -42,9 +42,9 @@ def test_a_live_homeserver_is_copied_and_then_equal_to_its_source(
         after = lakehouse(settings, "run")
         assert during.returncode == 0, during.stdout + during.stderr
         assert after.returncode == 0, after.stdout + after.stderr
-        with duck.connect(settings) as lake, psycopg.connect(hs.dsn) as source:
-            release = duck.release(lake, settings)
-            duck.bind(lake, settings, release, release.tables)
+        with duckdb_reader.connect(settings) as lake, psycopg.connect(hs.dsn) as source:
+            release = duckdb_reader.release(lake, settings)
+            duckdb_reader.bind(lake, settings, release, release.tables)
             differ = {
                 table.name: found
                 for table in catalogue.load().copied()

@@ -15,7 +15,7 @@ from sample.homeserver import Synapse, homeserver
 from synapse_lakehouse.alerts.incidents import Finding, Kind, changes
 from synapse_lakehouse.alerts.message import messages
 from synapse_lakehouse.alerts.sinks import MOST_SECONDS, sinks
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.config.settings import Settings
 
 
 class Interruption(Exception):

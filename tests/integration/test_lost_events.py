@@ -4,7 +4,7 @@ import random
 
 import psycopg
 
-from synapse_lakehouse.streams.lost_events import Edge, id_ranges
+from synapse_lakehouse.streams.gaps.lost_event_ranges import Edge, id_ranges
 
 SERVER = "synapse.example"
 EDGES = """

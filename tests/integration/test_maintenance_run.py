@@ -6,7 +6,7 @@ from collections.abc import Callable
 import psycopg
 import pytest
 
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.config.settings import Settings
 from tests.conftest import lakehouse
 
 ERIN = "@erin:synapse.example"

@@ -10,10 +10,10 @@ import pytest
 
 from sample.environment import PROJECT, python_with
 from sample.processes import free_ports, started, wait_until
-from synapse_lakehouse.lake import duck
-from synapse_lakehouse.settings import Settings
-from tests.comparison import contents, release_of
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.read import duckdb_reader
 from tests.conftest import Published, lakehouse
+from tests.support.dataframe_compare import contents, release_of
 
 pytestmark = pytest.mark.heavy
 
@@ -48,8 +48,8 @@ def test_a_lake_on_s3_has_the_same_content_and_is_read_the_same(
     published: Published, new_lake: Callable[..., Settings], endpoint: str
 ) -> None:
     release = release_of(published.settings)
-    with duck.connect(published.settings) as here:
-        duck.bind(here, published.settings, release, ["silver.as_of"])
+    with duckdb_reader.connect(published.settings) as here:
+        duckdb_reader.bind(here, published.settings, release, ["silver.as_of"])
         ((as_of,),) = here.execute("select as_of from silver.as_of").fetchall()
     settings = new_lake(
         synapse_dsn=published.settings.synapse_dsn,

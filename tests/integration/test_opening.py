@@ -12,14 +12,15 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 from typer.testing import CliRunner
 
+from synapse_lakehouse.audit import store
 from synapse_lakehouse.cli import app
-from synapse_lakehouse.embedded import sample
-from synapse_lakehouse.lake import audit, tables
-from synapse_lakehouse.lake.catalog import pyiceberg_catalog
-from synapse_lakehouse.orchestration import runs
-from synapse_lakehouse.run import Run
-from synapse_lakehouse.settings import Settings
-from tests.runs import lease_holder
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+from synapse_lakehouse.iceberg.write import tables
+from synapse_lakehouse.local.postgres import sample
+from synapse_lakehouse.orchestration import run_lifecycle
+from tests.support.runs import lease_holder
 
 START, END = datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC)
 WRONG: list[dict[str, object]] = [
@@ -29,7 +30,7 @@ WRONG: list[dict[str, object]] = [
     {"lakehouse_acknowledged_ids": "events:all"},
     {"lakehouse_retention_max_lifetime": "long"},
 ]
-OPENINGS = [runs.open_run, runs.open_maintenance]
+OPENINGS = [run_lifecycle.open_run, run_lifecycle.open_maintenance]
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def lake(new_lake: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.
     """An empty lake that the tasks of this process open, with changed settings."""
     dag = SimpleNamespace(dag_id="lakehouse")
     context = {"dag": dag, "run_id": "manual__1", "data_interval_start": START, "data_interval_end": END}
-    monkeypatch.setattr(runs, "get_current_context", lambda: context)
+    monkeypatch.setattr(run_lifecycle, "get_current_context", lambda: context)
     monkeypatch.chdir(tmp_path)
     made = new_lake()
 
@@ -53,9 +54,9 @@ def lake(new_lake: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.
 def release_of(server_name: str, settings: Settings) -> None:
     with closing(pyiceberg_catalog(settings)) as catalog:
         tables.ensure_audit(catalog)
-        number = len(audit.releases(catalog)) + 1
+        number = len(store.releases(catalog)) + 1
         row = {"release": number, "server_name": server_name, "tables": [], "positions": [], "views": []}
-        audit.append(catalog, "audit.releases", [row], Run("run", START, END))
+        store.append(catalog, "audit.releases", [row], Run("run", START, END))
 
 
 @pytest.mark.parametrize("opening", OPENINGS)
@@ -80,16 +81,16 @@ def test_a_lake_of_the_same_homeserver_is_opened(opening: Callable[[], None], la
 @pytest.mark.parametrize("has_copied", [False, True])
 def test_what_a_failed_copy_left_is_gone_on_with(has_copied: bool, lake: Callable[..., Settings]) -> None:
     settings, run = lake(), Run("manual__1", START, END)
-    runs.open_run()
+    run_lifecycle.open_run()
     with closing(pyiceberg_catalog(settings)) as catalog:
         table = catalog.load_table("bronze.rooms")
         table.append(pa.Table.from_pylist([{}], schema=table.schema().as_arrow()))
         table.manage_snapshots().create_branch(table.refs()["main"].snapshot_id, run.branch).commit()
         if has_copied:
-            audit.append(catalog, "audit.ledger", [{"table_name": "rooms", "written_at": END}], run)
-        runs.close_run()
+            store.append(catalog, "audit.ledger", [{"table_name": "rooms", "written_at": END}], run)
+        run_lifecycle.close_run()
         assert lease_holder(settings) is None
-        runs.open_run()
+        run_lifecycle.open_run()
         assert (run.branch in catalog.load_table("bronze.rooms").refs()) is not has_copied
 
 
@@ -99,7 +100,7 @@ def test_a_setting_that_later_tasks_read_is_refused_at_once(
 ) -> None:
     settings = lake(**wrong)
     with pytest.raises(AirflowFailException, match=next(iter(wrong)).upper()) as refused:
-        runs.open_run()
+        run_lifecycle.open_run()
     with closing(pyiceberg_catalog(settings)) as catalog:
         assert not catalog.list_namespaces()
     done = CliRunner().invoke(app, ["doctor", "--format", "json"], env=settings.environment())
@@ -110,7 +111,7 @@ def test_a_setting_that_later_tasks_read_is_refused_at_once(
 
 def test_the_compressor_s_configuration_stops_no_other_run(lake: Callable[..., Settings]) -> None:
     settings = lake(lakehouse_compressor_chunk_size="many")
-    runs.open_run()
+    run_lifecycle.open_run()
     done = CliRunner().invoke(app, ["doctor", "--format", "json"], env=settings.environment())
     assert done.exit_code == 1
     (failed,) = [one for one in json.loads(done.stdout) if one["level"] == "FAIL"]

@@ -14,17 +14,18 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from synapse_lakehouse.embedded import jars, postgres, sample
-from synapse_lakehouse.embedded.postgres import Server
-from synapse_lakehouse.lake.tables import arrow_schema
-from synapse_lakehouse.settings import PROJECT, Settings
-from synapse_lakehouse.source import harden
-from synapse_lakehouse.source.connection import connect, conninfo, require_session
-from synapse_lakehouse.source.read import Chunk, copy_chunks
-from tests.advancing import advancing
+from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.iceberg.write.tables import arrow_schema
+from synapse_lakehouse.local.java import jars
+from synapse_lakehouse.local.postgres import embedded_postgres, sample
+from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.postgres.access import harden
+from synapse_lakehouse.postgres.connection import connect, conninfo, require_session
+from synapse_lakehouse.postgres.rows.read import Chunk, copy_chunks
 from tests.conftest import lake_maker
 from tests.integration.test_role import make
-from tests.small_lake import SmallLake
+from tests.support.incremental_lake import advancing
+from tests.support.small_lake import SmallLake
 
 SERVERS = {
     "amd64-14.23.0": "d041b87dd72016f2baf93bca54e91d3c85c2b8132bbf86ad82056d6b24b353ce",
@@ -55,10 +56,10 @@ def other(
         TemporaryDirectory(ignore_cleanup_errors=True) as home,
         lake_maker(server, settings, tmp_path_factory.mktemp("postgres")) as new_lake,
     ):
-        patched.setattr(postgres, "BIN", programs)
+        patched.setattr(embedded_postgres, "BIN", programs)
         # PostgreSQL 14 needs a folder that its account can pass through, which pytest's are not.
         Path(home).chmod(0o711)
-        with postgres.running(Path(home) / "data") as running:
+        with embedded_postgres.running(Path(home) / "data") as running:
             dsn = sample.restore(running)
             make(settings, READER, dsn)
             with psycopg.connect(dsn, autocommit=True) as owner:
@@ -183,7 +184,7 @@ def _programs(version: str) -> Iterator[Path]:
         for path in (Path(folder), *Path(folder).rglob("*")):
             path.chmod(path.stat().st_mode | 0o055)
         programs = Path(folder) / "bin"
-        for client in postgres.BIN.iterdir():
+        for client in embedded_postgres.BIN.iterdir():
             if not (programs / client.name).exists():
                 (programs / client.name).symlink_to(client)
         yield programs

@@ -12,21 +12,22 @@ import psycopg
 import pytest
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.embedded import airflow, services
-from synapse_lakehouse.embedded.postgres import Server
-from synapse_lakehouse.lake.tables import arrow_schema
-from synapse_lakehouse.settings import Settings
-from synapse_lakehouse.source.connection import conninfo
-from synapse_lakehouse.source.errors import ReadFailed
-from synapse_lakehouse.source.read import Chunk, copy_chunks
-from synapse_lakehouse.source.snapshot import exported
-from tests.canaries import contents
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.write.tables import arrow_schema
+from synapse_lakehouse.local import services
+from synapse_lakehouse.local.airflow import environment
+from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.postgres.connection import conninfo
+from synapse_lakehouse.postgres.errors import ReadFailed
+from synapse_lakehouse.postgres.rows.read import Chunk, copy_chunks
+from synapse_lakehouse.postgres.snapshot.snapshot import exported
 from tests.conftest import Published, publish
+from tests.support.privacy_canaries import contents
 
 CANARY = secrets.token_hex(12)
 SPARK = """
-from synapse_lakehouse.lake.session import spark_session
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.iceberg.spark.session import spark_session
+from synapse_lakehouse.config.settings import Settings
 
 spark = spark_session("test", Settings(_env_file=None))
 spark.range(3).count()
@@ -111,7 +112,9 @@ def test_spark_s_event_log_has_no_password_of_a_rest_catalog(home: Path, tmp_pat
 
 
 def test_airflows_task_logs_are_private(tmp_path: Path) -> None:
-    variables = airflow.environment(Settings(_env_file=None, lakehouse_home=tmp_path), "postgresql://it/airflow", 8080)
+    variables = environment.environment(
+        Settings(_env_file=None, lakehouse_home=tmp_path), "postgresql://it/airflow", 8080
+    )
     modes = {name: value for name, value in variables.items() if "FILE_TASK_HANDLER_NEW" in name}
     assert sorted(modes.values()) == ["0o600", "0o700"]
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from psycopg import sql
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.embedded.postgres import Server
-from synapse_lakehouse.source.json_check import OLDEST, is_json
-from synapse_lakehouse.source.projection import NOT_AN_OBJECT, UNREADABLE, expression
+from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.postgres.rows.json_check import OLDEST, is_json
+from synapse_lakehouse.postgres.rows.select_sql import NOT_AN_OBJECT, UNREADABLE, expression
 
 COLUMN = catalogue.load().table("receipts_linearized").column("data")
 VERSIONS = [OLDEST, 160_000]

@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from synapse_lakehouse.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT
 from tests.conftest import Published
 
 EXAMPLES = re.findall(

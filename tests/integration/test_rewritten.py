@@ -9,12 +9,12 @@ import psycopg
 import pytest
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.settings import Settings
-from synapse_lakehouse.source import snapshot
-from synapse_lakehouse.source.connection import Connection
-from synapse_lakehouse.source.errors import SourceError
-from synapse_lakehouse.source.held import hold
-from synapse_lakehouse.source.snapshot import count, exported
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.postgres.connection import Connection
+from synapse_lakehouse.postgres.errors import SourceError
+from synapse_lakehouse.postgres.snapshot import snapshot
+from synapse_lakehouse.postgres.snapshot.snapshot import count, exported
+from synapse_lakehouse.postgres.snapshot.table_locks import hold
 
 TABLE = catalogue.load().table("receipts_linearized")
 TRUNCATE = (

@@ -12,14 +12,14 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.cli.diagnosis.finding import Level
-from synapse_lakehouse.cli.diagnosis.role import examine, of_reader
-from synapse_lakehouse.embedded.postgres import BIN, Server
-from synapse_lakehouse.replication.feed import Feed
-from synapse_lakehouse.settings import Settings
-from synapse_lakehouse.source.grants import SYSTEM_COLUMNS, useful
-from synapse_lakehouse.source.projection import measure, select
-from synapse_lakehouse.source.snapshot import exported
+from synapse_lakehouse.cli.doctor.finding import Level
+from synapse_lakehouse.cli.doctor.role import examine, of_reader
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.local.postgres.embedded_postgres import BIN, Server
+from synapse_lakehouse.postgres.access.grants import SYSTEM_COLUMNS, useful
+from synapse_lakehouse.postgres.rows.select_sql import measure, select
+from synapse_lakehouse.postgres.snapshot.snapshot import exported
+from synapse_lakehouse.replication.server.stream_reader import Feed
 from tests.conftest import copied_source, lakehouse
 
 Session = psycopg.Connection[tuple[object, ...]]

@@ -8,8 +8,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from synapse_lakehouse.embedded import roles
-from synapse_lakehouse.embedded.postgres import Server, running
+from synapse_lakehouse.local.postgres import roles
+from synapse_lakehouse.local.postgres.embedded_postgres import Server, running
 
 MADE_BY_THE_SUPERUSER = """
 create type kind as enum ('one', 'other');

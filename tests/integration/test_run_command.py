@@ -15,14 +15,14 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from synapse_lakehouse.alerts import log
-from synapse_lakehouse.cli.out_of_memory import gibibytes
-from synapse_lakehouse.embedded import memory, processes
-from synapse_lakehouse.lake import audit
-from synapse_lakehouse.lake.catalog import pyiceberg_catalog
-from synapse_lakehouse.settings import Settings
-from tests import runs
+from synapse_lakehouse.alerts import incident_log
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.cli.runs.out_of_memory import gibibytes
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+from synapse_lakehouse.local import child_processes, memory
 from tests.conftest import BIN, environment, lakehouse
+from tests.support import runs
 
 
 def interrupt(run: subprocess.Popen[str], ends_with: int = 130) -> str:
@@ -31,7 +31,7 @@ def interrupt(run: subprocess.Popen[str], ends_with: int = 130) -> str:
     run.send_signal(signal.SIGINT)
     rest, _ = run.communicate(timeout=60)
     assert run.returncode == ends_with
-    assert processes.members(children) == []
+    assert child_processes.members(children) == []
     return rest
 
 
@@ -59,7 +59,7 @@ def test_a_first_run_that_is_refused_says_why_and_tells(new_lake: Callable[..., 
     assert "Traceback" not in said
     assert "secret-word" not in said
     with closing(pyiceberg_catalog(own)) as catalog:
-        (incident,) = log.read(catalog).events
+        (incident,) = incident_log.read(catalog).events
     assert (incident.kind, incident.begins) == ("run-failed", True)
 
 
@@ -70,7 +70,7 @@ def test_two_runs_of_an_interval_at_once_publish_one_after_the_other(new_lake: C
     said = [one.communicate(timeout=1200)[0] for one in together]
     assert [one.returncode for one in together] == [0, 0], said
     catalog = pyiceberg_catalog(settings)
-    first, second = audit.releases(catalog)
+    first, second = store.releases(catalog)
     assert first.interval_start == second.interval_start
     assert first.run_id != second.run_id
     assert first.tables["bronze.events"] == second.tables["bronze.events"], "the second found nothing new to copy"
@@ -133,7 +133,7 @@ def test_a_run_that_was_killed_is_not_gone_on_with(new_lake: Callable[..., Setti
     run.kill()
     run.communicate(timeout=60)
     deadline = time.monotonic() + 10
-    while processes.members(children):
+    while child_processes.members(children):
         assert time.monotonic() < deadline
         time.sleep(0.1)
     assert _going_on(settings) == 1

@@ -12,10 +12,10 @@ import httpx
 import psycopg
 import pytest
 
-from synapse_lakehouse.embedded.postgres import Server
-from synapse_lakehouse.settings import Settings
-from tests import runs
-from tests.sockets import descendants, listening
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from tests.support import runs
+from tests.support.sockets import descendants, listening
 from tests.support.strangers import Stranger, stranger
 
 pytestmark = pytest.mark.heavy

@@ -7,9 +7,9 @@ from threading import Barrier
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from synapse_lakehouse.embedded import sample
-from synapse_lakehouse.embedded.services import connected, remember
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.local.postgres import sample
+from synapse_lakehouse.local.services import connected, remember
 
 
 def test_each_homeserver_has_a_lake_of_its_own_beside_the_sample_s(tmp_path: Path) -> None:

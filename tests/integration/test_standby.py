@@ -11,17 +11,17 @@ import pyarrow as pa
 import pytest
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.embedded import postgres, sample
-from synapse_lakehouse.embedded.postgres import Server
-from synapse_lakehouse.lake.tables import arrow_schema
-from synapse_lakehouse.settings import Settings
-from synapse_lakehouse.source.connection import conninfo
-from synapse_lakehouse.source.errors import RecoveryConflict
-from synapse_lakehouse.source.projection import select
-from synapse_lakehouse.source.read import Chunk, copy_chunks
-from synapse_lakehouse.source.snapshot import Changes, count, count_since, exported
-from synapse_lakehouse.streams import startup
-from synapse_lakehouse.streams.sequences import went_back
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.write.tables import arrow_schema
+from synapse_lakehouse.local.postgres import embedded_postgres, sample
+from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.postgres.connection import conninfo
+from synapse_lakehouse.postgres.errors import RecoveryConflict
+from synapse_lakehouse.postgres.rows.read import Chunk, copy_chunks
+from synapse_lakehouse.postgres.rows.select_sql import select
+from synapse_lakehouse.postgres.snapshot.snapshot import Changes, count, count_since, exported
+from synapse_lakehouse.streams.checks import synapse_startup
+from synapse_lakehouse.streams.checks.sequences import went_back
 from tests.conftest import BIN, environment, lakehouse
 
 IMPATIENT = ["max_standby_streaming_delay=0", "hot_standby_feedback=off"]
@@ -36,14 +36,14 @@ class Pair(NamedTuple):
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
     """A primary with the sample, and a standby that follows it and waits for no reader."""
     folder = tmp_path_factory.mktemp("replication")
-    with postgres.running(folder / "primary") as primary:
+    with embedded_postgres.running(folder / "primary") as primary:
         sample.restore(primary)
         data = folder / "standby"
         primary.tool(
             "pg_basebackup", "--pgdata", str(data), "--write-recovery-conf", "--checkpoint", "fast", "--no-sync"
         )
         (folder / "standby.password").write_text(primary.password)
-        with postgres.running(data, options=IMPATIENT) as standby:
+        with embedded_postgres.running(data, options=IMPATIENT) as standby:
             yield primary, standby
 
 
@@ -72,7 +72,7 @@ def test_a_sequence_that_a_standby_sees_ahead_is_no_sign_that_the_primary_went_b
         primary.execute("select nextval('receipts_sequence')")
     _remove_row_versions(pair)
     with psycopg.connect(pair.standby) as standby, psycopg.connect(pair.primary) as primary:
-        then, now = (startup.read(one, declared)["receipts"] for one in (standby, primary))
+        then, now = (synapse_startup.read(one, declared)["receipts"] for one in (standby, primary))
     assert then.handed_out > now.handed_out
     assert went_back(declared.stream("receipts"), then, now) is None
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 from duckdb import DuckDBPyConnection
 
-from synapse_lakehouse.lake import duck
+from synapse_lakehouse.iceberg.read import duckdb_reader
 from tests.conftest import Published
-from tests.state_rooms import State, resolved
+from tests.support.state_rooms import State, resolved
 
 STATE = ["bronze.state_groups", "bronze.state_group_edges", "bronze.state_groups_state", "bronze.event_to_state_groups"]
 RESOLVED = [
@@ -22,9 +22,9 @@ RESOLVED = [
 
 @pytest.fixture(scope="module")
 def lake(published: Published) -> Iterator[DuckDBPyConnection]:
-    with duck.connect(published.settings) as connection:
-        release = duck.release(connection, published.settings)
-        duck.bind(connection, published.settings, release, STATE + RESOLVED)
+    with duckdb_reader.connect(published.settings) as connection:
+        release = duckdb_reader.release(connection, published.settings)
+        duckdb_reader.bind(connection, published.settings, release, STATE + RESOLVED)
         yield connection
 
 

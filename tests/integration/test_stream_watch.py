@@ -13,17 +13,17 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
-from synapse_lakehouse.alerts import log
+from synapse_lakehouse.alerts import incident_log
 from synapse_lakehouse.alerts.incidents import Kind
-from synapse_lakehouse.alerts.patrol import check_lake
-from synapse_lakehouse.embedded.postgres import free_port
-from synapse_lakehouse.lake import audit
-from synapse_lakehouse.lake.catalog import pyiceberg_catalog
-from synapse_lakehouse.orchestration.watching import preflight, watch_streams
-from synapse_lakehouse.run import Run
-from synapse_lakehouse.settings import Settings
-from synapse_lakehouse.source import live
-from synapse_lakehouse.source.errors import ReadFailed
+from synapse_lakehouse.alerts.stream_check import check_lake
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+from synapse_lakehouse.local.postgres.embedded_postgres import free_port
+from synapse_lakehouse.orchestration.stream_watch_tasks import preflight, watch_streams
+from synapse_lakehouse.postgres import stream_positions
+from synapse_lakehouse.postgres.errors import ReadFailed
 from tests.conftest import lakehouse
 
 WRITERS = "events:persister1,persister2 receipts:worker1"
@@ -99,7 +99,7 @@ def test_a_database_that_went_back_is_told_of_once_until_it_is_where_it_was(
 def test_behind_an_idle_or_a_removed_writer_the_bound_goes_on(
     source_copy: str, looked: Callable[[], Looks], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "_MOST_IDS", 20)
+    monkeypatch.setattr(stream_positions, "_MOST_IDS", 20)
     with psycopg.connect(source_copy, autocommit=True) as synapse:
         synapse.execute(IDLE)
         # Until one of its processes starts, Synapse keeps the position of a writer that was removed.
@@ -179,13 +179,13 @@ def test_a_lake_that_is_overdue_is_told_although_the_source_is_away(
     long_ago = datetime.now(UTC) - timedelta(days=9)
     with closing(pyiceberg_catalog(Settings())) as catalog:
         run = Run("run", long_ago - timedelta(days=1), long_ago)
-        audit.append(catalog, "audit.releases", [{"release": 1, "tables": [], "positions": [], "views": []}
+        store.append(catalog, "audit.releases", [{"release": 1, "tables": [], "positions": [], "views": []}
                                                  | {"published_at": long_ago}], run)  # fmt: skip
     monkeypatch.setenv("SYNAPSE_DSN", f"postgresql://someone@127.0.0.1:{free_port()}/synapse")
     with pytest.raises(AirflowFailException, match="No connection"):
         watch_streams(cast(RuntimeTaskInstanceProtocol, SimpleNamespace(log_url="https://airflow/log")))
     with closing(pyiceberg_catalog(Settings())) as catalog:
-        assert [(one.kind, one.page) for one in log.read(catalog).events] == [
+        assert [(one.kind, one.page) for one in incident_log.read(catalog).events] == [
             (Kind.RELEASE_OVERDUE, "https://airflow/log")
         ]
 

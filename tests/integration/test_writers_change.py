@@ -12,10 +12,10 @@ import pytest
 from sample.client import ADMIN, q
 from sample.homeserver import Synapse, homeserver
 from sample.settle import settle
-from synapse_lakehouse.embedded import postgres
-from synapse_lakehouse.lake import duck
-from synapse_lakehouse.orchestration.watching import preflight, watch_streams
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.local.postgres import embedded_postgres
+from synapse_lakehouse.orchestration.stream_watch_tasks import preflight, watch_streams
 from tests.conftest import lakehouse
 
 pytestmark = pytest.mark.heavy
@@ -80,7 +80,7 @@ class Talk:
 def test_writers_that_rest_restart_are_renamed_or_added_raise_no_alarm(
     new_lake: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with postgres.running(tmp_path / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:
+    with embedded_postgres.running(tmp_path / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:
         server.create_database("synapse")
         dsn, folder = server.dsn("synapse"), tmp_path / "synapse"
         lake = new_lake(
@@ -116,6 +116,6 @@ def _run(lake: Settings, when: str) -> None:
 
 def _told(lake: Settings, sql: str) -> list[tuple[Any, ...]]:
     """What the tables of audits answer now."""
-    with duck.connect(lake) as connection:
-        duck.bind(connection, lake, None, TOLD)
+    with duckdb_reader.connect(lake) as connection:
+        duckdb_reader.bind(connection, lake, None, TOLD)
         return connection.execute(sql).fetchall()

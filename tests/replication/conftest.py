@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from synapse_lakehouse.embedded.postgres import Server
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.local.postgres.embedded_postgres import Server
 from tests.conftest import copied_source
 from tests.replication.database import Database
 

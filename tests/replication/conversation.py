@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from synapse_lakehouse.replication.commands import Command
-from synapse_lakehouse.replication.feed import Feed
-from synapse_lakehouse.replication.following import Patience
-from synapse_lakehouse.replication.grammar import Dialect
-from synapse_lakehouse.replication.server import Server, Timing
-from synapse_lakehouse.replication.shapes import Release
+from synapse_lakehouse.replication.protocol.commands import Command
+from synapse_lakehouse.replication.protocol.dialect import Dialect
+from synapse_lakehouse.replication.protocol.row_schemas import Release
+from synapse_lakehouse.replication.server.server import Server, Timing
+from synapse_lakehouse.replication.server.stream_reader import Feed
+from synapse_lakehouse.replication.tap.follower import Patience
 from tests.replication.database import Database
 
 SECONDS = 10

@@ -8,9 +8,9 @@ from typing import Any, Self
 import psycopg
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.replication.feed import Feed
-from synapse_lakehouse.replication.shapes import Release, shapes_of
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.replication.protocol.row_schemas import Release, shapes_of
+from synapse_lakehouse.replication.server.stream_reader import Feed
 
 KNOWN = catalogue.load()
 

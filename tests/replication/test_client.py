@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from synapse_lakehouse.replication.client import Address, WrongServer, follow
-from synapse_lakehouse.replication.commands import Position, Unknown
-from synapse_lakehouse.replication.following import Item, Patience
-from synapse_lakehouse.replication.grammar import Dialect
-from synapse_lakehouse.replication.reading import Reader
-from synapse_lakehouse.replication.updates import WENT_BACK, Gap, Progress, Update
+from synapse_lakehouse.replication.protocol.commands import Position, Unknown
+from synapse_lakehouse.replication.protocol.dialect import Dialect
+from synapse_lakehouse.replication.protocol.stream_tokens import WENT_BACK, Gap, Progress, Update
+from synapse_lakehouse.replication.server.async_reader import Reader
+from synapse_lakehouse.replication.tap.follower import Item, Patience
+from synapse_lakehouse.replication.tap.tcp_client import Address, WrongServer, follow
 from tests.replication.conversation import Counted, serving
 from tests.replication.database import Database
 

@@ -13,18 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog, load_catalog
 
-from synapse_lakehouse.lake import audit, tables
-from synapse_lakehouse.lake.catalog import COMMANDS
-from synapse_lakehouse.replication import commands as c
-from synapse_lakehouse.replication.announcing import about
-from synapse_lakehouse.replication.coverage import Heard, Key, Window, since, windows
-from synapse_lakehouse.replication.covering import TABLE, covering, said
-from synapse_lakehouse.replication.following import Item
-from synapse_lakehouse.replication.grammar import Dialect
-from synapse_lakehouse.replication.keeping import Keeping
-from synapse_lakehouse.replication.landing import Batch, Landing
-from synapse_lakehouse.replication.updates import Gap, Update
-from synapse_lakehouse.run import Run
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS
+from synapse_lakehouse.iceberg.write import tables
+from synapse_lakehouse.replication.coverage.compare import Heard, Key, Window, since, windows
+from synapse_lakehouse.replication.coverage.job import TABLE, covering, said
+from synapse_lakehouse.replication.protocol import commands as c
+from synapse_lakehouse.replication.protocol.dialect import Dialect
+from synapse_lakehouse.replication.protocol.rdata_subject import about
+from synapse_lakehouse.replication.protocol.stream_tokens import Gap, Update
+from synapse_lakehouse.replication.tap.follower import Item
+from synapse_lakehouse.replication.tap.iceberg_sink import Batch, Landing
+from synapse_lakehouse.replication.tap.redact_fields import Keeping
 from tests.replication.database import KNOWN
 
 STREAMS = ("events", "backfill", "receipts", "to_device", "device_lists")
@@ -69,10 +70,10 @@ class Lake:
         covered = covering(self.catalog, run, FEW, bounds, self.folder)
         announced, rows = (covered.announced(), covered.rows()) if covered else ([], [])
         if rows:
-            audit.append(self.catalog, TABLE, rows, run)
+            store.append(self.catalog, TABLE, rows, run)
         if publish:
             release = {"release": self.runs, "run_id": run.run_id, "published_at": datetime.now(UTC), "tables": []}
-            audit.append(self.catalog, "audit.releases", [release | {"positions": [], "views": []}], run)
+            store.append(self.catalog, "audit.releases", [release | {"positions": [], "views": []}], run)
         return {(row["stream"], row["instance"]): row for row in rows}, announced
 
 
@@ -83,7 +84,7 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
         for schema in ("audit", "bronze"):
             catalog.create_namespace(schema)
         for name in (TABLE, "audit.snapshots", "audit.releases", "audit.stream_gaps"):
-            catalog.create_table(name, schema=audit.TABLES[name])
+            catalog.create_table(name, schema=store.TABLES[name])
         for table in FEW.copied():
             catalog.create_table(f"bronze.{table.name}", schema=tables.arrow_schema(table))
         tables.ensure_commands(catalog)

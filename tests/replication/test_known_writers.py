@@ -10,11 +10,11 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from synapse_lakehouse.replication import feed
-from synapse_lakehouse.replication.feed import Feed
-from synapse_lakehouse.replication.grammar import Dialect
-from synapse_lakehouse.replication.settled_ids import Transactions, read_transactions
-from synapse_lakehouse.source.connection import Connection
+from synapse_lakehouse.postgres.connection import Connection
+from synapse_lakehouse.replication.protocol.dialect import Dialect
+from synapse_lakehouse.replication.server import stream_reader
+from synapse_lakehouse.replication.server.settled_ids import Transactions, read_transactions
+from synapse_lakehouse.replication.server.stream_reader import Feed
 from tests.replication.conversation import Conversation, talk
 from tests.replication.database import Database
 
@@ -161,7 +161,7 @@ def test_on_a_standby_caches_wait_for_a_transaction_that_got_its_transaction_id_
     def as_in_recovery(connection: Connection) -> Transactions:
         return replace(read_transactions(connection), is_standby=True)
 
-    monkeypatch.setattr(feed, "read_transactions", as_in_recovery)
+    monkeypatch.setattr(stream_reader, "read_transactions", as_in_recovery)
     homeserver.invalidation(3, "ep1")
     source = homeserver.feed(settle_seconds=0.2)
     assert _at(source) == 1

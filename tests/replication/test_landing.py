@@ -13,20 +13,21 @@ from typing import Any
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 
-from synapse_lakehouse.lake import duck, tables
-from synapse_lakehouse.lake.catalog import COMMANDS, pyiceberg_catalog
-from synapse_lakehouse.lake.taps import last_landed, last_landed_by_duckdb
-from synapse_lakehouse.replication import commands as c
-from synapse_lakehouse.replication import landing as landing_module
-from synapse_lakehouse.replication.client import Address, follow
-from synapse_lakehouse.replication.following import Item, Patience, items
-from synapse_lakehouse.replication.grammar import Dialect
-from synapse_lakehouse.replication.keeping import WITHHELD_KEY, Keeping, hash_of
-from synapse_lakehouse.replication.landing import AnotherTap, Batch, Landing, NotLanded
-from synapse_lakehouse.replication.parsing import parse
-from synapse_lakehouse.replication.tap import Pace, land
-from synapse_lakehouse.replication.updates import Gap, Progress
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS, pyiceberg_catalog
+from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.write import tables
+from synapse_lakehouse.replication.protocol import commands as c
+from synapse_lakehouse.replication.protocol.decode import parse
+from synapse_lakehouse.replication.protocol.dialect import Dialect
+from synapse_lakehouse.replication.protocol.stream_tokens import Gap, Progress
+from synapse_lakehouse.replication.tap import iceberg_sink as landing_module
+from synapse_lakehouse.replication.tap.follower import Item, Patience, items
+from synapse_lakehouse.replication.tap.iceberg_sink import AnotherTap, Batch, Landing, NotLanded
+from synapse_lakehouse.replication.tap.redact_fields import WITHHELD_KEY, Keeping, hash_of
+from synapse_lakehouse.replication.tap.tap import Pace, land
+from synapse_lakehouse.replication.tap.tcp_client import Address, follow
+from synapse_lakehouse.replication.tap_liveness import last_landed, last_landed_by_duckdb
 from tests.replication.database import KNOWN
 
 EP1 = ("events", "ep1")
@@ -332,7 +333,7 @@ def test_a_tap_that_hears_only_refusals_is_silent(new_lake: Callable[..., Settin
             )  # fmt: skip
 
     def last() -> set[datetime | None]:
-        with duck.connect(settings) as connection:
+        with duckdb_reader.connect(settings) as connection:
             return {last_landed(catalog), last_landed_by_duckdb(connection, settings)}
 
     asyncio.run(follow_who_says(b"ERROR too many connections\n"))

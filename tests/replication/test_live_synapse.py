@@ -20,19 +20,20 @@ from redis import Redis
 from sample.client import MatrixError
 from sample.homeserver import Synapse, homeserver
 from sample.redis import redis
-from synapse_lakehouse.lake import spill, tables
-from synapse_lakehouse.lake.catalog import COMMANDS, pyiceberg_catalog
-from synapse_lakehouse.replication.client import Address, follow
-from synapse_lakehouse.replication.covering import covering
-from synapse_lakehouse.replication.grammar import Dialect
-from synapse_lakehouse.replication.pubsub import CLIENT_NAME, listen
-from synapse_lakehouse.replication.reading import Reader
-from synapse_lakehouse.replication.updates import Gap, Progress, Update
-from synapse_lakehouse.run import Run
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS, pyiceberg_catalog
+from synapse_lakehouse.iceberg.read import duckdb_spill
+from synapse_lakehouse.iceberg.write import tables
+from synapse_lakehouse.replication.coverage.job import covering
+from synapse_lakehouse.replication.protocol.dialect import Dialect
+from synapse_lakehouse.replication.protocol.stream_tokens import Gap, Progress, Update
+from synapse_lakehouse.replication.server.async_reader import Reader
+from synapse_lakehouse.replication.tap.redis_client import CLIENT_NAME, listen
+from synapse_lakehouse.replication.tap.tcp_client import Address, follow
 from tests.replication.conversation import serving
 from tests.replication.database import KNOWN, Database
-from tests.tapping import tapping
+from tests.support.tap import tapping
 
 pytestmark = pytest.mark.heavy
 
@@ -190,7 +191,9 @@ def _compared(settings: Settings) -> tuple[list[dict[str, Any]], list[dict[str, 
                 bronze = pa.Table.from_pylist(ids, schema=tables.arrow_schema(table))
                 catalog.load_table(f"bronze.{table.name}").append(bronze)
         now = datetime.now(UTC)
-        covered = covering(catalog, Run("live", now - timedelta(days=1), now), KNOWN, bounds, spill.folder(settings))
+        covered = covering(
+            catalog, Run("live", now - timedelta(days=1), now), KNOWN, bounds, duckdb_spill.folder(settings)
+        )
         assert covered
         heard = catalog.load_table(COMMANDS).scan(EqualTo(term="command", value="RDATA")).to_arrow().to_pylist()
         key = ("stream", "instance", "token", "ordinal")

@@ -13,15 +13,15 @@ import pytest
 from redis import Redis
 
 from sample.redis import redis
-from synapse_lakehouse.replication import commands as c
-from synapse_lakehouse.replication.client import Address, follow
-from synapse_lakehouse.replication.commands import WORDS
-from synapse_lakehouse.replication.following import Patience
-from synapse_lakehouse.replication.formatting import format_line
-from synapse_lakehouse.replication.grammar import Dialect
-from synapse_lakehouse.replication.pubsub import listen
-from synapse_lakehouse.replication.reading import Reader
-from synapse_lakehouse.replication.updates import Progress
+from synapse_lakehouse.replication.protocol import commands as c
+from synapse_lakehouse.replication.protocol.commands import WORDS
+from synapse_lakehouse.replication.protocol.dialect import Dialect
+from synapse_lakehouse.replication.protocol.encode import format_line
+from synapse_lakehouse.replication.protocol.stream_tokens import Progress
+from synapse_lakehouse.replication.server.async_reader import Reader
+from synapse_lakehouse.replication.tap.follower import Patience
+from synapse_lakehouse.replication.tap.redis_client import listen
+from synapse_lakehouse.replication.tap.tcp_client import Address, follow
 from tests.replication.conversation import connected, serving
 from tests.replication.database import Database
 

@@ -13,11 +13,11 @@ from redis import Redis, RedisError
 from redis.asyncio.client import PubSub
 
 from sample.redis import redis
-from synapse_lakehouse.replication import commands as c
-from synapse_lakehouse.replication.following import Item, Patience
-from synapse_lakehouse.replication.pubsub import is_address, listen
-from synapse_lakehouse.replication.reading import CUT, NO_ROW, NO_TABLE, Reader
-from synapse_lakehouse.replication.updates import WENT_BACK, Gap, Progress, Update
+from synapse_lakehouse.replication.protocol import commands as c
+from synapse_lakehouse.replication.protocol.stream_tokens import WENT_BACK, Gap, Progress, Update
+from synapse_lakehouse.replication.server.async_reader import CUT, NO_ROW, NO_TABLE, Reader
+from synapse_lakehouse.replication.tap.follower import Item, Patience
+from synapse_lakehouse.replication.tap.redis_client import is_address, listen
 from tests.replication.conversation import Counted
 from tests.replication.database import Database
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from synapse_lakehouse.replication.commands import Position
-from synapse_lakehouse.replication.feed import Feed, Heads
-from synapse_lakehouse.replication.reading import NO_ROW, NOT_THAT_FAR, Reader
-from synapse_lakehouse.replication.updates import Gap, Missed, Progress, Update
-from synapse_lakehouse.source.errors import ReadFailed
+from synapse_lakehouse.postgres.errors import ReadFailed
+from synapse_lakehouse.replication.protocol.commands import Position
+from synapse_lakehouse.replication.protocol.stream_tokens import Gap, Missed, Progress, Update
+from synapse_lakehouse.replication.server.async_reader import NO_ROW, NOT_THAT_FAR, Reader
+from synapse_lakehouse.replication.server.stream_reader import Feed, Heads
 from tests.replication.database import KNOWN, Database
 
 EP1 = ("events", "ep1")

@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from synapse_lakehouse.cli import app
-from synapse_lakehouse.replication.grammar import Dialect
-from synapse_lakehouse.replication.shapes import SHAPES, Release, parse_release, shapes_of
+from synapse_lakehouse.replication.protocol.dialect import Dialect
+from synapse_lakehouse.replication.protocol.row_schemas import SHAPES, Release, parse_release, shapes_of
 from tests.replication.conversation import Conversation, talk
 from tests.replication.database import Database
 

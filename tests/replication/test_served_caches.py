@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from synapse_lakehouse.replication.grammar import Dialect
+from synapse_lakehouse.replication.protocol.dialect import Dialect
 from tests.replication.conversation import Conversation, talk
 from tests.replication.database import Database
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from synapse_lakehouse.replication import feed
-from synapse_lakehouse.replication.grammar import Dialect
-from synapse_lakehouse.replication.settled_ids import Transactions, read_transactions
-from synapse_lakehouse.source.connection import Connection
+from synapse_lakehouse.postgres.connection import Connection
+from synapse_lakehouse.replication.protocol.dialect import Dialect
+from synapse_lakehouse.replication.server import stream_reader
+from synapse_lakehouse.replication.server.settled_ids import Transactions, read_transactions
 from tests.replication.conversation import Conversation, talk
 from tests.replication.database import Database
 
@@ -20,7 +20,7 @@ def standby(homeserver: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
     def as_in_recovery(connection: Connection) -> Transactions:
         return replace(read_transactions(connection), is_standby=True)
 
-    monkeypatch.setattr(feed, "read_transactions", as_in_recovery)
+    monkeypatch.setattr(stream_reader, "read_transactions", as_in_recovery)
     return homeserver
 
 

@@ -8,10 +8,10 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from synapse_lakehouse.replication import rows
-from synapse_lakehouse.replication.grammar import Dialect
-from synapse_lakehouse.replication.shapes import SHAPES, WITHHELD, Json
-from synapse_lakehouse.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.replication.protocol.dialect import Dialect
+from synapse_lakehouse.replication.protocol.row_schemas import SHAPES, WITHHELD, Json
+from synapse_lakehouse.replication.server import sql as server_sql
 from tests.replication.conversation import Conversation, talk
 from tests.replication.database import KNOWN, Database
 
@@ -62,7 +62,7 @@ def test_backfill_counts_up_on_the_wire(homeserver: Database) -> None:
 @pytest.mark.parametrize("stream", ["events", "backfill"])
 def test_a_page_is_found_without_reading_what_comes_after_it(homeserver: Database, stream: str) -> None:
     """Also where ids count down, of which a homeserver has millions."""
-    sign = -1 if rows.is_negative(KNOWN, stream) else 1
+    sign = -1 if server_sql.is_negative(KNOWN, stream) else 1
     homeserver.do(
         "insert into events (event_id, room_id, type, sender, stream_ordering, topological_ordering, depth, outlier,"
         " processed, instance_name) select '$' || n, '!r', 'm', '@a', %s * n, 1, 1, false, true, 'ep1'"
@@ -72,7 +72,7 @@ def test_a_page_is_found_without_reading_what_comes_after_it(homeserver: Databas
     homeserver.do("analyze events")
     given = {"after": 1, "upto": 20_000, "writer": None, "unnamed": "master", "rows": 100}
     with psycopg.connect(str(homeserver.settings.synapse_dsn)) as connection:
-        for statement in (rows.page_end(KNOWN, stream, SHAPES[stream][0]), rows.ids(KNOWN, stream)):
+        for statement in (server_sql.page_end(KNOWN, stream, SHAPES[stream][0]), server_sql.ids(KNOWN, stream)):
             explained = connection.execute(sql.SQL("explain (analyze, format json) ") + statement, given).fetchone()
             read = re.findall(r"'Relation Name': 'events'.*?'Actual Rows': (\d+)", str(explained))
             assert [int(one) for one in read] == [100]

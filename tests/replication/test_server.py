@@ -10,10 +10,12 @@ import subprocess
 
 import pytest
 
-from synapse_lakehouse.replication import commands as c
-from synapse_lakehouse.replication import connection, service, subscriber
-from synapse_lakehouse.replication.grammar import Dialect
-from synapse_lakehouse.replication.server import Timing
+from synapse_lakehouse.replication import service
+from synapse_lakehouse.replication.protocol import commands as c
+from synapse_lakehouse.replication.protocol import connection
+from synapse_lakehouse.replication.protocol.dialect import Dialect
+from synapse_lakehouse.replication.server import subscriber
+from synapse_lakehouse.replication.server.server import Timing
 from synapse_lakehouse.replication.service import ServiceError
 from tests.conftest import BIN, environment
 from tests.replication.conversation import Conversation, connected, serving, talk

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from synapse_lakehouse.replication import shared_pages
-from synapse_lakehouse.replication.feed import Feed
-from synapse_lakehouse.replication.grammar import Dialect
-from synapse_lakehouse.replication.reading import BACKLOG, LIVE, POSITIONS, Reader
+from synapse_lakehouse.replication.protocol.dialect import Dialect
+from synapse_lakehouse.replication.server import shared_pages
+from synapse_lakehouse.replication.server.async_reader import BACKLOG, LIVE, POSITIONS, Reader
+from synapse_lakehouse.replication.server.stream_reader import Feed
 from tests.replication.conversation import Conversation, connected, serving
 from tests.replication.database import Database
 

@@ -5,9 +5,9 @@ import asyncio
 import psycopg
 import pytest
 
-from synapse_lakehouse.replication import server
-from synapse_lakehouse.replication.grammar import Dialect
-from synapse_lakehouse.replication.updates import MEMORY_ONLY
+from synapse_lakehouse.replication.protocol.dialect import Dialect
+from synapse_lakehouse.replication.protocol.stream_tokens import MEMORY_ONLY
+from synapse_lakehouse.replication.server import server
 from tests.replication.conversation import Conversation, connected, serving, talk
 from tests.replication.database import KNOWN, Database
 

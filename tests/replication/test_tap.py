@@ -12,12 +12,12 @@ from redis import Redis
 from bench.meter import Meter
 from bench.tap import publish
 from sample.redis import redis
-from synapse_lakehouse.lake.catalog import COMMANDS, pyiceberg_catalog
-from synapse_lakehouse.lake.tables import load_or_none
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS, pyiceberg_catalog
+from synapse_lakehouse.iceberg.write.tables import load_or_none
 from tests.conftest import lakehouse
 from tests.replication.database import Database
-from tests.tapping import replicating, tapping
+from tests.support.tap import replicating, tapping
 
 pytestmark = pytest.mark.heavy
 

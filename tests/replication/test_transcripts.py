@@ -11,11 +11,11 @@ from contextlib import AsyncExitStack, aclosing
 
 import pytest
 
-from synapse_lakehouse.replication.client import Address, follow
-from synapse_lakehouse.replication.commands import Position
-from synapse_lakehouse.replication.following import Item, Patience
-from synapse_lakehouse.replication.grammar import Dialect
-from synapse_lakehouse.replication.updates import Progress, Update
+from synapse_lakehouse.replication.protocol.commands import Position
+from synapse_lakehouse.replication.protocol.dialect import Dialect
+from synapse_lakehouse.replication.protocol.stream_tokens import Progress, Update
+from synapse_lakehouse.replication.tap.follower import Item, Patience
+from synapse_lakehouse.replication.tap.tcp_client import Address, follow
 from tests.replication.conversation import SECONDS, connected, serving
 from tests.replication.database import Database
 

@@ -6,14 +6,14 @@ from contextlib import contextmanager
 
 import pytest
 
-from synapse_lakehouse.replication.commands import Rdata
-from synapse_lakehouse.replication.formatting import format_line
-from synapse_lakehouse.replication.grammar import Dialect
-from synapse_lakehouse.replication.lines import LONGEST
-from synapse_lakehouse.replication.parsing import parse
-from synapse_lakehouse.replication.row_json import MOST_BYTES
-from synapse_lakehouse.replication.skipped_rows import MOST_NAMED, SkippedRows
-from synapse_lakehouse.source.errors import ReadFailed
+from synapse_lakehouse.postgres.errors import ReadFailed
+from synapse_lakehouse.replication.protocol.commands import Rdata
+from synapse_lakehouse.replication.protocol.decode import parse
+from synapse_lakehouse.replication.protocol.dialect import Dialect
+from synapse_lakehouse.replication.protocol.encode import format_line
+from synapse_lakehouse.replication.protocol.framing import LONGEST
+from synapse_lakehouse.replication.protocol.row_json import MOST_BYTES
+from synapse_lakehouse.replication.server.skipped_rows import MOST_NAMED, SkippedRows
 from tests.replication.conversation import Conversation, talk
 from tests.replication.database import Database
 

@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from synapse_lakehouse.settings import Settings
-from tests import examining
-from tests.examining import Database, Examined
+from synapse_lakehouse.config.settings import Settings
+from tests.support import stream_lake
+from tests.support.stream_lake import Database, Examined
 
 
 @pytest.fixture
 def examined_lake(
     new_lake: Callable[..., Settings], source_copy: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[Examined, Database]]:
-    with examining.examined_lake(new_lake(), source_copy, monkeypatch) as found:
+    with stream_lake.examined_lake(new_lake(), source_copy, monkeypatch) as found:
         yield found

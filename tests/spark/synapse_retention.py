@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from tests.homeserver_on import ask
+from tests.support.synapse import ask
 
 RETENTION = {"enabled": True, "default_policy": {"min_lifetime": "1s", "max_lifetime": "1h"}}
 

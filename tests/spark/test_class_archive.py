@@ -4,8 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from synapse_lakehouse.embedded import class_archive, jars, java
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.local.java import class_archive, jars, runtime
 
 
 def test_a_driver_loads_spark_and_iceberg_from_the_archive(home: Path, tmp_path: Path) -> None:
@@ -21,7 +21,7 @@ def test_a_driver_loads_spark_and_iceberg_from_the_archive(home: Path, tmp_path:
     subprocess.run(
         [Path(sys.executable).with_name("spark-submit"), "--driver-class-path", class_archive.class_path(found),
          "--conf", f"spark.driver.defaultJavaOptions={options} -Xlog:class+load:file={log}", script],
-        env=java.environment(), capture_output=True, check=True,
+        env=runtime.environment(), capture_output=True, check=True,
     )  # fmt: skip
     shared = [line for line in log.read_text().splitlines() if "shared objects file (top)" in line]
     assert any("org.apache.spark.SparkContext " in line for line in shared)

@@ -8,11 +8,12 @@ import psycopg
 import pytest
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.app import SparkApp
-from synapse_lakehouse.embedded.postgres import Server
-from synapse_lakehouse.lake import audit, branches
-from synapse_lakehouse.settings import Settings
-from tests.small_lake import SmallLake, small_lake
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.write import branches
+from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.spark_app import SparkApp
+from tests.support.small_lake import SmallLake, small_lake
 
 FEW = ("event_json", "erased_users", "receipts_linearized")
 CENSOR = (
@@ -33,23 +34,23 @@ def test_what_changed_before_a_failed_second_attempt_is_copied_by_the_next_run(l
         source.execute("update event_json set format_version = format_version where event_id < '$B'")
         first = lake.app()
         lake.copy(first)
-        audit.append(first.catalog, "audit.stream_positions", [_position(1)], first.run)
+        store.append(first.catalog, "audit.stream_positions", [_position(1)], first.run)
         lake.publish(first)
-        release = audit.latest(first.catalog)
+        release = store.latest(first.catalog)
         assert release
 
         source.execute(CENSOR)
         again = SparkApp("test", first.run, lake.settings)
         lake.copy(again)
-        audit.append(again.catalog, "audit.stream_positions", [_position(2)], again.run)
+        store.append(again.catalog, "audit.stream_positions", [_position(2)], again.run)
     branches.drop(again.catalog, again.run.branch)
-    positions = audit.of_release(again.catalog, "audit.stream_positions", release)
+    positions = store.of_release(again.catalog, "audit.stream_positions", release)
     assert [one["safe_bound"] for one in positions] == [1]
     lake.maintain(days=30)
-    compacted = audit.latest(again.catalog)
+    compacted = store.latest(again.catalog)
     assert compacted
     assert compacted.compacts(release)
-    assert [one["safe_bound"] for one in audit.of_release(again.catalog, "audit.stream_positions", compacted)] == [1]
+    assert [one["safe_bound"] for one in store.of_release(again.catalog, "audit.stream_positions", compacted)] == [1]
 
     ledger = lake.advance()
     assert ledger["event_json"]["extent"] == "changes"

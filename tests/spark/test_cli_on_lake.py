@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from synapse_lakehouse.embedded.services import embedded_server
-from synapse_lakehouse.lake import duck
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.local.services import embedded_server
 
 BRANCH = "run_20261117T000000Z_0123abcd"
 
 SPARK = """
-from synapse_lakehouse.lake.session import spark_session
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.iceberg.spark.session import spark_session
+from synapse_lakehouse.config.settings import Settings
 
 spark = spark_session("test", Settings(_env_file=None))
 for statement in '''
@@ -50,15 +50,15 @@ def lake(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setti
 
 
 def test_views_over_views_are_read_from_the_catalog(lake: Settings) -> None:
-    with duck.connect(lake) as connection:
-        duck.bind(connection, lake, None, ["gold.a_busiest"])
+    with duckdb_reader.connect(lake) as connection:
+        duckdb_reader.bind(connection, lake, None, ["gold.a_busiest"])
         rows = connection.execute("select * from gold.a_busiest order by room_id").fetchall()
     assert rows == [("!1", 10), ("!2", 10)]
 
 
 def test_a_branch_is_read_with_its_deletes(lake: Settings) -> None:
-    with duck.connect(lake) as connection:
-        duck.bind(connection, lake, None, ["gold.events"])
+    with duckdb_reader.connect(lake) as connection:
+        duckdb_reader.bind(connection, lake, None, ["gold.events"])
         assert connection.execute("select count(*) from gold.events").fetchall() == [(29,)]
-        duck.bind(connection, lake, None, ["gold.events"], branch=BRANCH)
+        duckdb_reader.bind(connection, lake, None, ["gold.events"], branch=BRANCH)
         assert connection.execute("select count(*) from gold.events").fetchall() == [(30,)]

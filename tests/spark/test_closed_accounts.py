@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from synapse_lakehouse.settings import Settings
-from tests import examining
+from synapse_lakehouse.config.settings import Settings
+from tests.support import stream_lake
 
 _ACCOUNT_DATA = ("account_data", "room_account_data")
 _SEQUENCES = {"push_rules_stream": "push_rules_stream_sequence", "account_data": "account_data_sequence"}
@@ -15,10 +15,10 @@ _SEQUENCES = {"push_rules_stream": "push_rules_stream_sequence", "account_data":
 def test_rules_of_an_account_that_was_closed_and_opened_again_are_not_lost(
     new_lake: Callable[..., Settings], source_copy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(examining, "TABLES", (*examining.TABLES, "users", "push_rules_stream"))
-    monkeypatch.setattr(examining, "STREAMS", ("push_rules", "account_data"))
-    monkeypatch.setattr(examining, "WRITERS", "push_rules:worker1 account_data:worker1")
-    with examining.examined_lake(new_lake(), source_copy, monkeypatch) as (lake, database):
+    monkeypatch.setattr(stream_lake, "TABLES", (*stream_lake.TABLES, "users", "push_rules_stream"))
+    monkeypatch.setattr(stream_lake, "STREAMS", ("push_rules", "account_data"))
+    monkeypatch.setattr(stream_lake, "WRITERS", "push_rules:worker1 account_data:worker1")
+    with stream_lake.examined_lake(new_lake(), source_copy, monkeypatch) as (lake, database):
         users = [name for (name,) in database.run("select name from users order by 1 limit 4").fetchall()]
         closed, opened, robbed, new = users
         ids = {user: [_rule(database, user), _rule(database, user)] for user in (closed, opened, robbed)}
@@ -46,13 +46,13 @@ def test_rules_of_an_account_that_was_closed_and_opened_again_are_not_lost(
     }
 
 
-def _rule(database: examining.Database, user: str) -> int:
+def _rule(database: stream_lake.Database, user: str) -> int:
     token: int = database.reserve("push_rules_stream_sequence")
     database.run("insert into push_rules_stream values (%s, 1, %s, 'x', 'ADD', null, null, 'worker1')", [token, user])
     return token
 
 
-def _done(database: examining.Database) -> None:
+def _done(database: stream_lake.Database) -> None:
     for stream, sequence in _SEQUENCES.items():
         (last,) = database.one(f"select last_value from {sequence}")
         database.run(

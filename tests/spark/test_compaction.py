@@ -5,14 +5,15 @@ from collections.abc import Callable
 import pyarrow as pa
 from pyspark.sql import functions as f
 
-from synapse_lakehouse.lake import compaction, remaking
-from synapse_lakehouse.lake.catalog import pyiceberg_catalog
-from synapse_lakehouse.lake.changes import changed_keys, newer_rows
-from synapse_lakehouse.lake.files import prepare_change, start_branch, write_position_deletes
-from synapse_lakehouse.lake.publishing import fast_forward
-from synapse_lakehouse.lake.session import iceberg_table
-from synapse_lakehouse.settings import Settings
-from tests.advancing import advancing
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+from synapse_lakehouse.iceberg.maintenance import compaction
+from synapse_lakehouse.iceberg.read.snapshot_diff import changed_keys, newer_rows
+from synapse_lakehouse.iceberg.spark.session import iceberg_table
+from synapse_lakehouse.iceberg.write import input_fingerprint
+from synapse_lakehouse.iceberg.write.commits import prepare_change, start_branch, write_position_deletes
+from synapse_lakehouse.iceberg.write.publish import fast_forward
+from tests.support.incremental_lake import advancing
 
 NAME = "bronze.numbers"
 
@@ -40,7 +41,7 @@ def test_deletes_that_mark_several_files_are_applied_and_gone(new_lake: Callable
 
         # Who asks what changed is not told of files that were only written anew, nor need make anything of it anew.
         found = pyiceberg_catalog(lake.settings).load_table(NAME)
-        assert remaking.said(found.snapshot_by_id(compacted), "made-of") == str(changed)
+        assert input_fingerprint.said(found.snapshot_by_id(compacted), "made-of") == str(changed)
         keys = changed_keys(found, before, compacted, ["n"])
         assert keys is not None
         assert sorted(keys["n"].to_pylist()) == list(range(0, 200, 10))

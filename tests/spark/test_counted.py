@@ -1,8 +1,8 @@
 """Ids are counted in blocks of 64, and each once."""
 
-from synapse_lakehouse.lake.session import spark_session
-from synapse_lakehouse.settings import Settings
-from synapse_lakehouse.streams.queries import COUNTED
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.spark.session import spark_session
+from synapse_lakehouse.streams.sql import COUNTED
 
 
 def test_ids_at_the_ends_of_blocks_of_several_writers_and_none(settings: Settings) -> None:

@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from synapse_lakehouse.lake import audit
-from synapse_lakehouse.lake.catalog import pyiceberg_catalog
-from synapse_lakehouse.replication import commands as c
-from synapse_lakehouse.replication.covering import TABLE
-from synapse_lakehouse.replication.grammar import Dialect
-from synapse_lakehouse.replication.keeping import Keeping
-from synapse_lakehouse.replication.landing import Batch, Landing
-from synapse_lakehouse.replication.updates import Gap, Update
-from synapse_lakehouse.settings import Settings
-from tests.examining import Database, Examined
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+from synapse_lakehouse.replication.coverage.job import TABLE
+from synapse_lakehouse.replication.protocol import commands as c
+from synapse_lakehouse.replication.protocol.dialect import Dialect
+from synapse_lakehouse.replication.protocol.stream_tokens import Gap, Update
+from synapse_lakehouse.replication.tap.iceberg_sink import Batch, Landing
+from synapse_lakehouse.replication.tap.redact_fields import Keeping
 from tests.replication.database import KNOWN
+from tests.support.stream_lake import Database, Examined
 
 P1, P2, RECEIPTS = ("events", "persister1"), ("events", "persister2"), ("receipts", "worker1")
 
@@ -52,8 +52,8 @@ def heard(token: int, event_id: str, room_id: str, state_key: str | None = None,
 def coverage(examined: Examined) -> dict[tuple[str, str], dict[str, Any]]:
     """Rows of the latest run by stream and writer; none if it wrote none."""
     with closing(pyiceberg_catalog(examined.settings)) as catalog:
-        run = audit.releases(catalog)[-1].run_id
-        return {(row["stream"], row["instance"]): row for row in audit.of_run(catalog, TABLE, run)}
+        run = store.releases(catalog)[-1].run_id
+        return {(row["stream"], row["instance"]): row for row in store.of_run(catalog, TABLE, run)}
 
 
 def why(row: dict[str, Any]) -> set[tuple[str, str, int, int]]:

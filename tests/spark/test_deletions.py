@@ -3,9 +3,9 @@
 import json
 from datetime import UTC, datetime
 
-from synapse_lakehouse.bronze import deletions
-from synapse_lakehouse.lake.session import spark_session
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.spark.session import spark_session
+from synapse_lakehouse.ingest import deleted_keys
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 DELETED: dict[str, list[dict[str, str | None]]] = {
@@ -27,7 +27,7 @@ def test_rows_that_went_with_their_room_or_event_say_so(settings: Settings) -> N
         table: spark.createDataFrame(rows, ", ".join(f"{name} string" for name in rows[0]))
         for table, rows in DELETED.items()
     }
-    found = deletions.rows(keys, NOW).collect()
+    found = deleted_keys.rows(keys, NOW).collect()
     assert {(row.table_name, row.key): row.reason for row in found} == {
         ("rooms", '{"room_id":"!gone:it"}'): "its room was deleted",
         ("events", '{"event_id":"$gone"}'): "its event was purged",
@@ -41,5 +41,5 @@ def test_rows_that_went_with_their_room_or_event_say_so(settings: Settings) -> N
         ): None,
     }
     assert {row.deleted_at.astimezone(UTC) for row in found} == {NOW}
-    (alone,) = deletions.rows({"rooms": keys["rooms"]}, NOW).collect()
+    (alone,) = deleted_keys.rows({"rooms": keys["rooms"]}, NOW).collect()
     assert alone.reason == "its room was deleted"

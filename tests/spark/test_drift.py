@@ -7,13 +7,14 @@ import pytest
 from pyiceberg.catalog.memory import InMemoryCatalog
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.app import SparkApp
-from synapse_lakehouse.embedded.postgres import Server
-from synapse_lakehouse.lake import audit, tables
-from synapse_lakehouse.settings import Settings
-from synapse_lakehouse.source.errors import SourceError
-from tests.advancing import AdvancingLake, advancing
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.write import tables
+from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.postgres.errors import SourceError
+from synapse_lakehouse.spark_app import SparkApp
 from tests.conftest import copied_source, lake_maker
+from tests.support.incremental_lake import AdvancingLake, advancing
 
 Source = psycopg.Connection[tuple[object, ...]]
 
@@ -48,11 +49,11 @@ def test_a_drifted_table_keeps_its_content_until_it_fits_again(lake: AdvancingLa
     assert before == {}
     assert {"room_depth", "threads"} & ledger.keys() == set()
     assert ledger["rooms"]["extent"] != "nothing"
-    first, second = audit.releases(lake.app().catalog)
+    first, second = store.releases(lake.app().catalog)
     assert (first.partial, second.partial) == ((), ("room_depth", "threads"))
     for name in second.partial:
         assert first.tables[f"bronze.{name}"] == second.tables[f"bronze.{name}"]
-    (snapshot,) = audit.of_run(lake.app().catalog, "audit.snapshots", second.run_id)
+    (snapshot,) = store.of_run(lake.app().catalog, "audit.snapshots", second.run_id)
     assert snapshot["novelties"] == ["polls"]
     assert "min_depth" in dict(snapshot["drifted"])["room_depth"]
 
@@ -62,7 +63,7 @@ def test_a_drifted_table_keeps_its_content_until_it_fits_again(lake: AdvancingLa
     )
     lake.advance()
     assert lake.departures() == {}
-    assert audit.releases(lake.app().catalog)[-1].partial == ()
+    assert store.releases(lake.app().catalog)[-1].partial == ()
 
 
 def test_a_column_made_anew_between_two_runs_is_read_anew(lake: AdvancingLake, source: Source) -> None:
@@ -78,7 +79,7 @@ def test_by_default_nothing_is_copied(new_lake: Callable[..., Settings], source_
     with advancing(new_lake(synapse_dsn=source_copy)) as lake:
         with pytest.raises(SourceError, match="room_depth has no column min_depth"):
             lake.advance()
-        assert audit.releases(lake.app().catalog) == []
+        assert store.releases(lake.app().catalog) == []
 
 
 def test_columns_that_the_catalogue_gains_keep_the_ids_of_the_others() -> None:
@@ -98,7 +99,7 @@ def test_columns_that_the_catalogue_gains_keep_the_ids_of_the_others() -> None:
 def test_a_run_that_is_tried_again_publishes_nothing_of_a_table_that_drifted_since(
     lake: AdvancingLake, source: Source
 ) -> None:
-    before = audit.latest(lake.app().catalog)
+    before = store.latest(lake.app().catalog)
     assert before
     first = lake.app()
     source.execute("update room_depth set min_depth = min_depth + 1")
@@ -111,7 +112,7 @@ def test_a_run_that_is_tried_again_publishes_nothing_of_a_table_that_drifted_sin
     # Each task has a session of its own, which read nothing before.
     again.spark.sql("refresh table bronze.room_depth")
     lake.publish(again)
-    latest = audit.latest(again.catalog)
+    latest = store.latest(again.catalog)
     assert latest
     assert latest.partial == ("room_depth",)
     assert latest.tables["bronze.room_depth"] == before.tables["bronze.room_depth"]

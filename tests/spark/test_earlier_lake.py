@@ -11,14 +11,17 @@ import psycopg
 import pytest
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.bronze.recording import origin
-from synapse_lakehouse.cli import gaps, summary
-from synapse_lakehouse.embedded import sample
-from synapse_lakehouse.embedded.postgres import Server
-from synapse_lakehouse.lake import audit, duck, tables
-from synapse_lakehouse.settings import Settings
-from synapse_lakehouse.source.snapshot import exported
-from tests.advancing import AdvancingLake, advancing
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.cli.runs import summary
+from synapse_lakehouse.cli.streams import gaps
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.write import tables
+from synapse_lakehouse.ingest.ledger import origin
+from synapse_lakehouse.local.postgres import sample
+from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.postgres.snapshot.snapshot import exported
+from tests.support.incremental_lake import AdvancingLake, advancing
 from tests.upgrade.keep import KEPT, PLACE
 
 DATABASES = {"source": "earlier_source", "catalog": "earlier_catalog"}
@@ -78,16 +81,16 @@ def test_a_lake_of_an_earlier_version_opens_and_advances(lake: AdvancingLake) ->
 
 def content(settings: Settings, release: int | None = None) -> dict[str, Counter[tuple[object, ...]]]:
     """Rows of every table of a release, by default of the latest."""
-    with duck.connect(settings) as connection:
-        chosen = duck.release(connection, settings, release)
-        duck.bind(connection, settings, chosen, chosen.tables)
+    with duckdb_reader.connect(settings) as connection:
+        chosen = duckdb_reader.release(connection, settings, release)
+        duckdb_reader.bind(connection, settings, chosen, chosen.tables)
         return {name: Counter(map(_hashable, connection.execute(f"from {name}").fetchall())) for name in chosen.tables}
 
 
 def told(settings: Settings) -> int:
     """How many tables and positions commands tell of the latest release."""
-    with duck.connect(settings) as connection:
-        chosen = duck.release(connection, settings, None)
+    with duckdb_reader.connect(settings) as connection:
+        chosen = duckdb_reader.release(connection, settings, None)
         of_run = summary.read(connection, settings, chosen)
         gaps.read(connection, settings, chosen, is_latest=True)
         return min(len(of_run.copied), len(of_run.positions))
@@ -100,15 +103,15 @@ def adopt(lake: AdvancingLake) -> None:
     """
     declared, app = catalogue.load(), lake.app()
     tables.ensure(app.catalog, declared)
-    (first,) = audit.releases(app.catalog)
+    (first,) = store.releases(app.catalog)
     with exported(lake.settings, declared) as (_, snapshot):
         ledger = [
             row
             | origin(snapshot)
             | {"statement": snapshot.fingerprints[row["table_name"]], "written_at": datetime.now(UTC)}
-            for row in audit.of_run(app.catalog, "audit.ledger", first.run_id)
+            for row in store.of_run(app.catalog, "audit.ledger", first.run_id)
         ]
-    audit.append(app.catalog, "audit.ledger", ledger)
+    store.append(app.catalog, "audit.ledger", ledger)
 
 
 def _hashable(row: tuple[object, ...]) -> tuple[object, ...]:

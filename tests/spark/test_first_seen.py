@@ -9,12 +9,12 @@ import psycopg
 import pytest
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.app import SparkApp
-from synapse_lakehouse.lake import audit
-from synapse_lakehouse.run import Run
-from synapse_lakehouse.settings import PROJECT, Settings
-from synapse_lakehouse.streams import held
-from tests.advancing import DAY, AdvancingLake, advancing
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.spark_app import SparkApp
+from synapse_lakehouse.streams import stream_tables
+from tests.support.incremental_lake import DAY, AdvancingLake, advancing
 
 NAMES = ("receipts_linearized", "stream_positions")
 MOVED = "update receipts_linearized set stream_id = nextval('receipts_sequence') where stream_id % 3 = 0"
@@ -39,15 +39,15 @@ class DayLake(AdvancingLake):
         self.copy(app)
         runpy.run_path(str(PROJECT / "spark_apps" / "measure_streams.py"))["measure_streams"](app)
         self.publish(app)
-        (row,) = audit.of_run(app.catalog, "audit.stream_facts", app.run.run_id)
+        (row,) = store.of_run(app.catalog, "audit.stream_facts", app.run.run_id)
         return int(row["rows_in_interval"])
 
 
-@pytest.mark.parametrize("large", [0, held.LARGE], ids=["by what changed", "as a whole"])
+@pytest.mark.parametrize("large", [0, stream_tables.LARGE], ids=["by what changed", "as a whole"])
 def test_an_id_stays_with_the_interval_that_saw_it_first(
     new_lake: Callable[..., Settings], source_copy: str, monkeypatch: pytest.MonkeyPatch, large: int
 ) -> None:
-    monkeypatch.setattr(held, "LARGE", large)
+    monkeypatch.setattr(stream_tables, "LARGE", large)
     full = catalogue.load()
     few = full.model_copy(update={"tables": tuple(map(full.table, NAMES)), "streams": (full.stream("receipts"),)})
     monkeypatch.setattr(catalogue, "load", lambda: few)

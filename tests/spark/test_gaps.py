@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from sample.environment import synapse_python
-from synapse_lakehouse.streams import held, orphans
-from tests.examining import WRITERS, Database, Examined, Found
+from synapse_lakehouse.streams import stream_tables
+from synapse_lakehouse.streams.gaps import orphaned_json
+from tests.support.stream_lake import WRITERS, Database, Examined, Found
 
 
 def ranges(ids: list[int]) -> set[tuple[int, int]]:
@@ -18,11 +19,11 @@ def ranges(ids: list[int]) -> set[tuple[int, int]]:
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("large", [0, held.LARGE], ids=["by what changed", "as a whole"])
+@pytest.mark.parametrize("large", [0, stream_tables.LARGE], ids=["by what changed", "as a whole"])
 def test_every_class_is_found_with_its_witness(
     examined_lake: tuple[Examined, Database], monkeypatch: pytest.MonkeyPatch, large: int
 ) -> None:
-    monkeypatch.setattr(held, "LARGE", large)
+    monkeypatch.setattr(stream_tables, "LARGE", large)
     examined, source = examined_lake
     source.store()
     source.store("backfill")
@@ -343,11 +344,11 @@ def test_a_row_more_under_an_id_that_has_some_is_late(examined_lake: tuple[Exami
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("large", [0, held.LARGE], ids=["by what changed", "as a whole"])
+@pytest.mark.parametrize("large", [0, stream_tables.LARGE], ids=["by what changed", "as a whole"])
 def test_json_tells_of_lost_events_in_a_row_however_many_events_lack_their_json(
     examined_lake: tuple[Examined, Database], monkeypatch: pytest.MonkeyPatch, large: int
 ) -> None:
-    monkeypatch.setattr(held, "LARGE", large)
+    monkeypatch.setattr(stream_tables, "LARGE", large)
     examined, source = examined_lake
     source.store(), source.store("backfill")
     examined.examine()
@@ -425,7 +426,7 @@ def test_an_event_that_others_name_with_its_id_takes_none_that_was_rolled_back_b
 def test_json_that_was_without_its_event_before_hides_no_event_that_is_lost_now(
     examined_lake: tuple[Examined, Database], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(orphans, "_MOST", 3)
+    monkeypatch.setattr(orphaned_json, "_MOST", 3)
     examined, source = examined_lake
     (last,) = source.one("select event_id from events where state_key is null order by stream_ordering desc limit 1")
     source.run(

@@ -7,10 +7,11 @@ import psycopg
 import pytest
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.bronze.recording import record_measures
-from synapse_lakehouse.lake import audit, tables
-from synapse_lakehouse.settings import PROJECT, Settings
-from tests.advancing import advancing
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.iceberg.write import tables
+from synapse_lakehouse.ingest.ledger import record_measures
+from tests.support.incremental_lake import advancing
 
 TABLES = ("account_data", "room_account_data", "room_tags_revisions", "stream_positions")
 
@@ -26,8 +27,8 @@ def test_rows_that_name_no_writer_make_nobody_look_missing(
         app = lake.app()
         lake.copy(app)
         runpy.run_path(str(PROJECT / "spark_apps" / "measure_streams.py"))["measure_streams"](app)
-        (position,) = audit.of_run(app.catalog, "audit.stream_positions", app.run.run_id)
-        facts = audit.of_run(app.catalog, "audit.stream_facts", app.run.run_id)
+        (position,) = store.of_run(app.catalog, "audit.stream_positions", app.run.run_id)
+        facts = store.of_run(app.catalog, "audit.stream_facts", app.run.run_id)
     assert (position["rule"], position["missing_writers"]) == ("assumed", [])
     assert position["safe_bound"] is not None
     assert {writer for fact in facts for writer, _ in fact["rows_by_writer"]} == {"worker1"}
@@ -45,6 +46,6 @@ def test_rows_that_are_only_counted_and_name_no_writer_are_those_of_the_only_one
             count = connection.execute("select count(*) from device_inbox").fetchone()
             record_measures(app, catalogue.load(), connection)
             connection.rollback()
-        facts = audit.of_run(app.catalog, "audit.stream_facts", app.run.run_id)
+        facts = store.of_run(app.catalog, "audit.stream_facts", app.run.run_id)
     assert count
     assert [fact["rows_by_writer"] for fact in facts if fact["table_name"] == "device_inbox"] == [[("worker1", *count)]]

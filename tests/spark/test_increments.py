@@ -17,21 +17,21 @@ from psycopg import sql
 from pyspark.sql import SparkSession
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.app import SparkApp
-from synapse_lakehouse.bronze import copying, merge, table_copy
-from synapse_lakehouse.bronze.counting import count_all
-from synapse_lakehouse.bronze.pace import Pace
-from synapse_lakehouse.bronze.table_copy import TableCopy
-from synapse_lakehouse.embedded.postgres import Server
-from synapse_lakehouse.lake import audit
-from synapse_lakehouse.lake.files import Prepared, prepare_change
-from synapse_lakehouse.settings import Settings
-from synapse_lakehouse.source import pages
-from synapse_lakehouse.source.connection import Connection
-from synapse_lakehouse.source.content import combined
-from synapse_lakehouse.source.snapshot import Changes, count_since
-from tests.advancing import AdvancingLake, advancing
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.write.commits import Prepared, prepare_change
+from synapse_lakehouse.ingest import copy_tables, row_deletes, table_copy
+from synapse_lakehouse.ingest.copy_progress import Pace
+from synapse_lakehouse.ingest.row_counts import count_all
+from synapse_lakehouse.ingest.table_copy import TableCopy
+from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.postgres.connection import Connection
+from synapse_lakehouse.postgres.rows import page_ranges
+from synapse_lakehouse.postgres.rows.content_hash import combined
+from synapse_lakehouse.postgres.snapshot.snapshot import Changes, count_since
+from synapse_lakehouse.spark_app import SparkApp
 from tests.conftest import copied_source, lake_maker
+from tests.support.incremental_lake import AdvancingLake, advancing
 
 Source = psycopg.Connection[tuple[object, ...]]
 
@@ -131,7 +131,7 @@ def test_what_happens_to_rows_reaches_the_lake_and_nothing_else_is_read(
 def test_deleted_rows_are_found_without_hashing_in_the_source(
     lake: AdvancingLake, source: Source, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(merge, "_FEW_KEYS", 0)
+    monkeypatch.setattr(row_deletes, "_FEW_KEYS", 0)
     lake.advance()
     source.execute(
         sql.SQL("alter database {} set log_statement = 'all'").format(sql.Identifier(source.info.dbname)),
@@ -371,9 +371,9 @@ def test_what_is_left_of_a_source_that_was_behind_since_is_not_gone_on_from(
     lake: AdvancingLake, source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = _interrupted(lake, source, monkeypatch)
-    (last,) = audit.of_run(app.catalog, "audit.snapshots", app.run.run_id)
+    (last,) = store.of_run(app.catalog, "audit.snapshots", app.run.run_id)
     behind = {"run_id": "another", "wal_lsn": "0/1", "taken_at": last["taken_at"] + timedelta(milliseconds=1)}
-    audit.append(app.catalog, "audit.snapshots", [last | behind])
+    store.append(app.catalog, "audit.snapshots", [last | behind])
     lake.copy(app)
     lake.publish(app)
     assert {row["extent"] for row in lake.ledger(app)} == {"whole"}
@@ -464,7 +464,7 @@ def test_no_table_is_emptied_while_it_is_copied(
         return count_all(*arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(copying, "count_all", rewrite)
+        patched.setattr(copy_tables, "count_all", rewrite)
         lake.advance()
     assert lake.departures() == {}
     assert len(refused) == 1
@@ -475,14 +475,14 @@ def test_a_source_that_was_behind_since_is_copied_whole(lake: AdvancingLake, sou
     lake.advance()
     assert {row["extent"] for row in lake.advance().values()} == {"nothing"}
     app = lake.app()
-    (last,) = audit.of_run(app.catalog, "audit.snapshots", f"test_{lake.runs - 1}")
+    (last,) = store.of_run(app.catalog, "audit.snapshots", f"test_{lake.runs - 1}")
     behind = last | {"run_id": app.run.run_id, "wal_lsn": "0/1", "taken_at": last["taken_at"] + timedelta(seconds=1)}
     earlier = behind | {"run_id": "before", "taken_at": last["taken_at"] - timedelta(seconds=1)}
     elsewhere = behind | {"run_id": "of another timeline", "timeline": last["timeline"] + 1}
-    audit.append(app.catalog, "audit.snapshots", [earlier, elsewhere])
+    store.append(app.catalog, "audit.snapshots", [earlier, elsewhere])
     assert {row["extent"] for row in lake.advance().values()} == {"nothing"}
-    (last,) = audit.of_run(app.catalog, "audit.snapshots", f"test_{lake.runs}")
-    audit.append(app.catalog, "audit.snapshots", [behind | {"taken_at": last["taken_at"] + timedelta(seconds=1)}])
+    (last,) = store.of_run(app.catalog, "audit.snapshots", f"test_{lake.runs}")
+    store.append(app.catalog, "audit.snapshots", [behind | {"taken_at": last["taken_at"] + timedelta(seconds=1)}])
     time.sleep(1.1)
     assert {row["extent"] for row in lake.advance().values()} == {"whole"}
     assert lake.departures() == {}
@@ -498,7 +498,7 @@ def test_a_restored_dump_is_copied_whole(lake: AdvancingLake, sample_dsn: str) -
 
 def _interrupted(lake: AdvancingLake, source: Source, monkeypatch: pytest.MonkeyPatch) -> SparkApp:
     """The app of a run that has some of the many parts of event_json, which changed, when the machine goes down."""
-    monkeypatch.setattr(pages, "PAGES_A_CHUNK", 20)
+    monkeypatch.setattr(page_ranges, "PAGES_A_CHUNK", 20)
     source.execute("update event_json set format_version = format_version")
     source.execute("vacuum (full) event_json")
     app, keep, left = lake.app(), TableCopy.keep, iter(range(15))

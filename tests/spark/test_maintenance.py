@@ -14,13 +14,14 @@ import pytest
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.embedded.postgres import Server
-from synapse_lakehouse.lake import audit, tables
-from synapse_lakehouse.lake.catalog import COMMANDS
-from synapse_lakehouse.lake.housekeeping import SharedWarehouse, forget_commands, kept_releases
-from synapse_lakehouse.lake.lease import Lease, holding, trim
-from synapse_lakehouse.settings import Settings
-from tests.small_lake import SmallLake, small_lake
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS
+from synapse_lakehouse.iceberg.lease.lease import Lease, holding, trim
+from synapse_lakehouse.iceberg.maintenance.maintenance import SharedWarehouse, forget_commands, kept_releases
+from synapse_lakehouse.iceberg.write import tables
+from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from tests.support.small_lake import SmallLake, small_lake
 
 ERIN, ALICE, ELIZA, LOST = (f"@{name}:synapse.example" for name in ("erin", "alice", "eliza", "lost"))
 TABLES = ["events", "event_json", "event_relations", "erased_users", "room_memberships", "scheduled_tasks"]
@@ -54,7 +55,7 @@ def test_a_table_that_cannot_be_compacted_keeps_no_other_from_being_looked_after
     damaged = Path(
         next(iter(catalog.load_table("bronze.events").scan().plan_files())).file.file_path.removeprefix("file:")
     )
-    whole, releases = damaged.read_bytes(), len(audit.releases(catalog))
+    whole, releases = damaged.read_bytes(), len(store.releases(catalog))
     damaged.write_bytes(b"\0" * len(whole))
     try:
         with pytest.raises(Py4JJavaError):
@@ -66,7 +67,7 @@ def test_a_table_that_cannot_be_compacted_keeps_no_other_from_being_looked_after
             for name in ("events", "room_memberships")
         }
         assert marked["room_memberships"] == 0 < marked["events"]
-        assert len(audit.releases(catalog)) == releases + 1
+        assert len(store.releases(catalog)) == releases + 1
     finally:
         damaged.write_bytes(whole)
     lake.maintain()
@@ -260,7 +261,7 @@ def test_a_branch_is_given_up_where_nothing_was_ever_published(lake: SmallLake) 
 
 
 def test_the_latest_release_stays_however_old(lake: SmallLake) -> None:
-    published = audit.releases(lake.app().catalog)
+    published = store.releases(lake.app().catalog)
     assert kept_releases(published, datetime.now(UTC)) == published[-1:]
     assert kept_releases(published, datetime.now(UTC) - timedelta(days=1)) == published
     assert kept_releases([], datetime.now(UTC)) == []

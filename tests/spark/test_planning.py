@@ -14,22 +14,22 @@ import pytest
 from typer.testing import CliRunner
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.app import SparkApp
+from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.cli import app as command
-from synapse_lakehouse.compression.errors import BadGroups
-from synapse_lakehouse.compression.settings import CompressorSettings, Strategy
-from synapse_lakehouse.embedded.postgres import Server
-from synapse_lakehouse.lake import tables
-from synapse_lakehouse.lake.release import Release
-from synapse_lakehouse.rewriting.planning import Planning
-from synapse_lakehouse.rewriting.room import planned
-from synapse_lakehouse.rewriting.session import SETTING
-from synapse_lakehouse.rewriting.snapshots import source
-from synapse_lakehouse.run import Run
-from synapse_lakehouse.settings import Settings
-from tests.advancing import advancing
-from tests.state_database import fetched, state_database, store
-from tests.state_rooms import KINDS, World, begin, grow, purge
+from synapse_lakehouse.compressor.algorithm.errors import BadGroups
+from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, Strategy
+from synapse_lakehouse.compressor.compress_room import planned
+from synapse_lakehouse.compressor.plan import Planning
+from synapse_lakehouse.compressor.postgres.session import SETTING
+from synapse_lakehouse.compressor.postgres.snapshot_reader import source
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.write import tables
+from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.spark_app import SparkApp
+from tests.support.incremental_lake import advancing
+from tests.support.state_database import fetched, state_database, store
+from tests.support.state_rooms import KINDS, World, begin, grow, purge
 
 COLUMNS = {
     "state_groups": "id, room_id",

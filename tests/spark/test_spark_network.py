@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from synapse_lakehouse.embedded import class_archive, jars, java
-from synapse_lakehouse.lake import spark_network
-from synapse_lakehouse.lake.spark_network import SparkSecretError
-from synapse_lakehouse.settings import PROJECT, Settings
+from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.iceberg.spark import spark_network
+from synapse_lakehouse.iceberg.spark.spark_network import SparkSecretError
+from synapse_lakehouse.local.java import class_archive, jars, runtime
 from tests.conftest import BIN
-from tests.sockets import listening_until_end
+from tests.support.sockets import listening_until_end
 
 LOOPBACK = {ip_address("127.0.0.1")}
 SESSION = """
-from synapse_lakehouse.lake.session import spark_session
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.iceberg.spark.session import spark_session
+from synapse_lakehouse.config.settings import Settings
 
 spark = spark_session("test", Settings(_env_file=None))
 assert spark.sparkContext.parallelize([1], 1).map(lambda one: one + 1).collect() == [2]
@@ -51,9 +51,9 @@ ARGUMENTS = """
 import os
 from pathlib import Path
 
-from synapse_lakehouse.lake.session import spark_session
-from synapse_lakehouse.settings import Settings
-from tests.sockets import descendants
+from synapse_lakehouse.iceberg.spark.session import spark_session
+from synapse_lakehouse.config.settings import Settings
+from tests.support.sockets import descendants
 
 spark = spark_session("test", Settings(_env_file=None))
 assert spark.sparkContext.parallelize([1], 1).map(lambda one: one + 1).collect() == [2]
@@ -86,7 +86,7 @@ def listens_on(starter: str, app: Path, home: Path, folder: Path) -> set[IPv4Add
     variables |= settings.environment() | {"PYTHONPATH": str(PROJECT)}
     command = [sys.executable]
     if starter == "spark-submit":
-        variables = java.environment(variables)
+        variables = runtime.environment(variables)
         class_path = class_archive.class_path(jars.installed(settings))
         command = [str(BIN / "spark-submit"), "--master", "local[1]", "--driver-class-path", class_path]
     with (folder / "log").open("w+") as log:

@@ -10,18 +10,18 @@ import pytest
 from pyiceberg.table import Table as IcebergTable
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.app import SparkApp
-from synapse_lakehouse.bronze import attempts
-from synapse_lakehouse.bronze.parity import Unit, asked, digest_in_lake, in_turn, verify_tables
-from synapse_lakehouse.bronze.repair import Repair
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.audit.releases import ReleaseError
 from synapse_lakehouse.catalogue import Column, Load, Table
-from synapse_lakehouse.embedded.postgres import Server
-from synapse_lakehouse.lake import audit
-from synapse_lakehouse.lake.release import ReleaseError
-from synapse_lakehouse.settings import Settings
-from synapse_lakehouse.source.parity import Slice
-from synapse_lakehouse.source.snapshot import exported
-from tests.small_lake import SmallLake, small_lake
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.ingest import snapshot_session
+from synapse_lakehouse.ingest.reconcile import Unit, asked, digest_in_lake, in_turn, verify_tables
+from synapse_lakehouse.ingest.repair import Repair
+from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.postgres.rows.range_digest import Slice
+from synapse_lakehouse.postgres.snapshot.snapshot import exported
+from synapse_lakehouse.spark_app import SparkApp
+from tests.support.small_lake import SmallLake, small_lake
 
 COPIED = ["events", "event_json", "event_relations", "erased_users", "room_memberships", "scheduled_tasks"]
 
@@ -95,7 +95,7 @@ def test_what_differs_is_read_again_and_recorded(lake: SmallLake) -> None:
     assert found["events"] > 2
     assert found["odd"] == 1
     assert {found[name] for name in COPIED[1:]} == {0}
-    repairs = {row["table_name"]: row for row in audit.of_run(app.catalog, "audit.repairs", app.run.run_id)}
+    repairs = {row["table_name"]: row for row in store.of_run(app.catalog, "audit.repairs", app.run.run_id)}
     assert (repairs["events"]["rows_added"], repairs["events"]["rows_removed"]) == (1, 1)
     assert repairs["events"]["rows_changed"] == found["events"] - 2
     assert repairs["odd"]["rows_added"] == 2
@@ -118,11 +118,11 @@ def test_a_repair_takes_longer_than_the_source_lets_a_session_idle(
         do(repair)
 
     monkeypatch.setattr(Repair, "do", slowly)
-    monkeypatch.setattr(attempts, "PING_SECONDS", 0.3)
+    monkeypatch.setattr(snapshot_session, "PING_SECONDS", 0.3)
     with exported(lake.settings, lake.declared) as (connection, taken):
         connection.execute("set idle_in_transaction_session_timeout = '1500ms'")
         verify_tables(app, lake.declared, connection, taken)
-    repairs = {row["table_name"]: row for row in audit.of_run(app.catalog, "audit.repairs", app.run.run_id)}
+    repairs = {row["table_name"]: row for row in store.of_run(app.catalog, "audit.repairs", app.run.run_id)}
     assert repairs["odd"]["rows_added"] == 2
     lake.publish(app)
     assert lake.equal_to_source()
@@ -135,7 +135,7 @@ def test_what_was_written_after_the_audit_is_not_published(lake: SmallLake) -> N
         {"table_name": row["table_name"], "snapshot_id": row["snapshot_id"], "measured_at": datetime.now(UTC)}
         for row in lake.ledger(app)
     ]
-    audit.append(app.catalog, "audit.table_facts", measured, app.run)
+    store.append(app.catalog, "audit.table_facts", measured, app.run)
     before = {name: app.catalog.load_table(f"bronze.{name}") for name in (*COPIED, "odd")}
     _begin_branch(app, before["room_memberships"])
     app.spark.sql("insert into bronze.room_memberships (event_id, room_id) values ('$unaudited', '!nowhere')")
@@ -165,7 +165,7 @@ def test_the_source_is_asked_no_longer_than_the_budget_allows_and_tables_take_tu
         assert timeout == ("1h",)
         old = {"slice": 0, "slices": 1, "differing": 0, "seconds": 0.1, "compared_at": datetime(2000, 1, 1, tzinfo=UTC)}
         slow = {"differing": None, "seconds": 31.0, "compared_at": datetime.now(UTC)}
-        audit.append(app.catalog, "audit.parity", [old | {"table_name": "odd"}, old | slow | {"table_name": "events"}])
+        store.append(app.catalog, "audit.parity", [old | {"table_name": "odd"}, old | slow | {"table_name": "events"}])
         turns = in_turn(app, lake.declared, connection)
         assert [unit.part.of for unit in turns if unit.table.name == "events"] == [2, 2]
         assert [unit.table.name for unit in turns[-2:]] == ["events"] * 2, "its halves wait for all others"

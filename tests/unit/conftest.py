@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.config.settings import Settings
 
 SERVERS = frozenset({"initdb", "java", "postgres", "redis-server", "spark-submit"})
 """Programs that a unit test may not start, except files of its own with these names."""

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.streams.acknowledged import ACKNOWLEDGED, AcknowledgedError, marked, parse
-from synapse_lakehouse.streams.gaps import Class, Gap
+from synapse_lakehouse.streams.checks.acknowledged import ACKNOWLEDGED, AcknowledgedError, marked, parse
+from synapse_lakehouse.streams.gaps.classify import Class, Gap
 
 CATALOGUE = catalogue.load()
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url
 
-from synapse_lakehouse.lake import address, pgpass
-from synapse_lakehouse.lake.address import CatalogError
-from synapse_lakehouse.lake.catalog import (
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.catalog import catalog_uri, pgpass
+from synapse_lakehouse.iceberg.catalog.catalog import (
     export_secrets,
     pyiceberg_catalog,
     redacted,
@@ -17,8 +17,8 @@ from synapse_lakehouse.lake.catalog import (
     spark_properties_with_secrets,
     worker_properties,
 )
-from synapse_lakehouse.lake.duck import LakeError, entries
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.iceberg.catalog.catalog_uri import CatalogError
+from synapse_lakehouse.iceberg.read.duckdb_reader import LakeError, entries
 
 
 def of(uri: str) -> Settings:
@@ -47,11 +47,11 @@ def test_a_password_arrives_as_it_is_meant(given: str, meant: str) -> None:
     uri = f"postgresql://u:{given}@h:5432/d?sslmode=require"
     assert meant not in " ".join(spark_properties(of(uri)).values())
     assert spark_properties_with_secrets(of(uri))["spark.sql.catalog.lake.jdbc.password"] == meant
-    file = pgpass.file(address.parameters(uri))
+    file = pgpass.file(catalog_uri.parameters(uri))
     assert file
     *_, line = Path(file).read_text().splitlines()
     assert line == "*:*:d:u:" + meant.replace(":", r"\:")
-    alchemy = make_url(address.sqlalchemy(address.parameters(uri)))
+    alchemy = make_url(catalog_uri.sqlalchemy(catalog_uri.parameters(uri)))
     _, arguments = alchemy.get_dialect()().create_connect_args(alchemy)
     assert arguments == {"user": "u", "password": meant, "host": "h", "port": "5432", "dbname": "d"} | {
         "sslmode": "require"

@@ -10,7 +10,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from pyiceberg.table.update import update_table_metadata
 
-from synapse_lakehouse.lake.appending import append
+from synapse_lakehouse.iceberg.write.append import append
 
 ROWS = pa.table({"n": pa.array([1, 2], pa.int64())})
 RETRIED = {"commit.retry.num-retries": "2", "commit.retry.min-wait-ms": "1"}

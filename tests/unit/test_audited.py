@@ -8,10 +8,10 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.memory import InMemoryCatalog
 
-from synapse_lakehouse.lake import audit
-from synapse_lakehouse.lake.publishing import require_audited
-from synapse_lakehouse.lake.release import ReleaseError
-from synapse_lakehouse.run import Run
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.audit.releases import ReleaseError
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.iceberg.write.publish import require_audited
 
 DAY = datetime(2026, 11, 18, tzinfo=UTC)
 RUN = Run("scheduled__1", DAY, DAY + timedelta(days=1))
@@ -24,14 +24,14 @@ def lake(tmp_path: Path) -> Catalog:
     catalog = InMemoryCatalog("lake", warehouse=tmp_path.as_uri())
     catalog.create_namespace("audit")
     for name in ("audit.snapshots", "audit.checks"):
-        catalog.create_table(name, schema=audit.TABLES[name])
+        catalog.create_table(name, schema=store.TABLES[name])
     return catalog
 
 
 def judge(lake: Catalog, stage: str, hour: int, *checks: dict[str, Any]) -> None:
     plain = {"stage": stage, "suite": stage, "severity": "fail", "success": True, "observed": ""}
     moment = {"checked_at": DAY + timedelta(hours=hour)}
-    audit.append(lake, "audit.checks", [plain | moment | check for check in checks], RUN)
+    store.append(lake, "audit.checks", [plain | moment | check for check in checks], RUN)
 
 
 def test_a_check_that_failed_and_that_the_next_judgement_does_not_have_blocks_no_longer(lake: Catalog) -> None:

@@ -7,15 +7,15 @@ from bench.compression.contest import Plan, Rewritten
 from bench.compression.planning import least_rows
 from bench.compression.report import GOALS, Results, Round, write
 from bench.compression.transactions import Transaction, transactions
-from synapse_lakehouse.compression import best
-from synapse_lakehouse.compression.groups import Groups
+from synapse_lakehouse.compressor.algorithm import fewest_rows
+from synapse_lakehouse.compressor.algorithm.state_groups import Groups
 from tests.unit.test_compression_best import WORLDS, whole
 
 
 @given(WORLDS)
 def test_nothing_goes_below_the_least_rows(groups: Groups) -> None:
     least = least_rows(groups)
-    assert least <= len(best.compress(groups, whole(groups), len(groups)).keys)
+    assert least <= len(fewest_rows.compress(groups, whole(groups), len(groups)).keys)
     assert least <= len(groups.keys)
 
 

@@ -3,7 +3,7 @@
 import subprocess
 import tomllib
 
-from synapse_lakehouse.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT
 
 CHECKS = ["ruff format --check .", "ruff check .", "lint-imports", "mypy"]
 

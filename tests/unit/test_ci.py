@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 import yaml
 
-from synapse_lakehouse.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT
 
 WORKFLOWS = sorted((PROJECT / ".github/workflows").iterdir())
 

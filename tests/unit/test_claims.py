@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from synapse_lakehouse.embedded import claims
-from synapse_lakehouse.embedded.airflow import AirflowError
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.local import home_lock
+from synapse_lakehouse.local.airflow.environment import AirflowError
 
 ADDRESS = "http://127.0.0.1:8080"
 
@@ -21,7 +21,7 @@ def own(tmp_path: Path) -> Settings:
     return Settings(_env_file=None, lakehouse_home=tmp_path)
 
 
-@pytest.mark.parametrize("claim", [claims.testing, partial(claims.scheduling, address=ADDRESS)])
+@pytest.mark.parametrize("claim", [home_lock.testing, partial(home_lock.scheduling, address=ADDRESS)])
 def test_who_comes_next_waits_for_a_tested_run(own: Settings, claim: Callable[..., Any]) -> None:
     waiting, started = threading.Event(), threading.Event()
 
@@ -31,7 +31,7 @@ def test_who_comes_next_waits_for_a_tested_run(own: Settings, claim: Callable[..
             started.set()
 
     second = threading.Thread(target=begin)
-    with claims.testing(own, print):
+    with home_lock.testing(own, print):
         second.start()
         assert waiting.wait(10)
         assert not started.is_set()
@@ -41,18 +41,18 @@ def test_who_comes_next_waits_for_a_tested_run(own: Settings, claim: Callable[..
 
 def test_a_scheduler_that_was_killed_has_nothing(own: Settings) -> None:
     lock = own.lakehouse_home / "airflow" / "scheduler.lock"
-    with claims.scheduling(own, ADDRESS, print):
+    with home_lock.scheduling(own, ADDRESS, print):
         left = lock.read_text()
     lock.write_text(left)
-    with claims.testing(own, print) as scheduler:
+    with home_lock.testing(own, print) as scheduler:
         assert scheduler is None
         assert lock.read_text() == ""
 
 
 def test_a_run_learns_where_the_scheduler_is(own: Settings) -> None:
-    with claims.scheduling(own, ADDRESS, print), claims.testing(own, print) as scheduler:
-        assert scheduler == claims.Scheduler(ADDRESS, ())
-    with claims.testing(own, print) as scheduler:
+    with home_lock.scheduling(own, ADDRESS, print), home_lock.testing(own, print) as scheduler:
+        assert scheduler == home_lock.Scheduler(ADDRESS, ())
+    with home_lock.testing(own, print) as scheduler:
         assert scheduler is None
 
 
@@ -60,16 +60,16 @@ def test_a_run_learns_in_which_settings_the_scheduler_differs_and_the_lock_holds
     other = own.model_copy(
         update={"synapse_dsn": "postgresql://me:secret-word@here/synapse", "lakehouse_erasure_days": 7}
     )
-    with claims.scheduling(own, ADDRESS, print), claims.testing(other, print) as scheduler:
-        assert scheduler == claims.Scheduler(ADDRESS, ("LAKEHOUSE_ERASURE_DAYS", "SYNAPSE_DSN"))
-    with claims.scheduling(other, ADDRESS, print):
+    with home_lock.scheduling(own, ADDRESS, print), home_lock.testing(other, print) as scheduler:
+        assert scheduler == home_lock.Scheduler(ADDRESS, ("LAKEHOUSE_ERASURE_DAYS", "SYNAPSE_DSN"))
+    with home_lock.scheduling(other, ADDRESS, print):
         assert "secret-word" not in (own.lakehouse_home / "airflow" / "scheduler.lock").read_text()
 
 
 def test_a_second_scheduler_is_refused(own: Settings) -> None:
     with (
-        claims.scheduling(own, ADDRESS, print),
+        home_lock.scheduling(own, ADDRESS, print),
         pytest.raises(AirflowError, match="already, on the same"),
-        claims.scheduling(own, "http://127.0.0.1:8081", print),
+        home_lock.scheduling(own, "http://127.0.0.1:8081", print),
     ):
         pass

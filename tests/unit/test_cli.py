@@ -16,12 +16,14 @@ from pydantic import ValidationError
 from rich.console import Console
 from typer.testing import CliRunner
 
-from synapse_lakehouse.cli import app, output, query, releases, summary
+from synapse_lakehouse.audit.releases import Release
+from synapse_lakehouse.cli import app, output
 from synapse_lakehouse.cli.errors import Explaining, explanation
-from synapse_lakehouse.cli.positions import Position
-from synapse_lakehouse.lake import duck
-from synapse_lakehouse.lake.release import Release
-from synapse_lakehouse.settings import PROJECT, Settings
+from synapse_lakehouse.cli.lake import query, releases
+from synapse_lakehouse.cli.runs import summary
+from synapse_lakehouse.cli.streams.positions import Position
+from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.iceberg.read import duckdb_reader
 
 NOON = datetime(2026, 11, 18, 12, tzinfo=UTC)
 
@@ -59,7 +61,7 @@ def test_a_long_table_says_what_it_leaves_out(capsys: pytest.CaptureFixture[str]
 
 
 def test_errors_of_the_project_are_explained_and_others_are_not() -> None:
-    assert explanation(duck.LakeError("say so")) == "say so"
+    assert explanation(duckdb_reader.LakeError("say so")) == "say so"
     assert explanation(KeyError("a bug")) is None
 
 
@@ -93,7 +95,7 @@ def test_an_explained_error_ends_with_exit_code_1_and_no_trace() -> None:
 
     @failing.command()
     def fail() -> None:
-        raise duck.LakeError("the reason")
+        raise duckdb_reader.LakeError("the reason")
 
     done = CliRunner().invoke(failing, ["fail"])
     assert done.exit_code == 1
@@ -121,12 +123,12 @@ def test_wrong_usage_ends_with_exit_code_2(arguments: list[str]) -> None:
     ],
 )
 def test_names_in_sql(sql: str, expected: set[str]) -> None:
-    assert duck.named_in(sql) == expected
+    assert duckdb_reader.named_in(sql) == expected
 
 
 def test_literals_and_identifiers_cannot_be_broken_out_of() -> None:
-    assert duck.literal("a'; drop") == "'a''; drop'"
-    assert duck.qualified('gold.a"b') == '"gold"."a""b"'
+    assert duckdb_reader.literal("a'; drop") == "'a''; drop'"
+    assert duckdb_reader.qualified('gold.a"b') == '"gold"."a""b"'
 
 
 def test_the_summary_fits_80_columns_and_condenses_empty_tables() -> None:
@@ -187,7 +189,7 @@ def test_what_is_no_user_id_is_not_searched_for() -> None:
     ],
 )
 def test_a_query_that_would_write_is_told_what_is_allowed(sql: str, kind: str) -> None:
-    with duckdb.connect() as connection, pytest.raises(duck.LakeError) as refused:
+    with duckdb.connect() as connection, pytest.raises(duckdb_reader.LakeError) as refused:
         query.answer(connection, Settings(_env_file=None), sql)
     assert "one SELECT (or FROM, DESCRIBE, SUMMARIZE, SHOW)" in str(refused.value)
     assert f"this is {kind}. Nothing was run and nothing was changed." in str(refused.value)

@@ -9,22 +9,22 @@ from typing import Any
 
 import pytest
 
-from synapse_lakehouse import compiled
+from synapse_lakehouse import numba_jit
 
 READ_ONLY = """
 set -e
 mount --bind "$1" "$1"
 mount -o remount,ro,bind "$1"
 ! touch "$1/written" 2>/dev/null
-exec "$2" -c 'from synapse_lakehouse.compression import deltas; from synapse_lakehouse import compiled
-print(compiled.cache_folder())'
+exec "$2" -c 'from synapse_lakehouse.compressor.algorithm import deltas; from synapse_lakehouse import numba_jit
+print(numba_jit.cache_folder())'
 """
 
 
 @pytest.fixture
 def read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing can be made beside the sources."""
-    real, sources = Path.mkdir, Path(compiled.__file__).parent
+    real, sources = Path.mkdir, Path(numba_jit.__file__).parent
 
     def mkdir(path: Path, *of: Any, **further: Any) -> None:
         if path.is_relative_to(sources):
@@ -36,32 +36,32 @@ def read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_is_beside_the_sources() -> None:
-    folder = compiled.cache_folder()
+    folder = numba_jit.cache_folder()
     assert folder
-    assert folder.is_relative_to(Path(compiled.__file__).parent)
+    assert folder.is_relative_to(Path(numba_jit.__file__).parent)
 
 
 def test_where_they_are_read_only_it_is_in_the_home(
     read_only: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
-    folder = compiled.cache_folder()
+    folder = numba_jit.cache_folder()
     assert folder
     assert folder.parent == tmp_path
     assert folder.stat().st_mode & 0o077 == 0
 
 
 def test_without_a_folder_functions_are_compiled_each_time(read_only: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert compiled.cache_folder() is None
-    monkeypatch.setattr(compiled, "_CACHE", None)
+    assert numba_jit.cache_folder() is None
+    monkeypatch.setattr(numba_jit, "_CACHE", None)
     monkeypatch.setattr("numba.config.CACHE_DIR", "")
     monkeypatch.setenv("HOME", "/nonexistent")
 
-    assert compiled.compiled(lambda number: number + 1)(1) == 2
+    assert numba_jit.compiled(lambda number: number + 1)(1) == 2
 
 
 def test_a_checkout_that_is_mounted_read_only_is_enough(tmp_path: Path) -> None:
-    sources = Path(compiled.__file__).parent
+    sources = Path(numba_jit.__file__).parent
     command = ["unshare", "--mount", "sh", "-c", READ_ONLY, "sh", str(sources), sys.executable]
     if subprocess.run([*command[:3], "true"], capture_output=True, check=False).returncode:
         command[1:1] = ["--user", "--map-root-user"]

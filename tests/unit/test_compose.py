@@ -18,10 +18,10 @@ import yaml
 from packaging.specifiers import SpecifierSet
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.embedded.airflow import POOLS
-from synapse_lakehouse.rewriting.tables import TABLES
-from synapse_lakehouse.settings import PROJECT, Settings
-from synapse_lakehouse.source.grants import script
+from synapse_lakehouse.compressor.postgres.progress_tables import TABLES
+from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.local.airflow.environment import POOLS
+from synapse_lakehouse.postgres.access.grants import script
 
 COMPOSE: dict[str, Any] = yaml.safe_load((PROJECT / "docker-compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]

@@ -5,7 +5,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from synapse_lakehouse.cli import compress_history
+from synapse_lakehouse.cli.compression import history
 
 OLD = (
     "finished_at timestamptz, run_id text, room_id text, outcome text, strategy text, rows_before bigint,"
@@ -35,19 +35,19 @@ def lake() -> duckdb.DuckDBPyConnection:
 
 
 def asked(lake: duckdb.DuckDBPyConnection, query: str, wanted: str = "true") -> list[tuple[Any, ...]]:
-    rows: list[tuple[Any, ...]] = lake.execute(compress_history._LATEST.format(wanted=wanted) + query).fetchall()
+    rows: list[tuple[Any, ...]] = lake.execute(history._LATEST.format(wanted=wanted) + query).fetchall()
     return rows
 
 
 def test_runs_and_rooms_add_up_what_was_written(lake: duckdb.DuckDBPyConnection) -> None:
-    assert [row[1:] for row in asked(lake, compress_history._RUNS)] == [
+    assert [row[1:] for row in asked(lake, history._RUNS)] == [
         (1, 60, 5000, None, None),
         (1, 5, 500, None, None),
     ]
-    ((room, number, freed, left, *_, each),) = asked(lake, compress_history._ROOMS)
+    ((room, number, freed, left, *_, each),) = asked(lake, history._ROOMS)
     assert (room, number, freed, left, each) == ("!a", 2, 65, 45, [60, 5])
-    assert len(asked(lake, compress_history._ROOMS_OF_RUNS)) == 3, "of a room that was tried again, the last one counts"
-    assert asked(lake, compress_history._ROOMS, "room_id in ('!b')") == []
+    assert len(asked(lake, history._ROOMS_OF_RUNS)) == 3, "of a room that was tried again, the last one counts"
+    assert asked(lake, history._ROOMS, "room_id in ('!b')") == []
 
 
 def test_what_was_measured_first_and_last_is_shown(lake: duckdb.DuckDBPyConnection) -> None:
@@ -55,8 +55,8 @@ def test_what_was_measured_first_and_last_is_shown(lake: duckdb.DuckDBPyConnecti
         lake.execute(f"alter table audit.compression_runs add column {column}")
     lake.execute("update audit.compression_runs set chain_before = 9, chain_after = 4 where rows_before = 50")
     lake.execute("update audit.compression_runs set disk_bytes_before = 7, disk_bytes_after = 8 where rows_before = 50")
-    ((*_, chain, chain_now, read, read_now, _, _),) = asked(lake, compress_history._ROOMS)
+    ((*_, chain, chain_now, read, read_now, _, _),) = asked(lake, history._ROOMS)
     assert (chain, chain_now, read, read_now) == (9, 4, None, None)
-    assert [row[-2:] for row in asked(lake, compress_history._RUNS)] == [(None, None), (7, 8)]
-    assert compress_history._then_now(chain, chain_now) == "9.0 → 4.0"
-    assert compress_history._then_now(read, read_now) == "-"
+    assert [row[-2:] for row in asked(lake, history._RUNS)] == [(None, None), (7, 8)]
+    assert history._then_now(chain, chain_now) == "9.0 → 4.0"
+    assert history._then_now(read, read_now) == "-"

@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.compression.rooms import SHAPES, SMALL, Shape, room
-from synapse_lakehouse.compression import best, level, levels, tables
-from synapse_lakehouse.compression.bounding import bounded
-from synapse_lakehouse.compression.groups import NONE, Groups
-from synapse_lakehouse.compression.lines import hang_line, line_cost, reach
-from synapse_lakehouse.compression.states import states
-from tests.state_rooms import World, begin, grow, linear, worlds
+from synapse_lakehouse.compressor.algorithm import fewest_rows, level_sizes, levels, state_arrays
+from synapse_lakehouse.compressor.algorithm.binomial_checkpointing import hang_line, line_cost, reach
+from synapse_lakehouse.compressor.algorithm.chain_limit import bounded
+from synapse_lakehouse.compressor.algorithm.state_fingerprints import states
+from synapse_lakehouse.compressor.algorithm.state_groups import NONE, Groups
+from tests.support.state_rooms import World, begin, grow, linear, worlds
 
 BOUNDS = st.sampled_from([1, 2, 3, 5, 20, 100])
 
 
-WORLDS = worlds(3, 60, 150).map(lambda world: tables.encoded(*world.tables())[0].groups())
+WORLDS = worlds(3, 60, 150).map(lambda world: state_arrays.encoded(*world.tables())[0].groups())
 
 
 def whole(groups: Groups) -> np.ndarray:
@@ -29,7 +29,7 @@ def whole(groups: Groups) -> np.ndarray:
 
 @given(WORLDS, BOUNDS)
 def test_every_group_keeps_its_state_and_hangs_on_an_older_one(groups: Groups, max_chain: int) -> None:
-    better = best.compress(groups, whole(groups), max_chain)
+    better = fewest_rows.compress(groups, whole(groups), max_chain)
     assert not states(groups).differ(states(better)).any()
     assert (better.prev < np.arange(len(better))).all()
 
@@ -38,7 +38,7 @@ def test_every_group_keeps_its_state_and_hangs_on_an_older_one(groups: Groups, m
 def test_rows_never_become_more_and_chains_keep_the_bound_where_something_is_won(
     groups: Groups, max_chain: int
 ) -> None:
-    better = best.compress(groups, whole(groups), max_chain)
+    better = fewest_rows.compress(groups, whole(groups), max_chain)
     assert len(better.keys) <= len(groups.keys)
     if groups.changed(better).any():
         assert better.chain_nodes().max() <= max_chain
@@ -46,8 +46,8 @@ def test_rows_never_become_more_and_chains_keep_the_bound_where_something_is_won
 
 @given(WORLDS, BOUNDS)
 def test_a_second_time_there_is_nothing_to_win(groups: Groups, max_chain: int) -> None:
-    better = best.compress(groups, whole(groups), max_chain)
-    assert not better.changed(best.compress(better, whole(better), max_chain)).any()
+    better = fewest_rows.compress(groups, whole(groups), max_chain)
+    assert not better.changed(fewest_rows.compress(better, whole(better), max_chain)).any()
 
 
 @given(WORLDS, BOUNDS)
@@ -63,7 +63,7 @@ def test_long_chains_are_cut_without_changing_a_state(groups: Groups, max_chain:
 @given(WORLDS, st.data())
 def test_groups_out_of_range_are_left_alone(groups: Groups, data: st.DataObject) -> None:
     in_range = np.array(data.draw(st.lists(st.booleans(), min_size=len(groups), max_size=len(groups))), bool)
-    better = best.compress(groups, in_range, 100)
+    better = fewest_rows.compress(groups, in_range, 100)
     assert not groups.changed(better)[~in_range].any()
     assert better.chain_nodes().max(initial=0) <= max(100, groups.chain_nodes().max(initial=0))
     assert not states(groups).differ(states(better)).any()
@@ -72,16 +72,16 @@ def test_groups_out_of_range_are_left_alone(groups: Groups, data: st.DataObject)
 @pytest.mark.parametrize("ends", [0.01, 0.3, 1])
 def test_a_room_of_which_some_ends_may_not_be_touched_is_compressed_almost_as_well(ends: float) -> None:
     """As where Synapse is about to delete groups, or nothing needs them."""
-    groups = tables.encoded(*room(Shape(3000, 300, joins=0.2, forks=0.2, merges=0.1), 1))[0].groups()
+    groups = state_arrays.encoded(*room(Shape(3000, 300, joins=0.2, forks=0.2, merges=0.1), 1))[0].groups()
     is_end = ~np.isin(np.arange(len(groups)), groups.prev)
     left_alone = is_end & (np.random.default_rng(1).random(len(groups)) < ends)
     assert left_alone.any()
-    better = best.compress(groups, ~left_alone, 100)
+    better = fewest_rows.compress(groups, ~left_alone, 100)
     assert better.chain_nodes().max() <= 100
     assert not groups.changed(better)[left_alone].any()
     assert not states(groups).differ(states(better)).any()
     of_others = ~left_alone[np.repeat(np.arange(len(groups)), groups.rows)]
-    without = best.compress(groups, whole(groups), 100)
+    without = fewest_rows.compress(groups, whole(groups), 100)
     assert better.rows[~left_alone].sum() <= 1.3 * without.rows[~left_alone].sum()
     assert better.rows[~left_alone].sum() < 0.5 * of_others.sum()
 
@@ -90,9 +90,9 @@ def test_a_room_that_grew_large_keeps_few_whole_states() -> None:
     """What is whole further down a line is larger than what is whole at its head."""
     world = World(random.Random(1))
     grow(world, begin(world, [linear], 1500), 1500)
-    groups = tables.encoded(*world.tables())[0].groups()
-    by_levels, _ = levels.compress(groups, whole(groups), level.parse_levels("100,50,25"))
-    better = best.compress(groups, whole(groups), 100)
+    groups = state_arrays.encoded(*world.tables())[0].groups()
+    by_levels, _ = levels.compress(groups, whole(groups), level_sizes.parse_levels("100,50,25"))
+    better = fewest_rows.compress(groups, whole(groups), 100)
     assert len(better.keys) <= 1.1 * len(by_levels.keys)
 
 
@@ -100,8 +100,8 @@ def test_a_line_of_any_length_is_cut_in_no_time() -> None:
     """Chains may be bounded by one group: then each is a piece, of which a long line has many."""
     line = np.arange(1_000_000)
     sizes = np.full(len(line), 3)
-    assert best._pieces(line, sizes, 1) == (len(line), 3 * len(line))
-    pieces, rows = best._pieces(line, sizes, 2)
+    assert fewest_rows._pieces(line, sizes, 1) == (len(line), 3 * len(line))
+    pieces, rows = fewest_rows._pieces(line, sizes, 2)
     assert (pieces, rows) == (len(line) // 2, 3 * len(line) // 2 + len(line) // 2)
 
 
@@ -116,10 +116,10 @@ def test_a_line_of_any_length_is_cut_in_no_time() -> None:
     ],
 )
 def test_far_fewer_rows_are_left_than_the_levels_leave(shape: Shape, most: float) -> None:
-    groups = tables.encoded(*room(shape, 1))[0].groups()
-    by_levels, _ = levels.compress(groups, whole(groups), level.parse_levels("100,50,25"))
+    groups = state_arrays.encoded(*room(shape, 1))[0].groups()
+    by_levels, _ = levels.compress(groups, whole(groups), level_sizes.parse_levels("100,50,25"))
     theirs = min(len(by_levels.keys), len(groups.keys))
-    assert len(best.compress(groups, whole(groups), 100).keys) <= most * theirs
+    assert len(fewest_rows.compress(groups, whole(groups), 100).keys) <= most * theirs
 
 
 @given(st.integers(1, 300), st.integers(1, 12))

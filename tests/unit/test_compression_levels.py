@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synapse_lakehouse.compression import tables
-from synapse_lakehouse.compression.chunks import Progress, Step, compress_chunks
-from synapse_lakehouse.compression.errors import BadGroups
-from synapse_lakehouse.compression.groups import NONE, Groups
-from synapse_lakehouse.compression.level import Level, Levels, parse_levels, saved_levels
-from synapse_lakehouse.compression.levels import compress
-from synapse_lakehouse.compression.states import states
-from tests.state_rooms import State, World, resolved, worlds
+from synapse_lakehouse.compressor.algorithm import state_arrays
+from synapse_lakehouse.compressor.algorithm.chunks import Progress, Step, compress_chunks
+from synapse_lakehouse.compressor.algorithm.errors import BadGroups
+from synapse_lakehouse.compressor.algorithm.level_sizes import Level, Levels, parse_levels, saved_levels
+from synapse_lakehouse.compressor.algorithm.levels import compress
+from synapse_lakehouse.compressor.algorithm.state_fingerprints import states
+from synapse_lakehouse.compressor.algorithm.state_groups import NONE, Groups
+from tests.support.state_rooms import State, World, resolved, worlds
 
 SIZES = st.lists(st.integers(1, 8), min_size=1, max_size=4).map(lambda sizes: tuple(Level(size) for size in sizes))
 CHUNKS = st.sampled_from([3, 20, 100_000])
@@ -27,18 +27,18 @@ WORLDS = worlds(4, 40, 120)
 
 def compressed(
     world: World, levels: Levels, chunk_size: int, known: dict[str, Progress] | None = None
-) -> tuple[dict[int, int], dict[int, State], list[Step], tables.Names]:
+) -> tuple[dict[int, int], dict[int, State], list[Step], state_arrays.Names]:
     """Edges and rows after compression, by group, and the steps that led there."""
-    stored, names = tables.encoded(*world.tables())
+    stored, names = state_arrays.encoded(*world.tables())
     rooms = names.rooms.to_pylist()
     progress = {rooms.index(room): one for room, one in (known or {}).items()}
     steps = list(compress_chunks(stored, levels, chunk_size, progress))
     return *content(stored.groups(), names), steps, names
 
 
-def content(groups: Groups, names: tables.Names) -> tuple[dict[int, int], dict[int, State]]:
+def content(groups: Groups, names: state_arrays.Names) -> tuple[dict[int, int], dict[int, State]]:
     """Edges and rows by group."""
-    edges = {row["state_group"]: row["prev_state_group"] for row in tables.edges(groups).to_pylist()}
+    edges = {row["state_group"]: row["prev_state_group"] for row in state_arrays.edges(groups).to_pylist()}
     rows: dict[int, State] = {}
     for row in names.rows(groups).to_pylist():
         rows.setdefault(row["state_group"], {})[row["type"], row["state_key"]] = row["event_id"]
@@ -90,7 +90,7 @@ def test_a_second_run_finds_nothing_to_do(world: World, levels: Levels, chunk_si
 
 @given(st.integers(1, 400), SIZES)
 def test_chains_within_one_chunk_are_no_longer_than_the_levels_together(groups: int, levels: Levels) -> None:
-    stored, _ = tables.encoded(*line(groups, keys=groups).tables())
+    stored, _ = state_arrays.encoded(*line(groups, keys=groups).tables())
     (step,) = compress_chunks(stored, levels, groups, {})
     if not step.is_skipped:
         assert stored.groups().chain_nodes().max() <= sum(level.size for level in levels)
@@ -111,7 +111,7 @@ def test_the_documents_three_groups_stay_as_they_are() -> None:
 
 def test_two_levels_make_the_picture_of_the_document() -> None:
     """Each L2 is hung on the L2 before it, and three L1 in a row on each L2."""
-    stored, _ = tables.encoded(*line(25, keys=60).tables())
+    stored, _ = state_arrays.encoded(*line(25, keys=60).tables())
     chunk = stored.take(0, None, 100, [])
     assert chunk
     groups, _ = compress(chunk.groups, chunk.in_range, parse_levels("3,10"))
@@ -192,22 +192,24 @@ def test_groups_that_cannot_be_are_refused(
     edges: list[tuple[int, int]], rows: list[tuple[int, str, str, str]], reason: str
 ) -> None:
     with pytest.raises(BadGroups, match=reason):
-        tables.encoded(*_raw([1, 2, 3], edges, rows))
+        state_arrays.encoded(*_raw([1, 2, 3], edges, rows))
 
 
 def test_a_row_that_is_there_twice_counts_once() -> None:
-    stored, _ = tables.encoded(*_raw([1, 2], [(2, 1)], [(2, "t", "k", "$1"), (1, "t", "k", "$1"), (2, "t", "k", "$1")]))
+    stored, _ = state_arrays.encoded(
+        *_raw([1, 2], [(2, 1)], [(2, "t", "k", "$1"), (1, "t", "k", "$1"), (2, "t", "k", "$1")])
+    )
     assert stored.groups().rows.tolist() == [1, 1]
 
 
 def test_nothing_compresses_to_nothing() -> None:
-    stored, _ = tables.encoded(*_raw([], [], []))
+    stored, _ = state_arrays.encoded(*_raw([], [], []))
     assert list(compress_chunks(stored, parse_levels("100"), 500, {})) == []
 
 
 @given(WORLDS)
 def test_fingerprints_tell_states_apart(world: World) -> None:
-    stored, _ = tables.encoded(*world.tables())
+    stored, _ = state_arrays.encoded(*world.tables())
     groups = stored.groups()
     known = states(groups)
     of = {tuple(map(int, known.fingerprints[at])): at for at in range(len(groups))}

@@ -6,9 +6,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synapse_lakehouse.compression.plan import plan
-from synapse_lakehouse.compression.settings import CompressorSettings, Strategy
-from tests.state_rooms import KINDS, World, begin, grow
+from synapse_lakehouse.compressor.algorithm.estimate import plan
+from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, Strategy
+from tests.support.state_rooms import KINDS, World, begin, grow
 
 
 @given(st.integers(0, 2**32), st.sampled_from(Strategy))

@@ -1,6 +1,6 @@
 """What a person is asked before a plan is applied."""
 
-from synapse_lakehouse.rewriting.asking import question
+from synapse_lakehouse.compressor.approval import question
 
 ROW = {
     "room_id": "!a:x", "strategy": "best", "release": 7, "groups": 114, "groups_to_rewrite": 55, "rows_before": 1500,

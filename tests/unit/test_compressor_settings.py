@@ -7,11 +7,11 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from synapse_lakehouse.compression.errors import CompressorError
-from synapse_lakehouse.compression.level import parse_levels
-from synapse_lakehouse.compression.settings import CompressorSettings, Strategy, configured
-from synapse_lakehouse.homeserver import milliseconds
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.compressor.algorithm.errors import CompressorError
+from synapse_lakehouse.compressor.algorithm.level_sizes import parse_levels
+from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, Strategy, configured
+from synapse_lakehouse.config.homeserver_yaml import milliseconds
+from synapse_lakehouse.config.settings import Settings
 
 DAY = 24 * 60 * 60 * 1000
 

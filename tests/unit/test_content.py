@@ -5,12 +5,12 @@ import sys
 
 import pyarrow as pa
 
-from synapse_lakehouse.source.content import combined, content_hash
+from synapse_lakehouse.postgres.rows.content_hash import combined, content_hash
 
 AT_ONCE = """
 from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
-from synapse_lakehouse.source.content import content_hash
+from synapse_lakehouse.postgres.rows.content_hash import content_hash
 
 schema = pa.schema([("id", pa.int64()), ("text", pa.string())])
 batch = pa.record_batch([list(range(50)), ["text"] * 50], schema=schema)

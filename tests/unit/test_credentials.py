@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from synapse_lakehouse.embedded import credentials
+from synapse_lakehouse.local.airflow import credentials
 
 KEYS = {"AIRFLOW__CORE__FERNET_KEY", "AIRFLOW__API__SECRET_KEY", "AIRFLOW__API_AUTH__JWT_SECRET"}
 

@@ -9,7 +9,7 @@ import yaml
 from typer.main import get_command
 
 from synapse_lakehouse.cli import app
-from synapse_lakehouse.settings import PROJECT, Settings
+from synapse_lakehouse.config.settings import PROJECT, Settings
 
 DOCUMENTS = sorted([*PROJECT.glob("*.md"), *(PROJECT / "docs").rglob("*.md")])
 OPERATORS = set(tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["scripts"])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic.fields import FieldInfo
 
-from synapse_lakehouse.settings import PROJECT, Settings
+from synapse_lakehouse.config.settings import PROJECT, Settings
 
 EXAMPLE = PROJECT / ".env.example"
 

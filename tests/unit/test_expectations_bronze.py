@@ -6,16 +6,17 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.memory import InMemoryCatalog
 
-from expectations import bronze, gates
-from expectations.findings import findings
-from expectations.judgement import AuditFailed, Check, Judgement
+from expectations import bronze, validate
+from expectations.alert_findings import findings
 from expectations.streams import ExpectGapsWithinBudget, ExpectIdInOneTable, ExpectNoLostId
+from expectations.validation_result import AuditFailed, Check, Judgement
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.alerts.incidents import Finding, Kind
-from synapse_lakehouse.lake import audit, tables
-from synapse_lakehouse.run import Run
-from synapse_lakehouse.settings import Settings
-from tests.judging import DAY, DECLARED, RUN, Plant, Rows, change, forget, judge
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.write import tables
+from tests.support.validation import DAY, DECLARED, RUN, Plant, Rows, change, forget, judge
 
 STRICT: Final = "a warning, and this run was started to fail on any, so it publishes nothing"
 
@@ -396,35 +397,35 @@ def test_gate_reads_the_runs_measures_and_records_its_checks(settings: Settings)
     catalog = InMemoryCatalog("lake", warehouse=settings.warehouse)
     tables.ensure_audit(catalog)
     known = catalogue.load()
-    audit.append(catalog, "audit.snapshots", [{"novelties": [], "drifted": [], "taken_at": DAY}], RUN)
-    audit.append(
+    store.append(catalog, "audit.snapshots", [{"novelties": [], "drifted": [], "taken_at": DAY}], RUN)
+    store.append(
         catalog, "audit.ledger",
         [{"table_name": one.name, "rows_source": 7, "rows_read": 7, "rows_written": 7, "hash_read": "0",
           "hash_written": "0", "written_at": DAY}
          for one in known.copied()], RUN,
     )  # fmt: skip
-    audit.append(
+    store.append(
         catalog, "audit.table_facts",
         [{"table_name": one.name, "rows": 7, "null_keys": 0, "duplicate_keys": int(one.name == "events"),
           "measured_at": DAY} for one in known.copied()], RUN,
     )  # fmt: skip
-    audit.append(
+    store.append(
         catalog, "audit.stream_positions",
         [{"stream": one.name, "writers": [("main", 1)], "missing_writers": [], "rule": "configured", "safe_bound": 1,
           "sequence_last_value": 2, "sequence_is_called": True, "gaps": [], "shared_ids": 0, "faults": [],
           "went_back": [], "measured_at": DAY}
          for one in known.streams], RUN,
     )  # fmt: skip
-    audit.append(
+    store.append(
         catalog, "audit.stream_facts",
         [{"stream": one.name, "table_name": backing.name, "null_ids": 0, "duplicate_ids": 0, "reread_ids": 0,
               "measured_at": DAY}
          for one in known.streams for backing, _ in known.backing(one.name)], RUN,
     )  # fmt: skip
     other = Run("another", RUN.start, RUN.end)
-    audit.append(catalog, "audit.table_facts", [{"table_name": "rooms", "rows": 0, "null_keys": 9}], other)
+    store.append(catalog, "audit.table_facts", [{"table_name": "rooms", "rows": 0, "null_keys": 9}], other)
 
-    judgement = gates.judge_bronze(settings, catalog, RUN)
+    judgement = validate.judge_bronze(settings, catalog, RUN)
 
     assert [check.sentence for check in judgement.failures] == [
         "bronze.events: every event_id occurs once — 1 row repeating a key"

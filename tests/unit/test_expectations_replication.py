@@ -3,12 +3,12 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from expectations import docs, replication
-from expectations.findings import findings
-from expectations.judgement import Judgement
+from expectations import data_docs, replication_tap
+from expectations.alert_findings import findings
+from expectations.validation_result import Judgement
 from synapse_lakehouse.alerts.incidents import Finding, Kind
-from synapse_lakehouse.settings import Settings
-from tests.judging import RUN
+from synapse_lakehouse.config.settings import Settings
+from tests.support.validation import RUN
 
 WARNS = "a warning: it keeps no release from being published"
 
@@ -29,8 +29,8 @@ def test_what_a_tap_missed_warns_and_is_named(settings: Settings) -> None:
         heard("events", "ep1"), heard("events", "ep2", unexplained=3, missing=missing), heard("receipts", None),
         heard("to_device", "w", went_back=1),
     ]  # fmt: skip
-    checks, _ = docs.validate(
-        settings, RUN, "bronze", replication.suite(found), replication.measures(found), datetime.now(UTC)
+    checks, _ = data_docs.validate(
+        settings, RUN, "bronze", replication_tap.suite(found), replication_tap.measures(found), datetime.now(UTC)
     )
     assert len(checks) == 6
     judgement = Judgement("bronze", checks, "")

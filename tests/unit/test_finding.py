@@ -8,12 +8,12 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyspark.sql import SparkSession
 
-from synapse_lakehouse.lake.duck import LakeError
-from synapse_lakehouse.modelling.changed import Increment
-from synapse_lakehouse.modelling.finding import Finding
-from synapse_lakehouse.modelling.increments import Increments
-from synapse_lakehouse.modelling.large_models import LARGE, LargeModel
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.dbt_build.changed_inputs import Increment
+from synapse_lakehouse.dbt_build.dbt_callback import Finding
+from synapse_lakehouse.dbt_build.incremental import Increments
+from synapse_lakehouse.dbt_build.incremental_models import LARGE, LargeModel
+from synapse_lakehouse.iceberg.read.duckdb_reader import LakeError
 
 CATALOG, SETTINGS = cast("Catalog", None), Settings(_env_file=None)
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.streams import gaps, recording
-from synapse_lakehouse.streams.gaps import Class, Explanation, Gap, Missing, Present, Window, Witness
-from synapse_lakehouse.streams.queries import ISLANDS, MISSING
+from synapse_lakehouse.streams.gaps import classify, log
+from synapse_lakehouse.streams.gaps.classify import Class, Explanation, Gap, Missing, Present, Window, Witness
+from synapse_lakehouse.streams.sql import ISLANDS, MISSING
 
 DUCKDB = duckdb.connect()
 
@@ -123,12 +123,12 @@ def examined(before: str, now: str, told: str) -> list[Gap]:
         DUCKDB.execute("insert into witnessed values ('s', 't', ?, ?, ?)", [one, witness, explained.get(one)])
     found: list[Gap] = []
     for _, first, last_id in DUCKDB.execute(MISSING).fetchall():
-        found += gaps.of_missing(Missing(first, last_id), window)
+        found += classify.of_missing(Missing(first, last_id), window)
     for _, table, witness, explanation, first, last_id in DUCKDB.execute(ISLANDS).fetchall():
         reason = Explanation(explanation) if explanation else None
-        found += gaps.of_missing(Missing(first, last_id, table, Witness(witness), reason), window)
+        found += classify.of_missing(Missing(first, last_id, table, Witness(witness), reason), window)
     for one, rows in present.items():
-        found += gaps.of_present(Present(one, "t", rows, one in known, signs.get(one) == "again"), window)
+        found += classify.of_present(Present(one, "t", rows, one in known, signs.get(one) == "again"), window)
     return sorted(found, key=lambda gap: (gap.first, list(Class).index(gap.verdict)))
 
 
@@ -162,7 +162,7 @@ def test_every_closed_id_is_there_or_told_of_once_and_healthy_work_raises_nothin
     present = released | {one for one in new if accepted < one <= last}
     before = "none" if is_first else f"{' '.join(map(str, released))} | {accepted}"
     found = examined(before, f"{' '.join(map(str, present))} | {bound} of {last}", "")
-    assert not [gap for gap in found if gap.verdict in gaps.FAULTS]
+    assert not [gap for gap in found if gap.verdict in classify.FAULTS]
     told = [one for gap in found for one in range(gap.first, gap.last + 1)]
     after = 1 if is_first else accepted
     assert sorted(told) == sorted(set(range(after + 1, last + 1)) - present)
@@ -182,5 +182,5 @@ def test_blocks_of_ids_leave_no_seam(present: set[int], last: int) -> None:
 def test_streams_that_count_downwards_are_mirrored() -> None:
     known = catalogue.load()
     gap = Gap(7, 9, Class.ROLLED_BACK)
-    rows = [recording._row(known.stream(name), gap, datetime.now(UTC)) for name in ("events", "backfill")]
+    rows = [log._row(known.stream(name), gap, datetime.now(UTC)) for name in ("events", "backfill")]
     assert [(row["first_id"], row["last_id"]) for row in rows] == [(7, 9), (-9, -7)]

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.streams.acknowledged import parse
-from synapse_lakehouse.streams.going_back import tell_what_went_back
+from synapse_lakehouse.streams.checks.acknowledged import parse
+from synapse_lakehouse.streams.checks.position_regression import tell_what_went_back
 
 DECLARED = catalogue.load()
 

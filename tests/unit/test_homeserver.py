@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from synapse_lakehouse.homeserver import require_one_database, section
+from synapse_lakehouse.config.homeserver_yaml import require_one_database, section
 
 SECRET = "s3cret"
 

@@ -14,29 +14,30 @@ from apprise.conversion import convert_between
 from rich.text import Text
 from typer.testing import CliRunner
 
-from expectations.findings import findings
-from expectations.judgement import AuditFailed, Check, Judgement
-from expectations.site import _TEMPLATES
+from expectations.alert_findings import findings
+from expectations.data_docs_theme import _TEMPLATES
+from expectations.validation_result import AuditFailed, Check, Judgement
 from synapse_lakehouse.alerts.incidents import Finding, Kind, changes
 from synapse_lakehouse.alerts.message import MOST_AT_ONCE, messages
-from synapse_lakehouse.cli import app, output, steps
+from synapse_lakehouse.cli import app, output
 from synapse_lakehouse.cli.errors import Explaining
-from synapse_lakehouse.cli.progress import Step
-from synapse_lakehouse.lake import duck
+from synapse_lakehouse.cli.runs import run_output
+from synapse_lakehouse.cli.runs.task_log import Step
+from synapse_lakehouse.compressor.approval import question
+from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.printable_text import printable
-from synapse_lakehouse.rewriting.asking import question
-from synapse_lakehouse.settings import PROJECT
-from tests import hostile
+from tests.support import hostile_text
 from tests.unit.test_compression_question import ROW
 
-SOURCES = [*(PROJECT / "spark_apps").rglob("*.py"), *(PROJECT / "dags").rglob("*.py"),
+SOURCES = [*(PROJECT / "src").rglob("*.py"), *(PROJECT / "spark_apps").rglob("*.py"), *(PROJECT / "dags").rglob("*.py"),
            *(PROJECT / "expectations").rglob("*.py")]  # fmt: skip
 WRITES = {"print", "typer.echo", "typer.secho", "click.echo", "Console", "RichTable", "logging.getLogger", "track"}
 MAY_WRITE = {
     ("cli/output.py", "typer.echo"): "the sink of the commands",
     ("printable_text.py", "logging.getLogger"): "gives out loggers",
-    ("app.py", "print"): "a printable line of progress",
-    ("cli/prove_erased.py", "track"): "a bar on a printable console, with a text of its own",
+    ("spark_app.py", "print"): "a printable line of progress",
+    ("cli/events/prove_erased.py", "track"): "a bar on a printable console, with a text of its own",
 }
 
 
@@ -52,45 +53,49 @@ def test_everything_is_written_through_the_sinks() -> None:
 
 
 def test_rows_in_every_format(capsys: pytest.CaptureFixture[str]) -> None:
-    row = [*hostile.TEXTS, {"nested": hostile.ALL}, [hostile.ALL], None]
-    names = [*hostile.TEXTS, "nested", "list", "null"]
+    row = [*hostile_text.TEXTS, {"nested": hostile_text.ALL}, [hostile_text.ALL], None]
+    names = [*hostile_text.TEXTS, "nested", "list", "null"]
     output.write(names, [row], output.Format.JSON)
     written = capsys.readouterr().out
-    assert not hostile.unshown(written)
+    assert not hostile_text.unshown(written)
     assert list(json.loads(written)[0].values()) == row
     output.write(names, [row], output.Format.CSV)
     written = capsys.readouterr().out
-    assert not hostile.unshown(written)
+    assert not hostile_text.unshown(written)
     head, cells = csv.reader(io.StringIO(written))
     assert len(head) == len(cells) == len(row)
     assert not [one for one in (*head, *cells) if one.lstrip().startswith(("=", "+", "-", "@", "\uff1d"))]
-    for text in hostile.TEXTS:
+    for text in hostile_text.TEXTS:
         output.write([text], [[text]], output.Format.TABLE)
         written = capsys.readouterr().out
-        assert not hostile.unshown(written)
+        assert not hostile_text.unshown(written)
         assert printable(text).replace(" ", "") in "".join(written.split())
 
 
 def test_lines_tables_and_steps_of_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     console = output.PrintableConsole(width=2000, force_terminal=True, no_color=True)
-    console.print(hostile.ALL)
+    console.print(hostile_text.ALL)
     table = output.table("name")
-    table.add_row(hostile.ALL)
-    table.add_row(Text(hostile.ALL, "red"))
+    table.add_row(hostile_text.ALL)
+    table.add_row(Text(hostile_text.ALL, "red"))
     console.print(table)
     written = capsys.readouterr().out
     # The styles of Rich itself, which are of digits and end with m.
     bare = written.replace("\x1b[1m", "").replace("\x1b[0m", "")
-    assert not hostile.unshown(bare)
+    assert not hostile_text.unshown(bare)
     assert r"\x1b[2J" in bare
     assert "[bold red]markup[/]" in bare
-    told = [Step("started", hostile.ALL), Step("said", "a", hostile.ALL), Step("noted", "a", hostile.ALL)]
-    told += [Step("failed", "a", hostile.ALL)]
-    steps.tell(hostile.ALL)
-    steps.explain(steps.show(told), hostile.ALL)
-    output.echo(hostile.ALL, err=True)
+    told = [
+        Step("started", hostile_text.ALL),
+        Step("said", "a", hostile_text.ALL),
+        Step("noted", "a", hostile_text.ALL),
+    ]
+    told += [Step("failed", "a", hostile_text.ALL)]
+    run_output.tell(hostile_text.ALL)
+    run_output.explain(run_output.show(told), hostile_text.ALL)
+    output.echo(hostile_text.ALL, err=True)
     written = "".join(capsys.readouterr())
-    assert not hostile.unshown(written)
+    assert not hostile_text.unshown(written)
     assert "[bold red]markup[/]" in written
 
 
@@ -104,26 +109,29 @@ def test_errors_and_refusals_of_arguments() -> None:
     @failing.command()
     def fail(number: int) -> None:
         """Fail."""
-        raise duck.LakeError(hostile.ALL)
+        raise duckdb_reader.LakeError(hostile_text.ALL)
 
-    for arguments in (["fail", "1"], ["fail", hostile.ALL], [hostile.ALL], ["fail", f"--{hostile.ALL}"]):
+    for arguments in (["fail", "1"], ["fail", hostile_text.ALL], [hostile_text.ALL], ["fail", f"--{hostile_text.ALL}"]):
         done = CliRunner().invoke(failing, arguments)
         assert done.exit_code in {1, 2}
-        assert not hostile.unshown(done.output), arguments
-    done = CliRunner().invoke(app, ["prove-erased", f"@{hostile.TEXTS[0]}"])
+        assert not hostile_text.unshown(done.output), arguments
+    done = CliRunner().invoke(app, ["prove-erased", f"@{hostile_text.TEXTS[0]}"])
     assert done.exit_code == 2
-    assert not hostile.unshown(done.output)
+    assert not hostile_text.unshown(done.output)
 
 
 @pytest.mark.parametrize("number", [1, MOST_AT_ONCE + 1])
 def test_alerts_for_every_kind_of_sink(number: int) -> None:
     now = datetime(2026, 11, 17, tzinfo=UTC)
-    found = [Finding(Kind.INTEGRITY, f"{number} {hostile.ALL}", hostile.ALL, hostile.ALL) for number in range(number)]
+    found = [
+        Finding(Kind.INTEGRITY, f"{number} {hostile_text.ALL}", hostile_text.ALL, hostile_text.ALL)
+        for number in range(number)
+    ]
     begun = changes([], found, "gold", "https://lake/1.html", now)
     for message in messages([*begun, *changes(begun, [], "gold", "", now + timedelta(hours=1))], "x", "https://docs"):
         assert "\n" not in message.title
         for text in (message.title, message.body):
-            assert not hostile.unshown(text)
+            assert not hostile_text.unshown(text)
             assert "@" not in text
             assert "](" not in text
             for form in (NotifyFormat.HTML, NotifyFormat.MARKDOWN):
@@ -136,10 +144,10 @@ def test_alerts_for_every_kind_of_sink(number: int) -> None:
 
 
 def test_an_audit_s_sentences_are_one_line_each() -> None:
-    check = Check("s", "t", hostile.ALL, hostile.ALL, "fail", success=False, observed=hostile.ALL)
+    check = Check("s", "t", hostile_text.ALL, hostile_text.ALL, "fail", success=False, observed=hostile_text.ALL)
     judgement = Judgement("gold", [check, check], "https://docs")
     assert len(judgement.summary().splitlines()) == 3
-    assert not hostile.unshown(judgement.summary())
+    assert not hostile_text.unshown(judgement.summary())
     with pytest.raises(AuditFailed) as failed:
         judgement.raise_if_failed()
     assert len(str(failed.value).splitlines()) == 4
@@ -148,18 +156,27 @@ def test_an_audit_s_sentences_are_one_line_each() -> None:
 
 
 def test_pages_of_data_docs() -> None:
-    row = {"state": "failed", "subject": hostile.ALL, "expectation": hostile.ALL, "observed": hostile.ALL}
-    values = {"stage": hostile.ALL, "run": hostile.ALL, "state": "failed", "judged": hostile.ALL, "checks": [row],
-              "counts": {"failed": 1}, "by_subject": {hostile.ALL: [row]}}  # fmt: skip
+    row = {
+        "state": "failed",
+        "subject": hostile_text.ALL,
+        "expectation": hostile_text.ALL,
+        "observed": hostile_text.ALL,
+    }
+    values = dict.fromkeys(("stage", "run", "judged"), hostile_text.ALL) | {
+        "state": "failed",
+        "checks": [row],
+        "counts": {"failed": 1},
+        "by_subject": {hostile_text.ALL: [row]},
+    }
     page = _TEMPLATES.get_template("audit.html").render(values)
-    assert hostile.TEXTS[7] not in page
-    assert not hostile.unshown(page)
+    assert hostile_text.TEXTS[7] not in page
+    assert not hostile_text.unshown(page)
 
 
 def test_the_question_before_a_plan_is_applied() -> None:
-    rows, skipped = [ROW | {"room_id": hostile.ALL}], [{"room_id": hostile.ALL, "skipped": hostile.ALL}]
+    rows, skipped = [ROW | {"room_id": hostile_text.ALL}], [{"room_id": hostile_text.ALL, "skipped": hostile_text.ALL}]
     text = question(rows, skipped, may_write=True)
-    assert not hostile.unshown(text)
+    assert not hostile_text.unshown(text)
     *_, line, blank, left = text.splitlines()
     assert not blank
     assert line.count("|") == 11, "a row of ten cells"
@@ -168,13 +185,13 @@ def test_the_question_before_a_plan_is_applied() -> None:
 
 
 def test_the_progress_of_an_app_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    from synapse_lakehouse.app import SparkApp
-    from synapse_lakehouse.run import Run
-    from synapse_lakehouse.settings import Settings
+    from synapse_lakehouse.config.run import Run
+    from synapse_lakehouse.config.settings import Settings
+    from synapse_lakehouse.spark_app import SparkApp
 
     day = datetime(2026, 11, 17, tzinfo=UTC)
     run = Run("r", day, day + timedelta(days=1))
-    SparkApp("a", run, Settings(_env_file=None, lakehouse_home=tmp_path)).progress(hostile.ALL)
+    SparkApp("a", run, Settings(_env_file=None, lakehouse_home=tmp_path)).progress(hostile_text.ALL)
     written = capsys.readouterr().out
     assert written.count("\n") == 1
-    assert not hostile.unshown(written)
+    assert not hostile_text.unshown(written)

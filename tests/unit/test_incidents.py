@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.alerts import watching
+from synapse_lakehouse.alerts import rules
 from synapse_lakehouse.alerts.incidents import Event, Finding, Kind, changes, current
 from synapse_lakehouse.alerts.message import MOST_AT_ONCE, messages
-from synapse_lakehouse.settings import PROJECT
-from synapse_lakehouse.streams.sequences import Standing, faults
-from synapse_lakehouse.streams.watch import Look, look
+from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.streams.checks.sequences import Standing, faults
+from synapse_lakehouse.streams.watch.observation import Look, look
 
 NOW = datetime(2026, 11, 17, tzinfo=UTC)
 LATE = Finding(Kind.LATE_IDS, "stream events", "2 ids came late")
@@ -122,7 +122,7 @@ def watched(positions: dict[str, int], handed_out: int, before: Look | None = No
 
 
 def of_looks(now: Look) -> list[Kind]:
-    found = watching.of_looks([(catalogue.load().stream("events"), now)], {"events": {"ep1", "ep2"}})
+    found = rules.of_looks([(catalogue.load().stream("events"), now)], {"events": {"ep1", "ep2"}})
     return [one.kind for one in found]
 
 
@@ -140,7 +140,7 @@ def test_a_database_that_went_back_is_told_of_until_it_is_where_it_was_or_a_rele
     restored = watched({"ep1": 80, "ep2": 800}, 900, well)
     going_on = watched({"ep1": 80, "ep2": 850}, 900, restored)
     assert [of_looks(one) for one in (restored, going_on)] == [[Kind.POSITION_WENT_BACK]] * 2
-    (told,) = watching.of_looks([(stream, restored)], {})
+    (told,) = rules.of_looks([(stream, restored)], {})
     assert "ep1 from 90 to 80, ep2 from 900 to 800" in told.said
     assert "setval('events_stream_seq', 900)" in told.said
 
@@ -171,18 +171,18 @@ def test_all_that_is_wrong_with_a_stream_is_told() -> None:
 
 def test_a_lake_is_overdue_after_so_many_hours_whether_or_not_there_was_ever_a_release() -> None:
     hours, made = timedelta(hours=26), NOW - timedelta(hours=40)
-    assert watching.of_releases(None, NOW - hours, hours, NOW) == []
-    assert watching.of_releases(NOW - hours, made, hours, NOW) == []
-    (finding,) = watching.of_releases(NOW - timedelta(hours=30), made, hours, NOW)
+    assert rules.of_releases(None, NOW - hours, hours, NOW) == []
+    assert rules.of_releases(NOW - hours, made, hours, NOW) == []
+    (finding,) = rules.of_releases(NOW - timedelta(hours=30), made, hours, NOW)
     assert finding.said == "the latest release is 30 hours old, 26 are allowed"
-    (finding,) = watching.of_releases(None, made, hours, NOW)
+    (finding,) = rules.of_releases(None, made, hours, NOW)
     assert finding.said == "there is no release yet, and the lake is 40 hours old, 26 are allowed"
 
 
 def test_a_tap_is_silent_after_so_many_minutes_if_one_was_ever_used() -> None:
     limit = timedelta(minutes=15)
-    assert watching.of_tap(None, limit, NOW) == []
-    assert watching.of_tap(NOW - limit, limit, NOW) == []
-    assert watching.of_tap(NOW - timedelta(days=9), timedelta(0), NOW) == []
-    (finding,) = watching.of_tap(NOW - timedelta(minutes=90), limit, NOW)
+    assert rules.of_tap(None, limit, NOW) == []
+    assert rules.of_tap(NOW - limit, limit, NOW) == []
+    assert rules.of_tap(NOW - timedelta(days=9), timedelta(0), NOW) == []
+    (finding,) = rules.of_tap(NOW - timedelta(minutes=90), limit, NOW)
     assert (finding.kind, finding.said) == (Kind.TAP_SILENT, "it has not listened for 90 minutes, 15 are allowed")

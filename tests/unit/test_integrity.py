@@ -2,9 +2,9 @@
 
 import re
 
-from synapse_lakehouse.settings import PROJECT
-from synapse_lakehouse.state.forest import Fault
-from synapse_lakehouse.state.integrity import CHECKS
+from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.room_state.group_tree import Fault
+from synapse_lakehouse.room_state.integrity_checks import CHECKS
 
 NAMES = [check.name for check in CHECKS]
 

@@ -9,8 +9,8 @@ from zipfile import ZipFile
 import pytest
 
 from supply_chain import lock_jars
-from synapse_lakehouse.embedded import jars
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.local.java import jars
 
 GOOD = f"org.example:good:1.0@sha256:{'a' * 64}"
 ACCEPTED = {"org.example:one_2.13:1.0": b"one", "org.example:two:2.0": b"two"}

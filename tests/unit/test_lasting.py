@@ -6,8 +6,9 @@ from typing import Any
 
 from pyiceberg.catalog.memory import InMemoryCatalog
 
-from synapse_lakehouse.bronze.base import lasting
-from synapse_lakehouse.lake import audit, tables
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.iceberg.write import tables
+from synapse_lakehouse.ingest.baseline import lasting
 
 DAY = datetime(2026, 5, 1, tzinfo=UTC)
 
@@ -20,14 +21,14 @@ def test_what_was_seen_lasts_unless_a_later_look_was_behind_it(tmp_path: Path) -
     ]  # fmt: skip
     for minute, (run_id, lsn, timeline) in enumerate(looks):
         seen = _seen(lsn, timeline) | {"run_id": run_id, "taken_at": DAY + timedelta(minutes=minute)}
-        audit.append(lake, "audit.snapshots", [seen])
-    audit.append(lake, "audit.snapshots", [{"run_id": "of an earlier version", "taken_at": DAY}])
+        store.append(lake, "audit.snapshots", [seen])
+    store.append(lake, "audit.snapshots", [{"run_id": "of an earlier version", "taken_at": DAY}])
     expected = {("0/50", 1), ("0/5A", 1), ("0/82", 1), ("0/A", 2)}
     assert {(one.wal_lsn, one.timeline) for one in lasting(lake)} == expected
 
     # The same position again, of a log that was written anew.
     again = _seen(100, 1) | {"run_id": "again", "taken_at": DAY + timedelta(hours=1)}
-    audit.append(lake, "audit.snapshots", [again])
+    store.append(lake, "audit.snapshots", [again])
     assert "0/64" not in {one.wal_lsn for one in lasting(lake)}
 
 

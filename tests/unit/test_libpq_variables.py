@@ -7,9 +7,9 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import Conninfo
 
-from synapse_lakehouse import libpq_variables
-from synapse_lakehouse.lake import address
-from synapse_lakehouse.settings import CATALOG_PARAMETERS, Settings
+from synapse_lakehouse.config import libpq_variables
+from synapse_lakehouse.config.settings import CATALOG_PARAMETERS, Settings
+from synapse_lakehouse.iceberg.catalog import catalog_uri
 
 
 @pytest.fixture(autouse=True)
@@ -71,9 +71,9 @@ def test_the_catalog_takes_what_spark_can_be_given(monkeypatch: pytest.MonkeyPat
         synapse_dsn="postgresql://h/d",
         synapse_server_name="s",
     )
-    found = address.parameters(str(settings.lakehouse_catalog_uri))
+    found = catalog_uri.parameters(str(settings.lakehouse_catalog_uri))
     assert found.keys() - {"options"} == CATALOG_PARAMETERS
-    assert "password" not in address.jdbc(found)
+    assert "password" not in catalog_uri.jdbc(found)
     assert {"hostaddr", "sslcrl"} <= conninfo_to_dict(str(settings.synapse_dsn)).keys()
     http = Settings(_env_file=None, lakehouse_catalog_uri="https://h/api")
     assert http.lakehouse_catalog_uri == "https://h/api"

@@ -7,7 +7,7 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synapse_lakehouse.streams.locating import ANYWHERE, Edge, Name, Range, Span, spans, taken
+from synapse_lakehouse.streams.gaps.event_ids import ANYWHERE, Edge, Name, Range, Span, spans, taken
 
 
 def test_an_id_lies_between_those_of_the_neighbours() -> None:

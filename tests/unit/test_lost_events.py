@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synapse_lakehouse.streams.lost_events import Edge, id_ranges
+from synapse_lakehouse.streams.gaps.lost_event_ranges import Edge, id_ranges
 
 
 def test_events_lost_one_after_the_other_lie_between_those_that_are_there() -> None:

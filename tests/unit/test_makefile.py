@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from synapse_lakehouse.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT
 
 OWN = ".tools/uv/bin/uv"
 OLDEST = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["uv"]["required-version"].removeprefix(">=")

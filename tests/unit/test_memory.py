@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from synapse_lakehouse.cli.dags_test import DagsTest
-from synapse_lakehouse.cli.diagnosis import machine
-from synapse_lakehouse.cli.diagnosis.finding import Level
-from synapse_lakehouse.cli.out_of_memory import explanation, needed
-from synapse_lakehouse.cli.progress import KILLED
-from synapse_lakehouse.embedded import airflow, memory
-from synapse_lakehouse.embedded.memory import Memory
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.cli.doctor import machine
+from synapse_lakehouse.cli.doctor.finding import Level
+from synapse_lakehouse.cli.runs.local_run import DagsTest
+from synapse_lakehouse.cli.runs.out_of_memory import explanation, needed
+from synapse_lakehouse.cli.runs.task_log import KILLED
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.local import memory
+from synapse_lakehouse.local.airflow import environment
+from synapse_lakehouse.local.memory import Memory
 
 GIB = 1 << 30
 UNLIMITED_1 = "9223372036854771712"
@@ -95,8 +96,8 @@ def test_an_airflow_that_was_killed_is_noticed(
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "airflow").write_text(f"#!/bin/sh\n{ends}\n")
     (tmp_path / "bin" / "airflow").chmod(0o700)
-    monkeypatch.setattr(airflow, "BIN", tmp_path / "bin")
-    prepared = airflow.Airflow(Settings(_env_file=None, lakehouse_home=tmp_path), dict(os.environ))
+    monkeypatch.setattr(environment, "BIN", tmp_path / "bin")
+    prepared = environment.Airflow(Settings(_env_file=None, lakehouse_home=tmp_path), dict(os.environ))
     now = datetime.now(UTC)
     attempt = DagsTest(prepared, now, now, now, tmp_path / "logs" / "run.log")
 

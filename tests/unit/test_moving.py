@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.catalog.memory import InMemoryCatalog
 
-from expectations import freshness, gates
+from expectations import stalled_source, validate
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.lake import audit, tables
-from synapse_lakehouse.lake.release import Release
-from synapse_lakehouse.run import Run
-from synapse_lakehouse.streams import moving
-from synapse_lakehouse.streams.moving import Seen, ids_without_rows, looked_back, stuck_writers
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.audit.releases import Release
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.iceberg.write import tables
+from synapse_lakehouse.streams.checks import stalled_writers
+from synapse_lakehouse.streams.checks.stalled_writers import Seen, ids_without_rows, looked_back, stuck_writers
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
@@ -69,9 +70,9 @@ def test_no_writer_is_stuck_whose_position_follows_its_rows(steps: list[tuple[in
 
 def test_ids_of_which_none_gets_a_row_are_told_of_once_they_are_many() -> None:
     first = seen(500, 10)
-    middle, last = replace(first, handed_out=950), replace(first, handed_out=900 + moving.FEWEST_IDS)
-    assert ids_without_rows(first, middle, last) == moving.FEWEST_IDS
-    assert not ids_without_rows(first, middle, replace(last, handed_out=900 + moving.FEWEST_IDS - 1))
+    middle, last = replace(first, handed_out=950), replace(first, handed_out=900 + stalled_writers.FEWEST_IDS)
+    assert ids_without_rows(first, middle, last) == stalled_writers.FEWEST_IDS
+    assert not ids_without_rows(first, middle, replace(last, handed_out=900 + stalled_writers.FEWEST_IDS - 1))
     assert not ids_without_rows(first, replace(middle, largest=940), replace(last, largest=940))
     assert not ids_without_rows(first, middle, replace(last, largest=901))
 
@@ -101,9 +102,9 @@ def run(handed_out: int, rows: int, lsn: str = "0/1", *, standby: bool = False) 
 
 def judged(*runs: tuple[Mapping[str, Any], ...]) -> dict[str, tuple[bool, str]]:
     """Verdicts by subject, on runs of which each table has one row."""
-    measures = freshness.measures(*([[one[table]] for one in runs] for table in range(3)))
-    found = {one.column: one for one in freshness.suite(catalogue.load(), 24)}
-    return {name: found[name]._judge(measures.get(name, {})) for name in (freshness.SOURCE, "stream events")}
+    measures = stalled_source.measures(*([[one[table]] for one in runs] for table in range(3)))
+    found = {one.column: one for one in stalled_source.suite(catalogue.load(), 24)}
+    return {name: found[name]._judge(measures.get(name, {})) for name in (stalled_source.SOURCE, "stream events")}
 
 
 def test_what_stands_still_is_said_in_words() -> None:
@@ -128,9 +129,9 @@ def test_what_stands_still_is_said_in_words() -> None:
 
 def test_streams_with_positions_are_judged_and_nothing_where_it_is_switched_off() -> None:
     known = catalogue.load()
-    expected = {f"stream {one.name}" for one in known.streams if one.stream_positions} | {freshness.SOURCE}
-    assert {one.column for one in freshness.suite(known, 24)} == expected
-    assert freshness.suite(known, 0) == []
+    expected = {f"stream {one.name}" for one in known.streams if one.stream_positions} | {stalled_source.SOURCE}
+    assert {one.column for one in stalled_source.suite(known, 24)} == expected
+    assert stalled_source.suite(known, 0) == []
 
 
 def test_the_gate_finds_what_three_runs_saw(tmp_path: Path) -> None:
@@ -140,15 +141,15 @@ def test_the_gate_finds_what_three_runs_saw(tmp_path: Path) -> None:
     for number, hours in enumerate((50, 30, 3, 0)):
         of = Run(f"run {number}", now - timedelta(hours=hours), now + timedelta(hours=1))
         snapshot, position, fact = run(900, 10 + number, standby=True)
-        audit.append(catalog, "audit.snapshots", [snapshot], of)
-        audit.append(catalog, "audit.stream_positions", [position | {"measured_at": NOW}], of)
-        audit.append(catalog, "audit.stream_facts", [fact | {"measured_at": NOW}], of)
+        store.append(catalog, "audit.snapshots", [snapshot], of)
+        store.append(catalog, "audit.stream_positions", [position | {"measured_at": NOW}], of)
+        store.append(catalog, "audit.stream_facts", [fact | {"measured_at": NOW}], of)
         if hours:
             published = {"release": number, "tables": [], "positions": [], "views": [], "published_at": of.start}
-            audit.append(catalog, "audit.releases", [published], of)
-    found = gates._moved(catalog, of, 24)
-    assert found.keys() == {freshness.SOURCE, "stream events"}
+            store.append(catalog, "audit.releases", [published], of)
+    found = validate._moved(catalog, of, 24)
+    assert found.keys() == {stalled_source.SOURCE, "stream events"}
     seen_rows = [found["stream events"][name].rows["events", "one"] for name in ("first", "middle", "last")]
     assert seen_rows == [11, 12, 13], "the youngest release that is old enough, the latest, and this run"
-    assert gates._moved(catalog, of, 60) == {freshness.SOURCE: {}}
-    assert gates._moved(catalog, of, 0) == {freshness.SOURCE: {}}
+    assert validate._moved(catalog, of, 60) == {stalled_source.SOURCE: {}}
+    assert validate._moved(catalog, of, 0) == {stalled_source.SOURCE: {}}

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from requests.utils import should_bypass_proxies
 
-from synapse_lakehouse.embedded.network_environment import unusable, usable
+from synapse_lakehouse.local.network_environment import unusable, usable
 
 PROXIES = ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "All_Proxy")
 GOOD = ["http://proxy:3128", "proxy:3128", "proxy", "socks5://127.0.0.1:1080", "socks5h://127.0.0.1:1080",

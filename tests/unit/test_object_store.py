@@ -7,9 +7,10 @@ from typing import Any
 import duckdb
 import pytest
 
-from synapse_lakehouse.lake import aws_keys, duck, object_store
-from synapse_lakehouse.lake.duck import LakeError
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.catalog import aws_keys, object_store
+from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.read.duckdb_reader import LakeError
 
 KEYS = {"s3.access-key-id": "key", "s3.secret-access-key": "it's secret"}
 
@@ -37,8 +38,8 @@ def test_a_region_is_said_once_and_a_folder_needs_nothing() -> None:
 )
 def test_duckdb_takes_what_it_is_told(properties: dict[str, str], options: str) -> None:
     with duckdb.connect(config={"autoinstall_known_extensions": False}) as connection:
-        connection.execute(f"load {duck.literal(str(duck.extension_file('httpfs')))}")
-        connection.execute(duck.secret(on_s3(**properties, **KEYS)))
+        connection.execute(f"load {duckdb_reader.literal(str(duckdb_reader.extension_file('httpfs')))}")
+        connection.execute(duckdb_reader.secret(on_s3(**properties, **KEYS)))
         ((scope, told),) = connection.execute("select scope, secret_string from duckdb_secrets()").fetchall()
     found = dict(one.split("=", 1) for one in told.split(";"))
     assert scope == ["s3://lake/warehouse/"]
@@ -50,24 +51,24 @@ def test_duckdb_takes_what_it_is_told(properties: dict[str, str], options: str) 
 
 def test_keys_that_are_not_set_are_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "from outside")
-    assert "key_id 'from outside'" in duck.secret(on_s3())
-    assert "key_id 'key'" in duck.secret(on_s3(**KEYS))
+    assert "key_id 'from outside'" in duckdb_reader.secret(on_s3())
+    assert "key_id 'key'" in duckdb_reader.secret(on_s3(**KEYS))
 
 
 def test_what_is_shown_has_no_keys() -> None:
-    shown = duck.secret(on_s3(**KEYS, **{"s3.endpoint": "https://k:hidden@s3"}), with_keys=False)
+    shown = duckdb_reader.secret(on_s3(**KEYS, **{"s3.endpoint": "https://k:hidden@s3"}), with_keys=False)
     assert "secret'" not in shown
     assert "hidden" not in shown
     assert "credential_chain" in shown
 
 
 def test_nothing_but_the_warehouse_is_read() -> None:
-    with duck.connect(on_s3(**KEYS)) as connection:
+    with duckdb_reader.connect(on_s3(**KEYS)) as connection:
         for file in ("s3://lake/other/file", "/etc/hostname", "https://s3/lake/warehouse/file"):
             with pytest.raises(duckdb.PermissionException):
-                connection.execute(f"from read_blob({duck.literal(file)})")
+                connection.execute(f"from read_blob({duckdb_reader.literal(file)})")
     with pytest.raises(LakeError, match="neither a folder nor on S3"):
-        duck.connect(on_s3("gs://lake/warehouse"))
+        duckdb_reader.connect(on_s3("gs://lake/warehouse"))
 
 
 def test_keys_reach_a_driver_under_names_that_spark_does_not_hand_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synapse_lakehouse.bronze.pace import Pace
-from synapse_lakehouse.source.read import Written
+from synapse_lakehouse.ingest.copy_progress import Pace
+from synapse_lakehouse.postgres.rows.read import Written
 
 
 def written(rows: int, size: int, seconds: float) -> Written:

@@ -3,7 +3,7 @@
 import pytest
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.source.parity import RANGES, Digest, Slice, differing, in_source, rows_of, slices
+from synapse_lakehouse.postgres.rows.range_digest import RANGES, Digest, Slice, differing, in_source, rows_of, slices
 
 NAMES = [f"{number:03x}" for number in range(RANGES)]
 

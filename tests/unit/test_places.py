@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.catalog.memory import InMemoryCatalog
 
-from synapse_lakehouse.lake import places as looking
-from synapse_lakehouse.lake.places import count, places, rows_at
+from synapse_lakehouse.iceberg.write import places as looking
+from synapse_lakehouse.iceberg.write.places import count, places, rows_at
 
 ROW = st.tuples(st.sampled_from(["a", "b", "c", None]), st.sampled_from([1, 2, None]))
 SCHEMA = pa.schema([("kind", pa.string()), ("number", pa.int64())])

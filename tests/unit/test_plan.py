@@ -5,11 +5,11 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synapse_lakehouse.bronze.base import Base
-from synapse_lakehouse.bronze.plan import Extent, Part, Plan, grown, plan
-from synapse_lakehouse.source import pages
-from synapse_lakehouse.source.pages import WHOLE, PageRange, remaining, split
-from synapse_lakehouse.source.read import Written
+from synapse_lakehouse.ingest.baseline import Base
+from synapse_lakehouse.ingest.read_plan import Extent, Part, Plan, grown, plan
+from synapse_lakehouse.postgres.rows import page_ranges
+from synapse_lakehouse.postgres.rows.page_ranges import WHOLE, PageRange, remaining, split
+from synapse_lakehouse.postgres.rows.read import Written
 
 WHOLE_COPY = Base(snapshot_id=1, rows=1000, since=50)
 OF_100_PAGES = replace(WHOLE_COPY, heap_pages=100)
@@ -17,12 +17,12 @@ RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 10)), max_size=6)
 
 
 def test_a_table_without_a_base_is_read_whole_in_chunks() -> None:
-    planned = plan(None, 2 * pages.PAGES_A_CHUNK + 1, 1000, 0)
+    planned = plan(None, 2 * page_ranges.PAGES_A_CHUNK + 1, 1000, 0)
     assert planned.extent is Extent.WHOLE
     assert [part.pages for part in planned.parts] == [
-        (0, pages.PAGES_A_CHUNK),
-        (pages.PAGES_A_CHUNK, 2 * pages.PAGES_A_CHUNK),
-        (2 * pages.PAGES_A_CHUNK, None),
+        (0, page_ranges.PAGES_A_CHUNK),
+        (page_ranges.PAGES_A_CHUNK, 2 * page_ranges.PAGES_A_CHUNK),
+        (2 * page_ranges.PAGES_A_CHUNK, None),
     ]
     assert {part.since for part in planned.parts} == {None}
 
@@ -38,7 +38,7 @@ def test_changes_and_deletions_are_read_since_the_base() -> None:
 
 
 def test_rows_whose_places_are_known_are_read_there() -> None:
-    planned = plan(WHOLE_COPY, 40 * pages.PAGES_A_CHUNK, 1000, 2, '{"(0,1)","(7,2)"}')
+    planned = plan(WHOLE_COPY, 40 * page_ranges.PAGES_A_CHUNK, 1000, 2, '{"(0,1)","(7,2)"}')
     assert planned.parts == (Part(WHOLE, 50, '{"(0,1)","(7,2)"}'),)
     assert planned.parts[0].is_small(1_000_000)
     assert plan(WHOLE_COPY, 10, 1000, 501, "{}").parts == (Part(WHOLE),)
@@ -75,7 +75,7 @@ def test_what_was_read_of_the_end_counts() -> None:
     assert whole == Plan(Extent.WHOLE, None, (Part(WHOLE),))
 
 
-@given(st.integers(0, 60), st.integers(1, 500_000), st.integers(1, 40 * pages.PAGES_A_CHUNK))
+@given(st.integers(0, 60), st.integers(1, 500_000), st.integers(1, 40 * page_ranges.PAGES_A_CHUNK))
 def test_with_an_end_all_pages_are_read_once(rows_at_end: int, changed: int, first: int) -> None:
     heap_pages = first + 5
     parts = plan(OF_100_PAGES, heap_pages, 1_500_000, changed, None, _end(first, rows_at_end)).parts
@@ -86,7 +86,7 @@ def test_with_an_end_all_pages_are_read_once(rows_at_end: int, changed: int, fir
 
 
 def test_few_changes_in_many_pages_become_few_files() -> None:
-    large = 40 * pages.PAGES_A_CHUNK
+    large = 40 * page_ranges.PAGES_A_CHUNK
     assert len(plan(WHOLE_COPY, large, 1_000_000, 100).parts) == 1
     assert len(plan(WHOLE_COPY, large, 1_000_000, 250_000).parts) == 10
 

@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synapse_lakehouse.streams.positions import Bound, Rule, gapless_end, linear_minimum, missed, still_closed
+from synapse_lakehouse.streams.positions.safe_bound import (
+    Bound,
+    Rule,
+    gapless_end,
+    linear_minimum,
+    missed,
+    still_closed,
+)
 
 WRITERS = st.dictionaries(st.sampled_from(["master", "ep1", "ep2", "sw1"]), st.integers(1, 50), min_size=1)
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import duckdb
 import pytest
 
-from synapse_lakehouse.cli.positions_history import SUMMARY
+from synapse_lakehouse.cli.streams.positions_history import SUMMARY
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 

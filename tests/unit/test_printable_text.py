@@ -19,17 +19,17 @@ from synapse_lakehouse.printable_text import (
     printable_logger,
     spreadsheet_cell,
 )
-from tests import hostile
+from tests.support import hostile_text
 
-ANY = st.text(st.characters() | st.sampled_from(hostile.ALL))
+ANY = st.text(st.characters() | st.sampled_from(hostile_text.ALL))
 
 
 @given(ANY)
-@example(hostile.ALL)
+@example(hostile_text.ALL)
 @example("\ud800 \x00")
 def test_one_line_of_shown_characters_comes_out_and_stays_as_it_is(text: str) -> None:
     written = printable(text)
-    assert not hostile.unshown(written, lines=False)
+    assert not hostile_text.unshown(written, lines=False)
     assert printable(written) == written
 
 
@@ -52,18 +52,18 @@ def test_lines_of_the_product_s_own_stay(text: str) -> None:
 
 
 @given(st.dictionaries(ANY, ANY))
-@example({hostile.ALL: hostile.ALL})
+@example({hostile_text.ALL: hostile_text.ALL})
 def test_json_means_the_same(value: dict[str, str]) -> None:
     document = printable_json(json.dumps(value, ensure_ascii=False))
-    assert not hostile.unshown(document, lines=False)
+    assert not hostile_text.unshown(document, lines=False)
     assert json.loads(document) == json.loads(json.dumps(value))
 
 
 @given(ANY)
-@example(hostile.ALL)
+@example(hostile_text.ALL)
 def test_nothing_of_a_chat_s_language_is_left(text: str) -> None:
     written = chat_text(text)
-    assert not hostile.unshown(written)
+    assert not hostile_text.unshown(written)
     assert not set(written) & set("@<>[]*`~|")
     assert "://" not in written
     assert chat_text(written) == written
@@ -108,4 +108,4 @@ def test_a_stack_trace_forges_no_record() -> None:
         record.exc_info = (type(error), error, error.__traceback__)
     first, *trace = PrintableFormatter("%(levelname)s %(message)s").format(record).split("\n")
     assert first == r"WARNING failed \x1b"
-    assert all(line.startswith("    ") and not hostile.unshown(line) for line in trace)
+    assert all(line.startswith("    ") and not hostile_text.unshown(line) for line in trace)

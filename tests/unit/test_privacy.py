@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from synapse_lakehouse.cli import app
-from synapse_lakehouse.cli.diagnosis import env_file, machine
-from synapse_lakehouse.cli.diagnosis.finding import Level
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.cli.doctor import env_file, machine
+from synapse_lakehouse.cli.doctor.finding import Level
+from synapse_lakehouse.config.settings import Settings
 
 
 @pytest.fixture

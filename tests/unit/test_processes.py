@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from synapse_lakehouse.embedded import processes
+from synapse_lakehouse.local import child_processes
 
 # A child that moves to a process group of its own, as Airflow's tasks do, and one that does not listen to SIGTERM.
 FAMILY = """
@@ -21,16 +21,16 @@ time.sleep(600)
 
 
 def test_a_whole_session_is_stopped_the_deaf_by_force() -> None:
-    leader = processes.start([sys.executable, "-c", FAMILY], os.environ, subprocess.PIPE)
+    leader = child_processes.start([sys.executable, "-c", FAMILY], os.environ, subprocess.PIPE)
     assert leader.stdout
     assert leader.stdout.readline() == b"deaf\n"
     deadline = time.monotonic() + 10
-    while len(processes.members({leader.pid})) < 3 and time.monotonic() < deadline:
+    while len(child_processes.members({leader.pid})) < 3 and time.monotonic() < deadline:
         time.sleep(0.05)
 
-    processes.stop([leader], grace_seconds=1)
+    child_processes.stop([leader], grace_seconds=1)
 
-    assert processes.members({leader.pid}) == []
+    assert child_processes.members({leader.pid}) == []
     assert leader.returncode == -signal.SIGTERM
     leader.stdout.close()
 
@@ -40,7 +40,7 @@ def test_being_asked_to_end_is_an_interrupt() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(5)
 
-    with pytest.raises(KeyboardInterrupt), processes.interruptible():
+    with pytest.raises(KeyboardInterrupt), child_processes.interruptible():
         work()
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
@@ -48,9 +48,9 @@ def test_being_asked_to_end_is_an_interrupt() -> None:
 # One that does not listen to SIGTERM, whose parent is killed.
 ORPHAN = """
 import os, signal, subprocess, sys, time
-from synapse_lakehouse.embedded import processes
+from synapse_lakehouse.local import child_processes
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
-child = processes.start([sys.executable, "-c", DEAF], os.environ, subprocess.PIPE, if_orphaned=signal.SIGKILL)
+child = child_processes.start([sys.executable, "-c", DEAF], os.environ, subprocess.PIPE, if_orphaned=signal.SIGKILL)
 child.stdout.readline()
 print(child.pid, flush=True)
 time.sleep(600)
@@ -64,25 +64,25 @@ def test_nothing_outlives_a_parent_that_was_killed() -> None:
     parent.kill()
     parent.communicate()
     deadline = time.monotonic() + 10
-    while processes.members({child}) and time.monotonic() < deadline:
+    while child_processes.members({child}) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert processes.members({child}) == []
+    assert child_processes.members({child}) == []
 
 
 # Two that do not listen to SIGTERM, stopped one after the other with all the patience of the world.
 PATIENT = """
 import os, subprocess, sys, time
-from synapse_lakehouse.embedded import processes
+from synapse_lakehouse.local import child_processes
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
-with processes.interruptible():
-    both = [processes.start([sys.executable, "-c", DEAF], os.environ, subprocess.PIPE) for _ in range(2)]
+with child_processes.interruptible():
+    both = [child_processes.start([sys.executable, "-c", DEAF], os.environ, subprocess.PIPE) for _ in range(2)]
     for one in both:
         one.stdout.readline()
     try:
         print(*(one.pid for one in both), flush=True)
         time.sleep(600)
     finally:
-        processes.stop(both[:1], both[1:], grace_seconds=600)
+        child_processes.stop(both[:1], both[1:], grace_seconds=600)
 """
 
 
@@ -91,15 +91,15 @@ def test_asking_again_and_again_hurries_and_skips_nothing() -> None:
     assert driver.stdout
     sessions = set(map(int, driver.stdout.readline().split()))
     driver.send_signal(signal.SIGSTOP)
-    for number in processes.ENDINGS:
+    for number in child_processes.ENDINGS:
         driver.send_signal(number)
     driver.send_signal(signal.SIGCONT)
     while driver.poll() is None:
         driver.send_signal(signal.SIGINT)
         time.sleep(0.001)
     try:
-        assert processes.members(sessions) == []
+        assert child_processes.members(sessions) == []
     finally:
-        for session in processes.members(sessions):
+        for session in child_processes.members(sessions):
             os.kill(session, signal.SIGKILL)
         driver.stdout.close()

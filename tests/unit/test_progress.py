@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from synapse_lakehouse.cli.progress import KILLED, Progress, Step, reason
+from synapse_lakehouse.cli.runs.task_log import KILLED, Progress, Step, reason
 
 
 def line(event: str, second: int = 0, **more: Any) -> str:
@@ -65,7 +65,7 @@ def test_a_task_whose_process_died_failed() -> None:
 
 
 def test_what_the_package_warns_of_is_shown() -> None:
-    _, steps = read(line("waiting for run other", logger="synapse_lakehouse.lake.lease"))
+    _, steps = read(line("waiting for run other", logger="synapse_lakehouse.iceberg.lease.lease"))
     assert [(step.kind, step.text) for step in steps] == [("noted", "waiting for run other")]
 
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.source.projection import select
+from synapse_lakehouse.postgres.rows.select_sql import select
 
 CATALOGUE = catalogue.load()
 

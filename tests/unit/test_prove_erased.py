@@ -9,10 +9,10 @@ from typing import Any
 import duckdb
 import pytest
 
-from synapse_lakehouse.cli.prove_erased import verdict
-from synapse_lakehouse.lake.release import Release
-from synapse_lakehouse.lake.remains import HAS_CONTENT, Content, State
-from synapse_lakehouse.lake.warehouse import Unreadable
+from synapse_lakehouse.audit.releases import Release
+from synapse_lakehouse.cli.events.prove_erased import verdict
+from synapse_lakehouse.iceberg.maintenance.erasure_scan import HAS_CONTENT, Content, State
+from synapse_lakehouse.iceberg.maintenance.warehouse_files import Unreadable
 
 MOMENT = datetime(2026, 11, 18, tzinfo=UTC)
 RELEASE = Release(

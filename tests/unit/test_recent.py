@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from pyiceberg.catalog.memory import InMemoryCatalog
 from pyiceberg.table import Table
 
-from synapse_lakehouse.lake import audit
-from synapse_lakehouse.lake.recent import since_run
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.iceberg.read.recent_rows import since_run
 
 DAY = datetime(2026, 5, 1, tzinfo=UTC)
-SCHEMA = pa.schema([audit.TABLES["audit.snapshots"].field(name) for name in ("run_id", "taken_at")])
+SCHEMA = pa.schema([store.TABLES["audit.snapshots"].field(name) for name in ("run_id", "taken_at")])
 NAMES = [f"scheduled__2026-05-0{day}T00:00:00+00:00" for day in range(1, 5)]
 
 

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from synapse_lakehouse.lake.release import Release, accepted_bounds, of_interval
-from synapse_lakehouse.run import Run
+from synapse_lakehouse.audit.releases import Release, accepted_bounds, of_interval
+from synapse_lakehouse.config.run import Run
 
 DAY = datetime(2026, 11, 1, tzinfo=UTC)
 

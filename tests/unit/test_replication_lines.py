@@ -4,11 +4,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from synapse_lakehouse.replication import commands as c
-from synapse_lakehouse.replication.formatting import format_line
-from synapse_lakehouse.replication.grammar import Dialect, Malformed
-from synapse_lakehouse.replication.lines import Lines, TooLong
-from synapse_lakehouse.replication.parsing import parse
+from synapse_lakehouse.replication.protocol import commands as c
+from synapse_lakehouse.replication.protocol.decode import parse
+from synapse_lakehouse.replication.protocol.dialect import Dialect, Malformed
+from synapse_lakehouse.replication.protocol.encode import format_line
+from synapse_lakehouse.replication.protocol.framing import Lines, TooLong
 
 NAMES = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters=" \n\r"), min_size=1).filter(
     lambda name: name not in ("ALL", "None")

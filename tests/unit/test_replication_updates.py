@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synapse_lakehouse.replication import updates
-from synapse_lakehouse.replication.commands import Position, Rdata
-from synapse_lakehouse.replication.updates import Endless, Missed, Progress, Update
+from synapse_lakehouse.replication.protocol import stream_tokens
+from synapse_lakehouse.replication.protocol.commands import Position, Rdata
+from synapse_lakehouse.replication.protocol.stream_tokens import Endless, Missed, Progress, Update
 
 EP1 = ("events", "ep1")
 
@@ -93,7 +93,7 @@ def test_positions_never_go_back() -> None:
 
 
 def test_a_token_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(updates, "MOST_HELD", 10 * len("[]"))
+    monkeypatch.setattr(stream_tokens, "MOST_HELD", 10 * len("[]"))
     progress = Progress()
     for number in range(10):
         progress.rdata(Rdata("events", f"ep{number}", None, []))

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from synapse_lakehouse.homeserver import DAY
-from synapse_lakehouse.settings import Settings
-from synapse_lakehouse.state.retention import Retention, RetentionError, configured
+from synapse_lakehouse.config.homeserver_yaml import DAY
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.room_state.retention import Retention, RetentionError, configured
 
 
 def _settings(folder: Path, config: str | None = None, **own: Any) -> Settings:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from synapse_lakehouse.run import Run, from_arguments, is_branch
+from synapse_lakehouse.config.run import Run, from_arguments, is_branch
 
 START, END = datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.streams.sequences import Standing, faults, went_back
+from synapse_lakehouse.streams.checks.sequences import Standing, faults, went_back
 
 EVENTS, BACKFILL = (catalogue.load().stream(name) for name in ("events", "backfill"))
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from synapse_lakehouse.embedded import airflow
-from synapse_lakehouse.embedded.services import ServicesError, connected
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.local.airflow import environment
+from synapse_lakehouse.local.services import ServicesError, connected
 
 
 def test_the_sample_is_not_taken_for_a_homeserver_that_was_named(tmp_path: Path) -> None:
@@ -19,7 +19,7 @@ def test_the_sample_is_not_taken_for_a_homeserver_that_was_named(tmp_path: Path)
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("begin", [airflow.prepared, connected])
+@pytest.mark.parametrize("begin", [environment.prepared, connected])
 def test_a_home_that_cannot_be_made_is_explained(
     begin: Callable[[Settings], AbstractContextManager[object]], tmp_path: Path
 ) -> None:

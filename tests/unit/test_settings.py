@@ -8,8 +8,8 @@ from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from synapse_lakehouse.cli import app
-from synapse_lakehouse.cli.diagnosis import machine
-from synapse_lakehouse.settings import EnvFileError, Settings, heap_bytes
+from synapse_lakehouse.cli.doctor import machine
+from synapse_lakehouse.config.settings import EnvFileError, Settings, heap_bytes
 
 
 @pytest.fixture(autouse=True)

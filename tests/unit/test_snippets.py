@@ -5,10 +5,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from synapse_lakehouse.cli import snippets
-from synapse_lakehouse.cli.snippets import Tool
-from synapse_lakehouse.lake.release import Release
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.audit.releases import Release
+from synapse_lakehouse.cli.lake import connect_snippets
+from synapse_lakehouse.cli.lake.connect_snippets import Tool
+from synapse_lakehouse.config.settings import Settings
 from tests.unit.test_cli import NOON
 
 TOOLS = [Tool.SPARK, Tool.PYICEBERG, Tool.TRINO]
@@ -25,7 +25,7 @@ def written(tool: Tool, uri: str, **properties: str) -> str:
         lakehouse_home=Path("home"),
     )
     with duckdb.connect() as connection:
-        return snippets.write(tool, connection, settings, RELEASE)
+        return connect_snippets.write(tool, connection, settings, RELEASE)
 
 
 @pytest.mark.parametrize("tool", TOOLS)

@@ -4,8 +4,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from synapse_lakehouse.source.connection import with_session
-from synapse_lakehouse.source.errors import ReadFailed, SourceError, connection_failed, is_recovery_conflict
+from synapse_lakehouse.postgres.connection import with_session
+from synapse_lakehouse.postgres.errors import ReadFailed, SourceError, connection_failed, is_recovery_conflict
 
 
 def test_a_server_that_is_gone_without_a_word_is_noticed_and_an_operators_own_patience_stays() -> None:

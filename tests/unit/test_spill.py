@@ -7,15 +7,15 @@ import sys
 import time
 from pathlib import Path
 
-from synapse_lakehouse.lake import spill
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.read import duckdb_spill
 
 ROWS = 400_000
 SORTED = """
 import sys, duckdb
-from synapse_lakehouse.lake import spill
-from synapse_lakehouse.settings import Settings
-folder = spill.folder(Settings(_env_file=None, lakehouse_home=sys.argv[1]))
+from synapse_lakehouse.iceberg.read import duckdb_spill
+from synapse_lakehouse.config.settings import Settings
+folder = duckdb_spill.folder(Settings(_env_file=None, lakehouse_home=sys.argv[1]))
 with duckdb.connect(config={"temp_directory": str(folder), "memory_limit": "60MB", "threads": 1}) as connection:
     lines = f"select md5((range * {sys.argv[2]})::text) || repeat('{sys.argv[2]}', 300) as line from range(ROWS)"
     for _ in range(2):
@@ -39,13 +39,13 @@ def test_queries_that_spill_at_once_answer_right_and_leave_nothing(tmp_path: Pat
 
 def test_what_a_killed_process_left_goes_after_a_day(tmp_path: Path) -> None:
     settings = Settings(_env_file=None, lakehouse_home=tmp_path)
-    left, recent = spill.folder(settings), spill.folder(settings)
+    left, recent = duckdb_spill.folder(settings), duckdb_spill.folder(settings)
     for folder in (left, recent):
         folder.mkdir()
         (folder / "rows.tmp").write_text("what somebody wrote")
     yesterday = time.time() - 25 * 3600
     os.utime(left, (yesterday, yesterday))
-    spill.folder(settings)
+    duckdb_spill.folder(settings)
     assert not left.exists()
     assert recent.exists()
     assert left.parent.stat().st_mode & 0o077 == 0, "rows hold messages"
@@ -53,4 +53,4 @@ def test_what_a_killed_process_left_goes_after_a_day(tmp_path: Path) -> None:
 
 def test_a_home_that_cannot_be_written_refuses_no_query(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert spill.folder(Settings(_env_file=None, lakehouse_home=tmp_path / "file")).name
+    assert duckdb_spill.folder(Settings(_env_file=None, lakehouse_home=tmp_path / "file")).name

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synapse_lakehouse.state.carrying import Carried, carried
-from synapse_lakehouse.state.forest import Forest, number
-from synapse_lakehouse.state.intervals import KEY, flattened
-from tests.state_rooms import World, worlds
+from synapse_lakehouse.room_state.group_tree import Forest, number
+from synapse_lakehouse.room_state.reuse import Carried, carried
+from synapse_lakehouse.room_state.state_intervals import KEY, flattened
+from tests.support.state_rooms import World, worlds
 
 COLUMNS = (*KEY, "first_position", "last_position", "event_id")
 Row = tuple[str, str, str, int, int, str]

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.lake.tables import arrow_schema
-from synapse_lakehouse.state.forest import Fault, Forest, number
-from synapse_lakehouse.state.intervals import KEY, flattened
-from tests.state_rooms import State, World, resolved, worlds
+from synapse_lakehouse.iceberg.write.tables import arrow_schema
+from synapse_lakehouse.room_state.group_tree import Fault, Forest, number
+from synapse_lakehouse.room_state.state_intervals import KEY, flattened
+from tests.support.state_rooms import State, World, resolved, worlds
 
 SCHEMA = arrow_schema(next(table for table in catalogue.resolved_state() if table.name == "state_intervals"))
 

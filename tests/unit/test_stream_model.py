@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from synapse_lakehouse.streams.model import Database, Position, Rdata, Reader, Stream
-from synapse_lakehouse.streams.positions import FIRST, gapless_end, linear_minimum
-from synapse_lakehouse.streams.queries import GAPLESS_RUNS
+from synapse_lakehouse.streams.positions.safe_bound import FIRST, gapless_end, linear_minimum
+from synapse_lakehouse.streams.sql import GAPLESS_RUNS
+from tests.support.stream_model import Database, Position, Rdata, Reader, Stream
 
 DUCKDB = duckdb.connect()
 

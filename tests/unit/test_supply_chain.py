@@ -13,8 +13,8 @@ from cyclonedx.validation.json import JsonStrictValidator
 from jsonschema.validators import Draft7Validator
 
 from supply_chain import sbom
-from synapse_lakehouse.embedded import jars
-from synapse_lakehouse.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.local.java import jars
 
 PYPROJECT: dict[str, Any] = tomllib.loads((PROJECT / "pyproject.toml").read_text())
 LOCK: dict[str, Any] = tomllib.loads((PROJECT / "uv.lock").read_text())

@@ -7,7 +7,8 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.memory import InMemoryCatalog
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.lake import remains, tables
+from synapse_lakehouse.iceberg.maintenance import erasure_scan
+from synapse_lakehouse.iceberg.write import tables
 
 EVENTS = catalogue.load().table("event_json")
 FEW = catalogue.load().model_copy(update={"tables": (EVENTS,)})
@@ -39,4 +40,4 @@ def test_a_table_of_before_gets_what_it_lacks_and_keeps_what_was_set(lake: Catal
 
 def test_what_prove_erased_looks_for_is_declared_as_content() -> None:
     declared = {column.name for table in catalogue.load().tables for column in table.columns if column.holds_content}
-    assert set(remains.CONTENT_COLUMNS) <= declared
+    assert set(erasure_scan.CONTENT_COLUMNS) <= declared

@@ -10,8 +10,8 @@ import pytest
 from pydantic import ValidationError
 from starlette.types import Message, Receive, Scope, Send
 
+from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.orchestration.trusted_hosts import TrustedHosts
-from synapse_lakehouse.settings import Settings
 
 FOUND = """
 from airflow import plugins_manager

@@ -11,9 +11,9 @@ from threading import Thread
 
 import pytest
 
-from synapse_lakehouse.cli import ui
-from synapse_lakehouse.embedded import processes
-from synapse_lakehouse.embedded.postgres import free_port
+from synapse_lakehouse.cli.runs import ui
+from synapse_lakehouse.local import child_processes
+from synapse_lakehouse.local.postgres.embedded_postgres import free_port
 
 SERVICE = """#!/bin/sh
 echo $$ > "$SERVICES/$1"
@@ -23,17 +23,18 @@ exec sleep 600
 DRIVER = """
 import os, socket, sys
 from pathlib import Path
-from synapse_lakehouse.cli import ui
-from synapse_lakehouse.embedded import airflow, processes
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.cli.runs import ui
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.local import child_processes
+from synapse_lakehouse.local.airflow import environment
 
 home = Path(sys.argv[1])
-airflow.BIN = home
+environment.BIN = home
 ui._unhealthy = lambda port: set() if len(list((home / "services").iterdir())) == 4 else {"one"}
 ui._refuses_strangers = lambda port: True
 settings = Settings(_env_file=None, lakehouse_home=home)
-with processes.interruptible(), socket.create_server(("127.0.0.1", 0)) as listening:
-    prepared = airflow.Airflow(settings, os.environ | {"SERVICES": str(home / "services")})
+with child_processes.interruptible(), socket.create_server(("127.0.0.1", 0)) as listening:
+    prepared = environment.Airflow(settings, os.environ | {"SERVICES": str(home / "services")})
     ui._serve(prepared, listening.getsockname()[1])
 """
 
@@ -48,7 +49,7 @@ def command(tmp_path: Path) -> Iterator[list[str]]:
     (tmp_path / "airflow").chmod(0o700)
     yield [sys.executable, "-c", DRIVER, str(tmp_path)]
     for service in services(tmp_path):
-        for member in processes.members({service}):
+        for member in child_processes.members({service}):
             os.kill(member, signal.SIGKILL)
 
 
@@ -100,7 +101,7 @@ def test_services_are_stopped_when_nobody_reads_on(command: list[str], tmp_path:
         driver.send_signal(signal.SIGINT)
         driver.wait(60)
     assert len(services(tmp_path)) == len(ui.COMPONENTS)
-    assert processes.members(services(tmp_path)) == []
+    assert child_processes.members(services(tmp_path)) == []
 
 
 def test_services_are_stopped_when_the_terminal_is_closed(command: list[str], tmp_path: Path) -> None:
@@ -112,4 +113,4 @@ def test_services_are_stopped_when_the_terminal_is_closed(command: list[str], tm
     os.close(ours)
     driver.wait(60)
     assert len(services(tmp_path)) == len(ui.COMPONENTS)
-    assert processes.members(services(tmp_path)) == []
+    assert child_processes.members(services(tmp_path)) == []

@@ -7,9 +7,9 @@ from datetime import datetime
 import pytest
 import yaml
 
-from synapse_lakehouse.cli.visibility import moment
-from synapse_lakehouse.settings import PROJECT
-from synapse_lakehouse.state.rules import ORDER, Rule, walk
+from synapse_lakehouse.cli.events.visibility import moment
+from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.room_state.visibility_rules import ORDER, Rule, walk
 
 UNIT_TESTS = PROJECT / "dbt" / "models" / "gold" / "visibility" / "_unit_tests.yml"
 

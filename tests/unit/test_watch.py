@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.cli.positions_history import bars
-from synapse_lakehouse.streams.watch import Look, look, sentence
+from synapse_lakehouse.cli.streams.positions_history import bars
+from synapse_lakehouse.streams.watch.observation import Look, look, sentence
 
 BOTH = frozenset({"ep1", "ep2"})
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.streams.writers import WritersError, configured, unnamed
+from synapse_lakehouse.streams.positions.writers import WritersError, configured, unnamed
 
 CATALOGUE = catalogue.load()
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
-from synapse_lakehouse.embedded import postgres, sample
-from synapse_lakehouse.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.local.postgres import embedded_postgres, sample
 
 KEPT = Path(__file__).with_name("earlier_lake.tar.xz")
 # Iceberg's metadata holds whole paths, so the lake is opened where it was made.
@@ -67,7 +67,7 @@ def main() -> None:
     argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args()
     PLACE.mkdir()
     try:
-        with postgres.running(PLACE / "postgres") as server:
+        with embedded_postgres.running(PLACE / "postgres") as server:
             source = sample.restore(server, "source")
             reduce(source)
             dump = _dump(server, "source")
@@ -83,7 +83,7 @@ def main() -> None:
         shutil.rmtree(PLACE)
 
 
-def _run(server: postgres.Server, source: str) -> None:
+def _run(server: embedded_postgres.Server, source: str) -> None:
     home = PLACE / "home"
     home.mkdir()
     jars = PROJECT / ".lakehouse" / "spark"
@@ -101,7 +101,7 @@ def _run(server: postgres.Server, source: str) -> None:
     subprocess.run(command, env=os.environ | settings, check=True)
 
 
-def _dump(server: postgres.Server, database: str) -> bytes:
+def _dump(server: embedded_postgres.Server, database: str) -> bytes:
     done = server.tool("pg_dump", "--no-owner", "--no-acl", database=database, stdout=subprocess.PIPE)
     return bytes(done.stdout)
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sample.environment import synapse_python
-from synapse_lakehouse.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT
 
 WORD = pa.dictionary(pa.int32(), pa.string())
 SCHEMA = pa.schema(

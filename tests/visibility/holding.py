@@ -5,9 +5,9 @@ from typing import Any
 import pyarrow as pa
 from duckdb import DuckDBPyConnection
 
-from synapse_lakehouse.lake import duck
-from synapse_lakehouse.lake.release import Release
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.audit.releases import Release
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.read import duckdb_reader
 from tests.visibility.answers import Recorded
 
 VIEW = "gold.event_visibility"
@@ -32,19 +32,19 @@ where mine.times > 1 or (
 
 def bind_branch(connection: DuckDBPyConnection, settings: Settings, branch: str, run_id: str) -> str:
     """Make the view readable over tables that no release has yet; its SQL."""
-    duck.bind(connection, settings, None, ["audit.views"])
+    duckdb_reader.bind(connection, settings, None, ["audit.views"])
     found = connection.execute(
         "select sql from audit.views where run_id = $1 and view_name = $2 order by tried_at desc", [run_id, VIEW]
     ).fetchone()
     assert found
-    duck.bind(connection, settings, None, sorted(duck.named_in(found[0])), branch=branch)
+    duckdb_reader.bind(connection, settings, None, sorted(duckdb_reader.named_in(found[0])), branch=branch)
     connection.execute(f"create or replace view {VIEW} as {found[0]}")
     return str(found[0])
 
 
 def bind_release(connection: DuckDBPyConnection, settings: Settings, release: Release) -> None:
     """Make the view readable as ``release`` has it."""
-    duck.bind(connection, settings, release, [VIEW])
+    duckdb_reader.bind(connection, settings, release, [VIEW])
 
 
 def differences(connection: DuckDBPyConnection, recorded: Recorded) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import psycopg
 import yaml
 
-from synapse_lakehouse.embedded import postgres, sample
+from synapse_lakehouse.local.postgres import embedded_postgres, sample
 from tests.visibility import answers
 
 HERE = Path(__file__).resolve().parent
@@ -47,7 +47,10 @@ def record_harsh(dsn: str, path: Path = HARSH) -> None:
 
 def main() -> None:
     """Command line."""
-    with tempfile.TemporaryDirectory(prefix="visibility-") as folder, postgres.running(Path(folder) / "pg") as server:
+    with (
+        tempfile.TemporaryDirectory(prefix="visibility-") as folder,
+        embedded_postgres.running(Path(folder) / "pg") as server,
+    ):
         record_sample(sample.restore(server, "plain"))
         record_harsh(sample.restore(server, "harsh"))
 

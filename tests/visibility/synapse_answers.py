@@ -18,7 +18,7 @@ from typing import Any
 
 from synapse.visibility import filter_and_transform_events_for_client
 
-from tests.homeserver_on import ask
+from tests.support.synapse import ask
 
 MEMBERS = """
 select room_id, state_key from events where type = 'm.room.member' and state_key is not null

@@ -11,7 +11,7 @@ from typing import Any
 
 from synapse.storage.databases.main.events_worker import EventRedactBehaviour
 
-from tests.homeserver_on import ask
+from tests.support.synapse import ask
 
 
 async def redactions(hs: Any) -> None:

@@ -8,7 +8,7 @@ import duckdb
 import psycopg
 import pytest
 
-from synapse_lakehouse.embedded import sample
+from synapse_lakehouse.local.postgres import sample
 from tests.visibility import answers, record
 
 QUESTIONS = """

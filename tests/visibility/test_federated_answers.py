@@ -20,10 +20,10 @@ import yaml
 from sample.client import Client, MatrixError
 from sample.homeserver import Synapse
 from sample.settle import settle
-from synapse_lakehouse.cli.visibility import judge_at
-from synapse_lakehouse.embedded import postgres
-from synapse_lakehouse.lake import duck
-from synapse_lakehouse.settings import Settings
+from synapse_lakehouse.cli.events.visibility import judge_at
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.local.postgres import embedded_postgres
 from tests.conftest import lakehouse
 from tests.integration.federated_load import LOCAL, Load, federation
 from tests.visibility import answers, holding, over_federation
@@ -104,7 +104,7 @@ def test_a_million_answers_of_a_federated_database_are_synapse_s(
 ) -> None:
     seed = int(time.time())
     print(f"seed {seed}")
-    with postgres.running(tmp_path / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:
+    with embedded_postgres.running(tmp_path / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:
         source = server.dsn("here")
         with federation(server, tmp_path) as (local, remote):
             config = yaml.safe_load(local.config_path.read_text())
@@ -131,11 +131,11 @@ def test_a_million_answers_of_a_federated_database_are_synapse_s(
     given = recorded.answers
     print(duckdb.sql("select outcome, count(*) from given group by all order by all").fetchall(), recorded.errors)
     assert len(given) >= ENOUGH
-    with duck.connect(lake) as connection:
-        release = duck.release(connection, lake)
+    with duckdb_reader.connect(lake) as connection:
+        release = duckdb_reader.release(connection, lake)
         holding.bind_release(connection, lake, release)
         names = ["gold.state_at_event", "gold.state_integrity", *over_federation.UNTOLD]
-        duck.bind(connection, lake, release, names)
+        duckdb_reader.bind(connection, lake, release, names)
         judge_at(connection, recorded.about["as_of"])
         assert holding.differences(connection, recorded) == []
         assert len(states) > 100

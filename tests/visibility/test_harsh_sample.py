@@ -10,12 +10,12 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from sample.environment import synapse_python
-from synapse_lakehouse.cli.visibility import judge_at
-from synapse_lakehouse.embedded.postgres import Server
-from synapse_lakehouse.lake import duck
-from synapse_lakehouse.lake.catalog import pyiceberg_catalog
-from synapse_lakehouse.settings import PROJECT
-from synapse_lakehouse.state.rules import ORDER
+from synapse_lakehouse.cli.events.visibility import judge_at
+from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.room_state.visibility_rules import ORDER
 from tests.conftest import HarshLake, copied_source
 from tests.visibility import answers, holding, record
 from tests.visibility.mutants import mutants
@@ -23,7 +23,7 @@ from tests.visibility.mutants import mutants
 
 def test_every_answer_on_the_harsh_sample_is_synapse_s(harsh: HarshLake) -> None:
     recorded = answers.load(record.HARSH)
-    with duck.connect(harsh.settings) as connection:
+    with duckdb_reader.connect(harsh.settings) as connection:
         sql = holding.bind_branch(connection, harsh.settings, harsh.run.branch, harsh.run.run_id)
         judge_at(connection, recorded.about["as_of"])
         assert holding.differences(connection, recorded) == []

@@ -3,24 +3,24 @@
 And what a state event replaced is known where that Synapse said so.
 """
 
-from synapse_lakehouse.cli.visibility import judge_at
-from synapse_lakehouse.lake import duck
+from synapse_lakehouse.cli.events.visibility import judge_at
+from synapse_lakehouse.iceberg.read import duckdb_reader
 from tests.conftest import Published
 from tests.visibility import answers, holding, record
 
 
 def test_every_answer_on_the_sample_is_synapse_s(published: Published) -> None:
     recorded = answers.load(record.SAMPLE)
-    with duck.connect(published.settings) as connection:
-        holding.bind_release(connection, published.settings, duck.release(connection, published.settings))
+    with duckdb_reader.connect(published.settings) as connection:
+        holding.bind_release(connection, published.settings, duckdb_reader.release(connection, published.settings))
         judge_at(connection, recorded.about["as_of"])
         assert holding.differences(connection, recorded) == []
 
 
 def test_what_was_replaced_is_known_of_what_never_was_an_outlier(published: Published) -> None:
-    with duck.connect(published.settings) as connection:
+    with duckdb_reader.connect(published.settings) as connection:
         names = ["silver.event_circumstances", "bronze.ex_outlier_stream"]
-        duck.bind(connection, published.settings, duck.release(connection, published.settings), names)
+        duckdb_reader.bind(connection, published.settings, duckdb_reader.release(connection, published.settings), names)
         # Synapse writes down what an event replaces when it gets its place in the room, but not of one that was kept
         # outside before.
         known = connection.execute("""

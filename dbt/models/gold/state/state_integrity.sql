@@ -135,7 +135,7 @@ backfilled as (
     select distinct room_id from {{ source('synapse', 'events') }} where stream_ordering < 0
 ),
 
--- Only where this server created the child, its first ID is above that of its parent (streams/lost_events.py). To join, to
+-- Only where this server created the child, its first ID is above that of its parent (streams/gaps/lost_event_ranges.py). To join, to
 -- knock and to refuse an invite, another server says what the parents are, which may come later. What was an outlier was
 -- fetched from others, too.
 lost_graphs as (
@@ -337,7 +337,7 @@ where stored < counted or stored > counted + slack
 
 union all
 
--- What the copy has in place of a text of which nothing may be copied: synapse_lakehouse.source.projection. Synapse
+-- What the copy has in place of a text of which nothing may be copied: synapse_lakehouse.postgres.rows.select_sql. Synapse
 -- fails where it cannot parse one. Internal metadata is part of its event.
 select
     'unreadable_value',

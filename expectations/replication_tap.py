@@ -1,0 +1,68 @@
+"""What is expected of the replication tap: that it got every row that is there, or knows that it missed it.
+
+Measures of a stream's replication are sums over the rows of ``audit.replication_coverage``. What is wrong is with the
+tap, or with what Synapse's processes told it; the copy is right, so no release is held back.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from expectations.metric_expectation import WARN, MeasureExpectation, Measures, counted
+from synapse_lakehouse.replication.coverage.compare import NEVER_ANNOUNCED
+
+_NAMED = 5
+
+
+class ExpectRowsHeard(MeasureExpectation):
+    """Every row in the window was heard, or read from the database, or lies in a gap that the tap knows of."""
+
+    def _judge(self, measures: Measures) -> tuple[bool, str]:
+        missed, named = measures["unexplained"], ", ".join(measures["named"])
+        heard = f"{measures['heard']:,} heard, {measures['read']:,} read from the database"
+        return missed == 0, f"{counted(missed, 'id')} never announced{f': {named}' if named else ''} ({heard})"
+
+
+class ExpectPositionsNotToGoBack(MeasureExpectation):
+    """No writer names a token behind one that it named before."""
+
+    def _judge(self, measures: Measures) -> tuple[bool, str]:
+        back = measures["went_back"]
+        return back == 0, f"{counted(back, 'command')} behind an earlier one"
+
+
+def suite(found: Sequence[Mapping[str, Any]]) -> list[MeasureExpectation]:
+    """What is expected of each stream that was compared; nothing where no tap is used.
+
+    :param found: the run's rows of ``audit.replication_coverage``.
+    """
+    expected: list[MeasureExpectation] = []
+    for subject in measures(found):
+        expected += [
+            ExpectRowsHeard(
+                column=subject, severity=WARN, description="every row was heard, unless the tap knows that it missed it"
+            ),
+            ExpectPositionsNotToGoBack(
+                column=subject, severity=WARN, description="no writer goes back behind what it announced"
+            ),
+        ]
+    return expected
+
+
+def measures(found: Sequence[Mapping[str, Any]]) -> dict[str, Measures]:
+    """Measures by subject."""
+    by_subject: dict[str, list[Mapping[str, Any]]] = {}
+    for row in found:
+        by_subject.setdefault(f"replication of {row['stream']}", []).append(row)
+    return {subject: _summed(rows) for subject, rows in sorted(by_subject.items())}
+
+
+def _summed(rows: Sequence[Mapping[str, Any]]) -> Measures:
+    sums = {name: sum(row[name] for row in rows) for name in ("unexplained", "went_back", "heard", "read")}
+    named = [
+        (str(one["first_id"]) if one["first_id"] == one["last_id"] else f"{one['first_id']}..{one['last_id']}")
+        + (f" of {row['instance']}" if row["instance"] else "")
+        for row in rows
+        for one in row["missing"]
+        if one["why"] == NEVER_ANNOUNCED
+    ]
+    return {**sums, "named": named[:_NAMED]}

@@ -1,0 +1,90 @@
+"""The gates of a run: what Spark counted on its branch is judged before anything is derived from it or published."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from pyiceberg.catalog import Catalog
+
+from expectations import bronze, data_docs, gold, integrity, replication_tap, stalled_source
+from expectations.metric_expectation import MeasureExpectation, Measures
+from expectations.validation_result import Judgement
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.streams.checks.stalled_writers import looked_back
+
+
+def judge_bronze(settings: Settings, catalog: Catalog, run: Run) -> Judgement:
+    """Judge the run's measures of bronze; every check is written to ``audit.checks``, whatever comes of it."""
+    known = catalogue.load()
+    snapshots = store.of_run(catalog, "audit.snapshots", run.run_id)
+    measures = bronze.measures(
+        known,
+        snapshots=snapshots,
+        ledger=store.of_run(catalog, "audit.ledger", run.run_id),
+        table_facts=store.of_run(catalog, "audit.table_facts", run.run_id),
+        stream_positions=store.of_run(catalog, "audit.stream_positions", run.run_id),
+        stream_facts=store.of_run(catalog, "audit.stream_facts", run.run_id),
+    )
+    heard = store.of_run(catalog, "audit.replication_coverage", run.run_id)
+    drifted = {name for one in snapshots for name, _ in one["drifted"] or ()}
+    hours = settings.lakehouse_stale_hours
+    suite = [
+        *bronze.suite(known, drifted, settings.lakehouse_gap_budget),
+        *stalled_source.suite(known, hours),
+        *replication_tap.suite(heard),
+    ]
+    for subject, found in _moved(catalog, run, hours).items():
+        measures[subject] = {**measures.get(subject, {}), **found}
+    return _judge(settings, catalog, run, "bronze", suite, measures | replication_tap.measures(heard))
+
+
+def judge_gold(settings: Settings, catalog: Catalog, run: Run) -> Judgement:
+    """Judge what dbt built on the run's branch, dbt's own tests included, as :func:`judge_bronze` does.
+
+    :raises ArtifactError: when dbt's artifacts are missing or of another run.
+    """
+    dbt = gold.artifacts(settings, run)
+    facts, found = (store.of_run(catalog, f"audit.{name}", run.run_id) for name in ("table_facts", "integrity"))
+    measures = gold.measures(dbt, catalog, run.branch, facts) | integrity.measures(found)
+    return _judge(settings, catalog, run, "gold", [*gold.suite(dbt), *integrity.suite()], measures)
+
+
+def _moved(catalog: Catalog, run: Run, hours: int) -> dict[str, dict[str, Any]]:
+    """What the run and two before it saw of the source."""
+    before = looked_back(store.releases(catalog), datetime.now(UTC), hours) or ()
+
+    def seen(name: str) -> list[list[dict[str, Any]]]:
+        then = [store.of_release(catalog, name, one) for one in before]
+        return [*then, store.of_run(catalog, name, run.run_id)] if then else []
+
+    return stalled_source.measures(*map(seen, ("audit.snapshots", "audit.stream_positions", "audit.stream_facts")))
+
+
+def _judge(
+    settings: Settings,
+    catalog: Catalog,
+    run: Run,
+    stage: str,
+    suite: Sequence[MeasureExpectation],
+    measures: Mapping[str, Measures],
+) -> Judgement:
+    now = datetime.now(UTC)
+    checks, page = data_docs.validate(settings, run, stage, suite, measures, now)
+    rows = [
+        {
+            "stage": stage,
+            "suite": check.suite,
+            "expectation": check.expectation,
+            "subject": check.subject,
+            "severity": check.severity,
+            "success": check.success,
+            "observed": check.observed,
+            "checked_at": now,
+        }
+        for check in checks
+    ]
+    store.append(catalog, "audit.checks", rows, run)
+    return Judgement(stage, checks, page)

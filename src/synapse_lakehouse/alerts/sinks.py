@@ -1,0 +1,76 @@
+"""Where news goes: the addresses of LAKEHOUSE_ALERT_URLS, through Apprise."""
+
+import hashlib
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from threading import Thread
+from typing import Final
+
+from synapse_lakehouse.alerts.message import Message
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.printable_text import printable_logger
+
+log = printable_logger(__name__)
+
+MOST_SECONDS: Final = 60.0
+"""What a sink gets of a report's time."""
+
+
+@dataclass(frozen=True)
+class Sink:
+    """``name``: stands for the address, which holds a password or token and is never logged or stored."""
+
+    name: str
+    address: str = field(repr=False)
+
+    def take(self, message: Message, seconds: float) -> bool:
+        """Send ``message``; whether it arrived. Nothing that goes wrong is raised.
+
+        :param seconds: how long to wait for that: a sink may make its senders wait, or answer without end.
+        """
+        arrived: list[bool] = []
+        sending = Thread(target=lambda: arrived.append(self._send(message)), daemon=True)
+        sending.start()
+        sending.join(seconds)
+        if sending.is_alive():
+            log.warning(
+                "alert sink %s did not say within %.0f s that it took the news: the next report tries again",
+                self.name,
+                seconds,
+            )
+        return any(arrived)
+
+    def _send(self, message: Message) -> bool:
+        import apprise  # half a second, which runs without news save
+
+        logging.getLogger("apprise").setLevel(logging.CRITICAL)  # it would quote addresses and answers
+        urgency = apprise.NotifyType.WARNING if message.is_mild else apprise.NotifyType.FAILURE
+        sender = apprise.Apprise()
+        try:
+            if not sender.add(self.address):
+                log.warning(
+                    "alert sink %s is no address that Apprise understands, so nobody is told there: correct "
+                    "LAKEHOUSE_ALERT_URLS (https://appriseit.com/services/)",
+                    self.name,
+                )
+                return False
+            arrived = sender.notify(
+                title=message.title,
+                body=message.body,
+                body_format=apprise.NotifyFormat.TEXT,
+                notify_type=apprise.NotifyType.SUCCESS if message.is_good_news else urgency,
+            )
+        except Exception as error:  # noqa: BLE001 - whatever a sink does, the data are not to suffer
+            log.warning("alert sink %s failed with %s", self.name, type(error).__name__)
+            return False
+        if not arrived:
+            log.warning("alert sink %s did not take the news: the next report tries again", self.name)
+        return bool(arrived)
+
+
+def sinks(settings: Settings) -> Iterator[Sink]:
+    """The configured sinks, each named by its kind and a hash of its address."""
+    for address in settings.lakehouse_alert_urls.split():
+        kind = address.partition("://")[0] if "://" in address else "unknown"
+        yield Sink(f"{kind} {hashlib.sha256(address.encode()).hexdigest()[:8]}", address)

@@ -1,0 +1,73 @@
+"""One look at the lake, and one at the streams of the running Synapse: it is kept, and what is wrong is found."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+from pyiceberg.catalog import Catalog
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.alerts import rules
+from synapse_lakehouse.alerts.incidents import Finding
+from synapse_lakehouse.audit import releases as audit_releases
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.audit.releases import Release
+from synapse_lakehouse.catalogue import Stream
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.postgres.stream_positions import standings
+from synapse_lakehouse.replication import tap_liveness
+from synapse_lakehouse.streams.checks.sequences import Standing
+from synapse_lakehouse.streams.positions.writers import configured
+from synapse_lakehouse.streams.watch import history
+from synapse_lakehouse.streams.watch.observation import Look, closed, look
+
+
+def check_lake(
+    settings: Settings, catalog: Catalog, releases: Sequence[Release]
+) -> tuple[datetime | None, list[Finding]]:
+    """When the replication tap last listened, if one was ever used; and what is overdue in the lake."""
+    now = datetime.now(UTC)
+    latest = max((one.published_at for one in releases), default=None)
+    # A table that nothing was written to was updated last when it was made.
+    made = datetime.fromtimestamp(catalog.load_table(audit_releases.TABLE).metadata.last_updated_ms / 1000, UTC)
+    overdue = timedelta(hours=settings.lakehouse_overdue_hours)
+    landed, silent = tap_liveness.last_landed(catalog), timedelta(minutes=settings.lakehouse_tap_minutes)
+    return landed, [*rules.of_releases(latest, made, overdue, now), *rules.of_tap(landed, silent, now)]
+
+
+def patrol(settings: Settings, catalog: Catalog, releases: Sequence[Release]) -> tuple[list[Look], list[Finding]]:
+    """Look at every stream and append the looks to ``audit.stream_watch``: the looks, and what is wrong.
+
+    :raises SourceError: when the source cannot be connected to.
+    :raises ReadFailed: when it is too busy to be watched.
+    :raises WritersError: when the configured writers cannot be understood.
+    """
+    declared = catalogue.load()
+    writers = configured(declared, settings.lakehouse_stream_writers, settings.synapse_config)
+    before = history.last(catalog)
+    since = {name: one.watched_at for name, one in before.items()}
+    released = _released(catalog, releases[-1], since) if releases else {}
+
+    def end(stream: Stream, positions: Mapping[str, int], handed_out: int) -> int | None:
+        return closed(stream, positions, handed_out, writers.get(stream.name), before.get(stream.name))[1]
+
+    found, now = standings(settings, declared, end), datetime.now(UTC)
+    looks = [
+        look(
+            stream, one.positions, one.handed_out, one.beyond, writers.get(stream.name), before.get(stream.name), now,
+            released.get(stream.name),
+        )
+        for stream, one in ((stream, found[stream.name]) for stream in declared.streams)
+    ]  # fmt: skip
+    history.record(catalog, looks)
+    return looks, rules.of_looks(list(zip(declared.streams, looks, strict=True)), writers)
+
+
+def _released(catalog: Catalog, latest: Release, since: Mapping[str, datetime]) -> dict[str, Standing]:
+    """How far streams are in a release, where it was published after they were looked at (``since``), or nobody did."""
+    if since and min(since.values()) >= latest.published_at:
+        return {}
+    return {
+        row["stream"]: Standing.of_row(row)
+        for row in store.of_release(catalog, "audit.stream_positions", latest)
+        if row["stream"] not in since or since[row["stream"]] < latest.published_at
+    }

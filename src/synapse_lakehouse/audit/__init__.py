@@ -1,0 +1,1 @@
+"""The audit tables and the releases."""

@@ -1,0 +1,54 @@
+"""The operator's command. What is heavy (PyIceberg, Airflow, Spark) is imported inside the commands that need it."""
+
+import os
+
+import typer
+
+from synapse_lakehouse.cli import grants, replicate
+from synapse_lakehouse.cli.compression import compress
+from synapse_lakehouse.cli.doctor import doctor
+from synapse_lakehouse.cli.errors import Explaining
+from synapse_lakehouse.cli.events import prove_erased, state_at, visibility
+from synapse_lakehouse.cli.lake import branches, connect, query, releases
+from synapse_lakehouse.cli.runs import airflow, run, summary, ui
+from synapse_lakehouse.cli.streams import positions
+from synapse_lakehouse.config import libpq_variables
+
+app = typer.Typer(
+    cls=Explaining,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Ask and look after the lakehouse of a Synapse homeserver.",
+)
+
+
+@app.callback()
+def private() -> None:
+    """The lake holds what people wrote to each other: what this command and its children write is its user's alone."""
+    os.umask(0o077)
+    libpq_variables.remove()
+
+
+app.command()(run.run)
+app.command()(ui.ui)
+app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})(
+    airflow.airflow
+)
+app.command()(query.query)
+app.command()(positions.positions)
+app.command()(releases.releases)
+app.command()(summary.summary)
+app.command()(visibility.who_can_see)
+app.command()(visibility.visible)
+app.command()(state_at.state_at)
+app.command()(doctor.doctor)
+app.command()(prove_erased.prove_erased)
+app.command()(connect.connect)
+app.command()(grants.grants)
+
+
+app.add_typer(branches.app, name="branches")
+app.add_typer(compress.app, name="compress")
+app.add_typer(replicate.app, name="replicate")

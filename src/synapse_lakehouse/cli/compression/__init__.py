@@ -1,0 +1,1 @@
+"""``lakehouse compress`` and its history."""

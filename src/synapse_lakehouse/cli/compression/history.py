@@ -1,0 +1,128 @@
+"""``lakehouse compress history``: what compressing state gave back, run by run and room by room."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from rich.bar import Bar
+from rich.text import Text
+
+from synapse_lakehouse.cli import output
+from synapse_lakehouse.cli.lake import lake_session
+from synapse_lakehouse.cli.streams.positions_history import bars
+from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSED
+from synapse_lakehouse.iceberg.read import duckdb_reader
+
+_MB: Final = 1_000_000
+_WIDTH: Final = 30
+
+_MEASURED: Final = (
+    ", ".join(
+        f"null::{kind} as {name}_{when}"
+        for kind, name in (("double", "chain"), ("double", "read_ms"), ("bigint", "disk_bytes"))
+        for when in ("before", "after")
+    )
+    + ", null::bigint as groups_sampled"
+)
+
+_LATEST: Final = f"""
+with runs as (
+    -- A lake of an earlier version has no such columns.
+    from {COMPRESSED} union all by name
+    select {_MEASURED} where false
+),
+latest as (
+    from runs where {{wanted}}
+    qualify row_number() over (partition by run_id, room_id order by finished_at desc) = 1
+),
+changed as (
+    from latest where outcome in ('compressed', 'partly', 'faulty', 'undone') and rows_after is not null
+)
+"""  # noqa: S608
+_ROOMS_OF_RUNS: Final = """
+select finished_at, run_id, room_id, outcome, strategy, rows_before, rows_after, rows_before - rows_after as rows_freed,
+       bytes_before - bytes_after as bytes_freed, groups_rewritten, longest_chain, groups_sampled, chain_before,
+       chain_after, read_ms_before, read_ms_after, disk_bytes_before, disk_bytes_after, seconds, longest_lock_ms, error
+from latest order by finished_at, room_id
+"""
+_RUNS: Final = """
+select max(finished_at), count(*), sum(rows_before - rows_after), sum(bytes_before - bytes_after),
+       min_by(disk_bytes_before, finished_at), max_by(disk_bytes_after, finished_at)
+from changed group by run_id order by 1
+"""
+_ROOMS: Final = """
+select room_id, count(*), sum(rows_before - rows_after) as freed, max_by(rows_after, finished_at),
+       sum(bytes_before - bytes_after),
+       min_by(chain_before, finished_at), max_by(chain_after, finished_at),
+       min_by(read_ms_before, finished_at), max_by(read_ms_after, finished_at),
+       max(longest_lock_ms), list(greatest(rows_before - rows_after, 0) order by finished_at)
+from changed group by room_id order by freed desc, room_id
+"""
+_NOTHING: Final = (
+    "This lake knows of nothing that was compressed: neither by `lakehouse compress apply`, nor by the DAG "
+    "state_compression. docs/operating.md says how to begin."
+)
+
+
+def history(rooms: Sequence[str], format: output.Format) -> None:
+    """Write all runs and rooms for a program, or for people a chart by run and a line a room."""
+    with lake_session.lake() as (settings, connection):
+        if COMPRESSED not in duckdb_reader.entries(settings):
+            raise duckdb_reader.LakeError(_NOTHING)
+        duckdb_reader.bind(connection, settings, None, [COMPRESSED])
+        wanted = f"room_id in ({', '.join(map(duckdb_reader.literal, rooms))})" if rooms else "true"
+        latest = _LATEST.format(wanted=wanted)
+        if format is not output.Format.TABLE:
+            found = connection.execute(latest + _ROOMS_OF_RUNS)
+            output.write([column[0] for column in found.description or ()], found.fetchall(), format)
+            return
+        by_run, by_room = (connection.execute(latest + query).fetchall() for query in (_RUNS, _ROOMS))
+    if not by_run:
+        raise duckdb_reader.LakeError(_NOTHING)
+    _draw_runs(by_run)
+    _draw_rooms(by_room)
+
+
+def _draw_runs(runs: Sequence[tuple[Any, ...]]) -> None:
+    table = output.table("Run")
+    for heading in ("Rooms", "Rows given back", "MB", "All state on disk, MB"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column(no_wrap=True)
+    most = max(1, *(run[2] for run in runs))
+    for at, rooms, freed, freed_bytes, disk_before, disk_after in runs:
+        table.add_row(
+            output.when(at.replace(microsecond=0)), f"{rooms:,}", f"{freed:,}", _mb(freed_bytes),
+            f"{_mb(disk_before)} → {_mb(disk_after)}", Bar(most, 0, max(freed, 0), width=_WIDTH),
+        )  # fmt: skip
+    console = output.console()
+    console.print(table)
+    freed, freed_bytes = sum(run[2] for run in runs), sum(run[3] for run in runs)
+    console.print(
+        Text(
+            f"{freed:,} rows and about {_mb(freed_bytes)} MB in all. They are room for new rows once VACUUM has been "
+            "there; the disk has them back after VACUUM FULL or pg_repack, as the next run then shows."
+        )
+    )
+    console.print()
+
+
+def _draw_rooms(rooms: Sequence[tuple[Any, ...]]) -> None:
+    table = output.table()
+    table.add_column("Room", overflow="fold")
+    for heading in ("Runs", "Rows given back", "left", "MB", "Chain", "Read, ms", "Lock, ms"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("Run by run", no_wrap=True)
+    for room_id, runs, freed, left, freed_bytes, chain, chain_now, read, read_now, lock, each in rooms:
+        table.add_row(
+            output.cell(room_id), f"{runs:,}", f"{freed:,}", f"{left:,}", _mb(freed_bytes), _then_now(chain, chain_now),
+            _then_now(read, read_now), "-" if lock is None else f"{lock:,.0f}", bars(each),
+        )  # fmt: skip
+    output.console().print(table)
+
+
+def _then_now(then: float | None, now: float | None) -> str:
+    """Before the first run that measured it, and after the last."""
+    return "-" if then is None or now is None else f"{then:,.1f} → {now:,.1f}"
+
+
+def _mb(size: int | None) -> str:
+    return "-" if size is None else f"{size / _MB:,.1f}"

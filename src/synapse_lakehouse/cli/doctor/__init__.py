@@ -1,0 +1,1 @@
+"""``lakehouse doctor``: one module for each group of examinations."""

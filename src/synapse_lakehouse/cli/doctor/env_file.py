@@ -1,0 +1,48 @@
+"""The file ``.env``: whether other users of this machine may read secrets in it."""
+
+import grp
+import pwd
+import re
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from synapse_lakehouse.cli.doctor.finding import Finding, Findings, Level
+from synapse_lakehouse.config.settings import ENV_FILE, Settings, env_file_values
+
+_ADDRESSES: Final = {"synapse_dsn", "synapse_write_dsn", "lakehouse_catalog_uri", "lakehouse_redis_url"}
+"""Secret only with a password."""
+_PASSWORD: Final = re.compile(r"//[^/?]*:[^/?]*@|password", re.IGNORECASE)
+_SECRETS_OF_OTHERS: Final = ("password", "secret", "token", "access_key")
+
+
+def examine() -> Findings:
+    """May others read a secret in ``.env`` of the current folder?"""
+    path = ENV_FILE.absolute()
+    secrets = [name for name, value in env_file_values().items() if value and _is_secret(name.lower(), value)]
+    if secrets and (readers := _other_readers(path)):
+        message = f"{readers} may read {path}, with {' and '.join(secrets)}."
+        yield Finding(Level.WARN, "privacy", message, f"chmod 600 {path}")
+
+
+def _is_secret(name: str, value: str) -> bool:
+    if name in _ADDRESSES:
+        return bool(_PASSWORD.search(value))
+    field = Settings.model_fields.get(name)
+    return not field.repr if field else name.endswith(_SECRETS_OF_OTHERS)
+
+
+def _other_readers(file: Path) -> str:
+    """Who beside its owner may read a file; empty: only root."""
+    found = file.resolve().stat()
+    if not all(folder.stat().st_mode & stat.S_IXOTH for folder in file.resolve().parents):
+        return ""
+    if found.st_mode & stat.S_IROTH:
+        return "Every user of this machine"
+    with suppress(KeyError):
+        group, owner = grp.getgrgid(found.st_gid), pwd.getpwuid(found.st_uid)
+        members = {*group.gr_mem, *(user.pw_name for user in pwd.getpwall() if user.pw_gid == group.gr_gid)}
+        if found.st_mode & stat.S_IRGRP and members - {owner.pw_name, "root"}:
+            return f"The group {group.gr_name}"
+    return ""

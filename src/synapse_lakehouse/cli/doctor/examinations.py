@@ -1,0 +1,76 @@
+"""The examinations of ``lakehouse doctor``: each says what it found and, where something is amiss, what to do."""
+
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, field
+
+from synapse_lakehouse.catalogue import Catalogue
+from synapse_lakehouse.cli.doctor import compressor, duplicates, env_file, lake, machine, sequences, source
+from synapse_lakehouse.cli.doctor.finding import Finding, Level
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.local.postgres.embedded_postgres import PostgresError
+from synapse_lakehouse.local.services import ServicesError, connected
+from synapse_lakehouse.postgres.connection import connect
+from synapse_lakehouse.postgres.errors import SourceError
+from synapse_lakehouse.streams.checks import synapse_startup
+from synapse_lakehouse.streams.checks.sequences import Standing
+
+
+@dataclass
+class _Source:
+    """What was found of the source, and what the examination of the lake wants to know of it."""
+
+    found: list[Finding] = field(default_factory=list)
+    standings: dict[str, Standing] = field(default_factory=dict)
+    bytes: int | None = None
+
+
+def examine(given: Settings, *, deep: bool = False) -> list[Finding]:
+    """All findings, with the servers that the settings leave out running meanwhile.
+
+    :param deep: read every key in the source, and what the newest release says of the database as a whole.
+    """
+    found = [
+        *machine.names(),
+        *env_file.examine(),
+        *machine.network(),
+        *machine.configuration(given),
+        *machine.java(),
+        *machine.jars(given),
+        *machine.memory(given),
+        *machine.catalogue(),
+    ]
+    declared = source.declared_or_none()
+    needs_server = given.uses_sample or not given.lakehouse_catalog_uri
+    if needs_server and not (given.lakehouse_home / "postgres").exists():
+        # Whether a homeserver's database can be read is to be known before anything is set up.
+        of = _Source() if given.uses_sample else _source(given, nullcontext(given), declared, deep=deep)
+        of.found += compressor.examine(given)
+        message = f"The embedded PostgreSQL in {given.lakehouse_home} is not set up yet."
+        set_up = Finding(Level.WARN, "set-up", message, "Run `make run`, which does it.")
+        return [*found, *of.found, *machine.disk(given, of.bytes), set_up]
+    with ExitStack() as stack:
+        try:
+            settings = stack.enter_context(connected(given, source=False))
+        except (PostgresError, ServicesError) as error:
+            return [*found, *machine.disk(given), Finding(Level.FAIL, "lake", str(error))]
+        of = _source(given, connected(given), declared, deep=deep)
+        found += [*of.found, *compressor.examine(given), *machine.disk(settings, of.bytes), *machine.privacy(settings)]
+        return [*found, *lake.examine(settings, declared, of.standings, deep=deep)]
+
+
+def _source(
+    given: Settings, running: AbstractContextManager[Settings], declared: Catalogue | None, *, deep: bool
+) -> _Source:
+    of = _Source()
+    try:
+        with running as settings, connect(settings) as connection:
+            of.found += source.examine(connection, settings, is_sample=given.uses_sample)
+            if declared:
+                of.standings = synapse_startup.read(connection, declared)
+                of.found += sequences.examine(declared, of.standings)
+            of.bytes = source.size(connection)
+            if deep and declared:
+                of.found += duplicates.examine(connection, declared)
+    except (PostgresError, ServicesError, SourceError) as error:
+        of.found.append(Finding(Level.FAIL, "source", str(error)))
+    return of

@@ -1,0 +1,90 @@
+"""The lake: its catalog, its releases, what runs left in it, and who holds the lease."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+from duckdb import DuckDBPyConnection
+
+from synapse_lakehouse.audit import releases
+from synapse_lakehouse.catalogue import Catalogue
+from synapse_lakehouse.cli import output
+from synapse_lakehouse.cli.doctor import integrity, sequences
+from synapse_lakehouse.cli.doctor.finding import Finding, Findings, Level
+from synapse_lakehouse.cli.lake import branch_listing
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.local.postgres import sample
+from synapse_lakehouse.replication import tap_liveness
+from synapse_lakehouse.streams.checks.sequences import Standing
+
+
+def examine(
+    settings: Settings, declared: Catalogue | None, standings: Mapping[str, Standing], *, deep: bool = False
+) -> Findings:
+    """Can the lake be read, is it tidy, and is the source not behind what it knows?
+
+    :param standings: where the source's streams stand now.
+    :param deep: say what is wrong in the source as a whole, too.
+    """
+    try:
+        known = duckdb_reader.entries(settings)
+        if not known:
+            yield Finding(Level.WARN, "lake", "The catalog has no tables yet.", "Run `make run`.")
+            return
+        yield Finding(Level.OK, "lake", f"{len(known)} tables and views in the catalog")
+        with duckdb_reader.connect(settings) as connection:
+            yield from _releases(connection, settings)
+            if declared:
+                yield from sequences.compare(connection, settings, declared, standings)
+            yield from _branches(connection, settings)
+            yield from _tap(connection, settings)
+            if deep:
+                yield from integrity.examine(connection, settings)
+    except duckdb_reader.LakeError as error:
+        yield Finding(Level.FAIL, "lake", str(error))
+
+
+def _releases(connection: DuckDBPyConnection, settings: Settings) -> Findings:
+    known = duckdb_reader.releases(connection, settings)
+    if not known:
+        yield Finding(Level.WARN, "releases", "Nothing was published yet.", "Run `make run`.")
+        return
+    latest = known[0]
+    days = (datetime.now(UTC) - latest.published_at).total_seconds() / 86400
+    yield Finding(Level.OK, "releases", f"{len(known)}, the latest is {latest.number}, published {days:.1f} days ago")
+    if problem := releases.of_another_server(latest, settings.synapse_server_name or sample.server_name()):
+        yield Finding(Level.FAIL, "homeserver", problem)
+
+
+def _tap(connection: DuckDBPyConnection, settings: Settings) -> Findings:
+    landed = tap_liveness.last_landed_by_duckdb(connection, settings)
+    if landed is None:
+        return
+    age = datetime.now(UTC) - landed
+    message = f"it last listened {age.total_seconds() / 60:,.0f} minutes ago"
+    if settings.lakehouse_tap_minutes and age > timedelta(minutes=settings.lakehouse_tap_minutes):
+        advice = "Start it again with `lakehouse replicate tap`, or set LAKEHOUSE_TAP_MINUTES=0 if it is not wanted."
+        yield Finding(Level.WARN, "replication tap", message, advice)
+    else:
+        yield Finding(Level.OK, "replication tap", message)
+
+
+def _branches(connection: DuckDBPyConnection, settings: Settings) -> Findings:
+    held = branch_listing.holding(connection, settings)
+    at_work = held.branch if held and datetime.now(UTC) < held.until else None
+    left = [one.name for one in branch_listing.branches(connection, settings) if one.name != at_work]
+    if left:
+        message = f"Runs that were not published left {len(left)} on the tables: {', '.join(left)}."
+        advice = f"Once you have looked at them, drop them: uv run lakehouse branches drop {' '.join(left)}"
+        yield Finding(Level.WARN, "branches", message, advice)
+    else:
+        yield Finding(Level.OK, "branches", "none left by failed runs")
+    if held is None:
+        yield Finding(Level.OK, "lease", "free")
+        return
+    until = output.when(held.until.replace(microsecond=0))
+    if at_work:
+        yield Finding(Level.OK, "lease", f"run {held.holder} is at work and holds it until {until} unless it renews it")
+    else:
+        message = f"Run {held.holder} let it expire at {until}, so it probably crashed."
+        yield Finding(Level.WARN, "lease", message, "The next run takes it over; look into that run's log.")

@@ -1,0 +1,236 @@
+"""Our roles in Synapse's database: whether they can do more than the lakehouse needs."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from synapse_lakehouse.catalogue import Catalogue
+from synapse_lakehouse.cli.doctor import system_grants
+from synapse_lakehouse.cli.doctor.finding import Finding, Findings, Level
+from synapse_lakehouse.compressor.postgres.progress_tables import TABLES, privileges
+from synapse_lakehouse.postgres.access.grants import useful
+from synapse_lakehouse.postgres.access.harden import PUBLIC_RIGHTS
+from synapse_lakehouse.postgres.connection import Connection
+
+_NAMED: Final = 5
+"""How many of a long list a message names; the statement that mends it names all."""
+
+_OWN_ROLE: Final = "Give the lakehouse a role of its own: `{script}` prints the SQL that makes one."
+
+_ATTRIBUTES: Final = """
+select name from pg_roles, lateral (values ('SUPERUSER', rolsuper), ('CREATEROLE', rolcreaterole),
+  ('CREATEDB', rolcreatedb), ('REPLICATION', rolreplication), ('BYPASSRLS', rolbypassrls and not exists (
+    select from unnest(%s::text[]) as listed(name) join pg_class on pg_class.oid = to_regclass(name)
+    where relrowsecurity))) as attribute(name, has)
+where rolname = current_user and has
+"""
+
+_MEMBER_OF: Final = """
+select quote_ident(granted.rolname) from pg_auth_members
+join pg_roles as granted on granted.oid = roleid join pg_roles as me on me.oid = member
+where me.rolname = current_user order by 1
+"""
+
+_OWNED: Final = """
+with me as (select oid from pg_roles where rolname = current_user)
+select pg_class.oid::regclass::text from pg_class join me on relowner = me.oid
+where relkind in ('r', 'p', 'v', 'm', 'f', 'S') and relpersistence <> 't'
+union all select 'schema ' || quote_ident(nspname) from pg_namespace join me on nspowner = me.oid
+union all select 'database ' || quote_ident(datname) from pg_database join me on datdba = me.oid
+          where datname = current_database()
+order by 1
+"""
+
+_GRANTED: Final = """
+with relation as (
+  select pg_class.oid, case relkind when 'S' then 'sequence' else 'table' end as kind, relacl,
+         array(select attname::text from pg_attribute where attrelid = pg_class.oid and attnum > 0
+               and not attisdropped and relkind <> 'S' order by attnum) as columns
+  from pg_class join pg_namespace on pg_namespace.oid = relnamespace
+  where relkind in ('r', 'p', 'v', 'm', 'f', 'S') and nspname not in ('pg_catalog', 'information_schema')
+    and nspname not like 'pg\\_%' and relowner <> to_regrole(quote_ident(current_user))
+    and not exists (select from pg_depend where objid = pg_class.oid and deptype = 'e')
+), granted as (
+  select kind, oid::regclass::text as name, columns, true as is_whole, acl.* from relation, aclexplode(relacl) as acl
+  union all
+  select kind, relation.oid::regclass::text, array[attname::text], false, acl.*
+  from relation join pg_attribute on attrelid = relation.oid and not attisdropped, aclexplode(attacl) as acl
+  union all
+  select 'schema', quote_ident(nspname), '{}', true, acl.* from pg_namespace, aclexplode(nspacl) as acl
+  where privilege_type = 'CREATE' and nspowner <> to_regrole(quote_ident(current_user))
+  union all
+  select 'database', quote_ident(datname), '{}', true, acl.* from pg_database, aclexplode(datacl) as acl
+  where privilege_type = 'CREATE' and datname = current_database() and datdba <> to_regrole(quote_ident(current_user))
+)
+select kind, name, columns, is_whole, privilege_type, grantee = 0 from granted
+where grantee in (0, to_regrole(quote_ident(current_user))) order by privilege_type, kind, name, columns
+"""
+"""What was granted to our role or to everybody: columns are those of the table, or the one that was granted."""
+
+_DEFINERS: Final = """
+select pg_proc.oid::regprocedure::text from pg_proc join pg_namespace on pg_namespace.oid = pronamespace
+where prosecdef and nspname not in ('pg_catalog', 'information_schema') and nspname not like 'pg\\_%'
+  and proowner <> to_regrole(quote_ident(current_user)) and has_function_privilege(pg_proc.oid, 'execute')
+  and has_schema_privilege(pg_namespace.oid, 'usage')
+  and not exists (select from pg_depend where objid = pg_proc.oid and deptype = 'e')
+order by 1
+"""
+"""Functions that work with their owner's rights. PostgreSQL lets everybody run a new one."""
+
+_DATABASES: Final = """
+select quote_ident(datname) from pg_database
+where datallowconn and datname <> current_database() and has_database_privilege(oid, 'connect') order by 1
+"""
+
+Allowed = Mapping[tuple[str, str, str], tuple[str, ...] | None]
+"""By privilege, kind of object and its name, the columns on which a role needs it; None: on the whole object."""
+
+
+@dataclass(frozen=True)
+class _Excess:
+    """Something granted beyond need: columns are those that the lakehouse must not have, none if it is all of it."""
+
+    kind: str
+    name: str
+    columns: tuple[str, ...]
+    is_whole: bool
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} ({', '.join(self.columns)})" if self.columns else self.name
+
+
+def of_reader(catalogue: Catalogue) -> Allowed:
+    """What the role may need that reads what ``catalogue`` lists, and serves it."""
+    progress: Allowed = {("SELECT", "table", name): None for name in TABLES}
+    rights = useful(catalogue, has_secrets=True)
+    return {**progress, **{("SELECT", right.kind, right.name): right.columns for right in rights}}
+
+
+def of_compressor() -> Allowed:
+    """What the role needs that compresses state."""
+    return {(privilege, "table", name): columns for privilege, name, columns in privileges()}
+
+
+def examine(connection: Connection, allowed: Allowed, script: str, subject: str = "role") -> Findings:
+    """Everything that the role of the session can do beyond ``allowed``, with the statement that takes it away.
+
+    :param script: the command that prints the SQL of such a role.
+    """
+    row = connection.execute(
+        "select quote_ident(rolname), rolconnlimit, rolsuper from pg_roles where rolname = current_user"
+    ).fetchone()
+    assert row is not None
+    role, connections, is_superuser = row
+    tables = sorted({name for _, kind, name in allowed if kind == "table"})
+    # The compressor may have made the tables of its progress itself.
+    owned = [name for name in _column(connection, _OWNED) if name not in TABLES]
+    found = [
+        *_attributes(role, _column(connection, _ATTRIBUTES, [tables]), script),
+        *_memberships(role, _column(connection, _MEMBER_OF)),
+        *_ownership(role, owned, script),
+        *_grants(role, connection.execute(_GRANTED.encode()).fetchall(), allowed, script),
+    ]
+    if not is_superuser:
+        found += _definers(role, _column(connection, _DEFINERS))
+        found += _public_rights(role, connection, script)
+        found += system_grants.examine(role, connection)
+    found = found or [Finding(Level.OK, subject, f"{role} can do what the lakehouse needs of it, and nothing else")]
+    found.append(_limits(role, connections, _column(connection, _DATABASES)))
+    yield from (replace(one, subject=subject) for one in found)
+
+
+def _attributes(role: str, attributes: Sequence[str], script: str) -> Findings:
+    if "SUPERUSER" in attributes:
+        message = f"The role {role} is a superuser: it may read and write everything."
+        yield Finding(Level.WARN, "role", message, _OWN_ROLE.format(script=script))
+    elif attributes:
+        message = f"The role {role} has {' and '.join(attributes)}, which it does not need."
+        yield Finding(Level.WARN, "role", message, f"As a superuser run: ALTER ROLE {role} {_without(attributes)};")
+
+
+def _memberships(role: str, roles: Sequence[str]) -> Findings:
+    if roles:
+        message = f"The role {role} may do all that {_some(roles)} may, as a member."
+        yield Finding(Level.WARN, "role", message, f"As a superuser run: REVOKE {', '.join(roles)} FROM {role};")
+
+
+def _ownership(role: str, owned: Sequence[str], script: str) -> Findings:
+    if owned:
+        message = f"The role {role} owns {_some(owned)}: an owner may do anything with it."
+        yield Finding(Level.WARN, "role", message, _OWN_ROLE.format(script=script))
+
+
+def _grants(role: str, granted: Iterable[tuple[Any, ...]], allowed: Allowed, script: str) -> Findings:
+    """One finding for each privilege, kind of object and grantee."""
+    known = {privilege for privilege, *_ in allowed}
+    found: dict[tuple[str, str, bool], list[_Excess]] = {}
+    for kind, name, columns, is_whole, privilege, to_everybody in granted:
+        beyond = () if is_whole else tuple(columns)
+        if (privilege, kind, name) in allowed:
+            wanted = allowed[privilege, kind, name]
+            beyond = tuple(column for column in columns if wanted is not None and column not in wanted)
+            if not beyond:
+                continue
+        excess = found.setdefault((privilege, kind, to_everybody), [])
+        if not is_whole and excess and not excess[-1].is_whole and excess[-1].name == name:
+            beyond = (*excess.pop().columns, *beyond)
+        excess.append(_Excess(kind, name, beyond, is_whole))
+    for (privilege, kind, to_everybody), excess in found.items():
+        can = f"{privilege}, beyond its needs," if privilege in known else privilege
+        message = f"The role {role}{', like everybody,' * to_everybody} has {can} on {kind} {_some(excess)}."
+        advice = f"As the owner run: {' '.join(_revokes(privilege, excess, 'PUBLIC' if to_everybody else role))}"
+        if privilege in known:
+            advice += f" Then grant it what it needs: `{script}` prints the SQL."
+        elif kind == "schema" and to_everybody:
+            advice += " Before that, grant the same to Synapse's own role by name, which needs it."
+        yield Finding(Level.WARN, "role", message, advice)
+
+
+def _definers(role: str, routines: Sequence[str]) -> Findings:
+    if routines:
+        message = f"The role {role} may run {_some(routines)} with the rights of who owns that (SECURITY DEFINER)."
+        advice = f"As the owner run: REVOKE EXECUTE ON ROUTINE {', '.join(routines)} FROM PUBLIC, {role};"
+        yield Finding(Level.WARN, "role", message, advice + " Before that, grant it by name to the roles that need it.")
+
+
+def _public_rights(role: str, connection: Connection, script: str) -> Findings:
+    """One finding for all that PostgreSQL lets every role do and hardening takes away."""
+    row = connection.execute(("select " + ", ".join(right.allowed for right in PUBLIC_RIGHTS)).encode()).fetchone()
+    assert row is not None
+    if may := [right.may for right, is_allowed in zip(PUBLIC_RIGHTS, row, strict=True) if is_allowed]:
+        message = f"The role {role}, like everybody, may {' and '.join(may)} in this database."
+        advice = f"`{script} --harden` prints statements that take this away, each with what it could break."
+        yield Finding(Level.WARN, "role", message, advice)
+
+
+def _limits(role: str, connections: int, databases: Sequence[str]) -> Finding:
+    """What is enforced, what the role can lift, and what no statement in this database takes away."""
+    bounded = f"its rights, and {connections} connections" if connections >= 0 else "its rights"
+    message = f"Of the role {role} PostgreSQL enforces {bounded}; its timeouts and read-only sessions are defaults."
+    if databases:
+        message += f" It may also connect to {_some(databases)}, where nothing is granted to it here."
+    return Finding(Level.OK, "role", message)
+
+
+def _revokes(privilege: str, excess: Sequence[_Excess], role: str) -> Iterator[str]:
+    kind = "" if excess[0].kind == "table" else f"{excess[0].kind.upper()} "
+    if whole := [one.name for one in excess if one.is_whole]:
+        yield f"REVOKE {privilege} ON {kind}{', '.join(whole)} FROM {role};"
+    for one in excess:
+        if not one.is_whole:
+            yield f"REVOKE {privilege} ({', '.join(one.columns)}) ON {one.name} FROM {role};"
+
+
+def _without(attributes: Sequence[str]) -> str:
+    return " ".join(f"NO{one}" for one in attributes)
+
+
+def _some(excess: Sequence[_Excess] | Sequence[str]) -> str:
+    names = [one if isinstance(one, str) else one.label for one in excess]
+    rest = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _column(connection: Connection, query: str, parameters: Sequence[Any] | None = None) -> list[str]:
+    return [str(value) for (value,) in connection.execute(query.encode(), parameters)]

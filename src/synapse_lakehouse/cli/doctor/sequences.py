@@ -1,0 +1,57 @@
+"""Would Synapse start again: do its sequences fit its positions and rows, and is none behind where it was?"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from duckdb import DuckDBPyConnection
+
+from synapse_lakehouse.catalogue import Catalogue
+from synapse_lakehouse.cli.doctor.finding import Finding, Findings, Level
+from synapse_lakehouse.cli.streams import positions
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.streams.checks import synapse_startup
+from synapse_lakehouse.streams.checks.sequences import Fault, Standing, went_back
+
+_SUBJECT: Final = "sequences"
+_SNAPSHOTS: Final = "audit.snapshots"
+_ADVICE: Final = "Review, and run with all of Synapse stopped:"
+
+
+def examine(declared: Catalogue, now: Mapping[str, Standing]) -> Findings:
+    """Does what Synapse checks at its start hold?"""
+    wrong = [fault for _, fault in synapse_startup.misfits(declared, now)]
+    yield from map(_finding, wrong)
+    if now and not wrong:
+        message = f"{len(now)} sequences fit their positions and rows, so Synapse would start again"
+        yield Finding(Level.OK, _SUBJECT, message)
+
+
+def compare(
+    connection: DuckDBPyConnection, settings: Settings, declared: Catalogue, now: Mapping[str, Standing]
+) -> Findings:
+    """Is no position behind where the latest release saw it?"""
+    known = duckdb_reader.releases(connection, settings)
+    if not known:
+        return
+    ahead = _may_be_ahead(connection, settings, known[0].run_id)
+    for one in positions.read(connection, settings, known[0]):
+        stream = next((stream for stream in declared.streams if stream.name == one.stream), None)
+        if stream and one.stream in now:
+            fault = went_back(stream, Standing(one.sequence_value or 0, one.writers, {}, ahead), now[one.stream])
+            if fault:
+                yield _finding(fault)
+
+
+def _may_be_ahead(connection: DuckDBPyConnection, settings: Settings, run_id: str) -> bool:
+    """Whether the run read a standby, or it is not known that it did not."""
+    duckdb_reader.bind(connection, settings, None, [_SNAPSHOTS])
+    if _SNAPSHOTS not in duckdb_reader.entries(settings):
+        return True
+    connection.execute(f"set variable run = {duckdb_reader.literal(run_id)}")
+    rows = connection.execute(f"select bool_or(in_recovery) from {_SNAPSHOTS} where run_id = getvariable('run')")  # noqa: S608
+    return rows.fetchone() != (False,)
+
+
+def _finding(fault: Fault) -> Finding:
+    return Finding(Level.FAIL, _SUBJECT, fault.message, f"{_ADVICE}\n{fault.repair}")

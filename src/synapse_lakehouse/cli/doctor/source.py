@@ -1,0 +1,114 @@
+"""Synapse's database: its clock, our role and rights in it, its schema."""
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import psycopg
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.cli.doctor import role
+from synapse_lakehouse.cli.doctor.finding import Finding, Findings, Level
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.postgres.access import preflight
+from synapse_lakehouse.postgres.access.schema_drift import drift, drifted, novelties
+from synapse_lakehouse.postgres.connection import Connection
+from synapse_lakehouse.postgres.errors import SourceError
+
+_CLOCK_SECONDS: Final = 5
+_EXAMINED_FURTHER: Final = ("missing_unique_key", "changed_type")
+"""Departures of tables whose rights can be examined."""
+_KEPT: Final = "LAKEHOUSE_ON_DRIFT is partial: runs leave this table as it was and copy all others."
+
+
+def examine(connection: Connection, settings: Settings, *, is_sample: bool) -> Findings:
+    """Can this database be copied whole, and can we do it no harm?"""
+    where = "the shipped sample" if is_sample else f"the database of {settings.synapse_server_name}"
+    version, standby = _one(connection, "select current_setting('server_version'), pg_is_in_recovery()")
+    yield Finding(Level.OK, "source", f"connected to {where}, PostgreSQL {version}{', a standby' if standby else ''}")
+    yield _clock(connection)
+    try:
+        if is_sample:
+            yield Finding(Level.OK, "role", "the embedded server's own; all access is read-only")
+        elif declared := declared_or_none():
+            yield from role.examine(connection, role.of_reader(declared), "lakehouse grants")
+        yield from _schema(connection, settings)
+    except SourceError as error:
+        yield Finding(Level.FAIL, "schema", str(error))
+    except psycopg.Error as error:
+        message = f"The schema cannot be examined. PostgreSQL said: {' '.join(str(error).split())}"
+        yield Finding(Level.FAIL, "schema", message, "Mend what the message names, then run this again.")
+
+
+def size(connection: Connection) -> int | None:
+    """Bytes that the database takes on its server's disk; None if the role may not know."""
+    try:
+        (found,) = _one(connection, "select pg_database_size(current_database())")
+    except psycopg.Error:
+        return None
+    return int(found)
+
+
+def _clock(connection: Connection) -> Finding:
+    (theirs,) = _one(connection, "select clock_timestamp()")
+    apart = (datetime.now(UTC) - theirs).total_seconds()
+    if abs(apart) <= _CLOCK_SECONDS:
+        return Finding(Level.OK, "clock", f"within {_CLOCK_SECONDS} s of the source's")
+    message = f"This machine's clock is {abs(apart):.0f} s {'ahead of' if apart > 0 else 'behind'} the source's."
+    advice = (
+        "Synchronise both by NTP: intervals would be cut in the wrong place, and the lake lease expire early or late."
+    )
+    return Finding(Level.WARN, "clock", message, advice)
+
+
+def _schema(connection: Connection, settings: Settings) -> Findings:
+    declared = declared_or_none()
+    if declared is None:
+        return
+    version = preflight.schema_version(connection)
+    supported = f"{declared.oldest_schema_version} to {declared.newest_schema_version}"
+    if declared.oldest_schema_version <= version <= declared.newest_schema_version:
+        yield Finding(Level.OK, "schema", f"Synapse's version {version}; {supported} are supported")
+    else:
+        yield Finding(
+            Level.FAIL,
+            "schema",
+            f"Synapse's schema version {version} is not supported; {supported} are.",
+            "Upgrade Synapse." if version < declared.oldest_schema_version else "Upgrade the lakehouse.",
+        )
+    departures = drift(declared, connection)
+    goes_on = settings.may_be_partial
+    kept = drifted(declared, connection) if goes_on else {}
+    for one in departures:
+        mild = one.kind == "missing_unique_key" or one.table in kept
+        yield Finding(Level.WARN if mild else Level.FAIL, "drift", one.message, _KEPT if one.table in kept else "")
+    if not departures:
+        yield Finding(Level.OK, "drift", "every table and column of the catalogue is there, with its type and key")
+    if new := novelties(declared, connection):
+        message = f"The lakehouse has never heard of {', '.join(new)}, and does not copy it."
+        yield Finding(Level.WARN, "novelties", message, "A newer lakehouse may know it; nothing else depends on it.")
+    if any(one.kind not in _EXAMINED_FURTHER for one in departures) and not goes_on:
+        return
+    declared = declared.without(kept)
+    problems = [("rights", problem) for problem in preflight.missing_rights(connection, declared)]
+    problems += [("row security", problem) for problem in preflight.row_security(connection, declared)]
+    for subject, problem in problems:
+        yield Finding(Level.FAIL, subject, problem)
+    if problems:
+        return
+    yield Finding(Level.OK, "rights", "the role may read all rows of all that the catalogue lists")
+    for problem in preflight.wrong_server_name(connection, declared, str(settings.synapse_server_name)):
+        yield Finding(Level.FAIL, "server name", problem)
+
+
+def declared_or_none() -> catalogue.Catalogue | None:
+    """The catalogue; None where it cannot be read, which is a finding of its own."""
+    try:
+        return catalogue.load()
+    except (OSError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _one(connection: Connection, query: str) -> tuple[Any, ...]:
+    row = connection.execute(query.encode()).fetchone()
+    assert row is not None
+    return row

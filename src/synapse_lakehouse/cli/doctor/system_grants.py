@@ -1,0 +1,81 @@
+"""Rights of a role that are not on Synapse's tables: on PostgreSQL's own objects, and on objects of the future."""
+
+from typing import Any, Final
+
+from synapse_lakehouse.cli.doctor.finding import Finding, Findings, Level
+from synapse_lakehouse.postgres.connection import Connection
+
+_ON_SYSTEM_OBJECTS: Final = """
+with granted as (
+  select pg_proc.oid::regprocedure::text as name, 'ROUTINE ' as kind, '' as columns, initprivs, acl.*
+  from pg_proc left join pg_init_privs on objoid = pg_proc.oid and classoid = 'pg_proc'::regclass,
+    aclexplode(proacl) as acl
+  where pronamespace = 'pg_catalog'::regnamespace
+  union all
+  select pg_class.oid::regclass::text, '', '', initprivs, acl.*
+  from pg_class left join pg_init_privs on objoid = pg_class.oid and classoid = 'pg_class'::regclass and objsubid = 0,
+    aclexplode(relacl) as acl
+  where relnamespace = 'pg_catalog'::regnamespace
+  union all
+  select attrelid::regclass::text, '', ' (' || quote_ident(attname) || ')', initprivs, acl.*
+  from pg_attribute join pg_class on pg_class.oid = attrelid
+    left join pg_init_privs on objoid = attrelid and classoid = 'pg_class'::regclass and objsubid = attnum,
+    aclexplode(attacl) as acl
+  where relnamespace = 'pg_catalog'::regnamespace
+)
+select privilege_type || columns, kind || name, grantee = 0 from granted
+where grantee in (0, to_regrole(quote_ident(current_user)))
+  and not (kind = 'ROUTINE ' and grantee = 0 and initprivs is null)
+  and not exists (select from aclexplode(initprivs) as initial
+                  where initial.grantee = granted.grantee and initial.privilege_type = granted.privilege_type)
+order by 1, 2
+"""
+"""What was granted to our role or to everybody after the server was installed. Everybody may execute a function without
+initial privileges."""
+
+_BY_DEFAULT: Final = """
+select 'ALTER DEFAULT PRIVILEGES FOR ROLE ' || defaclrole::regrole
+       || coalesce(' IN SCHEMA ' || nullif(defaclnamespace, 0)::regnamespace, ''),
+       privilege_type || ' ON '
+       || case defaclobjtype when 'r' then 'TABLES' when 'S' then 'SEQUENCES' when 'n' then 'SCHEMAS' end,
+       grantee = 0
+from pg_default_acl, aclexplode(defaclacl) as acl
+where defaclobjtype in ('r', 'S', 'n') and grantee in (0, to_regrole(quote_ident(current_user)))
+  and defaclrole <> to_regrole(quote_ident(current_user))
+order by 1, 2
+"""
+"""Tables, sequences and schemas give no right to everybody unless somebody changed that."""
+
+
+def examine(role: str, connection: Connection) -> Findings:
+    """A finding for each kind of right, with the statements that take it away.
+
+    :param role: the role of the session, quoted.
+    """
+    rows = connection.execute(_ON_SYSTEM_OBJECTS.encode()).fetchall()
+    for to_everybody in (True, False):
+        rights = [(right, name) for right, name, is_public in rows if is_public is to_everybody]
+        if rights:
+            grantee = "PUBLIC" if to_everybody else role
+            message = f"{_subject(role, to_everybody)} was granted rights on PostgreSQL's own objects: {_some(rights)}."
+            revokes = " ".join(f"REVOKE {right} ON {name} FROM {grantee};" for right, name in rights)
+            yield Finding(Level.WARN, "role", message, f"As a superuser run: {revokes}")
+    defaults: list[tuple[Any, ...]] = connection.execute(_BY_DEFAULT.encode()).fetchall()
+    if defaults:
+        message = f"The role {role} gets rights on objects that do not exist yet, by default privileges."
+        revokes = " ".join(
+            f"{alter} REVOKE {right} FROM {'PUBLIC' if to_everybody else role};"
+            for alter, right, to_everybody in defaults
+        )
+        yield Finding(
+            Level.WARN, "role", message, f"As the role that the statements name, or a superuser, run: {revokes}"
+        )
+
+
+def _subject(role: str, to_everybody: bool) -> str:
+    return f"The role {role}{', like everybody,' * to_everybody}"
+
+
+def _some(rights: list[tuple[str, str]]) -> str:
+    named = ", ".join(f"{right} on {name.removeprefix('ROUTINE ')}" for right, name in rights[:5])
+    return f"{named} and {len(rights) - 5} more" if len(rights) > 5 else named

@@ -1,0 +1,1 @@
+"""Commands on events: who-can-see, visible, state-at, prove-erased."""

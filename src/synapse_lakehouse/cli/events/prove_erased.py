@@ -1,0 +1,175 @@
+"""``lakehouse prove-erased``: what the lake's files still hold of a user whose erasure Synapse has on record."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Final
+
+import duckdb
+import typer
+from duckdb import DuckDBPyConnection
+from rich.progress import track
+
+from synapse_lakehouse.audit.releases import Release
+from synapse_lakehouse.cli import output
+from synapse_lakehouse.cli.lake import lake_session
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.maintenance import erasure_scan
+from synapse_lakehouse.iceberg.maintenance.erasure_scan import CONTENT_COLUMNS, Content, Mentions, Remains, State
+from synapse_lakehouse.iceberg.maintenance.warehouse_files import Unreadable, parquet_files, readable
+from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.printable_text import printable
+
+KEPT_BY_LAKE: Final = 1
+"""Exit code where the lake holds content that Synapse's database no longer has, or may, as a file cannot be read."""
+KEPT_BY_SOURCE: Final = 3
+"""Exit code where the only content left is what Synapse's database has itself."""
+
+_COMPARED: Final = {"erased_users", "event_json", "event_relations", "events"}
+"""Tables of the release that say what Synapse still has."""
+
+_COLUMNS: Final = ("table", "what", "rows", "in_other_files", "why")
+_IDS: Final = "ids and membership"
+_UNREADABLE: Final = "file that cannot be read"
+_NAMED: Final = 3
+"""Of more files that cannot be read not all are named."""
+
+
+def _user_id(text: str) -> str:
+    if not re.fullmatch(r"@[^:]+:\S+", text):
+        raise typer.BadParameter(f"{printable(text)} is not a Matrix user id (@localpart:server).")
+    return text
+
+
+def prove_erased(
+    user: Annotated[str, typer.Argument(callback=_user_id, help="The erased user, as @localpart:server.")],
+    format: output.Option = output.Format.TABLE,
+) -> None:
+    """Show what is left of an erased user, table by table, and why; fails while any message content is in any file.
+
+    Exit code 1: the lake holds content that Synapse's database no longer has, of the user or of any purged event, or a
+    file in the warehouse cannot be read.
+    Exit code 3: all that is left is in Synapse's database itself. Exit code 0: no message content is left.
+    """
+    with lake_session.lake() as (settings, connection):
+        published = duckdb_reader.releases(connection, settings)
+        latest = duckdb_reader.release(connection, settings)
+        files, unread = readable(connection, parquet_files(connection, settings))
+        found = Remains(connection, settings, latest, user, files)
+        if not found.is_erased():
+            raise duckdb_reader.LakeError(
+                f"{printable(user)} is not on record as erased in release {latest.number}, of "
+                f"{output.when(latest.published_at.replace(microsecond=0))}, so there is nothing to prove. If the "
+                "erasure is more recent, run `make run` first. Synapse takes it back when an account is reactivated."
+            )
+        try:
+            found.prepare()
+            mentions, contents = searched(found)
+        except duckdb.Error as error:
+            raise duckdb_reader.LakeError(
+                f"Not proven: the warehouse's files could not all be read ({str(error).splitlines()[0]}). If a run or "
+                "maintenance is replacing files at this moment, ask again when it is done; otherwise a file is damaged."
+            ) from error
+        rows = [*described(connection, settings, published, mentions, contents), *map(unproven, unread)]
+    output.write(_COLUMNS, rows, format)
+    text, code = verdict(user, latest, contents, unread)
+    output.echo(text, err=format is not output.Format.TABLE)
+    raise typer.Exit(code)
+
+
+def searched(found: Remains) -> tuple[list[Mentions], list[Content]]:
+    """What every table's files hold, with a bar that shows how far it is where somebody watches."""
+    console = output.PrintableConsole(stderr=True)
+    tables = track(
+        sorted(found.files), "Reading every file", console=console, transient=True, disable=not console.is_terminal
+    )
+    mentions: list[Mentions] = []
+    contents: list[Content] = []
+    for table in tables:
+        mentions.append(found.mentions(table))
+        contents += found.content(table)
+    return mentions, contents
+
+
+def described(
+    connection: DuckDBPyConnection,
+    settings: Settings,
+    published: Sequence[Release],
+    mentions: Sequence[Mentions],
+    contents: Sequence[Content],
+) -> Iterator[tuple[str, str, int, int, str]]:
+    """Rows for people: of each table what remains of message content, then rows that name the user."""
+    for one in contents:
+        if one.state in {State.IN_SOURCE, State.LEFT_BEHIND}:
+            yield one.table, one.state, one.events, 0, f"in Synapse's database, at release {published[0].number}"
+        else:
+            yield (
+                one.table,
+                one.state,
+                0,
+                one.events,
+                "; ".join(erasure_scan.keepers(connection, settings, published, one)),
+            )
+    for named in mentions:
+        if named.rows:
+            yield named.table, _IDS, named.rows, named.rows_elsewhere, "kept as in Synapse"
+        elif named.rows_elsewhere:
+            yield named.table, _IDS, 0, named.rows_elsewhere, "in files that the present release does not read"
+
+
+def unproven(unread: Unreadable) -> tuple[str, str, int, int, str]:
+    """A row for people: files of a table of which nobody can say what they hold."""
+    names = ", ".join(map(str, unread.files[:_NAMED])) + (" and others" if len(unread.files) > _NAMED else "")
+    return unread.table, _UNREADABLE, 0, 0, f"not proven: {len(unread.files)} half-written or damaged: {names}"
+
+
+def verdict(
+    user: str, release: Release, contents: Sequence[Content], unread: Sequence[Unreadable] = ()
+) -> tuple[str, int]:
+    """What follows from ``contents`` and files that could not be read, for people and as an exit code."""
+    user = printable(user)
+    most = {state: max((one.events for one in contents if one.state is state), default=0) for state in State}
+    lines, code = [], 0
+    if in_source := most[State.IN_SOURCE]:
+        code = KEPT_BY_SOURCE
+        lines.append(
+            f"{in_source} messages of {user} are in the lake because Synapse's database has them: erasing a user hides "
+            "messages from those who were not in the room, and deletes none. Redact them or purge the rooms in "
+            "Synapse; the runs after that and maintenance take them out of the lake."
+        )
+    if left := most[State.LEFT_BEHIND]:
+        code = KEPT_BY_SOURCE
+        lines.append(
+            f"Of {left} events, of anyone, Synapse's database has reactions and no JSON any more, as after a purge "
+            "that was not completed. Delete these rows of event_relations there; the runs after that and maintenance "
+            "take them out of the lake."
+        )
+    if most[State.REPLACED] or most[State.PURGED]:
+        code = KEPT_BY_LAKE
+        lines.append(
+            f"The lake's files hold the content of {most[State.REPLACED]} messages of {user} and of "
+            f"{most[State.PURGED]} purged events, of anyone, that Synapse's database no longer has. The reason in each "
+            "row says when that ends; the DAG lake_maintenance ends it."
+        )
+    if broken := sum(len(one.files) for one in unread):
+        code = KEPT_BY_LAKE
+        lines.append(
+            f"Not proven: {broken} {'file' if broken == 1 else 'files'} in the warehouse cannot be read, so nobody can "
+            "say what is in there. A run that is writing now or that was killed leaves such files: ask again when no "
+            "run is under way; maintenance deletes what no table refers to once it is six hours old."
+        )
+    if kept := sorted({*release.partial} & _COMPARED):
+        code = KEPT_BY_LAKE
+        lines.append(
+            f"Not proven: release {release.number} is partial and holds {', '.join(kept)} as they were before, so "
+            "nobody can say what Synapse has deleted there since. Mend what `make run` says of them, and ask after the "
+            "next run."
+        )
+    if not lines:
+        lines.append(
+            f"Proven: no Parquet file in the warehouse holds message content of {user}, nor content of any event that "
+            f"is not in release {release.number}. Searched were the columns {' and '.join(CONTENT_COLUMNS)} of every "
+            "file, referred to or not. Not searched were names, topics and aliases of purged rooms in files of earlier "
+            "releases, which maintenance deletes with these, and Iceberg's own metadata, which is written without "
+            "values of columns that hold content. Ids and memberships stay, as they do in Synapse."
+        )
+    return "\n".join(lines), code

@@ -1,0 +1,63 @@
+"""``lakehouse state-at``: the state of a room at an event."""
+
+from typing import Annotated
+
+import typer
+from duckdb import DuckDBPyConnection
+
+from synapse_lakehouse.audit.releases import Release
+from synapse_lakehouse.cli import output
+from synapse_lakehouse.cli.events.visibility import require_event
+from synapse_lakehouse.cli.lake import lake_session
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.printable_text import printable
+
+
+def state_at(
+    event_id: Annotated[str, typer.Argument(metavar="EVENT", help="Id of an event, $…")],
+    before: Annotated[
+        bool, typer.Option("--before", help="Before the event, as other servers are told; by default after it.")
+    ] = False,
+    type: Annotated[str | None, typer.Option("--type", help="Only state of this type, such as m.room.member.")] = None,
+    format: output.Option = output.Format.TABLE,
+    release: lake_session.Release = None,
+) -> None:
+    """Show the state of a room after an event, or before it: which state event is in force for each piece of state."""
+    with lake_session.lake() as (settings, connection):
+        at = duckdb_reader.release(connection, settings, release)
+        require_event(connection, settings, at, event_id)
+        duckdb_reader.bind(connection, settings, at, ["gold.state_at_event", "gold.events"])
+        wanted = "before_event_id" if before else "after_event_id"
+        rows = connection.execute(
+            f"""
+            select state.type, state.state_key, {wanted}, sender, membership, before_is_known
+            from gold.state_at_event as state
+            left join gold.events as events on {wanted} = events.event_id
+            where state.event_id = {duckdb_reader.literal(event_id)}
+                {f"and state.type = {duckdb_reader.literal(type)}" if type else ""}
+                and ({wanted} is not null or {str(before).lower()} and not before_is_known)
+            order by state.type, state.state_key
+            """  # noqa: S608 - quoted
+        ).fetchall()
+        if not rows:
+            _require_state(connection, settings, at, event_id)
+    shown = [(*row[:2], row[2] or "not known", *row[3:5]) for row in rows]
+    output.write(["type", "state_key", "event_id", "sender", "membership"], shown, format)
+
+
+def _require_state(connection: DuckDBPyConnection, settings: Settings, release: Release, event_id: str) -> None:
+    """Make sure that the state at the event is known, when nothing of it was found.
+
+    :raises LakeError: when it is not.
+    """
+    duckdb_reader.bind(connection, settings, release, ["silver.event_circumstances"])
+    known = (
+        "select 1 from silver.event_circumstances"  # noqa: S608 - quoted
+        f" where event_id = {duckdb_reader.literal(event_id)} and position >= 0 and state_is_known"
+    )
+    if not connection.execute(known).fetchone():
+        raise duckdb_reader.LakeError(
+            f"The state at {printable(event_id)} is not known: it is an outlier, kept outside its room's graph, or its "
+            "state group is gone or broken (silver.state_faults)."
+        )

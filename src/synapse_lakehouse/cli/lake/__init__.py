@@ -1,0 +1,1 @@
+"""Commands on the lake: query, releases, branches, connect."""

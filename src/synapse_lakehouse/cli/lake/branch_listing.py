@@ -1,0 +1,70 @@
+"""What runs left or hold in the lake, read from Iceberg's metadata alone."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from duckdb import DuckDBPyConnection
+
+from synapse_lakehouse.config.run import is_branch
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.catalog.catalog import is_unbranched
+from synapse_lakehouse.iceberg.lease.current_holder import Holding, from_summary
+from synapse_lakehouse.iceberg.read import duckdb_reader
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A run's branch: the tables that have it, its last write, and Airflow's id of the run where that is known."""
+
+    name: str
+    tables: tuple[str, ...]
+    written_at: datetime
+    run_id: str | None
+
+
+def branches(connection: DuckDBPyConnection, settings: Settings) -> list[Branch]:
+    """Branches of runs on any table, by name; that of a run that is at work is among them."""
+    known = duckdb_reader.entries(settings)
+    tables: dict[str, list[str]] = {}
+    written: dict[str, int] = {}
+    for name, entry in sorted(known.items()):
+        if entry.is_view or is_unbranched(name):
+            continue
+        metadata = duckdb_reader.metadata(connection, entry.location)
+        for ref, pointer in metadata.get("refs", {}).items():
+            if is_branch(ref):
+                tables.setdefault(ref, []).append(name)
+                at = _snapshot(metadata, pointer["snapshot-id"])["timestamp-ms"]
+                written[ref] = max(written.get(ref, 0), at)
+    runs = _runs(connection, settings, known) if tables else {}
+    return [
+        Branch(name, tuple(tables[name]), datetime.fromtimestamp(written[name] / 1000, UTC), runs.get(name))
+        for name in sorted(tables)
+    ]
+
+
+def holding(connection: DuckDBPyConnection, settings: Settings) -> Holding | None:
+    """Who holds the lake lease, perhaps expired; None if nobody does."""
+    entry = duckdb_reader.entries(settings).get("audit.leases")
+    if entry is None:
+        return None
+    metadata = duckdb_reader.metadata(connection, entry.location)
+    current = metadata.get("current-snapshot-id")
+    summary = _snapshot(metadata, current)["summary"] if current not in (None, -1) else {}
+    return from_summary(summary)
+
+
+def _snapshot(metadata: Mapping[str, Any], snapshot: int) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = next(one for one in metadata["snapshots"] if one["snapshot-id"] == snapshot)
+    return found
+
+
+def _runs(
+    connection: DuckDBPyConnection, settings: Settings, known: Mapping[str, duckdb_reader.Entry]
+) -> dict[str, str]:
+    if "audit.snapshots" not in known:
+        return {}
+    duckdb_reader.bind(connection, settings, None, ["audit.snapshots"])
+    return dict(connection.execute("select branch, any_value(run_id) from audit.snapshots group by branch").fetchall())

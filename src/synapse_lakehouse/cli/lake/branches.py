@@ -1,0 +1,84 @@
+"""``lakehouse branches``: what runs left on the tables, to look at and to drop."""
+
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import Annotated, Final
+
+import typer
+
+from synapse_lakehouse.cli import output
+from synapse_lakehouse.cli.lake import branch_listing, lake_session
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.printable_text import printable
+
+app = typer.Typer(help="List the branches of runs that were not published, or drop them.", invoke_without_command=True)
+
+_COLUMNS: Final = ("branch", "state", "tables", "written_at", "age_hours", "run")
+
+
+@app.callback()
+def branches(
+    ctx: typer.Context,
+    format: output.Option = output.Format.TABLE,
+) -> None:
+    """List the branches of runs that were not published, or drop them."""
+    if ctx.invoked_subcommand is not None:
+        return
+    now = datetime.now(UTC)
+    with lake_session.lake() as (settings, connection):
+        found = branch_listing.branches(connection, settings)
+        holding = branch_listing.holding(connection, settings)
+    at_work = holding.branch if holding and now < holding.until else None
+    rows = [
+        (
+            one.name,
+            "at work" if one.name == at_work else "left",
+            len(one.tables),
+            one.written_at.replace(microsecond=0),
+            round((now - one.written_at).total_seconds() / 3600, 1),
+            one.run_id,
+        )
+        for one in found
+    ]
+    output.write(_COLUMNS, rows, format)
+
+
+@app.command()
+def drop(names: Annotated[list[str], typer.Argument(help="Branches as `lakehouse branches` lists them.")]) -> None:
+    """Drop branches from all tables; refused while a run is at work."""
+    with lake_session.lake() as (settings, connection):
+        known = {one.name for one in branch_listing.branches(connection, settings)}
+        if unknown := [name for name in names if name not in known]:
+            raise duckdb_reader.LakeError(
+                f"No table has a branch {printable(' or '.join(unknown))}. Nothing was dropped; `lakehouse branches` "
+                "lists them."
+            )
+        for name, tables in dropped(settings, names):
+            output.echo(f"Dropped {printable(name)} from {tables} table{'' if tables == 1 else 's'}.")
+
+
+def dropped(settings: Settings, names: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """Drop the branches ``names`` under the lake lease: each with the number of tables that had it.
+
+    A run that crashed while it held the lease loses it. What it copied is left to the next run, unless it is named.
+
+    :raises LeaseError: when a run is at work.
+    """
+    from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+    from synapse_lakehouse.iceberg.lease.lease import Lease
+    from synapse_lakehouse.iceberg.write import branches
+
+    with closing(pyiceberg_catalog(settings)) as catalog:
+        holder = f"lakehouse branches drop, process {os.getpid()} on {socket.gethostname()}"
+        lease = Lease(catalog, holder, "", settings.lakehouse_lease_seconds)
+        lease.acquire()
+        try:
+            with lease.kept():
+                for name in dict.fromkeys(names):
+                    yield name, branches.drop(catalog, name)
+        finally:
+            lease.release()

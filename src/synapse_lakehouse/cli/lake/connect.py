@@ -1,0 +1,37 @@
+"""``lakehouse connect``: a working configuration for other tools, at a release. It never holds a password."""
+
+import signal
+from contextlib import suppress
+from typing import Annotated
+
+import typer
+
+from synapse_lakehouse.cli import output
+from synapse_lakehouse.cli.lake import connect_snippets, lake_session
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.catalog.catalog import postgres
+from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.local import child_processes
+
+
+def connect(
+    tool: Annotated[connect_snippets.Tool, typer.Argument(help="What to connect.")],
+    release: lake_session.Release = None,
+    hold: Annotated[bool, typer.Option("--hold", help="Keep the embedded catalog running until Ctrl-C.")] = False,
+) -> None:
+    """Print how to read the lake from Spark, DuckDB, PyIceberg or Trino. Passwords come from the environment."""
+    with child_processes.interruptible(), lake_session.lake() as (settings, connection):
+        at = duckdb_reader.release(connection, settings, release)
+        output.echo(connect_snippets.write(tool, connection, settings, at))
+        if Settings().lakehouse_catalog_uri or tool is connect_snippets.Tool.DUCKDB:
+            return
+        password = settings.lakehouse_home / f"postgres.{postgres(settings)['user']}.password"
+        output.echo(
+            "The catalog's PostgreSQL is embedded: it runs, on a port of its own choice, only while something of the "
+            f"lakehouse runs.{'' if hold else ' With --hold it stays until Ctrl-C, with the port above.'}\n"
+            f'Its password: export PGPASSWORD="$(cat {password})"',
+            err=True,
+        )
+        if hold:
+            with suppress(KeyboardInterrupt):
+                signal.pause()

@@ -1,0 +1,209 @@
+"""What ``lakehouse connect`` prints, tool by tool."""
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+from duckdb import DuckDBPyConnection
+
+from synapse_lakehouse.audit.releases import Release
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.catalog import catalog_uri, object_store
+from synapse_lakehouse.iceberg.catalog.catalog import (
+    LOGIN,
+    NAME,
+    SCHEMAS,
+    SECRETS,
+    is_rest,
+    is_unbranched,
+    postgres,
+    rest_uri,
+    spark_properties_with_secrets,
+)
+from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.local.java import jars
+
+_SECRET: Final = re.compile(SECRETS, re.IGNORECASE)
+_LOGIN: Final = re.compile(LOGIN)
+_TRINO_S3: Final = {
+    "s3.endpoint": "s3.endpoint",
+    "client.region": "s3.region",
+    "s3.path-style-access": "s3.path-style-access",
+    "s3.access-key-id": "s3.aws-access-key",
+    "s3.secret-access-key": "s3.aws-secret-key",
+}
+
+
+class Tool(StrEnum):
+    """What can be connected."""
+
+    SPARK = "spark"
+    DUCKDB = "duckdb"
+    PYICEBERG = "pyiceberg"
+    TRINO = "trino"
+
+
+def write(tool: Tool, connection: DuckDBPyConnection, settings: Settings, release: Release) -> str:
+    """A configuration of ``tool`` that reads the lake at ``release``; passwords are taken from the environment."""
+    if tool is Tool.DUCKDB:
+        return _duckdb(connection, settings, release)
+    return {Tool.SPARK: _spark, Tool.PYICEBERG: _pyiceberg, Tool.TRINO: _trino}[tool](settings, release)
+
+
+def _duckdb(connection: DuckDBPyConnection, settings: Settings, release: Release) -> str:
+    """The tables are read where the catalog says they are at present, so neither it nor a password is needed."""
+    known = [name for name in duckdb_reader.entries(settings) if is_unbranched(name)]
+    names = sorted({*release.tables, *release.views, *known})
+    return "\n".join(
+        [
+            f"-- The lake at release {release.number}, for DuckDB 1.5 (`duckdb -init FILE`, or execute() in Python).",
+            "-- On another machine: install avro; install iceberg; load iceberg;",
+            *(f"load {duckdb_reader.literal(str(duckdb_reader.extension_file(one)))};" for one in ("avro", "iceberg")),
+            *(_on_s3(settings) if object_store.is_s3(settings) else []),
+            *(f"create schema if not exists {schema};" for schema in SCHEMAS),
+            *(f"{macro};" for macro in duckdb_reader.MACROS),
+            *(
+                f"create or replace view {duckdb_reader.qualified(name)} as {sql};"
+                for name, sql in duckdb_reader.definitions(connection, settings, release, names)
+            ),
+            f"-- select * from {_example(release)} limit 10;",  # noqa: S608
+        ]
+    )
+
+
+def _on_s3(settings: Settings) -> list[str]:
+    return [
+        "-- The warehouse is on S3, its keys are those of the environment or of ~/.aws:",
+        "install httpfs; load httpfs; install aws; load aws;",
+        f"{duckdb_reader.secret(settings, with_keys=False)};",
+    ]
+
+
+def _spark(settings: Settings, release: Release) -> str:
+    extensions = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+    properties = {"spark.sql.extensions": extensions} | _bare(spark_properties_with_secrets(settings))
+    # Else spark-sql makes a Hive metastore in the current folder.
+    properties["spark.sql.catalogImplementation"] = "in-memory"
+    packages = ",".join([*jars.WANTED, *jars.packages(settings.lakehouse_spark_packages)])
+    name = _example(release)
+    return "\n".join(
+        [
+            f"# The lake for Spark 4.1 (also as spark-shell, pyspark, spark-submit). {_secrets(settings, properties)}",
+            # A program's arguments can be read by everybody on its machine.
+            "(umask 077; cat > lake.conf) <<END",
+            *(f"{key} {_in_shell(key, value)}" for key, value in sorted(properties.items())),
+            "END",
+            f"spark-sql --packages {packages} --properties-file lake.conf",
+            "",
+            f"# At release {release.number}: SELECT * FROM lake.{name} VERSION AS OF {release.tables[name]};",  # noqa: S608
+            f"# Other tables: SELECT tables FROM lake.audit.releases WHERE release = {release.number};",  # noqa: S608
+        ]
+    )
+
+
+def _pyiceberg(settings: Settings, release: Release) -> str:
+    properties = _bare({"warehouse": settings.warehouse} | settings.lakehouse_catalog_properties)
+    if is_rest(settings):
+        properties |= _bare({"type": "rest", "uri": rest_uri(settings)})
+    else:
+        where = {name: value for name, value in postgres(settings).items() if "password" not in name}
+        properties |= {"type": "sql", "uri": catalog_uri.sqlalchemy(where)}
+    lines = [f"    {key!r}: {_in_python(key, value)}," for key, value in sorted(properties.items())]
+    name = _example(release)
+    return "\n".join(
+        [
+            f"# The lake for Python with pyiceberg[sql-postgres,pyarrow]. {_secrets(settings, properties)}",
+            *(["import os"] if any(map(_SECRET.search, properties)) else []),
+            "from pyiceberg.catalog import load_catalog",
+            "",
+            f"catalog = load_catalog({NAME!r}, **{{",
+            *lines,
+            "})",
+            f"# Release {release.number}: snapshot id by table.",
+            "release = {",
+            *(f"    {table!r}: {snapshot}," for table, snapshot in sorted(release.tables.items())),
+            "}",
+            f"name = {name!r}",
+            "print(catalog.load_table(name).scan(snapshot_id=release[name], limit=10).to_arrow())",
+        ]
+    )
+
+
+def _trino(settings: Settings, release: Release) -> str:
+    if is_rest(settings):
+        catalog = {
+            "iceberg.catalog.type": "rest",
+            "iceberg.rest-catalog.uri": rest_uri(settings),
+            "iceberg.rest-catalog.warehouse": settings.warehouse,
+        }
+    else:
+        where = postgres(settings)
+        catalog = {
+            "iceberg.catalog.type": "jdbc",
+            "iceberg.jdbc-catalog.driver-class": "org.postgresql.Driver",
+            "iceberg.jdbc-catalog.connection-url": catalog_uri.jdbc(where),
+            "iceberg.jdbc-catalog.connection-user": where.get("user", ""),
+            "iceberg.jdbc-catalog.connection-password": "${ENV:PGPASSWORD}",
+            "iceberg.jdbc-catalog.catalog-name": NAME,
+            "iceberg.jdbc-catalog.default-warehouse-dir": settings.warehouse,
+            "iceberg.jdbc-catalog.schema-version": "V1",
+        }
+    name = _example(release)
+    return "\n".join(
+        [
+            f"# etc/catalog/{NAME}.properties on every Trino node. {_secrets(settings, catalog)}",
+            "connector.name=iceberg",
+            *(f"{key}={value}" for key, value in _bare(catalog | _trino_files(settings)).items()),
+            f"# At release {release.number}: SELECT * FROM lake.{name} FOR VERSION AS OF {release.tables[name]};",  # noqa: S608
+            f"# Other tables: SELECT tables FROM lake.audit.releases WHERE release = {release.number};",  # noqa: S608
+        ]
+    )
+
+
+def _trino_files(settings: Settings) -> dict[str, str]:
+    if settings.warehouse.startswith("file:"):
+        return {"fs.native-local.enabled": "true", "local.location": "/"}
+    given = settings.lakehouse_catalog_properties
+    return {"fs.native-s3.enabled": "true"} | {
+        theirs: f"${{ENV:{_variable(ours)}}}" if _SECRET.search(ours) else given[ours]
+        for ours, theirs in _TRINO_S3.items()
+        if ours in given
+    }
+
+
+def _example(release: Release) -> str:
+    return "gold.events" if "gold.events" in release.tables else min(release.tables)
+
+
+def _bare(properties: Mapping[str, str]) -> dict[str, str]:
+    """``properties`` without the users and passwords of URIs."""
+    return {key: _LOGIN.sub("", value) for key, value in properties.items()}
+
+
+def _secrets(settings: Settings, properties: Mapping[str, str]) -> str:
+    """Which variables the snippet needs: those of secret properties, and PGPASSWORD where PostgreSQL is asked."""
+    found = {_variable(key) for key in properties if _SECRET.search(key)}
+    found |= {"PGPASSWORD"} if any("postgresql" in value for value in properties.values()) else set()
+    needed = [f"Secrets come from the environment: {', '.join(sorted(found))}."] if found else []
+    given = [*settings.lakehouse_catalog_properties.values(), *([rest_uri(settings)] if is_rest(settings) else [])]
+    needed += ["Users and passwords in URIs are left out: add them."] if any(map(_LOGIN.search, given)) else []
+    return " ".join(needed) or "It needs no secrets."
+
+
+def _variable(key: str) -> str:
+    """Environment variable that the secret ``key`` is taken from."""
+    if key.endswith(("jdbc.password", "connection-password")):
+        return "PGPASSWORD"
+    return re.sub(r"\W", "_", key).upper()
+
+
+def _in_shell(key: str, value: str) -> str:
+    if _SECRET.search(key):
+        return f"${_variable(key)}"
+    # The shell takes one of two backslashes, and Java one of two that are left.
+    return re.sub(r"([\\$`])", r"\\\1", value.replace("\\", r"\\"))
+
+
+def _in_python(key: str, value: str) -> str:
+    return f"os.environ[{_variable(key)!r}]" if _SECRET.search(key) else repr(value)

@@ -1,0 +1,104 @@
+"""``lakehouse query``: SQL over one release of the lake."""
+
+import re
+import sys
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Annotated, Any, Final
+
+import duckdb
+import typer
+from duckdb import DuckDBPyConnection, StatementType
+
+from synapse_lakehouse.audit.releases import Release
+from synapse_lakehouse.cli import output
+from synapse_lakehouse.cli.lake import lake_session
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.catalog.catalog import NAME, SCHEMAS, is_unbranched
+from synapse_lakehouse.iceberg.read import duckdb_reader
+
+_BATCH: Final = 2048
+_LISTS_TABLES: Final = re.compile(r"\b(show|information_schema|duckdb_(tables|views|columns))\b", re.IGNORECASE)
+_UNKNOWN_TABLE: Final = re.compile(r'Table with name "?([\w.]+)"? does not exist')
+
+
+def query(
+    sql: Annotated[str, typer.Argument(help="One SELECT in DuckDB's SQL; - reads it from standard input.")],
+    format: output.Option = output.Format.TABLE,
+    release: lake_session.Release = None,
+) -> None:
+    """Answer SQL over a release. Tables are bronze.*, silver.*, gold.* and audit.*; `show all tables` lists them."""
+    text = sys.stdin.read() if sql == "-" else sql
+    with lake_session.lake() as (settings, connection):
+        columns, rows = answer(connection, settings, text, release)
+        output.write(columns, rows, format)
+
+
+def answer(
+    connection: DuckDBPyConnection, settings: Settings, sql: str, number: int | None = None
+) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
+    """Columns and rows of ``sql`` at release ``number``, by default the latest.
+
+    What names unbranched tables only is answered before anything was released, too.
+
+    :raises LakeError: when it is not one SELECT, names a table that is not there, or DuckDB cannot run it.
+    """
+    _require_one_select(connection, sql)
+    known = duckdb_reader.entries(settings)
+    names = sorted(name for name in duckdb_reader.named_in(sql) if name.partition(".")[0] in SCHEMAS)
+    lists = _LISTS_TABLES.search(sql) is not None
+    is_unreleased = not lists and all(is_unbranched(name) for name in names)
+    at = None if is_unreleased and number is None else duckdb_reader.release(connection, settings, number)
+    visible = _visible(known, at)
+    try:
+        duckdb_reader.bind(connection, settings, at, visible if lists else names)
+        connection.execute(sql)
+    except duckdb.Error as error:
+        raise duckdb_reader.LakeError(_explain(error, visible if at else sorted(known), at)) from error
+    return [column[0] for column in connection.description or []], _rows(connection)
+
+
+def _require_one_select(connection: DuckDBPyConnection, sql: str) -> None:
+    try:
+        types = [statement.type.name for statement in connection.extract_statements(sql)]
+    except duckdb.Error as error:
+        raise duckdb_reader.LakeError(_explain(error, [], None)) from error
+    if types != [StatementType.SELECT.name]:
+        raise duckdb_reader.LakeError(
+            "A query only reads: it is one SELECT (or FROM, DESCRIBE, SUMMARIZE, SHOW), and this is "
+            f"{' and '.join(types) or 'no statement'}. Nothing was run and nothing was changed."
+        )
+
+
+def _visible(known: dict[str, duckdb_reader.Entry], release: Release | None) -> list[str]:
+    """Names that can be read at ``release``."""
+    unbranched = [name for name in known if is_unbranched(name)]
+    return sorted({*unbranched, *release.tables, *release.views} if release else unbranched)
+
+
+def _rows(connection: DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
+    while batch := connection.fetchmany(_BATCH):
+        yield from batch
+
+
+def _explain(error: duckdb.Error, visible: list[str], release: Release | None) -> str:
+    said = str(error).strip()
+    if unknown := _UNKNOWN_TABLE.search(said):
+        return f"{_unknown_table(unknown[1].removeprefix(f'{NAME}.'), visible, release)}{_line(said)}"
+    if isinstance(error, duckdb.PermissionException):
+        return f"A query reads the lake's tables and no other files. DuckDB said: {said}"
+    return f"DuckDB cannot run this query. {said}"
+
+
+def _unknown_table(name: str, visible: list[str], release: Release | None) -> str:
+    same = [one for one in visible if one.partition(".")[2] == name.rpartition(".")[2].lower()]
+    near = same or get_close_matches(name.lower(), visible, n=3, cutoff=0.6)
+    where = f"in release {release.number}" if release else "in the lake"
+    meant = f" Did you mean {' or '.join(near)}?" if near else ""
+    return f"There is no table {name} {where}.{meant} `lakehouse query 'show all tables'` lists what there is."
+
+
+def _line(said: str) -> str:
+    """DuckDB's picture of where in the query the error is."""
+    _, found, picture = said.partition("\n\nLINE ")
+    return f"\n\nLINE {picture}" if found else ""

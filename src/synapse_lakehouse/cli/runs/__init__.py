@@ -1,0 +1,1 @@
+"""Commands that start or summarise runs: run, ui, airflow, summary."""

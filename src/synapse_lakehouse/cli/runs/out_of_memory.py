@@ -1,0 +1,41 @@
+"""What a run reports when one of its processes was killed, most likely for memory."""
+
+from typing import Final
+
+from synapse_lakehouse.cli.runs.task_log import KILLED
+from synapse_lakehouse.config.settings import Settings, heap_bytes
+from synapse_lakehouse.local.memory import Memory
+
+BESIDE_HEAP: Final = 3 << 29
+"""Bytes beside the heap of Spark's driver: 1.3 GiB were measured with the shipped sample while dbt built all models.
+
+Airflow has 0.4 GiB of it, Spark's JVM 0.5, Python 0.3."""
+
+
+def needed(settings: Settings) -> int:
+    """Bytes that a run of the shipped sample needs; a larger database needs more."""
+    return BESIDE_HEAP + heap_bytes(settings.lakehouse_driver_memory)
+
+
+def explanation(failures: dict[str, str], kills: int, memory: Memory, settings: Settings) -> str | None:
+    """Why processes of a failed run ended, and what to set; None where none was killed.
+
+    :param failures: why tasks failed, by task.
+    :param kills: how many processes the kernel killed for memory since the run began.
+    """
+    if kills:
+        cause = "The kernel killed a process of this run (signal 9), as memory ran out."
+    elif any(KILLED in why for why in failures.values()):
+        cause = "A process of this run was killed (signal 9), most likely as memory ran out."
+    else:
+        return None
+    return (
+        f"{cause} The limit is {gibibytes(memory.limit)} ({memory.source}). A run of the shipped sample needs "
+        f"{gibibytes(needed(settings))} with LAKEHOUSE_DRIVER_MEMORY={settings.lakehouse_driver_memory}, a larger "
+        "database more. Raise the limit, end other programs, or set a smaller LAKEHOUSE_DRIVER_MEMORY; then run again."
+    )
+
+
+def gibibytes(size: int) -> str:
+    """A size as people read it."""
+    return f"{size / 2**30:.1f} GiB"

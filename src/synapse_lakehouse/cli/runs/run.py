@@ -1,0 +1,95 @@
+"""``lakehouse run``: the DAG for one data interval, with its progress, and what was published at the end."""
+
+import errno
+from contextlib import closing
+from datetime import UTC, date, datetime, timedelta
+from itertools import chain
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from synapse_lakehouse.cli.doctor import machine
+from synapse_lakehouse.cli.runs import out_of_memory, run_output, scheduler_run, summary
+from synapse_lakehouse.cli.runs.local_run import DagsTest
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.local import child_processes, home_lock, memory
+from synapse_lakehouse.local.airflow import credentials, environment
+
+
+class RunError(RuntimeError):
+    """A run that was refused, or for which the disk has no room; the message says what to do."""
+
+
+def run(
+    day: Annotated[
+        datetime | None,
+        typer.Option(
+            "--date", formats=["%Y-%m-%d"], help="Day of the data interval, UTC; the last complete day if omitted."
+        ),
+    ] = None,
+) -> None:
+    """Run the lakehouse DAG once, for one day, and publish a release."""
+    settings, now = Settings(), datetime.now(UTC)
+    for one in chain(machine.names(), machine.network()):
+        run_output.tell(f"{one.message} {one.advice}")
+    start = day.replace(tzinfo=UTC) if day else _midnight(now.date() - timedelta(days=1))
+    try:
+        Run("asked", start, start + timedelta(days=1)).refuse_the_future(now)
+    except ValueError as refusal:
+        raise RunError(str(refusal)) from None
+    try:
+        with child_processes.interruptible(), environment.prepared(settings, tell=run_output.tell) as prepared:
+            _run(prepared, start, now)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise RunError(
+            f"The disk is full: there is no room left under {settings.lakehouse_home}. No release was published. "
+            "Free space (`lakehouse doctor` shows how much there is), then run again."
+        ) from None
+
+
+def _run(prepared: environment.Airflow, start: datetime, now: datetime) -> None:
+    run_output.tell(f"running the DAG {environment.DAG} for {start:%Y-%m-%d}, UTC")
+    kills = memory.kills()
+    with home_lock.testing(prepared.settings, run_output.tell) as scheduler:
+        attempt = _attempt(prepared, scheduler, start, now)
+        try:
+            with closing(attempt):
+                failures = run_output.show(attempt.steps())
+        except KeyboardInterrupt:
+            run_output.console.print(Text(attempt.farewell, "yellow"))
+            raise typer.Exit(130) from None
+    if attempt.failed():
+        run_output.explain(failures, attempt.where)
+        why = out_of_memory.explanation(failures, memory.kills() - kills, memory.memory(), prepared.settings)
+        if why:
+            run_output.console.print(Text(why, "red"))
+        raise typer.Exit(1)
+    summary.summary()
+
+
+def _attempt(
+    prepared: environment.Airflow, scheduler: home_lock.Scheduler | None, start: datetime, now: datetime
+) -> DagsTest | scheduler_run.ScheduledRun:
+    """Where `make ui` runs its scheduler does the run, which would take it over anyway."""
+    # Any moment of the day after means the day before to Airflow; the present one has not been used by another run.
+    end = start + timedelta(days=1)
+    logical_date = end + (now - _midnight(now.date()))
+    if scheduler and scheduler.others:
+        raise RunError(
+            f"Airflow is running at {scheduler.address} with other settings than this command's "
+            f"({', '.join(scheduler.others)}), and would go by its own: perhaps it reads another homeserver. Stop "
+            "`make ui` and start it with these, or give this command the settings that it has."
+        )
+    if scheduler:
+        credential = {"username": credentials.USER, "password": credentials.password(prepared.home)}
+        return scheduler_run.trigger(scheduler.address, credential, logical_date, start, end)
+    log = prepared.settings.lakehouse_home / "logs" / f"run_{start:%Y%m%d}_{now:%Y%m%dT%H%M%S%f}.log"
+    return DagsTest(prepared, logical_date, start, end, log)
+
+
+def _midnight(day: date) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)

@@ -1,0 +1,68 @@
+"""Steps of a run on the terminal, as they happen."""
+
+import textwrap
+import time
+from collections.abc import Iterable
+from typing import Final
+
+from rich.text import Text
+
+from synapse_lakehouse.cli.output import PrintableConsole
+from synapse_lakehouse.cli.runs.task_log import Step
+from synapse_lakehouse.printable_text import printable
+
+SAY_SECONDS: Final = 5.0
+"""Where there is no terminal, what a task says is shown this often."""
+
+_MARKS: Final = {
+    "success": Text("✓", "green"),
+    "skipped": Text("-", "yellow"),
+    "failed": Text("✗", "red"),
+    "up_for_retry": Text("↻", "yellow"),
+}
+
+console = PrintableConsole(soft_wrap=True)
+
+
+def tell(stage: str) -> None:
+    """Say in a few words what comes next."""
+    console.print(Text(f"· {printable(stage)}", "dim"))
+
+
+def show(steps: Iterable[Step]) -> dict[str, str]:
+    """Show each step; what a task says changes one line of the terminal.
+
+    :returns: why tasks failed, by task.
+    """
+    failures: dict[str, str] = {}
+    said = time.monotonic()
+    with console.status("starting Airflow") as status:
+        for step in steps:
+            line = printable(step.text.partition("\n")[0])
+            status.update(Text.assemble(f"{step.task} ", (line, "dim")))
+            overdue = not console.is_terminal and time.monotonic() - said > SAY_SECONDS
+            if step.kind in _MARKS:
+                failures.pop(step.task, None)
+                if step.kind == "failed":
+                    failures[step.task] = step.text
+                _ended(step)
+            elif step.kind == "started" and not console.is_terminal:
+                console.print(f"→ {step.task}")
+            elif step.kind == "noted" or (step.kind == "said" and overdue):
+                said = time.monotonic()
+                console.print(textwrap.indent(step.text, "    "))
+    return failures
+
+
+def explain(failures: dict[str, str], where: str) -> None:
+    """Say in red why a run failed, and where to read on."""
+    for task, why in failures.items():
+        console.print(Text.assemble("\n", (f"{task} failed", "bold red"), f"\n{why}"))
+    console.print(Text.assemble("\n", ("No release was published.", "red"), f" The whole story: {where}"))
+
+
+def _ended(step: Step) -> None:
+    again = " failed, will be tried again" if step.kind == "up_for_retry" else ""
+    console.print(
+        Text.assemble(_MARKS[step.kind], f" {step.task:<32} ", (f"{step.seconds:6.1f} s", "dim"), (again, "yellow"))
+    )

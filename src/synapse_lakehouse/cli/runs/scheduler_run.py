@@ -1,0 +1,141 @@
+"""A run by the scheduler of a running ``lakehouse ui``, followed over its API until it ends."""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, get_args
+from urllib.error import HTTPError
+from urllib.parse import quote, urlsplit
+from urllib.request import Request
+
+from synapse_lakehouse.cli.runs.task_log import State, Step, reason
+from synapse_lakehouse.local import loopback
+from synapse_lakehouse.local.airflow.environment import DAG
+
+POLL_SECONDS = 1.0
+START_SECONDS = 180.0
+
+
+class ScheduledError(RuntimeError):
+    """The running Airflow does not take the run, or was stopped; the message says why."""
+
+
+class NoAnswerError(ScheduledError):
+    """Nobody listens where the running Airflow should."""
+
+
+@dataclass(frozen=True)
+class ScheduledRun:
+    """A run of the DAG at the Airflow that listens at ``address``."""
+
+    address: str
+    token: str
+    run_id: str
+
+    @property
+    def where(self) -> str:
+        """Where to read on."""
+        return f"{self.address}/dags/{DAG}/runs/{quote(self.run_id)}"
+
+    @property
+    def farewell(self) -> str:
+        """What to say to who does not want to watch any longer."""
+        return f"The run goes on in Airflow: {self.where}"
+
+    def steps(self) -> Iterator[Step]:
+        """What happens in the run until it ends; failed steps carry the reason."""
+        told: dict[str, tuple[int, str]] = {}
+        while True:
+            ended = self._get("")["state"] in {"success", "failed"}
+            tasks = self._get("/taskInstances")["task_instances"]
+            for task in sorted(tasks, key=lambda task: task["start_date"] or "~"):
+                now = (task["try_number"], task["state"])
+                if task["state"] and told.get(task["task_id"]) != now:
+                    told[task["task_id"]] = now
+                    if step := self._step(task):
+                        yield step
+            if ended:
+                return
+            time.sleep(POLL_SECONDS)
+
+    def close(self) -> None:
+        """Nothing to stop: the run is the scheduler's."""
+
+    def failed(self) -> bool:
+        """Whether the run ended red."""
+        return bool(self._get("")["state"] == "failed")
+
+    def _step(self, task: dict[str, Any]) -> Step | None:
+        if task["state"] == "running":
+            return Step("started", task["task_id"])
+        if task["state"] not in get_args(State):
+            return None
+        broken = task["state"] in {"failed", "up_for_retry"}
+        return Step(task["state"], task["task_id"], self._reason(task) if broken else "", task["duration"] or 0.0)
+
+    def _reason(self, task: dict[str, Any]) -> str:
+        log = self._get(f"/taskInstances/{task['task_id']}/logs/{task['try_number']}?full_content=true")["content"]
+        details = [entry["error_detail"] for entry in log if isinstance(entry, dict) and entry.get("error_detail")]
+        return reason(details[-1][0]["exc_value"]) if details else "Its log says no more: see it in the browser."
+
+    def _get(self, path: str) -> dict[str, Any]:
+        return _call(f"{self.address}/api/v2/dags/{DAG}/dagRuns/{quote(self.run_id)}{path}", self.token)
+
+
+def trigger(
+    address: str, credential: Mapping[str, str], logical_date: datetime, start: datetime, end: datetime
+) -> ScheduledRun:
+    """Have the running Airflow do a run for the interval from ``start`` to ``end``.
+
+    :param credential: username and password of its login.
+    :raises ScheduledError: when its DAG is paused, it does not answer, or another user answers in its place.
+    """
+    _await(address)
+    if not loopback.is_ours(urlsplit(address).port or 0):
+        raise NoAnswerError(
+            f"Another user of this machine listens on the port of {address}, where the Airflow of `make ui` should, "
+            "and is not told its password. Stop `make ui`, and start it with another PORT."
+        )
+    token = _call(f"{address}/auth/token", body=json.dumps(dict(credential)).encode())["access_token"]
+    if _call(f"{address}/api/v2/dags/{DAG}", token)["is_paused"]:
+        raise ScheduledError(
+            f"Airflow is running at {address} and the DAG {DAG} is paused there, so a run would wait for ever. Unpause "
+            "it in the browser, or stop `make ui`; then run again."
+        )
+    body = {
+        "logical_date": logical_date.isoformat(),
+        "data_interval_start": start.isoformat(),
+        "data_interval_end": end.isoformat(),
+    }
+    return ScheduledRun(
+        address, token, _call(f"{address}/api/v2/dags/{DAG}/dagRuns", token, json.dumps(body).encode())["dag_run_id"]
+    )
+
+
+def _await(address: str) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            _call(f"{address}/api/v2/monitor/health")
+        except NoAnswerError:
+            time.sleep(POLL_SECONDS)
+        else:
+            return
+
+
+def _call(url: str, token: str | None = None, body: bytes | None = None) -> dict[str, Any]:
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+    try:
+        with loopback.open_url(Request(url, data=body, headers=headers), timeout=30) as answer:  # noqa: S310 - http on 127.0.0.1
+            found: dict[str, Any] = json.load(answer)
+            return found
+    except HTTPError as error:
+        said = error.read().decode(errors="replace")[:500]
+        raise ScheduledError(f"The Airflow of `make ui` refused ({error.code}): {said}") from None
+    except OSError as error:
+        raise NoAnswerError(
+            f"The Airflow of `make ui` does not answer at {url} ({error}). Was it stopped? What it had begun goes on "
+            "when it is started again."
+        ) from None

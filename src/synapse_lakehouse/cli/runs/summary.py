@@ -1,0 +1,229 @@
+"""``lakehouse summary``: what a release holds and how it came about. A run ends with it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from duckdb import DuckDBPyConnection
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from synapse_lakehouse.audit.releases import Release
+from synapse_lakehouse.cli import output
+from synapse_lakehouse.cli.lake import lake_session
+from synapse_lakehouse.cli.streams import positions
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.printable_text import printable
+
+_COVERAGE: Final = "audit.replication_coverage"
+_ROWS: Final = ("rows_source", "rows_read", "rows_written")
+
+EXAMPLES: Final = (
+    "select type, count(*) as events from gold.events group by type order by events desc limit 10",
+    "select distinct room_id, room_name, joined_members from gold.current_rooms order by joined_members desc limit 10",
+    "select stage, severity, success, count(*) as checks from audit.checks group by all",
+)
+
+
+@dataclass(frozen=True)
+class Copied:
+    """A row of the ledger: a table of the source as the run read it, and what reached the lake; bytes of Parquet."""
+
+    table: str
+    extent: str
+    rows_source: int | None
+    rows_read: int | None
+    rows_written: int | None
+    bytes: int | None
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class Warned:
+    """A check that did not pass, but does not block publishing."""
+
+    subject: str
+    expectation: str
+    observed: str
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What the taps of a dialect heard of the streams since the run before, held against the copy."""
+
+    dialect: str
+    writers: int
+    heard: int
+    read: int
+    unexplained: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A release and what is known of its run."""
+
+    release: Release
+    copied: Sequence[Copied]
+    positions: Sequence[positions.Position]
+    warned: Sequence[Warned]
+    heard: Sequence[Heard]
+    home: Path
+
+
+def summary(release: lake_session.Release = None) -> None:
+    """Sum up a release: interval, rows and bytes table by table, stream positions, checks, where to look."""
+    with lake_session.lake() as (settings, connection):
+        found = read(connection, settings, duckdb_reader.release(connection, settings, release))
+    output.console().print(drawn(found))
+
+
+def read(connection: DuckDBPyConnection, settings: Settings, release: Release) -> Summary:
+    """All that the summary of ``release`` says."""
+    duckdb_reader.bind(connection, settings, None, ["audit.ledger", "audit.releases", "audit.checks", _COVERAGE])
+    duckdb_reader.set_release(connection, release)
+    ledger = connection.execute(
+        "select table_name, extent, rows_source, rows_read, rows_written, bytes, seconds"
+        " from audit.ledger join (select run_id, tables from audit.releases where release = getvariable('release'))"
+        " using (run_id) where snapshot_id = tables['bronze.' || table_name]"
+        " qualify row_number() over (partition by table_name order by written_at desc) = 1"
+        " order by bytes desc nulls last, rows_source desc nulls last, table_name"
+    ).fetchall()
+    warned = connection.execute(
+        "with last as (from audit.checks"
+        " where run_id = getvariable('run') and checked_at <= getvariable('judged_until')"
+        " qualify rank() over (partition by stage order by checked_at desc) = 1)"
+        " select distinct subject, expectation, observed from last where not success order by all"
+    ).fetchall()
+    return Summary(
+        release,
+        [Copied(*row) for row in ledger],
+        positions.read(connection, settings, release),
+        [Warned(*row) for row in warned],
+        _heard_by_taps(connection, settings),
+        settings.lakehouse_home,
+    )
+
+
+def _heard_by_taps(connection: DuckDBPyConnection, settings: Settings) -> list[Heard]:
+    # A lake of before there were taps has no such table, until its next run.
+    if _COVERAGE not in duckdb_reader.entries(settings):
+        return []
+    rows = connection.execute(
+        "with last as (from audit.replication_coverage"
+        " where run_id = getvariable('run') and measured_at <= getvariable('judged_until')"
+        " qualify row_number() over (partition by dialect, stream, instance order by measured_at desc) = 1)"
+        " select dialect, count(distinct instance), sum(heard), sum(read), sum(unexplained) from last"
+        " group by dialect order by dialect"
+    ).fetchall()
+    return [Heard(*row) for row in rows]
+
+
+def drawn(found: Summary) -> RenderableType:
+    """The summary for people, 80 columns or more."""
+    release = found.release
+    return Group(
+        Text.assemble(
+            (f"Release {release.number}", "bold green"),
+            f" published at {output.when(release.published_at.replace(microsecond=0))}",
+        ),
+        Text(f"Interval {output.when(release.interval_start)} to {output.when(release.interval_end)}"),
+        Text(f"Server   {printable(release.server_name)}"),
+        Text(f"Run      {printable(release.run_id)}"),
+        *(
+            [Text(printable(f"Partial  not copied, left as before: {', '.join(release.partial)}"), "yellow")]
+            * bool(release.partial)
+        ),
+        *_section("Tables", _tables(found.copied)),
+        *_section("Stream positions", _positions(found.positions)),
+        *(_section("Replication", *map(_heard, found.heard)) if found.heard else ()),
+        *_section("Checks", _checks(found)),
+        *_section("Where to look", _places(found)),
+    )
+
+
+def _section(title: str, *content: RenderableType) -> list[RenderableType]:
+    return [Text(), Text(title, style="bold"), *(Padding(one, (0, 0, 0, 2), expand=False) for one in content)]
+
+
+def _tables(copied: Sequence[Copied]) -> RenderableType:
+    filled = [one for one in copied if one.rows_source or one.rows_read or one.rows_written]
+    empty = sorted(one.table for one in copied if one not in filled)
+    table = output.table("Table", "Copied")
+    for heading in ("In source", "Read", "Written", "Bytes", "Seconds"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for one in filled:
+        table.add_row(
+            one.table, one.extent, *map(_count, (one.rows_source, one.rows_read, one.rows_written)), _size(one.bytes),
+            "-" if one.seconds is None else f"{one.seconds:.1f}",
+        )  # fmt: skip
+    table.add_section()
+    table.add_row(
+        f"{len(copied)} tables", "",
+        *(_count(sum(getattr(one, name) or 0 for one in copied)) for name in _ROWS),
+        _size(sum(one.bytes or 0 for one in copied)), "",
+        style="bold",
+    )  # fmt: skip
+    if not empty:
+        return table
+    return Group(table, Text(printable(f"{len(empty)} without rows: {', '.join(empty)}"), style="dim"))
+
+
+def _positions(found: Sequence[positions.Position]) -> Table:
+    table = output.table("Stream")
+    for heading in ("Safe bound", "Before", "Lag"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("Rule")
+    for one in found:
+        rule = one.rule.replace("_", " ")
+        missing = f": {', '.join(one.missing_writers)}" if one.missing_writers else ""
+        table.add_row(one.stream, *map(_count, (one.bound, one.previous, one.lag)), rule + missing)
+    return table
+
+
+def _heard(one: Heard) -> Text:
+    return Text.assemble(
+        f"{printable(one.dialect)}: {one.heard:,} tokens of {one.writers:,} writers heard, ",
+        f"{one.read:,} read from the database, ",
+        (f"{one.unexplained:,} missing without an explanation", "yellow" if one.unexplained else "green"),
+    )
+
+
+def _checks(found: Summary) -> Text:
+    passed, warned = found.release.checks_passed, found.release.checks_warned
+    text = Text.assemble(
+        (f"{passed:,} passed", "green"), ", ", (f"{warned:,} warned", "yellow" if warned else ""), ", 0 failed"
+    )
+    for one in found.warned:
+        sentence = printable(f"warned: {one.subject}: {one.expectation} ({one.observed})")
+        text.append(f"\n{sentence}", style="yellow")
+    return text
+
+
+def _places(found: Summary) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row("Data Docs", (found.home / "data_docs" / "index.html").as_uri())
+    table.add_row("Airflow", "make ui")
+    for number, sql in enumerate(EXAMPLES):
+        table.add_row("" if number else "SQL", f'uv run lakehouse query "{sql}"')
+    return table
+
+
+def _count(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _size(count: int | None) -> str:
+    if count is None:
+        return "-"
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"

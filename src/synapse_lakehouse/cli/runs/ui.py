@@ -1,0 +1,146 @@
+"""``lakehouse ui``: Airflow with everything on, until Ctrl-C."""
+
+import errno
+import json
+import socket
+import subprocess
+import time
+from contextlib import suppress
+from http import HTTPStatus
+from pathlib import Path
+from typing import Annotated
+from urllib.error import HTTPError, URLError
+from urllib.request import Request
+
+import typer
+from rich.text import Text
+
+from synapse_lakehouse.cli.runs.run_output import console, tell
+from synapse_lakehouse.local import child_processes, home_lock, loopback
+from synapse_lakehouse.local.airflow import credentials, environment
+
+READY_SECONDS = 180
+_ANSWER_SECONDS = 30
+# Tasks run under the scheduler and report to the API server, so the scheduler, the first, is stopped before all others.
+COMPONENTS = {
+    "scheduler": ("scheduler", "--skip-serve-logs"),
+    "api-server": ("api-server",),
+    "dag-processor": ("dag-processor",),
+    "triggerer": ("triggerer", "--skip-serve-logs"),
+}
+
+
+class UiError(RuntimeError):
+    """Airflow's services could not be started or did not stay up; the message says which and why."""
+
+
+def ui(
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port on 127.0.0.1 for the web pages.")] = 8080,
+) -> None:
+    """Start Airflow's api-server, scheduler, dag-processor and triggerer on 127.0.0.1; Ctrl-C stops them all."""
+    refuse_used(port)
+    try:
+        with (
+            child_processes.interruptible(),
+            environment.prepared(port=port, tell=tell) as prepared,
+            home_lock.scheduling(prepared.settings, f"http://127.0.0.1:{port}", tell),
+        ):
+            # Those that were killed; all others ended before this scheduler got its turn.
+            environment.end_runs(prepared)
+            _serve(prepared, port)
+    except KeyboardInterrupt:
+        # Perhaps nobody listens any more; rich ends the command at a closed pipe.
+        with suppress(OSError, SystemExit):
+            console.print("Everything is stopped.")
+
+
+def refuse_used(port: int) -> None:
+    """:raises UiError: when somebody listens on ``port`` already."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            is_used = error.errno == errno.EADDRINUSE
+            why = (
+                "Another program, perhaps another `make ui`, listens there: stop it, or choose" if is_used else "Choose"
+            )
+            other = port + 1 if 1024 <= port < 65535 else 8081
+            raise UiError(
+                f"Port {port} on 127.0.0.1 cannot be used ({error.strerror}). {why} another port, as in "
+                f"`make ui PORT={other}` or `uv run lakehouse ui --port {other}`."
+            ) from None
+
+
+def _serve(prepared: environment.Airflow, port: int) -> None:
+    logs = prepared.settings.lakehouse_home / "logs" / "ui"
+    logs.mkdir(parents=True, exist_ok=True)
+    running: dict[str, subprocess.Popen[bytes]] = {}
+    try:
+        tell("starting Airflow")
+        for name, arguments in COMPONENTS.items():
+            with (logs / f"{name}.log").open("wb") as log:
+                running[name] = child_processes.start(
+                    [str(environment.BIN / "airflow"), *arguments], prepared.environment, log.fileno()
+                )
+        _await_ready(running, port, logs)
+        console.print(Text.assemble("Airflow is at ", (f"http://127.0.0.1:{port}", "bold")))
+        passwords = credentials.passwords_file(prepared.home)
+        console.print(f"Log in as {credentials.USER} with the password in {passwords}, which only this user may read.")
+        console.print(f"Logs of its services: {logs}. Ctrl-C stops everything.")
+        while True:
+            _check_alive(running, logs)
+            time.sleep(1)
+    finally:
+        # Nothing is said before: who closed the terminal, or ended a `| tee`, would get an error in place of the end.
+        leaders = list(running.values())
+        child_processes.stop(leaders[:1], leaders[1:])
+
+
+def _await_ready(running: dict[str, subprocess.Popen[bytes]], port: int, logs: Path) -> None:
+    deadline = time.monotonic() + READY_SECONDS
+    while missing := _unhealthy(port):
+        _check_alive(running, logs)
+        if time.monotonic() > deadline:
+            raise UiError(
+                f"Not healthy within {READY_SECONDS} s: {', '.join(sorted(missing))}. See the logs in {logs}."
+            )
+        time.sleep(0.5)
+    if not loopback.is_ours(port):
+        raise UiError(
+            f"Another user of this machine listens on port {port}, too. Choose another port, as in `make ui PORT=…`, "
+            "and enter no password where that user answers."
+        )
+    if not _refuses_strangers(port):
+        raise UiError(
+            "Airflow answers requests for any host, so that a web page could reach it: its plugin that refuses them "
+            f"was not loaded. Run `uv sync --locked`, then start again. The reason is in {logs / 'api-server.log'}."
+        )
+
+
+def _refuses_strangers(port: int) -> bool:
+    """Whether a request that names another host is refused, as a plugin that cannot be loaded is only left out."""
+    request = Request(f"http://127.0.0.1:{port}/api/v2/version", headers={"Host": "stranger.invalid"})
+    try:
+        with loopback.open_url(request, timeout=_ANSWER_SECONDS):
+            return False
+    except HTTPError as refusal:
+        return refusal.code == HTTPStatus.BAD_REQUEST
+    except URLError:
+        return False
+
+
+def _unhealthy(port: int) -> set[str]:
+    try:
+        with loopback.open_url(f"http://127.0.0.1:{port}/api/v2/monitor/health", timeout=5) as answer:
+            health = json.load(answer)
+    except (URLError, OSError):
+        return {"api-server"}
+    return {name for name, state in health.items() if state["status"] != "healthy"}
+
+
+def _check_alive(running: dict[str, subprocess.Popen[bytes]], logs: Path) -> None:
+    for name, process in running.items():
+        if process.poll() is not None:
+            said = (logs / f"{name}.log").read_text(errors="replace").splitlines()[-15:]
+            raise UiError(f"Airflow's {name} ended by itself ({process.returncode}). It said:\n" + "\n".join(said))

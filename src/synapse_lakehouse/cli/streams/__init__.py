@@ -1,0 +1,1 @@
+"""``lakehouse positions``, with its history and the gaps."""

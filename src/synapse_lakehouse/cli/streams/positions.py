@@ -1,0 +1,109 @@
+"""``lakehouse positions``: how far each of Synapse's streams was complete at a release."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Annotated
+
+import typer
+from duckdb import DuckDBPyConnection
+from rich.table import Table
+from rich.text import Text
+
+from synapse_lakehouse.audit.releases import Release
+from synapse_lakehouse.cli import output
+from synapse_lakehouse.cli.lake import lake_session
+from synapse_lakehouse.cli.streams import gaps
+from synapse_lakehouse.cli.streams.positions_history import history as show_history
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.printable_text import printable
+from synapse_lakehouse.replication import tap_liveness
+
+
+@dataclass(frozen=True)
+class Position:
+    """A stream at a release.
+
+    ``bound``: id up to which it is closed (None: ``rule`` says why there is none); ``previous``: the bound before.
+    ``lag``: ids that ``sequence`` had handed out beyond the bound: being written at that moment, or never used.
+    """
+
+    stream: str
+    bound: int | None
+    previous: int | None
+    rule: str
+    lag: int | None
+    sequence: str
+    sequence_value: int | None
+    writers: Mapping[str, int]
+    missing_writers: list[str]
+
+
+def positions(
+    format: output.Option = output.Format.TABLE,
+    release: lake_session.Release = None,
+    history: Annotated[bool, typer.Option("--history", help="What stream_watch saw since, instead.")] = False,
+    show_gaps: Annotated[
+        bool, typer.Option("--gaps", help="Show ids that are missing, late or repeated instead, and why.")
+    ] = False,
+) -> None:
+    """Show where every stream stands: its safe bound, the rule that gave it, its writers, its sequence, its lag."""
+    if history:
+        show_history(format)
+        return
+    with lake_session.lake() as (settings, connection):
+        at = duckdb_reader.release(connection, settings, release)
+        if show_gaps:
+            gaps.write(gaps.read(connection, settings, at, is_latest=release is None), format)
+            return
+        found = read(connection, settings, at)
+        landed = tap_liveness.last_landed_by_duckdb(connection, settings)
+    if format is output.Format.TABLE:
+        output.console().print(
+            f"Stream positions at release {at.number}, of {output.when(at.published_at.replace(microsecond=0))}"
+        )
+        output.console().print(drawn(found))
+        if landed:
+            output.console().print(f"The replication tap last listened at {output.when(landed.replace(microsecond=0))}")
+        return
+    rows = (tuple(asdict(one).values()) for one in found)
+    output.write([field.name for field in fields(Position)], rows, format)
+
+
+def read(connection: DuckDBPyConnection, settings: Settings, release: Release) -> list[Position]:
+    """Positions that the run of ``release`` measured, by stream."""
+    duckdb_reader.bind(connection, settings, None, ["audit.stream_positions"])
+    duckdb_reader.set_release(connection, release)
+    rows = connection.execute(
+        "with last as (from audit.stream_positions"
+        " where run_id = getvariable('run') and measured_at <= getvariable('judged_until')"
+        " qualify row_number() over (partition by stream order by measured_at desc) = 1),"
+        " used as (select *, sequence_last_value - if(sequence_is_called, 0, 1) as handed from last)"
+        " select stream, safe_bound, previous_bound, rule,"
+        " case when safe_bound is not null then greatest(handed - abs(safe_bound), 0) end, sequence, handed,"
+        " coalesce(writers, map {}), coalesce(missing_writers, []) from used order by stream"
+    ).fetchall()
+    return [Position(*row) for row in rows]
+
+
+def drawn(found: list[Position]) -> Table:
+    """Positions for people."""
+    table = output.table()
+    table.add_column("Stream", no_wrap=True)
+    for heading in ("Bound", "Previous", "Lag"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("Rule")
+    table.add_column("Sequence", overflow="fold")
+    table.add_column("Writers", overflow="fold")
+    for one in found:
+        writers = [output.cell(f"{name} {position}") for name, position in sorted(one.writers.items())]
+        writers += [Text(printable(f"{name} missing"), style="yellow") for name in one.missing_writers]
+        table.add_row(
+            one.stream, *map(_number, (one.bound, one.previous, one.lag)), one.rule.replace("_", " "),
+            f"{one.sequence} {_number(one.sequence_value)}", Text(", ").join(writers),
+        )  # fmt: skip
+    return table
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else str(value)

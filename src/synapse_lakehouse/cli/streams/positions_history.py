@@ -1,0 +1,81 @@
+"""``lakehouse positions --history``: what became of the streams from look to look."""
+
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from rich.table import Table
+from rich.text import Text
+
+from synapse_lakehouse.cli import output
+from synapse_lakehouse.cli.lake import lake_session
+from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.printable_text import printable
+
+_TABLE: Final = "audit.stream_watch"
+_SHOWN: Final = 24
+"""Looks in the picture of a stream: two hours of them."""
+_BARS: Final = "▁▂▃▄▅▆▇█"
+
+SUMMARY: Final = f"""
+with looks as (
+    select *, case when safe_bound is not null then greatest(handed_out - abs(safe_bound), 0) end as lag,
+           row_number() over (partition by stream order by watched_at desc) as ago,
+           max(watched_at) over () as latest
+    from {_TABLE}
+)
+select stream, arg_max(handed_out, watched_at),
+       arg_max(handed_out, watched_at) - min(handed_out) filter (watched_at >= latest - interval 1 hour),
+       arg_max(handed_out, watched_at) - min(handed_out) filter (watched_at >= latest - interval 1 day),
+       arg_max_null(lag, watched_at), max(watched_at), arg_max_null(open_since, watched_at),
+       list(lag order by watched_at) filter (ago <= {_SHOWN}), arg_max(vanished, watched_at)
+from looks group by stream order by stream
+"""  # noqa: S608
+
+
+def history(format: output.Format) -> None:
+    """Write all looks for a program, or for people one line a stream."""
+    with lake_session.lake() as (settings, connection):
+        if _TABLE not in duckdb_reader.entries(settings):
+            raise duckdb_reader.LakeError(_NOTHING)
+        duckdb_reader.bind(connection, settings, None, [_TABLE])
+        found = connection.execute(
+            SUMMARY if format is output.Format.TABLE else f"from {_TABLE} order by watched_at, stream"
+        )
+        names, rows = [column[0] for column in found.description or ()], found.fetchall()
+    if not rows:
+        raise duckdb_reader.LakeError(_NOTHING)
+    if format is not output.Format.TABLE:
+        output.write(names, rows, format)
+        return
+    console = output.console()
+    console.print(f"Streams as they were last looked at, {output.when(rows[0][5].replace(microsecond=0))}")
+    console.print(_drawn(rows))
+
+
+_NOTHING: Final = (
+    "Nobody has looked at the streams yet. The DAG stream_watch does, every five minutes: start it with `make ui`."
+)
+
+
+def _drawn(rows: list[tuple[Any, ...]]) -> Table:
+    table = output.table("Stream")
+    for heading in ("Last id", "In an hour", "In a day", "Open", "For"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column(f"Open, last {_SHOWN} looks", no_wrap=True)
+    table.add_column("Vanished")
+    for stream, handed_out, hour, day, lag, watched_at, since, lags, vanished in rows:
+        table.add_row(
+            stream, *(f"{one:,}" for one in (handed_out, hour, day)), "-" if lag is None else f"{lag:,}",
+            _span(since, watched_at), bars(lags), Text(printable(", ".join(vanished)), style="red"),
+        )  # fmt: skip
+    return table
+
+
+def bars(values: list[int | None]) -> str:
+    """A bar for each value, the largest the highest; a dot where there is none."""
+    most = max((value or 0 for value in values), default=0)
+    return "".join("·" if value is None else _BARS[value * (len(_BARS) - 1) // most if most else 0] for value in values)
+
+
+def _span(since: datetime | None, until: datetime) -> str:
+    return f"{(until - since) / timedelta(minutes=1):,.0f} min" if since else ""

@@ -1,0 +1,72 @@
+"""Trees of bounded depth for a line of states that follow each other: binomial checkpointing.
+
+Where each step of a line changes one key, the rows of an edge are the steps that it spans. The least sum under a bound
+of the depth is that of Griewank and Walther's "revolve" (ACM TOMS 26, 2000), whose checkpoints are our bases: a tree
+``depth`` deep below its first node, no step of which lies under more than ``spans`` edges, holds at most
+``binomial(depth + spans, spans)`` nodes.
+"""
+
+import numpy as np
+
+from synapse_lakehouse.numba_jit import Longs, compiled
+
+IMPOSSIBLE = 10**12
+"""More rows than any room has."""
+
+
+@compiled
+def reach(depth: int, spans: int) -> int:
+    """Nodes of the longest line that a tree ``depth`` deep below its first node holds under so many spans a step."""
+    if spans < 0 or depth < 0:
+        return 0
+    nodes = 1
+    for number in range(1, min(spans, depth) + 1):
+        nodes = nodes * (depth + spans + 1 - number) // number
+        if nodes > IMPOSSIBLE:
+            return IMPOSSIBLE
+    return nodes
+
+
+@compiled
+def line_cost(length: int, depth: int) -> int:
+    """The least steps that the edges of a tree for a line of ``length`` nodes span together."""
+    if length <= 1:
+        return 0
+    if depth < 1:
+        return IMPOSSIBLE
+    total, spans, covered = 0, 1, 1
+    while covered < length:
+        upto = min(length, reach(depth, spans))
+        total += spans * (upto - covered)
+        covered, spans = upto, spans + 1
+    return total
+
+
+@compiled
+def hang_line(line: Longs, depth: int, bases: Longs, depths: Longs) -> None:
+    """Hang the nodes of ``line`` below its first, ``depth`` deep at most, whose entry in ``depths`` is set.
+
+    Writes the base and the depth of each other node to ``bases`` and ``depths``.
+    """
+    # Pieces of the line left to do: the start, the length, and how deep it may be.
+    todo = np.empty((len(line) + 1, 3), np.int64)
+    todo[0, 0], todo[0, 1], todo[0, 2] = 0, len(line), depth
+    top = 0
+    while top >= 0:
+        start, length, below = todo[top]
+        top -= 1
+        spans = 1
+        while reach(below, spans) < length:
+            spans += 1
+        while spans > 1:
+            # The last child of the first node; any place in these limits is optimal, this one leaves its line shortest.
+            split = min(reach(below, spans - 1), length - reach(below - 1, spans - 1))
+            child = line[start + split]
+            bases[child], depths[child] = line[start], depths[line[start]] + 1
+            top += 1
+            todo[top, 0], todo[top, 1], todo[top, 2] = start + split, length - split, below - 1
+            length = split
+            while spans > 1 and reach(below, spans - 1) >= length:
+                spans -= 1
+        for node in range(start + 1, start + length):
+            bases[line[node]], depths[line[node]] = line[node - 1], depths[line[node - 1]] + 1

@@ -1,0 +1,62 @@
+"""Two readings of the same rooms, compared by what their groups resolve to."""
+
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from synapse_lakehouse.compressor.algorithm.state_arrays import Contents, encoded
+from synapse_lakehouse.compressor.algorithm.state_fingerprints import states
+from synapse_lakehouse.numba_jit import Longs
+
+
+def differing(one: Contents, other: Contents) -> Longs:
+    """Ids of the groups that ``state_groups`` has in both, and that do not resolve to the same state.
+
+    :raises BadGroups: for groups that cannot be what Synapse stored.
+    """
+    common = np.intersect1d(_ids(one), _ids(other))
+    if not len(common):
+        return common
+    # One encoding for both, so that codes and fingerprints mean the same. The other keeps its ids, by which
+    # what is wrong with it is named; those of the one, which was resolved before as a rule, follow on them.
+    apart = max(map(_highest, (one, other))) + 1
+    both = (pa.concat_tables([theirs, _shifted(mine, apart)]) for mine, theirs in zip(one, other, strict=True))
+    groups = encoded(*both)[0].groups()
+    found = states(groups)
+    here, there = np.searchsorted(groups.ids, common + apart), np.searchsorted(groups.ids, common)
+    wrong = (found.sizes[here] != found.sizes[there]) | (found.fingerprints[here] != found.fingerprints[there]).any(1)
+    return cast(Longs, common[wrong])
+
+
+def replaced(contents: Contents, groups: Longs, other: Contents) -> Contents:
+    """``contents`` with ``groups`` stored as they are in ``other``."""
+    chosen = pa.array(groups)
+    edges, rows = (
+        pa.concat_tables(
+            [
+                mine.filter(pc.invert(pc.is_in(mine["state_group"], chosen))),
+                theirs.filter(pc.is_in(theirs["state_group"], chosen)).select(mine.column_names),
+            ],
+            promote_options="permissive",
+        )
+        for mine, theirs in ((contents.edges, other.edges), (contents.rows, other.rows))
+    )
+    return Contents(contents.groups, edges, rows)
+
+
+def _ids(contents: Contents) -> Longs:
+    return cast(Longs, contents.groups["id"].to_numpy())
+
+
+def _highest(contents: Contents) -> int:
+    columns = contents.groups["id"], contents.edges["state_group"], contents.rows["state_group"]
+    return max((pc.max(column).as_py() or 0 for column in columns), default=0)
+
+
+def _shifted(table: pa.Table, by: int) -> pa.Table:
+    for number, field in enumerate(table.schema):
+        if pa.types.is_integer(field.type):
+            table = table.set_column(number, field.name, pc.add(table[field.name], by))
+    return table

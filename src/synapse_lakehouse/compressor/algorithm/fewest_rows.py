@@ -1,0 +1,160 @@
+"""As few rows as can be found, with no chain above a bound.
+
+First each group's nearest older group is found. The keys of a base are among those of the group, which is transitive:
+in the forest that this makes, every ancestor of a group can be its base. Its long lines are then hung on their own
+groups as binomial checkpointing has it, which on a line of equal steps leaves the fewest rows under the bound.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from synapse_lakehouse.compressor.algorithm.binomial_checkpointing import IMPOSSIBLE, hang_line, line_cost
+from synapse_lakehouse.compressor.algorithm.deltas import delta_size, slots, state_of, with_room, write_delta
+from synapse_lakehouse.compressor.algorithm.errors import BadGroups
+from synapse_lakehouse.compressor.algorithm.nearest_base import nearest
+from synapse_lakehouse.compressor.algorithm.state_fingerprints import States, states
+from synapse_lakehouse.compressor.algorithm.state_groups import NONE, Groups
+from synapse_lakehouse.numba_jit import Codes, Flags, Longs, compiled
+
+_SLOTS = 64
+
+
+def compress(groups: Groups, in_range: Flags, max_chain: int) -> Groups:
+    """The same groups, those ``in_range`` in fewer rows and in chains of at most ``max_chain`` nodes.
+
+    ``groups`` holds the predecessors of all its groups. They are left as they are where nothing is won; a second time
+    there is nothing to win. A group that is not ``in_range`` gets no chain above the bound either, unless it had one.
+
+    :raises BadGroups: when a group would resolve to another state.
+    """
+    known = states(groups)
+    while True:
+        better = _once(groups, known, in_range, max_chain)
+        if _worth(better, max_chain) >= _worth(groups, max_chain):
+            return groups
+        if (wrong := known.differ(states(better))).any():
+            raise BadGroups(f"state group {groups.ids[wrong.argmax()]} would resolve to another state")
+        groups = better
+
+
+def _worth(groups: Groups, max_chain: int) -> tuple[int, bool]:
+    """Less is better: rows first, then whether a chain is too long."""
+    return len(groups.keys), bool(groups.chain_nodes().max(initial=0) > max_chain)
+
+
+def _once(groups: Groups, known: States, in_range: Flags, max_chain: int) -> Groups:
+    base, rows = nearest(groups, known, in_range)
+    prev = np.where(in_range, _bounded(groups.prev, base, rows, known.sizes, in_range, max_chain), groups.prev)
+    starts, keys, events = _stored(
+        groups.prev, groups.starts, groups.keys, groups.events, groups.key_count, in_range, prev
+    )
+    return replace(groups, prev=prev, starts=starts, keys=keys, events=events)
+
+
+@compiled
+def _bounded(prev: Longs, nearest: Longs, rows: Longs, sizes: Longs, in_range: Flags, max_chain: int) -> Longs:
+    """A base for each group, itself or through others its nearest, such that no chain is longer than ``max_chain``.
+
+    The forest falls into lines, each from a group through its child with the longest line below it. Groups that are
+    not ``in_range`` stay on their ``prev``: what would lie too deep below them moves up towards the root of its tree.
+    """
+    count = len(nearest)
+    longest, next_in_line = np.ones(count, np.int64), np.full(count, NONE)
+    for group in range(count - 1, -1, -1):
+        base = nearest[group]
+        if base != NONE and longest[group] + 1 > longest[base]:
+            longest[base], next_in_line[base] = longest[group] + 1, group
+    bases, depths = np.full(count, NONE), np.zeros(count, np.int64)
+    line = np.empty(count, np.int64)
+    for head in range(count):
+        if not in_range[head] or (nearest[head] != NONE and next_in_line[nearest[head]] == head):
+            continue
+        length, group = 0, head
+        while group != NONE:
+            line[length] = group
+            length, group = length + 1, next_in_line[group]
+        pieces, least = _pieces(line[:length], sizes, max_chain)
+        base, cost = nearest[head], rows[head]
+        while base != NONE:
+            total = cost + line_cost(length, max_chain - depths[base] - 1)
+            if depths[base] < max_chain and total < least:
+                bases[head], least, pieces = base, total, 1
+            # What ``base`` hangs on is found on the way up the forest, and needs at most the rows of that way.
+            above = bases[base]
+            while base != above:
+                cost += rows[base]
+                base = nearest[base]
+        each = -(-length // pieces)
+        for start in range(0, length, each):
+            first = line[start]
+            depths[first] = 1 if bases[first] == NONE else depths[bases[first]] + 1
+            hang_line(line[start : min(start + each, length)], max_chain - depths[first], bases, depths)
+    below = _out_of_range_below(prev, in_range)
+    for group in range(count):
+        base = bases[group]
+        while base != NONE and depths[base] + 1 + below[group] > max_chain:
+            base = bases[base]
+        bases[group], depths[group] = base, 1 if base == NONE else depths[base] + 1
+    return bases
+
+
+@compiled
+def _out_of_range_below(prev: Longs, in_range: Flags) -> Longs:
+    """How many groups that are not ``in_range`` follow on each group, one below the other, at most."""
+    below = np.zeros(len(prev), np.int64)
+    for group in range(len(prev) - 1, -1, -1):
+        if prev[group] != NONE and not in_range[group]:
+            below[prev[group]] = max(below[prev[group]], below[group] + 1)
+    return below
+
+
+@compiled
+def _pieces(line: Longs, sizes: Longs, max_chain: int) -> tuple[int, int]:
+    """In how many pieces, each with a whole state at its head, a line needs the fewest rows, and these rows."""
+    length = len(line)
+    best, least = 1, length * (sizes[line[length - 1]] + IMPOSSIBLE)
+    number = 1
+    while number <= length // max_chain + 1:
+        each = -(-length // number)
+        total = 0
+        for start in range(0, length, each):
+            total += sizes[line[start]] + line_cost(min(each, length - start), max_chain - 1)
+        if total < least:
+            best, least = number, total
+        # The next number of pieces that makes them shorter.
+        number = -(-length // (each - 1)) if each > 1 else length + 2
+    return best, least
+
+
+@compiled
+def _stored(
+    prev: Longs, starts: Longs, keys: Codes, events: Codes, key_count: int, in_range: Flags, bases: Longs
+) -> tuple[Longs, Codes, Codes]:
+    """The rows of all groups when those ``in_range`` hang on ``bases``; what neither changes is kept."""
+    resolved = slots(_SLOTS, len(prev), key_count)
+    nothing = np.full(key_count, NONE, np.int32)
+    new_starts = np.zeros(len(prev) + 1, np.int64)
+    new_keys, new_events = np.empty(len(keys), np.int32), np.empty(len(keys), np.int32)
+    row = 0
+    for group in range(len(prev)):
+        if in_range[group] and bases[group] != prev[group]:
+            against = nothing
+            if bases[group] != NONE:
+                against = state_of(bases[group], prev, starts, keys, events, resolved)
+            state = state_of(group, prev, starts, keys, events, resolved)
+            count = delta_size(state, against, key_count)
+            new_keys, new_events = with_room(new_keys, row, count), with_room(new_events, row, count)
+            row = write_delta(state, against, new_keys, new_events, row)
+        else:
+            count = starts[group + 1] - starts[group]
+            new_keys, new_events = with_room(new_keys, row, count), with_room(new_events, row, count)
+            against = nothing
+            if in_range[group] and prev[group] != NONE:
+                against = state_of(prev[group], prev, starts, keys, events, resolved)
+            for stored in range(starts[group], starts[group + 1]):
+                if against[keys[stored]] != events[stored]:
+                    new_keys[row], new_events[row] = keys[stored], events[stored]
+                    row += 1
+        new_starts[group + 1] = row
+    return new_starts, new_keys[:row].copy(), new_events[:row].copy()

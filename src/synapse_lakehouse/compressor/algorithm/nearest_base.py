@@ -1,0 +1,100 @@
+"""For each state group the older one that it differs least from."""
+
+import numpy as np
+
+from synapse_lakehouse.compressor.algorithm.deltas import INFEASIBLE, Slots, delta_size, own_delta_size, slots, state_of
+from synapse_lakehouse.compressor.algorithm.state_fingerprints import States
+from synapse_lakehouse.compressor.algorithm.state_groups import NONE, Groups
+from synapse_lakehouse.numba_jit import Codes, Flags, Longs, compiled
+
+RECENT = 32
+"""How many of the latest groups are compared with each, unless one key is all that differs."""
+_CHILDREN = 16
+"""How many of the latest groups that hang on the best one so far are compared too."""
+
+
+def twins(states: States, in_range: Flags) -> Longs:
+    """The oldest group ``in_range`` with the same state, or ``NONE`` for that one itself."""
+    chosen = np.flatnonzero(in_range)
+    _, first, which = np.unique(states.fingerprints[chosen], axis=0, return_index=True, return_inverse=True)
+    oldest = np.full(len(in_range), NONE)
+    oldest[chosen] = chosen[first][which.reshape(-1)]
+    oldest[oldest == np.arange(len(oldest))] = NONE
+    return oldest
+
+
+def nearest(groups: Groups, states: States, in_range: Flags) -> tuple[Longs, Longs]:
+    """For each group ``in_range`` an older one, or ``NONE``, and the rows of the delta against it.
+
+    Its predecessor, the latest groups, and what hangs on the best of these are looked at; where one cannot be a base,
+    because it has a key too many, what that one hangs on is looked at instead.
+    """
+    return _nearest(
+        groups.prev, groups.starts, groups.keys, groups.events, groups.key_count,
+        in_range, states.sizes, twins(states, in_range),
+    )  # fmt: skip
+
+
+@compiled
+def _nearest(
+    prev: Longs, starts: Longs, keys: Codes, events: Codes, key_count: int, in_range: Flags, sizes: Longs, twin: Longs
+) -> tuple[Longs, Longs]:
+    resolved = slots(RECENT + _CHILDREN, len(prev), key_count)
+    best, rows = np.full(len(prev), NONE), sizes.copy()
+    latest_child, next_child = np.full(len(prev), NONE), np.full(len(prev), NONE)
+    recent, turn = np.full(RECENT, NONE), 0
+    candidates = np.empty(1 + RECENT + _CHILDREN, np.int64)
+    compared = np.full(len(prev), NONE)
+    for group in range(len(prev)):
+        if not in_range[group]:
+            continue
+        if twin[group] != NONE:
+            best[group], rows[group] = twin[group], 0
+            continue
+        count, base = 0, prev[group]
+        if base != NONE and twin[base] != NONE:
+            base = twin[base]
+        if base != NONE and in_range[base]:
+            candidates[0], count = base, 1
+        for back in range(1, RECENT + 1):
+            candidates[count] = recent[turn - back]
+            count += 1
+        base = NONE
+        while count:
+            for number in range(count):
+                candidate = candidates[number]
+                _compare(group, candidate, prev, starts, keys, events, sizes, resolved, best, rows, compared)
+            count = 0
+            if best[group] != base:
+                base = best[group]
+                child = latest_child[base]
+                while child != NONE and count < _CHILDREN:
+                    candidates[count], count = child, count + 1
+                    child = next_child[child]
+        if base != NONE:
+            next_child[group], latest_child[base] = latest_child[base], group
+        recent[turn] = group
+        turn = (turn + 1) % RECENT
+    return best, rows
+
+
+@compiled
+def _compare(
+    group: int, base: int, prev: Longs, starts: Longs, keys: Codes, events: Codes, sizes: Longs, resolved: Slots,
+    best: Longs, rows: Longs, compared: Longs,
+) -> None:  # fmt: skip
+    """Let ``base``, or the first that it hangs on and that can be one, be the best base of ``group`` if it is."""
+    # Without a twin a delta has a row at least.
+    while base != NONE and compared[base] != group and rows[group] > 1:
+        compared[base] = group
+        if 0 <= sizes[group] - sizes[base] < rows[group]:
+            against = state_of(base, prev, starts, keys, events, resolved)
+            if base == prev[group]:
+                count = own_delta_size(group, starts, keys, events, against)
+            else:
+                state = state_of(group, prev, starts, keys, events, resolved)
+                count = delta_size(state, against, rows[group] - 1)
+            if count != INFEASIBLE and count < rows[group]:
+                best[group], rows[group] = base, count
+                break
+        base = best[base]

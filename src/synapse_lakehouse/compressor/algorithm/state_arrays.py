@@ -1,0 +1,133 @@
+"""Synapse's three tables of state as arrays: texts become codes, and codes texts again."""
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from synapse_lakehouse.compressor.algorithm.in_memory_groups import Stored
+from synapse_lakehouse.compressor.algorithm.state_groups import NONE, Groups, indexed
+from synapse_lakehouse.numba_jit import Codes, Longs
+
+_Encoded = tuple[Codes, pa.Array]
+
+_TEXT: Final = pa.dictionary(pa.int32(), pa.string())
+STATE: Final = {
+    "state_groups": pa.schema({"id": pa.int64(), "room_id": _TEXT}),
+    "state_group_edges": pa.schema({"state_group": pa.int64(), "prev_state_group": pa.int64()}),
+    "state_groups_state": pa.schema({"state_group": pa.int64(), "type": _TEXT, "state_key": _TEXT, "event_id": _TEXT}),
+}
+"""What is read of Synapse's tables, in the order of ``Contents``."""
+_ROWS_AT_ONCE: Final = 100_000
+
+
+class Contents(NamedTuple):
+    """Some rooms' rows of the three tables, in any order, by Synapse's names of the columns."""
+
+    groups: pa.Table
+    """id, room_id"""
+    edges: pa.Table
+    """state_group, prev_state_group"""
+    rows: pa.Table
+    """state_group, type, state_key, event_id"""
+
+
+class Gathered:
+    """A table that arrives in batches: its texts become dictionaries, so that each text is held once."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema, self._whole, self._waiting = schema, schema.empty_table(), list[pa.Table]()
+
+    def add(self, rows: pa.Table) -> None:
+        """Take more rows; texts may be plain."""
+        self._waiting.append(rows.cast(self._schema))
+        # Each batch has its own dictionaries: they become one before they take more than that one does.
+        if sum(map(len, self._waiting)) > max(len(self._whole), _ROWS_AT_ONCE):
+            self.table()
+
+    def table(self) -> pa.Table:
+        """All rows so far."""
+        if self._waiting:
+            self._whole = pa.concat_tables([self._whole, *self._waiting]).unify_dictionaries().combine_chunks()
+            self._waiting = []
+        return self._whole
+
+
+@dataclass(frozen=True)
+class Names:
+    """What the codes stand for."""
+
+    rooms: pa.Array
+    types: pa.Array
+    state_keys: pa.Array
+    events: pa.Array
+    key_types: Codes
+    """For each code of a key, the code of its type."""
+    key_state_keys: Codes
+
+    def rows(self, groups: Groups, at: Longs | None = None) -> pa.Table:
+        """The rows of ``groups``, or of those ``at`` some places: state_group, type, state_key, event_id."""
+        chosen = np.arange(len(groups)) if at is None else at
+        counts = groups.rows[chosen]
+        ends = np.cumsum(counts)
+        rows = np.arange(counts.sum()) + np.repeat(groups.starts[chosen] - ends + counts, counts)
+        keys = groups.keys[rows]
+        return pa.table(
+            {
+                "state_group": np.repeat(groups.ids[chosen], counts),
+                "type": self.types.take(pa.array(self.key_types[keys])),
+                "state_key": self.state_keys.take(pa.array(self.key_state_keys[keys])),
+                "event_id": self.events.take(pa.array(groups.events[rows])),
+            }
+        )
+
+
+def edges(groups: Groups) -> pa.Table:
+    """The edges of ``groups``: state_group, prev_state_group."""
+    has_one = groups.prev != NONE
+    return pa.table({"state_group": groups.ids[has_one], "prev_state_group": groups.prev_ids()[has_one]})
+
+
+def encoded(state_groups: pa.Table, state_group_edges: pa.Table, state_groups_state: pa.Table) -> tuple[Stored, Names]:
+    """The groups of the three tables of ``Contents``; texts may be dictionaries.
+
+    :raises BadGroups: for groups that cannot be what Synapse stored.
+    """
+    room_codes, rooms = _encoded(state_groups["room_id"])
+    types, type_names = _encoded(state_groups_state["type"])
+    state_keys, state_key_names = _encoded(state_groups_state["state_key"])
+    events, event_names = _encoded(state_groups_state["event_id"])
+    pairs, keys = _encoded_pairs(types, state_keys, len(state_key_names))
+    ids = _longs(state_groups["id"])
+    groups, copies, present = indexed(
+        ids,
+        _longs(state_group_edges["state_group"]),
+        _longs(state_group_edges["prev_state_group"]),
+        _longs(state_groups_state["state_group"]),
+        keys,
+        events,
+    )
+    of_group = np.full(len(groups), NONE, np.int32)
+    of_group[np.searchsorted(groups.ids, ids)] = room_codes
+    key_types, key_state_keys = np.divmod(pairs, max(len(state_key_names), 1))
+    names = Names(
+        rooms, type_names, state_key_names, event_names, key_types.astype(np.int32), key_state_keys.astype(np.int32)
+    )
+    return Stored(groups, present, of_group, copies), names
+
+
+def _encoded(texts: pa.ChunkedArray) -> _Encoded:
+    dictionary = texts.dictionary_encode().combine_chunks()
+    if isinstance(dictionary, pa.ChunkedArray):
+        dictionary = dictionary.unify_dictionaries().combine_chunks()
+    return dictionary.indices.to_numpy(zero_copy_only=False).astype(np.int32), dictionary.dictionary
+
+
+def _encoded_pairs(first: Codes, second: Codes, seconds: int) -> tuple[Longs, Codes]:
+    dictionary = pa.array(first.astype(np.int64) * seconds + second).dictionary_encode()
+    return dictionary.dictionary.to_numpy(), dictionary.indices.to_numpy().astype(np.int32)
+
+
+def _longs(column: pa.ChunkedArray) -> Longs:
+    return column.to_numpy().astype(np.int64)  # type: ignore[no-any-return]

@@ -1,0 +1,152 @@
+"""Carry out what a run planned from the lake, room by room; ``audit.compression_runs`` says what became of each."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from pyiceberg.catalog import Catalog
+
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.compressor import undo_file
+from synapse_lakehouse.compressor.algorithm.errors import CompressorError
+from synapse_lakehouse.compressor.algorithm.level_sizes import parse_levels
+from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, Strategy, configured
+from synapse_lakehouse.compressor.backpressure import Load
+from synapse_lakehouse.compressor.errors import Differs, NotApproved
+from synapse_lakehouse.compressor.outcomes import WRITTEN, Outcome, Row, compressed
+from synapse_lakehouse.compressor.postgres.connection import write_dsn, writing
+from synapse_lakehouse.compressor.postgres.session import SETTING
+from synapse_lakehouse.compressor.postgres.snapshot_reader import source
+from synapse_lakehouse.compressor.postgres.writer import Writer
+from synapse_lakehouse.compressor.verify import Verified, verified
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSED, PLAN
+
+
+def planned_by(catalog: Catalog, run: Run) -> list[Row]:
+    """What the run planned last: rows of ``gold.compression_plan``, the most to win first, those skipped at the end."""
+    rows = store.of_run(catalog, PLAN, run.run_id)
+    last = max((row["planned_at"] for row in rows), default=None)
+    return sorted((row for row in rows if row["planned_at"] == last), key=_won)
+
+
+def planned_at(planned: Sequence[Row]) -> str:
+    """When that was, which tells one plan of a run from another."""
+    return str(max(row["planned_at"] for row in planned).isoformat())
+
+
+def _won(planned: Row) -> int:
+    return 1 if planned["skipped"] else int(planned["rows_after"] - planned["rows_before"])
+
+
+def carry_out(
+    settings: Settings, catalog: Catalog, run: Run, tell: Callable[[str], None], approved: str | None = None
+) -> None:
+    """Compress the rooms as the run planned it; again after an interruption, those that are left.
+
+    :param approved: ``planned_at`` of the plan that was approved.
+    :raises NotApproved: when the run planned anew since; nothing was written.
+    :raises Differs: when a room does not resolve as before; nothing is written while one is known to be like that.
+    :raises CompressorError, SourceError: when it cannot go on; all that was written is right and stays.
+    """
+    _require_none_faulty(catalog)
+    plan = planned_by(catalog, run)
+    if approved and plan and planned_at(plan) != approved:
+        raise NotApproved(
+            f"The plan that was approved is of {approved}; this run has planned anew since. Nothing was written. Clear "
+            "the task show_plan and what comes after it, so that somebody sees the new plan."
+        )
+    dsn, now, folder = write_dsn(settings), configured(settings), undo_file.folder(settings.lakehouse_home)
+    record = partial(_record, catalog, run)
+    recorded = store.of_run(catalog, COMPRESSED, run.run_id)
+    done = {row["room_id"]: row["finished_at"] for row in recorded if row["outcome"] in WRITTEN}
+    with source(dsn, settings, SETTING) as reading, writing(dsn) as connection:
+        for planned in plan:
+            since = done.get(planned["room_id"], planned["planned_at"])
+            if not planned["groups_to_rewrite"] or since > planned["planned_at"]:
+                continue
+            wanted = _as_planned(now, planned)
+            load = Load(connection, wanted.busy_sessions, wanted.lag_bytes, tell)
+            writer = Writer(connection, load, lambda work, total: None)
+            became = compressed(planned["room_id"], wanted, reading, writer, folder, record)
+            tell(f"{planned['room_id']}: {became['outcome']}{_numbers(became)}")
+
+
+def verify(settings: Settings, catalog: Catalog, run: Run) -> list[Verified]:
+    """Hold every room that the run wrote against what it was before; record what is wrong, and what is right again.
+
+    A room whose undo file cannot be read has that among its faults, and stays recorded as it was.
+
+    :raises CompressorError, SourceError: when the database cannot be read.
+    """
+    found: list[Verified] = []
+    with source(write_dsn(settings), settings, SETTING) as reading:
+        for row in store.of_run(catalog, COMPRESSED, run.run_id):
+            if row["outcome"] not in (*WRITTEN, Outcome.FAULTY):
+                continue
+            kept, unread = _readable(row["undo"] or ())
+            with reading() as reader:
+                contents = reader.contents(row["room_id"])
+            # Chains may have grown since, which damages nothing.
+            one = verified(contents, row["room_id"], None, kept)
+            was_faulty = row["outcome"] == Outcome.FAULTY
+            if one.faults or (was_faulty and not unread):
+                is_right = Outcome.PUT_BACK if row["rows_after"] is None else Outcome.COMPRESSED
+                outcome = Outcome.FAULTY if one.faults else is_right
+                became = {"outcome": outcome, "error": "; ".join(one.faults) or None}
+                _record(catalog, run, row | became | {"finished_at": datetime.now(UTC)})
+            found.append(replace(one, faults=one.faults + unread))
+    return found
+
+
+def _readable(files: Sequence[str]) -> tuple[list[undo_file.Undo], tuple[str, ...]]:
+    """Undo files, and what is said of those that cannot be read: one that is lost keeps no other room from its turn."""
+    kept, unread = [], []
+    for file in files:
+        try:
+            kept.append(undo_file.read(Path(file)))
+        except CompressorError as error:
+            unread.append(f"not compared with what it was: {error}")
+    return kept, tuple(unread)
+
+
+def _require_none_faulty(catalog: Catalog) -> None:
+    """Whatever was done to a room last, by any run or by hand, must have left it right."""
+    told = catalog.load_table(COMPRESSED).scan(selected_fields=("room_id", "outcome", "error", "undo", "finished_at"))
+    last = {
+        row["room_id"]: row
+        for row in told.to_arrow().sort_by("finished_at").to_pylist()
+        if row["outcome"] not in (Outcome.LEFT, Outcome.STOPPED)
+    }
+    for room_id, row in last.items():
+        if row["outcome"] == Outcome.FAULTY:
+            files = row["undo"] or []
+            raise Differs(
+                f"{room_id} does not resolve as before it was compressed ({row['error']}), so nothing is compressed. "
+                f"Put it back: `lakehouse compress undo --repair --yes {' '.join(files)}`; if it is right by now, "
+                "clear the task verify of the run that found it.",
+                [Path(one) for one in files],
+            )
+
+
+def _record(catalog: Catalog, run: Run, row: Row) -> None:
+    store.append(catalog, COMPRESSED, [row], run)
+
+
+def _as_planned(wanted: CompressorSettings, planned: Row) -> CompressorSettings:
+    """What was approved is what is done, whatever the settings say by now."""
+    how = {name: planned[name] for name in ("chunk_size", "max_chain")}
+    levels = parse_levels(planned["default_levels"])
+    return wanted.model_copy(update=how | {"strategy": Strategy(planned["strategy"]), "default_levels": levels})
+
+
+def _numbers(became: Row) -> str:
+    if became["outcome"] == Outcome.LEFT:
+        return f", {became['error']}"
+    rows = f", {became['rows_before']} rows are now {became['rows_after']}, in {became['seconds']:.1f} s"
+    if not became["groups_sampled"]:
+        return rows
+    return f"{rows}; a state takes {became['read_ms_after']:.1f} ms to read, {became['read_ms_before']:.1f} ms before"

@@ -1,0 +1,34 @@
+"""Whether the disks would hold what compressing a room takes."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Final
+
+from synapse_lakehouse.compressor.algorithm.estimate import RoomPlan
+from synapse_lakehouse.compressor.errors import RoomLeft
+from synapse_lakehouse.postgres.connection import Connection
+
+_MB: Final = 1_000_000
+
+
+def require_disk(connection: Connection, plan: RoomPlan, undo_folder: Path) -> None:
+    """Refuse what the disks would not hold, as far as can be seen from here.
+
+    :raises RoomLeft: naming the disk that is too small.
+    """
+    needs = [(undo_folder, plan.bytes_before)]
+    if (data := _data_directory(connection)) is not None:
+        needs.append((data, plan.bytes_needed))
+    for where, bytes_needed in needs:
+        free = shutil.disk_usage(where).free
+        if bytes_needed > free:
+            raise RoomLeft(f"it needs about {bytes_needed / _MB:.0f} MB in {where}, where {free / _MB:.0f} MB are free")
+
+
+def _data_directory(connection: Connection) -> Path | None:
+    """The folder of the database, if it is on this machine and the role may know."""
+    if connection.info.host not in ("127.0.0.1", "::1", "localhost") and not connection.info.host.startswith("/"):
+        return None
+    row = connection.execute("select setting from pg_settings where name = 'data_directory'").fetchone()
+    return Path(row[0]) if row and row[0] and os.access(row[0], os.X_OK) else None

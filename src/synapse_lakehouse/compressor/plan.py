@@ -1,0 +1,221 @@
+"""Plans from the lake: the rooms of a release, each by itself, on any Spark master."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import partial, reduce
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import And, EqualTo, NotNull, Or
+from pyspark.sql import DataFrame, SparkSession
+
+from synapse_lakehouse.audit.releases import Release
+from synapse_lakehouse.compressor.algorithm.errors import BadGroups, CompressorError
+from synapse_lakehouse.compressor.algorithm.estimate import RoomPlan
+from synapse_lakehouse.compressor.algorithm.in_memory_groups import with_chains
+from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings
+from synapse_lakehouse.compressor.algorithm.state_arrays import STATE, Contents, Gathered
+from synapse_lakehouse.compressor.algorithm.state_groups import NONE
+from synapse_lakehouse.compressor.compress_room import planned
+from synapse_lakehouse.compressor.errors import RoomLeft
+from synapse_lakehouse.compressor.postgres.room_reader import Room
+from synapse_lakehouse.compressor.saved_progress import Saved
+from synapse_lakehouse.compressor.unreferenced_groups import unneeded
+from synapse_lakehouse.iceberg.catalog.catalog import PLAN
+from synapse_lakehouse.numba_jit import Longs
+
+_READ: Final = (*STATE, "event_to_state_groups", "state_groups_pending_deletion")
+
+_UNSEEN: Final = """
+select g.room_id from state_groups_state as s join state_groups as g on g.id = s.state_group
+left join seen on seen.room_id = g.room_id where seen.upto is null or g.id > seen.upto
+group by g.room_id order by count(*) desc, g.room_id limit {}
+"""
+"""Rooms by the rows of those groups that no compression has seen."""
+
+_NAMED: Final = """
+select named.room_id, count(g.id) as groups from named left join state_groups as g on g.room_id = named.room_id
+group by named.room_id
+"""
+
+_LINKS: Final = """
+select child.room_id, prev.room_id as prev_room_id, e.prev_state_group
+from state_group_edges as e left join state_groups as child on child.id = e.state_group
+left join state_groups as prev on prev.id = e.prev_state_group where not child.room_id <=> prev.room_id
+"""
+"""Edges that lead from one room to another; the room of a group that is gone is NULL."""
+
+_EDGES: Final = """
+select e.state_group, e.prev_state_group from state_group_edges as e left join state_groups as g on g.id = e.state_group
+left join reached on reached.room_id = g.room_id where g.id is null or reached.room_id is not null
+"""
+
+_PARTS: Final = (
+    """
+select n.number, 0 as part, g.id, null as prev, g.room_id, null as type, null as state_key, null as event_id,
+       used.id is not null as is_used, pending.id is not null as is_pending
+from needed as n join state_groups as g on g.id = n.id
+left join (select state_group as id from event_to_state_groups union select prev_state_group from links) as used
+       on used.id = g.id
+left join (select distinct state_group as id from state_groups_pending_deletion) as pending on pending.id = g.id
+""",
+    """
+select n.number, 1, n.id, e.prev_state_group, null, null, null, null, null, null
+from needed as n join state_group_edges as e on e.state_group = n.id
+""",
+    """
+select n.number, 2, n.id, null, null, s.type, s.state_key, s.event_id, null, null
+from needed as n join state_groups_state as s on s.state_group = n.id
+""",
+)
+"""What each room needs, in one shape: its groups, their edges and their rows, with those of all that they rest on."""
+
+_GROUPS: Final = (
+    STATE["state_groups"].append(pa.field("is_used", pa.bool_())).append(pa.field("is_pending", pa.bool_()))
+)
+_COLUMNS: Final = (
+    (("id", "room_id", "is_used", "is_pending"), _GROUPS),
+    (("id", "prev"), STATE["state_group_edges"]),
+    (("id", "type", "state_key", "event_id"), STATE["state_groups_state"]),
+)
+_NUMBERS: Final = tuple(field.name for field in fields(RoomPlan) if field.name != "room_id")
+_PLANNED: Final = pa.schema(
+    [
+        ("room_id", pa.string()),
+        ("newest_group", pa.int64()),
+        *((name, pa.int64()) for name in _NUMBERS),
+        ("skipped", pa.string()),
+    ]
+)
+
+
+def in_vain(catalog: Catalog, wanted: CompressorSettings) -> dict[str, int]:
+    """Up to which group rooms were planned before, in the same way, with nothing to rewrite, or skipped.
+
+    They are as good as compressed: without this the largest of them would be planned each time, and no other room.
+    """
+    table = catalog.load_table(PLAN)
+    alike = (EqualTo(term=name, value=value) for name, value in wanted.how().items())
+    nothing = Or(EqualTo(term="groups_to_rewrite", value=0), NotNull(term="skipped"))
+    chosen = reduce(And, alike, And(nothing, NotNull(term="newest_group")))
+    found = table.scan(row_filter=chosen, selected_fields=("room_id", "newest_group")).to_arrow()
+    newest = found.group_by("room_id").aggregate([("newest_group", "max")])
+    return dict(zip(newest["room_id"].to_pylist(), newest["newest_group_max"].to_pylist(), strict=True))
+
+
+@dataclass(frozen=True)
+class Planning:
+    """Plans of rooms as a release has them. ``wanted``: how they are to be compressed."""
+
+    spark: SparkSession
+    release: Release
+    wanted: CompressorSettings
+
+    def __post_init__(self) -> None:
+        for name in _READ:
+            self._table(name).createOrReplaceTempView(name)
+        self.spark.sql(_LINKS).createOrReplaceTempView("links")
+
+    def rooms(self, seen: Mapping[str, int]) -> list[str]:
+        """The rooms that the settings name, or those with the most uncompressed state, the most first.
+
+        :param seen: up to which group rooms were compressed, or planned in vain, before.
+        :raises CompressorError: when the release lacks one that is named.
+        """
+        if named := self.wanted.rooms:
+            self._view([(room,) for room in named], "room_id string", "named")
+            groups = {row.room_id: row.groups for row in self.spark.sql(_NAMED).collect()}
+            if unknown := [room for room in named if not groups[room]]:
+                missing = " or ".join(dict.fromkeys(unknown))
+                raise CompressorError(f"There is no room {missing} with state in release {self.release.number}.")
+            return list(dict.fromkeys(named))
+        self._view(list(seen.items()), "room_id string, upto bigint", "seen")
+        return [row.room_id for row in self.spark.sql(_UNSEEN.format(self.wanted.number_of_rooms)).collect()]
+
+    def plans(self, saved: Mapping[str, Saved]) -> list[dict[str, Any]]:
+        """The plan of each room in ``saved``, which says how far it is compressed.
+
+        ``RoomPlan``, ``newest_group``, the id of the newest group that it is about, and ``skipped``.
+
+        Each room is one task of Spark's, which holds what ``lakehouse compress plan`` holds of a room.
+        """
+        if not saved:
+            return []
+        rooms = list(saved)
+        self.spark.createDataFrame(self._needed(rooms, saved)).createOrReplaceTempView("needed")
+        parts = self.spark.sql(" union all ".join(_PARTS))
+        plan = partial(_plan, rooms=rooms, wanted=self.wanted, saved=dict(saved))
+        schema = ", ".join(f"{one.name} {'bigint' if one.type == pa.int64() else 'string'}" for one in _PLANNED)
+        found = parts.repartitionById(len(rooms), "number").mapInArrow(plan, schema).collect()
+        return [row.asDict() for row in found]
+
+    def _needed(self, rooms: Sequence[str], saved: Mapping[str, Saved]) -> pa.Table:
+        """``number`` of each room, ``id`` of its groups and of all that they and the heads of its levels rest on."""
+        links = self.spark.sql("select distinct room_id, prev_room_id from links").collect()
+        reached = _reached(set(rooms), [(row.room_id, row.prev_room_id) for row in links])
+        self._view([(room,) for room in reached], "room_id string", "reached")
+        self._view(list(enumerate(rooms)), "number int, room_id string", "rooms")
+        edges = self.spark.sql(_EDGES).toArrow()
+        groups = self.spark.sql("select number, id from state_groups join rooms using (room_id)").toArrow()
+        children, prevs = edges["state_group"].to_numpy(), edges["prev_state_group"].to_numpy()
+        ids = np.unique(np.concatenate([groups["id"].to_numpy(), children, prevs]))
+        prev = np.full(len(ids), NONE)
+        prev[np.searchsorted(ids, children)] = np.searchsorted(ids, prevs)
+        found, marked = list[Longs](), np.zeros(len(ids), bool)
+        for number, room in enumerate(rooms):
+            progress = saved[room].progress
+            heads = [level.head for level in progress.levels if level.head is not None] if progress else []
+            own = groups.filter(pc.equal(groups["number"], number))["id"].to_numpy()
+            chosen = np.searchsorted(ids, np.union1d(own, np.intersect1d(np.array(heads, np.int64), ids)))
+            found.append(ids[with_chains(chosen, prev, marked)])
+        numbers = np.repeat(np.arange(len(rooms), dtype=np.int32), [len(one) for one in found])
+        return pa.table({"number": numbers, "id": np.concatenate(found)})
+
+    def _table(self, name: str) -> DataFrame:
+        snapshot_id = self.release.tables.get(f"bronze.{name}")
+        # A table that never had a row has no snapshot.
+        if snapshot_id is None:
+            return self.spark.table(f"bronze.{name}").where("false")
+        return self.spark.read.option("versionAsOf", snapshot_id).table(f"bronze.{name}")
+
+    def _view(self, rows: list[Any], columns: str, name: str) -> None:
+        self.spark.createDataFrame(rows, columns).createOrReplaceTempView(name)
+
+
+def _reached(rooms: set[str], links: Sequence[tuple[str | None, str | None]]) -> set[str]:
+    """The rooms, and all that their chains may lead to; ``links`` lead from one room to another."""
+    reached: set[str | None] = set(rooms)
+    while more := {prev for room, prev in links if room in reached} - reached:
+        reached |= more
+    return {room for room in reached if room is not None}
+
+
+def _plan(
+    batches: Iterable[pa.RecordBatch], rooms: Sequence[str], wanted: CompressorSettings, saved: Mapping[str, Saved]
+) -> Iterator[pa.RecordBatch]:
+    """The plan of one room, from all that it needs."""
+    parts = [Gathered(schema) for _, schema in _COLUMNS]
+    room_id = ""
+    for batch in batches:
+        rows = pa.Table.from_batches([batch])
+        for part, (gathered, (columns, schema)) in enumerate(zip(parts, _COLUMNS, strict=True)):
+            of_part = rows.filter(pc.equal(rows["part"], part))
+            gathered.add(of_part.select(columns).rename_columns(schema.names))
+        room_id = rooms[batch.column("number")[0].as_py()] if batch.num_rows else room_id
+    groups, edges, state = (gathered.table() for gathered in parts)
+    own = groups.filter(pc.equal(groups["room_id"].cast(pa.string()), room_id))
+    ids = own["id"].to_numpy()
+    if not len(ids):
+        return
+    in_use, pending = (own.filter(own[name])["id"].to_numpy() for name in ("is_used", "is_pending"))
+    contents = Contents(groups.select(STATE["state_groups"].names), edges, state)
+    unreferenced = unneeded(ids, in_use, edges)
+    room = Room(room_id, contents, saved[room_id], pending, unreferenced, int(ids.max()))
+    try:
+        row: dict[str, Any] = asdict(planned(room, wanted)[1])
+    except (BadGroups, RoomLeft) as error:
+        row = {"room_id": room_id, "skipped": str(error)}
+    yield from pa.Table.from_pylist([row | {"newest_group": room.newest}], schema=_PLANNED).to_batches()

@@ -1,0 +1,1 @@
+"""Synapse's database as the compressor reads and writes it."""

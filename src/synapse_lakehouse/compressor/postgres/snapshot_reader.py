@@ -1,0 +1,76 @@
+"""Connections that read Synapse's database one snapshot after the other."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import adbc_driver_postgresql.dbapi as postgresql
+import psycopg
+from adbc_driver_manager import Error
+
+from synapse_lakehouse.compressor.algorithm.errors import CompressorError
+from synapse_lakehouse.compressor.algorithm.state_arrays import STATE
+from synapse_lakehouse.compressor.errors import explained
+from synapse_lakehouse.compressor.postgres.progress_tables import RIGHTS
+from synapse_lakehouse.compressor.postgres.room_reader import Reader
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.postgres.access.row_security import hidden_rows
+from synapse_lakehouse.postgres.connection import NO_TRANSACTION_TIMEOUT, opened, session
+from synapse_lakehouse.postgres.errors import ReadFailed
+
+Reading = Callable[[], AbstractContextManager[Reader]]
+"""Makes a reader that sees a new snapshot, in one read-only, repeatable-read transaction."""
+
+
+@contextmanager
+def source(dsn: str, settings: Settings, setting: str) -> Iterator[Reading]:
+    """Connections to the database ``dsn`` to read over; ``setting`` names the DSN's setting.
+
+    :raises SourceError: when no connection can be made.
+    :raises CompressorError: when it is not Synapse's database, or the role lacks a right.
+    :raises ReadFailed: when a statement fails otherwise, or a connection is lost.
+    """
+    info, connection = opened(dsn, session(settings), setting)
+    with connection, _explained():
+        _require_synapse(connection, setting)
+        with postgresql.connect(info) as arrow:
+
+            @contextmanager
+            def reading() -> Iterator[Reader]:
+                with _explained(), connection.transaction():
+                    row = connection.execute("select pg_export_snapshot()").fetchone()
+                    assert row is not None
+                    with arrow.cursor() as cursor:
+                        cursor.execute(f"set transaction snapshot '{row[0]}'")
+                        cursor.execute(NO_TRANSACTION_TIMEOUT)
+                    try:
+                        yield Reader(connection, arrow)
+                    finally:
+                        arrow.rollback()
+
+            yield reading
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise explained(error) from None
+    except (psycopg.Error, Error) as error:
+        raise ReadFailed(error) from None
+
+
+def _require_synapse(connection: psycopg.Connection[Any], setting: str) -> None:
+    row = connection.execute(
+        "select array(select t from unnest(%s::text[]) t where to_regclass(t) is null), current_database()",
+        [list(STATE)],
+    ).fetchone()
+    assert row is not None
+    if row[0]:
+        raise CompressorError(
+            f"The database {row[1]} is not a Synapse homeserver's: it has no {', '.join(row[0])} that this role can "
+            f"see. Correct the database in {setting}, or the role's rights and search_path."
+        )
+    if problems := hidden_rows(connection, RIGHTS):
+        raise CompressorError("\n".join(problems))

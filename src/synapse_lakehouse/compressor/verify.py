@@ -1,0 +1,73 @@
+"""Is a room stored as Synapse needs it, and does it resolve to what it did?"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+
+from synapse_lakehouse.compressor.algorithm.compare_states import differing
+from synapse_lakehouse.compressor.algorithm.errors import BadGroups
+from synapse_lakehouse.compressor.algorithm.state_arrays import Contents, encoded
+from synapse_lakehouse.compressor.undo_file import Undo, before
+from synapse_lakehouse.numba_jit import Longs
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A room, and what is wrong with it: nothing, if it is all right."""
+
+    room_id: str
+    groups: int
+    rows: int
+    longest_chain: int | None
+    compared: int
+    """Groups of the room whose states were held against what undo files say they were."""
+    faults: tuple[str, ...]
+
+
+def verified(contents: Contents, room_id: str, max_chain: int | None, kept: Sequence[Undo] = ()) -> Verified:
+    """Examine a room: predecessors are older and there, chains at most ``max_chain`` groups long, states as before.
+
+    :param kept: undo files of the room, in any order. What was missing already when they were written is no fault.
+    """
+    of_room = _of_room(contents, room_id)
+    faults, longest, compared = [], None, 0
+    was = before(kept, contents)
+    missing = np.setdiff1d(_missing(contents), _missing(was)) if kept else _missing(contents)
+    if len(missing):
+        faults.append(f"{len(missing)} state groups that others hang on are missing, such as {missing[0]}")
+    try:
+        longest = longest_chain(contents, room_id)
+        if max_chain is not None and longest > max_chain:
+            faults.append(f"a chain is {longest} state groups long, which is more than {max_chain}")
+        if kept:
+            compared = len(np.intersect1d(of_room, np.concatenate([one.possible(contents) for one in kept])))
+            wrong = differing(was, contents)
+            if len(wrong):
+                faults.append(f"{len(wrong)} state groups resolve to another state than before, such as {wrong[0]}")
+    except BadGroups as error:
+        faults.append(str(error))
+    rows = int(np.isin(contents.rows["state_group"].to_numpy(), of_room).sum())
+    return Verified(room_id, len(of_room), rows, longest, compared, tuple(faults))
+
+
+def longest_chain(contents: Contents, room_id: str) -> int:
+    """Groups in the longest chain that a group of the room has.
+
+    :raises BadGroups: for groups that cannot be what Synapse stored.
+    """
+    groups = encoded(*contents)[0].groups()
+    of_room = np.isin(groups.ids, _of_room(contents, room_id))
+    return int(groups.chain_nodes()[of_room].max(initial=0))
+
+
+def _missing(contents: Contents) -> Longs:
+    """State groups that others hang on and that are not there."""
+    prevs, there = contents.edges["prev_state_group"].to_numpy(), contents.groups["id"].to_numpy()
+    return cast(Longs, np.setdiff1d(prevs, there))
+
+
+def _of_room(contents: Contents, room_id: str) -> Longs:
+    names = np.array(contents.groups["room_id"].to_pylist(), object)
+    return cast(Longs, contents.groups["id"].to_numpy()[names == room_id])

@@ -1,0 +1,1 @@
+"""Settings, homeserver.yaml, connection strings and the run."""

@@ -1,0 +1,1 @@
+"""How dbt builds silver and gold: the project, and the incremental models."""

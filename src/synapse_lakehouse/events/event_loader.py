@@ -1,0 +1,265 @@
+"""From a stored row of ``event_json`` to the event that Synapse 1.163 makes of it, or to the reason why it makes none.
+
+Pure. The order of the checks is that of ``EventsWorkerStore._fetch_event_rows`` and ``_get_events_from_db``, of
+``make_event_from_dict``, and of Synapse's event class. Synapse treats an event that it cannot load as unknown, or
+answers the request with an error: clients see it in neither case.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from synapse_lakehouse.events import content_hash, event_class, synapse_json
+from synapse_lakehouse.events.content_hash import Judged
+from synapse_lakehouse.events.redaction import RULES
+
+REASONS: Final = {
+    "not_json": "The JSON cannot be parsed, or is no object.",
+    "unusable_ids": "The room ID or the sender is no text, or contains a NUL: PostgreSQL refuses Synapse's query.",
+    "not_finite": "It contains NaN or Infinity.",
+    "metadata_missing": "There is no internal metadata.",
+    "metadata_not_json": "The internal metadata cannot be parsed.",
+    "metadata_not_an_object": "The internal metadata is JSON, but no object.",
+    "room_unknown": "The database has no version of its room, and it is no membership event.",
+    "room_version_unknown": "Synapse does not know the version of its room.",
+    "other_format": "Its format is not the one of its room's version.",
+    "not_canonical": "It contains half a surrogate pair or a number that is too large for a float.",
+    "nested_too_deep": "Arrays and objects are nested 128 levels deep or deeper.",
+    "other_event_id": "It is the JSON of another event: its ID, or the hash that is its ID, is another one.",
+} | {f"invalid_{name}": f"`{name}` is missing, has the wrong type, or may not be there." for name in event_class.FIELDS}
+"""Why an event cannot be loaded."""
+
+RAISES: Final = frozenset(
+    {
+        "not_json",
+        "unusable_ids",
+        "metadata_missing",
+        "metadata_not_an_object",
+        "room_unknown",
+        "not_canonical",
+        "other_event_id",
+    }
+)
+"""Reasons for which Synapse answers a request with an error. For the others it treats the event as unknown."""
+
+FORMATS: Final = {version: 1 + sum(rules >= first for first in (3, 4, 12, 13)) for version, rules in RULES.items()}
+"""Room version → ``format_version`` of its events: these rules each brought a new format."""
+
+PROPERTIES: Final = {
+    "m.room.canonical_alias": "alias",
+    "m.room.create": "type",
+    "m.room.encryption": "algorithm",
+    "m.room.guest_access": "guest_access",
+    "m.room.history_visibility": "history_visibility",
+    "m.room.join_rules": "join_rule",
+    "m.room.name": "name",
+    "m.room.tombstone": "replacement_room",
+}
+"""Type of a state event with an empty state key → key of its content that is a property of the room."""
+
+WITHHELD: Final = '"unreadable"'
+"""What the copy has in place of internal metadata that is no JSON."""
+
+# Rooms without a stored version are those of invites from before Synapse stored one.
+_VERSION_OF_FORMAT: Final = {1: "1", 2: "3"}
+_VERSION_OF_OTHER_FORMATS: Final = "5"
+_FIRST_WITH_REDACTS_IN_CONTENT: Final = 11
+
+
+class LoadedEvent(NamedTuple):
+    """What Synapse finds in a row of ``event_json``.
+
+    ``unloadable``: None, or one of :data:`REASONS`. Only the flags of the internal metadata are then set, where it is
+    readable, and ``hash_verdict`` and ``hash_reason`` (see :class:`hashing.Judged`). A value that should be text and is
+    not is its JSON. ``prev_*`` are what the event's own ``unsigned`` says about the event that it replaces.
+    ``room_property`` is the room's name, type and so on (see :data:`PROPERTIES`), as ``StatsStore.update_room_state``
+    accepts it.
+    """
+
+    unloadable: str | None
+    soft_failed: bool
+    out_of_band_membership: bool
+    recheck_redaction: bool
+    pruned_on_receipt: bool
+    policy_server_spammy: bool
+    hash_verdict: str
+    hash_reason: str | None
+    type: str | None
+    sender: str | None
+    room_id: str | None
+    state_key: str | None
+    redacts: str | None
+    replaces_state: str | None
+    prev_membership: str | None
+    prev_visibility: str | None
+    has_prev_content: bool
+    membership: str | None
+    history_visibility: str | None
+    join_rule: str | None
+    room_property: str | None
+    predecessor: str | None
+
+
+_NO_FLAGS: Final = (False,) * 5
+_NO_STATE: Final = (None, None, None, False, None, None, None, None, None)
+_NO_FIELDS: Final = (None,) * 5 + _NO_STATE
+
+
+class _UnloadableError(ValueError):
+    """The event cannot be loaded, for one of :data:`REASONS`."""
+
+
+def load(
+    event_id: str,
+    room_id: str | None,
+    text: str | None,
+    internal_metadata: str | None,
+    format_version: int | None,
+    room_version: str | None,
+) -> LoadedEvent:
+    """The event that Synapse makes of a row of ``event_json``.
+
+    :param event_id: of the row, as ``room_id`` is.
+    :param text: the column ``json``.
+    :param room_version: of the event's room in ``rooms``; None or empty where there is none.
+    """
+    event, flaw = synapse_json.parse_event(text or "")
+    if text is None:
+        judged = Judged("no_json")
+    elif event is None and flaw:
+        judged = Judged("not_hashed", flaw)
+    else:
+        judged = content_hash.judge(event, event_id, room_id, room_version, format_version)
+    metadata_flaw, flags = _flags(internal_metadata)
+    try:
+        if event is None:
+            raise _UnloadableError("not_json")
+        _require_usable_ids(event)
+        if flaw == "not_finite":
+            raise _UnloadableError(flaw)
+        if metadata_flaw and metadata_flaw != "metadata_not_an_object":
+            raise _UnloadableError(metadata_flaw)
+        rules = RULES[_version(event, format_version, room_version)]
+        if flaw or synapse_json.has_half_a_pair(event, text or ""):
+            raise _UnloadableError("not_canonical")
+        if metadata_flaw:
+            raise _UnloadableError(metadata_flaw)
+        if synapse_json.is_nested_too_deep(event, text or ""):
+            raise _UnloadableError("nested_too_deep")
+        if name := event_class.invalid_field(event, rules):
+            raise _UnloadableError(f"invalid_{name}")
+        if not _has_its_id(event, event_id, rules, judged if room_version else None):
+            raise _UnloadableError("other_event_id")
+    except _UnloadableError as error:
+        return LoadedEvent._make((str(error), *flags, *judged, *_NO_FIELDS))
+    return LoadedEvent._make((None, *flags, *judged, *_fields(event, event_id, rules)))
+
+
+def _require_usable_ids(event: Mapping[str, Any]) -> None:
+    """Synapse looks for redactions by the event's room and sender, before it looks at anything else."""
+    for name in ("room_id", "sender"):
+        value = event.get(name)
+        if value is not None and (type(value) is not str or "\0" in value or not _has_utf8(value)):
+            raise _UnloadableError("unusable_ids")
+
+
+def _has_utf8(value: str) -> bool:
+    return value.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in value)
+
+
+def _flags(internal_metadata: str | None) -> tuple[str | None, tuple[bool, ...]]:
+    """Why it cannot be used, and the flags in it. Values of other types are ignored."""
+    if internal_metadata is None:
+        return "metadata_missing", _NO_FLAGS
+    if internal_metadata == WITHHELD:
+        return "metadata_not_json", _NO_FLAGS
+    try:
+        metadata = synapse_json.parse_metadata(internal_metadata)
+    except ValueError:
+        return "metadata_not_json", _NO_FLAGS
+    if not metadata:
+        return None, _NO_FLAGS
+    if not isinstance(metadata, dict):
+        return "metadata_not_an_object", _NO_FLAGS
+    return None, (
+        metadata.get("soft_failed") is True,
+        metadata.get("out_of_band_membership") is True,
+        metadata.get("recheck_redaction") is True,
+        metadata.get("redacted") is True,
+        metadata.get("policy_server_spammy") is True,
+    )
+
+
+def _version(event: Mapping[str, Any], format_version: int | None, room_version: str | None) -> str:
+    """The room version that the event is read as."""
+    form = 1 if format_version is None else format_version
+    if not room_version:
+        if event.get("type") != "m.room.member":
+            raise _UnloadableError("room_unknown")
+        return _VERSION_OF_FORMAT.get(form, _VERSION_OF_OTHER_FORMATS)
+    if room_version not in FORMATS:
+        raise _UnloadableError("room_version_unknown")
+    if FORMATS[room_version] != form:
+        raise _UnloadableError("other_format")
+    return room_version
+
+
+def _has_its_id(event: dict[str, Any], event_id: str, rules: int, judged: Judged | None) -> bool:
+    """Whether the event is the one with this id.
+
+    :param judged: if its hashes were compared by these rules.
+    """
+    if "event_id" in event:
+        return bool(event["event_id"] == event_id)
+    numbers = event_class.numbers_as_objects(event)
+    if judged and not numbers:
+        return judged.reason != "event_id"
+    return content_hash.has_id(event | numbers, event_id, rules)
+
+
+def _fields(event: Mapping[str, Any], event_id: str, rules: int) -> tuple[Any, ...]:
+    """As the fields of :class:`LoadedEvent` from ``type`` on."""
+    type_, state_key, content = event["type"], event.get("state_key"), event["content"]
+    if type(content) is not dict:
+        content = {}
+    redacts = None
+    if type_ == "m.room.redaction":
+        redacts = (content if rules >= _FIRST_WITH_REDACTS_IN_CONTENT else event).get("redacts")
+    common = (
+        type_,
+        event["sender"],
+        event.get("room_id", "!" + event_id[1:]),
+        state_key,
+        redacts if type(redacts) is str else None,
+    )
+    if state_key is None:
+        return (*common, *_NO_STATE)
+    unsigned = event.get("unsigned", {})
+    previous = unsigned.get("prev_content")
+    replaced = previous if type(previous) is dict else {}
+    return (
+        *common,
+        unsigned.get("replaces_state"),
+        _as_text(replaced.get("membership")),
+        _as_text(replaced.get("history_visibility")),
+        previous is not None and unsigned.get("prev_sender") is not None,
+        _as_text(content.get("membership")) if type_ == "m.room.member" else None,
+        _as_text(content.get("history_visibility")) if type_ == "m.room.history_visibility" else None,
+        _as_text(content.get("join_rule")) if type_ == "m.room.join_rules" and not state_key else None,
+        _property(content.get(PROPERTIES.get(type_, ""))) if not state_key else None,
+        _predecessor(content) if type_ == "m.room.create" and not state_key else None,
+    )
+
+
+def _as_text(value: Any) -> str | None:
+    return value if value is None or type(value) is str else json.dumps(value)
+
+
+def _property(value: Any) -> str | None:
+    """The value, if PostgreSQL can store it as text."""
+    return value if type(value) is str and "\0" not in value else None
+
+
+def _predecessor(content: Mapping[str, Any]) -> str | None:
+    predecessor = content.get("predecessor")
+    return _property(predecessor.get("room_id")) if type(predecessor) is dict else None

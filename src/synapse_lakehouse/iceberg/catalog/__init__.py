@@ -1,0 +1,1 @@
+"""The Iceberg catalog and the object store: addresses, properties, passwords and keys."""

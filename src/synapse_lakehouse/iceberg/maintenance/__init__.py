@@ -1,0 +1,1 @@
+"""Maintenance of the lake's files: compaction, expired snapshots, orphan files, erasure scan."""

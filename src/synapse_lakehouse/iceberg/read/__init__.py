@@ -1,0 +1,1 @@
+"""Reading Iceberg tables without a JVM: DuckDB, snapshot differences, newest rows."""

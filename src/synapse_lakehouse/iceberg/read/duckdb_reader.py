@@ -1,0 +1,315 @@
+"""SQL over the lake without a JVM: DuckDB reads Iceberg's files where the catalog says they are.
+
+What imports PyIceberg, pandas or pyarrow costs seconds, so nothing here does unless the catalog is a REST one. That is
+also why SQL is put together from quoted names and places (the first bound parameter makes DuckDB import pandas), and
+why the catalog is asked with psycopg2, PyIceberg's own driver, which imports in a tenth of the time of psycopg.
+"""
+
+import gzip
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+import psycopg2  # type: ignore[import-untyped]
+from duckdb import DuckDBPyConnection
+
+from synapse_lakehouse.audit.releases import Release
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.catalog import object_store
+from synapse_lakehouse.iceberg.catalog.catalog import NAME, SCHEMAS, is_rest, is_unbranched, postgres
+from synapse_lakehouse.iceberg.catalog.catalog_uri import CatalogError
+from synapse_lakehouse.iceberg.read import duckdb_spill
+
+MACROS: Final = ("create or replace macro unix_millis(moment) as epoch_ms(moment)",)
+"""What views of the lake call by Spark's name, and DuckDB by its own."""
+
+_TABLE: Final = re.compile(r'(?=\b(\w+)["`]?\s*\.\s*["`]?(\w+))')
+
+
+class LakeError(RuntimeError):
+    """The lake cannot be read as asked; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A table or view of the catalog and where its metadata is."""
+
+    location: str
+    is_view: bool
+
+
+def connect(settings: Settings, *, memory_limit: str | None = None) -> DuckDBPyConnection:
+    """An in-memory DuckDB, in UTC, that can read Iceberg tables in the warehouse and no other file.
+
+    :param memory_limit: as Spark or DuckDB write it (``4g``); by default most of the machine's memory.
+    :raises LakeError: when the warehouse is neither a folder nor on S3.
+    """
+    on_s3 = object_store.is_s3(settings)
+    if not on_s3 and not settings.warehouse.startswith("file:"):
+        raise LakeError(
+            f"The warehouse {settings.warehouse} is neither a folder nor on S3 (s3://bucket/prefix), and the DuckDB "
+            "that answers queries here reads no others. Correct LAKEHOUSE_WAREHOUSE."
+        )
+    connection = duckdb.connect(config={"autoinstall_known_extensions": False, "python_enable_replacements": False})
+    connection.execute("set enable_progress_bar = false")
+    for extension in (*(["httpfs"] if on_s3 else []), "avro", "iceberg"):
+        connection.execute(f"load {literal(str(extension_file(extension)))}")
+    if on_s3:
+        connection.execute(secret(settings))
+    connection.execute(f"attach ':memory:' as {NAME}; use {NAME}; set TimeZone = 'UTC'")
+    for schema in SCHEMAS:
+        connection.execute(f"create schema {schema}")
+    for macro in MACROS:
+        connection.execute(macro)
+    if memory_limit:
+        connection.execute(f"set memory_limit = {literal(memory_limit)}")
+    own = duckdb_spill.folder(settings)
+    connection.execute(f"set temp_directory = {literal(str(own))}")
+    allowed = [settings.warehouse.removeprefix("file://") + "/", settings.warehouse + "/", f"{own}/"]
+    connection.execute(f"set allowed_directories = [{', '.join(map(literal, allowed))}]")
+    connection.execute("set enable_external_access = false; set lock_configuration = true")
+    return connection
+
+
+def on_branch(settings: Settings, branch: str, names: Iterable[str]) -> DuckDBPyConnection:
+    """A DuckDB with as much memory as Spark's driver; what does not fit goes to the disk.
+
+    :param names: tables that are readable in it under their names, as a reader on ``branch`` finds them.
+    :raises LakeError: when the lake cannot be read.
+    """
+    with ExitStack() as stack:
+        connection = stack.enter_context(connect(settings, memory_limit=settings.lakehouse_driver_memory))
+        bind(connection, settings, None, names, branch=branch)
+        stack.pop_all()
+    return connection
+
+
+def secret(settings: Settings, *, with_keys: bool = True) -> str:
+    """SQL of the secret with ``object_store.duckdb_options``."""
+    options = object_store.duckdb_options(settings, with_keys=with_keys)
+    return f"create secret warehouse (type s3, {', '.join(f'{name} {literal(one)}' for name, one in options.items())})"
+
+
+def extension_file(extension: str) -> Path:
+    """The signed extension that the wheel ``duckdb-extension-<extension>`` brings for the installed DuckDB."""
+    package = Path(str(find_spec(f"duckdb_extension_{extension}").origin)).parent  # type: ignore[union-attr]
+    return package / "extensions" / f"v{duckdb.__version__}" / f"{extension}.duckdb_extension"
+
+
+def entries(settings: Settings) -> dict[str, Entry]:
+    """The lake's tables and views in the catalog by name (``gold.events``); none if the lake was never written.
+
+    :raises LakeError: when the catalog cannot be reached.
+    """
+    try:
+        if is_rest(settings):
+            return _rest_entries(settings)
+        where = {"connect_timeout": 10} | postgres(settings)
+    except CatalogError as error:
+        raise LakeError(str(error)) from None
+    try:
+        with closing(psycopg2.connect(**where)) as catalog, catalog.cursor() as cursor:
+            cursor.execute(
+                "select table_namespace || '.' || table_name, metadata_location, to_jsonb(t) ->> 'iceberg_type'"
+                " from iceberg_tables t where catalog_name = %s and table_namespace = any(%s)",
+                [NAME, list(SCHEMAS)],
+            )
+            rows = cursor.fetchall()
+    except psycopg2.errors.UndefinedTable:
+        return {}
+    except psycopg2.Error as error:
+        raise LakeError(
+            f"The Iceberg catalog cannot be read: {' '.join(str(error).split())}. "
+            "Check LAKEHOUSE_CATALOG_URI, and that its PostgreSQL is running."
+        ) from None
+    return {name: Entry(location, kind == "VIEW") for name, location, kind in rows}
+
+
+def _rest_entries(settings: Settings) -> dict[str, Entry]:
+    from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+
+    try:
+        catalog = pyiceberg_catalog(settings)
+        schemas = [name for name in catalog.list_namespaces() if ".".join(name) in SCHEMAS]
+        tables = [name for schema in schemas for name in catalog.list_tables(schema)]
+        return {".".join(name): Entry(catalog.load_table(name).metadata_location, False) for name in tables}
+    except CatalogError:
+        raise
+    except Exception as error:
+        raise LakeError(
+            f"The Iceberg REST catalog cannot be read: {' '.join(str(error).split())}. Check LAKEHOUSE_CATALOG_URI."
+        ) from error
+
+
+def releases(connection: DuckDBPyConnection, settings: Settings) -> list[Release]:
+    """All releases, the latest first.
+
+    :raises LakeError: when the catalog cannot be reached.
+    """
+    if "audit.releases" not in entries(settings):
+        return []
+    bind(connection, settings, None, ["audit.releases"])
+    found = connection.execute("from audit.releases order by release desc")
+    names = [column[0] for column in found.description or ()]
+    return [Release.of_row(dict(zip(names, row, strict=True))) for row in found.fetchall()]
+
+
+def release(connection: DuckDBPyConnection, settings: Settings, number: int | None = None) -> Release:
+    """The release called ``number``; the latest if none is given.
+
+    :raises LakeError: when it does not exist.
+    """
+    known = releases(connection, settings)
+    if not known:
+        raise LakeError("Nothing has been published yet, so there is nothing to read. Run `make run` first.")
+    for one in known:
+        if number in (None, one.number):
+            return one
+    raise LakeError(
+        f"There is no release {number}: they run from {known[-1].number} to {known[0].number}. "
+        "`lakehouse releases` lists them."
+    )
+
+
+def bind(
+    connection: DuckDBPyConnection,
+    settings: Settings,
+    release: Release | None,
+    names: Iterable[str],
+    *,
+    branch: str | None = None,
+) -> None:
+    """Make ``names`` (as ``gold.events``) readable under these names; what the lake does not have is passed over.
+
+    At a release, tables are read at its snapshots and views as it recorded them; unbranched tables as they are now.
+    Without one, tables are read on ``branch`` where they have it, otherwise on main, and views as the catalog has them.
+
+    :raises LakeError: when a table cannot be read, as when its snapshot has been expired.
+    """
+    for name, sql in definitions(connection, settings, release, names, branch=branch):
+        try:
+            connection.execute(f"create or replace view {qualified(name)} as {sql}")
+        except duckdb.Error as error:
+            at = f" at release {release.number}" if release else ""
+            raise LakeError(
+                f"{name} cannot be read{at}: {str(error).splitlines()[0]}. If its snapshot has been expired, read a "
+                "later release (`lakehouse releases`); if its files are gone, run `lakehouse doctor`."
+            ) from error
+
+
+def definitions(
+    connection: DuckDBPyConnection,
+    settings: Settings,
+    release: Release | None,
+    names: Iterable[str],
+    *,
+    branch: str | None = None,
+) -> Iterator[tuple[str, str]]:
+    """What :func:`bind` binds: each name and the SELECT that reads it, after all others that this SELECT names."""
+    known = entries(settings)
+    seen = set[str]()
+
+    def define(name: str) -> Iterator[tuple[str, str]]:
+        sql = None if name in seen else _definition(connection, known, release, branch, name)
+        seen.add(name)
+        if sql is not None:
+            if _is_view(name, known, release):
+                for inner in sorted(named_in(sql)):
+                    yield from define(inner)
+            yield name, sql
+
+    for name in names:
+        yield from define(name)
+
+
+def _is_view(name: str, known: Mapping[str, Entry], release: Release | None) -> bool:
+    return name in release.views if release else name in known and known[name].is_view
+
+
+def _definition(
+    connection: DuckDBPyConnection,
+    known: Mapping[str, Entry],
+    release: Release | None,
+    branch: str | None,
+    name: str,
+) -> str | None:
+    """SELECT that reads ``name``, or None if there is no such table."""
+    if _is_view(name, known, release):
+        return release.views[name] if release else _view_sql(metadata(connection, known[name].location))
+    if name not in known:
+        return None
+    location = known[name].location
+    if is_unbranched(name):
+        return f"from {scan(location)}"
+    if release:
+        return f"from {scan(location, release.tables[name])}" if name in release.tables else None
+    return f"from {scan(location, _branch_snapshot(metadata(connection, location), branch) if branch else None)}"
+
+
+def set_release(connection: DuckDBPyConnection, release: Release) -> None:
+    """Set the variables ``release``, its number, ``run``, its run, and ``judged_until``: of the rows of audit tables
+    with that ``run_id`` later ones are of another attempt at the run, of which perhaps nothing was published."""
+    connection.execute(
+        f"set variable release = {int(release.number)}; set variable run = {literal(release.run_id)};"
+        f" set variable judged_until = {literal(release.judged_until.isoformat())}::timestamptz"
+    )
+
+
+def named_in(sql: str) -> set[str]:
+    """Pairs of words joined by a dot, in lower case: what may be names of tables with their schema."""
+    return {f"{schema}.{table}".lower() for schema, table in _TABLE.findall(sql)}
+
+
+def branch_snapshot(connection: DuckDBPyConnection, settings: Settings, table: str, branch: str) -> int | None:
+    """Snapshot id of ``branch`` of ``table``; None if the table does not have that branch.
+
+    :raises LakeError: when there is no such table.
+    """
+    known = entries(settings)
+    if table not in known:
+        raise LakeError(f"The lake has no table {table}.")
+    return _branch_snapshot(metadata(connection, known[table].location), branch)
+
+
+def metadata(connection: DuckDBPyConnection, location: str) -> dict[str, Any]:
+    """Iceberg's metadata of a table or view, as it lies in the file at ``location``."""
+    row = connection.execute(f"select content from read_blob({literal(location)})").fetchone()  # noqa: S608
+    if row is None:
+        raise LakeError(
+            f"The metadata file {location} is gone: the warehouse is not the one that the catalog describes."
+        )
+    content = bytes(row[0])
+    parsed: dict[str, Any] = json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
+    return parsed
+
+
+def _branch_snapshot(table: Mapping[str, Any], branch: str) -> int | None:
+    ref = table.get("refs", {}).get(branch)
+    return int(ref["snapshot-id"]) if ref else None
+
+
+def _view_sql(view: Mapping[str, Any]) -> str:
+    version = next(one for one in view["versions"] if one["version-id"] == view["current-version-id"])
+    return str(version["representations"][0]["sql"])
+
+
+def scan(location: str, snapshot: int | None = None) -> str:
+    """Table function that reads the Iceberg table whose metadata is at ``location``, by default its main branch."""
+    at = "" if snapshot is None else f", snapshot_from_id => {int(snapshot)}"
+    return f"iceberg_scan({literal(location)}{at})"
+
+
+def literal(text: str) -> str:
+    """``text`` as a string literal of SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def qualified(name: str) -> str:
+    """``schema.table`` with both parts quoted as identifiers of SQL."""
+    return ".".join('"' + part.replace('"', '""') + '"' for part in name.split(".", 1))

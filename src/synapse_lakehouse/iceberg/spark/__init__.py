@@ -1,0 +1,1 @@
+"""Spark sessions on the lake, and the network between their processes."""

@@ -1,0 +1,76 @@
+"""How Spark's processes talk to each other: always authenticated, on one machine through 127.0.0.1 only.
+
+https://spark.apache.org/docs/latest/security.html
+"""
+
+import stat
+from typing import Final
+
+from synapse_lakehouse.config.settings import Settings
+
+LOOPBACK: Final = "127.0.0.1"
+
+_AUTHENTICATED: Final = {
+    "spark.authenticate": "true",
+    "spark.network.crypto.enabled": "true",
+    # Else a client may choose the older, weaker handshake.
+    "spark.network.crypto.saslFallback": "false",
+    # Java and Python take the first connection to a port for each other's, so that another user's would fail the job.
+    # A socket file is closed to other users.
+    "spark.python.unix.domain.socket.enabled": "true",
+}
+SECRET: Final = "spark.authenticate.secret"  # noqa: S105 - the name of a property
+"""Property that holds the secret of a standalone cluster."""
+_LOCAL: Final = {"spark.driver.bindAddress": LOOPBACK, "spark.driver.host": LOOPBACK}
+
+
+class SparkSecretError(ValueError):
+    """The secret of a Spark cluster is missing or not secret; the message says what to do."""
+
+
+def properties(master: str, settings: Settings) -> dict[str, str]:
+    """Spark configuration of a driver on ``master``; of a standalone cluster the secret is among it.
+
+    On one machine Spark generates a secret for each driver, as do YARN and Kubernetes for each application.
+
+    :raises SparkSecretError: when a standalone cluster has no secret, or other users can read it.
+    """
+    if master.startswith("local") and not master.startswith("local-cluster"):
+        return _AUTHENTICATED | _LOCAL
+    encrypted = _AUTHENTICATED | {"spark.io.encryption.enabled": "true"}
+    if not master.startswith(("spark://", "local-cluster")):
+        return encrypted
+    # Spark reads `spark.authenticate.secret.file` on Kubernetes only.
+    return encrypted | {SECRET: _secret(settings)}
+
+
+def _secret(settings: Settings) -> str:
+    """``spark.authenticate.secret`` of the Spark properties in LAKEHOUSE_SPARK_SECRET_FILE."""
+    file = settings.lakehouse_spark_secret_file
+    if file is None:
+        raise SparkSecretError(
+            "Spark's master is a cluster, and LAKEHOUSE_SPARK_SECRET_FILE is not set: without a secret every program "
+            "that reaches a port of Spark could read and change the lake. Write one with "
+            "`(umask 077; docker/spark-secret.sh > spark.secret)`, start masters and workers with `--properties-file` "
+            "and this file, and set LAKEHOUSE_SPARK_SECRET_FILE to its path."
+        )
+    try:
+        mode, content = file.stat().st_mode, file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+        raise SparkSecretError(
+            f"LAKEHOUSE_SPARK_SECRET_FILE={file} cannot be read ({reason}). It holds the secret of the Spark "
+            "cluster; this user must be able to read it."
+        ) from None
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise SparkSecretError(
+            f"LAKEHOUSE_SPARK_SECRET_FILE={file} is open to other users (mode {stat.S_IMODE(mode):o}). They may know "
+            f"the secret already: write a new one, for its owner alone (`chmod 600 {file}`)."
+        )
+    properties = dict(line.split(maxsplit=1) for line in content.splitlines() if len(line.split(maxsplit=1)) == 2)
+    if secret := properties.get(SECRET, "").strip():
+        return secret
+    raise SparkSecretError(
+        f"LAKEHOUSE_SPARK_SECRET_FILE={file} has no line `{SECRET} …`. It must be the file of properties with which "
+        "the cluster's masters and workers were started; `docker/spark-secret.sh` writes one."
+    )

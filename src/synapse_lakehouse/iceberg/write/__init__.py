@@ -1,0 +1,1 @@
+"""Writing Iceberg tables: create, append, commit on a branch, publish."""

@@ -1,0 +1,212 @@
+"""Make Parquet files that workers wrote a table's content, as one Iceberg commit on a branch."""
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyiceberg.io import load_file_io
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.table import Table
+from pyspark.sql import SparkSession
+
+from synapse_lakehouse.iceberg.spark.session import each, iceberg, iceberg_table
+from synapse_lakehouse.iceberg.write.places import COLUMNS, Places
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What a commit made: the branch's new snapshot, rows that it added, files and bytes of the table since."""
+
+    snapshot_id: int
+    rows_added: int
+    files: int
+    bytes: int
+
+
+def parquet_schema(table: Table, columns: Sequence[str]) -> pa.Schema:
+    """Arrow schema of ``columns`` with the field ids of ``table`` under ``PARQUET:field_id``."""
+    schema = schema_to_pyarrow(table.schema().select(*columns))
+    return pa.schema([_plain(schema.field(name)) for name in columns])
+
+
+def start_branch(spark: SparkSession, name: str, branch: str, at: int | None) -> None:
+    """Point ``branch`` of a table at the snapshot ``at``, whatever it held; with None, remove it."""
+    table = _fresh(spark, name)
+    if at is not None:
+        _point(table, table, branch, at)
+    elif table.refs().containsKey(branch):
+        table.manageSnapshots().removeBranch(branch).commit()
+
+
+def begin_branch(spark: SparkSession, name: str, branch: str) -> None:
+    """Let ``branch`` of a table begin at main, where it is not there."""
+    _begin(_fresh(spark, name), branch)
+
+
+def replace_content(
+    spark: SparkSession, name: str, branch: str, paths: Sequence[str], properties: Mapping[str, str]
+) -> Commit:
+    """Make ``paths`` the whole content of ``name`` on ``branch``, in one commit with ``properties`` in its summary.
+
+    A branch that is not there begins at main.
+    """
+    table = _fresh(spark, name)
+    _begin(table, branch)
+    everything = iceberg(spark, "expressions.Expressions").alwaysTrue()
+    overwrite = table.newOverwrite().overwriteByRowFilter(everything)
+    for path in paths:
+        overwrite.addFile(data_file(spark, table, path))
+    _set(spark, overwrite, branch, properties).commit()
+    return _committed(table, branch)
+
+
+def prepare_change(
+    spark: SparkSession,
+    name: str,
+    branch: str,
+    paths: Sequence[str],
+    deletes: str | None,
+    properties: Mapping[str, str],
+    at: int | None = None,
+) -> "Prepared":
+    """Add ``paths`` to ``branch`` and take away the rows that the file ``deletes`` places, in one commit to be made.
+
+    :param at: the snapshot that this is done to, whatever the branch held; by default what it holds.
+    """
+    table = _fresh(spark, name)
+    transaction = table.newTransaction()
+    if at is not None:
+        _point(table, transaction, branch, at)
+    delta = transaction.newRowDelta()
+    for path in paths:
+        delta.addRows(data_file(spark, table, path))
+    if deletes:
+        delta.addDeletes(_delete_file(spark, table, deletes))
+    _set(spark, delta, branch, properties).commit()
+    anew = partial(prepare_change, spark, name, branch, paths, deletes, properties, at)
+    return Prepared(table, transaction, branch, anew)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A commit that is written but for the last step."""
+
+    _table: Any
+    _transaction: Any
+    _branch: str
+    _anew: Callable[[], "Prepared"]
+
+    def commit(self) -> Commit:
+        """Make it the branch's newest."""
+        try:
+            self._transaction.commitTransaction()
+        except Py4JJavaError as error:
+            if error.java_exception.getClass().getSimpleName() != "CommitFailedException":
+                raise
+            # Somebody changed the table meanwhile, such as a property: Iceberg does not move branches a second time.
+            return self._anew().commit()
+        return _committed(self._table, self._branch)
+
+    def abandon(self) -> None:
+        """Delete what it wrote: its manifest and manifest list. Maintenance sweeps what stays."""
+        io, snapshot = self._table.io(), self._transaction.table().snapshot(self._branch)
+        with suppress(Py4JJavaError):
+            for manifest in each(snapshot.allManifests(io)):
+                if manifest.snapshotId() == snapshot.snapshotId():
+                    io.deleteFile(manifest.path())
+            io.deleteFile(snapshot.manifestListLocation())
+
+
+def write_position_deletes(places: Places, folder: str, io_properties: Mapping[str, str]) -> str:
+    """Write ``places`` as an Iceberg position delete file under ``folder``: its path."""
+    path = f"{folder}/{uuid.uuid4()}-deletes.parquet"
+    files = sorted(places)
+    positions = pa.chunked_array([pa.concat_arrays(places[file]).sort() for file in files])
+    numbers = np.repeat(np.arange(len(files), dtype=np.int32), [len(chunk) for chunk in positions.chunks])
+    deletes = [pa.DictionaryArray.from_arrays(numbers, pa.array(files, pa.string())), positions]
+    with load_file_io(dict(io_properties), path).new_output(path).create() as stream:
+        # Without Arrow's own schema, in which a path is no plain text.
+        pq.write_table(pa.table(deletes, schema=_DELETES), stream, store_schema=False)
+    return path
+
+
+# Field ids that Iceberg's specification reserves for the columns of position delete files.
+_DELETES = pa.schema(
+    [
+        # Millions of rows have few paths, which are long.
+        pa.field(
+            COLUMNS[0],
+            pa.dictionary(pa.int32(), pa.string()),
+            nullable=False,
+            metadata={"PARQUET:field_id": "2147483546"},
+        ),
+        pa.field(COLUMNS[1], pa.int64(), nullable=False, metadata={"PARQUET:field_id": "2147483545"}),
+    ]
+)
+
+
+def _fresh(spark: SparkSession, name: str) -> Any:
+    table = iceberg_table(spark, name)
+    table.refresh()
+    return table
+
+
+def _begin(table: Any, branch: str) -> None:
+    main = table.currentSnapshot()
+    if main and not table.refs().containsKey(branch):
+        _point(table, table, branch, main.snapshotId())
+
+
+def _point(table: Any, on: Any, branch: str, at: int) -> None:
+    # A commit that makes its branch itself counts from zero, and its totals, which engines plan by, come out wrong.
+    refs = table.refs()
+    if not refs.containsKey(branch):
+        on.manageSnapshots().createBranch(branch, at).commit()
+    elif refs.get(branch).snapshotId() != at:
+        on.manageSnapshots().replaceBranch(branch, at).commit()
+
+
+def data_file(spark: SparkSession, table: Any, path: str) -> Any:
+    """The Parquet file at ``path`` as a data file of Iceberg's (Java) ``table``, with its metrics."""
+    file = table.io().newInputFile(path)
+    config = iceberg(spark, "MetricsConfig").forTable(table)
+    metrics = iceberg(spark, "parquet.ParquetUtil").fileMetrics(file, config)
+    builder = iceberg(spark, "DataFiles").builder(table.spec())
+    return builder.withInputFile(file).withFormat("parquet").withMetrics(metrics).build()
+
+
+def _delete_file(spark: SparkSession, table: Any, path: str) -> Any:
+    file = table.io().newInputFile(path)
+    config = iceberg(spark, "MetricsConfig").forPositionDelete()
+    metrics = iceberg(spark, "parquet.ParquetUtil").fileMetrics(file, config)
+    builder = iceberg(spark, "FileMetadata").deleteFileBuilder(table.spec()).ofPositionDeletes()
+    return builder.withInputFile(file).withFormat("parquet").withMetrics(metrics).build()
+
+
+def _set(spark: SparkSession, update: Any, branch: str, properties: Mapping[str, str]) -> Any:
+    for key, value in properties.items():
+        update.set(key, value)
+    # Iceberg looks every 10 ms whether its pool has done one of the steps of a commit, which take less.
+    at_once = iceberg(spark, "relocated.com.google.common.util.concurrent.MoreExecutors").newDirectExecutorService()
+    return update.toBranch(branch).scanManifestsWith(at_once)
+
+
+def _committed(table: Any, branch: str) -> Commit:
+    table.refresh()
+    snapshot = table.snapshot(branch)
+    summary = snapshot.summary()
+    counts = ("added-records", "total-data-files", "total-files-size")
+    return Commit(int(snapshot.snapshotId()), *(int(summary.get(name) or 0) for name in counts))
+
+
+def _plain(field: pa.Field) -> pa.Field:
+    # PyIceberg reads large_string where PostgreSQL's driver gives string; Parquet knows one type only.
+    kind = pa.string() if pa.types.is_large_string(field.type) else field.type
+    return field.with_type(kind)

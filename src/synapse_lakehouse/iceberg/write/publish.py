@@ -1,0 +1,127 @@
+"""Publish a run: main of every table moves to the run's branch, then one row of ``audit.releases`` says so."""
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+from pyspark.sql import SparkSession
+
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.audit.releases import TABLE, Release, ReleaseError, accepted_bounds
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.iceberg.spark.session import iceberg_table
+from synapse_lakehouse.iceberg.write.branches import branched_tables
+
+_STAGES = ("bronze", "gold")
+_AT_ONCE = 4
+
+
+def publish(
+    spark: SparkSession, catalog: Catalog, run: Run, server_name: str, require_lease: Callable[[], None]
+) -> Release:
+    """Move main of every table to the run's branch, tag the interval, drop the branch, then write the release.
+
+    A second call after a crash goes on where the first one stopped.
+
+    :param require_lease: raises where the lake lease was lost: whoever has it now may have dropped the branch already,
+        so that its tables look unchanged.
+    :raises ReleaseError: when the run's audits are missing or failed, or its branch is not what they are about.
+    """
+    passed, warned = require_audited(catalog, run)
+    require_lease()
+    branched = list(branched_tables(catalog))
+    require_measured(catalog, run, branched)
+    names = [".".join(table.name()) for table in branched]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        heads = list(pool.map(lambda name: fast_forward(spark, name, run.branch, run.tag), names))
+    tables = {name: head for name, head in zip(names, heads, strict=True) if head is not None}
+    positions = {
+        row["stream"]: row["safe_bound"] for row in store.of_run(catalog, "audit.stream_positions", run.run_id)
+    }
+    latest = store.latest(catalog)
+    views = {row["view_name"]: row["sql"] for row in store.of_run(catalog, "audit.views", run.run_id)}
+    for name, sql in views.items():
+        if not latest or latest.views.get(name) != sql:
+            spark.sql(f"create or replace view {name} as {sql}")
+    snapshots = store.of_run(catalog, "audit.snapshots", run.run_id)
+    now = datetime.now(UTC)
+    release = Release(
+        number=latest.number + 1 if latest else 1,
+        run_id=run.run_id,
+        interval_start=run.start,
+        interval_end=run.end,
+        branch=run.branch,
+        tag=run.tag,
+        server_name=server_name,
+        tables=tables,
+        positions=accepted_bounds(latest, positions),
+        views=views,
+        checks_passed=passed,
+        checks_warned=warned,
+        published_at=now,
+        partial=sorted(name for one in snapshots for name, _ in one["drifted"] or ()),
+        accepted_at=now,
+    )
+    require_lease()
+    record(catalog, release)
+    return release
+
+
+def record(catalog: Catalog, release: Release) -> None:
+    """Write the row that makes ``release`` what readers see."""
+    maps = {name: sorted(getattr(release, name).items()) for name in ("tables", "positions", "views")}
+    store.append(catalog, TABLE, [vars(release) | maps | {"release": release.number}])
+
+
+def require_audited(catalog: Catalog, run: Run) -> tuple[int, int]:
+    """How many checks of the run passed, and how many only warned, as each stage was judged last.
+
+    :raises ReleaseError: when a stage was not judged, or a check that blocks publishing failed.
+    """
+    checks = store.checks_of_run(catalog, run.run_id)
+    if unjudged := [stage for stage in _STAGES if not any(check["stage"] == stage for check in checks)]:
+        raise ReleaseError(f"Nothing is published: {' and '.join(unjudged)} of run {run.run_id} were never judged.")
+    failed = [check for check in checks if not check["success"]]
+    if blocking := [check for check in failed if check["severity"] == "fail"]:
+        raise ReleaseError(
+            f"Nothing is published: {len(blocking)} checks of run {run.run_id} failed, the first on "
+            f"{blocking[0]['subject']} ({blocking[0]['expectation']}). Readers see the release before."
+        )
+    return len(checks) - len(failed), len(failed)
+
+
+def require_measured(catalog: Catalog, run: Run, branched: Iterable[Table]) -> None:
+    """See that bronze still is what the run's audits are about: nothing but the copy, before them, may write to it.
+
+    A table that was not copied, as it drifted, has no branch; one whose main has moved already is at what was measured.
+
+    :raises ReleaseError: when the run's branch of a table is not at the snapshot that ``audit.table_facts`` names.
+    """
+    facts = store.of_run(catalog, "audit.table_facts", run.run_id)
+    measured = {f"bronze.{row['table_name']}": row["snapshot_id"] for row in facts}
+    for table in branched:
+        name, refs = ".".join(table.name()), table.refs()
+        ref = refs.get(run.branch) or refs.get("main")
+        head = ref.snapshot_id if ref else None
+        if name.startswith("bronze.") and (run.branch in refs or measured.get(name)) and head != measured.get(name):
+            raise ReleaseError(
+                f"Nothing is published: {name} of run {run.run_id} is not what was measured and judged. It is at "
+                f"snapshot {head}, measured was {measured.get(name)}: something wrote to it since. Clear the whole "
+                "run, so that it copies, measures and judges anew. Readers see the release before."
+            )
+
+
+def fast_forward(spark: SparkSession, name: str, branch: str, tag: str) -> int | None:
+    """Move main of a table to ``branch``, where it has that, tag it and drop the branch: main's snapshot."""
+    table = iceberg_table(spark, name)
+    refs = table.refs()
+    if refs.containsKey(branch):
+        head = refs.get(branch).snapshotId()
+        change = table.manageSnapshots().fastForwardBranch("main", branch)
+        change = change.replaceTag(tag, head) if refs.containsKey(tag) else change.createTag(tag, head)
+        change.removeBranch(branch).commit()
+        table.refresh()
+    current = table.currentSnapshot()
+    return None if current is None else int(current.snapshotId())

@@ -1,0 +1,267 @@
+"""One table on its way into bronze."""
+
+import threading
+from collections.abc import Callable, Collection, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from synapse_lakehouse.catalogue import Table
+from synapse_lakehouse.iceberg.catalog.catalog import worker_properties
+from synapse_lakehouse.iceberg.write.commits import (
+    Commit,
+    Prepared,
+    parquet_schema,
+    prepare_change,
+    replace_content,
+    start_branch,
+    write_position_deletes,
+)
+from synapse_lakehouse.ingest.baseline import Base, InLake, interrupted, told
+from synapse_lakehouse.ingest.copy_progress import Pace
+from synapse_lakehouse.ingest.read_plan import Extent, Part, Plan, grown, plan
+from synapse_lakehouse.ingest.row_deletes import CopyWhole, removal, vanished
+from synapse_lakehouse.ingest.worker_daemon import ENVIRONMENT
+from synapse_lakehouse.postgres.connection import Connection, conninfo
+from synapse_lakehouse.postgres.rows.content_hash import combined
+from synapse_lakehouse.postgres.rows.page_ranges import WHOLE, PageRange, length
+from synapse_lakehouse.postgres.rows.read import Chunk, Written, copy_chunks
+from synapse_lakehouse.postgres.rows.select_sql import select
+from synapse_lakehouse.postgres.snapshot.snapshot import Changes, Snapshot, count, count_since, heap
+from synapse_lakehouse.postgres.snapshot.timeline import Lineage
+from synapse_lakehouse.spark_app import SparkApp
+
+
+def read_in_worker(spark: SparkSession, chunks: Sequence[Chunk]) -> list[Written]:
+    """Let one of Spark's workers do :func:`copy_chunks`."""
+    spark.sparkContext.environment |= ENVIRONMENT
+    (written,) = spark.sparkContext.parallelize([list(chunks)], 1).map(copy_chunks).collect()
+    return written
+
+
+class TableCopy:
+    """Brings a table up to a snapshot of the source on the run's branch.
+
+    It goes on from what an interrupted attempt left there, or else from what is published, or starts over.
+    """
+
+    def __init__(
+        self,
+        app: SparkApp,
+        connection: Connection,
+        snapshot: Snapshot,
+        table: Table,
+        in_lake: InLake,
+        lasting: Callable[[], Collection[Lineage]],
+    ) -> None:
+        self.app, self.connection, self.snapshot, self.table = app, connection, snapshot, table
+        self.name = f"bronze.{table.name}"
+        self.heap = heap(connection, table)
+        self._lake = in_lake.table
+        self._main = self._lake.current_snapshot()
+        self._left = interrupted(self._lake, app.run.branch, table, self.heap, snapshot, lasting, self._rows_at)
+        self.base = self._left or in_lake.base(table, snapshot)
+        self.end = grown(self.base, self.heap.pages)
+        """What is read while the source counts, if anything is."""
+        self._growth: Prepared | None = None
+        """The commit of the end, which is the table's where nothing else changed."""
+        self._counted = Changes(0, 0, None)
+        self._rows_written = self._outdated = 0
+        self._plan = Plan(Extent.WHOLE, None, ())
+        self._lock = threading.Lock()
+        self._pace = Pace(0)
+        self._written: list[Written] = []
+        self._ranges: list[dict[str, Any]] = []
+        self._changes: list[str] = []
+        self._commit: Commit | None = None
+        self._rows_deleted = 0
+        self.deleted: DataFrame | None = None
+        """Keys that the published table had and the source no longer has, if there are any."""
+
+    def count(self, connection: Connection) -> None:
+        """Count the source's rows, and with a base those that changed since; ``connection`` sees the snapshot."""
+        if self.base is None:
+            self._counted = Changes(count(connection, self.table), 0, None)
+        else:
+            before = self.end.pages[0] if self.end else None
+            self._counted = count_since(connection, self.table, self.base.since, before)
+
+    def prepare_growth(self) -> None:
+        """Prepare the commit of the end, which was read."""
+        if self.base and self.end and self.end.written and self.end.written.paths:
+            said = self._told(WHOLE, is_first=True)
+            at = self.base.snapshot_id
+            self._growth = prepare_change(*self._target, self.end.written.paths, None, said, at)
+
+    def plan(self) -> Plan:
+        """What to read, after making the run's branch what that is added to."""
+        counted = self._counted
+        self._to_do(plan(self.base, self.heap.pages, counted.rows, counted.changed, counted.places, self.end))
+        match self._plan.extent:
+            case Extent.WHOLE | Extent.REST:
+                self._start_branch()
+            case Extent.NOTHING if self._left:
+                self._start_branch()
+                if self._main:
+                    self._find_vanished(self._left.snapshot_id)
+            case Extent.NOTHING if self.app.run.branch in self._lake.refs():
+                start_branch(*self._target, None)
+        return self._plan
+
+    def chunk(self, part: Part) -> Chunk:
+        """What a worker needs to read a part of the plan."""
+        return Chunk(
+            conninfo=conninfo(self.app.settings),
+            snapshot=self.snapshot.name,
+            statement=select(
+                self.table, part.pages, part.since, part.places, self.connection.info.server_version
+            ).as_string(),
+            schema=parquet_schema(self._lake, [column.name for column in self.table.columns]),
+            unique_columns=(*self.table.primary_key, "json"),
+            folder=self._folder,
+            io_properties=self._io,
+        )
+
+    def keep(self, written: Written, part: Part) -> Pace:
+        """Take a part that was read, and commit it if it stands for itself; with the last one finish the table."""
+        with self._lock:
+            pace = self._keep(written, part)
+        if pace.is_finished:
+            self._finish()
+        return pace
+
+    def ledger_row(self) -> dict[str, Any]:
+        """The table's row of ``audit.ledger``."""
+        after = self._commit or self._as_it_was()
+        return {
+            "branch": self.app.run.branch,
+            "table_name": self.table.name,
+            "load": self.table.load.value,
+            "extent": self._plan.extent.value,
+            "statement": self.snapshot.fingerprints[self.table.name],
+            "rows_source": self._counted.rows,
+            "rows_read": sum(one.rows for one in self._written),
+            "rows_written": self._rows_written,
+            **_hashes(self._written),
+            "ranges": self._ranges,
+            "rows_outdated": self._outdated,
+            "rows_deleted": self._rows_deleted,
+            "files": after.files,
+            "bytes": after.bytes,
+            "seconds": sum(one.seconds for one in self._written),
+            "snapshot_id": after.snapshot_id,
+            "written_at": datetime.now(UTC),
+            "heap_pages": self.heap.pages,
+        }
+
+    def _keep(self, written: Written, part: Part) -> Pace:
+        """Commit whole pages at once, so that they are not read again if this attempt does not live to the end."""
+        is_first = not self._plan.base and not self._written
+        self._written.append(written)
+        first, last = part.pages
+        self._ranges.append({"first_page": first, "last_page": last, "rows": written.rows} | _hashes([written]))
+        if part.since is not None:
+            self._changes += written.paths
+        elif is_first:
+            self._committed(replace_content(*self._target, written.paths, self._told(part.pages, is_first=True)))
+        elif written.path:
+            said = self._told(part.pages, is_first=False)
+            self._committed(prepare_change(*self._target, written.paths, None, said).commit())
+        expected = self._counted.rows if self._plan.extent is Extent.WHOLE else None
+        self._pace = self._pace.after(written, length(part.pages, self.heap.pages), expected)
+        return self._pace
+
+    def _finish(self) -> None:
+        if self._plan.base:
+            try:
+                self._change(self._plan.base)
+            except CopyWhole as reason:
+                self.app.progress(f"{self.name} is copied whole: {reason}")
+                self._start_over()
+        if self._growth:
+            self._growth.abandon()
+        if self._main and self._commit and (self._left or self._plan.extent is Extent.WHOLE):
+            self._find_vanished(self._commit.snapshot_id)
+
+    def _change(self, base: Base) -> None:
+        """Add the changed rows, and take away what they outdate and what the source no longer has."""
+        removed = removal(
+            self.app.spark,
+            self.connection,
+            self.table,
+            self._lake,
+            base,
+            [path for one in self._written for path in one.paths],
+            self._counted.rows,
+            sum(one.rows for one in self._written),
+        )
+        deletes = write_position_deletes(removed.places, self._folder, self._io) if removed.places else None
+        if self._growth and not deletes and self._plan.parts == (self.end,):
+            self._committed(self._growth.commit())
+            self._growth = None
+        else:
+            at = base.snapshot_id if self._plan.extent is Extent.CHANGES else None
+            said = self._told(WHOLE, is_first=True)
+            self._committed(prepare_change(*self._target, self._changes, deletes, said, at).commit())
+        self._outdated, self._rows_deleted, self.deleted = removed.outdated, removed.rows_deleted, removed.deleted
+
+    def _start_over(self) -> None:
+        self._to_do(plan(None, self.heap.pages, self._counted.rows, 0))
+        self._start_branch()
+        self._written, self._ranges, self._changes, self._rows_written = [], [], [], 0
+        for part in self._plan.parts:
+            (written,) = read_in_worker(self.app.spark, [self.chunk(part)])
+            self.app.progress(f"{self.name}: {self._keep(written, part)}")
+
+    def _to_do(self, plan: Plan) -> None:
+        self._plan = plan
+        self._pace = Pace(sum(length(part.pages, self.heap.pages) for part in plan.parts))
+
+    def _start_branch(self) -> None:
+        at = self._plan.base or self._main
+        start_branch(*self._target, at.snapshot_id if at else None)
+
+    def _find_vanished(self, now: int) -> None:
+        assert self._main
+        keys = vanished(self.app.spark, self.table, self._main.snapshot_id, now)
+        self._rows_deleted = keys.count()
+        self.deleted = keys if self._rows_deleted else None
+
+    def _committed(self, commit: Commit) -> None:
+        self._commit = commit
+        self._rows_written += commit.rows_added
+
+    def _rows_at(self, snapshot_id: int) -> int:
+        return self.app.spark.read.option("versionAsOf", snapshot_id).table(self.name).count()
+
+    def _told(self, pages: PageRange, *, is_first: bool) -> dict[str, str]:
+        said = told(self.table, self.heap, self.snapshot, pages, is_first=is_first)
+        return said | {"lakehouse.run": self.app.run.run_id}
+
+    @property
+    def _target(self) -> tuple[SparkSession, str, str]:
+        return self.app.spark, self.name, self.app.run.branch
+
+    @property
+    def _folder(self) -> str:
+        return f"{self._lake.location()}/data"
+
+    @property
+    def _io(self) -> dict[str, str]:
+        return worker_properties(self.app.catalog.properties | self.app.settings.lakehouse_catalog_properties)
+
+    def _as_it_was(self) -> Commit:
+        assert self._plan.base
+        snapshot = self._lake.snapshot_by_id(self._plan.base.snapshot_id)
+        assert snapshot
+        assert snapshot.summary
+        totals = snapshot.summary.additional_properties
+        counts = (int(totals.get(f"total-{one}") or 0) for one in ("data-files", "files-size"))
+        return Commit(snapshot.snapshot_id, 0, *counts)
+
+
+def _hashes(written: Sequence[Written]) -> dict[str, str]:
+    """Content hashes of all rows together: as they were received, and as their files hold them."""
+    received, stored = (one.hash_received for one in written), (one.hash_stored for one in written)
+    return {"hash_read": f"{combined(received):016x}", "hash_written": f"{combined(stored):016x}"}

@@ -1,0 +1,1 @@
+"""Airflow on this machine: its environment and its credentials."""

@@ -1,0 +1,179 @@
+"""Airflow on this machine: its home, its metadata database, its environment. Started as programs, never imported."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+
+from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.local import child_processes, network_environment, services
+from synapse_lakehouse.local.airflow import credentials
+from synapse_lakehouse.local.java import class_archive, jars, runtime
+from synapse_lakehouse.local.postgres import roles
+from synapse_lakehouse.local.postgres.embedded_postgres import Server
+
+DAG = "lakehouse"
+POOLS = {"synapse_source": (1, "Tasks that read Synapse's database: one at a time, so that it never notices us.")}
+"""Pools by name: slots and description. An operator's own number of slots is kept."""
+
+SPARK = "AIRFLOW_CONN_SPARK_DEFAULT"
+"""Where an operator names the cluster that runs the Spark apps, as Airflow's connection ``spark_default``."""
+
+_DATABASE = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
+
+_UNFINISHED = ("queued", "scheduled", "running", "restarting", "deferred", "up_for_retry", "up_for_reschedule")
+"""States of a run or a task that Airflow goes on with."""
+
+LOCAL_SPARK = {
+    SPARK: json.dumps({"conn_type": "spark", "host": "local[*]", "extra": {"deploy-mode": "client"}}),
+    "SPARK_LOCAL_IP": "127.0.0.1",
+}
+
+BIN = Path(sys.executable).parent
+
+
+class AirflowError(RuntimeError):
+    """Airflow could not be prepared; the message ends with what it said."""
+
+
+@dataclass(frozen=True)
+class Airflow:
+    """A prepared Airflow: the resolved settings, and the environment in which its programs run."""
+
+    settings: Settings
+    environment: dict[str, str] = field(repr=False)
+
+    @property
+    def home(self) -> Path:
+        """AIRFLOW_HOME."""
+        return home(self.settings)
+
+
+def home(settings: Settings) -> Path:
+    """AIRFLOW_HOME of these settings."""
+    return settings.lakehouse_home / "airflow"
+
+
+@contextmanager
+def prepared(
+    settings: Settings | None = None, port: int = 8080, tell: Callable[[str], None] = lambda stage: None
+) -> Iterator[Airflow]:
+    """Everything the DAG needs, running while the context lasts: the services, Spark's jars, Airflow's database.
+
+    Two at once prepare one after the other and then share the servers.
+
+    :param port: where the API server of this Airflow listens or would listen.
+    :param tell: called with a few words before each stage that may take long.
+    :raises AirflowError, JavaError, JarError, PostgresError, ServicesError: when something cannot be had; the message
+        says what to do.
+    """
+    given = settings or Settings()
+    refuse_beside_services()
+    services.make_home(given)
+    with ExitStack() as stack:
+        with child_processes.alone(given.lakehouse_home / "prepare.lock"):
+            runtime.refuse_options(given)
+            tell("starting the embedded PostgreSQL")
+            server = stack.enter_context(services.embedded_server(given))
+            resolved = stack.enter_context(services.connected(given))
+            services.remember(given)
+            tell("preparing Spark and Airflow")
+            with ThreadPoolExecutor(1) as beside:
+                spark = beside.submit(lambda: class_archive.make(given, jars.installed(given)))
+                metadata = roles.owner(server, services.AIRFLOW_DATABASE)
+                airflow = Airflow(resolved, environment(resolved, metadata, port))
+                _migrate(airflow, server)
+                spark.result()
+        yield airflow
+
+
+def end_runs(airflow: Airflow, run_id: str | None = None) -> None:
+    """Let runs by `airflow dags test` that were stopped be over for Airflow, too: its scheduler would go on with them.
+
+    :param run_id: the one that was stopped; all, when omitted, which nobody may be running then.
+    """
+    metadata = urlsplit(airflow.environment[_DATABASE])._replace(scheme="postgresql").geturl()
+    stopped = (
+        "select run_id from dag_run where dag_id = %(dag)s and triggered_by = 'TEST' and state = any(%(unfinished)s)"
+        " and run_id = coalesce(%(run)s, run_id)"
+    )
+    ended = "set state = 'failed', end_date = now() where dag_id = %(dag)s and state = any(%(unfinished)s)"
+    values = {"dag": DAG, "unfinished": list(_UNFINISHED), "run": run_id}
+    with psycopg.connect(metadata) as connection:
+        for table in ("task_instance", "dag_run"):
+            connection.execute(f"update {table} {ended} and run_id in ({stopped})".encode(), values)
+
+
+def refuse_beside_services() -> None:
+    """:raises AirflowError: where an Airflow is configured already, as in the containers of docker-compose.yaml."""
+    if _DATABASE in os.environ:
+        raise AirflowError(
+            f"An Airflow of its own is configured here ({_DATABASE} is set), as in the containers of Docker Compose, "
+            "and this command would start a second one beside it. Use that one: trigger the DAG in its pages, and say "
+            "`airflow …` instead of `lakehouse airflow …`."
+        )
+
+
+def environment(settings: Settings, metadata: str, port: int) -> dict[str, str]:
+    """This process's environment with all that Airflow, Spark and the lakehouse need in theirs.
+
+    :param metadata: libpq URI of Airflow's own database.
+    """
+    here = home(settings)
+    base = network_environment.usable(runtime.environment())
+    address = f"http://127.0.0.1:{port}"
+    airflow = {
+        "AIRFLOW_HOME": str(here),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(PROJECT / "dags"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+        "AIRFLOW__CORE__PARALLELISM": "4",
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{address}/execution/",
+        "AIRFLOW__API__BASE_URL": address,
+        "AIRFLOW__API__HOST": "127.0.0.1",
+        "AIRFLOW__API__PORT": str(port),
+        "AIRFLOW__API__WORKERS": "1",
+        "AIRFLOW__API__EXPOSE_CONFIG": "False",
+        _DATABASE: _with_driver("psycopg2", metadata),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": _with_driver("psycopg", metadata),
+        "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(here / "logs"),
+        "AIRFLOW__LOGGING__FILE_TASK_HANDLER_NEW_FOLDER_PERMISSIONS": "0o700",
+        "AIRFLOW__LOGGING__FILE_TASK_HANDLER_NEW_FILE_PERMISSIONS": "0o600",
+    } | credentials.environment(here)
+    programs = {"PATH": f"{BIN}:{base.get('PATH', os.defpath)}"}
+    return (base if SPARK in base else LOCAL_SPARK | base) | settings.environment() | airflow | programs
+
+
+def _with_driver(driver: str, uri: str) -> str:
+    return urlsplit(uri)._replace(scheme=f"postgresql+{driver}").geturl()
+
+
+def _migrate(airflow: Airflow, server: Server) -> None:
+    """Bring the metadata database to this version of Airflow; its own comment remembers which one it is at."""
+    name, wanted = services.AIRFLOW_DATABASE, version("apache-airflow")
+    if server.comment(name) == wanted:
+        return
+    _airflow(airflow, "db", "migrate")
+    existing = json.loads(_airflow(airflow, "pools", "list", "--output", "json"))
+    for pool, (slots, description) in POOLS.items():
+        if pool not in {one["pool"] for one in existing}:
+            _airflow(airflow, "pools", "set", pool, str(slots), description)
+    server.tool("psql", "-XqAtc", f"comment on database {name} is '{wanted}'", stdout=subprocess.DEVNULL)
+
+
+def _airflow(airflow: Airflow, *arguments: str) -> str:
+    done = subprocess.run(
+        [BIN / "airflow", *arguments], env=airflow.environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise AirflowError(f"`airflow {' '.join(arguments)}` failed: {(done.stderr or done.stdout).strip()[-2000:]}")
+    return done.stdout

@@ -1,0 +1,106 @@
+"""Who may use a LAKEHOUSE_HOME: one scheduler, or one `airflow dags test`, never both.
+
+A scheduler takes over whatever run it finds in its database, so a tested run would be done twice at once. Two tested
+runs may be of two lakes, whose leases do not know of each other: they would take what dbt and Great Expectations wrote
+for the other one for their own.
+"""
+
+import fcntl
+import json
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import count
+from typing import IO, Any, Final
+
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.local.airflow.environment import AirflowError, home
+
+_PAUSE_SECONDS: Final = 0.1
+_SURELY_WRITTEN: Final = 10
+"""Pauses after which a scheduler that has the claim has said so."""
+
+
+@dataclass(frozen=True)
+class Scheduler:
+    """Who has the database. ``others``: the settings in which it differs, by name; its runs go by its own."""
+
+    address: str
+    others: tuple[str, ...]
+
+
+@contextmanager
+def scheduling(settings: Settings, address: str, tell: Callable[[str], None]) -> Iterator[None]:
+    """Claim the database for the scheduler of the Airflow at ``address``; waits for tested runs to end.
+
+    :raises AirflowError: when another scheduler has it.
+    """
+    with _claims(settings) as claims:
+        try:
+            fcntl.flock(claims, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if other := _written(claims):
+                raise AirflowError(
+                    f"Airflow is running at {other['address']} already, on the same {settings.lakehouse_home}. Use "
+                    "that one, or set LAKEHOUSE_HOME to another folder."
+                ) from None
+            tell("waiting for `lakehouse run` to end")
+            fcntl.flock(claims, fcntl.LOCK_EX)
+        claims.truncate(0)
+        salt = secrets.token_hex()
+        json.dump({"address": address, "salt": salt, "settings": _digests(settings, salt)}, claims)
+        claims.flush()
+        try:
+            yield
+        finally:
+            claims.truncate(0)
+
+
+@contextmanager
+def testing(settings: Settings, tell: Callable[[str], None]) -> Iterator[Scheduler | None]:
+    """Claim the home for `airflow dags test`, after those before; if a scheduler has it, who that is instead."""
+    with _claims(settings) as claims:
+        yield _scheduler(claims, settings, tell)
+
+
+def _scheduler(claims: IO[str], settings: Settings, tell: Callable[[str], None]) -> Scheduler | None:
+    for attempt in count():
+        try:
+            fcntl.flock(claims, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if written := _written(claims):
+                theirs, ours = written["settings"], _digests(settings, written["salt"])
+                differ = (name for name in theirs.keys() | ours.keys() if theirs.get(name) != ours.get(name))
+                return Scheduler(written["address"], tuple(sorted(differ)))
+            if attempt == _SURELY_WRITTEN:
+                tell("waiting for another `lakehouse run` to end")
+            time.sleep(_PAUSE_SECONDS)
+        else:
+            # What a scheduler wrote that was killed.
+            claims.truncate(0)
+            break
+    return None
+
+
+def _written(claims: IO[str]) -> dict[str, Any] | None:
+    """What the scheduler wrote; None if it has not yet."""
+    claims.seek(0)
+    try:
+        found: dict[str, Any] = json.load(claims)
+    except ValueError:
+        return None
+    return found
+
+
+def _digests(settings: Settings, salt: str) -> Mapping[str, str]:
+    """Settings by name, in a form that tells which are the same and not what they are."""
+    return {name: sha256(f"{salt}{value}".encode()).hexdigest() for name, value in settings.environment().items()}
+
+
+def _claims(settings: Settings) -> IO[str]:
+    file = home(settings) / "scheduler.lock"
+    file.touch(mode=0o600)
+    return file.open("r+", encoding="utf-8")

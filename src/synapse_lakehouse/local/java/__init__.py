@@ -1,0 +1,1 @@
+"""Java, Spark's jars and the class archive of this machine."""

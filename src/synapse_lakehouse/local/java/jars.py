@@ -1,0 +1,140 @@
+"""Jars: Maven coordinates, resolved once by Spark's own resolver, and used from disk only with their known SHA-256."""
+
+import hashlib
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.local import child_processes
+from synapse_lakehouse.local.java import runtime
+
+WANTED: Final = ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0", "org.postgresql:postgresql:42.7.8")
+"""Coordinates that every Spark app needs; ``jars.lock`` has these and all that they need."""
+
+HEADER: Final = (
+    "# SHA-256 and Maven coordinates of every jar that Spark gets beside its own. `make lock-jars` renews this file.\n"
+)
+
+RUN_WHEN_RESOLVED: Final = "org.apache.hadoop.util.VersionInfo"
+"""What spark-submit runs beside jars that nobody has checked yet. It is a class of Spark's own jars, which come
+first: one that is missing there could be in the new ones, and would run."""
+
+_COORDINATES: Final = r"[^:@,\s]+:[^:@,\s]+:[^:@,\s]+"
+_PACKAGE: Final = re.compile(rf"({_COORDINATES})@sha256:([0-9a-f]{{64}})")
+_FILE: Final = re.compile(r"([^_]+)_(.+)-(\d.*)\.jar")
+
+
+class JarError(RuntimeError):
+    """A jar could not be fetched, or is not one that was accepted."""
+
+
+def locked() -> dict[str, str]:
+    """Coordinates of ``jars.lock``, with the SHA-256 of the one jar that is accepted for each."""
+    lines = (files("synapse_lakehouse") / "local" / "java" / "jars.lock").read_text(encoding="utf-8").splitlines()
+    pairs = (line.split() for line in lines if not line.startswith("#"))
+    return {coordinates: digest for digest, coordinates in pairs}
+
+
+def packages(setting: str) -> dict[str, str]:
+    """Coordinates of LAKEHOUSE_SPARK_PACKAGES, with the SHA-256 of each.
+
+    :raises JarError: for an entry of another form.
+    """
+    entries = [entry.strip() for entry in setting.split(",") if entry.strip()]
+    for entry in entries:
+        if not _PACKAGE.fullmatch(entry):
+            raise JarError(
+                f"LAKEHOUSE_SPARK_PACKAGES has {entry!r}, which is not of the form group:artifact:version@sha256:… "
+                "with the 64 hexadecimal digits that `sha256sum` prints of the jar. Separate several by commas."
+            )
+    return dict(match.groups() for match in map(_PACKAGE.fullmatch, entries) if match)  # type: ignore[misc]
+
+
+def installed(settings: Settings) -> list[Path]:
+    """Paths of all jars that Spark gets, fetched first where they are missing.
+
+    :raises JarError: when LAKEHOUSE_SPARK_PACKAGES cannot be understood, Maven's repository cannot be reached, or a jar
+        is not one that was accepted.
+    """
+    further = packages(settings.lakehouse_spark_packages)
+    return fetched(settings.lakehouse_home / "spark", [*WANTED, *further], locked() | further)
+
+
+def fetched(folder: Path, wanted: Sequence[str], accepted: Mapping[str, str]) -> list[Path]:
+    """Paths of the jars ``accepted``, in a folder of their own in ``folder``; fetched first where one is missing.
+
+    :param wanted: coordinates to resolve; ``accepted`` has these and all that they need.
+    :param accepted: coordinates and SHA-256 of each jar.
+    :raises JarError: when Maven's repository cannot be reached, when a jar has another SHA-256, or when one that is not
+        accepted was resolved.
+    """
+    folder /= hashlib.sha256(" ".join(wanted).encode()).hexdigest()[:12]
+    if _missing(folder, accepted):
+        with child_processes.alone(folder / "fetch.lock"):
+            if missing := _missing(folder, accepted):
+                said = fetch(folder, wanted)
+                _refuse_others(folder, accepted)
+                if missing := _missing(folder, accepted):
+                    raise JarError(
+                        f"Spark could not fetch {', '.join(missing)}. Check that Maven Central can be reached. "
+                        f"The resolver reports:\n{said[-2000:]}"
+                    )
+    _refuse_others(folder, accepted)
+    for coordinates, digest in accepted.items():
+        path = _path(folder, coordinates)
+        if (found := _digest(path)) != digest:
+            raise JarError(
+                f"{coordinates} has the SHA-256 {found}, expected {digest}: the file is damaged or not the one that "
+                f"was accepted. Delete {path} and try again."
+            )
+    return sorted(_path(folder, coordinates) for coordinates in accepted)
+
+
+def fetch(folder: Path, wanted: Sequence[str]) -> str:
+    """Let Spark resolve ``wanted`` into ``folder``/jars, unchecked; what the resolver reports."""
+    spark_submit = Path(sys.executable).with_name("spark-submit")
+    done = subprocess.run(
+        [spark_submit, "--master", "local[1]", "--packages", ",".join(wanted), "--conf",
+         f"spark.jars.ivy={folder}", "--class", RUN_WHEN_RESOLVED, "spark-internal"],
+        capture_output=True, text=True, errors="replace", env=runtime.environment(), check=False,
+    )  # fmt: skip
+    return done.stderr
+
+
+def found(folder: Path) -> dict[str, str]:
+    """Coordinates and SHA-256 of the jars that :func:`fetch` resolved into ``folder``."""
+    return {_coordinates(path): _digest(path) for path in sorted((folder / "jars").glob("*.jar"))}
+
+
+def _refuse_others(folder: Path, accepted: Iterable[str]) -> None:
+    known = {_path(folder, coordinates) for coordinates in accepted}
+    if others := [path for path in sorted((folder / "jars").glob("*.jar")) if path not in known]:
+        entries = ", ".join(f"{_coordinates(path)}@sha256:{_digest(path)}" for path in others)
+        raise JarError(
+            f"The packages need jars that are not accepted: {entries}. If you trust them, add them to "
+            f"LAKEHOUSE_SPARK_PACKAGES; otherwise remove the package that needs them, and delete {folder}."
+        )
+
+
+def _missing(folder: Path, coordinates: Iterable[str]) -> list[str]:
+    return [one for one in coordinates if not _path(folder, one).exists()]
+
+
+def _path(folder: Path, coordinates: str) -> Path:
+    group, artifact, version = coordinates.split(":")
+    return folder / "jars" / f"{group}_{artifact}-{version}.jar"
+
+
+def _coordinates(path: Path) -> str:
+    match = _FILE.fullmatch(path.name)
+    return ":".join(match.groups()) if match else path.name
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

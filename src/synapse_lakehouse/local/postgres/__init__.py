@@ -1,0 +1,1 @@
+"""The embedded PostgreSQL: server, account, roles, sample."""

@@ -1,0 +1,96 @@
+"""Roles of the embedded PostgreSQL: each owns or reads one database, and can do nothing else."""
+
+import secrets
+
+import psycopg
+from psycopg import sql
+
+from synapse_lakehouse.local.postgres.embedded_postgres import Server
+
+_OWNS = "select pg_get_userbyid(datdba) = datname from pg_database where datname = %s"
+_OWNED_BY_OTHERS = """
+with new_owner as (select oid as role, quote_ident(rolname) as name from pg_roles where rolname = %s),
+own as (select oid as schema from pg_namespace where nspname !~ '^pg_' and nspname <> 'information_schema')
+select format('alter %%s %%s owner to %%s',
+    case relkind when 'S' then 'sequence' when 'v' then 'view' when 'm' then 'materialized view' else 'table' end,
+    oid::regclass, name) from pg_class c, new_owner
+where relkind in ('r', 'p', 'S', 'v', 'm') and relowner <> role and relnamespace in (select schema from own)
+    and not exists (
+        select from pg_depend where objid = c.oid and classid = 'pg_class'::regclass and deptype in ('a', 'i')
+    )
+union all
+select format('alter type %%s owner to %%s', oid::regtype, name) from pg_type, new_owner
+where typtype in ('d', 'e', 'r') and typowner <> role and typnamespace in (select schema from own)
+union all
+select format('alter routine %%s owner to %%s', oid::regprocedure, name) from pg_proc, new_owner
+where proowner <> role and pronamespace in (select schema from own)
+"""
+"""Statements for what a superuser made in a database of an earlier version. Sequences of columns follow their table."""
+
+
+def owner(server: Server, database: str) -> str:
+    """libpq URI of ``database`` for the role of that name, which owns it; both are made if absent."""
+    with psycopg.connect(server.dsn(), autocommit=True) as connection:
+        owned = connection.execute(_OWNS, [database]).fetchone()
+        if owned is None:
+            connection.execute(_create(database))
+    password = _password(server, database)
+    if owned != (True,):
+        with psycopg.connect(server.dsn(database)) as connection:
+            _make(connection, database, password)
+            for (statement,) in connection.execute(_OWNED_BY_OTHERS, [database]).fetchall():
+                connection.execute(statement.encode())
+            _close(connection, database)
+            connection.execute(sql.SQL("alter database {0} owner to {0}").format(sql.Identifier(database)))
+    return server.login(database, password, database)
+
+
+def reader(server: Server, database: str) -> str:
+    """libpq URI of ``database``, which exists, for the role of that name, which reads its tables."""
+    password = _password(server, database)
+    with psycopg.connect(server.dsn(database)) as connection:
+        (may_read,) = connection.execute(
+            "select exists (select from pg_roles where rolname = %(role)s"
+            " and has_database_privilege(rolname, current_database(), 'connect')"
+            " and has_schema_privilege(rolname, 'public', 'usage')"
+            " and (select bool_and(has_table_privilege(rolname, oid, 'select')) from pg_class"
+            "     where relkind in ('r', 'S') and relnamespace = 'public'::regnamespace))",
+            {"role": database},
+        ).fetchone() or (False,)
+        if not may_read:
+            _make(connection, database, password)
+            _close(connection, database)
+            role = sql.Identifier(database)
+            connection.execute(sql.SQL("grant connect on database {0} to {0}").format(role))
+            connection.execute(sql.SQL("grant select on all tables in schema public to {}").format(role))
+            connection.execute(sql.SQL("grant select on all sequences in schema public to {}").format(role))
+    return server.login(database, password, database)
+
+
+def _create(database: str) -> sql.Composed:
+    """In the C locale and UTF-8, as Synapse demands."""
+    return sql.SQL("create database {} template template0 encoding 'UTF8' locale 'C'").format(sql.Identifier(database))
+
+
+def _make(connection: psycopg.Connection[tuple[object, ...]], role: str, password: str) -> None:
+    known = connection.execute("select 1 from pg_roles where rolname = %s", [role]).fetchone()
+    statement = "alter role {} login password {}" if known else "create role {} login password {}"
+    connection.execute(sql.SQL(statement).format(sql.Identifier(role), sql.Literal(password)))
+
+
+def _close(connection: psycopg.Connection[tuple[object, ...]], database: str) -> None:
+    """Let no other role connect to ``database``, nor any to those that belong to the server itself."""
+    for name in (database, "postgres", "template1"):
+        connection.execute(sql.SQL("revoke all on database {} from public").format(sql.Identifier(name)))
+
+
+def _password(server: Server, role: str) -> str:
+    """The role's password, which is written before the role is made."""
+    file = server.password_file(role)
+    if not file.exists():
+        fresh = file.with_suffix(".new")
+        fresh.unlink(missing_ok=True)
+        fresh.touch(mode=0o600)
+        fresh.write_text(secrets.token_urlsafe(24))
+        fresh.rename(file)
+    return file.read_text().strip()

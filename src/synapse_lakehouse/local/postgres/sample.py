@@ -1,0 +1,42 @@
+"""The shipped sample: the dump of a small real Synapse's database, restored when no other database is named."""
+
+import gzip
+import hashlib
+import json
+import subprocess
+
+from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.local.postgres.embedded_postgres import PostgresError, Server
+
+FOLDER = PROJECT / "sample"
+DUMP = FOLDER / "synapse.sql.gz"
+CONFIG = FOLDER / "homeserver.yaml"
+DATABASE = "synapse_sample"
+
+
+def server_name() -> str:
+    """server_name of the homeserver that the sample was taken from."""
+    return str(json.loads((FOLDER / "manifest.json").read_text(encoding="utf-8"))["server_name"])
+
+
+def restore(server: Server, database: str = DATABASE) -> str:
+    """libpq URI of ``database`` on ``server``, holding the sample; restored when absent or made from another dump.
+
+    :raises PostgresError: when the dump is missing or does not restore.
+    """
+    if not DUMP.exists():
+        raise PostgresError(f"The sample {DUMP} is missing: check it out again, or rebuild it with `make sample`.")
+    packed = DUMP.read_bytes()
+    version = hashlib.sha256(packed).hexdigest()
+    if database in server.databases():
+        if server.comment(database) == version:
+            return server.dsn(database)
+        server.tool("dropdb", "--force", database)
+    server.create_database(database)
+    server.tool(
+        "psql", "-XqAt", "--set", "ON_ERROR_STOP=1", "--single-transaction",
+        input=gzip.decompress(packed), database=database, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    server.tool("psql", "-XqAtc", f"comment on database {database} is '{version}'", database=database)
+    server.tool("psql", "-XqAtc", "analyze", database=database)
+    return server.dsn(database)

@@ -1,0 +1,135 @@
+"""Fill in what the settings leave out: the embedded PostgreSQL for the catalog, Airflow's metadata and the sample."""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Final
+
+import psycopg
+
+from synapse_lakehouse.config import libpq_variables
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.local import child_processes
+from synapse_lakehouse.local.postgres import embedded_postgres, roles, sample
+
+CATALOG_DATABASE = "iceberg"
+AIRFLOW_DATABASE = "airflow"
+_LATEST: Final = "lake"
+"""File that names the lake of the latest run."""
+_NAME_LENGTH: Final = 50
+"""PostgreSQL cuts a database's name off after 63 bytes."""
+
+
+class ServicesError(RuntimeError):
+    """What the settings leave out cannot be filled in; the message says what to do."""
+
+
+@contextmanager
+def connected(settings: Settings | None = None, *, source: bool = True, latest: bool = False) -> Iterator[Settings]:
+    """Settings in which the catalog and the source are set, with their servers running while the context lasts.
+
+    The embedded catalog and warehouse are a homeserver's own, since ids of one would look lost or late in another's.
+
+    :param source: whether Synapse's database is needed; without it the sample is not restored.
+    :param latest: where no homeserver is named, take the lake that the latest run was of, else the sample's.
+    :raises PostgresError: when the embedded server does not start.
+    :raises ServicesError: when LAKEHOUSE_HOME cannot be created, or SYNAPSE_SERVER_NAME is another homeserver's than
+        the sample's, without its SYNAPSE_DSN.
+    """
+    given = settings or Settings()
+    libpq_variables.remove()
+    with ExitStack() as stack:
+        needs_sample = source and given.uses_sample
+        if needs_sample:
+            _refuse_another_name(given)
+        if given.lakehouse_catalog_uri and not needs_sample:
+            yield given
+            return
+        server = stack.enter_context(embedded_server(given))
+        found: dict[str, object] = {}
+        with child_processes.alone(given.lakehouse_home / "services.lock"):
+            if not given.lakehouse_catalog_uri:
+                lake = _lake(given) or (_latest(given) if latest else "")
+                catalog = roles.owner(server, CATALOG_DATABASE + lake)
+                found["lakehouse_catalog_uri"] = catalog
+                found["lakehouse_warehouse"] = _warehouse(given, lake, catalog)
+            if needs_sample:
+                sample.restore(server)
+                found["synapse_dsn"] = roles.reader(server, sample.DATABASE)
+                found["synapse_server_name"] = sample.server_name()
+                found["synapse_config"] = given.synapse_config or sample.CONFIG
+        yield given.model_copy(update=found)
+
+
+def remember(given: Settings) -> None:
+    """Let the lake of ``given`` be the one that is read where no homeserver is named."""
+    if not given.lakehouse_catalog_uri:
+        (given.lakehouse_home / _LATEST).write_text(_lake(given), encoding="utf-8")
+
+
+def _latest(given: Settings) -> str:
+    place = given.lakehouse_home / _LATEST
+    try:
+        return place.read_text(encoding="utf-8") if place.exists() else ""
+    except ValueError:
+        raise ServicesError(f"{place} is damaged: it is not UTF-8. Delete it, and run `make run` again.") from None
+
+
+def _lake(given: Settings) -> str:
+    """What tells the names of a homeserver's catalog and warehouse from the sample's."""
+    name = given.synapse_server_name
+    if not name or (given.uses_sample and name == sample.server_name()):
+        return ""
+    return "-" + re.sub(r"[^a-z0-9.-]", "_", name.lower())[:_NAME_LENGTH]
+
+
+def _warehouse(given: Settings, lake: str, catalog: str) -> str:
+    """A folder for each lake, within the one that was given, if there is such: it may be a volume, or all that may be
+    written to. Lakes of earlier versions had that alone, and stay there."""
+    if not given.lakehouse_warehouse:
+        return given.warehouse + lake
+    root = given.lakehouse_warehouse.rstrip("/")
+    with psycopg.connect(catalog) as connection:
+        known = connection.execute("select to_regclass('iceberg_tables') is not null").fetchone() == (True,)
+        places = (
+            connection.execute("select metadata_location from iceberg_tables limit 1").fetchone() if known else None
+        )
+    is_earlier = places is not None and f"{root.partition('://')[2] or root}/lake-" not in places[0]
+    return f"{root}/lake{lake}" if lake and not is_earlier else root
+
+
+def make_home(settings: Settings) -> None:
+    """:raises ServicesError: when LAKEHOUSE_HOME is not there and cannot be created, or cannot be written to."""
+    try:
+        settings.lakehouse_home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ServicesError(
+            f"LAKEHOUSE_HOME={settings.lakehouse_home} cannot be created ({error.strerror}). Set it to a folder that "
+            "this user may make and write to."
+        ) from None
+    if not os.access(settings.lakehouse_home, os.W_OK | os.X_OK):
+        raise ServicesError(
+            f"LAKEHOUSE_HOME={settings.lakehouse_home} cannot be written to. Let this user write there, or set it to "
+            "another folder."
+        )
+
+
+def _refuse_another_name(given: Settings) -> None:
+    if given.synapse_server_name not in (None, sample.server_name()):
+        raise ServicesError(
+            f"SYNAPSE_SERVER_NAME is {given.synapse_server_name}, but SYNAPSE_DSN, its database, is not set: the "
+            "shipped sample would be published in its place. Set both, or neither to use the sample."
+        )
+
+
+@contextmanager
+def embedded_server(settings: Settings) -> Iterator[embedded_postgres.Server]:
+    """The PostgreSQL server under LAKEHOUSE_HOME.
+
+    :raises ServicesError: when LAKEHOUSE_HOME cannot be created.
+    """
+    make_home(settings)
+    # Nobody writes to the sample, so that runs would wait for the log (source/durable.py).
+    with embedded_postgres.running(settings.lakehouse_home / "postgres", options=["wal_writer_delay=10ms"]) as server:
+        yield server

@@ -1,0 +1,52 @@
+"""Numba's compiler, with types, for the packages whose loops are too slow otherwise."""
+
+import hashlib
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import ParamSpec, TypeVar, cast
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+Longs = NDArray[np.int64]
+Codes = NDArray[np.int32]
+Flags = NDArray[np.bool_]
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_HERE = Path(__file__).parent
+_SOURCES = b"".join(
+    source.read_bytes()
+    for package in ("compressor/algorithm", "room_state")
+    for source in sorted((_HERE / package).glob("*.py"))
+)
+_VERSION = hashlib.sha256(_SOURCES).hexdigest()[:16]
+
+
+def cache_folder() -> Path | None:
+    """Folder for machine code: beside the sources, else in LAKEHOUSE_HOME; None if neither can be written to.
+
+    Numba compiles a function again when its own file changes, but not when a function that it calls does: each version
+    of the sources has its own folder.
+    """
+    home = os.environ.get("LAKEHOUSE_HOME")
+    for parent in [_HERE / "__pycache__", *([Path(home).expanduser()] if home else [])]:
+        folder = parent / f"compiled-{_VERSION}"
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            TemporaryFile(dir=folder).close()
+            return folder
+    return None
+
+
+_CACHE = cache_folder()
+numba.config.CACHE_DIR = str(_CACHE or "")  # type: ignore[attr-defined]
+
+
+def compiled(function: Callable[P, T]) -> Callable[P, T]:
+    """``function`` as machine code, kept on disk where there is a folder; it runs without the interpreter's lock."""
+    return cast(Callable[P, T], numba.njit(cache=_CACHE is not None, nogil=True)(function))

@@ -1,0 +1,26 @@
+"""What a published run updates, as Airflow's assets."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from airflow.sdk import Asset
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.config.settings import PROJECT
+
+RELEASE: Final = Asset(name="release", uri="lakehouse://audit/releases", group="release")
+"""Updated once by every published run: tables read at a release agree with each other."""
+
+
+def published_assets() -> list[Asset]:
+    """One asset for each table that a run publishes, named by its table URI, and the release itself."""
+    tables = [f"bronze/{table.name}" for table in catalogue.load().copied()]
+    tables += [f"silver/{table.name}" for table in catalogue.resolved_state()]
+    for schema in ("silver", "gold"):
+        tables += sorted(f"{schema}/{model.stem}" for model in (PROJECT / "dbt" / "models" / schema).rglob("*.sql"))
+    return [RELEASE, *(_asset(table) for table in tables)]
+
+
+def _asset(table: str) -> Asset:
+    return Asset(name=table.replace("/", "."), uri=f"lakehouse://{table}", group=table.partition("/")[0])

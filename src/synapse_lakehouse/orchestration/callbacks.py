@@ -1,0 +1,100 @@
+"""News of what began and what is over, to whoever is to be told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowFailException
+
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.printable_text import printable_logger
+
+if TYPE_CHECKING:
+    from synapse_lakehouse.alerts.incidents import Finding
+
+log = printable_logger(__name__)
+
+
+class Told(AirflowFailException):
+    """A task failed over what it found and told people of; that it failed is no further news."""
+
+
+def tell_of_failure(context: Context) -> None:
+    """Callback of a task that failed for good: its DAG's incident begins, unless it goes on already."""
+    if not isinstance(context.get("exception"), Told):
+        dag_id = context["dag"].dag_id
+        tell(Settings(), f"dag {dag_id}", [_failed(context, f"DAG {dag_id}")], context["ti"].log_url)
+
+
+def tell_of_timeout(context: Context) -> None:
+    """Callback of a DAG: its incident begins when a run took longer than it may. Airflow then ends the run's tasks as
+    skipped, so that none of them tells."""
+    if context.get("reason") == "timed_out":
+        from synapse_lakehouse.alerts.incidents import Finding, Kind
+
+        subject = f"DAG {context['dag'].dag_id}"
+        said = f"run {context['run_id']} took longer than it may ({context['dag'].dagrun_timeout}) and was ended"
+        tell(Settings(), f"dag {context['dag'].dag_id}", [Finding(Kind.RUN_FAILED, subject, said)])
+
+
+def tell_of_success(context: Context) -> None:
+    """Callback of the task that makes a run of a DAG good: the DAG's incident, if there is one, ends."""
+    tell(Settings(), f"dag {context['dag'].dag_id}", [])
+
+
+def tell_of_own_failure(context: Context) -> None:
+    """As :func:`tell_of_failure`, of a task that no other waits for: the incident is its own, which the success of
+    another does not end. One that told of what it found could do its work, so its incident is over."""
+    if isinstance(context.get("exception"), Told):
+        tell_of_own_success(context)
+    else:
+        subject = f"task {context['ti'].task_id} of DAG {context['dag'].dag_id}"
+        tell(Settings(), _own(context), [_failed(context, subject)], context["ti"].log_url)
+
+
+def tell_of_own_success(context: Context) -> None:
+    """Callback of a task that no other waits for: its own incident, if there is one, ends."""
+    tell(Settings(), _own(context), [])
+
+
+def tell(settings: Settings, scope: str, found: Sequence[Finding], page: str = "") -> None:
+    """Tell of what began and what ended, now that ``found`` is all that is wrong in ``scope``; never fails.
+
+    :param page: where more is to be seen.
+    """
+    from synapse_lakehouse.alerts.notify import report
+    from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+
+    try:
+        with closing(pyiceberg_catalog(settings)) as catalog:
+            report(settings, catalog, scope, found, page)
+    except Exception:
+        # Whatever is the matter with the alerts, the data are not to suffer.
+        log.warning("no alert could be sent", exc_info=True)
+
+
+def of_run(found: Sequence[Finding], run: Run) -> list[Finding]:
+    """``found``, each with the run that found it."""
+    return [replace(one, said=f"{one.said}\nrun {run.run_id}, {_interval(run.start, run.end)}") for one in found]
+
+
+def _failed(context: Context, subject: str) -> Finding:
+    from synapse_lakehouse.alerts.incidents import Finding, Kind
+
+    said = f"task {context['ti'].task_id} of run {context['run_id']} failed; its log ends with the reason"
+    start, end = context.get("data_interval_start"), context.get("data_interval_end")
+    return Finding(Kind.RUN_FAILED, subject, f"{said}\n{_interval(start, end)}" if start and end else said)
+
+
+def _own(context: Context) -> str:
+    return f"dag {context['dag'].dag_id}, task {context['ti'].task_id}"
+
+
+def _interval(start: datetime, end: datetime) -> str:
+    return f"interval {start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,168 @@
+"""A run from its opening to its closing: whether it can succeed, and the lake lease that it holds."""
+
+from __future__ import annotations
+
+import errno
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from airflow.sdk import Context, get_current_context
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.printable_text import printable_logger
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from synapse_lakehouse.iceberg.lease.lease import Lease
+
+log = printable_logger(__name__)
+
+
+def run_of(context: Context) -> Run:
+    """The run that a task belongs to.
+
+    :raises AirflowFailException: when it has no data interval, as a manual run without a logical date.
+    """
+    start, end = context.get("data_interval_start"), context.get("data_interval_end")
+    if start is None or end is None:
+        raise AirflowFailException(
+            "This run has no data interval, so it is not known what it shall cover. Trigger it with a logical date: "
+            "it covers the last complete day before that date."
+        )
+    return Run(lake_run_id(context["dag"].dag_id, context["run_id"]), start, end)
+
+
+def lake_run_id(dag_id: str, run_id: str) -> str:
+    """What the lake calls a run: as Airflow does, with the DAG's name for other DAGs than ``lakehouse``, since run ids
+    are unique in a DAG only and two runs of one name would share a lease and a branch."""
+    return run_id if dag_id == "lakehouse" else f"{dag_id} {run_id}"
+
+
+def open_run() -> None:
+    """Check that the run can succeed, then take the lake lease and start from a clean branch, or an unfinished copy.
+
+    :raises AirflowFailException: for a future interval, a setting that means nothing, a source that cannot be read as
+        it is, or a lake of another homeserver: nothing was touched.
+    :raises LeaseError: when another run held the lease all the while; a retry waits for it again.
+    """
+    from synapse_lakehouse import settings_check
+    from synapse_lakehouse.postgres import connection
+    from synapse_lakehouse.postgres.access import preflight
+    from synapse_lakehouse.postgres.errors import SourceError
+
+    run, settings, declared = run_of(get_current_context()), Settings(), catalogue.load()
+    try:
+        run.refuse_the_future()
+        # Also what only later tasks read, so that nobody waits for a copy to learn that it cannot be understood.
+        if wrong := [one.message for one in settings_check.problems(declared, settings) if one.stops_runs]:
+            raise settings_check.ConfigurationError("\n".join(wrong))
+        with connection.connect(settings) as source:
+            preflight.check(
+                source,
+                declared,
+                str(settings.synapse_server_name),
+                may_be_partial=settings.may_be_partial,
+            )
+    except (ValueError, SourceError) as refusal:
+        raise AirflowFailException(str(refusal)) from None
+    _open(run, settings)
+
+
+def open_maintenance() -> None:
+    """Take the lake lease and start as :func:`open_run`; the source may be away, as most of the work is the lake's.
+
+    :raises AirflowFailException: for a future interval, or a lake of another homeserver.
+    :raises LeaseError: when another run held the lease all the while; a retry waits for it again.
+    """
+    run = run_of(get_current_context())
+    try:
+        run.refuse_the_future()
+    except ValueError as refusal:
+        raise AirflowFailException(str(refusal)) from None
+    _open(run, Settings())
+
+
+def close_run() -> None:
+    """Give the lake lease back, however the run went. A failed run's branch stays, to be looked at; if it failed while
+    it copied, the next run goes on from there.
+
+    :raises AirflowFailException: when the disk has no room for that.
+    """
+    from synapse_lakehouse.audit import store
+    from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+
+    run, settings = run_of(get_current_context()), Settings()
+    with closing(pyiceberg_catalog(settings)) as catalog:
+        try:
+            lease_of(run, catalog, settings).release(is_undone=not store.has_copied(catalog, run))
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            raise AirflowFailException(
+                "The disk is full, so the lake lease could not be given back. It ends by itself "
+                f"{settings.lakehouse_lease_seconds} s after it was last renewed; free space until then."
+            ) from None
+
+
+def report_maintenance() -> None:
+    """Say what was compared with the source, what that cost it, and what had to be mended."""
+    from synapse_lakehouse.audit import store
+    from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+
+    run = run_of(get_current_context())
+    with closing(pyiceberg_catalog(Settings())) as catalog:
+        slices, repairs = (store.of_run(catalog, f"audit.{name}", run.run_id) for name in ("parity", "repairs"))
+    for one in slices:
+        name, number, of = one["table_name"], one["slice"] + 1, one["slices"]
+        if one["differing"] is None:
+            log.warning(
+                "%s, slice %s of %s: not compared, as it was cut off after %.1f s; where that goes on, a scan of the "
+                "table takes longer than LAKEHOUSE_PARITY_SECONDS allows", name, number, of, one["seconds"],
+            )  # fmt: skip
+        else:
+            log.info(
+                "%s, slice %s of %s: %s rows, %s of %s ranges differed, %.2f s", name, number, of, one["rows"],
+                one["differing"], one["ranges"], one["seconds"],
+            )  # fmt: skip
+    for one in repairs:
+        log.warning(
+            "%s was mended: %s rows were missing, %s outdated, %s too many",
+            one["table_name"], one["rows_added"], one["rows_changed"], one["rows_removed"],
+        )  # fmt: skip
+
+
+def unless_rehearsal(context: Context) -> None:
+    """Stop before publishing when the run was only to be tried."""
+    if context["params"]["rehearse"]:
+        raise AirflowSkipException("This was a rehearsal: all checks passed, nothing is published.")
+
+
+def lease_of(run: Run, catalog: Catalog, settings: Settings) -> Lease:
+    """The lake lease as ``run`` wants it."""
+    from synapse_lakehouse.iceberg.lease.lease import Lease
+
+    return Lease(catalog, holder=run.run_id, branch=run.branch, seconds=settings.lakehouse_lease_seconds)
+
+
+def _open(run: Run, settings: Settings) -> None:
+    from synapse_lakehouse.audit import releases, store
+    from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+    from synapse_lakehouse.iceberg.write import branches, tables
+
+    with closing(pyiceberg_catalog(settings)) as catalog:
+        latest = store.latest(catalog) if catalog.table_exists(releases.TABLE) else None
+        if refusal := releases.of_another_server(latest, str(settings.synapse_server_name)):
+            raise AirflowFailException(refusal)
+        tables.ensure(catalog, catalogue.load())
+        lease = lease_of(run, catalog, settings)
+        crashed = lease.acquire(settings.lakehouse_lease_wait_seconds)
+        if run.branch not in crashed:
+            branches.drop(catalog, run.branch)
+        if crashed:
+            log.warning("%s did not finish, or crashed: going on from what it copied", crashed[-1])
+            branches.take_over(catalog, crashed, run.branch)
+            lease.settle()

@@ -1,0 +1,123 @@
+"""Spark apps as tasks: what spark-submit is told, and when trying again helps."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import Asset, Context, RetryDecision, RetryPolicy, TriggerRule
+
+from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.iceberg.catalog.catalog import PRIVATE_FILES, export_secrets
+from synapse_lakehouse.orchestration.run_lifecycle import lake_run_id
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ARGUMENTS: Final = (
+    "--run-id", "{{ lake_run_id(dag.dag_id, run_id) }}",
+    "--start", "{{ data_interval_start.isoformat() }}",
+    "--end", "{{ data_interval_end.isoformat() }}",
+)  # fmt: skip
+"""``Run.arguments()`` as templates."""
+
+
+class UnlessExplained(RetryPolicy):
+    """Retry a Spark app that broke, but not one that explained its refusal: it would only say so again."""
+
+    def evaluate(
+        self, exception: BaseException, try_number: int, max_tries: int, context: Context | None = None
+    ) -> RetryDecision:
+        """Fail at once where a line of the app's output is an explanation (``error: …``)."""
+        explained = any(line.startswith("error: ") for line in str(exception).splitlines())
+        return RetryDecision.fail("the app said why it cannot work") if explained else RetryDecision.default()
+
+
+def spark_app(
+    app: str,
+    title: str,
+    task_id: str | None = None,
+    pool: str = "default_pool",
+    outlets: Sequence[Asset] = (),
+    pre_execute: Callable[[Context], None] | None = None,
+    on_success: Callable[[Context], None] | None = None,
+    overrides: Mapping[str, str] | None = None,
+    trigger_rule: TriggerRule = TriggerRule.ALL_SUCCESS,
+) -> SparkSubmitOperator:
+    """The task that runs ``spark_apps/<app>.py`` for this run, on the cluster of the connection ``spark_default``.
+
+    The app reads its settings and passwords from the environment; nothing secret is in its command line.
+
+    :param overrides: settings by their names in the environment that are other ones in this task, as templates.
+    """
+    return SparkSubmitOperator(
+        task_id=task_id or app,
+        task_display_name=title,
+        application=str(PROJECT / "spark_apps" / f"{app}.py"),
+        application_args=list(ARGUMENTS),
+        name=f"lakehouse {app} {{{{ run_id }}}}",
+        jars="{{ spark_jars() }}",
+        driver_class_path="{{ spark_class_path() }}",
+        conf={
+            "spark.driver.memory": "{{ settings().lakehouse_driver_memory }}",
+            "spark.driver.defaultJavaOptions": "{{ spark_java_options() }}",
+            "spark.log.level": "{{ settings().lakehouse_log_level }}",
+        }
+        | PRIVATE_FILES,
+        retries=2,
+        retry_delay=timedelta(seconds=20),
+        retry_policy=UnlessExplained(),
+        pool=pool,
+        outlets=outlets,
+        pre_execute=partial(_privately, pre_execute),
+        on_success_callback=on_success,
+        env_vars=dict(overrides or {}),
+        trigger_rule=trigger_rule,
+    )
+
+
+def _privately(then: Callable[[Context], None] | None, context: Context) -> None:
+    # Spark's processes inherit the umask and the environment of this one.
+    os.umask(0o077)
+    export_secrets(Settings())
+    if then:
+        then(context)
+
+
+def spark_jars() -> str:
+    """The jars of every Spark app, comma separated; fetched if this machine does not have them."""
+    return ",".join(map(str, _jars()))
+
+
+def spark_class_path() -> str:
+    """The same jars for the driver's own class path."""
+    from synapse_lakehouse.local.java import class_archive
+
+    return class_archive.class_path(_jars())
+
+
+def spark_java_options() -> str:
+    """Options of the driver's JVM."""
+    from synapse_lakehouse.local.java import class_archive
+
+    return class_archive.java_options(Settings(), _jars())
+
+
+def _jars() -> list[Path]:
+    from synapse_lakehouse.local.java import jars
+
+    return jars.installed(Settings())
+
+
+MACROS: Final = {
+    "lake_run_id": lake_run_id,
+    "spark_jars": spark_jars,
+    "spark_class_path": spark_class_path,
+    "spark_java_options": spark_java_options,
+    "settings": Settings,
+}
+"""What the templates of :func:`spark_app` call."""

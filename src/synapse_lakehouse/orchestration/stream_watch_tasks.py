@@ -1,0 +1,84 @@
+"""What is asked of the running Synapse between the runs."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.types import RuntimeTaskInstanceProtocol
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.orchestration.callbacks import Told, tell
+from synapse_lakehouse.printable_text import printable_logger
+
+log = printable_logger(__name__)
+
+
+def watch_streams(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
+    """Look at every stream of the running Synapse, keep what was seen, and say what is behind.
+
+    Whether the lake is overdue or its tap silent is told first, as it does not hang on the source.
+
+    :param ti: the task that runs this, as Airflow gives it; its log shows more.
+    :raises AirflowFailException: when the source cannot be read as it is, or a setting means nothing.
+    :raises ReadFailed: when it is too busy to be watched; a retry may find it at rest.
+    """
+    from synapse_lakehouse.alerts.stream_check import check_lake, patrol
+    from synapse_lakehouse.audit import store
+    from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+    from synapse_lakehouse.iceberg.catalog.catalog_uri import CatalogError
+    from synapse_lakehouse.iceberg.write import tables
+    from synapse_lakehouse.postgres.errors import SourceError
+    from synapse_lakehouse.streams.positions.writers import WritersError
+    from synapse_lakehouse.streams.watch.observation import sentence
+
+    settings = Settings()
+    try:
+        with closing(pyiceberg_catalog(settings)) as catalog:
+            tables.ensure_audit(catalog)
+            releases = store.releases(catalog)
+            landed, overdue = check_lake(settings, catalog, releases)
+            tell(settings, "lake", overdue, _log(ti))
+            looks, wrong = patrol(settings, catalog, releases)
+    except (SourceError, WritersError, CatalogError) as refusal:
+        raise AirflowFailException(str(refusal)) from None
+    tell(settings, "streams", wrong, _log(ti))
+    for one in looks:
+        log.info("%s", sentence(one))
+    if landed:
+        log.info("replication tap: last listened at %s", landed.isoformat(timespec="seconds"))
+
+
+def preflight(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
+    """Say what Synapse would refuse or mend at its next start, before somebody restarts it.
+
+    :param ti: the task that runs this, as Airflow gives it; its log shows more.
+    :raises Told: naming what does not fit, with the SQL that mends it, to be reviewed; it is never run.
+    :raises AirflowFailException: when the source cannot be connected to.
+    :raises ReadFailed: when it is too busy to be asked, or a stream cannot be read; a retry may find it at rest.
+    """
+    from synapse_lakehouse.alerts.incidents import Finding, Kind
+    from synapse_lakehouse.postgres.access.schema_drift import readable
+    from synapse_lakehouse.postgres.connection import connect
+    from synapse_lakehouse.postgres.errors import SourceError
+    from synapse_lakehouse.streams.checks import synapse_startup
+
+    settings = Settings()
+    try:
+        with connect(settings) as source:
+            known = readable(catalogue.load(), source, may_be_partial=settings.may_be_partial)
+            wrong = synapse_startup.preflight(source, known)
+    except SourceError as refusal:
+        raise AirflowFailException(str(refusal)) from None
+    found = [Finding(Kind.SEQUENCE_BEHIND, subject, fault.message) for subject, fault in wrong]
+    tell(settings, "preflight", found, _log(ti))
+    if wrong:
+        raise Told(
+            "Synapse's sequences do not fit its database. Review what mends it, and run it with all of Synapse "
+            "stopped:\n" + "\n".join(f"  {fault.message}\n    {fault.repair}" for _, fault in wrong)
+        )
+
+
+def _log(task: RuntimeTaskInstanceProtocol | None) -> str:
+    return task.log_url if task else ""

@@ -1,0 +1,74 @@
+"""The gates of a run: what Great Expectations judges, and what becomes of the run then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from airflow.sdk import XComArg, get_current_context, task
+
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.orchestration.callbacks import Told, of_run, tell
+from synapse_lakehouse.orchestration.run_lifecycle import lease_of, run_of
+from synapse_lakehouse.printable_text import printable_logger
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from expectations.validation_result import Judgement
+
+log = printable_logger(__name__)
+
+
+def gate(title: str, judge: Callable[[], None]) -> XComArg:
+    """The task of a gate. It tells of what it finds wrong itself; only that it could not judge is told as a failure."""
+    return task(task_display_name=title)(judge)()
+
+
+def judge_bronze() -> None:
+    """The gate between bronze and what is derived from it.
+
+    :raises Told: when a check that blocks publishing failed.
+    """
+    from expectations import validate
+
+    _judge(validate.judge_bronze)
+
+
+def judge_gold() -> None:
+    """The gate between gold and its readers.
+
+    :raises Told: when a check that blocks publishing failed.
+    """
+    from expectations import validate
+
+    _judge(validate.judge_gold)
+
+
+def _judge(gate: Callable[[Settings, Catalog, Run], Judgement]) -> None:
+    from expectations.alert_findings import findings
+    from expectations.validation_result import AuditFailed
+    from synapse_lakehouse.audit import store
+    from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+
+    context = get_current_context()
+    run, settings = run_of(context), Settings()
+    with closing(pyiceberg_catalog(settings)) as catalog, lease_of(run, catalog, settings).kept():
+        judgement = gate(settings, catalog, run)
+        is_first = store.latest(catalog) is None
+    fails_on_warnings = context["params"]["fail_on_warnings"]
+    found = findings(judgement, is_first=is_first, fails_on_warnings=fails_on_warnings)
+    tell(settings, judgement.stage, of_run(found, run), judgement.data_docs)
+    for line in judgement.summary().splitlines():
+        log.info("%s", line)
+    try:
+        judgement.raise_if_failed()
+    except AuditFailed as failure:
+        raise Told(str(failure)) from None
+    if judgement.warnings and fails_on_warnings:
+        raise Told(
+            f"The audit of {judgement.stage} has {judgement.warned} warnings and this run was started to fail on any, "
+            "so nothing is published:\n" + "\n".join(f"  {check.sentence}" for check in judgement.warnings)
+        )

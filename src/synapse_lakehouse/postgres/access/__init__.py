@@ -1,0 +1,1 @@
+"""Rights in Synapse's database, and the checks before it is read."""

@@ -1,0 +1,270 @@
+"""Where a Synapse database departs from the catalogue, by PostgreSQL's own catalogs, which every role may read.
+
+What the database has beyond the catalogue is never read. Most of that is known and left out on purpose: it is listed in
+``excluded_columns.txt``, a table a line. A column that neither of them lists
+is new, and an operator should look at it.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any, Final, Literal
+
+import psycopg
+
+from synapse_lakehouse.catalogue import Catalogue, JsonKeysOfType, ListOfType, Table
+
+Kind = Literal[
+    "missing_table", "missing_column", "changed_type", "missing_unique_key", "missing_sequence", "not_a_plain_table"
+]
+
+OLDEST_SYNAPSE: Final = "1.159.0"
+"""The first release whose schema has all that the catalogue lists: profile updates came with it."""
+
+TABLES = """
+select listed.name, to_regclass(listed.name) is not null, attribute.attname,
+       format_type(attribute.atttypid, attribute.atttypmod)
+from unnest(%s::text[]) as listed(name)
+left join pg_attribute as attribute
+  on attribute.attrelid = to_regclass(listed.name) and attribute.attnum > 0 and not attribute.attisdropped
+"""
+
+NOT_PLAIN = """
+select listed.name, case
+         when relkind = 'p' then 'a partitioned table'
+         when relkind = 'v' then 'a view'
+         when relkind = 'm' then 'a materialized view'
+         when relkind = 'f' then 'a foreign table'
+         when relkind <> 'r' then 'no table'
+         when exists (select from pg_inherits where inhparent = pg_class.oid) then 'a table that others inherit from'
+         when amname <> 'heap' then 'a table with the access method ' || amname
+       end as kind
+from unnest(%s::text[]) as listed(name)
+join pg_class on pg_class.oid = to_regclass(listed.name)
+left join pg_am on pg_am.oid = relam
+"""
+
+UNIQUE_INDEXES = """
+select listed.name,
+       array(select attname::text from pg_attribute
+             where attrelid = indrelid and attnum = any((indkey::int2[])[0:indnkeyatts - 1])),
+       pg_get_expr(indpred, indrelid)
+from unnest(%s::text[]) as listed(name)
+join pg_index on indrelid = to_regclass(listed.name)
+where indisunique and indisvalid and indexprs is null
+"""
+
+MISSING_SEQUENCES = """
+select listed.name from unnest(%s::text[]) as listed(name)
+where not exists (select from pg_class where oid = to_regclass(listed.name) and relkind = 'S')
+"""
+
+
+LAYOUTS = """
+select name, attrelid || ':' || string_agg(attnum::text, ',' order by attname)
+from unnest(%s::text[], %s::text[]) as listed(name, read)
+join pg_attribute on attrelid = to_regclass(name) and attname = read and not attisdropped
+group by name, attrelid
+"""
+
+COLUMNS = """
+select relname::text, array_agg(attname::text order by attname) from pg_class
+join pg_attribute on attrelid = pg_class.oid and attnum > 0 and not attisdropped
+where relkind in ('r', 'p') and not relispartition and relnamespace = any(current_schemas(false)::regnamespace[])
+  -- what Synapse's background updates note down while they fill the user directory, for hours where it is large
+  and not starts_with(relname::text, '_temp_')
+  and not exists (select from pg_depend where objid = pg_class.oid and deptype = 'e')
+group by 1 order by 1
+"""
+
+
+@dataclass(frozen=True)
+class Drift:
+    """One departure. ``table`` is the sequence's name when a sequence is missing; ``message`` is for the operator."""
+
+    table: str
+    column: str | None
+    kind: Kind
+    message: str
+
+
+@dataclass(frozen=True)
+class _UniqueIndex:
+    columns: frozenset[str]
+    only_where: str | None
+
+
+def drift(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]]) -> list[Drift]:
+    """All departures of the connected database from ``catalogue``, in the catalogue's order; empty when it fits."""
+    elsewhere = catalogue.ids_elsewhere()
+    names = [*(table.name for table in catalogue.tables), *elsewhere]
+    types: dict[str, dict[str, str]] = {}
+    for name, exists, column, data_type in connection.execute(TABLES, [names]):
+        if exists:
+            types.setdefault(name, {})[column] = data_type
+    not_plain = dict(connection.execute(NOT_PLAIN, [[table.name for table in catalogue.tables]]).fetchall())
+    indexes: dict[str, list[_UniqueIndex]] = defaultdict(list)
+    for name, columns, only_where in connection.execute(UNIQUE_INDEXES, [names]):
+        indexes[name].append(_UniqueIndex(frozenset(columns), only_where))
+
+    found: list[Drift] = []
+    for table in catalogue.tables:
+        if table.name not in types:
+            found.append(_missing_table(table))
+            continue
+        if kind := not_plain[table.name]:
+            found.append(_not_a_plain_table(table, kind))
+            continue
+        departures = list(_of_columns(table, types[table.name]))
+        found += departures
+        if table.key_enforced and not departures and not _enforced(table, indexes[table.name]):
+            found.append(_missing_unique_key(table))
+    found += [
+        _missing_id(name, column)
+        for name, columns in elsewhere.items()
+        for column in sorted(columns - types.get(name, {}).keys())
+    ]
+    absent = connection.execute(MISSING_SEQUENCES, [catalogue.sequences()])
+    found += [_missing_sequence(name) for (name,) in absent]
+    return found
+
+
+def drifted(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]]) -> dict[str, str]:
+    """Tables that cannot be copied as ``catalogue`` says, each with all that is wrong with it, for the operator."""
+    tables = {table.name for table in catalogue.tables}
+    found: dict[str, list[str]] = defaultdict(list)
+    for one in drift(catalogue, connection):
+        if one.table in tables and one.kind != "missing_unique_key":
+            found[one.table].append(one.message)
+    return {table: " ".join(messages) for table, messages in found.items()}
+
+
+def readable(
+    catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]], *, may_be_partial: bool
+) -> Catalogue:
+    """``catalogue``, without the tables that drifted from it where they may be left out."""
+    return catalogue.without(drifted(catalogue, connection)) if may_be_partial else catalogue
+
+
+def layouts(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]]) -> dict[str, str]:
+    """By table, which object of the database it is and which of its columns, by their numbers, are read."""
+    reads = sorted({(table.name, name) for table in catalogue.tables for one in table.columns for name in one.reads})
+    return dict(connection.execute(LAYOUTS, [[table for table, _ in reads], [name for _, name in reads]]).fetchall())
+
+
+def novelties(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]]) -> list[str]:
+    """Tables (``threads``) and columns (``events.depth``) that this version of the lakehouse has never heard of."""
+    known = excluded_columns()
+    for table in catalogue.tables:
+        known.setdefault(table.name, set()).update(name for column in table.columns for name in column.reads)
+    found = []
+    for name, columns in connection.execute(COLUMNS):
+        if name not in known:
+            found.append(name)
+        else:
+            found += [f"{name}.{column}" for column in columns if column not in known[name]]
+    return found
+
+
+def excluded_columns() -> dict[str, set[str]]:
+    """Columns by table that Synapse is known to have and the catalogue leaves out."""
+    lines = (files("synapse_lakehouse") / "postgres" / "excluded_columns.txt").read_text(encoding="utf-8").splitlines()
+    return {table: set(columns.split()) for table, _, columns in (line.partition(":") for line in lines)}
+
+
+def _of_columns(table: Table, types: dict[str, str]) -> Iterator[Drift]:
+    expected: dict[str, str] = {}
+    for column in table.columns:
+        expected[column.reads[0]] = column.source_type
+        if isinstance(column.projection, JsonKeysOfType | ListOfType):
+            expected[column.projection.type_column] = "text"
+    for name, data_type in expected.items():
+        if name not in types:
+            yield _missing_column(table, name)
+        elif types[name] != data_type:
+            yield _changed_type(table, name, data_type, types[name])
+
+
+def _enforced(table: Table, indexes: list[_UniqueIndex]) -> bool:
+    """Whether unique indexes cover the key, rows with NULL in it included (a unique index lets those repeat)."""
+    key, nullable = frozenset(table.primary_key), frozenset(table.nullable_key)
+    without_nulls = any(index.columns <= key and index.only_where is None for index in indexes)
+    with_nulls = all(
+        any(index.columns <= key - {column} and index.only_where in (None, f"({column} IS NULL)") for index in indexes)
+        for column in nullable
+    )
+    return without_nulls and with_nulls
+
+
+def _missing_table(table: Table) -> Drift:
+    return Drift(
+        table.name,
+        None,
+        "missing_table",
+        f"The table {table.name} is not in this database, so it cannot be copied. Synapse {OLDEST_SYNAPSE} and later "
+        "have it: upgrade Synapse and start it once so that it finishes its upgrade, or correct the search_path; if "
+        "Synapse is newer than this lakehouse, upgrade the lakehouse.",
+    )
+
+
+def _not_a_plain_table(table: Table, kind: str) -> Drift:
+    return Drift(
+        table.name,
+        None,
+        "not_a_plain_table",
+        f"{table.name} is {kind}, which is not supported: the lakehouse reads a table by the pages and row versions of "
+        "its one file. Make it a plain table again, as Synapse makes it; or set LAKEHOUSE_ON_DRIFT=partial to copy all "
+        "other tables.",
+    )
+
+
+def _missing_column(table: Table, column: str) -> Drift:
+    return Drift(
+        table.name,
+        column,
+        "missing_column",
+        f"The table {table.name} has no column {column}, so the copy would lack it. Start Synapse once so that it "
+        "finishes its upgrade; if Synapse is newer than this lakehouse, upgrade the lakehouse.",
+    )
+
+
+def _changed_type(table: Table, column: str, expected: str, actual: str) -> Drift:
+    return Drift(
+        table.name,
+        column,
+        "changed_type",
+        f"The column {table.name}.{column} is of type {actual} where {expected} is expected, so its values could be "
+        "copied wrongly. Upgrade the lakehouse to a version that knows this Synapse.",
+    )
+
+
+def _missing_unique_key(table: Table) -> Drift:
+    return Drift(
+        table.name,
+        None,
+        "missing_unique_key",
+        f"No valid unique index keeps ({', '.join(table.primary_key)}) of {table.name} unique, so the table may hold "
+        "duplicates; the run's checks look for them. Let Synapse's background updates finish; if the index is still "
+        "missing or invalid then, create it again.",
+    )
+
+
+def _missing_id(table: str, column: str) -> Drift:
+    return Drift(
+        table,
+        column,
+        "missing_column",
+        f"This database has no {table}.{column}, so it is unknown which ids were handed out. Start Synapse once so "
+        "that it finishes its upgrade; if Synapse is newer than this lakehouse, upgrade the lakehouse.",
+    )
+
+
+def _missing_sequence(name: str) -> Drift:
+    return Drift(
+        name,
+        None,
+        "missing_sequence",
+        f"The sequence {name} is not in this database, so it is unknown which ids were handed out. Start "
+        "Synapse once so that it finishes its upgrade, or correct the role's search_path.",
+    )

@@ -1,0 +1,1 @@
+"""Rows of Synapse's tables: SELECT lists, page ranges, key ranges, hashes."""

@@ -1,0 +1,172 @@
+"""The SELECT of a catalogued table: its columns and declared projections, and nothing else."""
+
+import hashlib
+from typing import Final
+
+from psycopg import sql
+
+from synapse_lakehouse.catalogue import Column, Day, JsonKeys, JsonKeysOfType, ListOfType, Table
+from synapse_lakehouse.postgres.rows.json_check import OLDEST, STRING, is_json
+from synapse_lakehouse.postgres.rows.page_ranges import WHOLE, PageRange
+
+UNREADABLE: Final = '"unreadable"'
+"""What bronze has in place of a text that should be a JSON object and cannot be parsed. Nothing of it may be copied, as
+nobody knows which keys it has. This is JSON, so that no query of the column fails at it, and no object."""
+
+NOT_AN_OBJECT: Final = '"not an object"'
+"""What bronze has in place of other JSON that is no object."""
+
+_EMPTY: Final = r'^(?:null|false|""|\[[ \t\n\r]*\]|-?0(?:\.0+)?(?:[eE][-+]?[0-9]+)?)$'
+"""JSON that Synapse takes for an object without keys where it reads internal metadata: what Python takes for false."""
+
+_LONGEST_INTEGER: Final = 4300
+"""Digits of the longest integer that Python parses. Synapse, and the lake, cannot read JSON that has a longer one."""
+_INTEGER: Final = r"(?:^|[\[:, \t\n\r])-?([0-9]+)(?![0-9.eE])"
+
+_REFUSED: Final = r"\\u(?:0000|[dD][89a-fA-F][0-9a-fA-F]{2})"
+
+
+def select(
+    table: Table,
+    pages: PageRange = WHOLE,
+    since: int | None = None,
+    places: str | None = None,
+    server_version: int = OLDEST,
+) -> sql.Composed:
+    """Statement that reads ``table`` as bronze holds it, or only the rows that live in a range of its pages.
+
+    PostgreSQL reads a range of pages by itself (TID range scan, since version 14), so ranges split any table, with or
+    without a key, and each row is read once. With ``since``, only rows written by it or a later transaction are read;
+    with ``places``, an array of ctids as PostgreSQL writes it, only rows that are there, and nothing else counts.
+
+    :param server_version: of the server that runs it, as in :func:`expression`.
+    """
+    statement = sql.SQL("select {columns} from {table}").format(
+        columns=sql.SQL(", ").join(expression(column, server_version) for column in table.columns),
+        table=sql.Identifier(table.name),
+    )
+    if places is not None:
+        return statement + sql.SQL(" where ctid = any({}::tid[])").format(sql.Literal(places))
+    first, last = pages
+    conditions = []
+    if (first, last) != WHOLE:
+        conditions.append(sql.SQL("ctid >= {}").format(sql.Literal(f"({first},0)")))
+    if last is not None:
+        conditions.append(sql.SQL("ctid < {}").format(sql.Literal(f"({last},0)")))
+    if since is not None:
+        conditions.append(is_written_since(since))
+    return statement + sql.SQL(" where ") + sql.SQL(" and ").join(conditions) if conditions else statement
+
+
+def fingerprint(table: Table, layout: str) -> str:
+    """SHA-256 of the statement that reads ``table`` whole, and of what it reads from.
+
+    It differs when the catalogue reads other columns, and when the source's table or one of its columns was made anew
+    under an old name: then values changed without a new version of their rows.
+    """
+    return hashlib.sha256(select(table).as_bytes() + layout.encode()).hexdigest()
+
+
+def is_written_since(transaction: int) -> sql.Composed:
+    """Condition on rows whose version was written by ``transaction`` (64 bits) or a later one.
+
+    ``age`` compares in 32 bits against the next transaction id, so both sides must lie within half of that; older rows
+    then count as unchanged, as they are. Their age is negative: with its first bit turned it is above all others, so
+    that one look at a row's age is enough. The other side is a subquery, as PostgreSQL then computes it once.
+    """
+    return sql.SQL("(age(xmin) # {turn}) <= (select age({since}::xid) # {turn})").format(
+        turn=sql.SQL("(-2147483648)"), since=sql.Literal(str(transaction % (1 << 32)))
+    )
+
+
+def expression(column: Column, server_version: int = OLDEST) -> sql.Composable:
+    """SQL of one column, under its name in bronze. No value of the column makes it fail.
+
+    :param server_version: of the server that runs it: a newer one needs less time for the same result.
+    """
+    source = sql.Identifier(column.reads[0])
+    match column.projection:
+        case None:
+            return source
+        case JsonKeys(keys=keys):
+            value = _json_keys(source, keys, server_version)
+        case JsonKeysOfType(keys=keys, type_column=type_column, type=wanted):
+            value = sql.SQL("case when {} = {} then {} end").format(
+                sql.Identifier(type_column), sql.Literal(wanted), _json_keys(source, keys, server_version)
+            )
+        case ListOfType(type_column=type_column, types=types):
+            value = sql.SQL(
+                "case when {type} in ({types}) then {source}"
+                " when {source} is not null then array_fill(null::text, array[cardinality({source})]) end"
+            ).format(type=sql.Identifier(type_column), types=sql.SQL(", ").join(map(sql.Literal, types)), source=source)
+        case Day():
+            value = sql.SQL("{source} - mod({source}, {day})").format(source=source, day=sql.Literal(Day.MILLISECONDS))
+    return sql.SQL("{} as {}").format(value, sql.Identifier(column.name))
+
+
+def withheld(column: Column) -> sql.Composable:
+    """SQL of a column that the role may not read, under its name: NULL, or a list of one NULL."""
+    value = sql.SQL("array[null]::text[]" if isinstance(column.projection, ListOfType) else "null::text")
+    return sql.SQL("{} as {}").format(value, sql.Identifier(column.name))
+
+
+def measure(table: Table, stream_column: str) -> sql.Composed:
+    """Statement that counts a table's stream ids by writer.
+
+    Columns: writer (text or NULL), rows, rows without an id, smallest id, largest id. Distinct ids are not counted:
+    PostgreSQL would sort the table for it, a large one in temporary files.
+    """
+    writer: sql.Composable = sql.Identifier(table.writer_column) if table.writer_column else sql.SQL("null::text")
+    return sql.SQL(
+        "select {writer}, count(*), count(*) filter (where {id} is null), min({id}), max({id}) from {table} group by 1"
+    ).format(writer=writer, id=sql.Identifier(stream_column), table=sql.Identifier(table.name))
+
+
+def _json_keys(source: sql.Identifier, keys: tuple[str, ...], server_version: int) -> sql.Composed:
+    # Most rows have none of the keys: looking for their names, which an escape could disguise, costs half of parsing.
+    named = sql.SQL(" or ").join(
+        sql.SQL("strpos({}, {}) > 0").format(source, sql.Literal(name)) for name in (*keys, "\\")
+    )
+    # json, not jsonb, which rewrites numbers.
+    return sql.SQL(
+        "case when not {is_json} or {has_long_integer} then {unreadable}"
+        " when left(ltrim({source}, {space}), 1) <> '{{' then"
+        " case when btrim({source}, {space}) ~ {empty} then '{{}}' else {not_an_object} end"
+        " when {named} then (select coalesce(json_object_agg(each.key, each.value)::text, '{{}}')"
+        " from json_each({document}::json) as each where each.key in ({keys}))"
+        " when {source} is not null then '{{}}' end"
+    ).format(
+        is_json=is_json(source, server_version),
+        has_long_integer=_has_long_integer(source),
+        unreadable=sql.Literal(UNREADABLE),
+        not_an_object=sql.Literal(NOT_AN_OBJECT),
+        space=sql.Literal(" \t\n\r"),
+        empty=sql.Literal(_EMPTY),
+        named=named,
+        document=_readable(source),
+        source=source,
+        keys=sql.SQL(", ").join(map(sql.Literal, keys)),
+    )
+
+
+def _has_long_integer(source: sql.Identifier) -> sql.Composed:
+    return sql.SQL(
+        "case when octet_length({source}) > {longest} then exists (select from regexp_matches("
+        "regexp_replace({source}, {string}, '', 'g'), {integer}, 'g') as found where length(found[1]) > {longest})"
+        " else false end"
+    ).format(
+        source=source, string=sql.Literal(STRING), integer=sql.Literal(_INTEGER), longest=sql.Literal(_LONGEST_INTEGER)
+    )
+
+
+def _readable(source: sql.Identifier) -> sql.Composed:
+    """JSON text that PostgreSQL can read: it refuses what JSON allows and others may send, the escape of U+0000 and
+    halves of surrogate pairs. All such escapes become that of U+FFFD, where a text has any."""
+    return sql.SQL(
+        "case when {source} ~ {bad} then regexp_replace({source}, {escaped}, {mended}, 'g') else {source} end"
+    ).format(
+        source=source,
+        bad=sql.Literal(_REFUSED),
+        escaped=sql.Literal(rf"(?<!\\)((?:\\\\)*){_REFUSED}"),
+        mended=sql.Literal(r"\1\\ufffd"),
+    )

@@ -1,0 +1,1 @@
+"""One exported PostgreSQL snapshot: its WAL flush, its timeline, its table locks."""

@@ -1,0 +1,1 @@
+"""Replication coverage: received rows compared with bronze."""

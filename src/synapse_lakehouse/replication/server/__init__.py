@@ -1,0 +1,1 @@
+"""``lakehouse replicate serve``: the streams of a database, served over TCP."""

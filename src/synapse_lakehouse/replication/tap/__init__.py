@@ -1,0 +1,1 @@
+"""``lakehouse replicate tap``: commands received over TCP or Redis, written to Iceberg."""

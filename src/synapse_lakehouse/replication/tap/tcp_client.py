@@ -1,0 +1,123 @@
+"""Follows a server of the protocol over TCP, in either dialect, over any number of connections."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Final
+
+from synapse_lakehouse.printable_text import printable_logger
+from synapse_lakehouse.replication.protocol import commands as c
+from synapse_lakehouse.replication.protocol.commands import Command
+from synapse_lakehouse.replication.protocol.connection import Connection, Silent, ping
+from synapse_lakehouse.replication.protocol.dialect import Dialect, Malformed
+from synapse_lakehouse.replication.protocol.framing import TooLong
+from synapse_lakehouse.replication.protocol.stream_tokens import Endless, Progress
+from synapse_lakehouse.replication.server.async_reader import Reader
+from synapse_lakehouse.replication.tap.follower import DOCUMENTED, Attempts, Item, Patience, items
+
+log = printable_logger(__name__)
+
+_SHOWN: Final = 200
+
+
+class WrongServer(RuntimeError):
+    """The server belongs to another homeserver than the one that was asked for."""
+
+
+class Ended(Exception):
+    """The server ended the connection."""
+
+
+class Broken(Exception):
+    """The server does not keep to the protocol."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a server is, how it speaks, and which homeserver it must belong to."""
+
+    host: str
+    port: int
+    dialect: Dialect
+    server_name: str
+
+
+async def follow(
+    address: Address,
+    progress: Progress,
+    *,
+    streams: Sequence[str] = (),
+    name: str = "synapse-lakehouse",
+    reader: Reader | None = None,
+    patience: Patience = DOCUMENTED,
+) -> AsyncGenerator[Item, None]:
+    """Everything the server tells, without end. Connects again whenever the connection ends.
+
+    ``progress`` says where to go on, and moves with every item before it is given: whoever keeps its positions together
+    with the items gets each token once, also after starting again.
+
+    :param streams: what to ask for in the dialect of tokens; a stream without a position is followed from now on.
+    :param reader: a database that has what is missed in the dialect of instances.
+    :raises WrongServer: when the server's name is not the one of ``address``.
+    """
+    attempts = Attempts(patience)
+    while True:
+        attempts.begin()
+        try:
+            async with aclosing(_commands(address, progress, streams, name, patience)) as commands:
+                async for command in commands:
+                    async for item in items(command, progress, reader):
+                        attempts.brought(item)
+                        yield item
+        except (OSError, Ended, Broken, Silent, Malformed, TooLong, Endless) as error:
+            log.warning("Connection %s:%d ended: %s", address.host, address.port, error or type(error).__name__)
+        finally:
+            progress.disconnected()
+        await attempts.wait()
+
+
+async def _commands(
+    address: Address, progress: Progress, streams: Sequence[str], name: str, patience: Patience
+) -> AsyncGenerator[Command, None]:
+    """One connection: introduces itself, subscribes, and gives what the server says until one of them ends it."""
+    async with asyncio.timeout(patience.silence):
+        connection = Connection(*await asyncio.open_connection(address.host, address.port), address.dialect)
+    connection.send(c.Name(name), ping(), *_subscriptions(address.dialect, progress, streams))
+    pinging = asyncio.create_task(connection.keep_alive(patience.ping))
+    introduced = False
+    try:
+        async for command in connection.received(patience.silence):
+            match command:
+                case c.Error(message):
+                    yield command
+                    raise Ended(f"the server says: {message[:_SHOWN]!r}")
+                case c.Server(server_name):
+                    _check(server_name, address)
+                    introduced = True
+                case c.Rdata() | c.Position() if not introduced:
+                    raise Broken("the server does not say who it is")
+                case command if isinstance(command, c.ONLY_CLIENTS_SEND):
+                    raise Broken(f"{c.word(command)}: only clients send this")
+            if not isinstance(command, c.Ping):
+                yield command
+        raise Ended("the server closed it")
+    except (Broken, Silent, Malformed, TooLong, WrongServer) as error:
+        connection.send(c.Error(str(error)))
+        raise
+    finally:
+        pinging.cancel()
+        await connection.close()
+
+
+def _check(server_name: str, address: Address) -> None:
+    if server_name != address.server_name:
+        raise WrongServer(
+            f"The server at {address.host}:{address.port} belongs to {server_name}, not to {address.server_name}."
+        )
+
+
+def _subscriptions(dialect: Dialect, progress: Progress, streams: Sequence[str]) -> list[Command]:
+    if dialect is Dialect.TOKENS:
+        return [c.Replicate(stream, progress.positions.get((stream, None))) for stream in streams]
+    return [c.Replicate()]

@@ -1,0 +1,103 @@
+"""For which positions each piece of state holds: the rows of a forest's groups, flattened."""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from synapse_lakehouse.numba_jit import Codes, Longs, compiled
+
+KEY = ("room_id", "type", "state_key")
+
+
+def flattened(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Intervals that do not overlap, from rows that overlap as trees do: the innermost one wins.
+
+    Neighbours of the same key and event are one interval. There are at most twice as many intervals as rows.
+
+    :param batches: columns as ``silver.state_intervals`` has them, of which ``first_position`` and ``last_position``
+        are the range of the row's group; ordered by key, ``first_position`` and ``event_id``. Of several rows of one
+        group the last one holds.
+    """
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        begins = np.flatnonzero(_new_keys(batch))
+        # Rows before the first key that begins here belong to the key that is waited for.
+        if waiting and batch.num_rows and _same_key(waiting[-1], batch):
+            begins = begins[1:]
+        if not len(begins):
+            waiting.append(batch)
+            continue
+        yield from _flatten([*waiting, batch.slice(0, begins[-1])])
+        waiting = [batch.slice(begins[-1])]
+    yield from _flatten(waiting)
+
+
+def _new_keys(batch: pa.RecordBatch | pa.Table) -> np.ndarray:
+    """Where rows begin a key; the first row always does."""
+    begins = np.zeros(batch.num_rows, bool)
+    begins[:1] = True
+    for name in KEY:
+        column = batch.column(name)
+        begins[1:] |= pc.not_equal(column.slice(1), column.slice(0, max(batch.num_rows - 1, 0))).to_numpy(
+            zero_copy_only=False
+        )
+    return begins
+
+
+def _same_key(before: pa.RecordBatch, after: pa.RecordBatch) -> bool:
+    return all(before.column(name)[-1].as_py() == after.column(name)[0].as_py() for name in KEY)
+
+
+def _flatten(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    if not sum(batch.num_rows for batch in batches):
+        return
+    rows = pa.Table.from_batches(batches).combine_chunks()
+    key = (np.cumsum(_new_keys(rows)) - 1).astype(np.int32)
+    events = rows["event_id"].combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int32)
+    first, last = rows["first_position"].to_numpy(), rows["last_position"].to_numpy()
+    source, begins, ends = _innermost(key, first, last, events)
+    found = rows.take(pa.array(source))
+    for name, positions in (("first_position", begins), ("last_position", ends)):
+        found = found.set_column(found.column_names.index(name), name, pa.array(positions))
+    yield from found.to_batches()
+
+
+@compiled
+def _innermost(key: Codes, first: Longs, last: Longs, event: Codes) -> tuple[Longs, Longs, Longs]:
+    """Row, first and last position of each interval."""
+    n = len(key)
+    source, begins, ends = np.empty(2 * n, np.int64), np.empty(2 * n, np.int64), np.empty(2 * n, np.int64)
+    open_ = np.empty(n, np.int64)
+    count, depth, at, since = 0, 0, 0, 0
+    for row in range(n + 1):
+        # Close what ends before this row begins; at the end of a key, everything.
+        while depth and (row == n or key[open_[depth - 1]] != key[row] or last[open_[depth - 1]] < first[row]):
+            top = open_[depth - 1]
+            depth -= 1
+            if at <= last[top]:
+                count = _emit(source, begins, ends, event, count, since, top, at, last[top])
+                at = last[top] + 1
+        if row == n:
+            break
+        if row == 0 or key[row] != key[row - 1]:
+            since = count
+        if depth and at < first[row]:
+            count = _emit(source, begins, ends, event, count, since, open_[depth - 1], at, first[row] - 1)
+        at = first[row]
+        open_[depth] = row
+        depth += 1
+    return source[:count], begins[:count], ends[:count]
+
+
+@compiled
+def _emit(
+    source: Longs, begins: Longs, ends: Longs, event: Codes, count: int, since: int, row: int, begin: int, end: int
+) -> int:
+    """Add an interval, or lengthen the one before where it is of the same key (begun at ``since``) and event."""
+    if count > since and ends[count - 1] + 1 == begin and event[source[count - 1]] == event[row]:
+        ends[count - 1] = end
+        return count
+    source[count], begins[count], ends[count] = row, begin, end
+    return count + 1

@@ -1,0 +1,70 @@
+"""Whether the operator's configuration can be understood: what opens a run and `lakehouse doctor` ask alike."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from synapse_lakehouse.catalogue import Catalogue
+from synapse_lakehouse.compressor.algorithm import settings as compressor
+from synapse_lakehouse.compressor.algorithm.errors import CompressorError
+from synapse_lakehouse.config import homeserver_yaml
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.local.java import runtime
+from synapse_lakehouse.room_state import retention
+from synapse_lakehouse.streams.checks import acknowledged
+from synapse_lakehouse.streams.positions import writers
+
+
+class ConfigurationError(ValueError):
+    """SYNAPSE_CONFIG cannot be read, or describes a homeserver that is not supported."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A part of the configuration that cannot be understood. ``stops_runs``: whether no run is opened with it."""
+
+    subject: str
+    message: str
+    stops_runs: bool = True
+
+
+def _databases(_: Catalogue, settings: Settings) -> None:
+    homeserver_yaml.require_one_database(settings.synapse_config, ConfigurationError)
+
+
+def _writers(declared: Catalogue, settings: Settings) -> None:
+    writers.configured(declared, settings.lakehouse_stream_writers, settings.synapse_config)
+
+
+def _acknowledged(declared: Catalogue, settings: Settings) -> None:
+    acknowledged.parse(declared, settings.lakehouse_acknowledged_ids)
+
+
+_OF_RUNS: Final[dict[str, Callable[[Catalogue, Settings], object]]] = {
+    "databases": _databases,
+    "stream writers": _writers,
+    "acknowledged ids": _acknowledged,
+    "retention": lambda _, settings: retention.configured(settings),
+    "Java options": lambda _, settings: runtime.refuse_options(settings),
+}
+"""What the tasks of a run read, by its subject."""
+
+
+def problems(declared: Catalogue, settings: Settings) -> Iterator[Problem]:
+    """What is wrong with the configuration, each message once; the compressor's is of no concern to other runs.
+
+    A file that cannot be read is one problem, whatever would be read of it.
+    """
+    known = set[str]()
+    for subject, read in _OF_RUNS.items():
+        try:
+            read(declared, settings)
+        except (ValueError, runtime.JavaError) as error:
+            if str(error) not in known:
+                known.add(str(error))
+                yield Problem(subject, str(error))
+    try:
+        compressor.configured(settings)
+    except CompressorError as error:
+        if str(error) not in known:
+            yield Problem("state compressor", str(error), stops_runs=False)

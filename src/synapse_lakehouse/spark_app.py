@@ -1,0 +1,132 @@
+"""What every Spark app does alike: take its run, join the services, hold the lease, report errors for people."""
+
+import logging
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property
+from threading import Lock
+
+from pyiceberg.catalog import Catalog
+from pyspark.sql import SparkSession
+
+from synapse_lakehouse.audit.releases import ReleaseError
+from synapse_lakehouse.compressor.algorithm.errors import BadGroups, CompressorError
+from synapse_lakehouse.config.run import Run, from_arguments
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.catalog import aws_keys
+from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+from synapse_lakehouse.iceberg.catalog.catalog_uri import CatalogError
+from synapse_lakehouse.iceberg.lease.lease import Lease, LeaseError
+from synapse_lakehouse.iceberg.read.duckdb_reader import LakeError
+from synapse_lakehouse.iceberg.spark.session import spark_session
+from synapse_lakehouse.iceberg.spark.spark_network import SparkSecretError
+from synapse_lakehouse.local.java.jars import JarError
+from synapse_lakehouse.local.java.runtime import JavaError
+from synapse_lakehouse.local.postgres.embedded_postgres import PostgresError
+from synapse_lakehouse.local.services import ServicesError, connected
+from synapse_lakehouse.postgres.errors import SourceError
+from synapse_lakehouse.printable_text import log_to_stderr, printable, printable_lines
+from synapse_lakehouse.room_state.retention import RetentionError
+from synapse_lakehouse.streams.checks.acknowledged import AcknowledgedError
+from synapse_lakehouse.streams.positions.writers import WritersError
+
+EXPECTED = (
+    SourceError,
+    ServicesError,
+    LeaseError,
+    ReleaseError,
+    CatalogError,
+    LakeError,
+    SparkSecretError,
+    WritersError,
+    AcknowledgedError,
+    CompressorError,
+    BadGroups,
+    RetentionError,
+    PostgresError,
+    JavaError,
+    JarError,
+)
+"""Errors whose message is for people and needs no stack trace."""
+
+
+@dataclass(frozen=True)
+class SparkApp:
+    """A Spark app at work: its name, its run and the settings that are in force."""
+
+    name: str
+    run: Run
+    settings: Settings
+    moves_tables: bool = True
+    """Whether it writes branched tables; else it works on main, and needs no lease."""
+    _starting: Lock = field(default_factory=Lock, repr=False, compare=False)
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """The lake's catalog, without a JVM."""
+        return pyiceberg_catalog(self.settings)
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        """The Spark session, on the run's branch; whoever asks while it starts waits for it."""
+        with self._starting:
+            return spark_session(self.name, self.settings, self.run.branch if self.moves_tables else None)
+
+    @property
+    def has_spark(self) -> bool:
+        """Whether the session has started."""
+        return "spark" in vars(self)
+
+    @property
+    def lease(self) -> Lease:
+        """The lake lease as this run wants it; it is held while the app works."""
+        return Lease(self.catalog, self.run.run_id, self.run.branch, self.settings.lakehouse_lease_seconds)
+
+    def progress(self, line: str) -> None:
+        """Tell whoever watches the run how far it is."""
+        # In one piece, as several threads tell.
+        print(f"progress: {printable(line)}\n", end="", flush=True)
+
+
+def main(
+    description: str | None,
+    work: Callable[[SparkApp], None],
+    *,
+    moves_tables: bool = True,
+    always_needs_spark: bool = True,
+) -> None:
+    """Run ``work`` for the run given on the command line, holding the lake lease; exit 1 with a message on failure.
+
+    :param moves_tables: whether it writes branched tables; one that does not needs no lease.
+    :param always_needs_spark: whether Spark starts at once, or when ``work`` asks for it, if ever.
+    """
+    log_to_stderr(logging.WARNING, "%(asctime)s %(name)s %(levelname)s %(message)s")
+    run = from_arguments(description)
+    started = time.monotonic()
+    aws_keys.show()
+    try:
+        with connected() as settings, ThreadPoolExecutor(1) as pool:
+            app = SparkApp(work.__name__, run, settings, moves_tables)
+            if always_needs_spark:
+                # Spark takes seconds to start; meanwhile the lease is taken and the work loads its libraries.
+                pool.submit(lambda: app.spark)
+            with app.lease.kept() if moves_tables else nullcontext():
+                work(app)
+            if always_needs_spark or app.has_spark:
+                app.spark.stop()
+        print(f"progress: {work.__name__} done in {time.monotonic() - started:.1f} s", flush=True)
+    except EXPECTED as error:
+        sys.exit(f"error: {printable_lines(str(error))}")
+    except Exception as error:
+        # Whoever meets it first: Spark, a worker, the warehouse, or the catalog's PostgreSQL.
+        if "No space left on device" not in str(error):
+            raise
+        sys.exit(
+            "error: The disk is full: the warehouse or Spark's scratch space has no room left. Nothing was published "
+            "and readers see the release before. Free space (`lakehouse doctor` shows how much there is), then run "
+            "again."
+        )

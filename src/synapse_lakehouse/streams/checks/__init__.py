@@ -1,0 +1,1 @@
+"""Checks of streams: sequences, regressions, stalled writers, changed rows, acknowledgements."""

@@ -1,0 +1,1 @@
+"""Gaps in stream IDs: detection, evidence, classification, log."""

@@ -1,0 +1,1 @@
+"""Positions of streams: measurement, writers and the safe bound."""

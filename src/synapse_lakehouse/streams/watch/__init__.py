@@ -1,0 +1,1 @@
+"""Observations of the running Synapse's streams between runs."""

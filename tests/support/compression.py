@@ -1,0 +1,37 @@
+"""``lakehouse compress`` in tiny transactions, so that there are many to be killed in; says when it begins."""
+
+import random
+import sys
+from functools import partial
+
+import pytest
+
+from synapse_lakehouse.cli import app
+from synapse_lakehouse.cli.compression import compress_actions
+from synapse_lakehouse.compressor.algorithm.estimate import plan
+from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, Strategy
+from synapse_lakehouse.compressor.postgres import transaction, writer
+from tests.support.state_rooms import KINDS, World, begin, grow
+
+
+class Tiny(transaction.Pace):
+    """Never more than a few rows."""
+
+    def took(self, seconds: float, work: int) -> None:
+        """Learn nothing."""
+        self.longest = max(self.longest, seconds)
+
+
+def warm() -> None:
+    """Load what is compiled."""
+    world = World(random.Random(0))
+    grow(world, begin(world, KINDS, 10), 40)
+    for strategy in Strategy:
+        plan(world.tables(), CompressorSettings(strategy=strategy), {})
+
+
+if __name__ == "__main__":
+    warm()
+    pytest.MonkeyPatch().setattr(compress_actions, "Writer", partial(writer.Writer, pace=Tiny(work=20)))
+    print("begins", flush=True)
+    app(sys.argv[1:])

@@ -1,0 +1,41 @@
+"""The lake held against its source, row by row, and against another lake."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+import psycopg
+from duckdb import DuckDBPyConnection
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.audit.releases import Release
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.postgres.rows.select_sql import select
+
+
+def differences(
+    table: catalogue.Table, lake: DuckDBPyConnection, source: psycopg.Connection[tuple[object, ...]]
+) -> tuple[int, int]:
+    """Rows of ``table`` that only the lake has, and that only the source has; equal rows are counted."""
+    here = Counter(lake.execute(f"select * from bronze.{table.name}").fetchall())
+    there = Counter(source.execute(select(table)).fetchall())
+    return (here - there).total(), (there - here).total()
+
+
+def release_of(settings: Settings) -> Release:
+    """The first release of a lake."""
+    with duckdb_reader.connect(settings) as connection:
+        return duckdb_reader.releases(connection, settings)[-1]
+
+
+def contents(settings: Settings, snapshots: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    """Rows and an order-free hash of tables at snapshots."""
+    known = duckdb_reader.entries(settings)
+    with duckdb_reader.connect(settings) as connection:
+        return {
+            name: row
+            for name, snapshot in snapshots.items()
+            for row in connection.execute(
+                f"select count(*), sum(hash(t)::hugeint) from {duckdb_reader.scan(known[name].location, snapshot)} t"
+            ).fetchall()
+        }

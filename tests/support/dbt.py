@@ -1,0 +1,82 @@
+"""Sessions in which models are built and single dbt commands tried, one after the other."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.config.settings import PROJECT
+
+ANSWER = "answer: "
+
+
+@dataclass(frozen=True)
+class DbtSession:
+    """A process with a Spark session on a lake, where dbt commands and SQL run one after the other."""
+
+    process: subprocess.Popen[str]
+    target: Path
+    log: Path
+
+    def sql(self, statement: str, branch: str | None = None) -> list[dict[str, Any]]:
+        """Rows of ``statement``, read on ``branch`` (by default on main)."""
+        rows: list[dict[str, Any]] = self._ask({"branch": branch, "sql": statement})
+        return rows
+
+    def dbt(self, *arguments: str, branch: str, project: Path = PROJECT / "dbt") -> dict[str, Any]:
+        """What ``dbt <arguments>`` on ``branch`` came to: ``success``, and ``results`` as name → [status, message]."""
+        folders = ["--project-dir", project, "--profiles-dir", project, "--target-path", self.target]
+        command = [*arguments, *map(str, folders), "--log-path", str(self.target)]
+        answer: dict[str, Any] = self._ask({"branch": branch, "dbt": command})
+        return answer
+
+    def build(self, run: Run) -> None:
+        """Build all models on the branch of ``run``, as the Spark app does."""
+        self._ask({"branch": run.branch, "build": run.arguments()})
+
+    def resolve(self, branch: str, worth_carrying: int) -> None:
+        """Resolve the state on ``branch``."""
+        self._ask({"branch": branch, "resolve": worth_carrying})
+
+    def increment(self, branch: str, worth_it: int, most: int | None = None) -> dict[str, Any]:
+        """Let the next dbt command make anew what changed, up to ``most`` rows of a model; its variables."""
+        variables: dict[str, Any] = self._ask({"branch": branch, "increment": worth_it, "most": most})
+        return variables
+
+    def written(self, table: str, branch: str) -> int:
+        """Rows that the last commit to ``table`` on ``branch`` added."""
+        (last,) = self.sql(
+            f"select int(summary['added-records']) as rows from {table}.refs"
+            f" join {table}.snapshots using (snapshot_id) where name = '{branch}'"
+        )
+        return int(last["rows"] or 0)
+
+    def _ask(self, command: dict[str, Any]) -> Any:
+        assert self.process.stdin
+        assert self.process.stdout
+        print(json.dumps(command), file=self.process.stdin, flush=True)
+        for line in self.process.stdout:
+            if line.startswith(ANSWER):
+                return json.loads(line.removeprefix(ANSWER))
+        raise AssertionError(f"the session ended:\n{self.log.read_text()}")
+
+
+@contextmanager
+def dbt_session(environment: Mapping[str, str], folder: Path) -> Iterator[DbtSession]:
+    """A :class:`DbtSession` on the lake of ``environment``, which leaves its files in ``folder``."""
+    log = folder / "session.log"
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(
+            [sys.executable, PROJECT / "tests" / "dbt" / "dbt_session.py"], env=environment, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+        ) as process,
+    ):  # fmt: skip
+        yield DbtSession(process, folder / "target", log)
+        assert process.stdin
+        process.stdin.close()

@@ -1,0 +1,100 @@
+"""A lake that is brought up to its source again and again, in this process, with the apps' own functions."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+from pyspark.sql import SparkSession
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.write import tables
+from synapse_lakehouse.iceberg.write.publish import publish
+from synapse_lakehouse.ingest.copy_tables import copy_tables
+from synapse_lakehouse.ingest.snapshot_session import on_a_snapshot
+from synapse_lakehouse.spark_app import SparkApp
+from tests.support.dataframe_compare import differences
+
+DAY = datetime(2026, 11, 1, tzinfo=UTC)
+
+
+@dataclass
+class AdvancingLake:
+    """Copies, then publishes what was copied, so that the next copy goes on from there."""
+
+    settings: Settings
+    runs: int = field(default=0)
+
+    def app(self) -> SparkApp:
+        """The next run's copying app."""
+        self.runs += 1
+        start = DAY + timedelta(days=self.runs)
+        return SparkApp("test", Run(f"test_{self.runs}", start, start + timedelta(days=1)), self.settings)
+
+    def advance(self) -> dict[str, dict[str, Any]]:
+        """Copy and publish; the run's rows of the ledger by table."""
+        app = self.app()
+        self.copy(app)
+        self.publish(app)
+        return {row["table_name"]: row for row in self.ledger(app)}
+
+    def ledger(self, app: SparkApp) -> list[dict[str, Any]]:
+        """The run's rows of the ledger."""
+        return store.of_run(app.catalog, "audit.ledger", app.run.run_id)
+
+    def copy(self, app: SparkApp) -> None:
+        """Bring the run's branch up to the source."""
+        tables.ensure(app.catalog, catalogue.load())
+        on_a_snapshot(app, copy_tables)
+
+    def publish(self, app: SparkApp) -> None:
+        """Publish the run's branch, as if its audits had passed."""
+        passed = {"suite": "", "expectation": "", "subject": "", "severity": "fail", "success": True, "observed": ""}
+        checks = [passed | {"stage": stage, "checked_at": datetime.now(UTC)} for stage in ("bronze", "gold")]
+        store.append(app.catalog, "audit.checks", checks, app.run)
+        self.measure(app)
+        publish(app.spark, app.catalog, app.run, str(self.settings.synapse_server_name), lambda: None)
+
+    def measure(self, app: SparkApp) -> None:
+        """Say of what the run copied, unless it is said, that it was measured."""
+        measured = {row["table_name"] for row in store.of_run(app.catalog, "audit.table_facts", app.run.run_id)}
+        told = {"rows": 0, "null_keys": 0, "duplicate_keys": 0, "measured_at": datetime.now(UTC)}
+        facts = [
+            told | {name: row[name] for name in ("table_name", "snapshot_id")}
+            for row in self.ledger(app)
+            if row["table_name"] not in measured
+        ]
+        store.append(app.catalog, "audit.table_facts", facts, app.run)
+
+    def departures(self) -> dict[str, tuple[int, int]]:
+        """Tables that are not equal to the source: rows that only the lake has, and that only the source has."""
+        with duckdb_reader.connect(self.settings) as lake, psycopg.connect(str(self.settings.synapse_dsn)) as source:
+            release = duckdb_reader.release(lake, self.settings)
+            duckdb_reader.bind(lake, self.settings, release, release.tables)
+            found = {table.name: differences(table, lake, source) for table in catalogue.load().copied()}
+        return {name: rows for name, rows in found.items() if rows != (0, 0)}
+
+    def deletions(self) -> list[tuple[str, str]]:
+        """Table and key of every deletion that was recorded."""
+        rows = self.app().catalog.load_table("audit.deletions").scan().to_arrow().to_pylist()
+        return [(row["table_name"], row["key"]) for row in rows]
+
+
+@contextmanager
+def advancing(settings: Settings) -> Iterator[AdvancingLake]:
+    """A lake under ``settings``; its Spark session ends with it."""
+    _end_session()
+    yield AdvancingLake(settings)
+    _end_session()
+
+
+def _end_session() -> None:
+    # The active one is the thread's own, and a copy starts Spark in another.
+    if session := SparkSession._instantiatedSession:
+        session.stop()

@@ -1,0 +1,87 @@
+"""A lake of few tables, that is brought up to its source, looked after and asked by the operator's command."""
+
+import json
+import runpy
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from typer.testing import CliRunner, Result
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.catalogue import Catalogue, Table
+from synapse_lakehouse.cli import app as command
+from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.write import tables
+from synapse_lakehouse.ingest.copy_tables import copy_tables
+from synapse_lakehouse.ingest.reconcile import verify_tables
+from synapse_lakehouse.ingest.snapshot_session import on_a_snapshot
+from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.postgres.snapshot.snapshot import exported
+from synapse_lakehouse.spark_app import SparkApp
+from tests.conftest import copied_source, lake_maker
+from tests.support.dataframe_compare import differences
+from tests.support.incremental_lake import AdvancingLake, advancing
+
+
+@dataclass
+class SmallLake(AdvancingLake):
+    """Copies only the tables of ``declared``."""
+
+    declared: Catalogue = field(default_factory=catalogue.load)
+
+    def copy(self, app: SparkApp) -> None:
+        """Bring the run's branch up to the source."""
+        tables.ensure(app.catalog, self.declared)
+        on_a_snapshot(app, copy_tables, self.declared)
+
+    def verify(self, app: SparkApp) -> list[dict[str, Any]]:
+        """Compare the run's branch with the source: rows of audit.parity."""
+        with exported(self.settings, self.declared) as (connection, snapshot):
+            verify_tables(app, self.declared, connection, snapshot)
+        return store.of_run(app.catalog, "audit.parity", app.run.run_id)
+
+    def maintain(self, days: int = 0) -> None:
+        """Run the app that looks after the lake's files."""
+        app = replace(self.app(), settings=self.settings.model_copy(update={"lakehouse_erasure_days": days}))
+        app.lease.acquire()
+        try:
+            runpy.run_path(str(PROJECT / "spark_apps" / "maintain_lake.py"))["maintain_lake"](app)
+        finally:
+            app.lease.release()
+
+    def prove(self, user: str) -> tuple[int, dict[tuple[str, str], dict[str, Any]]]:
+        """Exit code and rows of prove-erased, by table and what remains."""
+        done = self.ask("prove-erased", user, "--format", "json")
+        return done.exit_code, {(row["table"], row["what"]): row for row in json.loads(done.stdout or "[]")}
+
+    def ask(self, *arguments: str) -> Result:
+        """The operator's command on this lake."""
+        return CliRunner().invoke(command, arguments, env=self.settings.environment() | {"COLUMNS": "200"})
+
+    def equal_to_source(self) -> bool:
+        """Whether the latest release has the source's rows; to Python not even a NaN is equal to itself."""
+        with duckdb_reader.connect(self.settings) as lake, psycopg.connect(str(self.settings.synapse_dsn)) as source:
+            release = duckdb_reader.release(lake, self.settings)
+            duckdb_reader.bind(lake, self.settings, release, release.tables)
+            comparable = [
+                table for table in self.declared.copied() if "double" not in {one.data_type for one in table.columns}
+            ]
+            return all(differences(table, lake, source) == (0, 0) for table in comparable)
+
+
+@contextmanager
+def small_lake(server: Server, settings: Settings, folder: Path, declared: Iterable[Table]) -> Iterator[SmallLake]:
+    """An empty lake of a few tables of a copy of the sample, which may be spoiled."""
+    few = catalogue.load().model_copy(update={"tables": tuple(declared)})
+    with (
+        copied_source(server) as dsn,
+        lake_maker(server, settings, folder) as make,
+        advancing(make(synapse_dsn=dsn)) as started,
+    ):
+        yield SmallLake(started.settings, declared=few)

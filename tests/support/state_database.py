@@ -1,0 +1,113 @@
+"""Databases with Synapse's tables of state: filled from made-up rooms, and read by the definition of a state."""
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pyarrow as pa
+
+from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from tests.support.state_rooms import State, World, resolved
+
+SCHEMA = """
+CREATE TABLE state_groups (id bigint PRIMARY KEY, room_id text NOT NULL, event_id text NOT NULL);
+CREATE TABLE state_group_edges (state_group bigint NOT NULL, prev_state_group bigint NOT NULL);
+CREATE UNIQUE INDEX ON state_group_edges (state_group, prev_state_group);
+CREATE INDEX ON state_group_edges (prev_state_group);
+CREATE TABLE state_groups_state (
+    state_group bigint NOT NULL, room_id text NOT NULL, type text NOT NULL, state_key text NOT NULL,
+    event_id text NOT NULL
+);
+CREATE INDEX ON state_groups_state (state_group, type, state_key);
+CREATE INDEX ON state_groups (room_id);
+CREATE TABLE state_groups_pending_deletion (
+    sequence_number bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY, state_group bigint NOT NULL UNIQUE,
+    insertion_ts bigint NOT NULL
+);
+"""
+
+
+@contextmanager
+def state_database(server: Server) -> Iterator[str]:
+    """An empty database with Synapse's tables of state."""
+    name = f"compression_{uuid.uuid4().hex[:8]}"
+    server.create_database(name)
+    with psycopg.connect(server.dsn(name), autocommit=True) as connection:
+        connection.execute(f"ALTER DATABASE {name} SET synchronous_commit = off".encode())
+        connection.execute(SCHEMA.encode())
+    yield server.dsn(name)
+    server.tool("dropdb", "--force", name)
+
+
+def store(world: World, dsn: str) -> None:
+    """Bring what is new in the world into the database, and take out what was purged."""
+    with psycopg.connect(dsn) as connection, connection.cursor() as cursor:
+        there = {one for (one,) in cursor.execute("SELECT id FROM state_groups")}
+        new = [group for group in world.groups if group not in there]
+        gone = list(there - world.groups.keys())
+        cursor.execute("DELETE FROM state_groups WHERE id = ANY(%s)", [gone])
+        cursor.execute("DELETE FROM state_group_edges WHERE state_group = ANY(%s)", [gone])
+        gone = [group for group in gone if group not in world.rows]
+        cursor.execute("DELETE FROM state_groups_state WHERE state_group = ANY(%s)", [gone])
+        with cursor.copy("COPY state_groups FROM STDIN") as copy:
+            for group in new:
+                copy.write_row((group, world.groups[group], "$any"))
+        with cursor.copy("COPY state_group_edges FROM STDIN") as copy:
+            for group in new:
+                if group in world.edges:
+                    copy.write_row((group, world.edges[group]))
+        with cursor.copy("COPY state_groups_state FROM STDIN") as copy:
+            for group in new:
+                for (kind, state_key), event in world.rows[group].items():
+                    copy.write_row((group, world.groups[group], kind, state_key, event))
+
+
+def fetched(dsn: str, columns: str, table: str) -> pa.Table:
+    """A table of the database, in its order."""
+    with psycopg.connect(dsn) as connection:
+        cursor = connection.execute(f"SELECT {columns} FROM {table} ORDER BY {columns}")
+        names = columns.split(", ")
+        kinds = [
+            pa.int64() if name.endswith(("id", "group")) and name not in ("room_id", "event_id") else pa.string()
+            for name in names
+        ]
+        rows = cursor.fetchall()
+    values = zip(*rows, strict=True) if rows else ((),) * len(names)
+    return pa.table([pa.array(column, kind) for column, kind in zip(values, kinds, strict=True)], names)
+
+
+def state_tables(dsn: str) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """The three tables as arrays."""
+    return (
+        fetched(dsn, "id, room_id", "state_groups"),
+        fetched(dsn, "state_group, prev_state_group", "state_group_edges"),
+        fetched(dsn, "state_group, type, state_key, event_id", "state_groups_state"),
+    )
+
+
+def all_states(dsn: str) -> dict[int, State]:
+    """What each group of the database resolves to, by the definition."""
+    groups, edges, rows = snapshot(dsn)
+    return {group: resolved(edges, rows, group) for group in groups}
+
+
+def stored(dsn: str) -> tuple[dict[int, int], dict[int, State]]:
+    """Edges and rows of the database."""
+    return snapshot(dsn)[1:]
+
+
+def snapshot(dsn: str) -> tuple[set[int], dict[int, int], dict[int, State]]:
+    """Groups, edges and rows of the database at one moment."""
+    with psycopg.connect(dsn) as connection:
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        groups = {group for (group,) in connection.execute("SELECT id FROM state_groups")}
+        edges: dict[int, int] = dict(
+            connection.execute("SELECT state_group, prev_state_group FROM state_group_edges").fetchall()
+        )
+        rows: dict[int, State] = {}
+        for group, kind, state_key, event in connection.execute(
+            "SELECT state_group, type, state_key, event_id FROM state_groups_state"
+        ):
+            assert rows.setdefault(group, {}).setdefault((kind, state_key), event) == event
+    return groups, edges, rows

@@ -1,0 +1,127 @@
+"""A run of bronze in which all is well or something is wrong, as its measures have it, and the gate's verdict on it."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from expectations import bronze, data_docs
+from expectations.validation_result import Judgement
+from synapse_lakehouse.catalogue import Catalogue, Column, Stream, Table
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.config.settings import Settings
+
+DAY = datetime(2026, 11, 17, tzinfo=UTC)
+RUN = Run("scheduled__2026-11-18T00:00:00+00:00", DAY, DAY + timedelta(days=1))
+
+Rows = dict[str, list[dict[str, Any]]]
+Plant = Callable[[Rows], None]
+
+
+def table(name: str, columns: str, **declared: Any) -> Table:
+    """A declared table whose columns are all bigints."""
+    described = (Column(name=one, data_type="bigint", description=one, source_type="bigint") for one in columns.split())
+    defaults = {"description": name, "key_enforced": True, "load": "append", "streams": {}, "writer_column": None}
+    return Table(name=name, columns=tuple(described), **defaults | declared)
+
+
+def stream(name: str, **declared: Any) -> Stream:
+    """A declared stream."""
+    defaults = {"stream_positions": name, "writers": "events", "sign": "positive", "unique_ids": True}
+    names = {"name": name, "description": name, "sequence": f"{name}_seq", "why": name, "immutable_below_bound": True}
+    names["contiguity"] = "append_only"
+    return Stream(**names | defaults | declared)
+
+
+DECLARED = Catalogue(
+    oldest_schema_version=94,
+    newest_schema_version=94,
+    streams=(
+        stream("events", gap_budget=50),
+        stream("backfill", sign="negative"),
+        stream("caches", stream_positions=None, immutable_below_bound=False, contiguity="unchecked"),
+    ),
+    tables=(
+        table(
+            "events",
+            "event_id stream_ordering",
+            primary_key=("event_id",),
+            streams={"events": "stream_ordering", "backfill": "stream_ordering"},
+        ),
+        table(
+            "deltas",
+            "stream_id room_id",
+            primary_key=("stream_id", "room_id"),
+            nullable_key=("room_id",),
+            streams={"events": "stream_id"},
+            repeats_ids=True,
+        ),
+        table("invalidations", "stream_id", primary_key=(), load="measure", streams={"caches": "stream_id"}),
+    ),
+)
+
+
+def healthy() -> Rows:
+    """The audit rows of a run in which all is well, for ``DECLARED``."""
+
+    def position(name: str, bound: int | None, previous: int | None, **other: Any) -> dict[str, Any]:
+        found = {"stream": name, "rule": "configured", "safe_bound": bound, "previous_bound": previous}
+        sequence: dict[str, Any] = {"sequence_last_value": 1300, "sequence_is_called": True, "largest_id": bound}
+        sequence |= {"gaps": [("rolled_back", 3)], "shared_ids": 0, "faults": [], "went_back": []}
+        closed = None if previous is None else abs(bound or 0) - abs(previous)
+        sequence |= {"closed_ids": closed, "rowless_ids": None if closed is None else 3}
+        return (
+            found
+            | sequence
+            | {"writers": [("main", bound)], "missing_writers": [], "unknown_writers": [], "vanished_writers": []}
+            | other
+        )
+
+    def facts(name: str, of: str, **other: Any) -> dict[str, Any]:
+        return (
+            {"stream": name, "table_name": of, "null_ids": 0, "duplicate_ids": 0, "late_ids": 0}
+            | {"reread_ids": 0}
+            | other
+        )
+
+    counted = {"rows_source": 1250, "rows_read": 1250, "rows_written": 1250, "hash_read": "5e", "hash_written": "5e"}
+    return {
+        "snapshots": [{"drifted": [], "novelties": []}],
+        "ledger": [{"table_name": name} | counted for name in ("events", "deltas")],
+        "table_facts": [
+            {"table_name": name, "rows": 1250, "null_keys": 0, "duplicate_keys": 0} for name in ("events", "deltas")
+        ],
+        "stream_positions": [
+            position("events", 1200, 1100),
+            position("backfill", -90, -80),
+            position("caches", None, None, rule="no_positions", writers=[]),
+        ],
+        "stream_facts": [
+            facts("events", "events"),
+            facts("events", "deltas", duplicate_ids=70, reread_ids=12),
+            facts("backfill", "events"),
+            facts("caches", "invalidations", duplicate_ids=None, late_ids=None),
+        ],
+    }
+
+
+def change(rows: str, at: int, **values: Any) -> Plant:
+    """A fault: other values in one of the audit rows."""
+    return lambda found: found[rows][at].update(values)
+
+
+def forget(rows: str, at: int) -> Plant:
+    """A fault: a row that is missing."""
+    return lambda found: found[rows].__delitem__(at)
+
+
+def judge(settings: Settings, plant: Plant | None = None, declared: Catalogue = DECLARED) -> Judgement:
+    """The gate's verdict on a healthy run, or on one with a fault."""
+    rows = healthy()
+    if plant:
+        plant(rows)
+    measures = bronze.measures(declared, **rows)
+    drifted = dict(rows["snapshots"][0]["drifted"])
+    checks, page = data_docs.validate(
+        settings, RUN, "bronze", bronze.suite(declared, drifted), measures, datetime.now(UTC)
+    )
+    return Judgement("bronze", checks, page)
