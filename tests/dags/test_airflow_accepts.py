@@ -1,0 +1,41 @@
+"""Airflow itself accepts the commands that services give it, and loads the project's plugin."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.unit.test_compose import SERVICES, airflow_commands
+
+PARSE = """
+import json, sys
+from airflow.cli.cli_parser import get_parser
+for command in json.load(sys.stdin):
+    get_parser().parse_args(command[1:])
+"""
+PLUGINS = """
+from airflow import plugins_manager
+apps, middlewares = plugins_manager.get_fastapi_plugins()
+print([middleware["middleware"].__name__ for middleware in middlewares], plugins_manager.get_import_errors())
+"""
+
+
+def _python(code: str, home: Path, standard_input: str = "") -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"AIRFLOW_HOME": str(home)}
+    return subprocess.run(
+        [sys.executable, "-c", code], input=standard_input, env=environment, text=True, capture_output=True, check=False
+    )
+
+
+def test_commands_of_services(tmp_path: Path) -> None:
+    commands = [service["command"] for service in SERVICES.values() if service.get("command", [""])[0] == "airflow"]
+    commands += airflow_commands("docker/initialise.sh")
+    done = _python(PARSE, tmp_path, json.dumps(commands))
+    assert len(commands) == 7
+    assert done.returncode == 0, done.stderr
+
+
+def test_plugin_of_trusted_hosts(tmp_path: Path) -> None:
+    done = _python(PLUGINS, tmp_path)
+    assert done.stdout.splitlines()[-1] == "['TrustedHosts'] {}", done.stderr
