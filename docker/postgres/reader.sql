@@ -77,7 +77,7 @@ GRANT SELECT (upgraded, version, ctid, xmin) ON schema_version TO lakehouse_read
 GRANT SELECT (file, version, ctid, xmin) ON applied_schema_deltas TO lakehouse_reader;
 GRANT SELECT (instance_name, stream_id) ON device_inbox TO lakehouse_reader;
 GRANT SELECT (instance_name, stream_id) ON device_federation_outbox TO lakehouse_reader;
-GRANT SELECT (instance_name, stream_id) ON cache_invalidation_stream_by_instance TO lakehouse_reader;
+GRANT SELECT (cache_func, instance_name, invalidation_ts, stream_id) ON cache_invalidation_stream_by_instance TO lakehouse_reader;
 GRANT SELECT (instance_name, stream_id) ON user_signature_stream TO lakehouse_reader;
 GRANT SELECT (instance_name, stream_id) ON device_lists_outbound_pokes TO lakehouse_reader;
 GRANT SELECT (chain_id) ON event_auth_chains TO lakehouse_reader;
