@@ -18,7 +18,7 @@ from synapse_lakehouse.dbt_build import project
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.write.branches import branched_tables
 from synapse_lakehouse.iceberg.write.publish import fast_forward, record
-from synapse_lakehouse.room_state.resolve import resolve
+from synapse_lakehouse.room_state.resolve import resolve_rooms
 from synapse_lakehouse.spark_app import SparkApp
 from tests.visibility import answers, holding
 
@@ -58,7 +58,7 @@ class Deciding:
 
     def resolve(self) -> None:
         """Resolve the state of all rooms."""
-        resolve(self._app.spark, self._app.catalog, self._settings, self._app.run.branch)
+        resolve_rooms(self._app.spark, self._app.catalog, self._settings, self._app.run.branch)
 
     def build(self) -> dict[str, float]:
         """Build the view and all that it rests on, without dbt's tests; seconds of each model."""

@@ -4,20 +4,20 @@ from typing import Final
 
 from expectations import integrity
 from expectations.integrity import ExpectNoFinding
-from expectations.replication_tap import ExpectPositionsNotToGoBack, ExpectRowsHeard
-from expectations.stalled_source import ExpectSourceToMove, ExpectStreamToMove
+from expectations.replication_tap import ExpectNoTokenRegression, ExpectRowsReceived
+from expectations.stalled_source import ExpectStandbyToReplay, ExpectStreamToAdvance
 from expectations.streams import (
-    ExpectBoundNotToGoBack,
     ExpectGapsWithinBudget,
     ExpectIdInOneTable,
     ExpectNoLateId,
     ExpectNoLostId,
+    ExpectNoPositionRegression,
     ExpectNoVanishedWriter,
     ExpectSequenceNotBehind,
     ExpectUnchangedRows,
     ExpectUniqueStreamId,
 )
-from expectations.validation_result import Check, Judgement
+from expectations.validation_result import CheckResult, ValidationResult
 from synapse_lakehouse.alerts.incidents import Finding, Kind, joined
 from synapse_lakehouse.printable_text import printable
 
@@ -32,18 +32,18 @@ _KINDS: Final = {
     ExpectIdInOneTable.expectation_type: Kind.DUPLICATE_IDS,
     ExpectUnchangedRows.expectation_type: Kind.CHANGED_ROWS,
     ExpectGapsWithinBudget.expectation_type: Kind.GAP_BUDGET,
-    ExpectStreamToMove.expectation_type: Kind.STANDING_STILL,
-    ExpectSourceToMove.expectation_type: Kind.STANDING_STILL,
-    ExpectBoundNotToGoBack.expectation_type: Kind.POSITION_WENT_BACK,
+    ExpectStreamToAdvance.expectation_type: Kind.STANDING_STILL,
+    ExpectStandbyToReplay.expectation_type: Kind.STANDING_STILL,
+    ExpectNoPositionRegression.expectation_type: Kind.POSITION_WENT_BACK,
     ExpectSequenceNotBehind.expectation_type: Kind.SEQUENCE_BEHIND,
     ExpectNoVanishedWriter.expectation_type: Kind.WRITER_VANISHED,
     ExpectNoFinding.expectation_type: Kind.INTEGRITY,
-    ExpectRowsHeard.expectation_type: Kind.REPLICATION,
-    ExpectPositionsNotToGoBack.expectation_type: Kind.REPLICATION,
+    ExpectRowsReceived.expectation_type: Kind.REPLICATION,
+    ExpectNoTokenRegression.expectation_type: Kind.REPLICATION,
 }
 
 
-def findings(judgement: Judgement, *, is_first: bool, fails_on_warnings: bool) -> list[Finding]:
+def build_findings(judgement: ValidationResult, *, is_first: bool, fails_on_warnings: bool) -> list[Finding]:
     """What is wrong, from all checks that were not met; several of a kind about one subject are one finding.
 
     :param is_first: whether there is no release yet.
@@ -58,7 +58,7 @@ def findings(judgement: Judgement, *, is_first: bool, fails_on_warnings: bool) -
     )
 
 
-def _kind(check: Check) -> Kind:
-    if check.subject == integrity.subject("event_lost"):
+def _kind(check: CheckResult) -> Kind:
+    if check.subject == integrity.subject_of_check("event_lost"):
         return Kind.LOST_IDS
     return _KINDS.get(check.type, Kind.AUDIT_FAILED if check.severity == "fail" else Kind.AUDIT_WARNED)

@@ -3,15 +3,15 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from expectations.metric_expectation import FAIL, WARN, MeasureExpectation, Measures
+from expectations.metric_expectation import FAIL, WARN, MetricExpectation, Metrics
 from expectations.streams import (
-    ExpectBoundNotToGoBack,
+    ExpectConfiguredWriters,
     ExpectGapsWithinBudget,
     ExpectIdInOneTable,
-    ExpectKnownWriters,
     ExpectNoLateId,
     ExpectNoLostId,
     ExpectNoNullStreamId,
+    ExpectNoPositionRegression,
     ExpectNoVanishedWriter,
     ExpectSequenceNotBehind,
     ExpectUnchangedRows,
@@ -24,7 +24,7 @@ from expectations.tables import (
     ExpectRowsReadToBeWritten,
     ExpectTableCopied,
     ExpectTableInLedger,
-    key_is_sound,
+    expect_valid_key,
 )
 from synapse_lakehouse.catalogue import Catalogue, Contiguity, Load, Stream, Table, contiguity
 
@@ -41,9 +41,9 @@ _STREAM = (
 _BACKING = ("null_ids", "duplicate_ids", "late_ids", "reread_ids")
 
 
-def suite(
+def build_suite(
     catalogue: Catalogue, drifted: Collection[str] = (), gap_budget: int | None = None
-) -> list[MeasureExpectation]:
+) -> list[MetricExpectation]:
     """What is expected of the source's schema, of every copied table and of every stream of the catalogue.
 
     :param drifted: tables that the run could not copy and goes on without.
@@ -61,14 +61,14 @@ def suite(
     ]
 
 
-def measures(
+def collect_metrics(
     catalogue: Catalogue,
     snapshots: Iterable[Row],
     ledger: Iterable[Row],
     table_facts: Iterable[Row],
     stream_positions: Iterable[Row],
     stream_facts: Iterable[Row],
-) -> dict[str, Measures]:
+) -> dict[str, Metrics]:
     """Measures by subject, out of one run's rows of the audit tables; what the run left out is absent."""
     found: dict[str, dict[str, Any]] = {_subject(table): {} for table in catalogue.copied()}
     found |= {_subject(stream): {} for stream in catalogue.streams} | {_SCHEMA: {}}
@@ -89,7 +89,7 @@ def measures(
     return {**found}
 
 
-def _of_table(table: Table) -> list[MeasureExpectation]:
+def _of_table(table: Table) -> list[MetricExpectation]:
     subject = _subject(table)
     return [
         ExpectTableInLedger(column=subject, severity=FAIL, description="the run's ledger has the table"),
@@ -100,28 +100,26 @@ def _of_table(table: Table) -> list[MeasureExpectation]:
         ExpectRowsOfSource(
             column=subject, severity=FAIL, description="it has as many rows as the source in the same snapshot"
         ),
-        *key_is_sound(subject, table.primary_key, table.nullable_key, repeats=table.repeats_keys),
+        *expect_valid_key(subject, table.primary_key, table.nullable_key, repeats=table.repeats_keys),
     ]
 
 
-def _of_kept(table: Table) -> list[MeasureExpectation]:
+def _of_kept(table: Table) -> list[MetricExpectation]:
     subject = _subject(table)
     copied = ExpectTableCopied(column=subject, severity=WARN, description="the source's schema lets it be copied")
     if table.load is Load.MEASURE:
         return [copied]
-    return [copied, *key_is_sound(subject, table.primary_key, table.nullable_key, repeats=table.repeats_keys)]
+    return [copied, *expect_valid_key(subject, table.primary_key, table.nullable_key, repeats=table.repeats_keys)]
 
 
-def _of_stream(
-    stream: Stream, backing: Sequence[tuple[Table, str]], gap_budget: int | None
-) -> list[MeasureExpectation]:
+def _of_stream(stream: Stream, backing: Sequence[tuple[Table, str]], gap_budget: int | None) -> list[MetricExpectation]:
     subject = _subject(stream)
     expected = [one for table, column in backing for one in _of_ids(stream, table, column)]
     if stream.stream_positions:
         expected += _of_rows(stream, [table for table, _ in backing if table.load is not Load.MEASURE])
         direction = "rises" if stream.sign == "negative" else "falls"
         expected += [
-            ExpectBoundNotToGoBack(
+            ExpectNoPositionRegression(
                 column=subject, severity=FAIL, description=f"neither the safe bound nor a position ever {direction}"
             ),
             ExpectSequenceNotBehind(
@@ -133,13 +131,13 @@ def _of_stream(
         description = f"no more than {percent} % of the newly closed ids are without a row"
         expected.append(ExpectGapsWithinBudget(column=subject, percent=percent, severity=WARN, description=description))
     description = "its writers are those that are configured" if stream.stream_positions else "it was measured"
-    return [*expected, ExpectKnownWriters(column=subject, severity=WARN, description=description)]
+    return [*expected, ExpectConfiguredWriters(column=subject, severity=WARN, description=description)]
 
 
-def _of_rows(stream: Stream, copied: Sequence[Table]) -> list[MeasureExpectation]:
+def _of_rows(stream: Stream, copied: Sequence[Table]) -> list[MetricExpectation]:
     """What is expected of the rows of a stream, all its copied tables taken together."""
     subject = _subject(stream)
-    expected: list[MeasureExpectation] = []
+    expected: list[MetricExpectation] = []
     if any(contiguity(stream, table) in (Contiguity.APPEND_ONLY, Contiguity.UPSERT) for table in copied):
         expected.append(
             ExpectNoLostId(column=subject, severity=FAIL, description="no row is gone that nothing explains")
@@ -161,11 +159,11 @@ def _of_rows(stream: Stream, copied: Sequence[Table]) -> list[MeasureExpectation
     return expected
 
 
-def _of_ids(stream: Stream, table: Table, column: str) -> list[MeasureExpectation]:
+def _of_ids(stream: Stream, table: Table, column: str) -> list[MetricExpectation]:
     """What is expected of the ids in one backing table; of a table that is only counted, just that there is one."""
     subject, ids = _subject(stream), f"{table.name}.{column}"
     is_copied = table.load is not Load.MEASURE
-    expected: list[MeasureExpectation] = [
+    expected: list[MetricExpectation] = [
         ExpectNoNullStreamId(column=subject, table=table.name, severity=FAIL, description=f"no NULL in {ids}")
     ]
     if is_copied and stream.unique_ids and not table.repeats_ids:

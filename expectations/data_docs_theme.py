@@ -20,7 +20,7 @@ from jinja2 import Environment, FileSystemLoader
 from expectations.metric_expectation import WARN
 from synapse_lakehouse.printable_text import printable
 
-KEPT: Final = 50
+RETAINED_RESULTS: Final = 50
 """So many results of each suite are shown; ``audit.checks`` keeps them all."""
 
 _TEMPLATES: Final = Environment(
@@ -32,7 +32,7 @@ _TEMPLATES: Final = Environment(
 )
 
 
-def configuration(folder: Path) -> dict[str, Any]:
+def site_configuration(folder: Path) -> dict[str, Any]:
     """This site, in ``folder``, as Great Expectations wants it declared."""
     view = {"class_name": "Html", "module_name": __name__}
     return {
@@ -108,7 +108,7 @@ class AuditsRenderer:
             {"name": link["expectation_suite_name"], "page": link["filepath"]}
             for link in links.get("expectations_links", [])
         ]
-        return "first.html", {"audits": links["validations_links"], "suites": suites, "kept": KEPT}
+        return "first.html", {"audits": links["validations_links"], "suites": suites, "kept": RETAINED_RESULTS}
 
 
 class FirstPage(DefaultSiteIndexBuilder):

@@ -10,21 +10,21 @@ from pyiceberg.catalog import Catalog
 
 from expectations import key_counts
 from expectations.dbt_results import ExpectDbtTest, ExpectModelBuilt
-from expectations.metric_expectation import FAIL, WARN, MeasureExpectation, Measures
-from expectations.tables import ExpectRowsOfTable, key_is_sound
+from expectations.metric_expectation import FAIL, WARN, MetricExpectation, Metrics
+from expectations.tables import ExpectRowsOfTable, expect_valid_key
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 
-ORIGINS: Final = {"gold.events": "bronze.events"}
+ORIGIN_TABLES: Final = {"gold.events": "bronze.events"}
 """Tables that have one row for each row of another."""
 
 
-class ArtifactError(RuntimeError):
+class DbtArtifactError(RuntimeError):
     """dbt's artifacts are missing or of another run."""
 
 
 @dataclass(frozen=True)
-class Artifacts:
+class DbtArtifacts:
     """dbt's ``manifest.json`` (what there is) and ``run_results.json`` (how it went)."""
 
     manifest: Mapping[str, Any]
@@ -45,7 +45,7 @@ class Artifacts:
                 yield _name(named[subject]) if subject else "dbt", node
 
 
-def artifacts(settings: Settings, run: Run) -> Artifacts:
+def read_artifacts(settings: Settings, run: Run) -> DbtArtifacts:
     """What dbt left behind.
 
     :raises ArtifactError: when it is not there, or of another run.
@@ -54,14 +54,14 @@ def artifacts(settings: Settings, run: Run) -> Artifacts:
     manifest, results = _read(folder / "manifest.json"), _read(folder / "run_results.json")
     built_by = results["metadata"]["env"].get("RUN_ID")
     if built_by != run.run_id:
-        raise ArtifactError(
+        raise DbtArtifactError(
             f"dbt's results in {folder} are of run {built_by}, not of {run.run_id}, so they say nothing about this "
             "run's branch. Clear the whole run, from open_run on."
         )
-    return Artifacts(manifest, results)
+    return DbtArtifacts(manifest, results)
 
 
-def suite(dbt: Artifacts) -> list[MeasureExpectation]:
+def build_suite(dbt: DbtArtifacts) -> list[MetricExpectation]:
     """What is expected of every model, and every test that dbt has."""
     return [
         *(one for subject, node in dbt.models() for one in _of_model(subject, node)),
@@ -77,9 +77,9 @@ def suite(dbt: Artifacts) -> list[MeasureExpectation]:
     ]
 
 
-def measures(
-    dbt: Artifacts, catalog: Catalog, branch: str, table_facts: Iterable[Mapping[str, Any]]
-) -> dict[str, Measures]:
+def collect_metrics(
+    dbt: DbtArtifacts, catalog: Catalog, branch: str, table_facts: Iterable[Mapping[str, Any]]
+) -> dict[str, Metrics]:
     """Measures by subject: dbt's results, and keys counted on ``branch`` (on main where a table has no such branch).
 
     :param table_facts: the run's rows of ``audit.table_facts``.
@@ -88,8 +88,12 @@ def measures(
     rows = {f"bronze.{fact['table_name']}": fact["rows"] for fact in table_facts}
     found: dict[str, dict[str, Any]] = {}
     for subject, node in dbt.models():
-        counted = key_counts.on_branch(catalog, branch, subject, _key(node), _nullable(node)) if _is_table(node) else {}
-        origin = {"rows_origin": rows.get(ORIGINS.get(subject, ""))}
+        counted = (
+            key_counts.count_keys_on_branch(catalog, branch, subject, _key(node), _nullable(node))
+            if _is_table(node)
+            else {}
+        )
+        origin = {"rows_origin": rows.get(ORIGIN_TABLES.get(subject, ""))}
         found[subject] = {"status": results.get(node["unique_id"], {}).get("status")} | counted | origin
     for subject, node in dbt.tests():
         result = results.get(node["unique_id"], {})
@@ -99,16 +103,16 @@ def measures(
     return dict(found)
 
 
-def _of_model(subject: str, node: Mapping[str, Any]) -> list[MeasureExpectation]:
-    expected: list[MeasureExpectation] = [ExpectModelBuilt(column=subject, severity=FAIL, description="dbt built it")]
-    if origin := ORIGINS.get(subject):
+def _of_model(subject: str, node: Mapping[str, Any]) -> list[MetricExpectation]:
+    expected: list[MetricExpectation] = [ExpectModelBuilt(column=subject, severity=FAIL, description="dbt built it")]
+    if origin := ORIGIN_TABLES.get(subject):
         expected.append(
             ExpectRowsOfTable(
                 column=subject, origin=origin, severity=FAIL, description=f"it has as many rows as {origin}"
             )
         )
     key = _key(node)
-    return [*expected, *key_is_sound(subject, key, _nullable(node))] if key and _is_table(node) else expected
+    return [*expected, *expect_valid_key(subject, key, _nullable(node))] if key and _is_table(node) else expected
 
 
 def _is_table(node: Mapping[str, Any]) -> bool:
@@ -132,7 +136,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         parsed: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ArtifactError(
+        raise DbtArtifactError(
             f"There is no {path}, so it is not known what dbt built and tested. Clear the whole run, from open_run on."
         ) from None
     return parsed

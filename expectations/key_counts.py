@@ -10,14 +10,14 @@ from pyiceberg.exceptions import NoSuchTableError
 from synapse_lakehouse.iceberg.read.duckdb_reader import qualified
 
 
-def on_branch(
+def count_keys_on_branch(
     catalog: Catalog, branch: str, name: str, key: tuple[str, ...], nullable: tuple[str, ...] = ()
 ) -> dict[str, int]:
     """Keys of the table ``name`` on ``branch``, or on main if it has no such branch: as readers will see it.
 
     Only the key's columns are read, through the catalog, so from wherever the warehouse is.
 
-    :returns: as :func:`count`; ``rows`` alone without a key; nothing if there is no such table.
+    :returns: as :func:`count_keys`; ``rows`` alone without a key; nothing if there is no such table.
     """
     try:
         table = catalog.load_table(name)
@@ -25,10 +25,10 @@ def on_branch(
         return {}
     ref = table.refs().get(branch)
     scan = table.scan(selected_fields=key, snapshot_id=ref.snapshot_id if ref else None)
-    return count(scan.to_arrow_batch_reader(), key, nullable) if key else {"rows": scan.count()}
+    return count_keys(scan.to_arrow_batch_reader(), key, nullable) if key else {"rows": scan.count()}
 
 
-def count(
+def count_keys(
     rows: pa.RecordBatchReader | pa.Table, key: tuple[str, ...], nullable: tuple[str, ...] = ()
 ) -> dict[str, int]:
     """``rows``, ``null_keys`` (rows with NULL in the key, but for what may be NULL there) and ``duplicate_keys`` (rows

@@ -18,7 +18,7 @@ from great_expectations.expectations.metrics.column_aggregate_metric_provider im
     column_aggregate_value,
 )
 
-Measures = Mapping[str, Any]
+Metrics = Mapping[str, Any]
 """Measures of one subject by name. What was not measured is absent."""
 
 FAIL, WARN = FailureSeverity.CRITICAL, FailureSeverity.WARNING
@@ -27,19 +27,19 @@ FAIL, WARN = FailureSeverity.CRITICAL, FailureSeverity.WARNING
 _METRIC = "column.measures"
 
 
-def frame(subjects: Mapping[str, Measures]) -> pd.DataFrame:
+def build_metrics_frame(subjects: Mapping[str, Metrics]) -> pd.DataFrame:
     """One column per subject, one row per measure, None where a subject has no such measure."""
     names = sorted({name for measures in subjects.values() for name in measures})
     columns = {subject: [measures.get(name) for name in names] for subject, measures in subjects.items()}
     return pd.DataFrame(columns, index=names, dtype=object)
 
 
-def counted(number: int, noun: str) -> str:
+def format_count(number: int, noun: str) -> str:
     """As in ``1 row`` or ``1,250 rows``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-class ColumnMeasures(ColumnAggregateMetricProvider):
+class SubjectMetrics(ColumnAggregateMetricProvider):
     """The measures of the subject that a column stands for."""
 
     metric_name = _METRIC
@@ -49,13 +49,13 @@ class ColumnMeasures(ColumnAggregateMetricProvider):
         return {str(name): value for name, value in column.items() if value is not None}
 
 
-class MeasureExpectation(ColumnAggregateExpectation, ABC):
+class MetricExpectation(ColumnAggregateExpectation, ABC):
     """An expectation of the measures of the subject ``column``; its ``description`` is what Data Docs show."""
 
     metric_dependencies: ClassVar[tuple[str, ...]] = (_METRIC,)
 
     @abstractmethod
-    def _judge(self, measures: Measures) -> tuple[bool, str]:
+    def _judge(self, measures: Metrics) -> tuple[bool, str]:
         """Whether the measures are as expected, and what they are, in words.
 
         :raises KeyError: when a measure that it takes is missing; the expectation then fails as not measured.
@@ -74,7 +74,7 @@ class MeasureExpectation(ColumnAggregateExpectation, ABC):
         return {"success": success, "result": {"observed_value": observed}}
 
 
-class CountExpectation(MeasureExpectation, ABC):
+class CountExpectation(MetricExpectation, ABC):
     """Expects a count of rows that are an exception to be zero."""
 
     counts: ClassVar[str]
@@ -82,6 +82,6 @@ class CountExpectation(MeasureExpectation, ABC):
     words: ClassVar[str]
     """What is the matter with them, as in "3 rows ..."."""
 
-    def _judge(self, measures: Measures) -> tuple[bool, str]:
+    def _judge(self, measures: Metrics) -> tuple[bool, str]:
         found = measures[self.counts]
-        return found == 0, f"{counted(found, 'row')} {self.words}"
+        return found == 0, f"{format_count(found, 'row')} {self.words}"

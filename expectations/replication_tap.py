@@ -7,48 +7,48 @@ tap, or with what Synapse's processes told it; the copy is right, so no release 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from expectations.metric_expectation import WARN, MeasureExpectation, Measures, counted
+from expectations.metric_expectation import WARN, MetricExpectation, Metrics, format_count
 from synapse_lakehouse.replication.coverage.compare import NEVER_ANNOUNCED
 
 _NAMED = 5
 
 
-class ExpectRowsHeard(MeasureExpectation):
+class ExpectRowsReceived(MetricExpectation):
     """Every row in the window was heard, or read from the database, or lies in a gap that the tap knows of."""
 
-    def _judge(self, measures: Measures) -> tuple[bool, str]:
+    def _judge(self, measures: Metrics) -> tuple[bool, str]:
         missed, named = measures["unexplained"], ", ".join(measures["named"])
         heard = f"{measures['heard']:,} heard, {measures['read']:,} read from the database"
-        return missed == 0, f"{counted(missed, 'id')} never announced{f': {named}' if named else ''} ({heard})"
+        return missed == 0, f"{format_count(missed, 'id')} never announced{f': {named}' if named else ''} ({heard})"
 
 
-class ExpectPositionsNotToGoBack(MeasureExpectation):
+class ExpectNoTokenRegression(MetricExpectation):
     """No writer names a token behind one that it named before."""
 
-    def _judge(self, measures: Measures) -> tuple[bool, str]:
+    def _judge(self, measures: Metrics) -> tuple[bool, str]:
         back = measures["went_back"]
-        return back == 0, f"{counted(back, 'command')} behind an earlier one"
+        return back == 0, f"{format_count(back, 'command')} behind an earlier one"
 
 
-def suite(found: Sequence[Mapping[str, Any]]) -> list[MeasureExpectation]:
+def build_suite(found: Sequence[Mapping[str, Any]]) -> list[MetricExpectation]:
     """What is expected of each stream that was compared; nothing where no tap is used.
 
     :param found: the run's rows of ``audit.replication_coverage``.
     """
-    expected: list[MeasureExpectation] = []
-    for subject in measures(found):
+    expected: list[MetricExpectation] = []
+    for subject in collect_metrics(found):
         expected += [
-            ExpectRowsHeard(
+            ExpectRowsReceived(
                 column=subject, severity=WARN, description="every row was heard, unless the tap knows that it missed it"
             ),
-            ExpectPositionsNotToGoBack(
+            ExpectNoTokenRegression(
                 column=subject, severity=WARN, description="no writer goes back behind what it announced"
             ),
         ]
     return expected
 
 
-def measures(found: Sequence[Mapping[str, Any]]) -> dict[str, Measures]:
+def collect_metrics(found: Sequence[Mapping[str, Any]]) -> dict[str, Metrics]:
     """Measures by subject."""
     by_subject: dict[str, list[Mapping[str, Any]]] = {}
     for row in found:
@@ -56,7 +56,7 @@ def measures(found: Sequence[Mapping[str, Any]]) -> dict[str, Measures]:
     return {subject: _summed(rows) for subject, rows in sorted(by_subject.items())}
 
 
-def _summed(rows: Sequence[Mapping[str, Any]]) -> Measures:
+def _summed(rows: Sequence[Mapping[str, Any]]) -> Metrics:
     sums = {name: sum(row[name] for row in rows) for name in ("unexplained", "went_back", "heard", "read")}
     named = [
         (str(one["first_id"]) if one["first_id"] == one["last_id"] else f"{one['first_id']}..{one['last_id']}")

@@ -7,42 +7,42 @@ one; there are none while the lake is too young. Standing still is no fault wher
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from expectations.metric_expectation import WARN, MeasureExpectation, Measures
+from expectations.metric_expectation import WARN, MetricExpectation, Metrics
 from synapse_lakehouse.catalogue import Catalogue
-from synapse_lakehouse.streams.checks.stalled_writers import Seen, ids_without_rows, stuck_writers
+from synapse_lakehouse.streams.checks.stalled_writers import StreamSample, count_ids_without_rows, find_stalled_writers
 
-SOURCE: Final = "the source"
+SOURCE_SUBJECT: Final = "the source"
 
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
 
 
-class ExpectStreamToMove(MeasureExpectation):
+class ExpectStreamToAdvance(MetricExpectation):
     """No writer goes on writing while its position stays, and not all ids that are handed out stay without a row."""
 
     hours: int
     judges_rows: bool
 
-    def _judge(self, measures: Measures) -> tuple[bool, str]:
+    def _judge(self, measures: Metrics) -> tuple[bool, str]:
         if "first" not in measures:
             return True, _too_young(self.hours)
         seen = measures["first"], measures["middle"], measures["last"]
         said = [
             f"{writer} wrote {rows:,} rows and stays at {position:,}"
-            for writer, (position, rows) in sorted(stuck_writers(*seen).items())
+            for writer, (position, rows) in sorted(find_stalled_writers(*seen).items())
         ]
-        if self.judges_rows and (ids := ids_without_rows(*seen)):
+        if self.judges_rows and (ids := count_ids_without_rows(*seen)):
             said.append(f"{ids:,} ids were handed out and none has a row")
         since = f"since {measures['since']:%Y-%m-%d %H:%M} UTC"
         return not said, f"{since}: {'; '.join(said)}" if said else f"nothing stands still {since}"
 
 
-class ExpectSourceToMove(MeasureExpectation):
+class ExpectStandbyToReplay(MetricExpectation):
     """A standby that is read goes on replaying what its primary writes."""
 
     hours: int
 
-    def _judge(self, measures: Measures) -> tuple[bool, str]:
+    def _judge(self, measures: Metrics) -> tuple[bool, str]:
         if "first" not in measures:
             return True, _too_young(self.hours)
         first, last = measures["first"], measures["last"]
@@ -55,14 +55,16 @@ class ExpectSourceToMove(MeasureExpectation):
         )
 
 
-def suite(catalogue: Catalogue, hours: int) -> list[MeasureExpectation]:
+def build_suite(catalogue: Catalogue, hours: int) -> list[MetricExpectation]:
     """What is expected of the source, and of each stream that has positions; nothing where ``hours`` is 0."""
     if not hours:
         return []
     return [
-        ExpectSourceToMove(column=SOURCE, hours=hours, severity=WARN, description="a standby follows its primary"),
+        ExpectStandbyToReplay(
+            column=SOURCE_SUBJECT, hours=hours, severity=WARN, description="a standby follows its primary"
+        ),
         *(
-            ExpectStreamToMove(
+            ExpectStreamToAdvance(
                 column=f"stream {stream.name}",
                 hours=hours,
                 judges_rows=stream.gap_budget is not None,
@@ -75,16 +77,18 @@ def suite(catalogue: Catalogue, hours: int) -> list[MeasureExpectation]:
     ]
 
 
-def measures(snapshots: Sequence[Rows], positions: Sequence[Rows], facts: Sequence[Rows]) -> dict[str, dict[str, Any]]:
+def collect_metrics(
+    snapshots: Sequence[Rows], positions: Sequence[Rows], facts: Sequence[Rows]
+) -> dict[str, dict[str, Any]]:
     """Measures by subject, out of rows of ``audit.snapshots``, ``stream_positions`` and ``stream_facts``.
 
     :param snapshots: as the others, those of the first, the middle and the last run; no runs while there are too few.
     """
     if not snapshots:
-        return {SOURCE: {}}
+        return {SOURCE_SUBJECT: {}}
     since = {"since": snapshots[0][0]["taken_at"]}
     names = ("first", "middle", "last")
-    found = {SOURCE: since | {name: rows[0] for name, rows in zip(names, snapshots, strict=True)}}
+    found = {SOURCE_SUBJECT: since | {name: rows[0] for name, rows in zip(names, snapshots, strict=True)}}
     by_run = [_seen(*one) for one in zip(positions, facts, strict=True)]
     for stream in by_run[-1]:
         if all(stream in one for one in by_run):
@@ -92,9 +96,9 @@ def measures(snapshots: Sequence[Rows], positions: Sequence[Rows], facts: Sequen
     return found
 
 
-def _seen(positions: Rows, facts: Rows) -> dict[str, Seen]:
+def _seen(positions: Rows, facts: Rows) -> dict[str, StreamSample]:
     return {
-        row["stream"]: Seen(
+        row["stream"]: StreamSample(
             positions=dict(row["writers"] or ()),
             rows={
                 (fact["table_name"], writer): rows

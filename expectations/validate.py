@@ -7,20 +7,20 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 
 from expectations import bronze, data_docs, gold, integrity, replication_tap, stalled_source
-from expectations.metric_expectation import MeasureExpectation, Measures
-from expectations.validation_result import Judgement
+from expectations.metric_expectation import MetricExpectation, Metrics
+from expectations.validation_result import ValidationResult
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.streams.checks.stalled_writers import looked_back
+from synapse_lakehouse.streams.checks.stalled_writers import choose_compared_releases
 
 
-def judge_bronze(settings: Settings, catalog: Catalog, run: Run) -> Judgement:
+def validate_bronze(settings: Settings, catalog: Catalog, run: Run) -> ValidationResult:
     """Judge the run's measures of bronze; every check is written to ``audit.checks``, whatever comes of it."""
     known = catalogue.load()
     snapshots = store.of_run(catalog, "audit.snapshots", run.run_id)
-    measures = bronze.measures(
+    measures = bronze.collect_metrics(
         known,
         snapshots=snapshots,
         ledger=store.of_run(catalog, "audit.ledger", run.run_id),
@@ -32,35 +32,37 @@ def judge_bronze(settings: Settings, catalog: Catalog, run: Run) -> Judgement:
     drifted = {name for one in snapshots for name, _ in one["drifted"] or ()}
     hours = settings.lakehouse_stale_hours
     suite = [
-        *bronze.suite(known, drifted, settings.lakehouse_gap_budget),
-        *stalled_source.suite(known, hours),
-        *replication_tap.suite(heard),
+        *bronze.build_suite(known, drifted, settings.lakehouse_gap_budget),
+        *stalled_source.build_suite(known, hours),
+        *replication_tap.build_suite(heard),
     ]
     for subject, found in _moved(catalog, run, hours).items():
         measures[subject] = {**measures.get(subject, {}), **found}
-    return _judge(settings, catalog, run, "bronze", suite, measures | replication_tap.measures(heard))
+    return _judge(settings, catalog, run, "bronze", suite, measures | replication_tap.collect_metrics(heard))
 
 
-def judge_gold(settings: Settings, catalog: Catalog, run: Run) -> Judgement:
-    """Judge what dbt built on the run's branch, dbt's own tests included, as :func:`judge_bronze` does.
+def validate_gold(settings: Settings, catalog: Catalog, run: Run) -> ValidationResult:
+    """Judge what dbt built on the run's branch, dbt's own tests included, as :func:`validate_bronze` does.
 
     :raises ArtifactError: when dbt's artifacts are missing or of another run.
     """
-    dbt = gold.artifacts(settings, run)
+    dbt = gold.read_artifacts(settings, run)
     facts, found = (store.of_run(catalog, f"audit.{name}", run.run_id) for name in ("table_facts", "integrity"))
-    measures = gold.measures(dbt, catalog, run.branch, facts) | integrity.measures(found)
-    return _judge(settings, catalog, run, "gold", [*gold.suite(dbt), *integrity.suite()], measures)
+    measures = gold.collect_metrics(dbt, catalog, run.branch, facts) | integrity.collect_metrics(found)
+    return _judge(settings, catalog, run, "gold", [*gold.build_suite(dbt), *integrity.build_suite()], measures)
 
 
 def _moved(catalog: Catalog, run: Run, hours: int) -> dict[str, dict[str, Any]]:
     """What the run and two before it saw of the source."""
-    before = looked_back(store.releases(catalog), datetime.now(UTC), hours) or ()
+    before = choose_compared_releases(store.releases(catalog), datetime.now(UTC), hours) or ()
 
     def seen(name: str) -> list[list[dict[str, Any]]]:
         then = [store.of_release(catalog, name, one) for one in before]
         return [*then, store.of_run(catalog, name, run.run_id)] if then else []
 
-    return stalled_source.measures(*map(seen, ("audit.snapshots", "audit.stream_positions", "audit.stream_facts")))
+    return stalled_source.collect_metrics(
+        *map(seen, ("audit.snapshots", "audit.stream_positions", "audit.stream_facts"))
+    )
 
 
 def _judge(
@@ -68,11 +70,11 @@ def _judge(
     catalog: Catalog,
     run: Run,
     stage: str,
-    suite: Sequence[MeasureExpectation],
-    measures: Mapping[str, Measures],
-) -> Judgement:
+    suite: Sequence[MetricExpectation],
+    measures: Mapping[str, Metrics],
+) -> ValidationResult:
     now = datetime.now(UTC)
-    checks, page = data_docs.validate(settings, run, stage, suite, measures, now)
+    checks, page = data_docs.validate_metrics(settings, run, stage, suite, measures, now)
     rows = [
         {
             "stage": stage,
@@ -87,4 +89,4 @@ def _judge(
         for check in checks
     ]
     store.append(catalog, "audit.checks", rows, run)
-    return Judgement(stage, checks, page)
+    return ValidationResult(stage, checks, page)

@@ -7,12 +7,12 @@ from typing import Literal
 from synapse_lakehouse.printable_text import printable
 
 
-class AuditFailed(RuntimeError):
+class ValidationFailedError(RuntimeError):
     """At least one expectation that blocks publishing was not met; the message names each."""
 
 
 @dataclass(frozen=True)
-class Check:
+class CheckResult:
     """One expectation and whether it was met. ``expectation`` and ``observed`` are in words, without content; ``type``
     is Great Expectations' name of the expectation's class."""
 
@@ -31,11 +31,11 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class ValidationResult:
     """What a gate found on a run's branch; ``data_docs`` is the URL of the page that shows it."""
 
     stage: str
-    checks: Sequence[Check]
+    checks: Sequence[CheckResult]
     data_docs: str
 
     @property
@@ -44,12 +44,12 @@ class Judgement:
         return sum(check.success for check in self.checks)
 
     @property
-    def warnings(self) -> list[Check]:
+    def warnings(self) -> list[CheckResult]:
         """Expectations that were not met but do not block publishing."""
         return [check for check in self.checks if not check.success and check.severity == "warn"]
 
     @property
-    def failures(self) -> list[Check]:
+    def failures(self) -> list[CheckResult]:
         """Expectations that were not met and block publishing."""
         return [check for check in self.checks if not check.success and check.severity == "fail"]
 
@@ -73,7 +73,7 @@ class Judgement:
     def raise_if_failed(self) -> None:
         """:raises AuditFailed: when publishing is blocked."""
         if self.failures:
-            raise AuditFailed(
+            raise ValidationFailedError(
                 f"The audit of {self.stage} failed, so nothing is published: readers still see the release before, and "
                 f"the run's branch stays for inspection. {self.failed} of {len(self.checks)} checks failed:\n"
                 + "\n".join(f"  {check.sentence}" for check in self.failures)

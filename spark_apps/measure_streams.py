@@ -10,14 +10,14 @@ from synapse_lakehouse.iceberg.read import duckdb_spill
 from synapse_lakehouse.replication.coverage.job import covering, said
 from synapse_lakehouse.spark_app import SparkApp, main
 from synapse_lakehouse.streams.checks import acknowledged
-from synapse_lakehouse.streams.checks.position_regression import tell_what_went_back
+from synapse_lakehouse.streams.checks.position_regression import record_regressions
 from synapse_lakehouse.streams.gaps import log
-from synapse_lakehouse.streams.gaps.detect import Examining
-from synapse_lakehouse.streams.gaps.responsible_writers import authors
-from synapse_lakehouse.streams.positions.measure import Measuring
-from synapse_lakehouse.streams.positions.writers import configured
-from synapse_lakehouse.streams.stream_facts import Counting
-from synapse_lakehouse.streams.stream_tables import Held
+from synapse_lakehouse.streams.gaps.detect import GapDetector
+from synapse_lakehouse.streams.gaps.responsible_writers import find_responsible_writers
+from synapse_lakehouse.streams.positions.measure import PositionMeasurer
+from synapse_lakehouse.streams.positions.writers import read_configured_writers
+from synapse_lakehouse.streams.stream_facts import StreamFactCounter
+from synapse_lakehouse.streams.stream_tables import StreamTables
 
 
 def measure_streams(app: SparkApp) -> None:
@@ -40,10 +40,10 @@ def measure_streams(app: SparkApp) -> None:
         store.of_release(app.catalog, f"audit.{name}", accepted) if accepted else []
         for name in ("table_facts", "stream_facts", "stream_positions", "snapshots")
     )
-    held = Held(app.spark, declared, accepted, snapshots, app.catalog)
-    measuring = Measuring(
+    held = StreamTables(app.spark, declared, accepted, snapshots, app.catalog)
+    measuring = PositionMeasurer(
         held=held,
-        writers=configured(declared, app.settings.lakehouse_stream_writers, app.settings.synapse_config),
+        writers=read_configured_writers(declared, app.settings.lakehouse_stream_writers, app.settings.synapse_config),
         kept=frozenset(name for name, _ in snapshot["drifted"] or ()),
         sequences={one["name"]: (one["last_value"], one["is_called"]) for one in snapshot["sequences"]},
         measured={
@@ -55,7 +55,7 @@ def measure_streams(app: SparkApp) -> None:
     table_facts = measuring.table_facts()
     store.append(app.catalog, "audit.table_facts", table_facts, app.run)
     app.progress(f"keys of {len(table_facts) - len(measuring.measured)} tables measured, the others are unchanged")
-    counting = Counting(
+    counting = StreamFactCounter(
         held=held,
         run=app.run,
         writers=measuring.likely_writers,
@@ -64,11 +64,11 @@ def measure_streams(app: SparkApp) -> None:
     )
     facts = counting.stream_facts()
     positions = measuring.stream_positions([*store.of_run(app.catalog, "audit.stream_facts", app.run.run_id), *facts])
-    known = acknowledged.parse(declared, app.settings.lakehouse_acknowledged_ids)
-    tell_what_went_back(declared, positions, positions_before, known)
+    known = acknowledged.parse_acknowledged_ids(declared, app.settings.lakehouse_acknowledged_ids)
+    record_regressions(declared, positions, positions_before, known)
     bounded = sum(row["safe_bound"] is not None for row in positions)
     app.progress(f"{len(positions)} streams measured, {bounded} with a safe bound")
-    examining = Examining(
+    examining = GapDetector(
         held=held,
         positions=positions,
         facts=facts,
@@ -84,10 +84,10 @@ def measure_streams(app: SparkApp) -> None:
     )
     bounds = {name: window.bound for name, window in examining.windows.items()}
     covered = covering(app.catalog, app.run, declared, bounds, duckdb_spill.folder(app.settings))
-    found = examining.gaps(covered.announced() if covered else ())
-    tally = log.record(app.catalog, app.run, found, known, examining.windows)
-    tally.correct(positions, facts, partial(authors, held, measuring.likely_writers))
-    examining.tell_reread(facts)
+    found = examining.find_gaps(covered.announced() if covered else ())
+    tally = log.record_gaps(app.catalog, app.run, found, known, examining.windows)
+    tally.correct(positions, facts, partial(find_responsible_writers, held, measuring.likely_writers))
+    examining.record_reread_ids(facts)
     store.append(app.catalog, "audit.stream_facts", facts, app.run)
     store.append(app.catalog, "audit.stream_positions", positions, app.run)
     app.progress(f"gaps examined: {tally}")

@@ -3,16 +3,16 @@
 Groups whose edges are broken are told of in ``silver.state_faults``; they stop no other room.
 """
 
-from synapse_lakehouse.room_state.resolve import is_resolved, resolve
+from synapse_lakehouse.room_state.resolve import is_up_to_date, resolve_rooms
 from synapse_lakehouse.spark_app import SparkApp, main
 
 
 def resolve_state(app: SparkApp) -> None:
     """Write ``silver.state_positions``, ``state_intervals`` and ``state_faults``, where state groups changed."""
-    if is_resolved(app.catalog, app.run.branch):
+    if is_up_to_date(app.catalog, app.run.branch):
         app.progress("no state group changed")
         return
-    found = resolve(app.spark, app.catalog, app.settings, app.run.branch)
+    found = resolve_rooms(app.spark, app.catalog, app.settings, app.run.branch)
     app.progress(f"{found.nodes.num_rows} state groups numbered")
     if broken := set(found.faults["room_id"].to_pylist()):
         app.progress(f"{len(broken)} rooms have broken state groups: silver.state_faults names them")

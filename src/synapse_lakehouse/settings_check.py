@@ -33,18 +33,18 @@ def _databases(_: Catalogue, settings: Settings) -> None:
 
 
 def _writers(declared: Catalogue, settings: Settings) -> None:
-    writers.configured(declared, settings.lakehouse_stream_writers, settings.synapse_config)
+    writers.read_configured_writers(declared, settings.lakehouse_stream_writers, settings.synapse_config)
 
 
 def _acknowledged(declared: Catalogue, settings: Settings) -> None:
-    acknowledged.parse(declared, settings.lakehouse_acknowledged_ids)
+    acknowledged.parse_acknowledged_ids(declared, settings.lakehouse_acknowledged_ids)
 
 
 _OF_RUNS: Final[dict[str, Callable[[Catalogue, Settings], object]]] = {
     "databases": _databases,
     "stream writers": _writers,
     "acknowledged ids": _acknowledged,
-    "retention": lambda _, settings: retention.configured(settings),
+    "retention": lambda _, settings: retention.read_retention(settings),
     "Java options": lambda _, settings: runtime.refuse_options(settings),
 }
 """What the tasks of a run read, by its subject."""

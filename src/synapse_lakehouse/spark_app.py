@@ -31,8 +31,8 @@ from synapse_lakehouse.local.services import ServicesError, connected
 from synapse_lakehouse.postgres.errors import SourceError
 from synapse_lakehouse.printable_text import log_to_stderr, printable, printable_lines
 from synapse_lakehouse.room_state.retention import RetentionError
-from synapse_lakehouse.streams.checks.acknowledged import AcknowledgedError
-from synapse_lakehouse.streams.positions.writers import WritersError
+from synapse_lakehouse.streams.checks.acknowledged import AcknowledgedIdsError
+from synapse_lakehouse.streams.positions.writers import StreamWritersError
 
 EXPECTED = (
     SourceError,
@@ -42,8 +42,8 @@ EXPECTED = (
     CatalogError,
     LakeError,
     SparkSecretError,
-    WritersError,
-    AcknowledgedError,
+    StreamWritersError,
+    AcknowledgedIdsError,
     CompressorError,
     BadGroups,
     RetentionError,

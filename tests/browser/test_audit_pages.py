@@ -6,12 +6,12 @@ from typing import Any
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 
-from expectations.data_docs import first_page
+from expectations.data_docs import index_page
 from tests.conftest import Published
 
 
 def test_data_docs_lead_from_a_run_to_what_was_judged(published: Published, browser: Chrome) -> None:
-    browser.get(first_page(published.settings).as_uri())
+    browser.get(index_page(published.settings).as_uri())
     assert "Audits of the lakehouse" in browser.find_element(By.TAG_NAME, "h1").text
 
     for audit in ("gold", "bronze"):

@@ -72,7 +72,7 @@ def main() -> None:
         if "sql" in command:
             answer: Any = [row.asDict() for row in spark.sql(command["sql"]).collect()]
         elif "resolve" in command:
-            resolve.resolve(spark, pyiceberg_catalog(settings), settings, command["branch"], command["resolve"])
+            resolve.resolve_rooms(spark, pyiceberg_catalog(settings), settings, command["branch"], command["resolve"])
             answer = None
         elif "increment" in command:
             increment = incremental.of_models(pyiceberg_catalog(settings), command["branch"], command["increment"])

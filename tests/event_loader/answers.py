@@ -68,11 +68,11 @@ def of_ours(asked: Iterable[Row]) -> list[Any]:
 
 
 def _ours(row: Row) -> Any:
-    loaded = event_loader.load(*row)
+    loaded = event_loader.load_event(*row)
     if loaded.unloadable is None:
         without = {"hash_verdict", "hash_reason", "room_property", "predecessor"}
         return [value for name, value in loaded._asdict().items() if name not in without]
-    return False if loaded.unloadable in event_loader.RAISES else None
+    return False if loaded.unloadable in event_loader.RAISING_REASONS else None
 
 
 def digest(asked: Iterable[Row]) -> str:

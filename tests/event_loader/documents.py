@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from synapse_lakehouse.events import content_hash, redaction
-from synapse_lakehouse.events.event_loader import FORMATS
+from synapse_lakehouse.events.event_loader import FORMAT_OF_ROOM_VERSION
 
 UNKNOWN = "org.example.unknown"
-VERSIONS = (*FORMATS, UNKNOWN, "", None)
+VERSIONS = (*FORMAT_OF_ROOM_VERSION, UNKNOWN, "", None)
 """Versions of rooms in the table ``rooms``; None: no row."""
 
 TYPES = (
@@ -92,8 +92,8 @@ def room_of(version: str | None) -> str:
 
 def _row(chance: random.Random, number: int, seed: str) -> Row:
     version = chance.choice(VERSIONS)
-    form = FORMATS.get(version or "", chance.choice([None, 1, 2, 3, 4, 5, 99]))
-    rules = redaction.RULES.get(version or "") or {None: 1, 1: 1, 2: 3}.get(form, 5)
+    form = FORMAT_OF_ROOM_VERSION.get(version or "", chance.choice([None, 1, 2, 3, 4, 5, 99]))
+    rules = redaction.ROOM_VERSION_RULES.get(version or "") or {None: 1, 1: 1, 2: 3}.get(form, 5)
     event = _valid(chance, number, seed, version, rules)
     for _ in range(chance.choice([0, 1, 1, 1, 2, 3])):
         chance.choice(CHANGES)(chance, event)
@@ -143,7 +143,7 @@ def _event_id(chance: random.Random, event: dict[str, Any], number: int, seed: s
     if rules < 3:
         return f"${seed}_{number}:x.example"
     try:
-        return content_hash.reference_id(redaction.redacted(event, rules), rules)
+        return content_hash.compute_event_id(redaction.redact(event, rules), rules)
     except (ValueError, KeyError, TypeError):
         return f"$none_{seed}_{number}"
 

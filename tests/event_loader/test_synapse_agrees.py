@@ -20,26 +20,26 @@ def test_every_recorded_answer_is_synapse_s() -> None:
         if synapse != mine
     ]
     assert differences == []
-    reasons = Counter(event_loader.load(*row).unloadable for row in asked)
-    assert reasons.keys() - {None} == event_loader.REASONS.keys() - {"metadata_missing"}
+    reasons = Counter(event_loader.load_event(*row).unloadable for row in asked)
+    assert reasons.keys() - {None} == event_loader.UNLOADABLE_REASONS.keys() - {"metadata_missing"}
     assert reasons[None] > 500
 
 
 def test_thousands_of_levels_stop_nothing() -> None:
     text = f'{{"type": "m.room.message", "content": {"[" * 90_000}{"]" * 90_000}}}'
-    assert event_loader.load("$1", "!r", text, text, 1, "1").unloadable == "not_json"
+    assert event_loader.load_event("$1", "!r", text, text, 1, "1").unloadable == "not_json"
 
 
 def test_a_pair_at_the_last_level_that_can_be_parsed_stops_nothing() -> None:
     for levels in range(800, 1000):
         content = f'{{"pair": "\\ud83d\\ude00", "levels": {"[" * levels}{"]" * levels}}}'
         text = f'{{"type": "m.room.message", "room_id": "!r", "sender": "@a:b", "content": {content}}}'
-        assert event_loader.load("$1", "!r", text, "{}", 1, "1").unloadable in {"nested_too_deep", "not_json"}
+        assert event_loader.load_event("$1", "!r", text, "{}", 1, "1").unloadable in {"nested_too_deep", "not_json"}
 
 
 def test_metadata_that_is_not_there_is_not_taken_for_empty() -> None:
-    row = next(row for row in rows(500, "missing") if event_loader.load(*row).unloadable is None)
-    assert event_loader.load(*row._replace(internal_metadata=None)).unloadable == "metadata_missing"
+    row = next(row for row in rows(500, "missing") if event_loader.load_event(*row).unloadable is None)
+    assert event_loader.load_event(*row._replace(internal_metadata=None)).unloadable == "metadata_missing"
 
 
 @pytest.mark.heavy

@@ -49,14 +49,14 @@ def of_synapse(asked: list[Event]) -> dict[str, list[Answer]]:
 
 def of_ours(asked: list[Event], version: str, refused: Iterable[int]) -> list[Answer]:
     """Our own answers; of the ``refused`` events no id is asked."""
-    rules, without = redaction.RULES[version], set(refused)
+    rules, without = redaction.ROOM_VERSION_RULES[version], set(refused)
     return [_ours(event, rules, number in without) for number, event in enumerate(asked)]
 
 
 def _ours(event: Event, rules: int, refused: bool) -> Answer:
-    left = redaction.redacted(event, rules)
-    hashed = None if rules < 3 else content_hash.reference_id(left, rules)
-    return [left, content_hash.content_hash(event).hex(), False if refused else hashed]
+    left = redaction.redact(event, rules)
+    hashed = None if rules < 3 else content_hash.compute_event_id(left, rules)
+    return [left, content_hash.compute_content_hash(event).hex(), False if refused else hashed]
 
 
 def digest(answers: list[Answer]) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from synapse_lakehouse.events import content_hash, event_loader, redaction
 from tests.hashes import corpus
 
-VERSIONS = st.sampled_from(list(redaction.RULES))
-HASHED = st.sampled_from([version for version, rules in redaction.RULES.items() if rules >= 3])
+VERSIONS = st.sampled_from(list(redaction.ROOM_VERSION_RULES))
+HASHED = st.sampled_from([version for version, rules in redaction.ROOM_VERSION_RULES.items() if rules >= 3])
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.text(st.characters(exclude_categories=["Cs"])),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
@@ -32,16 +32,16 @@ def judge(
     event_id: str, room_id: str, text: str | None, version: str | None, format_version: int | None
 ) -> tuple[str | None, str | None]:
     """Verdict and reason."""
-    loaded = event_loader.load(event_id, room_id, text, "{}", format_version, version)
+    loaded = event_loader.load_event(event_id, room_id, text, "{}", format_version, version)
     return loaded.hash_verdict, loaded.hash_reason
 
 
 def sent(event: dict[str, Any], version: str) -> tuple[str, str, dict[str, Any]]:
     """Ids and JSON of the event, as its server would have hashed it."""
-    rules = redaction.RULES[version]
-    digest = base64.b64encode(content_hash.content_hash(event)).decode().rstrip("=")
+    rules = redaction.ROOM_VERSION_RULES[version]
+    digest = base64.b64encode(content_hash.compute_content_hash(event)).decode().rstrip("=")
     whole = {**event, "hashes": {"sha256": digest}, "unsigned": {"age_ts": 1}, "signatures": {"a": {"b": "c"}}}
-    event_id = content_hash.reference_id(redaction.redacted(whole, rules), rules) if rules >= 3 else "$1:example.org"
+    event_id = content_hash.compute_event_id(redaction.redact(whole, rules), rules) if rules >= 3 else "$1:example.org"
     created = rules >= 12 and event["type"] == "m.room.create"
     return event_id, "!" + event_id[1:] if created else ROOM, whole
 
@@ -62,7 +62,7 @@ def test_what_is_no_part_of_it_changes_nothing(
 @given(EVENTS, HASHED, VALUES, st.data())
 def test_whatever_a_redaction_keeps_is_the_id_s(event: dict[str, Any], version: str, other: Any, data: Any) -> None:
     event_id, room_id, whole = sent(event, version)
-    kept = redaction.redacted(whole, redaction.RULES[version])
+    kept = redaction.redact(whole, redaction.ROOM_VERSION_RULES[version])
     places: list[tuple[str | None, str]] = [(None, key) for key in kept.keys() - {"signatures", "content", "type"}]
     places += [("content", key) for key in kept["content"]]
     inside, key = data.draw(st.sampled_from(sorted(places, key=str)))
@@ -74,9 +74,9 @@ def test_whatever_a_redaction_keeps_is_the_id_s(event: dict[str, Any], version: 
 @given(EVENTS, VERSIONS)
 def test_a_redaction_leaves_the_id_and_is_told_from_a_change(event: dict[str, Any], version: str) -> None:
     event_id, room_id, whole = sent({**event, "content": {**event["content"], "body": "said"}}, version)
-    left = redaction.redacted(whole, redaction.RULES[version])
-    assert redaction.redacted(left, redaction.RULES[version]) == left
-    whole_stays = event["type"] == "m.room.create" and redaction.RULES[version] >= 11
+    left = redaction.redact(whole, redaction.ROOM_VERSION_RULES[version])
+    assert redaction.redact(left, redaction.ROOM_VERSION_RULES[version]) == left
+    whole_stays = event["type"] == "m.room.create" and redaction.ROOM_VERSION_RULES[version] >= 11
     gone = left.keys() != whole.keys() - {"unsigned"} or not whole_stays
     assert judge(event_id, room_id, json.dumps(left), version, None) == ("pruned" if gone else "intact", None)
 
@@ -116,8 +116,8 @@ def test_a_room_s_id_is_the_hash_of_its_creation_from_version_12_on() -> None:
 )
 def test_what_cannot_be_read_is_said(text: str | None, expected: tuple[str, str | None]) -> None:
     assert judge("$1:example.org", ROOM, text, "1", 1) == expected
-    assert expected[0] in content_hash.VERDICTS
-    assert expected[1] is None or expected[1] in content_hash.REASONS
+    assert expected[0] in content_hash.HASH_VERDICTS
+    assert expected[1] is None or expected[1] in content_hash.HASH_REASONS
 
 
 def test_a_version_that_is_not_known_is_said_and_a_missing_one_follows_from_the_format_where_it_can() -> None:

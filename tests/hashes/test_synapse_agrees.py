@@ -34,7 +34,7 @@ def test_each_event_of_the_sample_is_what_was_sent_or_what_a_redaction_left(samp
             "select event_id, room_id, json, internal_metadata, format_version, room_version from event_json"
             " left join rooms using (room_id)"
         ).fetchall()
-    loaded = [event_loader.load(*row) for row in stored]
+    loaded = [event_loader.load_event(*row) for row in stored]
     verdicts = [event.hash_verdict for event in loaded]
     assert {event.unloadable for event in loaded} == {None}
     assert set(verdicts) == {"intact", "pruned"}
@@ -42,14 +42,14 @@ def test_each_event_of_the_sample_is_what_was_sent_or_what_a_redaction_left(samp
 
 
 def test_the_versions_of_rooms_are_synapse_s() -> None:
-    assert redaction.RULES.keys() == RECORDED["corpus"].keys()
+    assert redaction.ROOM_VERSION_RULES.keys() == RECORDED["corpus"].keys()
 
 
 def test_the_table_s_description_names_every_verdict_and_reason() -> None:
     described = (PROJECT / "dbt" / "models" / "gold" / "_gold.yml").read_text().partition("- name: event_hashes")[2]
     described = described.partition("- name: verdict")[2].partition("- name: json_sha256")[0]
     named = set(re.findall(r"`([a-z_]+)`", described))
-    assert named == content_hash.VERDICTS.keys() | content_hash.REASONS.keys()
+    assert named == content_hash.HASH_VERDICTS.keys() | content_hash.HASH_REASONS.keys()
 
 
 @pytest.mark.heavy

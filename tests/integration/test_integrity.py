@@ -17,7 +17,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.write import tables
-from synapse_lakehouse.room_state.integrity_checks import CHECKS
+from synapse_lakehouse.room_state.integrity_checks import INTEGRITY_CHECKS
 from tests.conftest import Published, run_app
 from tests.integration import damage
 
@@ -31,12 +31,12 @@ def test_nothing_is_wrong_with_a_healthy_database(published: Published) -> None:
         duckdb_reader.bind(connection, published.settings, release, ["gold.state_integrity", "audit.checks"])
         assert connection.execute(FINDINGS).fetchall() == []
         judged = connection.execute("select subject from audit.checks where subject like 'check %' and success")
-        assert {subject for (subject,) in judged.fetchall()} == {f"check {check.name}" for check in CHECKS}
+        assert {subject for (subject,) in judged.fetchall()} == {f"check {check.name}" for check in INTEGRITY_CHECKS}
     examined = published.lakehouse("doctor", "--deep", "--format", "json")
     found = {one["subject"]: one for one in json.loads(examined.stdout)}
     assert found["integrity"]["level"] == found["duplicates"]["level"] == "OK"
     assert found["state_group_unreferenced"]["level"] == "OK"
-    assert not {"WARN", "FAIL"} & {found[check.name]["level"] for check in CHECKS if check.name in found}
+    assert not {"WARN", "FAIL"} & {found[check.name]["level"] for check in INTEGRITY_CHECKS if check.name in found}
 
 
 @pytest.fixture
@@ -62,17 +62,17 @@ def test_every_kind_of_damage_is_found_told_and_explained(planted: tuple[Setting
         unneeded = connection.execute("select 1 from gold.state_integrity where subject = '900000300'").fetchall()
         snapshot = duckdb_reader.branch_snapshot(connection, settings, "gold.state_integrity", RUN.branch)
     assert found == expected | damage.FOLLOWS
-    assert {check for check, _ in expected} | {"state_group_unreferenced"} == {check.name for check in CHECKS}
+    assert {check for check, _ in expected} | {"state_group_unreferenced"} == {check.name for check in INTEGRITY_CHECKS}
     assert len(unneeded) == 2  # the end of the long chain, which no event needs
 
     catalog = pyiceberg_catalog(settings)
-    judgement = validate.judge_gold(settings, catalog, RUN)
+    judgement = validate.validate_gold(settings, catalog, RUN)
     # Bronze was not measured here; of what was, nothing blocks.
     assert ["not measured" in check.observed for check in judgement.failures] == [True]
     warned = {check.subject for check in judgement.warnings}
     assert warned >= {f"check {name}" for name, _ in expected}
     counted = {row["check_name"]: row["serious"] for row in store.of_run(catalog, "audit.integrity", RUN.run_id)}
-    assert counted == {check.name: sum(name == check.name for name, _ in found) for check in CHECKS}
+    assert counted == {check.name: sum(name == check.name for name, _ in found) for check in INTEGRITY_CHECKS}
 
     release = {"release": 1, "tables": [("gold.state_integrity", snapshot)], "positions": [], "views": []}
     store.append(catalog, "audit.releases", [release | {"published_at": datetime.now(UTC)}], RUN)

@@ -4,7 +4,7 @@ import random
 
 import psycopg
 
-from synapse_lakehouse.streams.gaps.lost_event_ranges import Edge, id_ranges
+from synapse_lakehouse.streams.gaps.lost_event_ranges import LocalEdge, compute_id_ranges
 
 SERVER = "synapse.example"
 EDGES = """
@@ -32,11 +32,11 @@ def test_the_range_of_any_lost_event_holds_its_id(sample_dsn: str) -> None:
     for share in (0.001, 0.05, 0.5):
         lost = {event for event in ids if chosen.random() < share}
         known = [
-            Edge(child, parent, None if child in lost else child_id, None if parent in lost else parent_id)
+            LocalEdge(child, parent, None if child in lost else child_id, None if parent in lost else parent_id)
             for child, parent, child_id, parent_id in edges
             if (rooms[child] not in backfilled if child in lost else child_id > 0)
         ]
-        for event, (low, high) in id_ranges(lost, known, {}).items():
+        for event, (low, high) in compute_id_ranges(lost, known, {}).items():
             assert low is None or low <= ids[event], event
             assert high is None or ids[event] <= high, event
             narrow += low is not None and high is not None

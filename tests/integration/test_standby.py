@@ -21,7 +21,7 @@ from synapse_lakehouse.postgres.rows.read import Chunk, copy_chunks
 from synapse_lakehouse.postgres.rows.select_sql import select
 from synapse_lakehouse.postgres.snapshot.snapshot import Changes, count, count_since, exported
 from synapse_lakehouse.streams.checks import synapse_startup
-from synapse_lakehouse.streams.checks.sequences import went_back
+from synapse_lakehouse.streams.checks.sequences import check_regression
 from tests.conftest import BIN, environment, lakehouse
 
 IMPATIENT = ["max_standby_streaming_delay=0", "hot_standby_feedback=off"]
@@ -72,9 +72,9 @@ def test_a_sequence_that_a_standby_sees_ahead_is_no_sign_that_the_primary_went_b
         primary.execute("select nextval('receipts_sequence')")
     _remove_row_versions(pair)
     with psycopg.connect(pair.standby) as standby, psycopg.connect(pair.primary) as primary:
-        then, now = (synapse_startup.read(one, declared)["receipts"] for one in (standby, primary))
+        then, now = (synapse_startup.read_progress(one, declared)["receipts"] for one in (standby, primary))
     assert then.handed_out > now.handed_out
-    assert went_back(declared.stream("receipts"), then, now) is None
+    assert check_regression(declared.stream("receipts"), then, now) is None
 
 
 def test_changes_since_a_snapshot_of_the_standby_are_found_there(settings: Settings, pair: Pair) -> None:

@@ -2,7 +2,7 @@
 
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.spark.session import spark_session
-from synapse_lakehouse.streams.sql import COUNTED
+from synapse_lakehouse.streams.sql import ID_COUNTS
 
 
 def test_ids_at_the_ends_of_blocks_of_several_writers_and_none(settings: Settings) -> None:
@@ -12,7 +12,7 @@ def test_ids_at_the_ends_of_blocks_of_several_writers_and_none(settings: Setting
     spark = spark_session("counting", settings)
     columns = "stream string, table_name string, writer string, id bigint, is_received boolean"
     spark.createDataFrame(rows, columns).createOrReplaceTempView("counted_ids")
-    found = {(row.table_name, row.writer): row for row in spark.sql(COUNTED).collect()}
+    found = {(row.table_name, row.writer): row for row in spark.sql(ID_COUNTS).collect()}
     assert found.keys() == {("t", None), ("t", "a"), ("t", "b"), ("other", None), ("other", "a")}
     total = found["t", None]
     assert total.is_total

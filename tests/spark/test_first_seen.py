@@ -43,11 +43,11 @@ class DayLake(AdvancingLake):
         return int(row["rows_in_interval"])
 
 
-@pytest.mark.parametrize("large", [0, stream_tables.LARGE], ids=["by what changed", "as a whole"])
+@pytest.mark.parametrize("large", [0, stream_tables.LARGE_TABLE_ROWS], ids=["by what changed", "as a whole"])
 def test_an_id_stays_with_the_interval_that_saw_it_first(
     new_lake: Callable[..., Settings], source_copy: str, monkeypatch: pytest.MonkeyPatch, large: int
 ) -> None:
-    monkeypatch.setattr(stream_tables, "LARGE", large)
+    monkeypatch.setattr(stream_tables, "LARGE_TABLE_ROWS", large)
     full = catalogue.load()
     few = full.model_copy(update={"tables": tuple(map(full.table, NAMES)), "streams": (full.stream("receipts"),)})
     monkeypatch.setattr(catalogue, "load", lambda: few)

@@ -19,11 +19,11 @@ def ranges(ids: list[int]) -> set[tuple[int, int]]:
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("large", [0, stream_tables.LARGE], ids=["by what changed", "as a whole"])
+@pytest.mark.parametrize("large", [0, stream_tables.LARGE_TABLE_ROWS], ids=["by what changed", "as a whole"])
 def test_every_class_is_found_with_its_witness(
     examined_lake: tuple[Examined, Database], monkeypatch: pytest.MonkeyPatch, large: int
 ) -> None:
-    monkeypatch.setattr(stream_tables, "LARGE", large)
+    monkeypatch.setattr(stream_tables, "LARGE_TABLE_ROWS", large)
     examined, source = examined_lake
     source.store()
     source.store("backfill")
@@ -344,11 +344,11 @@ def test_a_row_more_under_an_id_that_has_some_is_late(examined_lake: tuple[Exami
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("large", [0, stream_tables.LARGE], ids=["by what changed", "as a whole"])
+@pytest.mark.parametrize("large", [0, stream_tables.LARGE_TABLE_ROWS], ids=["by what changed", "as a whole"])
 def test_json_tells_of_lost_events_in_a_row_however_many_events_lack_their_json(
     examined_lake: tuple[Examined, Database], monkeypatch: pytest.MonkeyPatch, large: int
 ) -> None:
-    monkeypatch.setattr(stream_tables, "LARGE", large)
+    monkeypatch.setattr(stream_tables, "LARGE_TABLE_ROWS", large)
     examined, source = examined_lake
     source.store(), source.store("backfill")
     examined.examine()

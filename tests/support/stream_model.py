@@ -8,7 +8,7 @@ may fall between any two of these steps. Ids of a stream that counts downwards a
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from synapse_lakehouse.streams.positions.safe_bound import FIRST
+from synapse_lakehouse.streams.positions.safe_bound import FIRST_ID
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Stream:
         self.configured = set(configured)
         self.sign = sign
         self._stored = {writer: sign * position for writer, position in (stored or {}).items()}
-        self._last = max([FIRST, *self._stored.values()])
+        self._last = max([FIRST_ID, *self._stored.values()])
         self._open: dict[int, str] = {}
         self._ended: dict[int, tuple[str, int]] = {}
         self._processes: dict[str, _Process] = {}
@@ -155,7 +155,7 @@ class Stream:
         """The least current id of the whole stream; None while a writer has no stored position."""
         if any(writer not in self._stored for writer in self.writers):
             return None
-        return self.sign * min((self._stored[writer] for writer in self.writers), default=FIRST)
+        return self.sign * min((self._stored[writer] for writer in self.writers), default=FIRST_ID)
 
     def linear_maximum(self) -> int:
         """The greatest current id of the whole stream: one before the first id that is open."""
@@ -167,7 +167,7 @@ class Stream:
             {writer: self.sign * position for writer, position in self._stored.items()},
             {self.sign * one: writer for one, (writer, rows) in self._ended.items() if rows},
             self._last,
-            self._last > FIRST,
+            self._last > FIRST_ID,
         )
 
     def _linear_maximum(self) -> int:

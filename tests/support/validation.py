@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from expectations import bronze, data_docs
-from expectations.validation_result import Judgement
+from expectations.validation_result import ValidationResult
 from synapse_lakehouse.catalogue import Catalogue, Column, Stream, Table
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
@@ -114,14 +114,14 @@ def forget(rows: str, at: int) -> Plant:
     return lambda found: found[rows].__delitem__(at)
 
 
-def judge(settings: Settings, plant: Plant | None = None, declared: Catalogue = DECLARED) -> Judgement:
+def judge(settings: Settings, plant: Plant | None = None, declared: Catalogue = DECLARED) -> ValidationResult:
     """The gate's verdict on a healthy run, or on one with a fault."""
     rows = healthy()
     if plant:
         plant(rows)
-    measures = bronze.measures(declared, **rows)
+    measures = bronze.collect_metrics(declared, **rows)
     drifted = dict(rows["snapshots"][0]["drifted"])
-    checks, page = data_docs.validate(
-        settings, RUN, "bronze", bronze.suite(declared, drifted), measures, datetime.now(UTC)
+    checks, page = data_docs.validate_metrics(
+        settings, RUN, "bronze", bronze.build_suite(declared, drifted), measures, datetime.now(UTC)
     )
-    return Judgement("bronze", checks, page)
+    return ValidationResult("bronze", checks, page)

@@ -7,9 +7,9 @@ import pytest
 from pyiceberg.catalog.memory import InMemoryCatalog
 
 from expectations import bronze, validate
-from expectations.alert_findings import findings
+from expectations.alert_findings import build_findings
 from expectations.streams import ExpectGapsWithinBudget, ExpectIdInOneTable, ExpectNoLostId
-from expectations.validation_result import AuditFailed, Check, Judgement
+from expectations.validation_result import CheckResult, ValidationFailedError, ValidationResult
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.alerts.incidents import Finding, Kind
 from synapse_lakehouse.audit import store
@@ -259,14 +259,14 @@ def test_fault_is_found(settings: Settings, plant: Plant, severity: str, sentenc
         assert judgement.warned == len(sentences)
         assert f"warned: {sentences[0]}" in judgement.summary()
         return
-    with pytest.raises(AuditFailed, match=r"readers still see the release before") as failure:
+    with pytest.raises(ValidationFailedError, match=r"readers still see the release before") as failure:
         judgement.raise_if_failed()
     assert all(sentence in str(failure.value) for sentence in sentences)
     assert judgement.data_docs in str(failure.value)
 
 
 def test_ids_in_several_tables_are_expected_of_streams_with_several_only() -> None:
-    suite = bronze.suite(catalogue.load())
+    suite = bronze.build_suite(catalogue.load())
     of = {one.column for one in suite if isinstance(one, ExpectIdInOneTable)}
     assert of == {f"stream {name}" for name in ("events", "backfill", "pushers", "account_data")}
     judged = ExpectIdInOneTable(column="stream account_data")._judge({"shared_ids": 2})
@@ -332,7 +332,7 @@ def test_gaps_that_spend_no_budget(settings: Settings, plant: Plant) -> None:
 
 def test_a_budget_that_is_set_wins_where_there_is_one() -> None:
     def budgets(gap_budget: int | None) -> dict[str, int]:
-        expected = bronze.suite(catalogue.load(), gap_budget=gap_budget)
+        expected = bronze.build_suite(catalogue.load(), gap_budget=gap_budget)
         return {one.column: one.percent for one in expected if isinstance(one, ExpectGapsWithinBudget)}
 
     assert budgets(None)["stream events"] == 50
@@ -386,10 +386,10 @@ def test_sequence_that_was_never_called(settings: Settings) -> None:
 
 def test_every_table_and_stream_of_the_catalogue_is_judged() -> None:
     known = catalogue.load()
-    subjects = [one.column for one in bronze.suite(known)]
+    subjects = [one.column for one in bronze.build_suite(known)]
     assert {name for name in subjects if name.startswith("bronze.")} == {f"bronze.{one.name}" for one in known.copied()}
     assert {name for name in subjects if name.startswith("stream ")} == {f"stream {one.name}" for one in known.streams}
-    told = [(one.column, one.description) for one in bronze.suite(known)]
+    told = [(one.column, one.description) for one in bronze.build_suite(known)]
     assert len(told) == len(set(told)), "audit.checks tells checks apart by subject and expectation"
 
 
@@ -425,7 +425,7 @@ def test_gate_reads_the_runs_measures_and_records_its_checks(settings: Settings)
     other = Run("another", RUN.start, RUN.end)
     store.append(catalog, "audit.table_facts", [{"table_name": "rooms", "rows": 0, "null_keys": 9}], other)
 
-    judgement = validate.judge_bronze(settings, catalog, RUN)
+    judgement = validate.validate_bronze(settings, catalog, RUN)
 
     assert [check.sentence for check in judgement.failures] == [
         "bronze.events: every event_id occurs once — 1 row repeating a key"
@@ -450,13 +450,15 @@ def test_gate_reads_the_runs_measures_and_records_its_checks(settings: Settings)
 def test_an_alert_says_what_follows_and_a_failure_counts_more_than_a_warning(
     first: bool, strict: bool, blocked: str, warned: str
 ) -> None:
-    def check(subject: str, severity: Literal["fail", "warn"], observed: str) -> Check:
-        return Check("bronze", ExpectNoLostId.expectation_type, subject, "no row is gone", severity, False, observed)
+    def check(subject: str, severity: Literal["fail", "warn"], observed: str) -> CheckResult:
+        return CheckResult(
+            "bronze", ExpectNoLostId.expectation_type, subject, "no row is gone", severity, False, observed
+        )
 
-    judgement = Judgement(
+    judgement = ValidationResult(
         "bronze", [check("a", "warn", "1 id"), check("a", "fail", "2 ids"), check("b", "warn", "3 ids")], ""
     )
-    assert findings(judgement, is_first=first, fails_on_warnings=strict) == [
+    assert build_findings(judgement, is_first=first, fails_on_warnings=strict) == [
         Finding(
             Kind.LOST_IDS, "a", "no row is gone — 2 ids\nno row is gone — 1 id",
             f"nothing is published while this is so; {blocked}",

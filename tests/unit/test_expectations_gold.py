@@ -10,7 +10,7 @@ import yaml
 from pyiceberg.catalog.memory import InMemoryCatalog
 
 from expectations import gold, key_counts, validate
-from expectations.alert_findings import findings
+from expectations.alert_findings import build_findings
 from synapse_lakehouse.alerts.incidents import Finding, Kind
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.run import Run
@@ -74,7 +74,7 @@ def find(catalog: InMemoryCatalog, **serious: int) -> None:
     rows = [
         {"check_name": one.name, "findings": 1 + serious.get(one.name, 0), "serious": serious.get(one.name, 0)}
         | {"counted_at": DAY + timedelta(seconds=len(serious))}
-        for one in integrity_checks.CHECKS
+        for one in integrity_checks.INTEGRITY_CHECKS
     ]
     store.append(catalog, "audit.integrity", rows, RUN)
 
@@ -101,7 +101,7 @@ def leave(settings: Settings, run_results: dict[str, Any]) -> None:
 
 def test_what_dbt_built_well_passes(settings: Settings, lake: InMemoryCatalog) -> None:
     leave(settings, results())
-    judgement = validate.judge_gold(settings, lake, RUN)
+    judgement = validate.validate_gold(settings, lake, RUN)
     judgement.raise_if_failed()
     assert [check.sentence for check in judgement.checks] == [
         "gold.events: dbt built it — built",
@@ -110,11 +110,14 @@ def test_what_dbt_built_well_passes(settings: Settings, lake: InMemoryCatalog) -
         "gold.events: every event_id occurs once — 0 rows repeating a key",
         "gold.events: dbt's test unique_events finds nothing — 0 rows against it",
         "bronze.rooms: dbt's test agrees finds nothing — 0 rows against it",
-        *(f"check {one.name}: no {one.title} — 0 findings, and 1 for information" for one in integrity_checks.CHECKS),
+        *(
+            f"check {one.name}: no {one.title} — 0 findings, and 1 for information"
+            for one in integrity_checks.INTEGRITY_CHECKS
+        ),
     ]
     recorded = lake.load_table("audit.checks").scan().to_arrow()
     assert set(recorded["stage"].to_pylist()) == {"gold"}
-    assert recorded["severity"].to_pylist() == ["fail"] * 5 + ["warn"] * (1 + len(integrity_checks.CHECKS))
+    assert recorded["severity"].to_pylist() == ["fail"] * 5 + ["warn"] * (1 + len(integrity_checks.INTEGRITY_CHECKS))
 
 
 def test_damage_in_synapse_s_database_is_told_and_holds_no_release_back(
@@ -122,12 +125,12 @@ def test_damage_in_synapse_s_database_is_told_and_holds_no_release_back(
 ) -> None:
     leave(settings, results())
     find(lake, state_reset=3)
-    judgement = validate.judge_gold(settings, lake, RUN)
+    judgement = validate.validate_gold(settings, lake, RUN)
     judgement.raise_if_failed()
     said = "no pieces of state that are not what was said last — 3 findings, and 1 for information"
     assert [check.sentence for check in judgement.warnings] == [f"check state_reset: {said}"]
     told = Finding(Kind.INTEGRITY, "check state_reset", said, "a warning: it keeps no release from being published")
-    assert findings(judgement, is_first=False, fails_on_warnings=False) == [told]
+    assert build_findings(judgement, is_first=False, fails_on_warnings=False) == [told]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +168,7 @@ def test_what_dbt_found_is_judged(
     warnings: list[str],
 ) -> None:
     leave(settings, results(**statuses))
-    judgement = validate.judge_gold(settings, lake, RUN)
+    judgement = validate.validate_gold(settings, lake, RUN)
     assert [check.sentence for check in judgement.failures] == failures
     assert [check.sentence for check in judgement.warnings] == warnings
 
@@ -174,7 +177,7 @@ def test_a_test_that_dbt_left_out_fails(settings: Settings, lake: InMemoryCatalo
     found = results()
     found["results"].pop(1)
     leave(settings, found)
-    assert [check.sentence for check in validate.judge_gold(settings, lake, RUN).failures] == [
+    assert [check.sentence for check in validate.validate_gold(settings, lake, RUN).failures] == [
         "gold.events: dbt's test unique_events finds nothing — not measured by this run (unique_events.status)"
     ]
 
@@ -182,7 +185,7 @@ def test_a_test_that_dbt_left_out_fails(settings: Settings, lake: InMemoryCatalo
 def test_keys_on_the_branch_are_judged(settings: Settings, lake: InMemoryCatalog) -> None:
     write(lake, ["$2", None])
     leave(settings, results())
-    assert [check.sentence for check in validate.judge_gold(settings, lake, RUN).failures] == [
+    assert [check.sentence for check in validate.validate_gold(settings, lake, RUN).failures] == [
         "gold.events: it has as many rows as bronze.events — 5 rows, 3 in bronze.events",
         "gold.events: no NULL in event_id — 1 row with NULL in the key",
         "gold.events: every event_id occurs once — 1 row repeating a key",
@@ -190,24 +193,24 @@ def test_keys_on_the_branch_are_judged(settings: Settings, lake: InMemoryCatalog
 
 
 def test_main_is_read_where_there_is_no_branch(lake: InMemoryCatalog) -> None:
-    assert key_counts.on_branch(lake, "no such branch", "gold.events", ("event_id",))["rows"] == 1
-    assert key_counts.on_branch(lake, RUN.branch, "gold.events", ()) == {"rows": 3}
-    assert key_counts.on_branch(lake, RUN.branch, "gold.no_such_table", ("event_id",)) == {}
+    assert key_counts.count_keys_on_branch(lake, "no such branch", "gold.events", ("event_id",))["rows"] == 1
+    assert key_counts.count_keys_on_branch(lake, RUN.branch, "gold.events", ()) == {"rows": 3}
+    assert key_counts.count_keys_on_branch(lake, RUN.branch, "gold.no_such_table", ("event_id",)) == {}
 
 
 def test_keys_of_several_columns_are_counted() -> None:
     rows = pa.table({"user": ["a", "a", "a", None, None], "room id": [1, 2, 2, 3, 3]})
-    assert key_counts.count(rows, ("user", "room id")) == {"rows": 5, "null_keys": 2, "duplicate_keys": 1}
+    assert key_counts.count_keys(rows, ("user", "room id")) == {"rows": 5, "null_keys": 2, "duplicate_keys": 1}
 
 
 def test_artifacts_of_another_run_are_refused(settings: Settings, lake: InMemoryCatalog) -> None:
-    with pytest.raises(gold.ArtifactError, match="Clear the whole run"):
-        validate.judge_gold(settings, lake, RUN)
+    with pytest.raises(gold.DbtArtifactError, match="Clear the whole run"):
+        validate.validate_gold(settings, lake, RUN)
     other = results()
     other["metadata"]["env"]["RUN_ID"] = "manual__2026-11-01"
     leave(settings, other)
-    with pytest.raises(gold.ArtifactError, match=r"are of run manual__2026-11-01, not of scheduled__2026-11-18"):
-        validate.judge_gold(settings, lake, RUN)
+    with pytest.raises(gold.DbtArtifactError, match=r"are of run manual__2026-11-01, not of scheduled__2026-11-18"):
+        validate.validate_gold(settings, lake, RUN)
 
 
 def test_every_model_declares_its_key() -> None:

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from expectations import data_docs, replication_tap
-from expectations.alert_findings import findings
-from expectations.validation_result import Judgement
+from expectations.alert_findings import build_findings
+from expectations.validation_result import ValidationResult
 from synapse_lakehouse.alerts.incidents import Finding, Kind
 from synapse_lakehouse.config.settings import Settings
 from tests.support.validation import RUN
@@ -29,12 +29,17 @@ def test_what_a_tap_missed_warns_and_is_named(settings: Settings) -> None:
         heard("events", "ep1"), heard("events", "ep2", unexplained=3, missing=missing), heard("receipts", None),
         heard("to_device", "w", went_back=1),
     ]  # fmt: skip
-    checks, _ = data_docs.validate(
-        settings, RUN, "bronze", replication_tap.suite(found), replication_tap.measures(found), datetime.now(UTC)
+    checks, _ = data_docs.validate_metrics(
+        settings,
+        RUN,
+        "bronze",
+        replication_tap.build_suite(found),
+        replication_tap.collect_metrics(found),
+        datetime.now(UTC),
     )
     assert len(checks) == 6
-    judgement = Judgement("bronze", checks, "")
-    assert findings(judgement, is_first=False, fails_on_warnings=False) == [
+    judgement = ValidationResult("bronze", checks, "")
+    assert build_findings(judgement, is_first=False, fails_on_warnings=False) == [
         Finding(
             Kind.REPLICATION,
             "replication of events",

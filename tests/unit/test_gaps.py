@@ -9,8 +9,16 @@ from hypothesis import strategies as st
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.streams.gaps import classify, log
-from synapse_lakehouse.streams.gaps.classify import Class, Explanation, Gap, Missing, Present, Window, Witness
-from synapse_lakehouse.streams.sql import ISLANDS, MISSING
+from synapse_lakehouse.streams.gaps.classify import (
+    Evidence,
+    Explanation,
+    GapClass,
+    MissingIds,
+    PresentId,
+    StreamGap,
+    StreamWindow,
+)
+from synapse_lakehouse.streams.sql import EVIDENCE_RANGES, MISSING_RANGES
 
 DUCKDB = duckdb.connect()
 
@@ -99,18 +107,18 @@ def ids(text: str) -> dict[int, int]:
     return found
 
 
-def examined(before: str, now: str, told: str) -> list[Gap]:
+def examined(before: str, now: str, told: str) -> list[StreamGap]:
     """What is found in a trace, in the way in which a run finds it."""
     was, _, accepted = before.partition("|")
     there, _, position = now.partition("|")
     bound, _, last = position.partition("of")
     known, present = ({}, ids(there)) if before == "none" else (ids(was), ids(there))
-    window = Window(int(accepted) if accepted else None, int(bound), int(last))
+    window = StreamWindow(int(accepted) if accepted else None, int(bound), int(last))
     words = [part.split() for part in told.split(",") if part]
     signs = {one: word for numbers, word in words for one in ids(numbers)}
     explained = {one: word for numbers, word in words if word in set(Explanation) for one in ids(numbers)}
-    witnessed = dict.fromkeys(known.keys() - present.keys(), Witness.ACCEPTED_ROW.value)
-    witnessed |= {one: word for numbers, word in words if word in set(Witness) for one in ids(numbers)}
+    witnessed = dict.fromkeys(known.keys() - present.keys(), Evidence.ACCEPTED_ROW.value)
+    witnessed |= {one: word for numbers, word in words if word in set(Evidence) for one in ids(numbers)}
     DUCKDB.execute("create or replace temp table ids (stream text, id bigint)")
     DUCKDB.execute("create or replace temp table windows (stream text, after bigint, until bigint)")
     DUCKDB.execute(
@@ -121,18 +129,18 @@ def examined(before: str, now: str, told: str) -> list[Gap]:
     DUCKDB.execute("insert into ids select 's', unnest(?::bigint[])", [[*present, *witnessed]])
     for one, witness in witnessed.items():
         DUCKDB.execute("insert into witnessed values ('s', 't', ?, ?, ?)", [one, witness, explained.get(one)])
-    found: list[Gap] = []
-    for _, first, last_id in DUCKDB.execute(MISSING).fetchall():
-        found += classify.of_missing(Missing(first, last_id), window)
-    for _, table, witness, explanation, first, last_id in DUCKDB.execute(ISLANDS).fetchall():
+    found: list[StreamGap] = []
+    for _, first, last_id in DUCKDB.execute(MISSING_RANGES).fetchall():
+        found += classify.classify_missing(MissingIds(first, last_id), window)
+    for _, table, witness, explanation, first, last_id in DUCKDB.execute(EVIDENCE_RANGES).fetchall():
         reason = Explanation(explanation) if explanation else None
-        found += classify.of_missing(Missing(first, last_id, table, Witness(witness), reason), window)
+        found += classify.classify_missing(MissingIds(first, last_id, table, Evidence(witness), reason), window)
     for one, rows in present.items():
-        found += classify.of_present(Present(one, "t", rows, one in known, signs.get(one) == "again"), window)
-    return sorted(found, key=lambda gap: (gap.first, list(Class).index(gap.verdict)))
+        found += classify.classify_present(PresentId(one, "t", rows, one in known, signs.get(one) == "again"), window)
+    return sorted(found, key=lambda gap: (gap.first, list(GapClass).index(gap.verdict)))
 
 
-def label(gap: Gap) -> str:
+def label(gap: StreamGap) -> str:
     numbers = str(gap.first) if gap.first == gap.last else f"{gap.first}-{gap.last}"
     witness = gap.witness.value if gap.witness else None
     return " ".join(filter(None, [numbers, gap.verdict.value, witness, *gap.flags]))
@@ -148,7 +156,7 @@ def test_there_are_traces_of_every_class_witness_and_explanation() -> None:
     words = " ".join(" ".join(trace) for trace in TRACES.values())
     assert len(TRACES) >= 40
     # Whether a row says what it said is no matter of ids: tests/spark/test_closed_rows.py.
-    for one in (*({*Class} - {Class.CHANGED}), *Witness, *Explanation):
+    for one in (*({*GapClass} - {GapClass.CHANGED}), *Evidence, *Explanation):
         assert one.value in words, one
 
 
@@ -162,11 +170,11 @@ def test_every_closed_id_is_there_or_told_of_once_and_healthy_work_raises_nothin
     present = released | {one for one in new if accepted < one <= last}
     before = "none" if is_first else f"{' '.join(map(str, released))} | {accepted}"
     found = examined(before, f"{' '.join(map(str, present))} | {bound} of {last}", "")
-    assert not [gap for gap in found if gap.verdict in classify.FAULTS]
+    assert not [gap for gap in found if gap.verdict in classify.FAULT_CLASSES]
     told = [one for gap in found for one in range(gap.first, gap.last + 1)]
     after = 1 if is_first else accepted
     assert sorted(told) == sorted(set(range(after + 1, last + 1)) - present)
-    assert all((gap.last <= bound) is (gap.verdict is Class.ROLLED_BACK) for gap in found)
+    assert all((gap.last <= bound) is (gap.verdict is GapClass.ROLLED_BACK) for gap in found)
 
 
 @settings(max_examples=25, deadline=None)
@@ -181,6 +189,6 @@ def test_blocks_of_ids_leave_no_seam(present: set[int], last: int) -> None:
 
 def test_streams_that_count_downwards_are_mirrored() -> None:
     known = catalogue.load()
-    gap = Gap(7, 9, Class.ROLLED_BACK)
+    gap = StreamGap(7, 9, GapClass.ROLLED_BACK)
     rows = [log._row(known.stream(name), gap, datetime.now(UTC)) for name in ("events", "backfill")]
     assert [(row["first_id"], row["last_id"]) for row in rows] == [(7, 9), (-9, -7)]

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.streams.checks.acknowledged import parse
-from synapse_lakehouse.streams.checks.position_regression import tell_what_went_back
+from synapse_lakehouse.streams.checks.acknowledged import parse_acknowledged_ids
+from synapse_lakehouse.streams.checks.position_regression import record_regressions
 
 DECLARED = catalogue.load()
 
@@ -17,7 +17,7 @@ def measured(stream: str = "events", **other: Any) -> dict[str, Any]:
 
 
 def went_back(now: dict[str, Any], before: dict[str, Any], setting: str = "") -> list[str]:
-    tell_what_went_back(DECLARED, [now], [before], parse(DECLARED, setting))
+    record_regressions(DECLARED, [now], [before], parse_acknowledged_ids(DECLARED, setting))
     return list(now["went_back"])
 
 
@@ -27,7 +27,7 @@ def test_nothing_went_back_where_writers_rest_work_are_added_or_gone() -> None:
     assert (
         went_back(measured(writers=[("ep1", 901), ("ep3", 7)], sequence_last_value=951, safe_bound=None), before) == []
     )
-    tell_what_went_back(DECLARED, [first := measured()], [], {})
+    record_regressions(DECLARED, [first := measured()], [], {})
     assert first["went_back"] == []
 
 

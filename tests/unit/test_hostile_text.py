@@ -14,9 +14,9 @@ from apprise.conversion import convert_between
 from rich.text import Text
 from typer.testing import CliRunner
 
-from expectations.alert_findings import findings
+from expectations.alert_findings import build_findings
 from expectations.data_docs_theme import _TEMPLATES
-from expectations.validation_result import AuditFailed, Check, Judgement
+from expectations.validation_result import CheckResult, ValidationFailedError, ValidationResult
 from synapse_lakehouse.alerts.incidents import Finding, Kind, changes
 from synapse_lakehouse.alerts.message import MOST_AT_ONCE, messages
 from synapse_lakehouse.cli import app, output
@@ -144,14 +144,14 @@ def test_alerts_for_every_kind_of_sink(number: int) -> None:
 
 
 def test_an_audit_s_sentences_are_one_line_each() -> None:
-    check = Check("s", "t", hostile_text.ALL, hostile_text.ALL, "fail", success=False, observed=hostile_text.ALL)
-    judgement = Judgement("gold", [check, check], "https://docs")
+    check = CheckResult("s", "t", hostile_text.ALL, hostile_text.ALL, "fail", success=False, observed=hostile_text.ALL)
+    judgement = ValidationResult("gold", [check, check], "https://docs")
     assert len(judgement.summary().splitlines()) == 3
     assert not hostile_text.unshown(judgement.summary())
-    with pytest.raises(AuditFailed) as failed:
+    with pytest.raises(ValidationFailedError) as failed:
         judgement.raise_if_failed()
     assert len(str(failed.value).splitlines()) == 4
-    (finding,) = findings(judgement, is_first=True, fails_on_warnings=False)
+    (finding,) = build_findings(judgement, is_first=True, fails_on_warnings=False)
     assert len(finding.said.splitlines()) == 2
 
 

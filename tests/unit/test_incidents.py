@@ -11,8 +11,8 @@ from synapse_lakehouse.alerts import rules
 from synapse_lakehouse.alerts.incidents import Event, Finding, Kind, changes, current
 from synapse_lakehouse.alerts.message import MOST_AT_ONCE, messages
 from synapse_lakehouse.config.settings import PROJECT
-from synapse_lakehouse.streams.checks.sequences import Standing, faults
-from synapse_lakehouse.streams.watch.observation import Look, look
+from synapse_lakehouse.streams.checks.sequences import StreamProgress, find_sequence_faults
+from synapse_lakehouse.streams.watch.observation import StreamObservation, observe_stream
 
 NOW = datetime(2026, 11, 17, tzinfo=UTC)
 LATE = Finding(Kind.LATE_IDS, "stream events", "2 ids came late")
@@ -116,12 +116,14 @@ def test_every_kind_has_a_runbook_with_the_answers_of_one() -> None:
             assert heading in text, kind
 
 
-def watched(positions: dict[str, int], handed_out: int, before: Look | None = None) -> Look:
+def watched(positions: dict[str, int], handed_out: int, before: StreamObservation | None = None) -> StreamObservation:
     """A look at ``events``, written by ep1 and ep2."""
-    return look(catalogue.load().stream("events"), positions, handed_out, (), frozenset({"ep1", "ep2"}), before, NOW)
+    return observe_stream(
+        catalogue.load().stream("events"), positions, handed_out, (), frozenset({"ep1", "ep2"}), before, NOW
+    )
 
 
-def of_looks(now: Look) -> list[Kind]:
+def of_looks(now: StreamObservation) -> list[Kind]:
     found = rules.of_looks([(catalogue.load().stream("events"), now)], {"events": {"ep1", "ep2"}})
     return [one.kind for one in found]
 
@@ -147,23 +149,23 @@ def test_a_database_that_went_back_is_told_of_until_it_is_where_it_was_or_a_rele
     passed = watched({"ep1": 91, "ep2": 901}, 902, going_on)
     assert of_looks(passed) == []
     both = frozenset({"ep1", "ep2"})
-    accepted = look(
-        stream, {"ep1": 80, "ep2": 860}, 900, (), both, going_on, NOW, Standing(900, {"ep1": 80, "ep2": 850}, {})
+    accepted = observe_stream(
+        stream, {"ep1": 80, "ep2": 860}, 900, (), both, going_on, NOW, StreamProgress(900, {"ep1": 80, "ep2": 850}, {})
     )
     assert of_looks(accepted) == []
 
 
 def test_the_first_look_at_a_database_that_went_back_tells_of_it() -> None:
     stream = catalogue.load().stream("events")
-    released = Standing(900, {"ep1": 900}, {})
-    assert of_looks(look(stream, {"ep1": 800}, 950, (), frozenset({"ep1"}), None, NOW, released)) == [
+    released = StreamProgress(900, {"ep1": 900}, {})
+    assert of_looks(observe_stream(stream, {"ep1": 800}, 950, (), frozenset({"ep1"}), None, NOW, released)) == [
         Kind.POSITION_WENT_BACK
     ]
 
 
 def test_all_that_is_wrong_with_a_stream_is_told() -> None:
     stream = catalogue.load().stream("events")
-    worst, mild = (one.message for one in faults(stream, Standing(5, {"ep1": 9}, {"events": 9})))
+    worst, mild = (one.message for one in find_sequence_faults(stream, StreamProgress(5, {"ep1": 9}, {"events": 9})))
     found = [Finding(Kind.SEQUENCE_BEHIND, "stream events", one) for one in (worst, mild)]
     (begun,) = changes([], found, "preflight", "", NOW)
     assert begun.said.splitlines() == [worst, mild]

@@ -3,17 +3,17 @@
 import re
 
 from synapse_lakehouse.config.settings import PROJECT
-from synapse_lakehouse.room_state.group_tree import Fault
-from synapse_lakehouse.room_state.integrity_checks import CHECKS
+from synapse_lakehouse.room_state.group_tree import StateGroupFault
+from synapse_lakehouse.room_state.integrity_checks import INTEGRITY_CHECKS
 
-NAMES = [check.name for check in CHECKS]
+NAMES = [check.name for check in INTEGRITY_CHECKS]
 
 
 def test_the_model_its_description_and_the_runbook_know_the_same_checks() -> None:
     folder = PROJECT / "dbt" / "models" / "gold" / "state"
     sql = (folder / "state_integrity.sql").read_text()
     found = set(re.findall(r"(?:^union all\s+(?:--.*\s+)*select\s+|then )'([a-z_]+)'(?=,|\n| as)", sql, re.MULTILINE))
-    assert found | {f"state_group_{fault}" for fault in Fault} == {*NAMES}
+    assert found | {f"state_group_{fault}" for fault in StateGroupFault} == {*NAMES}
     described = re.search(r"check_name\n.*?description: >(.*?)- name", (folder / "_state.yml").read_text(), re.DOTALL)
     assert described
     assert {*re.findall("`(.*?)`", described[1])} == {*NAMES}

@@ -7,36 +7,50 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synapse_lakehouse.streams.gaps.event_ids import ANYWHERE, Edge, Name, Range, Span, spans, taken
+from synapse_lakehouse.streams.gaps.event_ids import (
+    UNBOUNDED,
+    AttestedId,
+    EventEdge,
+    IdRange,
+    IdSpan,
+    compute_id_spans,
+    find_assigned_ranges,
+)
 
 
 def test_an_id_lies_between_those_of_the_neighbours() -> None:
-    edges = [Edge("$a", "$before", None, 4), Edge("$a", "$earlier", None, 2), Edge("$after", "$a", 9, None)]
-    assert spans({"$a", "$alone"}, edges) == {"$a": (4, 9), "$alone": ANYWHERE}
+    edges = [
+        EventEdge("$a", "$before", None, 4),
+        EventEdge("$a", "$earlier", None, 2),
+        EventEdge("$after", "$a", 9, None),
+    ]
+    assert compute_id_spans({"$a", "$alone"}, edges) == {"$a": (4, 9), "$alone": UNBOUNDED}
 
 
 def test_neighbours_that_are_missed_too_pass_on_what_is_known_of_theirs() -> None:
-    edges = [Edge("$a", "$before", None, 4), Edge("$b", "$a", None, None), Edge("$after", "$b", 9, None)]
-    assert spans({"$a", "$b"}, edges) == {"$a": (4, 8), "$b": (5, 9)}
+    edges = [EventEdge("$a", "$before", None, 4), EventEdge("$b", "$a", None, None), EventEdge("$after", "$b", 9, None)]
+    assert compute_id_spans({"$a", "$b"}, edges) == {"$a": (4, 8), "$b": (5, 9)}
 
 
 def test_edges_in_a_circle_are_no_trouble() -> None:
-    assert set(spans({"$a", "$b"}, [Edge("$b", "$a", None, None), Edge("$a", "$b", None, None)])) == {"$a", "$b"}
+    assert set(
+        compute_id_spans({"$a", "$b"}, [EventEdge("$b", "$a", None, None), EventEdge("$a", "$b", None, None)])
+    ) == {"$a", "$b"}
 
 
 def test_what_is_known_of_an_id_holds_for_the_neighbours_too() -> None:
-    edges = [Edge("$b", "$a", None, None), Edge("$c", "$b", None, None)]
-    names = [Name("$b", 6, is_own=True)]
-    assert spans({"$a", "$b", "$c"}, edges, names) == {"$a": (-inf, 6), "$b": (5, 7), "$c": (6, inf)}
-    names = [Name("$b", 6, is_own=False)]
-    assert spans({"$a", "$b", "$c"}, edges, names) == {"$a": ANYWHERE, "$b": (5, inf), "$c": (6, inf)}
+    edges = [EventEdge("$b", "$a", None, None), EventEdge("$c", "$b", None, None)]
+    names = [AttestedId("$b", 6, is_own=True)]
+    assert compute_id_spans({"$a", "$b", "$c"}, edges, names) == {"$a": (-inf, 6), "$b": (5, 7), "$c": (6, inf)}
+    names = [AttestedId("$b", 6, is_own=False)]
+    assert compute_id_spans({"$a", "$b", "$c"}, edges, names) == {"$a": UNBOUNDED, "$b": (5, inf), "$c": (6, inf)}
 
 
-def chosen(missing: list[Range], between: list[Span]) -> list[Range]:
-    def once() -> Iterator[Range]:
+def chosen(missing: list[IdRange], between: list[IdSpan]) -> list[IdRange]:
+    def once() -> Iterator[IdRange]:
         yield from missing
 
-    return taken(once, between)
+    return find_assigned_ranges(once, between)
 
 
 def test_an_owner_takes_the_only_id_that_is_left() -> None:
@@ -44,8 +58,8 @@ def test_an_owner_takes_the_only_id_that_is_left() -> None:
     assert chosen([(5, 6), (8, 9)], [(4, 7)]) == []
     assert chosen([(5, 6), (8, 9)], [(4, 7), (4, 7)]) == [(5, 6)]
     assert chosen([(-3, -3), (5, 6), (8, 9)], [(4, 9), (4, 9), (5, 9)]) == [(5, 6), (8, 8)]
-    assert chosen([(5, 6)], [ANYWHERE, ANYWHERE]) == [(5, 6)]
-    assert chosen([], [ANYWHERE]) == []
+    assert chosen([(5, 6)], [UNBOUNDED, UNBOUNDED]) == [(5, 6)]
+    assert chosen([], [UNBOUNDED]) == []
 
 
 IDS = st.integers(-8, 8)
@@ -53,7 +67,7 @@ IDS = st.integers(-8, 8)
 
 @given(st.sets(IDS, min_size=1, max_size=6), st.lists(st.tuples(IDS, IDS), max_size=4))
 def test_what_is_taken_is_taken_in_every_choice(missing: set[int], bounds: list[tuple[int, int]]) -> None:
-    between: list[Span] = [(min(pair) - 1, max(pair) + 1) for pair in bounds]
+    between: list[IdSpan] = [(min(pair) - 1, max(pair) + 1) for pair in bounds]
     choices = [
         set(ids)
         for ids in permutations(sorted(missing), len(between))

@@ -5,39 +5,44 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synapse_lakehouse.streams.gaps.lost_event_ranges import Edge, id_ranges
+from synapse_lakehouse.streams.gaps.lost_event_ranges import LocalEdge, compute_id_ranges
 
 
 def test_events_lost_one_after_the_other_lie_between_those_that_are_there() -> None:
-    edges = [Edge("a", "before", None, 10), Edge("b", "a", None, None), Edge("after", "b", 20, None)]
-    assert id_ranges(["a", "b", "alone"], edges, {}) == {"a": (11, 18), "b": (12, 19), "alone": (None, None)}
+    edges = [LocalEdge("a", "before", None, 10), LocalEdge("b", "a", None, None), LocalEdge("after", "b", 20, None)]
+    assert compute_id_ranges(["a", "b", "alone"], edges, {}) == {"a": (11, 18), "b": (12, 19), "alone": (None, None)}
 
 
 def test_an_id_that_another_table_knows_bounds_the_others() -> None:
-    edges = [Edge("b", "a", None, None), Edge("c", "b", None, None)]
-    assert id_ranges("abc", edges, {"b": -7}) == {"a": (None, -8), "b": (-7, -7), "c": (-6, None)}
+    edges = [LocalEdge("b", "a", None, None), LocalEdge("c", "b", None, None)]
+    assert compute_id_ranges("abc", edges, {"b": -7}) == {"a": (None, -8), "b": (-7, -7), "c": (-6, None)}
 
 
 def test_what_contradicts_itself_bounds_nothing() -> None:
-    edges = [Edge("a", "x", None, 9), Edge("x", "a", 9, None), Edge("b", "c", None, None), Edge("c", "b", None, None)]
-    assert id_ranges("abc", edges, {"c": 5}) == {"a": (None, None), "b": (None, None), "c": (5, 5)}
+    edges = [
+        LocalEdge("a", "x", None, 9),
+        LocalEdge("x", "a", 9, None),
+        LocalEdge("b", "c", None, None),
+        LocalEdge("c", "b", None, None),
+    ]
+    assert compute_id_ranges("abc", edges, {"c": 5}) == {"a": (None, None), "b": (None, None), "c": (5, 5)}
 
 
 def test_a_long_line_of_lost_events_takes_no_longer_than_its_length() -> None:
     names = [str(number) for number in range(50_000)]
-    edges = [Edge(child, parent, None, None) for parent, child in pairwise(names)]
-    found = id_ranges(names, [*edges, Edge("0", "x", None, 0)], {})
+    edges = [LocalEdge(child, parent, None, None) for parent, child in pairwise(names)]
+    found = compute_id_ranges(names, [*edges, LocalEdge("0", "x", None, 0)], {})
     assert found["49999"] == (50_000, None)
 
 
 @st.composite
-def rooms(draw: st.DrawFn) -> tuple[dict[str, int], list[Edge], set[str], dict[str, int]]:
+def rooms(draw: st.DrawFn) -> tuple[dict[str, int], list[LocalEdge], set[str], dict[str, int]]:
     """Stream IDs of events, the edges of events of this server, which of the events are lost, and some known IDs."""
     ids = {str(n): one for n, one in enumerate(sorted(draw(st.sets(st.integers(-50, 50), min_size=2, max_size=20))))}
     pairs = draw(st.sets(st.tuples(*[st.integers(0, len(ids) - 1)] * 2).filter(lambda pair: pair[0] < pair[1])))
     lost = draw(st.sets(st.sampled_from(sorted(ids))))
     edges = [
-        Edge(str(child), str(parent), *(None if one in lost else ids[one] for one in (str(child), str(parent))))
+        LocalEdge(str(child), str(parent), *(None if one in lost else ids[one] for one in (str(child), str(parent))))
         for parent, child in pairs
     ]
     known = draw(st.sets(st.sampled_from(sorted(lost)))) if lost else set()
@@ -45,9 +50,9 @@ def rooms(draw: st.DrawFn) -> tuple[dict[str, int], list[Edge], set[str], dict[s
 
 
 @given(rooms())
-def test_the_range_always_holds_the_id(room: tuple[dict[str, int], list[Edge], set[str], dict[str, int]]) -> None:
+def test_the_range_always_holds_the_id(room: tuple[dict[str, int], list[LocalEdge], set[str], dict[str, int]]) -> None:
     ids, edges, lost, known = room
-    found = id_ranges(lost, edges, known)
+    found = compute_id_ranges(lost, edges, known)
     assert found.keys() == lost
     for event, (low, high) in found.items():
         assert low is None or low <= ids[event]

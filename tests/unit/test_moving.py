@@ -18,14 +18,19 @@ from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.streams.checks import stalled_writers
-from synapse_lakehouse.streams.checks.stalled_writers import Seen, ids_without_rows, looked_back, stuck_writers
+from synapse_lakehouse.streams.checks.stalled_writers import (
+    StreamSample,
+    choose_compared_releases,
+    count_ids_without_rows,
+    find_stalled_writers,
+)
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
-def seen(position: int, rows: int, handed_out: int = 900, largest: int = 900) -> Seen:
+def seen(position: int, rows: int, handed_out: int = 900, largest: int = 900) -> StreamSample:
     """A stream with two writers; the other one is at work."""
-    return Seen({"one": position, "two": 900}, {("events", "one"): rows}, handed_out, largest)
+    return StreamSample({"one": position, "two": 900}, {("events", "one"): rows}, handed_out, largest)
 
 
 def release(number: int, hours: int, run: str = "") -> Release:
@@ -35,7 +40,7 @@ def release(number: int, hours: int, run: str = "") -> Release:
 
 
 def test_a_writer_that_writes_on_behind_its_position_is_stuck() -> None:
-    assert stuck_writers(seen(500, 10), seen(500, 12), seen(500, 19)) == {"one": (500, 9)}
+    assert find_stalled_writers(seen(500, 10), seen(500, 12), seen(500, 19)) == {"one": (500, 9)}
 
 
 @pytest.mark.parametrize(
@@ -49,13 +54,13 @@ def test_a_writer_that_writes_on_behind_its_position_is_stuck() -> None:
         pytest.param((seen(500, 19), seen(500, 12), seen(500, 4)), id="purged"),
         pytest.param((seen(500, 10), seen(500, 2), seen(500, 9)), id="purged and idle"),
         pytest.param(
-            (Seen({"one": 500}, {}, 9, 9), seen(500, 12), seen(500, 19)), id="a table that is copied only since"
+            (StreamSample({"one": 500}, {}, 9, 9), seen(500, 12), seen(500, 19)), id="a table that is copied only since"
         ),
-        pytest.param((Seen({}, {("events", "one"): 1}, 9, 9), seen(500, 2), seen(500, 3)), id="a new writer"),
+        pytest.param((StreamSample({}, {("events", "one"): 1}, 9, 9), seen(500, 2), seen(500, 3)), id="a new writer"),
     ],
 )
-def test_who_is_idle_or_moves_is_not_stuck(runs: tuple[Seen, Seen, Seen]) -> None:
-    assert stuck_writers(*runs) == {}
+def test_who_is_idle_or_moves_is_not_stuck(runs: tuple[StreamSample, StreamSample, StreamSample]) -> None:
+    assert find_stalled_writers(*runs) == {}
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=3, max_size=3))
@@ -65,29 +70,29 @@ def test_no_writer_is_stuck_whose_position_follows_its_rows(steps: list[tuple[in
         rows += written
         position += (written + others) if written else 0
         runs.append(seen(position, rows))
-    assert stuck_writers(*runs) == {}
+    assert find_stalled_writers(*runs) == {}
 
 
 def test_ids_of_which_none_gets_a_row_are_told_of_once_they_are_many() -> None:
     first = seen(500, 10)
-    middle, last = replace(first, handed_out=950), replace(first, handed_out=900 + stalled_writers.FEWEST_IDS)
-    assert ids_without_rows(first, middle, last) == stalled_writers.FEWEST_IDS
-    assert not ids_without_rows(first, middle, replace(last, handed_out=900 + stalled_writers.FEWEST_IDS - 1))
-    assert not ids_without_rows(first, replace(middle, largest=940), replace(last, largest=940))
-    assert not ids_without_rows(first, middle, replace(last, largest=901))
+    middle, last = replace(first, handed_out=950), replace(first, handed_out=900 + stalled_writers.MINIMUM_IDS)
+    assert count_ids_without_rows(first, middle, last) == stalled_writers.MINIMUM_IDS
+    assert not count_ids_without_rows(first, middle, replace(last, handed_out=900 + stalled_writers.MINIMUM_IDS - 1))
+    assert not count_ids_without_rows(first, replace(middle, largest=940), replace(last, largest=940))
+    assert not count_ids_without_rows(first, middle, replace(last, largest=901))
 
 
 def test_the_lake_looks_back_to_the_youngest_release_that_is_old_enough() -> None:
     releases = [release(1, 90), release(2, 30), release(3, 20), release(4, 10)]
-    found = looked_back(releases, NOW, 24)
+    found = choose_compared_releases(releases, NOW, 24)
     assert found
     assert [one.number for one in found] == [2, 4]
-    assert looked_back(releases, NOW, 91) is None
-    assert looked_back(releases, NOW, 0) is None
-    assert looked_back([], NOW, 24) is None
-    assert looked_back([release(1, 30)], NOW, 24) is None, "there is nothing between it and now"
+    assert choose_compared_releases(releases, NOW, 91) is None
+    assert choose_compared_releases(releases, NOW, 0) is None
+    assert choose_compared_releases([], NOW, 24) is None
+    assert choose_compared_releases([release(1, 30)], NOW, 24) is None, "there is nothing between it and now"
     compacted = [release(1, 90, "a"), release(2, 30, "b"), release(3, 28, "b")]
-    found = looked_back(compacted, NOW, 24)
+    found = choose_compared_releases(compacted, NOW, 24)
     assert found
     assert [one.run_id for one in found] == ["a", "b"]
 
@@ -102,9 +107,11 @@ def run(handed_out: int, rows: int, lsn: str = "0/1", *, standby: bool = False) 
 
 def judged(*runs: tuple[Mapping[str, Any], ...]) -> dict[str, tuple[bool, str]]:
     """Verdicts by subject, on runs of which each table has one row."""
-    measures = stalled_source.measures(*([[one[table]] for one in runs] for table in range(3)))
-    found = {one.column: one for one in stalled_source.suite(catalogue.load(), 24)}
-    return {name: found[name]._judge(measures.get(name, {})) for name in (stalled_source.SOURCE, "stream events")}
+    measures = stalled_source.collect_metrics(*([[one[table]] for one in runs] for table in range(3)))
+    found = {one.column: one for one in stalled_source.build_suite(catalogue.load(), 24)}
+    return {
+        name: found[name]._judge(measures.get(name, {})) for name in (stalled_source.SOURCE_SUBJECT, "stream events")
+    }
 
 
 def test_what_stands_still_is_said_in_words() -> None:
@@ -129,9 +136,9 @@ def test_what_stands_still_is_said_in_words() -> None:
 
 def test_streams_with_positions_are_judged_and_nothing_where_it_is_switched_off() -> None:
     known = catalogue.load()
-    expected = {f"stream {one.name}" for one in known.streams if one.stream_positions} | {stalled_source.SOURCE}
-    assert {one.column for one in stalled_source.suite(known, 24)} == expected
-    assert stalled_source.suite(known, 0) == []
+    expected = {f"stream {one.name}" for one in known.streams if one.stream_positions} | {stalled_source.SOURCE_SUBJECT}
+    assert {one.column for one in stalled_source.build_suite(known, 24)} == expected
+    assert stalled_source.build_suite(known, 0) == []
 
 
 def test_the_gate_finds_what_three_runs_saw(tmp_path: Path) -> None:
@@ -148,8 +155,8 @@ def test_the_gate_finds_what_three_runs_saw(tmp_path: Path) -> None:
             published = {"release": number, "tables": [], "positions": [], "views": [], "published_at": of.start}
             store.append(catalog, "audit.releases", [published], of)
     found = validate._moved(catalog, of, 24)
-    assert found.keys() == {stalled_source.SOURCE, "stream events"}
+    assert found.keys() == {stalled_source.SOURCE_SUBJECT, "stream events"}
     seen_rows = [found["stream events"][name].rows["events", "one"] for name in ("first", "middle", "last")]
     assert seen_rows == [11, 12, 13], "the youngest release that is old enough, the latest, and this run"
-    assert validate._moved(catalog, of, 60) == {stalled_source.SOURCE: {}}
-    assert validate._moved(catalog, of, 0) == {stalled_source.SOURCE: {}}
+    assert validate._moved(catalog, of, 60) == {stalled_source.SOURCE_SUBJECT: {}}
+    assert validate._moved(catalog, of, 0) == {stalled_source.SOURCE_SUBJECT: {}}

@@ -5,85 +5,87 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synapse_lakehouse.streams.positions.safe_bound import (
-    Bound,
-    Rule,
-    gapless_end,
-    linear_minimum,
-    missed,
-    still_closed,
+    BoundRule,
+    SafeBound,
+    compute_bound,
+    compute_closed_end,
+    extend_without_gap,
+    find_missing_writers,
 )
 
 WRITERS = st.dictionaries(st.sampled_from(["master", "ep1", "ep2", "sw1"]), st.integers(1, 50), min_size=1)
 
 
 def test_the_bound_is_the_least_position_of_the_configured_writers() -> None:
-    bound = linear_minimum({"ep1": 7, "ep2": 9}, frozenset({"ep1", "ep2"}), [], sign=1, is_used=True)
-    assert (bound.minimum, bound.rule) == (7, Rule.CONFIGURED)
+    bound = compute_bound({"ep1": 7, "ep2": 9}, frozenset({"ep1", "ep2"}), [], sign=1, is_used=True)
+    assert (bound.minimum, bound.rule) == (7, BoundRule.CONFIGURED)
 
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_writer_that_only_has_a_position_counts_and_warns_once_it_has_written(sign: int) -> None:
-    def bound(before: dict[str, int] | None, other: int = 2) -> Bound:
+    def bound(before: dict[str, int] | None, other: int = 2) -> SafeBound:
         positions = {"ep1": sign * 7, "ep2": sign * 9, "other": sign * other}
         then = None if before is None else {writer: sign * position for writer, position in before.items()}
-        return linear_minimum(positions, frozenset({"ep1", "ep2"}), [], sign=sign, is_used=True, before=then)
+        return compute_bound(positions, frozenset({"ep1", "ep2"}), [], sign=sign, is_used=True, before=then)
 
     for before in (None, {"ep1": 7, "ep2": 9, "other": 2}):
-        assert bound(before) == Bound(sign * 2, Rule.UNCONFIGURED_WRITER, unknown=("other",))
+        assert bound(before) == SafeBound(sign * 2, BoundRule.UNCONFIGURED_WRITER, unknown=("other",))
     # A position that is ahead of the others is no sign that its writer is at work.
-    assert bound({"ep1": 1, "ep2": 1, "other": 20}, 20) == Bound(sign * 7, Rule.UNCONFIGURED_WRITER, unknown=("other",))
+    assert bound({"ep1": 1, "ep2": 1, "other": 20}, 20) == SafeBound(
+        sign * 7, BoundRule.UNCONFIGURED_WRITER, unknown=("other",)
+    )
     for then in ({"ep1": 7, "ep2": 9, "other": 1}, {"ep1": 7, "ep2": 9}):
-        assert bound(then) == Bound(sign * 2, Rule.UNKNOWN_WRITER, unknown=("other",))
+        assert bound(then) == SafeBound(sign * 2, BoundRule.UNKNOWN_WRITER, unknown=("other",))
 
 
 def test_backfill_is_bounded_by_the_writer_that_is_least_far_down() -> None:
-    bound = linear_minimum({"ep1": -3611, "ep2": -3600}, frozenset({"ep1", "ep2"}), [], sign=-1, is_used=True)
+    bound = compute_bound({"ep1": -3611, "ep2": -3600}, frozenset({"ep1", "ep2"}), [], sign=-1, is_used=True)
     assert bound.minimum == -3600
 
 
 def test_a_configured_writer_without_a_position_leaves_no_bound() -> None:
-    bound = linear_minimum({"ep1": 7}, frozenset({"ep1", "ep2"}), [], sign=1, is_used=True)
-    assert (bound.minimum, bound.rule, bound.missing) == (None, Rule.MISSING_WRITER, ("ep2",))
+    bound = compute_bound({"ep1": 7}, frozenset({"ep1", "ep2"}), [], sign=1, is_used=True)
+    assert (bound.minimum, bound.rule, bound.missing) == (None, BoundRule.MISSING_WRITER, ("ep2",))
 
 
 def test_a_missing_writer_and_one_that_is_not_configured_may_be_the_same() -> None:
     def unknown(before: dict[str, int] | None) -> tuple[str, ...]:
         writers = frozenset({"ep1", "epp2"})
-        return linear_minimum({"ep1": 7, "ep2": 9}, writers, [], sign=1, is_used=True, before=before).unknown
+        return compute_bound({"ep1": 7, "ep2": 9}, writers, [], sign=1, is_used=True, before=before).unknown
 
     assert (unknown(None), unknown({"ep2": 8}), unknown({"ep2": 9})) == (("ep2",), ("ep2",), ())
 
 
 def test_guessed_writers_are_marked_and_a_writer_seen_only_in_rows_counts() -> None:
-    assert linear_minimum({"ep1": 7}, None, ["ep1"], sign=1, is_used=True).rule is Rule.ASSUMED
-    assert linear_minimum({"ep1": 7}, None, ["ep2"], sign=1, is_used=True).missing == ("ep2",)
+    assert compute_bound({"ep1": 7}, None, ["ep1"], sign=1, is_used=True).rule is BoundRule.ASSUMED
+    assert compute_bound({"ep1": 7}, None, ["ep2"], sign=1, is_used=True).missing == ("ep2",)
 
 
 def test_a_stream_that_was_never_used_misses_nobody() -> None:
-    assert linear_minimum({}, frozenset({"ep1"}), [], sign=1, is_used=False).rule is Rule.UNUSED
+    assert compute_bound({}, frozenset({"ep1"}), [], sign=1, is_used=False).rule is BoundRule.UNUSED
 
 
 def test_a_used_stream_without_any_position_has_no_bound() -> None:
-    assert linear_minimum({}, None, [], sign=1, is_used=True).minimum is None
+    assert compute_bound({}, None, [], sign=1, is_used=True).minimum is None
 
 
 def test_writers_that_went_are_missed_unless_as_many_came() -> None:
-    assert missed({"ep1"}, {"ep1", "ep2"}, ()) == {"ep2"}
-    assert missed({"ep1"}, {"ep1"}, {"ep2"}) == {"ep2"}, "it is missed until it is back"
-    assert missed({"ep1", "ep3"}, {"ep1", "ep2"}, ()) == set(), "renamed"
-    assert missed({"ep3"}, {"ep1", "ep2"}, ()) == {"ep2"}, "one of them was renamed"
-    assert missed({"ep3", "ep4"}, {"ep3"}, {"ep2"}) == set(), "and so was the other, which wrote later"
-    assert missed((), {"main"}, ()) == missed((), (), {"main"}) == {"main"}
-    assert missed({"worker"}, (), {"main"}) == set(), "renamed, and only now it writes"
-    assert missed({"ep1", "ep2"}, {"ep1"}, {"ep2"}) == set()
+    assert find_missing_writers({"ep1"}, {"ep1", "ep2"}, ()) == {"ep2"}
+    assert find_missing_writers({"ep1"}, {"ep1"}, {"ep2"}) == {"ep2"}, "it is missed until it is back"
+    assert find_missing_writers({"ep1", "ep3"}, {"ep1", "ep2"}, ()) == set(), "renamed"
+    assert find_missing_writers({"ep3"}, {"ep1", "ep2"}, ()) == {"ep2"}, "one of them was renamed"
+    assert find_missing_writers({"ep3", "ep4"}, {"ep3"}, {"ep2"}) == set(), "and so was the other, which wrote later"
+    assert find_missing_writers((), {"main"}, ()) == find_missing_writers((), (), {"main"}) == {"main"}
+    assert find_missing_writers({"worker"}, (), {"main"}) == set(), "renamed, and only now it writes"
+    assert find_missing_writers({"ep1", "ep2"}, {"ep1"}, {"ep2"}) == set()
 
 
 @given(WRITERS, st.sets(st.integers(1, 60)), st.sampled_from([1, -1]))
 def test_the_bound_never_passes_a_writer_nor_a_missing_id(positions: dict[str, int], ids: set[int], sign: int) -> None:
     mirrored = {writer: sign * position for writer, position in positions.items()}
-    bound = linear_minimum(mirrored, frozenset(positions), [], sign=sign, is_used=True)
+    bound = compute_bound(mirrored, frozenset(positions), [], sign=sign, is_used=True)
     assert bound.minimum == sign * min(positions.values())
-    end = sign * gapless_end(bound.minimum, [sign * one for one in ids], sign=sign)
+    end = sign * extend_without_gap(bound.minimum, [sign * one for one in ids], sign=sign)
     assert end >= min(positions.values())
     assert set(range(min(positions.values()) + 1, end + 1)) <= ids
     assert end + 1 not in ids
@@ -92,11 +94,11 @@ def test_the_bound_never_passes_a_writer_nor_a_missing_id(positions: dict[str, i
 @given(WRITERS, st.sets(st.integers(1, 60)), st.integers(0, 20))
 def test_the_bound_only_rises_as_writers_advance(positions: dict[str, int], ids: set[int], by: int) -> None:
     writers = frozenset(positions)
-    before = linear_minimum(positions, writers, [], sign=1, is_used=True).minimum
-    after = linear_minimum({w: p + by for w, p in positions.items()}, writers, [], sign=1, is_used=True).minimum
+    before = compute_bound(positions, writers, [], sign=1, is_used=True).minimum
+    after = compute_bound({w: p + by for w, p in positions.items()}, writers, [], sign=1, is_used=True).minimum
     assert before is not None
     assert after is not None
-    assert gapless_end(after, ids, sign=1) >= gapless_end(before, ids, sign=1)
+    assert extend_without_gap(after, ids, sign=1) >= extend_without_gap(before, ids, sign=1)
 
 
 @given(WRITERS, st.sets(st.integers(1, 60)), st.sets(st.integers(1, 60)), st.integers(0, 9), st.sampled_from([1, -1]))
@@ -104,10 +106,10 @@ def test_a_bound_never_goes_back_whatever_is_purged(
     positions: dict[str, int], ids: set[int], purged: set[int], by: int, sign: int
 ) -> None:
     def end(positions: dict[str, int], ids: set[int], accepted: int | None, before: dict[str, int]) -> int:
-        minimum = linear_minimum(positions, frozenset(positions), [], sign=sign, is_used=True).minimum
+        minimum = compute_bound(positions, frozenset(positions), [], sign=sign, is_used=True).minimum
         assert minimum is not None
-        closed = still_closed(minimum, accepted, positions, before, sign=sign)
-        return gapless_end(closed, [sign * one for one in ids], sign=sign)
+        closed = compute_closed_end(minimum, accepted, positions, before, sign=sign)
+        return extend_without_gap(closed, [sign * one for one in ids], sign=sign)
 
     before = {writer: sign * position for writer, position in positions.items()}
     after = {writer: sign * (position + by) for writer, position in positions.items()}
@@ -118,6 +120,6 @@ def test_a_bound_never_goes_back_whatever_is_purged(
 
 
 def test_a_position_that_went_back_takes_the_bound_with_it() -> None:
-    assert still_closed(7, 9, {"ep1": 7, "ep2": 8}, {"ep1": 7, "ep2": 9}, sign=1) == 7
-    assert still_closed(7, 9, {"ep1": 7, "new": 8}, {"ep1": 7, "gone": 9}, sign=1) == 9
-    assert still_closed(-7, -9, {"ep1": -7, "ep2": -9}, {"ep1": -7, "ep2": -9}, sign=-1) == -9
+    assert compute_closed_end(7, 9, {"ep1": 7, "ep2": 8}, {"ep1": 7, "ep2": 9}, sign=1) == 7
+    assert compute_closed_end(7, 9, {"ep1": 7, "new": 8}, {"ep1": 7, "gone": 9}, sign=1) == 9
+    assert compute_closed_end(-7, -9, {"ep1": -7, "ep2": -9}, {"ep1": -7, "ep2": -9}, sign=-1) == -9

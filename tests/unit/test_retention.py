@@ -8,7 +8,7 @@ import pytest
 
 from synapse_lakehouse.config.homeserver_yaml import DAY
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.room_state.retention import Retention, RetentionError, configured
+from synapse_lakehouse.room_state.retention import Retention, RetentionError, read_retention
 
 
 def _settings(folder: Path, config: str | None = None, **own: Any) -> Settings:
@@ -36,18 +36,18 @@ def _settings(folder: Path, config: str | None = None, **own: Any) -> Settings:
     ],
 )
 def test_the_homeserver_s_configuration_counts(tmp_path: Path, config: str | None, found: Retention) -> None:
-    assert configured(_settings(tmp_path, config)) == found
+    assert read_retention(_settings(tmp_path, config)) == found
 
 
 def test_a_lifetime_fits_into_the_tables(tmp_path: Path) -> None:
-    retention = configured(_settings(tmp_path, "retention: {default_policy: {max_lifetime: 99999999999999999999}}"))
+    retention = read_retention(_settings(tmp_path, "retention: {default_policy: {max_lifetime: 99999999999999999999}}"))
     assert retention.variables(datetime(2026, 11, 17, tzinfo=UTC))["retention_max_lifetime"] == 2**63 - 1
 
 
 def test_own_settings_win(tmp_path: Path) -> None:
     config = "retention: {enabled: true, default_policy: {max_lifetime: 1w}}"
     own = {"lakehouse_retention_enabled": False, "lakehouse_retention_max_lifetime": "2d"}
-    assert configured(_settings(tmp_path, config, **own)) == Retention(False, 2 * DAY)
+    assert read_retention(_settings(tmp_path, config, **own)) == Retention(False, 2 * DAY)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_own_settings_win(tmp_path: Path) -> None:
 )
 def test_what_means_nothing_is_refused(tmp_path: Path, config: str) -> None:
     with pytest.raises(RetentionError):
-        configured(_settings(tmp_path, config))
+        read_retention(_settings(tmp_path, config))
 
 
 def test_models_are_told_in_milliseconds() -> None:

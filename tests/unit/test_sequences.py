@@ -3,7 +3,7 @@
 import pytest
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.streams.checks.sequences import Standing, faults, went_back
+from synapse_lakehouse.streams.checks.sequences import StreamProgress, check_regression, find_sequence_faults
 
 EVENTS, BACKFILL = (catalogue.load().stream(name) for name in ("events", "backfill"))
 
@@ -11,38 +11,38 @@ EVENTS, BACKFILL = (catalogue.load().stream(name) for name in ("events", "backfi
 @pytest.mark.parametrize(
     ("stream", "now"),
     [
-        (EVENTS, Standing(9, {"ep1": 9, "ep2": 4}, {"events": 9})),
-        (EVENTS, Standing(12, {"ep1": 9}, {"events": 11})),
-        (EVENTS, Standing(0, {}, {})),
-        (BACKFILL, Standing(9, {"ep1": -9, "ep2": -4}, {"events": -8})),
+        (EVENTS, StreamProgress(9, {"ep1": 9, "ep2": 4}, {"events": 9})),
+        (EVENTS, StreamProgress(12, {"ep1": 9}, {"events": 11})),
+        (EVENTS, StreamProgress(0, {}, {})),
+        (BACKFILL, StreamProgress(9, {"ep1": -9, "ep2": -4}, {"events": -8})),
     ],
 )
-def test_what_fits_is_left_alone(stream: catalogue.Stream, now: Standing) -> None:
-    assert list(faults(stream, now)) == []
-    assert went_back(stream, now, now) is None
+def test_what_fits_is_left_alone(stream: catalogue.Stream, now: StreamProgress) -> None:
+    assert list(find_sequence_faults(stream, now)) == []
+    assert check_regression(stream, now, now) is None
 
 
 def test_a_position_beyond_the_sequence_stops_synapse() -> None:
-    (fault,) = faults(EVENTS, Standing(7, {"ep1": 9, "ep2": 4}, {"events": 7}))
+    (fault,) = find_sequence_faults(EVENTS, StreamProgress(7, {"ep1": 9, "ep2": 4}, {"events": 7}))
     assert "9 of ep1 is stored as complete. Synapse will refuse to start" in fault.message
     assert fault.repair == "select setval('events_stream_seq', 9);"
 
 
 def test_a_sequence_that_was_never_called_has_handed_out_nothing() -> None:
-    (fault,) = faults(EVENTS, Standing(0, {"ep1": 1}, {}))
+    (fault,) = find_sequence_faults(EVENTS, StreamProgress(0, {"ep1": 1}, {}))
     assert "has handed out 0" in fault.message
 
 
 def test_rows_beyond_the_sequence_are_ids_that_are_taken() -> None:
-    (fault,) = faults(BACKFILL, Standing(7, {"ep1": -7}, {"events": -9, "ex_outlier_stream": -5}))
+    (fault,) = find_sequence_faults(BACKFILL, StreamProgress(7, {"ep1": -7}, {"events": -9, "ex_outlier_stream": -5}))
     assert "-9 of events is there" in fault.message
     assert fault.repair == "select setval('events_backfill_stream_seq', 9);"
 
 
 def test_rows_beyond_a_sequence_that_is_no_stream_s_are_found_too() -> None:
     groups = catalogue.Sequence(name="state_group_id_seq", ids={"state_groups": "id"})
-    assert list(faults(groups, Standing(9, {}, {"state_groups": 9}))) == []
-    (fault,) = faults(groups, Standing(7, {}, {"state_groups": 9}))
+    assert list(find_sequence_faults(groups, StreamProgress(9, {}, {"state_groups": 9}))) == []
+    (fault,) = find_sequence_faults(groups, StreamProgress(7, {}, {"state_groups": 9}))
     assert "has handed out 7, but 9 of state_groups is there" in fault.message
     assert fault.repair == "select setval('state_group_id_seq', 9);"
 
@@ -51,26 +51,30 @@ def test_rows_beyond_a_sequence_that_is_no_stream_s_are_found_too() -> None:
 def test_a_standby_sees_sequences_ahead_by_what_postgresql_logs_ahead(standby: str) -> None:
     ahead = {one: {"may_be_ahead": one == standby} for one in ("then", "now")}
     assert (
-        went_back(EVENTS, Standing(42, {"ep1": 9}, {}, **ahead["then"]), Standing(10, {"ep1": 9}, {}, **ahead["now"]))
+        check_regression(
+            EVENTS,
+            StreamProgress(42, {"ep1": 9}, {}, **ahead["then"]),
+            StreamProgress(10, {"ep1": 9}, {}, **ahead["now"]),
+        )
         is None
     )
-    further = Standing(43, {"ep1": 9}, {}, **ahead["then"])
-    assert went_back(EVENTS, further, Standing(10, {"ep1": 9}, {}, **ahead["now"])) is not None
-    position = Standing(42, {"ep1": 10}, {}, **ahead["then"])
-    assert went_back(EVENTS, position, Standing(10, {"ep1": 9}, {}, **ahead["now"])) is not None
-    assert went_back(EVENTS, Standing(11, {}, {}), Standing(10, {}, {})) is not None
+    further = StreamProgress(43, {"ep1": 9}, {}, **ahead["then"])
+    assert check_regression(EVENTS, further, StreamProgress(10, {"ep1": 9}, {}, **ahead["now"])) is not None
+    position = StreamProgress(42, {"ep1": 10}, {}, **ahead["then"])
+    assert check_regression(EVENTS, position, StreamProgress(10, {"ep1": 9}, {}, **ahead["now"])) is not None
+    assert check_regression(EVENTS, StreamProgress(11, {}, {}), StreamProgress(10, {}, {})) is not None
 
 
 @pytest.mark.parametrize(("stream", "position"), [(EVENTS, -3), (BACKFILL, 3)])
 def test_a_position_of_the_wrong_sign_is_deleted(stream: catalogue.Stream, position: int) -> None:
-    (fault,) = faults(stream, Standing(9, {"o'ep": position}, {}))
+    (fault,) = find_sequence_faults(stream, StreamProgress(9, {"o'ep": position}, {}))
     assert fault.repair.endswith("and instance_name = 'o''ep';")
 
 
 @pytest.mark.parametrize(("stream", "sign"), [(EVENTS, 1), (BACKFILL, -1)])
 def test_going_back_is_told_with_the_ids_that_would_be_given_out_again(stream: catalogue.Stream, sign: int) -> None:
-    fault = went_back(
-        stream, Standing(20, {"ep1": sign * 18, "gone": sign * 2}, {}), Standing(12, {"ep1": sign * 11}, {})
+    fault = check_regression(
+        stream, StreamProgress(20, {"ep1": sign * 18, "gone": sign * 2}, {}), StreamProgress(12, {"ep1": sign * 11}, {})
     )
     assert fault is not None
     assert fault.message.startswith(f"THE DATABASE WENT BACK: {stream.name}: ep1 from {sign * 18} to {sign * 11}, ")

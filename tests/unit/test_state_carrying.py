@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synapse_lakehouse.room_state.group_tree import Forest, number
-from synapse_lakehouse.room_state.reuse import Carried, carried
-from synapse_lakehouse.room_state.state_intervals import KEY, flattened
+from synapse_lakehouse.room_state.group_tree import NumberedGroups, number_groups
+from synapse_lakehouse.room_state.reuse import ReusableState, find_reusable_state
+from synapse_lakehouse.room_state.state_intervals import INTERVAL_KEY, flatten_intervals
 from tests.support.state_rooms import World, worlds
 
-COLUMNS = (*KEY, "first_position", "last_position", "event_id")
+COLUMNS = (*INTERVAL_KEY, "first_position", "last_position", "event_id")
 Row = tuple[str, str, str, int, int, str]
 
 
-def _forest(world: World) -> Forest:
+def _forest(world: World) -> NumberedGroups:
     groups, edges, _ = world.tables()
-    return number(groups, edges)
+    return number_groups(groups, edges)
 
 
 def _ranged(world: World, nodes: pa.Table) -> list[Row]:
@@ -35,10 +35,10 @@ def _flat(rows: Iterable[Row]) -> list[Row]:
     kinds = [pa.string()] * 3 + [pa.int64()] * 2 + [pa.string()]
     values = list(zip(*ordered, strict=True)) or [()] * len(COLUMNS)
     table = pa.table([pa.array(column, kind) for column, kind in zip(values, kinds, strict=True)], COLUMNS)
-    return [tuple(row.values()) for batch in flattened(table.to_batches()) for row in batch.to_pylist()]
+    return [tuple(row.values()) for batch in flatten_intervals(table.to_batches()) for row in batch.to_pylist()]
 
 
-def _amended(world: World, before: list[Row], same: Carried) -> list[Row]:
+def _amended(world: World, before: list[Row], same: ReusableState) -> list[Row]:
     untouched = set(same.untouched.to_pylist())
     stays = []
     for run in same.runs.to_pylist():
@@ -110,7 +110,7 @@ def _hold(world: World, seed: int, times: int) -> None:
         positions = forest.nodes.filter(forest.nodes["is_group"]).drop_columns("is_group")
         changed = _change(world, rng, times)
         forest = _forest(world)
-        same = carried(positions, forest.nodes, pa.array(changed, pa.int64()))
+        same = find_reusable_state(positions, forest.nodes, pa.array(changed, pa.int64()))
         anew = _flat(_ranged(world, forest.nodes))
         assert sorted(_amended(world, before, same)) == sorted(anew)
         if not times:
@@ -124,16 +124,16 @@ def test_only_the_last_tree_of_a_room_is_looked_at_anew() -> None:
     def numbered(edges: dict[int, int], last: int) -> pa.Table:
         groups = pa.table({"id": pa.array(range(1, last + 1)), "room_id": ["!a"] * last})
         table = {"state_group": pa.array(edges, pa.int64()), "prev_state_group": pa.array(edges.values(), pa.int64())}
-        return number(groups, pa.table(table)).nodes
+        return number_groups(groups, pa.table(table)).nodes
 
     before = numbered({2: 1, 4: 3, 6: 5}, 6)
     now = numbered({2: 1, 4: 3, 6: 5, 7: 6}, 7)
-    same = carried(before.drop_columns("is_group"), now, pa.array([7], pa.int64()))
+    same = find_reusable_state(before.drop_columns("is_group"), now, pa.array([7], pa.int64()))
     assert sorted(same.fresh["state_group"].to_pylist()) == [5, 6, 7]
     assert same.runs.to_pylist() == [{"room_id": "!a", "first_position": 0, "last_position": 3, "shift": 0}]
     assert same.untouched.to_pylist() == []
 
     # One that grows in the middle shifts those after it.
     now = numbered({2: 1, 4: 3, 6: 5, 7: 2}, 7)
-    same = carried(before.drop_columns("is_group"), now, pa.array([], pa.int64()))
+    same = find_reusable_state(before.drop_columns("is_group"), now, pa.array([], pa.int64()))
     assert same.runs.to_pylist() == [{"room_id": "!a", "first_position": 2, "last_position": 5, "shift": 1}]

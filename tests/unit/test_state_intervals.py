@@ -6,15 +6,15 @@ from hypothesis import strategies as st
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.iceberg.write.tables import arrow_schema
-from synapse_lakehouse.room_state.group_tree import Fault, Forest, number
-from synapse_lakehouse.room_state.state_intervals import KEY, flattened
+from synapse_lakehouse.room_state.group_tree import NumberedGroups, StateGroupFault, number_groups
+from synapse_lakehouse.room_state.state_intervals import INTERVAL_KEY, flatten_intervals
 from tests.support.state_rooms import State, World, resolved, worlds
 
 SCHEMA = arrow_schema(next(table for table in catalogue.resolved_state() if table.name == "state_intervals"))
 
 
-def _forest(groups: dict[int, str], edges: list[tuple[int, int]]) -> Forest:
-    return number(
+def _forest(groups: dict[int, str], edges: list[tuple[int, int]]) -> NumberedGroups:
+    return number_groups(
         pa.table({"id": pa.array(groups, pa.int64()), "room_id": pa.array(groups.values(), pa.string())}),
         pa.table(
             {
@@ -25,19 +25,19 @@ def _forest(groups: dict[int, str], edges: list[tuple[int, int]]) -> Forest:
     )
 
 
-def _intervals(forest: Forest, rows: dict[int, State], batch: int = 1 << 16) -> list[dict[str, object]]:
+def _intervals(forest: NumberedGroups, rows: dict[int, State], batch: int = 1 << 16) -> list[dict[str, object]]:
     ranged = [
         {"room_id": node["room_id"], "type": key[0], "state_key": key[1], "event_id": event}
         | {"first_position": node["position"], "last_position": node["last_position"]}
         for node in forest.nodes.to_pylist()
         for key, event in rows.get(node["state_group"], {}).items()
     ]
-    ranged.sort(key=lambda row: tuple(row[name] for name in (*KEY, "first_position", "event_id")))
+    ranged.sort(key=lambda row: tuple(row[name] for name in (*INTERVAL_KEY, "first_position", "event_id")))
     table = pa.Table.from_pylist(ranged, schema=SCHEMA)
-    return [row for found in flattened(table.to_batches(max_chunksize=batch)) for row in found.to_pylist()]
+    return [row for found in flatten_intervals(table.to_batches(max_chunksize=batch)) for row in found.to_pylist()]
 
 
-def _states(forest: Forest, intervals: list[dict[str, object]]) -> dict[int, State]:
+def _states(forest: NumberedGroups, intervals: list[dict[str, object]]) -> dict[int, State]:
     """The state of every group, by the intervals."""
     nodes = [node for node in forest.nodes.to_pylist() if node["is_group"]]
     states: dict[int, State] = {node["state_group"]: {} for node in nodes}
@@ -83,17 +83,17 @@ def test_what_is_broken_is_told_of_and_stops_nothing_else() -> None:
     groups = {1: "!a", 2: "!a", 3: "!a", 10: "!b", 11: "!b", 12: "!b", 13: "!b", 20: "!c", 21: "!d"}
     edges = [(2, 1), (3, 2), (10, 11), (11, 10), (12, 11), (13, 9), (20, 21), (21, 3), (3, 1)]
     forest = _forest(groups, edges)
-    faults = {(row["room_id"], row["state_group"], Fault(row["fault"])) for row in forest.faults.to_pylist()}
+    faults = {(row["room_id"], row["state_group"], StateGroupFault(row["fault"])) for row in forest.faults.to_pylist()}
     assert faults == {
-        ("!a", 3, Fault.SEVERAL_PREDECESSORS),
-        ("!b", 10, Fault.CYCLE),
-        ("!b", 11, Fault.CYCLE),
-        ("!b", 12, Fault.CYCLE),
-        ("!b", 13, Fault.MISSING_PREDECESSOR),
-        ("!b", 10, Fault.NEWER_PREDECESSOR),
-        ("!c", 20, Fault.NEWER_PREDECESSOR),
-        ("!c", 20, Fault.OTHER_ROOM),
-        ("!d", 21, Fault.OTHER_ROOM),
+        ("!a", 3, StateGroupFault.SEVERAL_PREDECESSORS),
+        ("!b", 10, StateGroupFault.CYCLE),
+        ("!b", 11, StateGroupFault.CYCLE),
+        ("!b", 12, StateGroupFault.CYCLE),
+        ("!b", 13, StateGroupFault.MISSING_PREDECESSOR),
+        ("!b", 10, StateGroupFault.NEWER_PREDECESSOR),
+        ("!c", 20, StateGroupFault.NEWER_PREDECESSOR),
+        ("!c", 20, StateGroupFault.OTHER_ROOM),
+        ("!d", 21, StateGroupFault.OTHER_ROOM),
     }
     states = _states(forest, _intervals(forest, {group: {("t", ""): f"${group}"} for group in (1, 2, 9, 13, 21)}))
     assert states == {
@@ -105,7 +105,7 @@ def test_what_is_broken_is_told_of_and_stops_nothing_else() -> None:
 def test_a_chain_of_hundreds_of_thousands_is_numbered() -> None:
     depth = 300_000
     ids = pa.array(range(1, depth + 1), pa.int64())
-    forest = number(
+    forest = number_groups(
         pa.table({"id": ids, "room_id": pa.array(["!deep"] * depth)}),
         pa.table({"state_group": ids[1:], "prev_state_group": ids[:-1]}),
     )
@@ -117,4 +117,4 @@ def test_a_chain_of_hundreds_of_thousands_is_numbered() -> None:
 def test_no_groups_are_no_forest() -> None:
     forest = _forest({}, [])
     assert forest.nodes.num_rows == forest.faults.num_rows == 0
-    assert list(flattened([])) == []
+    assert list(flatten_intervals([])) == []

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from synapse_lakehouse.streams.positions.safe_bound import FIRST, gapless_end, linear_minimum
+from synapse_lakehouse.streams.positions.safe_bound import FIRST_ID, compute_bound, extend_without_gap
 from synapse_lakehouse.streams.sql import GAPLESS_RUNS
 from tests.support.stream_model import Database, Position, Rdata, Reader, Stream
 
@@ -93,7 +93,7 @@ def test_the_query_for_gapless_runs_is_the_arithmetic(ids: dict[str, set[int]], 
     runs = dict(DUCKDB.execute(GAPLESS_RUNS).fetchall())
     for stream, of in ids.items():
         sign = -1 if stream == "backfill" else 1
-        end = gapless_end(sign * minimum, [sign * one for one in of], sign=sign)
+        end = extend_without_gap(sign * minimum, [sign * one for one in of], sign=sign)
         assert sign * end == minimum + runs.get(stream, 0)
 
 
@@ -108,10 +108,10 @@ class Streaming(RuleBasedStateMachine):
     )
     def begin(self, sign: int, configured: set[str], is_new: bool) -> None:
         self.sign = sign
-        self.stream = Stream(configured, sign=sign, stored={} if is_new else dict.fromkeys(configured, sign * FIRST))
+        self.stream = Stream(configured, sign=sign, stored={} if is_new else dict.fromkeys(configured, sign * FIRST_ID))
         self.reader = Reader(configured, self.stream.replicate(), sign=sign)
         self.told: list[Rdata] = []
-        self.accepted = FIRST
+        self.accepted = FIRST_ID
         self.seen: dict[str, int] = {}
 
     def awaiting(self) -> list[tuple[str, int]]:
@@ -232,8 +232,8 @@ class Streaming(RuleBasedStateMachine):
 
 def bound_of(database: Database, configured: frozenset[str], sign: int) -> int | None:
     positions, used = database.positions, database.is_called
-    bound = linear_minimum(positions, configured, database.writers.values(), sign=sign, is_used=used)
-    return None if bound.minimum is None else gapless_end(bound.minimum, database.writers, sign=sign)
+    bound = compute_bound(positions, configured, database.writers.values(), sign=sign, is_used=used)
+    return None if bound.minimum is None else extend_without_gap(bound.minimum, database.writers, sign=sign)
 
 
 Streaming.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

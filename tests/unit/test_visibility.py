@@ -9,7 +9,7 @@ import yaml
 
 from synapse_lakehouse.cli.events.visibility import moment
 from synapse_lakehouse.config.settings import PROJECT
-from synapse_lakehouse.room_state.visibility_rules import ORDER, Rule, walk
+from synapse_lakehouse.room_state.visibility_rules import VISIBILITY_RULES, VisibilityRule, explain_rule
 
 UNIT_TESTS = PROJECT / "dbt" / "models" / "gold" / "visibility" / "_unit_tests.yml"
 
@@ -28,29 +28,29 @@ def test_a_moment_is_in_utc_wherever_one_is() -> None:
     assert moment(datetime(2026, 11, 18)) == 1_794_960_000_000  # noqa: DTZ001 - as typer gives it
 
 
-@pytest.mark.parametrize("rule", ORDER, ids=lambda rule: rule.name)
-def test_a_walk_ends_with_the_question_that_decided(rule: Rule) -> None:
-    place = ORDER.index(rule)
-    *before, last = walk(ORDER[place].name)
-    assert last == f"{ORDER[place].question} Yes: {'shown' if ORDER[place].shows else 'hidden'}."
+@pytest.mark.parametrize("rule", VISIBILITY_RULES, ids=lambda rule: rule.name)
+def test_a_walk_ends_with_the_question_that_decided(rule: VisibilityRule) -> None:
+    place = VISIBILITY_RULES.index(rule)
+    *before, last = explain_rule(VISIBILITY_RULES[place].name)
+    assert last == f"{VISIBILITY_RULES[place].question} Yes: {'shown' if VISIBILITY_RULES[place].shows else 'hidden'}."
     assert len(before) == place
     assert all(line.endswith("? No.") for line in before)
 
 
 def test_what_is_denied_on_the_way_is_true_of_everybody_who_gets_there() -> None:
-    said = " ".join(walk("joined"))
+    said = " ".join(explain_rule("joined"))
     assert "(soft failure), and did the user not ask, as an administrator, to be shown such? No." in said
     assert "Could everybody read the room's history then, and is its sender not erased? No." in said
     assert "does the user read as one (not peeking), and is its sender not erased? No." in said
-    assert "for the joined and the invited only, and was the user invited? No." in " ".join(walk("peeking"))
+    assert "for the joined and the invited only, and was the user invited? No." in " ".join(explain_rule("peeking"))
 
 
 def test_what_comes_after_all_questions_is_told() -> None:
-    assert walk("call_invite")[-1].endswith("Yes: hidden.")
-    assert walk("sender_erased")[-1].endswith("Yes: shown without its content.")
+    assert explain_rule("call_invite")[-1].endswith("Yes: hidden.")
+    assert explain_rule("sender_erased")[-1].endswith("Yes: shown without its content.")
 
 
 def test_the_models_unit_tests_have_every_rule_decide() -> None:
     tests = yaml.safe_load(UNIT_TESTS.read_text())["unit_tests"]
     expected = {row["rule"] for one in tests if one["model"] == "event_visibility" for row in one["expect"]["rows"]}
-    assert expected == {rule.name for rule in ORDER} | {"call_invite", "sender_erased"}
+    assert expected == {rule.name for rule in VISIBILITY_RULES} | {"call_invite", "sender_erased"}

@@ -7,7 +7,7 @@ import pytest
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.cli.streams.positions_history import bars
-from synapse_lakehouse.streams.watch.observation import Look, look, sentence
+from synapse_lakehouse.streams.watch.observation import StreamObservation, describe_observation, observe_stream
 
 BOTH = frozenset({"ep1", "ep2"})
 
@@ -19,21 +19,21 @@ class Watcher:
     stream: str = "events"
     configured: frozenset[str] | None = BOTH
     now: datetime = datetime(2026, 11, 17, tzinfo=UTC)
-    last: Look | None = field(default=None)
+    last: StreamObservation | None = field(default=None)
 
-    def sees(self, positions: dict[str, int], handed_out: int, beyond: tuple[int, ...] = ()) -> Look:
+    def sees(self, positions: dict[str, int], handed_out: int, beyond: tuple[int, ...] = ()) -> StreamObservation:
         self.now += timedelta(minutes=5)
-        self.last = look(
+        self.last = observe_stream(
             catalogue.load().stream(self.stream), positions, handed_out, beyond, self.configured, self.last, self.now
         )
         return self.last
 
 
-def minutes_open(found: Look) -> float | None:
+def minutes_open(found: StreamObservation) -> float | None:
     return None if found.open_since is None else (found.watched_at - found.open_since) / timedelta(minutes=1)
 
 
-def minutes_unmoved(found: Look, writer: str) -> float:
+def minutes_unmoved(found: StreamObservation, writer: str) -> float:
     return (found.watched_at - found.unmoved_since[writer]) / timedelta(minutes=1)
 
 
@@ -125,10 +125,10 @@ def test_a_stream_without_positions_says_so() -> None:
 def test_the_log_says_who_is_waited_for() -> None:
     watcher = Watcher()
     watcher.sees({"ep1": 7, "ep2": 7}, 7)
-    assert sentence(watcher.sees({"ep1": 7, "ep2": 1210}, 1210)) == (
+    assert describe_observation(watcher.sees({"ep1": 7, "ep2": 1210}, 1210)) == (
         "events: complete up to 7, 1,203 ids open; ep1 1,203 behind, unmoved for 5 min"
     )
-    assert sentence(watcher.sees({"ep1": 1210}, 1210)) == (
+    assert describe_observation(watcher.sees({"ep1": 1210}, 1210)) == (
         "events: no bound (missing writer); without a position: ep2; vanished: ep2"
     )
 

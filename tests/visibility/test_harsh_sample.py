@@ -15,7 +15,7 @@ from synapse_lakehouse.config.settings import PROJECT
 from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.local.postgres.embedded_postgres import Server
-from synapse_lakehouse.room_state.visibility_rules import ORDER
+from synapse_lakehouse.room_state.visibility_rules import VISIBILITY_RULES
 from tests.conftest import HarshLake, copied_source
 from tests.visibility import answers, holding, record
 from tests.visibility.mutants import mutants
@@ -28,7 +28,7 @@ def test_every_answer_on_the_harsh_sample_is_synapse_s(harsh: HarshLake) -> None
         judge_at(connection, recorded.about["as_of"])
         assert holding.differences(connection, recorded) == []
         rules = {rule for (rule,) in connection.execute("select distinct rule from gold.event_visibility").fetchall()}
-        assert rules == {one.name for one in ORDER} | {"call_invite", "sender_erased"}
+        assert rules == {one.name for one in VISIBILITY_RULES} | {"call_invite", "sender_erased"}
         survivors = [wrong for wrong in mutants(connection, sql) if not holding.differences(connection, recorded)]
     assert survivors == []
 

@@ -5,10 +5,12 @@ from datetime import datetime, timedelta
 
 from synapse_lakehouse.alerts.incidents import Finding, Kind
 from synapse_lakehouse.catalogue import Stream
-from synapse_lakehouse.streams.watch.observation import Look, fell
+from synapse_lakehouse.streams.watch.observation import StreamObservation, find_regression
 
 
-def of_looks(looks: Collection[tuple[Stream, Look]], configured: Mapping[str, Collection[str]]) -> list[Finding]:
+def of_looks(
+    looks: Collection[tuple[Stream, StreamObservation]], configured: Mapping[str, Collection[str]]
+) -> list[Finding]:
     """What is wrong with the streams that were looked at.
 
     A writer that has no position any more is only missed where the configuration says that it writes.
@@ -21,7 +23,7 @@ def of_looks(looks: Collection[tuple[Stream, Look]], configured: Mapping[str, Co
         if gone := [writer for writer in one.vanished if writer in configured.get(one.stream, ())]:
             said = f"{', '.join(gone)} had a position and has none: what it is writing now cannot be bounded"
             found.append(Finding(Kind.WRITER_VANISHED, subject, said))
-        if fault := fell(stream, one):
+        if fault := find_regression(stream, one):
             said = f"{fault.message} To be reviewed, and run with all of Synapse stopped: {fault.repair}"
             found.append(Finding(Kind.POSITION_WENT_BACK, subject, said))
     return found

@@ -15,10 +15,10 @@ from synapse_lakehouse.catalogue import Stream
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.stream_positions import standings
 from synapse_lakehouse.replication import tap_liveness
-from synapse_lakehouse.streams.checks.sequences import Standing
-from synapse_lakehouse.streams.positions.writers import configured
+from synapse_lakehouse.streams.checks.sequences import StreamProgress
+from synapse_lakehouse.streams.positions.writers import read_configured_writers
 from synapse_lakehouse.streams.watch import history
-from synapse_lakehouse.streams.watch.observation import Look, closed, look
+from synapse_lakehouse.streams.watch.observation import StreamObservation, find_bound, observe_stream
 
 
 def check_lake(
@@ -34,7 +34,9 @@ def check_lake(
     return landed, [*rules.of_releases(latest, made, overdue, now), *rules.of_tap(landed, silent, now)]
 
 
-def patrol(settings: Settings, catalog: Catalog, releases: Sequence[Release]) -> tuple[list[Look], list[Finding]]:
+def patrol(
+    settings: Settings, catalog: Catalog, releases: Sequence[Release]
+) -> tuple[list[StreamObservation], list[Finding]]:
     """Look at every stream and append the looks to ``audit.stream_watch``: the looks, and what is wrong.
 
     :raises SourceError: when the source cannot be connected to.
@@ -42,32 +44,32 @@ def patrol(settings: Settings, catalog: Catalog, releases: Sequence[Release]) ->
     :raises WritersError: when the configured writers cannot be understood.
     """
     declared = catalogue.load()
-    writers = configured(declared, settings.lakehouse_stream_writers, settings.synapse_config)
-    before = history.last(catalog)
+    writers = read_configured_writers(declared, settings.lakehouse_stream_writers, settings.synapse_config)
+    before = history.read_latest(catalog)
     since = {name: one.watched_at for name, one in before.items()}
     released = _released(catalog, releases[-1], since) if releases else {}
 
     def end(stream: Stream, positions: Mapping[str, int], handed_out: int) -> int | None:
-        return closed(stream, positions, handed_out, writers.get(stream.name), before.get(stream.name))[1]
+        return find_bound(stream, positions, handed_out, writers.get(stream.name), before.get(stream.name))[1]
 
     found, now = standings(settings, declared, end), datetime.now(UTC)
     looks = [
-        look(
+        observe_stream(
             stream, one.positions, one.handed_out, one.beyond, writers.get(stream.name), before.get(stream.name), now,
             released.get(stream.name),
         )
         for stream, one in ((stream, found[stream.name]) for stream in declared.streams)
     ]  # fmt: skip
-    history.record(catalog, looks)
+    history.append_observations(catalog, looks)
     return looks, rules.of_looks(list(zip(declared.streams, looks, strict=True)), writers)
 
 
-def _released(catalog: Catalog, latest: Release, since: Mapping[str, datetime]) -> dict[str, Standing]:
+def _released(catalog: Catalog, latest: Release, since: Mapping[str, datetime]) -> dict[str, StreamProgress]:
     """How far streams are in a release, where it was published after they were looked at (``since``), or nobody did."""
     if since and min(since.values()) >= latest.published_at:
         return {}
     return {
-        row["stream"]: Standing.of_row(row)
+        row["stream"]: StreamProgress.of_row(row)
         for row in store.of_release(catalog, "audit.stream_positions", latest)
         if row["stream"] not in since or since[row["stream"]] < latest.published_at
     }

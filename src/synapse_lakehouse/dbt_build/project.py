@@ -110,7 +110,10 @@ def findings(app: SparkApp) -> list[dict[str, Any]]:
         "select check_name, count(*) as findings, count_if(severity <> 'info') as serious"
         " from gold.state_integrity group by check_name"
     )
-    none = {check.name: {"check_name": check.name, "findings": 0, "serious": 0} for check in integrity_checks.CHECKS}
+    none = {
+        check.name: {"check_name": check.name, "findings": 0, "serious": 0}
+        for check in integrity_checks.INTEGRITY_CHECKS
+    }
     found = none | {row["check_name"]: row.asDict() for row in counted.collect()}
     return [row | {"counted_at": datetime.now(UTC)} for row in found.values()]
 
@@ -125,13 +128,13 @@ def variables(app: SparkApp) -> dict[str, Any]:
     return {
         "server_name": app.settings.synapse_server_name,
         "made_of": dict(zip(names, made, strict=True)),
-        "rules_of_events": udf.RULES,
+        "rules_of_events": udf.RULES_FINGERPRINT,
         # As digits: a room ID may have any character.
         "acknowledged_rooms": [room.encode().hex() for room in app.settings.lakehouse_acknowledged_rooms.split()],
         "feed_length": app.settings.lakehouse_feed_length,
         "recent_rooms_per_user": app.settings.lakehouse_recent_rooms,
         "recent_events_per_room": app.settings.lakehouse_recent_events,
-    } | retention.configured(app.settings).variables(as_of)
+    } | retention.read_retention(app.settings).variables(as_of)
 
 
 def explanation(result: dbtRunnerResult) -> str:

@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 
 from canonicaljson import encode_canonical_json
 
-from synapse_lakehouse.events.redaction import RULES, redacted
+from synapse_lakehouse.events.redaction import ROOM_VERSION_RULES, redact
 
-VERDICTS: Final = {
+HASH_VERDICTS: Final = {
     "intact": "Both hashes hold: this is what was sent.",
     "pruned": "The id holds, and what is left is the redacted form: the content was removed, here or elsewhere.",
     "altered": "It is not what its id or its hash stands for, and not its redacted form either.",
@@ -22,7 +22,7 @@ VERDICTS: Final = {
     "no_json": "No JSON is stored.",
 }
 
-REASONS: Final = {
+HASH_REASONS: Final = {
     "event_id": "The hash of the redacted form is not the event id.",
     "content": "The content's hash is not hashes.sha256, and the content is not the redacted one.",
     "room_id": "The room's id is not the hash of its creation event.",
@@ -40,69 +40,69 @@ _NOT_REFERENCE: Final = frozenset({"age_ts", "unsigned", "signatures"})
 _RULES_OF_FORMAT: Final = {None: 1, 1: 1, 2: 3, 4: 12, 5: 13}
 
 
-class Judged(NamedTuple):
-    """A key of :data:`VERDICTS` and, where it is ``altered`` or ``not_hashed``, one of :data:`REASONS`."""
+class HashVerdict(NamedTuple):
+    """A key of :data:`HASH_VERDICTS` and, where it is ``altered`` or ``not_hashed``, one of :data:`HASH_REASONS`."""
 
     verdict: str
     reason: str | None = None
 
 
-def judge(
+def verify_event(
     event: Mapping[str, Any] | None,
     event_id: str,
     room_id: str | None,
     room_version: str | None,
     format_version: int | None,
-) -> Judged:
+) -> HashVerdict:
     """What a stored event proves. Room versions 1 and 2 give ids freely, so only the content's hash counts.
 
     :param event: the stored JSON, parsed; None where it is no object.
     :param room_id: the room that the event is kept for.
     :param format_version: of ``event_json``; used where ``room_version`` is not known to the database.
     """
-    rules = RULES.get(room_version) if room_version else _RULES_OF_FORMAT.get(format_version)
+    rules = ROOM_VERSION_RULES.get(room_version) if room_version else _RULES_OF_FORMAT.get(format_version)
     if rules is None:
-        return Judged("not_hashed", "unknown_version")
+        return HashVerdict("not_hashed", "unknown_version")
     if event is None or not isinstance(event.get("type"), str) or "content" not in event:
-        return Judged("altered", "not_an_event")
+        return HashVerdict("altered", "not_an_event")
     try:
         return _compare(event, event_id, room_id, rules)
     except (ValueError, RecursionError):
-        return Judged("not_hashed", "not_canonical")
+        return HashVerdict("not_hashed", "not_canonical")
 
 
-def has_id(event: Mapping[str, Any], event_id: str, rules: int) -> bool:
+def matches_event_id(event: Mapping[str, Any], event_id: str, rules: int) -> bool:
     """Whether ``event_id`` is the hash of the event's redacted form, in a room with ``rules`` from 3 on."""
-    return reference_id(redacted(event, rules), rules) == event_id
+    return compute_event_id(redact(event, rules), rules) == event_id
 
 
-def _compare(event: Mapping[str, Any], event_id: str, room_id: str | None, rules: int) -> Judged:
-    if rules >= 3 and not has_id(event, event_id, rules):
-        return Judged("altered", "event_id")
+def _compare(event: Mapping[str, Any], event_id: str, room_id: str | None, rules: int) -> HashVerdict:
+    if rules >= 3 and not matches_event_id(event, event_id, rules):
+        return HashVerdict("altered", "event_id")
     if rules >= 12 and event["type"] == "m.room.create" and (room_id or "")[1:] != event_id[1:]:
-        return Judged("altered", "room_id")
-    told, found = _told(event), content_hash(event)
+        return HashVerdict("altered", "room_id")
+    told, found = _told(event), compute_content_hash(event)
     if told is None:
-        return Judged("not_hashed", "no_content_hash")
+        return HashVerdict("not_hashed", "no_content_hash")
     if told == found:
-        return Judged("intact")
-    return Judged("pruned") if _is_pruned(event, rules) else Judged("altered", "content")
+        return HashVerdict("intact")
+    return HashVerdict("pruned") if _is_pruned(event, rules) else HashVerdict("altered", "content")
 
 
 def _is_pruned(event: Mapping[str, Any], rules: int) -> bool:
     """Whether a redaction would take nothing away from what is hashed."""
-    pruned = redacted(event, rules)
+    pruned = redact(event, rules)
     return pruned["content"] == event["content"] and event.keys() - _NOT_CONTENT == pruned.keys() - _NOT_CONTENT
 
 
-def reference_id(pruned: Mapping[str, Any], rules: int) -> str:
+def compute_event_id(pruned: Mapping[str, Any], rules: int) -> str:
     """The id of an event by its redacted form, as room versions from 3 on have it."""
     digest = hashlib.sha256(_canonical(pruned, _NOT_REFERENCE)).digest()
     encoded = base64.b64encode(digest) if rules == 3 else base64.urlsafe_b64encode(digest)
     return "$" + encoded.decode().rstrip("=")
 
 
-def content_hash(event: Mapping[str, Any]) -> bytes:
+def compute_content_hash(event: Mapping[str, Any]) -> bytes:
     """SHA-256 of all that was sent."""
     return hashlib.sha256(_canonical(event, _NOT_CONTENT)).digest()
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-FIELDS: Final = (
+CHECKED_FIELDS: Final = (
     "auth_events",
     "content",
     "depth",
@@ -31,7 +31,7 @@ _LEAST_I64, _MOST_I64, _MOST_U64 = -(2**63), 2**63 - 1, 2**64 - 1
 _FIRST_WITH_HASHED_IDS, _FIRST_WITH_HASHED_ROOM_IDS, _FIRST_WITH_STATE_GRAPH = 3, 12, 13
 
 
-def invalid_field(event: Mapping[str, Any], rules: int) -> str | None:
+def find_invalid_field(event: Mapping[str, Any], rules: int) -> str | None:
     """The first field that is missing, has the wrong type, or may not be there, in rooms with these ``rules``."""
     for name in ("type", "sender"):
         if type(event.get(name)) is not str:
@@ -73,7 +73,7 @@ def _invalid_field_of_format(event: Mapping[str, Any], rules: int) -> str | None
     return None if type(room_id) is str and room_id.startswith("!") else "room_id"
 
 
-def numbers_as_objects(event: Mapping[str, Any]) -> dict[str, Any]:
+def convert_numbers_to_objects(event: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of a valid event that are numbers where the class reads objects, as it reads them."""
     return {name: {_NUMBER: json.dumps(event[name])} for name in ("content", "hashes") if type(event[name]) is not dict}
 

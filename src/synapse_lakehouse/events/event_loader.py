@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from synapse_lakehouse.events import content_hash, event_class, synapse_json
-from synapse_lakehouse.events.content_hash import Judged
-from synapse_lakehouse.events.redaction import RULES
+from synapse_lakehouse.events.content_hash import HashVerdict
+from synapse_lakehouse.events.redaction import ROOM_VERSION_RULES
 
-REASONS: Final = {
+UNLOADABLE_REASONS: Final = {
     "not_json": "The JSON cannot be parsed, or is no object.",
     "unusable_ids": "The room ID or the sender is no text, or contains a NUL: PostgreSQL refuses Synapse's query.",
     "not_finite": "It contains NaN or Infinity.",
@@ -26,10 +26,13 @@ REASONS: Final = {
     "not_canonical": "It contains half a surrogate pair or a number that is too large for a float.",
     "nested_too_deep": "Arrays and objects are nested 128 levels deep or deeper.",
     "other_event_id": "It is the JSON of another event: its ID, or the hash that is its ID, is another one.",
-} | {f"invalid_{name}": f"`{name}` is missing, has the wrong type, or may not be there." for name in event_class.FIELDS}
+} | {
+    f"invalid_{name}": f"`{name}` is missing, has the wrong type, or may not be there."
+    for name in event_class.CHECKED_FIELDS
+}
 """Why an event cannot be loaded."""
 
-RAISES: Final = frozenset(
+RAISING_REASONS: Final = frozenset(
     {
         "not_json",
         "unusable_ids",
@@ -42,10 +45,12 @@ RAISES: Final = frozenset(
 )
 """Reasons for which Synapse answers a request with an error. For the others it treats the event as unknown."""
 
-FORMATS: Final = {version: 1 + sum(rules >= first for first in (3, 4, 12, 13)) for version, rules in RULES.items()}
+FORMAT_OF_ROOM_VERSION: Final = {
+    version: 1 + sum(rules >= first for first in (3, 4, 12, 13)) for version, rules in ROOM_VERSION_RULES.items()
+}
 """Room version → ``format_version`` of its events: these rules each brought a new format."""
 
-PROPERTIES: Final = {
+ROOM_PROPERTY_KEYS: Final = {
     "m.room.canonical_alias": "alias",
     "m.room.create": "type",
     "m.room.encryption": "algorithm",
@@ -57,7 +62,7 @@ PROPERTIES: Final = {
 }
 """Type of a state event with an empty state key → key of its content that is a property of the room."""
 
-WITHHELD: Final = '"unreadable"'
+UNREADABLE_METADATA: Final = '"unreadable"'
 """What the copy has in place of internal metadata that is no JSON."""
 
 # Rooms without a stored version are those of invites from before Synapse stored one.
@@ -69,11 +74,11 @@ _FIRST_WITH_REDACTS_IN_CONTENT: Final = 11
 class LoadedEvent(NamedTuple):
     """What Synapse finds in a row of ``event_json``.
 
-    ``unloadable``: None, or one of :data:`REASONS`. Only the flags of the internal metadata are then set, where it is
-    readable, and ``hash_verdict`` and ``hash_reason`` (see :class:`hashing.Judged`). A value that should be text and is
-    not is its JSON. ``prev_*`` are what the event's own ``unsigned`` says about the event that it replaces.
-    ``room_property`` is the room's name, type and so on (see :data:`PROPERTIES`), as ``StatsStore.update_room_state``
-    accepts it.
+    ``unloadable``: None, or one of :data:`UNLOADABLE_REASONS`. Then only the flags of the internal metadata (if it is
+    readable), ``hash_verdict`` and ``hash_reason`` are set (see :class:`HashVerdict`). A value that should be text and
+    is not is returned as JSON. ``prev_*`` are what the event's own ``unsigned`` states about the event that it
+    replaces. ``room_property`` is the room's name, type and so on (see :data:`ROOM_PROPERTY_KEYS`), as
+    ``StatsStore.update_room_state`` accepts it.
     """
 
     unloadable: str | None
@@ -106,10 +111,10 @@ _NO_FIELDS: Final = (None,) * 5 + _NO_STATE
 
 
 class _UnloadableError(ValueError):
-    """The event cannot be loaded, for one of :data:`REASONS`."""
+    """The event cannot be loaded, for one of :data:`UNLOADABLE_REASONS`."""
 
 
-def load(
+def load_event(
     event_id: str,
     room_id: str | None,
     text: str | None,
@@ -125,11 +130,11 @@ def load(
     """
     event, flaw = synapse_json.parse_event(text or "")
     if text is None:
-        judged = Judged("no_json")
+        judged = HashVerdict("no_json")
     elif event is None and flaw:
-        judged = Judged("not_hashed", flaw)
+        judged = HashVerdict("not_hashed", flaw)
     else:
-        judged = content_hash.judge(event, event_id, room_id, room_version, format_version)
+        judged = content_hash.verify_event(event, event_id, room_id, room_version, format_version)
     metadata_flaw, flags = _flags(internal_metadata)
     try:
         if event is None:
@@ -139,14 +144,14 @@ def load(
             raise _UnloadableError(flaw)
         if metadata_flaw and metadata_flaw != "metadata_not_an_object":
             raise _UnloadableError(metadata_flaw)
-        rules = RULES[_version(event, format_version, room_version)]
-        if flaw or synapse_json.has_half_a_pair(event, text or ""):
+        rules = ROOM_VERSION_RULES[_version(event, format_version, room_version)]
+        if flaw or synapse_json.has_unpaired_surrogate(event, text or ""):
             raise _UnloadableError("not_canonical")
         if metadata_flaw:
             raise _UnloadableError(metadata_flaw)
         if synapse_json.is_nested_too_deep(event, text or ""):
             raise _UnloadableError("nested_too_deep")
-        if name := event_class.invalid_field(event, rules):
+        if name := event_class.find_invalid_field(event, rules):
             raise _UnloadableError(f"invalid_{name}")
         if not _has_its_id(event, event_id, rules, judged if room_version else None):
             raise _UnloadableError("other_event_id")
@@ -171,7 +176,7 @@ def _flags(internal_metadata: str | None) -> tuple[str | None, tuple[bool, ...]]
     """Why it cannot be used, and the flags in it. Values of other types are ignored."""
     if internal_metadata is None:
         return "metadata_missing", _NO_FLAGS
-    if internal_metadata == WITHHELD:
+    if internal_metadata == UNREADABLE_METADATA:
         return "metadata_not_json", _NO_FLAGS
     try:
         metadata = synapse_json.parse_metadata(internal_metadata)
@@ -197,24 +202,24 @@ def _version(event: Mapping[str, Any], format_version: int | None, room_version:
         if event.get("type") != "m.room.member":
             raise _UnloadableError("room_unknown")
         return _VERSION_OF_FORMAT.get(form, _VERSION_OF_OTHER_FORMATS)
-    if room_version not in FORMATS:
+    if room_version not in FORMAT_OF_ROOM_VERSION:
         raise _UnloadableError("room_version_unknown")
-    if FORMATS[room_version] != form:
+    if FORMAT_OF_ROOM_VERSION[room_version] != form:
         raise _UnloadableError("other_format")
     return room_version
 
 
-def _has_its_id(event: dict[str, Any], event_id: str, rules: int, judged: Judged | None) -> bool:
+def _has_its_id(event: dict[str, Any], event_id: str, rules: int, judged: HashVerdict | None) -> bool:
     """Whether the event is the one with this id.
 
     :param judged: if its hashes were compared by these rules.
     """
     if "event_id" in event:
         return bool(event["event_id"] == event_id)
-    numbers = event_class.numbers_as_objects(event)
+    numbers = event_class.convert_numbers_to_objects(event)
     if judged and not numbers:
         return judged.reason != "event_id"
-    return content_hash.has_id(event | numbers, event_id, rules)
+    return content_hash.matches_event_id(event | numbers, event_id, rules)
 
 
 def _fields(event: Mapping[str, Any], event_id: str, rules: int) -> tuple[Any, ...]:
@@ -246,7 +251,7 @@ def _fields(event: Mapping[str, Any], event_id: str, rules: int) -> tuple[Any, .
         _as_text(content.get("membership")) if type_ == "m.room.member" else None,
         _as_text(content.get("history_visibility")) if type_ == "m.room.history_visibility" else None,
         _as_text(content.get("join_rule")) if type_ == "m.room.join_rules" and not state_key else None,
-        _property(content.get(PROPERTIES.get(type_, ""))) if not state_key else None,
+        _property(content.get(ROOM_PROPERTY_KEYS.get(type_, ""))) if not state_key else None,
         _predecessor(content) if type_ == "m.room.create" and not state_key else None,
     )
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
-RULES: Final = {str(number): number for number in range(1, 13)} | {
+ROOM_VERSION_RULES: Final = {str(number): number for number in range(1, 13)} | {
     "org.matrix.msc1767.10": 10,
     "org.matrix.msc3757.10": 10,
     "org.matrix.msc3757.11": 11,
@@ -26,7 +26,7 @@ _UNTIL_12: Final = {"auth_events"}
 _FROM_13: Final = {"prev_state_events"}
 
 # For each type: the key of its content that stays, and from and up to which version it does.
-_ALL, _FIRST, _LAST = "*", 1, max(RULES.values())
+_ALL, _FIRST, _LAST = "*", 1, max(ROOM_VERSION_RULES.values())
 _CONTENT: Final = {
     "m.room.member": (
         ("membership", _FIRST, _LAST),
@@ -47,11 +47,11 @@ _CONTENT: Final = {
 }
 
 
-def redacted(event: Mapping[str, Any], rules: int) -> dict[str, Any]:
+def redact(event: Mapping[str, Any], rules: int) -> dict[str, Any]:
     """What is left of ``event`` when it is redacted, without ``unsigned``.
 
     :param event: with a ``type`` that is a string.
-    :param rules: one of the values of :data:`RULES`.
+    :param rules: one of the values of :data:`ROOM_VERSION_RULES`.
     """
     keys = _keys(rules, event["type"] == "m.room.create")
     left = {key: value for key, value in event.items() if key in keys}

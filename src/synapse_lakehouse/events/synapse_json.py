@@ -38,7 +38,7 @@ def parse_metadata(text: str) -> Any:
         raise ValueError("too many levels") from None
 
 
-def has_half_a_pair(event: Mapping[str, Any], text: str) -> bool:
+def has_unpaired_surrogate(event: Mapping[str, Any], text: str) -> bool:
     """Whether a string has half a surrogate pair, which has no UTF-8.
 
     :param text: from which ``event`` was parsed.

@@ -11,7 +11,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from synapse_lakehouse.events import content_hash, event_class, event_loader, redaction, synapse_json
 from synapse_lakehouse.events.event_loader import LoadedEvent
 
-RULES: Final = hashlib.sha256(
+RULES_FINGERPRINT: Final = hashlib.sha256(
     b"".join(
         Path(str(module.__file__)).read_bytes()
         for module in (event_loader, event_class, synapse_json, content_hash, redaction)
@@ -44,7 +44,7 @@ def _loaded(
     room_version: pa.Array,
 ) -> pa.Array:
     columns = (event_id, room_id, json, internal_metadata, format_version, room_version)
-    events = list(map(event_loader.load, *(column.to_pylist() for column in columns)))
+    events = list(map(event_loader.load_event, *(column.to_pylist() for column in columns)))
     values = zip(*events, strict=True) if events else ([] for _ in _TYPE)
     arrays = [pa.array(column, field.type) for column, field in zip(values, _TYPE, strict=True)]
     return pa.StructArray.from_arrays(arrays, fields=list(_TYPE))

@@ -10,7 +10,7 @@ from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.snapshot.snapshot import Snapshot, measured
 from synapse_lakehouse.spark_app import SparkApp
-from synapse_lakehouse.streams.positions.writers import configured, unnamed
+from synapse_lakehouse.streams.positions.writers import default_writer, read_configured_writers
 
 
 def origin(snapshot: Snapshot) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def record_measures(app: SparkApp, catalogue: Catalogue, connection: Connection)
             by_writer = measured(connection, table, column)
             rows_by_writer = Counter[str]()
             for one in by_writer:
-                rows_by_writer[one.writer or unnamed(writers[stream])] += one.rows
+                rows_by_writer[one.writer or default_writer(writers[stream])] += one.rows
             firsts = [one.first_id for one in by_writer if one.first_id is not None]
             lasts = [one.last_id for one in by_writer if one.last_id is not None]
             rows.append(
@@ -68,7 +68,7 @@ def record_measures(app: SparkApp, catalogue: Catalogue, connection: Connection)
 
 def _writers(app: SparkApp, catalogue: Catalogue, connection: Connection) -> dict[str, Collection[str]]:
     """By stream, the writers that are configured, or else those that have a position."""
-    known = configured(catalogue, app.settings.lakehouse_stream_writers, app.settings.synapse_config)
+    known = read_configured_writers(catalogue, app.settings.lakehouse_stream_writers, app.settings.synapse_config)
     stored: dict[str | None, set[str]] = {}
     for name, writer in connection.execute("select stream_name, instance_name from stream_positions"):
         stored.setdefault(name, set()).add(writer)

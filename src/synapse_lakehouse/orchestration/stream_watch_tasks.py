@@ -30,8 +30,8 @@ def watch_streams(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
     from synapse_lakehouse.iceberg.catalog.catalog_uri import CatalogError
     from synapse_lakehouse.iceberg.write import tables
     from synapse_lakehouse.postgres.errors import SourceError
-    from synapse_lakehouse.streams.positions.writers import WritersError
-    from synapse_lakehouse.streams.watch.observation import sentence
+    from synapse_lakehouse.streams.positions.writers import StreamWritersError
+    from synapse_lakehouse.streams.watch.observation import describe_observation
 
     settings = Settings()
     try:
@@ -41,11 +41,11 @@ def watch_streams(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
             landed, overdue = check_lake(settings, catalog, releases)
             tell(settings, "lake", overdue, _log(ti))
             looks, wrong = patrol(settings, catalog, releases)
-    except (SourceError, WritersError, CatalogError) as refusal:
+    except (SourceError, StreamWritersError, CatalogError) as refusal:
         raise AirflowFailException(str(refusal)) from None
     tell(settings, "streams", wrong, _log(ti))
     for one in looks:
-        log.info("%s", sentence(one))
+        log.info("%s", describe_observation(one))
     if landed:
         log.info("replication tap: last listened at %s", landed.isoformat(timespec="seconds"))
 
@@ -68,7 +68,7 @@ def preflight(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
     try:
         with connect(settings) as source:
             known = readable(catalogue.load(), source, may_be_partial=settings.may_be_partial)
-            wrong = synapse_startup.preflight(source, known)
+            wrong = synapse_startup.check_startup(source, known)
     except SourceError as refusal:
         raise AirflowFailException(str(refusal)) from None
     found = [Finding(Kind.SEQUENCE_BEHIND, subject, fault.message) for subject, fault in wrong]

@@ -17,7 +17,7 @@ from synapse_lakehouse.printable_text import printable_logger
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-    from expectations.validation_result import Judgement
+    from expectations.validation_result import ValidationResult
 
 log = printable_logger(__name__)
 
@@ -34,7 +34,7 @@ def judge_bronze() -> None:
     """
     from expectations import validate
 
-    _judge(validate.judge_bronze)
+    _judge(validate.validate_bronze)
 
 
 def judge_gold() -> None:
@@ -44,12 +44,12 @@ def judge_gold() -> None:
     """
     from expectations import validate
 
-    _judge(validate.judge_gold)
+    _judge(validate.validate_gold)
 
 
-def _judge(gate: Callable[[Settings, Catalog, Run], Judgement]) -> None:
-    from expectations.alert_findings import findings
-    from expectations.validation_result import AuditFailed
+def _judge(gate: Callable[[Settings, Catalog, Run], ValidationResult]) -> None:
+    from expectations.alert_findings import build_findings
+    from expectations.validation_result import ValidationFailedError
     from synapse_lakehouse.audit import store
     from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
 
@@ -59,13 +59,13 @@ def _judge(gate: Callable[[Settings, Catalog, Run], Judgement]) -> None:
         judgement = gate(settings, catalog, run)
         is_first = store.latest(catalog) is None
     fails_on_warnings = context["params"]["fail_on_warnings"]
-    found = findings(judgement, is_first=is_first, fails_on_warnings=fails_on_warnings)
+    found = build_findings(judgement, is_first=is_first, fails_on_warnings=fails_on_warnings)
     tell(settings, judgement.stage, of_run(found, run), judgement.data_docs)
     for line in judgement.summary().splitlines():
         log.info("%s", line)
     try:
         judgement.raise_if_failed()
-    except AuditFailed as failure:
+    except ValidationFailedError as failure:
         raise Told(str(failure)) from None
     if judgement.warnings and fails_on_warnings:
         raise Told(

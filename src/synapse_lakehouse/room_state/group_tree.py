@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 
 from synapse_lakehouse.numba_jit import Codes, Longs, compiled
 
-NONE = -1
+NO_PREDECESSOR = -1
 """Stands for no predecessor."""
 
 
-class Fault(StrEnum):
+class StateGroupFault(StrEnum):
     """What is wrong with a room's state groups."""
 
     CYCLE = "cycle"
@@ -35,7 +35,7 @@ class Fault(StrEnum):
 
 
 @dataclass(frozen=True)
-class Forest:
+class NumberedGroups:
     """The numbered groups, and what is wrong with some of them.
 
     ``nodes``: room_id, state_group, root, position, last_position (of the group and all that rest on it), is_group
@@ -49,7 +49,7 @@ class Forest:
     faults: pa.Table
 
 
-def number(groups: pa.Table, edges: pa.Table) -> Forest:
+def number_groups(groups: pa.Table, edges: pa.Table) -> NumberedGroups:
     """Number the state groups of all rooms.
 
     :param groups: id, room_id.
@@ -60,23 +60,23 @@ def number(groups: pa.Table, edges: pa.Table) -> Forest:
     room_of_known = pc.index_in(groups["room_id"], names).to_numpy().astype(np.int32)[first]
     below, above = _longs(edges["state_group"]), _longs(edges["prev_state_group"])
     ids = np.unique(np.concatenate([known, below, above]))
-    room = np.full(len(ids), NONE, np.int32)
+    room = np.full(len(ids), NO_PREDECESSOR, np.int32)
     room[np.searchsorted(ids, known)] = room_of_known
 
-    prev = np.full(len(ids), NONE, np.int64)
+    prev = np.full(len(ids), NO_PREDECESSOR, np.int64)
     child, parent = np.searchsorted(ids, below), np.searchsorted(ids, above)
     np.maximum.at(prev, child, parent)
     several = np.flatnonzero(np.bincount(child, minlength=len(ids)) > 1)
     order, root = _from_the_roots(prev)
     size = _sizes(prev, order)
 
-    rests = np.flatnonzero(prev != NONE)
+    rests = np.flatnonzero(prev != NO_PREDECESSOR)
     faults = {
-        Fault.CYCLE: np.flatnonzero(root == NONE),
-        Fault.MISSING_PREDECESSOR: rests[room[prev[rests]] == NONE],
-        Fault.OTHER_ROOM: rests[(room[prev[rests]] != NONE) & (room[rests] != room[prev[rests]])],
-        Fault.SEVERAL_PREDECESSORS: several,
-        Fault.NEWER_PREDECESSOR: rests[prev[rests] > rests],
+        StateGroupFault.CYCLE: np.flatnonzero(root == NO_PREDECESSOR),
+        StateGroupFault.MISSING_PREDECESSOR: rests[room[prev[rests]] == NO_PREDECESSOR],
+        StateGroupFault.OTHER_ROOM: rests[(room[prev[rests]] != NO_PREDECESSOR) & (room[rests] != room[prev[rests]])],
+        StateGroupFault.SEVERAL_PREDECESSORS: several,
+        StateGroupFault.NEWER_PREDECESSOR: rests[prev[rests] > rests],
     }
     tree_room, tree_root = _trees(room, root)
     start = _starts(tree_room, size[tree_root])
@@ -91,11 +91,11 @@ def number(groups: pa.Table, edges: pa.Table) -> Forest:
             "is_group": room[node] == tree_room[tree],
         }
     )
-    return Forest(table, _told(faults, ids, room, names))
+    return NumberedGroups(table, _told(faults, ids, room, names))
 
 
-def _told(faults: dict[Fault, Longs], ids: Longs, room: Codes, names: pa.Array) -> pa.Table:
-    of_rooms = {fault: found[room[found] != NONE] for fault, found in faults.items()}
+def _told(faults: dict[StateGroupFault, Longs], ids: Longs, room: Codes, names: pa.Array) -> pa.Table:
+    of_rooms = {fault: found[room[found] != NO_PREDECESSOR] for fault, found in faults.items()}
     found = np.concatenate(list(of_rooms.values()))
     kinds = [fault.value for fault, some in of_rooms.items() for _ in range(len(some))]
     return pa.table(
@@ -110,7 +110,7 @@ def _longs(column: pa.ChunkedArray) -> Longs:
 
 def _trees(room: Codes, root: Longs) -> tuple[Codes, Longs]:
     """Every room with every tree that has groups of it, ordered by room and root."""
-    has = (room != NONE) & (root != NONE)
+    has = (room != NO_PREDECESSOR) & (root != NO_PREDECESSOR)
     pairs = np.unique(room[has].astype(np.int64) * len(root) + root[has])
     return (pairs // max(len(root), 1)).astype(np.int32), pairs % max(len(root), 1)
 

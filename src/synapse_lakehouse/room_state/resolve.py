@@ -20,16 +20,16 @@ from synapse_lakehouse.iceberg.read import duckdb_reader, snapshot_diff
 from synapse_lakehouse.iceberg.write import input_fingerprint
 from synapse_lakehouse.iceberg.write.tables import load_or_none
 from synapse_lakehouse.room_state import group_tree, reuse, state_intervals
-from synapse_lakehouse.room_state.reuse import Carried
+from synapse_lakehouse.room_state.reuse import ReusableState
 
-SOURCES: Final = ["bronze.state_groups", "bronze.state_group_edges", "bronze.state_groups_state"]
-WORTH_CARRYING: Final = 1_000_000
+SOURCE_TABLES: Final = ["bronze.state_groups", "bronze.state_group_edges", "bronze.state_groups_state"]
+MINIMUM_ROWS_FOR_REUSE: Final = 1_000_000
 """With fewer rows of ``state_groups_state`` all is resolved sooner than what changed is told apart."""
 
 _AT_ONCE: Final = 65_536
 """Rows that are handed on together."""
 
-_ROWS, _ROWS_READ, _RULES_READ = SOURCES[2], "state-rows", "state-rules"
+_ROWS, _ROWS_READ, _RULES_READ = SOURCE_TABLES[2], "state-rows", "state-rules"
 _POSITIONS: Final = "silver.state_positions"
 _INTERVALS: Final = "silver.state_intervals"
 _UNTOUCHED: Final = """
@@ -59,15 +59,15 @@ _RULES: Final = hashlib.sha256(
 ).hexdigest()
 
 
-def is_resolved(catalog: Catalog, branch: str) -> bool:
+def is_up_to_date(catalog: Catalog, branch: str) -> bool:
     """Whether the three tables are up to bronze on ``branch``."""
     # Written last, so that a run that died in between makes all of them again.
     return input_fingerprint.made_of(catalog, _INTERVALS, branch) == _made_now(catalog, branch)
 
 
-def resolve(
-    spark: SparkSession, catalog: Catalog, settings: Settings, branch: str, worth_carrying: int = WORTH_CARRYING
-) -> group_tree.Forest:
+def resolve_rooms(
+    spark: SparkSession, catalog: Catalog, settings: Settings, branch: str, worth_carrying: int = MINIMUM_ROWS_FOR_REUSE
+) -> group_tree.NumberedGroups:
     """Bring the three tables up to bronze on ``branch``, the session's.
 
     What is known of trees that did not change is carried over, if the rows of state groups are ``worth_carrying``.
@@ -78,8 +78,8 @@ def resolve(
     positions, holding, faults = (catalog.load_table(name) for name in (_POSITIONS, _INTERVALS, "silver.state_faults"))
     rows = input_fingerprint.snapshot_of(load_or_none(catalog, _ROWS), branch)
     read = {_ROWS_READ: str(rows.snapshot_id) if rows else "", _RULES_READ: _RULES}
-    with duckdb_reader.on_branch(settings, branch, [*SOURCES, _POSITIONS, _INTERVALS]) as lake:
-        found = group_tree.number(
+    with duckdb_reader.on_branch(settings, branch, [*SOURCE_TABLES, _POSITIONS, _INTERVALS]) as lake:
+        found = group_tree.number_groups(
             _arrow(lake, "select id, room_id from bronze.state_groups"),
             _arrow(lake, "select state_group, prev_state_group from bronze.state_group_edges"),
         )
@@ -96,7 +96,7 @@ def resolve(
 
 
 def _made_now(catalog: Catalog, branch: str) -> str:
-    return input_fingerprint.ingredients(catalog, branch, SOURCES, _RULES)
+    return input_fingerprint.ingredients(catalog, branch, SOURCE_TABLES, _RULES)
 
 
 def _resolved(spark: SparkSession, nodes: pa.Table) -> DataFrame:
@@ -104,15 +104,17 @@ def _resolved(spark: SparkSession, nodes: pa.Table) -> DataFrame:
     rows = spark.table(_ROWS).select("state_group", "type", "state_key", "event_id")
     ranges = spark.createDataFrame(nodes).select("state_group", "room_id", "position", "last_position")
     ranged = rows.join(ranges, "state_group").select(
-        *state_intervals.KEY, col("position").alias("first_position"), "last_position", "event_id"
+        *state_intervals.INTERVAL_KEY, col("position").alias("first_position"), "last_position", "event_id"
     )
-    ordered = ranged.repartition(*state_intervals.KEY).sortWithinPartitions(
-        *state_intervals.KEY, "first_position", "event_id"
+    ordered = ranged.repartition(*state_intervals.INTERVAL_KEY).sortWithinPartitions(
+        *state_intervals.INTERVAL_KEY, "first_position", "event_id"
     )
-    return ordered.mapInArrow(state_intervals.flattened, ordered.schema)
+    return ordered.mapInArrow(state_intervals.flatten_intervals, ordered.schema)
 
 
-def _carried(lake: DuckDBPyConnection, catalog: Catalog, branch: str, found: group_tree.Forest) -> Carried | None:
+def _carried(
+    lake: DuckDBPyConnection, catalog: Catalog, branch: str, found: group_tree.NumberedGroups
+) -> ReusableState | None:
     """What stays of the intervals before; None where that cannot be known, or nothing stays."""
     table = load_or_none(catalog, _INTERVALS)
     before, rows = input_fingerprint.snapshot_of(table, branch), load_or_none(catalog, _ROWS)
@@ -125,10 +127,10 @@ def _carried(lake: DuckDBPyConnection, catalog: Catalog, branch: str, found: gro
     if changed is None:
         return None
     known = _arrow(lake, "select room_id, state_group, root, position, last_position from silver.state_positions")
-    return reuse.carried(known, found.nodes, changed["state_group"].unique())
+    return reuse.find_reusable_state(known, found.nodes, changed["state_group"].unique())
 
 
-def _amended(lake: DuckDBPyConnection, same: Carried) -> Iterator[pa.RecordBatch]:
+def _amended(lake: DuckDBPyConnection, same: ReusableState) -> Iterator[pa.RecordBatch]:
     """The intervals before where nothing changed; elsewhere what stays of them, with what fresh groups are stored with.
 
     DuckDB passes over the text of all other groups.
@@ -137,7 +139,7 @@ def _amended(lake: DuckDBPyConnection, same: Carried) -> Iterator[pa.RecordBatch
     lake.register("runs", same.runs)
     lake.register("untouched", pa.table({"room_id": same.untouched}))
     yield from lake.execute(_UNTOUCHED).to_arrow_reader(_AT_ONCE)
-    yield from state_intervals.flattened(lake.execute(_TOUCHED).to_arrow_reader(_AT_ONCE))
+    yield from state_intervals.flatten_intervals(lake.execute(_TOUCHED).to_arrow_reader(_AT_ONCE))
 
 
 def _arrow(lake: DuckDBPyConnection, sql: str) -> pa.Table:

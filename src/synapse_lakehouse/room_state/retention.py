@@ -42,7 +42,7 @@ class Retention:
         }
 
 
-def configured(settings: Settings) -> Retention:
+def read_retention(settings: Settings) -> Retention:
     """The section ``retention`` of SYNAPSE_CONFIG, or what LAKEHOUSE_RETENTION_* sets in place of it.
 
     :raises RetentionError: on a file that cannot be read, or a value that means nothing.

@@ -10,7 +10,7 @@ from synapse_lakehouse.numba_jit import Flags, Longs
 
 
 @dataclass(frozen=True)
-class Carried:
+class ReusableState:
     """What of the positions before stays.
 
     ``runs``: room_id, first_position, last_position (as they were before), shift (to be added); they cover the trees
@@ -23,7 +23,7 @@ class Carried:
     untouched: pa.Array
 
 
-def carried(before: pa.Table, nodes: pa.Table, changed: pa.Array) -> Carried:
+def find_reusable_state(before: pa.Table, nodes: pa.Table, changed: pa.Array) -> ReusableState:
     """Compare two numberings.
 
     A tree is the same where it has the same groups in the same order, and no row of theirs changed: then the same
@@ -47,7 +47,7 @@ def carried(before: pa.Table, nodes: pa.Table, changed: pa.Array) -> Carried:
         & ~pc.is_in(joined["state_group"], value_set=changed).to_numpy(zero_copy_only=False)
     )
     if not len(begins):
-        return Carried(_runs(joined, begins, position, last, shift), nodes, pa.array([], pa.string()))
+        return ReusableState(_runs(joined, begins, position, last, shift), nodes, pa.array([], pa.string()))
     kept = np.logical_and.reduceat(same, begins)
     kept &= np.minimum.reduceat(shift, begins) == np.maximum.reduceat(shift, begins)
     of_node = np.repeat(kept, np.diff(np.append(begins, len(room))))
@@ -59,7 +59,9 @@ def carried(before: pa.Table, nodes: pa.Table, changed: pa.Array) -> Carried:
     first = np.flatnonzero(~follows)
     lasts = starts[np.append(first[1:], len(starts)) - 1] if len(first) else starts
     runs = _runs(joined, starts[first], position, last[lasts], shift)
-    return Carried(runs, joined.filter(pa.array(~of_node)).select(nodes.column_names), _untouched(before, nodes, runs))
+    return ReusableState(
+        runs, joined.filter(pa.array(~of_node)).select(nodes.column_names), _untouched(before, nodes, runs)
+    )
 
 
 def _runs(joined: pa.Table, starts: Longs, position: Longs, last: Longs, shift: Longs) -> pa.Table:

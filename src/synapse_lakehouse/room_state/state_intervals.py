@@ -8,10 +8,10 @@ import pyarrow.compute as pc
 
 from synapse_lakehouse.numba_jit import Codes, Longs, compiled
 
-KEY = ("room_id", "type", "state_key")
+INTERVAL_KEY = ("room_id", "type", "state_key")
 
 
-def flattened(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def flatten_intervals(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Intervals that do not overlap, from rows that overlap as trees do: the innermost one wins.
 
     Neighbours of the same key and event are one interval. There are at most twice as many intervals as rows.
@@ -38,7 +38,7 @@ def _new_keys(batch: pa.RecordBatch | pa.Table) -> np.ndarray:
     """Where rows begin a key; the first row always does."""
     begins = np.zeros(batch.num_rows, bool)
     begins[:1] = True
-    for name in KEY:
+    for name in INTERVAL_KEY:
         column = batch.column(name)
         begins[1:] |= pc.not_equal(column.slice(1), column.slice(0, max(batch.num_rows - 1, 0))).to_numpy(
             zero_copy_only=False
@@ -47,7 +47,7 @@ def _new_keys(batch: pa.RecordBatch | pa.Table) -> np.ndarray:
 
 
 def _same_key(before: pa.RecordBatch, after: pa.RecordBatch) -> bool:
-    return all(before.column(name)[-1].as_py() == after.column(name)[0].as_py() for name in KEY)
+    return all(before.column(name)[-1].as_py() == after.column(name)[0].as_py() for name in INTERVAL_KEY)
 
 
 def _flatten(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

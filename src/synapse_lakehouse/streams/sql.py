@@ -5,7 +5,7 @@ Ids are distances, without the sign of negative streams, where nothing else is s
 
 from typing import Final
 
-COUNTED: Final = """
+ID_COUNTS: Final = """
 with blocks as (
     select stream, table_name, writer, shiftright(id, 6) as block, bit_or(shiftleft(1L, cast(id & 63 as int))) as ids,
         min(id) as first_id, max(id) as last_id, count(*) as rows, count_if(id is null) as null_ids,
@@ -46,7 +46,7 @@ where distance = n group by stream
 Reads ``beyond``: stream and distance from the minimum, over zero. Gives stream and run; no row where there is none.
 """
 
-MISSING: Final = """
+MISSING_RANGES: Final = """
 with points as (
     select distinct stream, id, cast(floor(id / 1000000) as bigint) as block
     from (
@@ -70,7 +70,7 @@ Reads ``ids`` (stream, id) and ``windows`` (stream, after, until): one row a str
 ``until``. Gives stream, first_id, last_id.
 """
 
-ISLANDS: Final = """
+EVIDENCE_RANGES: Final = """
 select stream, table_name, witness, explanation, min(id) as first_id, max(id) as last_id
 from (
     select stream, table_name, witness, explanation, id,

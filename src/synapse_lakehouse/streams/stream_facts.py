@@ -15,9 +15,16 @@ from pyspark.sql import functions as f
 from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.catalogue import Stream, Table
 from synapse_lakehouse.config.run import Run
-from synapse_lakehouse.streams.positions.writers import unnamed
-from synapse_lakehouse.streams.sql import COUNTED
-from synapse_lakehouse.streams.stream_tables import Held, distance, has_id, id_columns, of_sign, select
+from synapse_lakehouse.streams.positions.writers import default_writer
+from synapse_lakehouse.streams.sql import ID_COUNTS
+from synapse_lakehouse.streams.stream_tables import (
+    StreamTables,
+    distance_sql,
+    has_id_sql,
+    id_columns_sql,
+    is_of_stream_sql,
+    select_sql,
+)
 
 _RECEIVED = "received_ts"
 _COUNTS = ("rows", "ids", "null_ids")
@@ -26,7 +33,7 @@ Pair = tuple[Stream, Table]
 
 
 @dataclass(frozen=True)
-class Counting:
+class StreamFactCounter:
     """What the ids of one run are counted in.
 
     ``writers``: who writes a stream, as far as that is known. ``earlier``: releases of this interval, each after the
@@ -34,7 +41,7 @@ class Counting:
     ``facts_before``: rows of ``audit.stream_facts`` of the release before, by stream and table.
     """
 
-    held: Held
+    held: StreamTables
     run: Run
     writers: Mapping[str, Collection[str]]
     earlier: Sequence[tuple[Release | None, Release]]
@@ -78,7 +85,7 @@ class Counting:
         found: dict[tuple[str, str], list[Any]] = {}
         if pairs:
             self.held.rows([self._ids(stream, table) for stream, table in pairs]).createOrReplaceTempView("counted_ids")
-            for row in self.held.spark.sql(COUNTED).collect():
+            for row in self.held.spark.sql(ID_COUNTS).collect():
                 found.setdefault((row.stream, row.table_name), []).append(row)
         return found
 
@@ -89,7 +96,7 @@ class Counting:
         within = f"{_RECEIVED} >= {start} and {_RECEIVED} < {end}" if _knows_when(table) else "cast(null as boolean)"
         writer = f"coalesce({table.writer_column}, '')" if table.writer_column else "''"
         asked = {"writer": writer, "is_received": within}
-        return select(table, id_columns(stream, table) | asked, of_sign(stream, table))
+        return select_sql(table, id_columns_sql(stream, table) | asked, is_of_stream_sql(stream, table))
 
     def _news(self, pairs: Sequence[Pair]) -> dict[tuple[str, str], Any]:
         """By stream and table that has any: ``late_ids``, and how many rows without a time are of the interval."""
@@ -97,7 +104,7 @@ class Counting:
             return {}
         before = [one for pair in self.earlier for one in pair] + [self.held.accepted]
         may_be_new = {
-            (stream.name, table.name): f"{has_id(stream, table)} and {self.held.is_other(stream, table, before)}"
+            (stream.name, table.name): f"{has_id_sql(stream, table)} and {self.held.is_other(stream, table, before)}"
             for stream, table in pairs
         }
         new = [self._new(stream, table, may_be_new[stream.name, table.name]) for stream, table in pairs]
@@ -122,10 +129,10 @@ class Counting:
     def _new(self, stream: Stream, table: Table, may_be_new: str) -> str:
         """Columns: stream, table_name, id, is_below, is_timeless."""
         bound = self._accepted_bound(stream, table)
-        below = "false" if bound is None else f"{distance(stream, table)} <= {stream.direction * bound}"
+        below = "false" if bound is None else f"{distance_sql(stream, table)} <= {stream.direction * bound}"
         timeless = f"{_RECEIVED} is null" if _knows_when(table) else "true"
         asked = {"is_below": f"coalesce({below}, false)", "is_timeless": timeless}
-        return select(table, id_columns(stream, table) | asked, may_be_new)
+        return select_sql(table, id_columns_sql(stream, table) | asked, may_be_new)
 
     def _mark_known(
         self, ids: DataFrame, may_be_new: Mapping[tuple[str, str], str], release: Release | None, mark: str
@@ -147,9 +154,9 @@ class Counting:
         }
         is_unchanged = f.col("table_name").isin(*unchanged)
         known = [
-            select(
+            select_sql(
                 table,
-                id_columns(stream, table),
+                id_columns_sql(stream, table),
                 may_be_new[stream.name, table.name],
                 at=published[f"bronze.{table.name}"],
             )
@@ -177,7 +184,7 @@ class Counting:
         by_writer = Counter[str]()
         for row in rows:
             if not row.is_total:
-                by_writer[row.writer or unnamed(self.writers.get(stream.name, ()))] += row.rows
+                by_writer[row.writer or default_writer(self.writers.get(stream.name, ()))] += row.rows
         first_seen = total["timeless"] if self._is_first else new.first_seen if new else 0
         return {
             "stream": stream.name,

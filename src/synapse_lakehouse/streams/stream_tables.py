@@ -19,14 +19,14 @@ from synapse_lakehouse.iceberg.write import input_fingerprint
 _TASKS_A_CORE: Final = 4
 _FEWEST_TASKS: Final = 16
 
-LARGE: Final = 100_000
+LARGE_TABLE_ROWS: Final = 100_000
 """A table of fewer rows is compared as a whole sooner than what changed in it is told apart."""
 _MOST_IDS: Final = 500_000
 """So many are told to Spark one by one, which takes 70 bytes each of the driver's memory."""
 
 
 @dataclass(frozen=True)
-class Held:
+class StreamTables:
     """Bronze now and then. ``accepted``: the release before; ``snapshots``: of the tables that this run copied."""
 
     spark: SparkSession
@@ -89,7 +89,7 @@ class Held:
     def _changed_ids(self, name: str, column: str, then: Collection[int | None]) -> pa.Array | None:
         table = self.lake.load_table(f"bronze.{name}")
         snapshot = table.snapshot_by_id(self.snapshots.get(name, -1))
-        if snapshot is None or int(input_fingerprint.said(snapshot, "total-records") or 0) < LARGE:
+        if snapshot is None or int(input_fingerprint.said(snapshot, "total-records") or 0) < LARGE_TABLE_ROWS:
             return None
         found = [pa.chunked_array([], pa.int64())]
         for one in then:
@@ -119,14 +119,14 @@ class Held:
         return self.accepted.positions.get(stream.name) if self.accepted and stream.immutable_below_bound else None
 
 
-def select(table: Table, columns: Mapping[str, str], where: str = "true", at: int | None = None) -> str:
+def select_sql(table: Table, columns: Mapping[str, str], where: str = "true", at: int | None = None) -> str:
     """SQL of ``columns`` (SQL by name) of a table of bronze, by default on the run's branch, or of snapshot ``at``."""
     named = ", ".join(f"{sql} as {name}" for name, sql in columns.items())
     version = "" if at is None else f" version as of {at}"
     return f"select {named} from bronze.{table.name}{version} where {where}"  # noqa: S608 - of the catalogue
 
 
-def id_columns(stream: Stream, table: Table) -> dict[str, str]:
+def id_columns_sql(stream: Stream, table: Table) -> dict[str, str]:
     """SQL of the columns stream, table_name and id."""
     return {
         "stream": f"'{stream.name}'",
@@ -135,28 +135,28 @@ def id_columns(stream: Stream, table: Table) -> dict[str, str]:
     }
 
 
-def distance(stream: Stream, table: Table) -> str:
+def distance_sql(stream: Stream, table: Table) -> str:
     """SQL of the ids of ``stream`` in ``table`` without their sign."""
-    return f"{id_columns(stream, table)['id']} * {stream.direction}"
+    return f"{id_columns_sql(stream, table)['id']} * {stream.direction}"
 
 
-def is_beyond(stream: Stream, table: Table, end: int) -> str:
+def is_beyond_sql(stream: Stream, table: Table, end: int) -> str:
     """SQL of whether ids of ``stream`` in ``table`` are further from zero than ``end``; other files are not read."""
     column = table.streams[stream.name]
     return f"{column} > {end}" if stream.direction > 0 else f"{column} < {-end}"
 
 
-def of_sign(stream: Stream, table: Table) -> str:
+def is_of_stream_sql(stream: Stream, table: Table) -> str:
     """SQL of whether a row of ``table`` is of ``stream``; one without an id is of the positive stream."""
     column = table.streams[stream.name]
     return f"{column} < 0" if stream.sign == "negative" else f"({column} is null or {column} >= 0)"
 
 
-def has_id(stream: Stream, table: Table) -> str:
+def has_id_sql(stream: Stream, table: Table) -> str:
     """SQL of whether a row of ``table`` is of ``stream`` and has an id."""
-    return f"{table.streams[stream.name]} is not null and {of_sign(stream, table)}"
+    return f"{table.streams[stream.name]} is not null and {is_of_stream_sql(stream, table)}"
 
 
-def union(frames: Sequence[DataFrame]) -> DataFrame:
+def union_all(frames: Sequence[DataFrame]) -> DataFrame:
     """All rows of ``frames``, which are not none."""
     return reduce(DataFrame.unionAll, frames)

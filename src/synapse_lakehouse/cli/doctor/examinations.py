@@ -12,7 +12,7 @@ from synapse_lakehouse.local.services import ServicesError, connected
 from synapse_lakehouse.postgres.connection import connect
 from synapse_lakehouse.postgres.errors import SourceError
 from synapse_lakehouse.streams.checks import synapse_startup
-from synapse_lakehouse.streams.checks.sequences import Standing
+from synapse_lakehouse.streams.checks.sequences import StreamProgress
 
 
 @dataclass
@@ -20,7 +20,7 @@ class _Source:
     """What was found of the source, and what the examination of the lake wants to know of it."""
 
     found: list[Finding] = field(default_factory=list)
-    standings: dict[str, Standing] = field(default_factory=dict)
+    standings: dict[str, StreamProgress] = field(default_factory=dict)
     bytes: int | None = None
 
 
@@ -66,7 +66,7 @@ def _source(
         with running as settings, connect(settings) as connection:
             of.found += source.examine(connection, settings, is_sample=given.uses_sample)
             if declared:
-                of.standings = synapse_startup.read(connection, declared)
+                of.standings = synapse_startup.read_progress(connection, declared)
                 of.found += sequences.examine(declared, of.standings)
             of.bytes = source.size(connection)
             if deep and declared:

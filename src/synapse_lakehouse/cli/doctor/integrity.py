@@ -9,7 +9,7 @@ from synapse_lakehouse.cli import output
 from synapse_lakehouse.cli.doctor.finding import Finding, Findings, Level
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
-from synapse_lakehouse.room_state.integrity_checks import CHECKS, Check
+from synapse_lakehouse.room_state.integrity_checks import INTEGRITY_CHECKS, IntegrityCheck
 
 _TABLE: Final = "gold.state_integrity"
 _LEVELS: Final = {"fail": Level.FAIL, "warn": Level.WARN, "info": Level.OK}
@@ -36,13 +36,13 @@ def examine(connection: DuckDBPyConnection, settings: Settings) -> Findings:
     first: dict[str, list[tuple[Any, ...]]] = {}
     for check, *row in connection.execute(_FIRST).fetchall():
         first.setdefault(check, []).append(tuple(row))
-    yield from (_finding(check, first[check.name]) for check in CHECKS if check.name in first)
+    yield from (_finding(check, first[check.name]) for check in INTEGRITY_CHECKS if check.name in first)
     if all(severity == "info" for rows in first.values() for severity, *_ in rows):
         message = f"release {known[0].number} found nothing wrong in the database as a whole"
         yield Finding(Level.OK, "integrity", message)
 
 
-def _finding(check: Check, first: Sequence[tuple[Any, ...]]) -> Finding:
+def _finding(check: IntegrityCheck, first: Sequence[tuple[Any, ...]]) -> Finding:
     severity, count, *_ = first[0]
     named = "; ".join(
         f"{room or 'no room'} {output.text(subject).strip()} (expected {expected}, found {found})"

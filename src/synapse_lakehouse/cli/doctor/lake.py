@@ -15,11 +15,11 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.local.postgres import sample
 from synapse_lakehouse.replication import tap_liveness
-from synapse_lakehouse.streams.checks.sequences import Standing
+from synapse_lakehouse.streams.checks.sequences import StreamProgress
 
 
 def examine(
-    settings: Settings, declared: Catalogue | None, standings: Mapping[str, Standing], *, deep: bool = False
+    settings: Settings, declared: Catalogue | None, standings: Mapping[str, StreamProgress], *, deep: bool = False
 ) -> Findings:
     """Can the lake be read, is it tidy, and is the source not behind what it knows?
 

@@ -11,16 +11,16 @@ from synapse_lakehouse.cli.streams import positions
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.streams.checks import synapse_startup
-from synapse_lakehouse.streams.checks.sequences import Fault, Standing, went_back
+from synapse_lakehouse.streams.checks.sequences import SequenceFault, StreamProgress, check_regression
 
 _SUBJECT: Final = "sequences"
 _SNAPSHOTS: Final = "audit.snapshots"
 _ADVICE: Final = "Review, and run with all of Synapse stopped:"
 
 
-def examine(declared: Catalogue, now: Mapping[str, Standing]) -> Findings:
+def examine(declared: Catalogue, now: Mapping[str, StreamProgress]) -> Findings:
     """Does what Synapse checks at its start hold?"""
-    wrong = [fault for _, fault in synapse_startup.misfits(declared, now)]
+    wrong = [fault for _, fault in synapse_startup.find_startup_faults(declared, now)]
     yield from map(_finding, wrong)
     if now and not wrong:
         message = f"{len(now)} sequences fit their positions and rows, so Synapse would start again"
@@ -28,7 +28,7 @@ def examine(declared: Catalogue, now: Mapping[str, Standing]) -> Findings:
 
 
 def compare(
-    connection: DuckDBPyConnection, settings: Settings, declared: Catalogue, now: Mapping[str, Standing]
+    connection: DuckDBPyConnection, settings: Settings, declared: Catalogue, now: Mapping[str, StreamProgress]
 ) -> Findings:
     """Is no position behind where the latest release saw it?"""
     known = duckdb_reader.releases(connection, settings)
@@ -38,7 +38,9 @@ def compare(
     for one in positions.read(connection, settings, known[0]):
         stream = next((stream for stream in declared.streams if stream.name == one.stream), None)
         if stream and one.stream in now:
-            fault = went_back(stream, Standing(one.sequence_value or 0, one.writers, {}, ahead), now[one.stream])
+            fault = check_regression(
+                stream, StreamProgress(one.sequence_value or 0, one.writers, {}, ahead), now[one.stream]
+            )
             if fault:
                 yield _finding(fault)
 
@@ -53,5 +55,5 @@ def _may_be_ahead(connection: DuckDBPyConnection, settings: Settings, run_id: st
     return rows.fetchone() != (False,)
 
 
-def _finding(fault: Fault) -> Finding:
+def _finding(fault: SequenceFault) -> Finding:
     return Finding(Level.FAIL, _SUBJECT, fault.message, f"{_ADVICE}\n{fault.repair}")

@@ -53,7 +53,7 @@ def who_can_see(
     if not explain:
         output.write(columns, rows, format)
         return
-    told = [(user, rule, line) for user, _, _, rule, _, _ in rows for line in visibility_rules.walk(rule)]
+    told = [(user, rule, line) for user, _, _, rule, _, _ in rows for line in visibility_rules.explain_rule(rule)]
     if format is not output.Format.TABLE:
         output.write(["user", "rule", "step"], told, format)
         return
@@ -61,7 +61,7 @@ def who_can_see(
         output.console().print(
             printable(f"{user_id} ({membership or 'membership not known'}): {outcome}, by the rule {rule}")
         )
-        for number, line in enumerate(visibility_rules.walk(rule), 1):
+        for number, line in enumerate(visibility_rules.explain_rule(rule), 1):
             output.console().print(f"  {number:2}. {line}")
 
 

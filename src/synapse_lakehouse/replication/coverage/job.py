@@ -41,7 +41,7 @@ from synapse_lakehouse.replication.coverage import compare, sql
 from synapse_lakehouse.replication.coverage.compare import Heard, Window
 from synapse_lakehouse.replication.protocol.rdata_subject import about
 from synapse_lakehouse.replication.protocol.row_schemas import SHAPES
-from synapse_lakehouse.streams.positions.writers import unnamed
+from synapse_lakehouse.streams.positions.writers import default_writer
 
 TABLE: Final = "audit.replication_coverage"
 
@@ -189,7 +189,7 @@ def covering(
         [(*vars(one).values(), _leaves(declared, one.stream)) for one in windows],
     )
     for stream, table, begin in _to_read(declared, windows):
-        writer = unnamed({one.instance for one in windows if one.stream == stream.name and one.instance})
+        writer = default_writer({one.instance for one in windows if one.stream == stream.name and one.instance})
         sent = _ids(catalog.load_table(f"bronze.{table.name}"), run.branch, stream, table, begin, writer)
         duck.from_arrow(sent).insert_into("ids")
     duck.execute(sql.PLACED).execute(sql.ROWLESS)

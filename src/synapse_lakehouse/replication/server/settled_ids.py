@@ -6,7 +6,7 @@ from time import monotonic
 from typing import Final
 
 from synapse_lakehouse.postgres.connection import Connection
-from synapse_lakehouse.streams.positions.safe_bound import FIRST
+from synapse_lakehouse.streams.positions.safe_bound import FIRST_ID
 
 SETTLE_SECONDS: Final = 5.0
 """Synapse keeps no positions of some streams. Their ids are handed out in the transaction that writes the rows, which
@@ -70,7 +70,7 @@ class SettledIds:
     def __init__(self, settle_seconds: float) -> None:
         self._settle_seconds = settle_seconds
         self._waiting: list[_Waiting] = []
-        self._settled = FIRST
+        self._settled = FIRST_ID
 
     @property
     def is_waiting(self) -> bool:

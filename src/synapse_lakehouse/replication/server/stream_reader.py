@@ -24,8 +24,14 @@ from synapse_lakehouse.replication.server.settled_ids import (
     sequence_holders,
 )
 from synapse_lakehouse.replication.server.skipped_rows import SkippedRows
-from synapse_lakehouse.streams.positions.safe_bound import FIRST, Bound, Rule, gapless_end, linear_minimum
-from synapse_lakehouse.streams.positions.writers import MASTER, configured, unnamed
+from synapse_lakehouse.streams.positions.safe_bound import (
+    FIRST_ID,
+    BoundRule,
+    SafeBound,
+    compute_bound,
+    extend_without_gap,
+)
+from synapse_lakehouse.streams.positions.writers import MASTER, default_writer, read_configured_writers
 
 log = printable_logger(__name__)
 
@@ -69,7 +75,7 @@ class Heads:
         """
         stream, instance = source
         at = self.of(source)
-        if at > FIRST:
+        if at > FIRST_ID:
             return at
         if instance is not None and stream not in self.settling:
             return self.unbounded.get(stream, at)
@@ -82,7 +88,7 @@ class Heads:
     def begin(self, source: Source) -> int | None:
         """As :meth:`now`; None for a writer that has no position although its stream was written: nobody knows it."""
         now = self.now(source)
-        return None if now == FIRST < self.handed_out[source[0]] else now
+        return None if now == FIRST_ID < self.handed_out[source[0]] else now
 
 
 class Feed:
@@ -100,7 +106,7 @@ class Feed:
         self._settings = settings
         self._settle_seconds = settle_seconds
         self._catalogue = catalogue
-        self._writers = configured(catalogue, settings.lakehouse_stream_writers, settings.synapse_config)
+        self._writers = read_configured_writers(catalogue, settings.lakehouse_stream_writers, settings.synapse_config)
         self._stored: dict[str, frozenset[str]] = {}
         self._heard_of: dict[str, set[str]] = {}
         self._linear: dict[str, int] = {}
@@ -152,7 +158,7 @@ class Feed:
                 stored = positions.get(stream.stream_positions or "", {})
                 self._stored[stream.name] = frozenset(stored)
                 last_value, is_called = sequences[stream.sequence]
-                was = max(known.get(stream.name, FIRST) for known in (self._linear, self._unbounded))
+                was = max(known.get(stream.name, FIRST_ID) for known in (self._linear, self._unbounded))
                 if not is_standby and last_value < was:
                     log.warning("The database went back: %s is at %d, after %d", stream.name, last_value, was)
                     for known in (self._linear, self._looked_at, self._settled, self._unbounded):
@@ -168,7 +174,7 @@ class Feed:
                 if least is not None:
                     linear = self._gapless_end(connection, stream, stored, last_value, stream.direction * least)
                 elif bound:
-                    linear = FIRST
+                    linear = FIRST_ID
                     if stream.name not in self._unbounded:
                         self._unbounded[stream.name] = min(self._last_row(connection, stream), last_value)
                     unbounded[stream.name] = self._unbounded[stream.name]
@@ -177,13 +183,13 @@ class Feed:
                     linear = settled.advance(last_value, holders.get(stream.sequence), transactions)
                     # At first all rows tell who writes, later those that are complete since: each is looked at once.
                     self._hear_of_writers(connection, stream, linear if stream.name in self._heard_of else last_value)
-                linear = max(linear, self._linear.get(stream.name, FIRST))
+                linear = max(linear, self._linear.get(stream.name, FIRST_ID))
                 self._linear[stream.name] = linear
                 writers = self._instances(stream, stored)
                 nameless = self._unnamed(stream.name) if stream.name in _NAMELESS and len(writers) > 1 else None
                 for instance in writers:
                     # Any of several writers may have written the rows that name none.
-                    own = FIRST if instance == nameless else stream.direction * stored.get(instance, 0)
+                    own = FIRST_ID if instance == nameless else stream.direction * stored.get(instance, 0)
                     by_instance[(stream.name, instance)] = max(own, linear)
             return Heads(
                 dict(self._linear),
@@ -251,15 +257,15 @@ class Feed:
         )
         return {name: (int(value), bool(called)) for name, value, called in connection.execute(each)}
 
-    def _bound(self, stream: Stream, stored: Mapping[str, int], last_value: int, *, is_used: bool) -> Bound:
-        bound = linear_minimum(stored, self._writers.get(stream.name), (), sign=stream.direction, is_used=is_used)
+    def _bound(self, stream: Stream, stored: Mapping[str, int], last_value: int, *, is_used: bool) -> SafeBound:
+        bound = compute_bound(stored, self._writers.get(stream.name), (), sign=stream.direction, is_used=is_used)
         self._tell(stream.name, bound, last_value)
         return bound
 
     def _gapless_end(
         self, connection: Connection, stream: Stream, stored: Mapping[str, int], last_value: int, least: int
     ) -> int:
-        linear = max(least, self._linear.get(stream.name, FIRST))
+        linear = max(least, self._linear.get(stream.name, FIRST_ID))
         # Rows beyond the bound are looked for only when something moved.
         looked_at = (dict(stored), last_value, linear)
         if linear >= last_value or self._looked_at.get(stream.name) == looked_at:
@@ -267,11 +273,11 @@ class Feed:
         self._looked_at[stream.name] = looked_at
         given = self._given(stream.name, linear, last_value, None)
         ids = connection.execute(server_sql.ids(self._catalogue, stream.name), given)
-        return gapless_end(linear, (row[0] for row in ids), sign=1)
+        return extend_without_gap(linear, (row[0] for row in ids), sign=1)
 
     def _last_row(self, connection: Connection, stream: Stream) -> int:
         row = connection.execute(server_sql.last(self._catalogue, stream.name)).fetchone()
-        return max(int(row[0]), FIRST) if row and row[0] is not None else FIRST
+        return max(int(row[0]), FIRST_ID) if row and row[0] is not None else FIRST_ID
 
     def _hear_of_writers(self, connection: Connection, stream: Stream, upto: int) -> None:
         """Remember who writes a stream of which no positions are kept: whichever process wants to."""
@@ -295,7 +301,7 @@ class Feed:
         return {"after": after, "upto": upto, "writer": writer, "unnamed": unnamed, "rows": PAGE_ROWS}
 
     def _unnamed(self, stream: str) -> str:
-        return unnamed(self._writers.get(stream) or self._stored.get(stream, frozenset()))
+        return default_writer(self._writers.get(stream) or self._stored.get(stream, frozenset()))
 
     def _instances(self, stream: Stream, stored: Mapping[str, int]) -> set[str]:
         if stream.stream_positions:
@@ -304,17 +310,17 @@ class Feed:
         configured = {writer for writers in self._writers.values() for writer in writers}
         return {MASTER} | configured | self._heard_of[stream.name]
 
-    def _tell(self, stream: str, bound: Bound, last_value: int) -> None:
-        if last_value <= FIRST:
+    def _tell(self, stream: str, bound: SafeBound, last_value: int) -> None:
+        if last_value <= FIRST_ID:
             return
         state = (bound.rule, bound.missing, bound.unknown)
         if self._told.get(stream) == state:
             return
         self._told[stream] = state
-        if bound.rule is Rule.MISSING_WRITER:
+        if bound.rule is BoundRule.MISSING_WRITER:
             names = ", ".join(bound.missing) or "somebody"
             log.warning("%s stands still: %s should write it and has no position yet", stream, names)
-        if bound.rule is Rule.UNCONFIGURED_WRITER:
+        if bound.rule is BoundRule.UNCONFIGURED_WRITER:
             log.warning(
                 "%s goes no further than its writers %s, which are not configured and have a position. Add them to"
                 " LAKEHOUSE_STREAM_WRITERS or SYNAPSE_CONFIG. Of writers that were removed, Synapse deletes the"

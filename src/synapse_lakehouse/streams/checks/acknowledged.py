@@ -6,22 +6,22 @@ from dataclasses import replace
 from typing import Final
 
 from synapse_lakehouse.catalogue import Catalogue
-from synapse_lakehouse.streams.gaps.classify import FAULTS, Gap
+from synapse_lakehouse.streams.gaps.classify import FAULT_CLASSES, StreamGap
 
-ACKNOWLEDGED: Final = "acknowledged"
+ACKNOWLEDGED_FLAG: Final = "acknowledged"
 """Flag of a fault that does not count."""
 
-Ranges = Mapping[str, Sequence[tuple[int, int]]]
+AcknowledgedIds = Mapping[str, Sequence[tuple[int, int]]]
 """Ranges of ids by stream, as distances."""
 
 _RANGE: Final = re.compile(r"-?(\d{1,18})(?:\.\.-?(\d{1,18}))?")
 
 
-class AcknowledgedError(ValueError):
+class AcknowledgedIdsError(ValueError):
     """LAKEHOUSE_ACKNOWLEDGED_IDS cannot be understood."""
 
 
-def parse(catalogue: Catalogue, setting: str) -> Ranges:
+def parse_acknowledged_ids(catalogue: Catalogue, setting: str) -> AcknowledgedIds:
     """The ids that LAKEHOUSE_ACKNOWLEDGED_IDS names, as in ``events:4711,4800..4810 backfill:-20..-12``.
 
     :raises AcknowledgedError: on bad syntax or an unknown stream.
@@ -32,7 +32,7 @@ def parse(catalogue: Catalogue, setting: str) -> Ranges:
         stream, _, ranges = part.partition(":")
         matches = [_RANGE.fullmatch(one) for one in ranges.split(",")]
         if stream not in known or not all(matches):
-            raise AcknowledgedError(
+            raise AcknowledgedIdsError(
                 f"LAKEHOUSE_ACKNOWLEDGED_IDS has {part!r}, which is not of the form stream:id,first..last with one of "
                 f"the catalogue's streams ({', '.join(sorted(known))}). Separate several streams by spaces."
             )
@@ -42,7 +42,7 @@ def parse(catalogue: Catalogue, setting: str) -> Ranges:
     return found
 
 
-def covers(ranges: Sequence[tuple[int, int]], first: int, last: int) -> bool:
+def covers_range(ranges: Sequence[tuple[int, int]], first: int, last: int) -> bool:
     """Whether all ids from ``first`` to ``last`` are in ``ranges``."""
     for begins, ends in sorted(ranges):
         if begins <= first <= ends:
@@ -50,9 +50,9 @@ def covers(ranges: Sequence[tuple[int, int]], first: int, last: int) -> bool:
     return first > last
 
 
-def marked(gap: Gap, ranges: Sequence[tuple[int, int]]) -> Iterator[Gap]:
+def flag_acknowledged(gap: StreamGap, ranges: Sequence[tuple[int, int]]) -> Iterator[StreamGap]:
     """``gap``, cut where ``ranges`` begin and end, what lies in them flagged; gaps that are no faults as they are."""
-    if gap.verdict not in FAULTS:
+    if gap.verdict not in FAULT_CLASSES:
         yield gap
         return
     at = gap.first
@@ -62,7 +62,7 @@ def marked(gap: Gap, ranges: Sequence[tuple[int, int]]) -> Iterator[Gap]:
         if first > at:
             yield replace(gap, first=at, last=first - 1)
         until = min(last, gap.last)
-        yield replace(gap, first=max(first, at), last=until, flags=(*gap.flags, ACKNOWLEDGED))
+        yield replace(gap, first=max(first, at), last=until, flags=(*gap.flags, ACKNOWLEDGED_FLAG))
         at = until + 1
     if at <= gap.last:
         yield replace(gap, first=at)

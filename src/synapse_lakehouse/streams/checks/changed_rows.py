@@ -15,12 +15,12 @@ from synapse_lakehouse.catalogue import Contiguity, Stream, Table, contiguity
 from synapse_lakehouse.iceberg.spark.session import each, iceberg, iceberg_table
 from synapse_lakehouse.postgres.rows.key_ranges import range_in_lake
 from synapse_lakehouse.postgres.rows.range_digest import hash_in_lake
-from synapse_lakehouse.streams.gaps.classify import Witness
-from synapse_lakehouse.streams.stream_tables import Held, union
+from synapse_lakehouse.streams.gaps.classify import Evidence
+from synapse_lakehouse.streams.stream_tables import StreamTables, union_all
 
 
 @dataclass(frozen=True)
-class Reread:
+class RereadIds:
     """Rows of ``table`` in ``files`` with closed ids of ``stream``: how many ids there are, the least and the last."""
 
     stream: Stream
@@ -41,7 +41,7 @@ class Reread:
         return [self.table.streams[self.stream.name]] if self.is_one else list(self.table.primary_key)
 
 
-def reread(held: Held, read_alike: Collection[str]) -> list[Reread]:
+def find_reread_ids(held: StreamTables, read_alike: Collection[str]) -> list[RereadIds]:
     """What this run read again of append-only tables below the bound that the release before accepted.
 
     :param read_alike: tables that the run read with the statement of the release before. Of others nothing can be
@@ -66,11 +66,13 @@ def reread(held: Held, read_alike: Collection[str]) -> list[Reread]:
     if not counted:
         return []
     ends = f.count_distinct("id").alias("ids"), f.min("id").alias("least"), f.max("id").alias("last")
-    found = union(counted).groupBy("stream", "table_name").agg(*ends).collect()
-    return [Reread(*files[row.stream, row.table_name], row.ids, row.least, row.last) for row in found]
+    found = union_all(counted).groupBy("stream", "table_name").agg(*ends).collect()
+    return [RereadIds(*files[row.stream, row.table_name], row.ids, row.least, row.last) for row in found]
 
 
-def changed(held: Held, found: Collection[Reread], mended: Mapping[str, Collection[str]]) -> DataFrame | None:
+def find_changed_ids(
+    held: StreamTables, found: Collection[RereadIds], mended: Mapping[str, Collection[str]]
+) -> DataFrame | None:
     """Ids of rows that say something else than the release before, in ``witnesses.COLUMNS``; None if none was read.
 
     An id that is gone is not among them, nor one with a row more than it had.
@@ -79,21 +81,23 @@ def changed(held: Held, found: Collection[Reread], mended: Mapping[str, Collecti
         it was the lake that was wrong.
     """
     frames = [_changed(held, one, mended.get(one.table.name, ())) for one in found]
-    return union(frames) if frames else None
+    return union_all(frames) if frames else None
 
 
-def added(held: Held, found: Collection[Reread], mended: Mapping[str, Collection[str]]) -> DataFrame | None:
+def find_added_ids(
+    held: StreamTables, found: Collection[RereadIds], mended: Mapping[str, Collection[str]]
+) -> DataFrame | None:
     """Ids that several rows may share and that have a row more than the release before has, in ``witnesses.COLUMNS``.
 
     An id that had no row at all is not among them. None if none was read.
 
-    :param mended: as for :func:`changed`.
+    :param mended: as for :func:`find_changed_ids`.
     """
     frames = [_added(held, one, mended.get(one.table.name, ())) for one in found if not one.is_one]
-    return union(frames) if frames else None
+    return union_all(frames) if frames else None
 
 
-def _changed(held: Held, one: Reread, mended: Collection[str]) -> DataFrame:
+def _changed(held: StreamTables, one: RereadIds, mended: Collection[str]) -> DataFrame:
     kept = tuple(column for column in one.table.columns if not column.changes)
     said = f.expr(hash_in_lake(one.table.model_copy(update={"columns": kept}))).alias("said")
     was, now = _then_and_now(held, one)
@@ -101,14 +105,14 @@ def _changed(held: Held, one: Reread, mended: Collection[str]) -> DataFrame:
     return _told(one, was.join(now, [*one.key, "said"], "left_anti").join(now, one.key, "left_semi"))
 
 
-def _added(held: Held, one: Reread, mended: Collection[str]) -> DataFrame:
+def _added(held: StreamTables, one: RereadIds, mended: Collection[str]) -> DataFrame:
     was, now = _then_and_now(held, one)
     column = one.table.streams[one.stream.name]
     more = _not_mended(now, one, mended).join(was.select(*one.key), one.key, "left_anti")
     return _told(one, more.join(was.select(column), column, "left_semi"))
 
 
-def _then_and_now(held: Held, one: Reread) -> tuple[DataFrame, DataFrame]:
+def _then_and_now(held: StreamTables, one: RereadIds) -> tuple[DataFrame, DataFrame]:
     """Rows with the ids that were read again, as the release before and as bronze has them."""
     before = held.before(one.table.name)
     assert before is not None, "a snapshot whose files were told apart is there"
@@ -121,28 +125,28 @@ def _then_and_now(held: Held, one: Reread) -> tuple[DataFrame, DataFrame]:
     return was, now
 
 
-def _not_mended(rows: DataFrame, one: Reread, mended: Collection[str]) -> DataFrame:
+def _not_mended(rows: DataFrame, one: RereadIds, mended: Collection[str]) -> DataFrame:
     return rows.where(~f.expr(range_in_lake(one.table)).isin(*mended)) if mended else rows
 
 
-def _told(one: Reread, rows: DataFrame) -> DataFrame:
+def _told(one: RereadIds, rows: DataFrame) -> DataFrame:
     id_ = f.col(one.table.streams[one.stream.name]).cast("bigint") * one.stream.direction
     return rows.select(
         f.lit(one.stream.name).alias("stream"),
         f.lit(one.table.name).alias("table_name"),
         id_.alias("id"),
-        f.lit(Witness.ACCEPTED_ROW.value).alias("witness"),
+        f.lit(Evidence.ACCEPTED_ROW.value).alias("witness"),
         f.lit(None).cast("string").alias("explanation"),
     ).distinct()
 
 
-def _is_closed(held: Held, stream: Stream, table: Table) -> Column:
+def _is_closed(held: StreamTables, stream: Stream, table: Table) -> Column:
     bound = held.bound(stream)
     assert bound is not None
     return f.col(table.streams[stream.name]).between(min(bound, 0), max(bound, 0))
 
 
-def _newer_files(held: Held, stream: Stream, table: Table) -> tuple[str, ...]:
+def _newer_files(held: StreamTables, stream: Stream, table: Table) -> tuple[str, ...]:
     """Data files that were added since the release before and may hold closed ids; none where it is forgotten."""
     lake, name = iceberg_table(held.spark, f"bronze.{table.name}"), f"bronze.{table.name}"
     accepted = held.accepted.tables.get(name) if held.accepted else None

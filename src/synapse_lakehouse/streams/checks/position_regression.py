@@ -8,15 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from synapse_lakehouse.catalogue import Catalogue, Stream
-from synapse_lakehouse.streams.checks.acknowledged import Ranges, covers
-from synapse_lakehouse.streams.checks.sequences import Fall, Standing, falls
+from synapse_lakehouse.streams.checks.acknowledged import AcknowledgedIds, covers_range
+from synapse_lakehouse.streams.checks.sequences import PositionRegression, StreamProgress, find_regressions
 
 
-def tell_what_went_back(
+def record_regressions(
     declared: Catalogue,
     positions: Iterable[dict[str, Any]],
     before: Iterable[Mapping[str, Any]],
-    acknowledged: Ranges,
+    acknowledged: AcknowledgedIds,
 ) -> None:
     """Enter into rows of ``audit.stream_positions`` what went back since the release whose rows are ``before``."""
     known = {row["stream"]: row for row in before}
@@ -26,13 +26,13 @@ def tell_what_went_back(
         row["went_back"] = [str(one) for one in fell if not _is_acknowledged(one, acknowledged.get(name, ()))]
 
 
-def _falls(stream: Stream, before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Fall]:
-    found = falls(stream, Standing.of_row(before), Standing.of_row(now))
+def _falls(stream: Stream, before: Mapping[str, Any], now: Mapping[str, Any]) -> list[PositionRegression]:
+    found = find_regressions(stream, StreamProgress.of_row(before), StreamProgress.of_row(now))
     was, bound = now["previous_bound"], now["safe_bound"]
     if None not in (was, bound) and stream.direction * bound < stream.direction * was:
-        found.append(Fall("the safe bound", was, bound))
+        found.append(PositionRegression("the safe bound", was, bound))
     return found
 
 
-def _is_acknowledged(fall: Fall, ranges: Sequence[tuple[int, int]]) -> bool:
-    return covers(ranges, abs(fall.now) + 1, abs(fall.was))
+def _is_acknowledged(fall: PositionRegression, ranges: Sequence[tuple[int, int]]) -> bool:
+    return covers_range(ranges, abs(fall.now) + 1, abs(fall.was))

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from synapse_lakehouse.catalogue import Sequence, Stream
-from synapse_lakehouse.streams.positions.safe_bound import fallen
+from synapse_lakehouse.streams.positions.safe_bound import find_regressed_writers
 
 _LOGGED_AHEAD: Final = 32
 """Values that PostgreSQL logs a sequence ahead (SEQ_LOG_VALS in sequence.c), which is where a standby sees it."""
 
 
 @dataclass(frozen=True)
-class Standing:
+class StreamProgress:
     """``handed_out``: the last id that the sequence gave out, 0 if none; sequences count up whatever the ids' sign.
 
     ``positions``: by writer, as ``stream_positions`` has them; ``furthest``: the furthest id by table.
@@ -36,28 +36,28 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Fault:
+class SequenceFault:
     """What is wrong, and the SQL that mends it, to be reviewed and run while all of Synapse is stopped."""
 
     message: str
     repair: str
 
 
-def faults(stream: Stream | Sequence, now: Standing) -> Iterator[Fault]:
+def find_sequence_faults(stream: Stream | Sequence, now: StreamProgress) -> Iterator[SequenceFault]:
     """What does not fit together in a stream, or a sequence of none, worst first."""
     sign = stream.direction
     wrong = {writer: position for writer, position in now.positions.items() if sign * position < 0}
     ahead = {writer: position for writer, position in now.positions.items() if sign * position > now.handed_out}
     if ahead:
         refuses = "Synapse will refuse to start" if sign > 0 else "ids will be given out again"
-        yield Fault(
+        yield SequenceFault(
             f"{stream.sequence} is inconsistent with stream_positions: it has handed out {now.handed_out}, but "
             f"{_listed(ahead)} is stored as complete. {refuses}.",
             _setval(stream.sequence, _end(now, sign)),
         )
     rows = {table: one for table, one in now.furthest.items() if sign * one > now.handed_out}
     if rows:
-        yield Fault(
+        yield SequenceFault(
             f"{stream.sequence} has handed out {now.handed_out}, but {_listed(rows)} is there. Until Synapse is "
             "restarted and moves it on, it gives out ids that are taken.",
             _setval(stream.sequence, _end(now, sign)),
@@ -69,11 +69,13 @@ def faults(stream: Stream | Sequence, now: Standing) -> Iterator[Fault]:
             f" and instance_name = {_literal(writer)};"
             for writer in sorted(wrong)
         )
-        yield Fault(f"Positions of {stream.name} lie {side} zero, but {_listed(wrong)} does not.", "\n".join(deletes))
+        yield SequenceFault(
+            f"Positions of {stream.name} lie {side} zero, but {_listed(wrong)} does not.", "\n".join(deletes)
+        )
 
 
 @dataclass(frozen=True)
-class Fall:
+class PositionRegression:
     """A position, the sequence or the safe bound is behind where it was."""
 
     name: str
@@ -84,27 +86,27 @@ class Fall:
         return f"{self.name} from {self.was} to {self.now}"
 
 
-def falls(stream: Stream, then: Standing, now: Standing) -> list[Fall]:
+def find_regressions(stream: Stream, then: StreamProgress, now: StreamProgress) -> list[PositionRegression]:
     """What is behind where it was, of the positions and the sequence, which a standby may have shown ahead."""
-    writers = fallen(then.positions, now.positions, sign=stream.direction)
-    found = [Fall(writer, then.positions[writer], now.positions[writer]) for writer in writers]
+    writers = find_regressed_writers(then.positions, now.positions, sign=stream.direction)
+    found = [PositionRegression(writer, then.positions[writer], now.positions[writer]) for writer in writers]
     allowed = _LOGGED_AHEAD if then.may_be_ahead or now.may_be_ahead else 0
     if then.handed_out > now.handed_out + allowed:
-        found.append(Fall(stream.sequence, then.handed_out, now.handed_out))
+        found.append(PositionRegression(stream.sequence, then.handed_out, now.handed_out))
     return found
 
 
-def went_back(stream: Stream, then: Standing, now: Standing) -> Fault | None:
+def check_regression(stream: Stream, then: StreamProgress, now: StreamProgress) -> SequenceFault | None:
     """Whether a position or the sequence is behind where it was: the database is not the one that it was.
 
     :param then: what the lake knows from before; ``furthest`` is not looked at.
     """
     sign = stream.direction
-    fell = falls(stream, then, now)
+    fell = find_regressions(stream, then, now)
     if not fell:
         return None
     furthest = max(_end(then, sign), _end(now, sign))
-    return Fault(
+    return SequenceFault(
         f"THE DATABASE WENT BACK: {stream.name}: {', '.join(map(str, fell))}. A backup was restored, or a failover "
         f"lost the last transactions. Ids up to {sign * furthest} were given out once and will be given out again, for "
         "other rows.",
@@ -112,7 +114,7 @@ def went_back(stream: Stream, then: Standing, now: Standing) -> Fault | None:
     )
 
 
-def furthest(standings: Iterable[Standing]) -> Standing:
+def merge_furthest(standings: Iterable[StreamProgress]) -> StreamProgress:
     """How far a stream ever was in several standings."""
     positions: dict[str, int] = {}
     handed_out = 0
@@ -120,10 +122,10 @@ def furthest(standings: Iterable[Standing]) -> Standing:
         handed_out = max(handed_out, one.handed_out)
         for writer, position in one.positions.items():
             positions[writer] = max(positions.get(writer, position), position, key=abs)
-    return Standing(handed_out, positions, {}, may_be_ahead=True)
+    return StreamProgress(handed_out, positions, {}, may_be_ahead=True)
 
 
-def _end(standing: Standing, sign: int) -> int:
+def _end(standing: StreamProgress, sign: int) -> int:
     known = [sign * one for one in (*standing.positions.values(), *standing.furthest.values())]
     return max([standing.handed_out, *known])
 

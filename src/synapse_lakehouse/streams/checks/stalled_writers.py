@@ -11,12 +11,12 @@ from typing import Final
 
 from synapse_lakehouse.audit.releases import Release
 
-FEWEST_IDS: Final = 100
+MINIMUM_IDS: Final = 100
 """Fewer ids than this, all without a row, may be chance."""
 
 
 @dataclass(frozen=True)
-class Seen:
+class StreamSample:
     """A stream as a run saw it. ``positions`` by writer; ``rows`` by table and writer; ``handed_out``: the last id of
     the sequence; ``largest``: id that is furthest from zero."""
 
@@ -26,7 +26,7 @@ class Seen:
     largest: int | None
 
 
-def looked_back(published: Sequence[Release], now: datetime, hours: int) -> tuple[Release, Release] | None:
+def choose_compared_releases(published: Sequence[Release], now: datetime, hours: int) -> tuple[Release, Release] | None:
     """The latest release, and the youngest before it that is at least so many hours old; None while there is none.
 
     :param published: all releases, oldest first.
@@ -38,7 +38,7 @@ def looked_back(published: Sequence[Release], now: datetime, hours: int) -> tupl
     return (old[-1], latest) if old else None
 
 
-def stuck_writers(first: Seen, middle: Seen, last: Seen) -> dict[str, tuple[int, int]]:
+def find_stalled_writers(first: StreamSample, middle: StreamSample, last: StreamSample) -> dict[str, tuple[int, int]]:
     """Writers whose position stayed while their rows became more, twice: the position, and rows that came.
 
     A position is stored after the rows. So one look may come between, and a writer that is killed there and then has
@@ -52,14 +52,14 @@ def stuck_writers(first: Seen, middle: Seen, last: Seen) -> dict[str, tuple[int,
     return found
 
 
-def ids_without_rows(first: Seen, middle: Seen, last: Seen) -> int:
+def count_ids_without_rows(first: StreamSample, middle: StreamSample, last: StreamSample) -> int:
     """Ids that were handed out while not one of them got a row; 0 where that may be chance."""
     ids = last.handed_out - first.handed_out
     is_still = first.largest == middle.largest == last.largest
-    return ids if is_still and ids >= FEWEST_IDS else 0
+    return ids if is_still and ids >= MINIMUM_IDS else 0
 
 
-def _grown(before: Seen, after: Seen, writer: str) -> Iterator[int]:
+def _grown(before: StreamSample, after: StreamSample, writer: str) -> Iterator[int]:
     """Rows by which each table that both know became larger."""
     for (table, name), rows in after.rows.items():
         if name == writer and any(known == table for known, _ in before.rows):

@@ -9,10 +9,10 @@ from synapse_lakehouse.catalogue import Catalogue, Sequence, Stream
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.errors import ReadFailed
 from synapse_lakehouse.postgres.stream_positions import be_brief, handed_out
-from synapse_lakehouse.streams.checks.sequences import Fault, Standing, faults
+from synapse_lakehouse.streams.checks.sequences import SequenceFault, StreamProgress, find_sequence_faults
 
 
-def read(connection: Connection, declared: Catalogue) -> dict[str, Standing]:
+def read_progress(connection: Connection, declared: Catalogue) -> dict[str, StreamProgress]:
     """The standing in the source of every stream by its name, and of every other sequence by its own; those that cannot
     be read are absent."""
     found = {}
@@ -25,16 +25,16 @@ def read(connection: Connection, declared: Catalogue) -> dict[str, Standing]:
     return found
 
 
-def misfits(declared: Catalogue, now: Mapping[str, Standing]) -> Iterator[tuple[str, Fault]]:
+def find_startup_faults(declared: Catalogue, now: Mapping[str, StreamProgress]) -> Iterator[tuple[str, SequenceFault]]:
     """What Synapse would refuse or mend at its start, of what is known, each with what it concerns."""
     for name, one in _checked(declared).items():
         if name in now:
             kind = "stream" if isinstance(one, Stream) else "sequence"
-            yield from ((f"{kind} {name}", fault) for fault in faults(one, now[name]))
+            yield from ((f"{kind} {name}", fault) for fault in find_sequence_faults(one, now[name]))
 
 
-def preflight(connection: Connection, declared: Catalogue) -> list[tuple[str, Fault]]:
-    """The :func:`misfits` of all streams and other sequences; none where all fits.
+def check_startup(connection: Connection, declared: Catalogue) -> list[tuple[str, SequenceFault]]:
+    """The :func:`find_startup_faults` of all streams and other sequences; none where all fits.
 
     :raises ReadFailed: when one cannot be read, or not soon: nobody may take that for a good sign.
     """
@@ -43,7 +43,7 @@ def preflight(connection: Connection, declared: Catalogue) -> list[tuple[str, Fa
         now = {name: _standing(connection, declared, one) for name, one in _checked(declared).items()}
     except psycopg.Error as error:
         raise ReadFailed(error) from None
-    return list(misfits(declared, now))
+    return list(find_startup_faults(declared, now))
 
 
 def _checked(declared: Catalogue) -> dict[str, Stream | Sequence]:
@@ -53,13 +53,13 @@ def _checked(declared: Catalogue) -> dict[str, Stream | Sequence]:
     return streams | {one.name: one for one in declared.checked_at_start if one.name not in of_streams}
 
 
-def _standing(connection: Connection, declared: Catalogue, one: Stream | Sequence) -> Standing:
+def _standing(connection: Connection, declared: Catalogue, one: Stream | Sequence) -> StreamProgress:
     stored = connection.execute(
         "select instance_name, stream_id from stream_positions where stream_name = %s", [one.stream_positions]
     ).fetchall()
     furthest = _furthest(connection, _ids(declared, one), one.direction)
     row = connection.execute("select pg_is_in_recovery()").fetchone()
-    return Standing(
+    return StreamProgress(
         # Last: what is committed meanwhile is not to be seen without its id.
         handed_out=handed_out(connection, one.sequence),
         positions={writer: int(position) for writer, position in stored},

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 
-class Class(StrEnum):
+class GapClass(StrEnum):
     """What is the matter with a range of ids."""
 
     IN_FLIGHT = "in_flight"
@@ -30,11 +30,11 @@ class Class(StrEnum):
     """Its row says something else than when it was accepted, and not only where the catalogue allows it."""
 
 
-FAULTS: Final = (Class.LOST, Class.LATE, Class.DUPLICATE, Class.CHANGED)
+FAULT_CLASSES: Final = (GapClass.LOST, GapClass.LATE, GapClass.DUPLICATE, GapClass.CHANGED)
 """The only classes that anybody is to be woken for."""
 
 
-class Witness(StrEnum):
+class Evidence(StrEnum):
     """What tells that an id had a row."""
 
     ACCEPTED_ROW = "accepted_row"
@@ -68,7 +68,7 @@ BEFORE_FIRST_RUN: Final = "before_first_run"
 
 
 @dataclass(frozen=True)
-class Window:
+class StreamWindow:
     """A stream's bound as it was accepted (None: never), its bound now, and the last id handed out."""
 
     accepted: int | None
@@ -77,18 +77,18 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Missing:
+class MissingIds:
     """Ids without a row in ``table`` (None: in any table of the stream), all with the same witness and explanation."""
 
     first: int
     last: int
     table: str | None = None
-    witness: Witness | None = None
+    witness: Evidence | None = None
     explanation: Explanation | None = None
 
 
 @dataclass(frozen=True)
-class Present:
+class PresentId:
     """An id with rows in ``table`` (None: in several tables) that it should not have, or not now.
 
     ``rows``: how many have it; ``was_accepted``: the release before has it; ``is_second_life``: an event that was known
@@ -103,39 +103,39 @@ class Present:
 
 
 @dataclass(frozen=True)
-class Gap:
+class StreamGap:
     """Ids ``first`` to ``last`` of one class, with what decided it."""
 
     first: int
     last: int
-    verdict: Class
+    verdict: GapClass
     table: str | None = None
-    witness: Witness | None = None
+    witness: Evidence | None = None
     explanation: Explanation | None = None
     flags: tuple[str, ...] = ()
 
 
-def of_missing(missing: Missing, window: Window) -> Iterator[Gap]:
+def classify_missing(missing: MissingIds, window: StreamWindow) -> Iterator[StreamGap]:
     """The verdict on ids without a row, cut where the bound divides them."""
-    told = Gap(missing.first, missing.last, Class.LOST, missing.table, missing.witness, missing.explanation)
+    told = StreamGap(missing.first, missing.last, GapClass.LOST, missing.table, missing.witness, missing.explanation)
     if missing.witness is not None:
-        yield replace(told, verdict=Class.PURGED if missing.explanation else Class.LOST)
+        yield replace(told, verdict=GapClass.PURGED if missing.explanation else GapClass.LOST)
         return
     flags = (BEFORE_FIRST_RUN,) if window.accepted is None else ()
     if missing.first <= window.bound:
-        yield replace(told, verdict=Class.ROLLED_BACK, last=min(missing.last, window.bound), flags=flags)
+        yield replace(told, verdict=GapClass.ROLLED_BACK, last=min(missing.last, window.bound), flags=flags)
     if missing.last > window.bound:
-        yield replace(told, verdict=Class.IN_FLIGHT, first=max(missing.first, window.bound + 1))
+        yield replace(told, verdict=GapClass.IN_FLIGHT, first=max(missing.first, window.bound + 1))
 
 
-def of_present(present: Present, window: Window, *, repeats: bool = False) -> Iterator[Gap]:
+def classify_present(present: PresentId, window: StreamWindow, *, repeats: bool = False) -> Iterator[StreamGap]:
     """The verdicts on an id with rows.
 
     :param repeats: whether several rows of the table may share an id.
     """
-    told = Gap(present.id, present.id, Class.LATE, present.table)
+    told = StreamGap(present.id, present.id, GapClass.LATE, present.table)
     is_closed = window.accepted is not None and present.id <= window.accepted
     if is_closed and not present.was_accepted and not present.is_second_life:
         yield told
     if present.rows > 1 and not repeats:
-        yield replace(told, verdict=Class.DUPLICATE)
+        yield replace(told, verdict=GapClass.DUPLICATE)

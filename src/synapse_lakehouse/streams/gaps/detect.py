@@ -16,16 +16,32 @@ from pyspark.sql import functions as f
 from synapse_lakehouse.catalogue import Contiguity, Stream, Table
 from synapse_lakehouse.streams.checks import changed_rows
 from synapse_lakehouse.streams.gaps import classify, evidence, orphaned_json
-from synapse_lakehouse.streams.gaps.classify import Class, Explanation, Gap, Missing, Present, Window, Witness
-from synapse_lakehouse.streams.positions.safe_bound import FIRST, Rule
-from synapse_lakehouse.streams.sql import ISLANDS, MISSING
-from synapse_lakehouse.streams.stream_tables import Held, distance, id_columns, is_beyond, of_sign, select, union
+from synapse_lakehouse.streams.gaps.classify import (
+    Evidence,
+    Explanation,
+    GapClass,
+    MissingIds,
+    PresentId,
+    StreamGap,
+    StreamWindow,
+)
+from synapse_lakehouse.streams.positions.safe_bound import FIRST_ID, BoundRule
+from synapse_lakehouse.streams.sql import EVIDENCE_RANGES, MISSING_RANGES
+from synapse_lakehouse.streams.stream_tables import (
+    StreamTables,
+    distance_sql,
+    id_columns_sql,
+    is_beyond_sql,
+    is_of_stream_sql,
+    select_sql,
+    union_all,
+)
 
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Examining:
+class GapDetector:
     """What the gaps of one run are found in.
 
     ``positions`` and ``facts`` are the run's rows of ``audit.stream_positions`` and ``audit.stream_facts``; ``rows``
@@ -34,7 +50,7 @@ class Examining:
     run read with its statements, ``mended`` by table the ranges of keys in which it was found to be wrong.
     """
 
-    held: Held
+    held: StreamTables
     positions: Sequence[Row]
     facts: Sequence[Row]
     rows: Mapping[str, int]
@@ -43,7 +59,7 @@ class Examining:
     read_alike: frozenset[str]
     mended: Mapping[str, Sequence[str]]
 
-    def gaps(self, announced: Sequence[Row] = ()) -> Iterator[tuple[Stream, Gap]]:
+    def find_gaps(self, announced: Sequence[Row] = ()) -> Iterator[tuple[Stream, StreamGap]]:
         """All gaps and faults, by stream.
 
         :param announced: rows that a writer announced and that are not there, with the columns ``witnesses.ANNOUNCED``.
@@ -51,37 +67,37 @@ class Examining:
         witnessed = self._witnessed(announced)
         told = None if witnessed is None else _told_once(witnessed)
         frames = [one for one in (told, self._orphaned(witnessed)) if one is not None]
-        yield from self._missing(union(frames) if frames else None)
+        yield from self._missing(union_all(frames) if frames else None)
         yield from self._present()
         yield from self._changed()
 
     @cached_property
-    def reread(self) -> list[changed_rows.Reread]:
+    def reread_ids(self) -> list[changed_rows.RereadIds]:
         """Closed ids that this run read again."""
-        return changed_rows.reread(self.held, self.read_alike)
+        return changed_rows.find_reread_ids(self.held, self.read_alike)
 
-    def tell_reread(self, facts: Sequence[dict[str, Any]]) -> None:
+    def record_reread_ids(self, facts: Sequence[dict[str, Any]]) -> None:
         """Enter into rows of ``audit.stream_facts`` how many closed ids were read again."""
-        ids = {(one.stream.name, one.table.name): one.ids for one in self.reread}
+        ids = {(one.stream.name, one.table.name): one.ids for one in self.reread_ids}
         for fact in facts:
             fact["reread_ids"] = ids.get((fact["stream"], fact["table_name"]), 0)
 
     @cached_property
-    def windows(self) -> dict[str, Window]:
+    def windows(self) -> dict[str, StreamWindow]:
         """By stream, where it has a bound that this run found, the window that is closed now."""
         found = {}
         for row in self.positions:
             stream = self.held.catalogue.stream(row["stream"])
-            if row["safe_bound"] is not None and row["rule"] != Rule.HELD.value:
+            if row["safe_bound"] is not None and row["rule"] != BoundRule.HELD.value:
                 accepted = self.held.bound(stream)
                 last = row["sequence_last_value"] - (0 if row["sequence_is_called"] else 1)
                 bound = stream.direction * row["safe_bound"]
-                found[stream.name] = Window(
+                found[stream.name] = StreamWindow(
                     None if accepted is None else stream.direction * accepted, bound, max(last, bound)
                 )
         return found
 
-    def _searched(self) -> dict[str, Window]:
+    def _searched(self) -> dict[str, StreamWindow]:
         """Windows of the streams in which a missing id means something, where there is one to search."""
         kinds = {stream.name: stream.contiguity for stream in self.held.catalogue.streams}
         return {
@@ -92,13 +108,17 @@ class Examining:
 
     def _witnessed(self, announced: Sequence[Row]) -> DataFrame | None:
         """Ids that had a row and have none, in ``witnesses.COLUMNS``, ``EVENT``."""
-        found = [evidence.vanished(self.held, self.since, announced), evidence.went_back(self.held)]
+        found = [evidence.find_vanished_ids(self.held, self.since, announced), evidence.find_regressed_keys(self.held)]
         for name, window in self._searched().items():
             if name in ("events", "backfill") and _after(window) < window.bound:
-                found.append(evidence.named(self.held, self.held.catalogue.stream(name), _after(window), window.bound))
+                found.append(
+                    evidence.find_referenced_ids(
+                        self.held, self.held.catalogue.stream(name), _after(window), window.bound
+                    )
+                )
         frames = [one for one in found if one is not None]
         # Cut off from what it is made of: Spark cannot plan so many queries with names of their own in each other.
-        return union(frames).localCheckpoint() if frames else None
+        return union_all(frames).localCheckpoint() if frames else None
 
     def _orphaned(self, witnessed: DataFrame | None) -> DataFrame | None:
         """Other ids of events that are missed because their JSON is there without them, in ``witnesses.COLUMNS``."""
@@ -108,29 +128,29 @@ class Examining:
             return None
         # Without a release before, and where its events had other rows than their JSON, there may be some of old.
         is_whole = self.rows_before is not None and _surplus(self.rows_before) == 0
-        if is_whole and not orphaned_json.may_be_new(self.held):
+        if is_whole and not orphaned_json.may_have_new_orphans(self.held):
             return None
         before = {name: self._closed_before(name) for name in ("events", "backfill")}
-        return orphaned_json.located(self.held, self._ranges(events, witnessed), witnessed, before)
+        return orphaned_json.locate_orphans(self.held, self._ranges(events, witnessed), witnessed, before)
 
     def _closed_before(self, name: str) -> float:
         """Up to where earlier runs searched a stream for gaps; without an end where that is not known."""
         if window := self.windows.get(name):
             return _after(window) if name in self._searched() else window.last
-        is_unused = all(row["rule"] == Rule.UNUSED.value for row in self.positions if row["stream"] == name)
-        return FIRST if is_unused else inf
+        is_unused = all(row["rule"] == BoundRule.UNUSED.value for row in self.positions if row["stream"] == name)
+        return FIRST_ID if is_unused else inf
 
-    def _missing(self, witnessed: DataFrame | None) -> Iterator[tuple[Stream, Gap]]:
+    def _missing(self, witnessed: DataFrame | None) -> Iterator[tuple[Stream, StreamGap]]:
         if witnessed is not None:
             for stream, row in self._islands(witnessed):
-                missing = Missing(
+                missing = MissingIds(
                     row.first_id,
                     row.last_id,
                     row.table_name,
-                    Witness(row.witness),
+                    Evidence(row.witness),
                     Explanation(row.explanation) if row.explanation else None,
                 )
-                yield from ((stream, gap) for gap in classify.of_missing(missing, self._window(stream)))
+                yield from ((stream, gap) for gap in classify.classify_missing(missing, self._window(stream)))
         searched = self._searched()
         if not searched:
             return
@@ -138,18 +158,19 @@ class Examining:
         for row in found.toLocalIterator():
             stream = self.held.catalogue.stream(row.stream)
             yield from (
-                (stream, gap) for gap in classify.of_missing(Missing(row.first_id, row.last_id), searched[stream.name])
+                (stream, gap)
+                for gap in classify.classify_missing(MissingIds(row.first_id, row.last_id), searched[stream.name])
             )
 
-    def _ranges(self, searched: Mapping[str, Window], witnessed: DataFrame | None) -> DataFrame:
+    def _ranges(self, searched: Mapping[str, StreamWindow], witnessed: DataFrame | None) -> DataFrame:
         """Columns: stream, first_id, last_id of what is missing in the windows without a witness."""
         spark = self.held.spark
         ids = self.held.rows(
             [
-                select(
+                select_sql(
                     table,
-                    {"stream": f"'{stream.name}'", "id": distance(stream, table)},
-                    is_beyond(stream, table, _after(searched[stream.name])),
+                    {"stream": f"'{stream.name}'", "id": distance_sql(stream, table)},
+                    is_beyond_sql(stream, table, _after(searched[stream.name])),
                 )
                 for stream, table in self.held.catalogue.pairs()
                 if stream.name in searched
@@ -160,9 +181,9 @@ class Examining:
         ids.createOrReplaceTempView("ids")
         windows = [(name, _after(window), window.last) for name, window in searched.items()]
         spark.createDataFrame(windows, "stream string, after bigint, until bigint").createOrReplaceTempView("windows")
-        return spark.sql(MISSING)
+        return spark.sql(MISSING_RANGES)
 
-    def _present(self) -> Iterator[tuple[Stream, Gap]]:
+    def _present(self) -> Iterator[tuple[Stream, StreamGap]]:
         """Late and duplicate ids, looked up where counting says that there are some."""
         counted = {(fact["stream"], fact["table_name"]): fact for fact in self.facts}
         for stream, table in self.held.catalogue.pairs():
@@ -170,34 +191,34 @@ class Examining:
             repeats = table.repeats_ids or not stream.unique_ids
             if fact and (fact["late_ids"] or (fact["duplicate_ids"] and not repeats)):
                 for row in self._suspects(stream, table, repeats=repeats).toLocalIterator():
-                    present = Present(row.id, table.name, row["rows"], row.was_accepted, row.is_second_life)
-                    found = classify.of_present(present, self._window(stream), repeats=repeats)
+                    present = PresentId(row.id, table.name, row["rows"], row.was_accepted, row.is_second_life)
+                    found = classify.classify_present(present, self._window(stream), repeats=repeats)
                     yield from ((stream, gap) for gap in found)
         for row in self._shared():
             stream = self.held.catalogue.stream(row.stream)
-            present = Present(row.id, None, row.tables, was_accepted=True)
-            yield from ((stream, gap) for gap in classify.of_present(present, self._window(stream)))
+            present = PresentId(row.id, None, row.tables, was_accepted=True)
+            yield from ((stream, gap) for gap in classify.classify_present(present, self._window(stream)))
 
-    def _changed(self) -> Iterator[tuple[Stream, Gap]]:
-        found = changed_rows.changed(self.held, self.reread, self.mended)
+    def _changed(self) -> Iterator[tuple[Stream, StreamGap]]:
+        found = changed_rows.find_changed_ids(self.held, self.reread_ids, self.mended)
         for stream, row in self._islands(found) if found is not None else ():
-            yield stream, Gap(row.first_id, row.last_id, Class.CHANGED, row.table_name, Witness(row.witness))
-        more = changed_rows.added(self.held, self.reread, self.mended)
+            yield stream, StreamGap(row.first_id, row.last_id, GapClass.CHANGED, row.table_name, Evidence(row.witness))
+        more = changed_rows.find_added_ids(self.held, self.reread_ids, self.mended)
         for stream, row in self._islands(more) if more is not None else ():
-            yield stream, Gap(row.first_id, row.last_id, Class.LATE, row.table_name)
+            yield stream, StreamGap(row.first_id, row.last_id, GapClass.LATE, row.table_name)
 
     def _islands(self, ids: DataFrame) -> Iterator[tuple[Stream, Any]]:
         """Streams and rows with first_id and last_id for ``ids``, in ``witnesses.COLUMNS``."""
         ids.createOrReplaceTempView("witnessed")
-        for row in self.held.spark.sql(ISLANDS).toLocalIterator():
+        for row in self.held.spark.sql(EVIDENCE_RANGES).toLocalIterator():
             yield self.held.catalogue.stream(row.stream), row
 
     def _suspects(self, stream: Stream, table: Table, *, repeats: bool) -> DataFrame:
         """Columns: id, rows, was_accepted, is_second_life of ids that are new below the bound, or repeated."""
         spark = self.held.spark
         is_event = f.col("event_id") if table.primary_key == ("event_id",) else f.lit(None).cast("string")
-        rows = spark.table(f"bronze.{table.name}").where(of_sign(stream, table))
-        distances = f.expr(distance(stream, table)).alias("id")
+        rows = spark.table(f"bronze.{table.name}").where(is_of_stream_sql(stream, table))
+        distances = f.expr(distance_sql(stream, table)).alias("id")
         ids = rows.select(distances, is_event.alias("event_id"))
         grouped = ids.groupBy("id").agg(f.count(f.lit(1)).alias("rows"), f.min("event_id").alias("event_id"))
         before = self.held.before(table.name)
@@ -213,7 +234,7 @@ class Examining:
         return (
             grouped.join(known, "id", "left")
             .where(is_new | is_repeated)
-            .join(union(lives).distinct().withColumn("is_second_life", f.lit(True)), "event_id", "left")
+            .join(union_all(lives).distinct().withColumn("is_second_life", f.lit(True)), "event_id", "left")
             .select(
                 "id", "rows", *(f.coalesce(one, f.lit(False)).alias(one) for one in ("was_accepted", "is_second_life"))
             )
@@ -228,10 +249,10 @@ class Examining:
         for stream, table in self.held.catalogue.pairs():
             if stream.name in self.windows and stream.name in changed and stream.unique_ids and not table.repeats_ids:
                 by_stream.setdefault(stream.name, []).append(
-                    select(
+                    select_sql(
                         table,
-                        id_columns(stream, table) | {"id": distance(stream, table)},
-                        is_beyond(stream, table, _after(self.windows[stream.name])),
+                        id_columns_sql(stream, table) | {"id": distance_sql(stream, table)},
+                        is_beyond_sql(stream, table, _after(self.windows[stream.name])),
                     )
                 )
         several = [one for selects in by_stream.values() if len(selects) > 1 for one in selects]
@@ -240,13 +261,13 @@ class Examining:
         tables = f.count_distinct("table_name").alias("tables")
         return self.held.rows(several).groupBy("stream", "id").agg(tables).where("tables > 1").collect()
 
-    def _window(self, stream: Stream) -> Window:
+    def _window(self, stream: Stream) -> StreamWindow:
         if stream.name in self.windows:
             return self.windows[stream.name]
         # Without a bound of its own the run closes nothing, and what was closed before stays closed.
         bound = self.held.bound(stream)
         accepted = None if bound is None else stream.direction * bound
-        return Window(accepted, accepted or FIRST, accepted or FIRST)
+        return StreamWindow(accepted, accepted or FIRST_ID, accepted or FIRST_ID)
 
 
 def _told_once(witnessed: DataFrame) -> DataFrame:
@@ -262,5 +283,5 @@ def _surplus(rows: Mapping[str, int]) -> int:
     return rows.get("event_json", 0) - rows.get("events", 0)
 
 
-def _after(window: Window) -> int:
-    return FIRST if window.accepted is None else window.accepted
+def _after(window: StreamWindow) -> int:
+    return FIRST_ID if window.accepted is None else window.accepted

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-Span = tuple[float, float]
+IdSpan = tuple[float, float]
 """An id lies between these two and is neither."""
 
-ANYWHERE: Final[Span] = (-inf, inf)
+UNBOUNDED: Final[IdSpan] = (-inf, inf)
 
-Range = tuple[int, int]
+IdRange = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Edge:
+class EventEdge:
     """``child`` points at ``parent``; their ids, where they have a row."""
 
     child: str
@@ -27,7 +27,7 @@ class Edge:
 
 
 @dataclass(frozen=True)
-class Name:
+class AttestedId:
     """A witness gives an event an id: its own, or the first of those that were stored with it."""
 
     event: str
@@ -35,7 +35,9 @@ class Name:
     is_own: bool
 
 
-def spans(orphans: Collection[str], edges: Collection[Edge], names: Collection[Name] = ()) -> dict[str, Span]:
+def compute_id_spans(
+    orphans: Collection[str], edges: Collection[EventEdge], names: Collection[AttestedId] = ()
+) -> dict[str, IdSpan]:
     """Between which ids each of ``orphans`` was stored, as far as its neighbours tell, and theirs among the orphans.
 
     :param names: what is known of ids of the orphans.
@@ -59,7 +61,7 @@ def spans(orphans: Collection[str], edges: Collection[Edge], names: Collection[N
     return {one: (after[one], before[one]) for one in after}
 
 
-def taken(missing: Callable[[], Iterable[Range]], between: Collection[Span]) -> list[Range]:
+def find_assigned_ranges(missing: Callable[[], Iterable[IdRange]], between: Collection[IdSpan]) -> list[IdRange]:
     """Ranges of the ids in ``missing`` that were given away however the owners' ids are chosen.
 
     That is where as many owners have to find room as there are missing ids (Hall's theorem).
@@ -71,7 +73,7 @@ def taken(missing: Callable[[], Iterable[Range]], between: Collection[Span]) -> 
     until = _missing_until({end for after, before in between for end in (after, before - 1)}, missing())
     places = [(until[after], until[before - 1]) for after, before in between]
     places = sorted((place for place in places if place[0] < place[1]), key=lambda place: place[1])
-    full: set[Range] = set()
+    full: set[IdRange] = set()
     for least in {one for one, _ in places}:
         owners = 0
         for begin, end in places:
@@ -81,7 +83,7 @@ def taken(missing: Callable[[], Iterable[Range]], between: Collection[Span]) -> 
     return list(_at(_joined(full), missing())) if full else []
 
 
-def _missing_until(ends: Collection[float], missing: Iterable[Range]) -> dict[float, int]:
+def _missing_until(ends: Collection[float], missing: Iterable[IdRange]) -> dict[float, int]:
     """How many of the ``missing`` ids there are up to each of ``ends``."""
     found: dict[float, int] = {}
     left, total = sorted(ends, reverse=True), 0
@@ -95,7 +97,7 @@ def _missing_until(ends: Collection[float], missing: Iterable[Range]) -> dict[fl
     return found | dict.fromkeys(left, total)
 
 
-def _at(places: Sequence[Range], missing: Iterable[Range]) -> Iterator[Range]:
+def _at(places: Sequence[IdRange], missing: Iterable[IdRange]) -> Iterator[IdRange]:
     """Ranges of the ``missing`` ids at ``places``: from the number of one, counted from 0, up to before another."""
     left, total = list(reversed(places)), 0
     for first, last in missing:
@@ -111,8 +113,8 @@ def _at(places: Sequence[Range], missing: Iterable[Range]) -> Iterator[Range]:
         total = until
 
 
-def _joined(ranges: Collection[Range]) -> list[Range]:
-    found: list[Range] = []
+def _joined(ranges: Collection[IdRange]) -> list[IdRange]:
+    found: list[IdRange] = []
     for begin, end in sorted(ranges):
         if found and begin <= found[-1][1]:
             found[-1] = found[-1][0], max(found[-1][1], end)

@@ -15,13 +15,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from synapse_lakehouse.catalogue import Contiguity, Stream, Table, contiguity
-from synapse_lakehouse.streams.gaps.classify import Explanation, Witness
-from synapse_lakehouse.streams.stream_tables import Held, distance, has_id, union
+from synapse_lakehouse.streams.gaps.classify import Evidence, Explanation
+from synapse_lakehouse.streams.stream_tables import StreamTables, distance_sql, has_id_sql, union_all
 
-COLUMNS: Final = ("stream", "table_name", "id", "witness", "explanation")
-EVENT: Final = "event_id"
+EVIDENCE_COLUMNS: Final = ("stream", "table_name", "id", "witness", "explanation")
+EVENT_COLUMN: Final = "event_id"
 """Another column, of what is told of ids of events: which one had the id, or was stored with the one that had it."""
-ANNOUNCED: Final = {
+ANNOUNCED_COLUMNS: Final = {
     "stream": "string",
     "table_name": "string",
     "id": "bigint",
@@ -152,7 +152,9 @@ _CLOCKS: Final = 300_000
 """Milliseconds by which the clocks of the source and of a tap may differ."""
 
 
-def vanished(held: Held, since: int | None, announced: Sequence[Mapping[str, Any]] = ()) -> DataFrame | None:
+def find_vanished_ids(
+    held: StreamTables, since: int | None, announced: Sequence[Mapping[str, Any]] = ()
+) -> DataFrame | None:
     """Rows of append-only tables that the release before has and bronze now has not, in ``COLUMNS``, ``EVENT``.
 
     None if there is none.
@@ -169,7 +171,7 @@ def vanished(held: Held, since: int | None, announced: Sequence[Mapping[str, Any
         frames.append(_announced(held, announced, since))
     if not frames:
         return None
-    gone = union(frames).persist()
+    gone = union_all(frames).persist()
     if gone.isEmpty():
         return None
     server = f.expr("substring(sender, locate(':', sender) + 1)").alias("server")
@@ -190,7 +192,7 @@ def vanished(held: Held, since: int | None, announced: Sequence[Mapping[str, Any
     return held.spark.sql(_EXPLAINED)
 
 
-def _closed(held: Held, gone: DataFrame) -> DataFrame:
+def _closed(held: StreamTables, gone: DataFrame) -> DataFrame:
     """Column: name, of users whose account was closed, also where it was opened again since.
 
     Nothing else takes all account data of a user.
@@ -201,12 +203,12 @@ def _closed(held: Held, gone: DataFrame) -> DataFrame:
     if not before or users.isEmpty():
         return closed
     key = ["user_id", "stream_id"]
-    was = union([one.select(*key) for one in before]).join(f.broadcast(users), "user_id", "left_semi")
-    left = was.join(union([held.now(name, *key) for name in _OF_ACCOUNTS]), key, "left_semi")
+    was = union_all([one.select(*key) for one in before]).join(f.broadcast(users), "user_id", "left_semi")
+    left = was.join(union_all([held.now(name, *key) for name in _OF_ACCOUNTS]), key, "left_semi")
     return closed.union(was.join(left, "user_id", "left_anti").select("user_id").distinct()).distinct()
 
 
-def went_back(held: Held) -> DataFrame | None:
+def find_regressed_keys(held: StreamTables) -> DataFrame | None:
     """Highest ids of keys that have a lower id now, in ``COLUMNS``, ``EVENT``; None if no table was changed that
     could tell."""
     frames = []
@@ -214,7 +216,7 @@ def went_back(held: Held) -> DataFrame | None:
         bound = held.bound(stream)
         if contiguity(stream, table) is Contiguity.UPSERT and bound is not None:
             key = f.to_json(f.struct(*(table.rises_per or table.primary_key))).alias("key")
-            highest = f.max(f.expr(distance(stream, table)))
+            highest = f.max(f.expr(distance_sql(stream, table)))
             was = before.where(held.is_other(stream, table, [held.accepted])).groupBy(key).agg(highest.alias("id"))
             # Beyond it two writes of a key may be under way, of which the one with the lower id commits last.
             was = was.where(f.col("id") <= stream.direction * bound)
@@ -222,12 +224,12 @@ def went_back(held: Held) -> DataFrame | None:
             now = keys.groupBy("key").agg(highest.alias("now"))
             fell = was.join(now, "key").where(f.col("now") < f.col("id"))
             told = f.lit(stream.name).alias("stream"), f.lit(table.name).alias("table_name"), "id"
-            nothing = (f.lit(None).cast("string").alias(name) for name in ("explanation", EVENT))
-            frames.append(fell.select(*told, f.lit(Witness.OTHER_ID.value).alias("witness"), *nothing))
-    return union(frames).distinct() if frames else None
+            nothing = (f.lit(None).cast("string").alias(name) for name in ("explanation", EVENT_COLUMN))
+            frames.append(fell.select(*told, f.lit(Evidence.OTHER_ID.value).alias("witness"), *nothing))
+    return union_all(frames).distinct() if frames else None
 
 
-def named(held: Held, stream: Stream, after: int, until: int) -> DataFrame | None:
+def find_referenced_ids(held: StreamTables, stream: Stream, after: int, until: int) -> DataFrame | None:
     """Ids of ``stream`` from ``after`` to ``until`` that rows of other tables give to events that are not there.
 
     In ``COLUMNS``, ``EVENT``; None if there is none. A change of state has the id of the first event that was stored
@@ -239,16 +241,16 @@ def named(held: Held, stream: Stream, after: int, until: int) -> DataFrame | Non
     closed = there.where(f.col("stream_ordering").between(*ends))
     id_there = closed.select((f.col("stream_ordering") * stream.direction).alias("id"))
     naming = [
-        _naming(held, name, "event_stream_ordering", stream).withColumn("witness", f.lit(Witness.MEMBERSHIP.value))
+        _naming(held, name, "event_stream_ordering", stream).withColumn("witness", f.lit(Evidence.MEMBERSHIP.value))
         for name in _MEMBERSHIPS
     ]
     if stream.sign == "positive":
         deltas = _naming(held, "current_state_delta_stream", "stream_id", stream)
-        naming.append(deltas.withColumn("witness", f.lit(Witness.DELTA.value)))
-    idless = union(naming).where((f.col("id") > after) & (f.col("id") <= until)).join(id_there, "id", "left_anti")
+        naming.append(deltas.withColumn("witness", f.lit(Evidence.DELTA.value)))
+    idless = union_all(naming).where((f.col("id") > after) & (f.col("id") <= until)).join(id_there, "id", "left_anti")
     if idless.persist().isEmpty():
         return None
-    orphans = idless.join(there, "event_id", "left_anti").select("id", "room_id", "witness", EVENT).distinct()
+    orphans = idless.join(there, "event_id", "left_anti").select("id", "room_id", "witness", EVENT_COLUMN).distinct()
     began = there.where("stream_ordering > 0").groupBy("room_id").agg(f.min("stream_ordering").alias("began"))
     is_deleted = f.col("began").isNull() | (f.lit(stream.sign == "positive") & (f.col("began") > f.col("id")))
     explanation = f.when(is_deleted, f.lit(Explanation.ROOM_DELETED.value))
@@ -258,35 +260,37 @@ def named(held: Held, stream: Stream, after: int, until: int) -> DataFrame | Non
         "id",
         "witness",
         explanation.alias("explanation"),
-        EVENT,
+        EVENT_COLUMN,
     )
 
 
-def _naming(held: Held, name: str, column: str, stream: Stream) -> DataFrame:
+def _naming(held: StreamTables, name: str, column: str, stream: Stream) -> DataFrame:
     # A change that only removes a piece of state has no event.
     rows = held.now(name, "event_id", "room_id", column).where("event_id is not null")
     return rows.select("event_id", "room_id", (f.col(column).cast("bigint") * stream.direction).alias("id"))
 
 
-def _gone(held: Held, stream: Stream, table: Table, before: DataFrame) -> DataFrame:
+def _gone(held: StreamTables, stream: Stream, table: Table, before: DataFrame) -> DataFrame:
     """Columns: stream, table_name, id, what the row says of ``_CONTEXT``, witness, is_recent."""
     is_in_key = table.streams[stream.name] in table.primary_key
     key = list(table.primary_key) if is_in_key else [table.streams[stream.name]]
     now = held.spark.table(f"bronze.{table.name}").select(*key)
     known = {column.name for column in table.columns}
     context = [(f.col(one) if one in known else f.lit(None)).cast(of).alias(one) for one, of in _CONTEXT.items()]
-    was = before.where(f"{has_id(stream, table)} and {held.is_other(stream, table, [held.accepted])}")
+    was = before.where(f"{has_id_sql(stream, table)} and {held.is_other(stream, table, [held.accepted])}")
     gone = was.join(now, key, "left_anti")
     names = f.lit(stream.name).alias("stream"), f.lit(table.name).alias("table_name")
-    witness = f.lit(Witness.ACCEPTED_ROW.value).alias("witness"), f.lit(True).alias("is_recent")
-    return gone.select(*names, f.expr(distance(stream, table)).alias("id"), *context, *witness)
+    witness = f.lit(Evidence.ACCEPTED_ROW.value).alias("witness"), f.lit(True).alias("is_recent")
+    return gone.select(*names, f.expr(distance_sql(stream, table)).alias("id"), *context, *witness)
 
 
-def _announced(held: Held, announced: Sequence[Mapping[str, Any]], since: int | None) -> DataFrame:
+def _announced(held: StreamTables, announced: Sequence[Mapping[str, Any]], since: int | None) -> DataFrame:
     """As :func:`_gone`."""
-    columns = ", ".join(f"{name} {of}" for name, of in ANNOUNCED.items())
-    rows = held.spark.createDataFrame([tuple(row[name] for name in ANNOUNCED) for row in announced], columns)
+    columns = ", ".join(f"{name} {of}" for name, of in ANNOUNCED_COLUMNS.items())
+    rows = held.spark.createDataFrame([tuple(row[name] for name in ANNOUNCED_COLUMNS) for row in announced], columns)
     is_recent = f.unix_millis("heard_at") >= since + _CLOCKS if since else f.lit(False)
-    context = [(f.col(one) if one in ANNOUNCED else f.lit(None)).cast(of).alias(one) for one, of in _CONTEXT.items()]
-    witness = f.lit(Witness.RDATA.value).alias("witness"), is_recent.alias("is_recent")
+    context = [
+        (f.col(one) if one in ANNOUNCED_COLUMNS else f.lit(None)).cast(of).alias(one) for one, of in _CONTEXT.items()
+    ]
+    witness = f.lit(Evidence.RDATA.value).alias("witness"), is_recent.alias("is_recent")
     return rows.select("stream", "table_name", "id", *context, *witness)

@@ -12,19 +12,19 @@ from pyiceberg.catalog import Catalog
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.catalogue import Stream
 from synapse_lakehouse.config.run import Run
-from synapse_lakehouse.streams.checks.acknowledged import ACKNOWLEDGED, Ranges, marked
-from synapse_lakehouse.streams.gaps.classify import FAULTS, Class, Gap, Window
+from synapse_lakehouse.streams.checks.acknowledged import ACKNOWLEDGED_FLAG, AcknowledgedIds, flag_acknowledged
+from synapse_lakehouse.streams.gaps.classify import FAULT_CLASSES, GapClass, StreamGap, StreamWindow
 
 _AT_ONCE: Final = 100_000
 _NAMED: Final = 5
 
 
-Authors = Callable[[Stream, Gap], Sequence[str]]
+FindWriters = Callable[[Stream, StreamGap], Sequence[str]]
 """Who wrote the rows of a fault, as far as that is known."""
 
 
 @dataclass
-class Tally:
+class GapCounts:
     """How many ids were found that nobody has acknowledged. ``windows``: by stream, what the run closed.
 
     By stream and class; late and duplicate ones by stream and table, too (no table: several of them share the id).
@@ -33,19 +33,21 @@ class Tally:
     explanation.
     """
 
-    windows: Mapping[str, Window] = field(default_factory=dict)
+    windows: Mapping[str, StreamWindow] = field(default_factory=dict)
     by_class: dict[str, Counter[str]] = field(default_factory=dict)
     late: Counter[tuple[str, str | None]] = field(default_factory=Counter)
     duplicate: Counter[tuple[str, str | None]] = field(default_factory=Counter)
     acknowledged: set[tuple[str, str | None]] = field(default_factory=set)
-    named: dict[tuple[str, str | None, Class], list[tuple[Stream, Gap]]] = field(default_factory=dict)
+    named: dict[tuple[str, str | None, GapClass], list[tuple[Stream, StreamGap]]] = field(default_factory=dict)
     rowless: Counter[str] = field(default_factory=Counter)
 
     def __str__(self) -> str:
         total = sum(self.by_class.values(), Counter[str]())
         return ", ".join(f"{ids:,} ids {name.replace('_', ' ')}" for name, ids in total.items()) or "none"
 
-    def correct(self, positions: Iterable[dict[str, Any]], facts: Iterable[dict[str, Any]], authors: Authors) -> None:
+    def correct(
+        self, positions: Iterable[dict[str, Any]], facts: Iterable[dict[str, Any]], authors: FindWriters
+    ) -> None:
         """Enter what was found into rows of ``audit.stream_positions``, and into suspect ones of ``stream_facts``."""
         for row in positions:
             row["gaps"] = sorted(self.by_class.get(row["stream"], {}).items())
@@ -67,40 +69,42 @@ class Tally:
             if where in self.acknowledged and not self.duplicate[where]:
                 fact["duplicate_ids"] = 0
 
-    def add(self, stream: Stream, gap: Gap) -> None:
+    def add(self, stream: Stream, gap: StreamGap) -> None:
         """Count the ids of a gap."""
-        if ACKNOWLEDGED in gap.flags:
-            if gap.verdict is Class.DUPLICATE:
+        if ACKNOWLEDGED_FLAG in gap.flags:
+            if gap.verdict is GapClass.DUPLICATE:
                 self.acknowledged.add((stream.name, gap.table))
             return
         ids = gap.last - gap.first + 1
         self.by_class.setdefault(stream.name, Counter())[gap.verdict.value] += ids
         window = self.windows.get(stream.name)
-        if gap.verdict in (Class.ROLLED_BACK, Class.LOST) and window and window.accepted is not None:
+        if gap.verdict in (GapClass.ROLLED_BACK, GapClass.LOST) and window and window.accepted is not None:
             self.rowless[stream.name] += max(min(gap.last, window.bound) - max(gap.first, window.accepted + 1) + 1, 0)
-        few = self.named.setdefault((stream.name, gap.table, gap.verdict), []) if gap.verdict in FAULTS else []
+        few = self.named.setdefault((stream.name, gap.table, gap.verdict), []) if gap.verdict in FAULT_CLASSES else []
         if len(few) < _NAMED:
             few.append((stream, gap))
-        if gap.verdict is Class.LATE:
+        if gap.verdict is GapClass.LATE:
             self.late[stream.name, gap.table] += ids
-        if gap.verdict is Class.DUPLICATE:
+        if gap.verdict is GapClass.DUPLICATE:
             self.duplicate[stream.name, gap.table] += ids
 
 
-def record(
+def record_gaps(
     catalog: Catalog,
     run: Run,
-    found: Iterable[tuple[Stream, Gap]],
-    acknowledged: Ranges,
-    windows: Mapping[str, Window],
-) -> Tally:
+    found: Iterable[tuple[Stream, StreamGap]],
+    acknowledged: AcknowledgedIds,
+    windows: Mapping[str, StreamWindow],
+) -> GapCounts:
     """Append ``found`` to ``audit.stream_gaps``, of which no more than a batch is held at once.
 
     :param windows: by stream, what the run closed.
     """
-    tally = Tally(windows)
+    tally = GapCounts(windows)
     now = datetime.now(UTC)
-    left = ((stream, part) for stream, gap in found for part in marked(gap, acknowledged.get(stream.name, ())))
+    left = (
+        (stream, part) for stream, gap in found for part in flag_acknowledged(gap, acknowledged.get(stream.name, ()))
+    )
     while batch := list(islice(left, _AT_ONCE)):
         for stream, gap in batch:
             tally.add(stream, gap)
@@ -108,7 +112,7 @@ def record(
     return tally
 
 
-def _words(stream: Stream, gap: Gap, writers: Sequence[str]) -> str:
+def _words(stream: Stream, gap: StreamGap, writers: Sequence[str]) -> str:
     """A fault as people are told of it: ``late 5..7 in events (persister1)``."""
     first, last = _ends(stream, gap)
     ids = str(first) if first == last else f"{first}..{last}"
@@ -116,12 +120,12 @@ def _words(stream: Stream, gap: Gap, writers: Sequence[str]) -> str:
     return f"{gap.verdict} {ids} in {gap.table or 'several tables'}{by}"
 
 
-def _ends(stream: Stream, gap: Gap) -> tuple[int, int]:
+def _ends(stream: Stream, gap: StreamGap) -> tuple[int, int]:
     ends = stream.direction * gap.first, stream.direction * gap.last
     return min(ends), max(ends)
 
 
-def _row(stream: Stream, gap: Gap, now: datetime) -> dict[str, Any]:
+def _row(stream: Stream, gap: StreamGap, now: datetime) -> dict[str, Any]:
     first, last = _ends(stream, gap)
     return {
         "stream": stream.name,

@@ -10,11 +10,11 @@ knocks or refuses an invite through another server, which names the parents.
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-Range = tuple[int | None, int | None]
+IdBounds = tuple[int | None, int | None]
 """The least and the greatest ID that is possible; None where nothing bounds it."""
 
 
-class Edge(NamedTuple):
+class LocalEdge(NamedTuple):
     """An event of this server with its first stream ID points at an event; their stream IDs, where they have a row."""
 
     child: str
@@ -23,14 +23,16 @@ class Edge(NamedTuple):
     parent_id: int | None
 
 
-def id_ranges(lost: Collection[str], edges: Collection[Edge], known: Mapping[str, int]) -> dict[str, Range]:
+def compute_id_ranges(
+    lost: Collection[str], edges: Collection[LocalEdge], known: Mapping[str, int]
+) -> dict[str, IdBounds]:
     """The range of each of ``lost``; both ends None where what is stored contradicts itself.
 
     :param known: stream IDs that rows of other tables give to some of them.
     """
     lowest = _bounds(lost, ((one.parent, one.child, one.parent_id) for one in edges), known, 1)
     highest = _bounds(lost, ((one.child, one.parent, one.child_id) for one in edges), known, -1)
-    found: dict[str, Range] = {}
+    found: dict[str, IdBounds] = {}
     for event in lost:
         low, high = lowest.get(event), highest.get(event)
         is_possible = low is None or high is None or low <= high

@@ -11,10 +11,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from synapse_lakehouse.iceberg.read import snapshot_diff
-from synapse_lakehouse.streams.gaps.classify import Witness
-from synapse_lakehouse.streams.gaps.event_ids import Edge, Name, Range, spans, taken
-from synapse_lakehouse.streams.gaps.evidence import EVENT
-from synapse_lakehouse.streams.stream_tables import Held
+from synapse_lakehouse.streams.gaps.classify import Evidence
+from synapse_lakehouse.streams.gaps.event_ids import (
+    AttestedId,
+    EventEdge,
+    IdRange,
+    compute_id_spans,
+    find_assigned_ranges,
+)
+from synapse_lakehouse.streams.gaps.evidence import EVENT_COLUMN
+from synapse_lakehouse.streams.stream_tables import StreamTables
 
 _MOST: Final = 1_000
 """So many are located; of more, those that are located are named all the same."""
@@ -32,7 +38,7 @@ left join events earlier on prev_event_id = earlier.event_id
 """
 
 
-def may_be_new(held: Held) -> bool:
+def may_have_new_orphans(held: StreamTables) -> bool:
     """Whether JSON without an event may have come since the release before, where there was none: mostly it has not,
     and then no large table is read."""
     if "event_json" not in held.changed_names():
@@ -48,8 +54,8 @@ def may_be_new(held: Held) -> bool:
     return held.now("events", "event_id").join(f.broadcast(ids), "event_id", "left_semi").count() < len(alone)
 
 
-def located(
-    held: Held, missing: DataFrame, witnessed: DataFrame | None, closed_before: Mapping[str, float]
+def locate_orphans(
+    held: StreamTables, missing: DataFrame, witnessed: DataFrame | None, closed_before: Mapping[str, float]
 ) -> DataFrame | None:
     """Missing ids that events must have had whose JSON is still there, in ``witnesses.COLUMNS``; None without any.
 
@@ -70,9 +76,9 @@ def located(
     views = {"orphans": orphans, "events": events, "edges": held.now("event_edges", "event_id", "prev_event_id")}
     for name, view in views.items():
         view.createOrReplaceTempView(name)
-    edges = [Edge(*row) for row in held.spark.sql(_EDGES).collect()]
+    edges = [EventEdge(*row) for row in held.spark.sql(_EDGES).collect()]
     names = [] if witnessed is None else _names(orphans, witnessed)
-    between = spans(is_new, edges, names)
+    between = compute_id_spans(is_new, edges, names)
     least, most = -closed_before["backfill"], closed_before["events"]
     everything, bounded = least == -1 and most == 1, least > -inf and most < inf
     identified = {name.event for name in names if name.is_own}
@@ -87,8 +93,8 @@ def located(
     told = {name.id for name in names if name.event not in identified} - {name.id for name in names if name.is_own}
     ranges = _in_order(missing, min(after for after, _ in searched), max(until for _, until in searched))
     rows = [
-        ("events" if one > 0 else "backfill", "events", abs(one), Witness.EVENT_JSON.value, None)
-        for first, last in taken(lambda: merge(ranges(), ((one, one) for one in sorted(told))), searched)
+        ("events" if one > 0 else "backfill", "events", abs(one), Evidence.EVENT_JSON.value, None)
+        for first, last in find_assigned_ranges(lambda: merge(ranges(), ((one, one) for one in sorted(told))), searched)
         for one in range(first, last + 1)
         if one not in told
     ]
@@ -99,7 +105,7 @@ def located(
     )
 
 
-def _orphans(held: Held, events: DataFrame) -> DataFrame:
+def _orphans(held: StreamTables, events: DataFrame) -> DataFrame:
     """Columns: event_id, is_new (the release before does not have its JSON); of many, the new ones."""
     alone = held.now("event_json", "event_id").join(events, "event_id", "left_anti")
     before = held.before("event_json")
@@ -111,16 +117,16 @@ def _orphans(held: Held, events: DataFrame) -> DataFrame:
     return marked.orderBy(f.desc("is_new"), "event_id").limit(_MOST).persist()
 
 
-def _names(orphans: DataFrame, witnessed: DataFrame) -> list[Name]:
+def _names(orphans: DataFrame, witnessed: DataFrame) -> list[AttestedId]:
     """What is told of ids of ``orphans``."""
-    found = witnessed.join(f.broadcast(orphans.select(EVENT)), EVENT, "left_semi")
+    found = witnessed.join(f.broadcast(orphans.select(EVENT_COLUMN)), EVENT_COLUMN, "left_semi")
     return [
-        Name(row.event_id, _SIGNS[row.stream] * row.id, is_own=row.witness != Witness.DELTA.value)
-        for row in found.select(EVENT, "stream", "id", "witness").collect()
+        AttestedId(row.event_id, _SIGNS[row.stream] * row.id, is_own=row.witness != Evidence.DELTA.value)
+        for row in found.select(EVENT_COLUMN, "stream", "id", "witness").collect()
     ]
 
 
-def _in_order(missing: DataFrame, after: float, until: float) -> Callable[[], Iterator[Range]]:
+def _in_order(missing: DataFrame, after: float, until: float) -> Callable[[], Iterator[IdRange]]:
     """Gives what is ``missing`` between two ids, with their signs, as often as it is called, and holds none of it."""
     sign = f.when(f.col("stream") == "backfill", _SIGNS["backfill"]).otherwise(_SIGNS["events"])
     ends = [sign * f.col("first_id"), sign * f.col("last_id")]
@@ -131,14 +137,14 @@ def _in_order(missing: DataFrame, after: float, until: float) -> Callable[[], It
         .orderBy("first_id")
     )
 
-    def give() -> Iterator[Range]:
+    def give() -> Iterator[IdRange]:
         for row in ranges.toLocalIterator():
             yield row.first_id, row.last_id
 
     return give
 
 
-def _changed_events(held: Held, name: str) -> pa.Array | None:
+def _changed_events(held: StreamTables, name: str) -> pa.Array | None:
     """Ids of events whose rows in a table came, went or changed since the release before; None: nobody can tell."""
     then = held.remembered(name, held.accepted)
     if then is None or name not in held.snapshots:

@@ -4,7 +4,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.functions import arrow_udf
 
-from synapse_lakehouse.streams.gaps.lost_event_ranges import Edge, id_ranges
+from synapse_lakehouse.streams.gaps.lost_event_ranges import LocalEdge, compute_id_ranges
 
 _RANGES = pa.list_(pa.struct([("event_id", pa.string()), ("first_id", pa.int64()), ("last_id", pa.int64())]))
 
@@ -25,6 +25,6 @@ def _ranges(lost: pa.Array, edges: pa.Array) -> pa.Array:
     rooms = []
     for events, pairs in zip(lost.to_pylist(), edges.to_pylist(), strict=True):
         known = {one["event_id"]: one["known_id"] for one in events if one["known_id"] is not None}
-        found = id_ranges([one["event_id"] for one in events], [Edge(**one) for one in pairs or ()], known)
+        found = compute_id_ranges([one["event_id"] for one in events], [LocalEdge(**one) for one in pairs or ()], known)
         rooms.append([(event, low, high) for event, (low, high) in found.items()])
     return pa.array(rooms, _RANGES)

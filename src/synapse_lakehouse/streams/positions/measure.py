@@ -13,13 +13,19 @@ from pyspark.sql import Column, Row
 from pyspark.sql import functions as f
 
 from synapse_lakehouse.catalogue import Load, Stream, Table
-from synapse_lakehouse.streams.positions.safe_bound import Bound, Rule, linear_minimum, missed, still_closed
+from synapse_lakehouse.streams.positions.safe_bound import (
+    BoundRule,
+    SafeBound,
+    compute_bound,
+    compute_closed_end,
+    find_missing_writers,
+)
 from synapse_lakehouse.streams.sql import GAPLESS_RUNS
-from synapse_lakehouse.streams.stream_tables import Held, distance, is_beyond, select
+from synapse_lakehouse.streams.stream_tables import StreamTables, distance_sql, is_beyond_sql, select_sql
 
 
 @dataclass(frozen=True)
-class Measuring:
+class PositionMeasurer:
     """What the measures of one run are taken from.
 
     ``kept``: tables that this run could not copy, so that they hold what they held before. ``measured``: rows of
@@ -27,7 +33,7 @@ class Measuring:
     writer, as the release before has them; ``vanished_before``: by stream, writers that it missed already.
     """
 
-    held: Held
+    held: StreamTables
     writers: Mapping[str, frozenset[str]]
     kept: frozenset[str]
     sequences: Mapping[str, tuple[int, bool]]
@@ -92,7 +98,7 @@ class Measuring:
         of_stream = {name: [fact for fact in facts if fact["stream"] == name] for name in streams}
         bounds = {name: self._bound(stream, positions[name], of_stream[name]) for name, stream in streams.items()}
         closed = {
-            name: still_closed(
+            name: compute_closed_end(
                 bound.minimum,
                 self.held.bound(streams[name]),
                 positions[name],
@@ -100,7 +106,7 @@ class Measuring:
                 sign=streams[name].direction,
             )
             for name, bound in bounds.items()
-            if bound.minimum is not None and bound.rule is not Rule.HELD
+            if bound.minimum is not None and bound.rule is not BoundRule.HELD
         }
         reaching = {name: end for name, end in closed.items() if _reaches_beyond(streams[name], end, of_stream[name])}
         ends = closed | self._gapless_ends(reaching)
@@ -109,19 +115,19 @@ class Measuring:
             for name, stream in streams.items()
         ]
 
-    def _bound(self, stream: Stream, positions: dict[str, int], facts: Sequence[Mapping[str, Any]]) -> Bound:
+    def _bound(self, stream: Stream, positions: dict[str, int], facts: Sequence[Mapping[str, Any]]) -> SafeBound:
         if not stream.stream_positions:
-            return Bound(None, Rule.NO_POSITIONS)
+            return SafeBound(None, BoundRule.NO_POSITIONS)
         backing = self.held.catalogue.backing(stream.name)
         if any(table.name in self.kept and table.load is not Load.MEASURE for table, _ in backing):
-            return Bound(self.held.bound(stream), Rule.HELD)
+            return SafeBound(self.held.bound(stream), BoundRule.HELD)
         # Once a run has seen positions, who has rows and no position is a writer that was taken out, unless it had one.
         seen = {writer for fact in facts for writer, rows in fact["rows_by_writer"] if rows}
         before, vanished = self.positions_before.get(stream.name, {}), self.vanished_before.get(stream.name, ())
         if before or vanished:
-            seen = missed(positions, before, vanished)
+            seen = find_missing_writers(positions, before, vanished)
         _, is_called = self.sequences[stream.sequence]
-        return linear_minimum(
+        return compute_bound(
             positions,
             self.writers.get(stream.name),
             seen,
@@ -149,7 +155,7 @@ class Measuring:
         self,
         stream: Stream,
         positions: dict[str, int],
-        bound: Bound,
+        bound: SafeBound,
         end: int | None,
         facts: Sequence[Mapping[str, Any]],
     ) -> dict[str, Any]:
@@ -180,13 +186,13 @@ def _keys(table: Table) -> str:
     required = [f"{name} is null" for name in table.primary_key if name not in table.nullable_key]
     key = ", ".join(f"cast({name} as string)" for name in table.primary_key)
     has_null = " or ".join(required) or "false"
-    return select(table, {"table_name": f"'{table.name}'", "has_null": has_null, "key": f"array({key})"})
+    return select_sql(table, {"table_name": f"'{table.name}'", "has_null": has_null, "key": f"array({key})"})
 
 
 def _beyond(stream: Stream, table: Table, end: int) -> str:
     """Columns: stream, distance (from ``end``, of ids that are further from zero)."""
-    columns = {"stream": f"'{stream.name}'", "distance": f"{distance(stream, table)} - {end}"}
-    return select(table, columns, is_beyond(stream, table, end))
+    columns = {"stream": f"'{stream.name}'", "distance": f"{distance_sql(stream, table)} - {end}"}
+    return select_sql(table, columns, is_beyond_sql(stream, table, end))
 
 
 def _reaches_beyond(stream: Stream, end: int, facts: Sequence[Mapping[str, Any]]) -> bool:

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-FIRST: Final = 1
+FIRST_ID: Final = 1
 """The id that counts as seen before anything was written: a new sequence gives the next one."""
 
 
-class Rule(StrEnum):
+class BoundRule(StrEnum):
     """What gave a safe bound, or why there is none."""
 
     CONFIGURED = "configured"
@@ -35,18 +35,18 @@ class Rule(StrEnum):
 
 
 @dataclass(frozen=True)
-class Bound:
+class SafeBound:
     """``minimum``: the least position over all known writers; None without one. ``missing``: writers without a
     position, ``unknown``: writers that are not configured, and with the rule ``UNKNOWN_WRITER`` those of them that have
     written since."""
 
     minimum: int | None
-    rule: Rule
+    rule: BoundRule
     missing: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
 
 
-def linear_minimum(
+def compute_bound(
     positions: Mapping[str, int],
     configured: frozenset[str] | None,
     seen: Iterable[str],
@@ -54,7 +54,7 @@ def linear_minimum(
     sign: int,
     is_used: bool,
     before: Mapping[str, int] | None = None,
-) -> Bound:
+) -> SafeBound:
     """The id up to which all known writers are complete: those that are configured, and all that have a position.
 
     A writer that is not configured may write all the same: its worker may not have been restarted since it was removed,
@@ -70,28 +70,30 @@ def linear_minimum(
     :param before: the positions when the bound before was accepted; None if there was none.
     """
     if not positions and not is_used:
-        return Bound(None, Rule.UNUSED)
+        return SafeBound(None, BoundRule.UNUSED)
     writers = frozenset(configured if configured is not None else {*positions, *seen})
     others = tuple(sorted(set(positions) - writers))
     advanced = () if before is None else tuple(one for one in others if _has_advanced(positions, before, one, sign))
     if missing := tuple(sorted(writers - set(positions))):
         # Before any bound was accepted nobody knows who is at work: the names may not fit.
-        return Bound(None, Rule.MISSING_WRITER, missing, others if before is None else advanced)
+        return SafeBound(None, BoundRule.MISSING_WRITER, missing, others if before is None else advanced)
     if not writers:
-        return Bound(None, Rule.MISSING_WRITER)
+        return SafeBound(None, BoundRule.MISSING_WRITER)
     minimum = sign * min(sign * position for position in positions.values())
     if advanced:
-        return Bound(minimum, Rule.UNKNOWN_WRITER, unknown=advanced)
+        return SafeBound(minimum, BoundRule.UNKNOWN_WRITER, unknown=advanced)
     if others:
-        return Bound(minimum, Rule.UNCONFIGURED_WRITER, unknown=others)
-    return Bound(minimum, Rule.ASSUMED if configured is None else Rule.CONFIGURED)
+        return SafeBound(minimum, BoundRule.UNCONFIGURED_WRITER, unknown=others)
+    return SafeBound(minimum, BoundRule.ASSUMED if configured is None else BoundRule.CONFIGURED)
 
 
 def _has_advanced(positions: Mapping[str, int], before: Mapping[str, int], writer: str, sign: int) -> bool:
     return writer not in before or sign * positions[writer] > sign * before[writer]
 
 
-def missed(positions: Collection[str], before: Collection[str], missed_before: Collection[str]) -> set[str]:
+def find_missing_writers(
+    positions: Collection[str], before: Collection[str], missed_before: Collection[str]
+) -> set[str]:
     """Writers that lost their position and may be at work without it, where nobody told the lakehouse who writes.
 
     Synapse deletes positions of writers that are not in its list when it starts. Each other that has come stands for
@@ -107,7 +109,7 @@ def missed(positions: Collection[str], before: Collection[str], missed_before: C
     return set(sorted(gone)[len(new) :])
 
 
-def gapless_end(minimum: int, ids: Iterable[int], *, sign: int) -> int:
+def extend_without_gap(minimum: int, ids: Iterable[int], *, sign: int) -> int:
     """``minimum``, pushed through the run of ids that follow it without a gap: their rows are known to be committed."""
     end = sign * minimum
     for one in sorted(sign * one for one in ids):
@@ -118,12 +120,12 @@ def gapless_end(minimum: int, ids: Iterable[int], *, sign: int) -> int:
     return sign * end
 
 
-def fallen(before: Mapping[str, int], positions: Mapping[str, int], *, sign: int) -> list[str]:
+def find_regressed_writers(before: Mapping[str, int], positions: Mapping[str, int], *, sign: int) -> list[str]:
     """Writers whose position is behind where it was, which Synapse never lets happen."""
     return sorted(one for one in positions.keys() & before.keys() if sign * positions[one] < sign * before[one])
 
 
-def still_closed(
+def compute_closed_end(
     minimum: int, accepted: int | None, positions: Mapping[str, int], before: Mapping[str, int], *, sign: int
 ) -> int:
     """The id up to which a stream was closed already, or is by now: where its gapless run goes on from.
@@ -136,6 +138,6 @@ def still_closed(
     :param positions: position by writer.
     :param before: the same when that bound was accepted.
     """
-    if accepted is None or fallen(before, positions, sign=sign):
+    if accepted is None or find_regressed_writers(before, positions, sign=sign):
         return minimum
     return sign * max(sign * minimum, sign * accepted)

@@ -11,11 +11,11 @@ MASTER: Final = "master"
 """instance_name of Synapse's main process."""
 
 
-class WritersError(ValueError):
+class StreamWritersError(ValueError):
     """LAKEHOUSE_STREAM_WRITERS or the stream_writers of SYNAPSE_CONFIG cannot be understood."""
 
 
-def configured(catalogue: Catalogue, setting: str, config: Path | None) -> dict[str, frozenset[str]]:
+def read_configured_writers(catalogue: Catalogue, setting: str, config: Path | None) -> dict[str, frozenset[str]]:
     """Configured writers by stream; a stream of which nothing is known is absent.
 
     :param setting: LAKEHOUSE_STREAM_WRITERS, as ``events:persister1,persister2 receipts:worker1``; it wins.
@@ -26,7 +26,7 @@ def configured(catalogue: Catalogue, setting: str, config: Path | None) -> dict[
     by_key = _from_config(config) | _from_setting(setting)
     keys = {stream.writers for stream in catalogue.streams} | {"typing"}
     if unknown := set(by_key) - keys - {stream.name for stream in catalogue.streams}:
-        raise WritersError(
+        raise StreamWritersError(
             f"Writers are given for {', '.join(sorted(unknown))}, which Synapse does not know as streams with writers. "
             f"Known: {', '.join(sorted(keys - {MASTER, 'any'}))}. Correct LAKEHOUSE_STREAM_WRITERS or SYNAPSE_CONFIG."
         )
@@ -46,12 +46,12 @@ def _from_setting(setting: str) -> dict[str, frozenset[str]]:
         stream, colon, writers = part.partition(":")
         names = frozenset(filter(None, writers.split(",")))
         if not (stream and colon and names):
-            raise WritersError(
+            raise StreamWritersError(
                 f"LAKEHOUSE_STREAM_WRITERS has {part!r}, which is not of the form stream:writer1,writer2. "
                 "Separate several streams by spaces."
             )
         if stream in found:
-            raise WritersError(
+            raise StreamWritersError(
                 f"LAKEHOUSE_STREAM_WRITERS names {stream} twice. Give all of its writers at once, as "
                 f"{stream}:{','.join(sorted(found[stream] | names))}."
             )
@@ -59,7 +59,7 @@ def _from_setting(setting: str) -> dict[str, frozenset[str]]:
     return found
 
 
-def unnamed(writers: Collection[str]) -> str:
+def default_writer(writers: Collection[str]) -> str:
     """Who wrote rows that name no writer, of a stream that has these ``writers``.
 
     The main process did, when there was no other. But Synapse never names the writer of account data, which is
@@ -70,10 +70,10 @@ def unnamed(writers: Collection[str]) -> str:
 
 def _from_config(path: Path | None) -> dict[str, frozenset[str]]:
     found = {}
-    for stream, given in section(path, "stream_writers", WritersError).items():
+    for stream, given in section(path, "stream_writers", StreamWritersError).items():
         names = [given] if isinstance(given, str) else given
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise WritersError(
+            raise StreamWritersError(
                 f"stream_writers.{stream} in SYNAPSE_CONFIG should be the name of a worker, or a list of names."
             )
         found[str(stream)] = frozenset(names)

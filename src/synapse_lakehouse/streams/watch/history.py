@@ -8,29 +8,29 @@ from pyiceberg.catalog import Catalog
 
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.iceberg.read.recent_rows import newest
-from synapse_lakehouse.streams.watch.observation import Look
+from synapse_lakehouse.streams.watch.observation import StreamObservation
 
 TABLE: Final = "audit.stream_watch"
 
 _MAPS: Final = ("writers", "unmoved_since", "furthest_writers")
 
 
-def last(catalog: Catalog) -> dict[str, Look]:
+def read_latest(catalog: Catalog) -> dict[str, StreamObservation]:
     """The latest look at each stream by its name; empty where nobody looked yet."""
     return {row["stream"]: _look(row) for row in newest(catalog.load_table(TABLE), "watched_at").to_pylist()}
 
 
-def record(catalog: Catalog, looks: Collection[Look]) -> None:
+def append_observations(catalog: Catalog, looks: Collection[StreamObservation]) -> None:
     """Append ``looks``."""
     store.append(catalog, TABLE, [_row(one) for one in looks])
 
 
-def _row(look: Look) -> dict[str, Any]:
+def _row(look: StreamObservation) -> dict[str, Any]:
     return asdict(look) | {name: sorted(getattr(look, name).items()) for name in _MAPS}
 
 
-def _look(row: dict[str, Any]) -> Look:
+def _look(row: dict[str, Any]) -> StreamObservation:
     # Earlier versions did not keep how far a stream had been.
     row["furthest_handed_out"] = row["furthest_handed_out"] or 0
     lists = {"missing_writers": tuple(row["missing_writers"]), "vanished": tuple(row["vanished"])}
-    return Look(**row | lists | {name: dict(row[name] or ()) for name in _MAPS})
+    return StreamObservation(**row | lists | {name: dict(row[name] or ()) for name in _MAPS})

@@ -5,19 +5,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from synapse_lakehouse.catalogue import Stream
-from synapse_lakehouse.streams.checks.sequences import Fault, Standing, furthest, went_back
+from synapse_lakehouse.streams.checks.sequences import SequenceFault, StreamProgress, check_regression, merge_furthest
 from synapse_lakehouse.streams.positions.safe_bound import (
-    Bound,
-    Rule,
-    gapless_end,
-    linear_minimum,
-    missed,
-    still_closed,
+    BoundRule,
+    SafeBound,
+    compute_bound,
+    compute_closed_end,
+    extend_without_gap,
+    find_missing_writers,
 )
 
 
 @dataclass(frozen=True)
-class Look:
+class StreamObservation:
     """A stream at ``watched_at``: a row of ``audit.stream_watch``.
 
     ``safe_bound`` and ``rule``: as in ``audit.stream_positions``. ``handed_out``: the last id of the sequence.
@@ -50,58 +50,58 @@ class Look:
         return max(self.handed_out - abs(self.writers[writer]), 0)
 
 
-def closed(
+def find_bound(
     stream: Stream,
     positions: Mapping[str, int],
     handed_out: int,
     configured: frozenset[str] | None,
-    before: Look | None,
-) -> tuple[Bound, int | None]:
+    before: StreamObservation | None,
+) -> tuple[SafeBound, int | None]:
     """What bounds ``stream``, and the id up to which its positions or the look before close it; None: nothing does.
 
-    Parameters are those of :func:`look`.
+    Parameters are those of :func:`observe_stream`.
     """
-    seen = missed(positions, before.writers, before.vanished) if before else set()
+    seen = find_missing_writers(positions, before.writers, before.vanished) if before else set()
     sign, accepted = stream.direction, before.safe_bound if before else None
     then = before.writers if before else None
-    bound = linear_minimum(positions, configured, seen, sign=sign, is_used=handed_out > 0, before=then)
+    bound = compute_bound(positions, configured, seen, sign=sign, is_used=handed_out > 0, before=then)
     if bound.minimum is None:
         return bound, None
-    return bound, still_closed(bound.minimum, accepted, positions, before.writers if before else {}, sign=sign)
+    return bound, compute_closed_end(bound.minimum, accepted, positions, before.writers if before else {}, sign=sign)
 
 
-def look(
+def observe_stream(
     stream: Stream,
     positions: Mapping[str, int],
     handed_out: int,
     beyond: Collection[int],
     configured: frozenset[str] | None,
-    before: Look | None,
+    before: StreamObservation | None,
     now: datetime,
-    released: Standing | None = None,
-) -> Look:
+    released: StreamProgress | None = None,
+) -> StreamObservation:
     """What is seen of ``stream`` now.
 
     :param positions: by writer, as ``stream_positions`` has them.
     :param handed_out: the last id of the sequence, which counts up whatever the sign of the rows' ids; 0 for none.
-    :param beyond: ids of the first rows beyond where the stream is :func:`closed`.
+    :param beyond: ids of the first rows beyond where the stream is :func:`find_bound`.
     :param configured: the writers that may write; None: guessed from those that were ever seen.
     :param before: the look before this one.
     :param released: how far the stream is in a release that was published since; what was seen earlier counts no more.
     """
-    bound, start = closed(stream, positions, handed_out, configured, before)
-    end = None if start is None else gapless_end(start, beyond, sign=stream.direction)
+    bound, start = find_bound(stream, positions, handed_out, configured, before)
+    end = None if start is None else extend_without_gap(start, beyond, sign=stream.direction)
     is_open = end is not None and handed_out > abs(end)
     is_still_open = before is not None and before.safe_bound == end and before.open_since is not None
-    last = [Standing(before.handed_out, before.writers, {})] if before else []
-    ever = furthest([Standing(handed_out, positions, {}), *last, *_reference(before, released)])
-    return Look(
+    last = [StreamProgress(before.handed_out, before.writers, {})] if before else []
+    ever = merge_furthest([StreamProgress(handed_out, positions, {}), *last, *_reference(before, released)])
+    return StreamObservation(
         stream=stream.name,
         watched_at=now,
         writers=positions,
         missing_writers=bound.missing,
         safe_bound=end,
-        rule=(bound.rule if stream.stream_positions else Rule.NO_POSITIONS).value,
+        rule=(bound.rule if stream.stream_positions else BoundRule.NO_POSITIONS).value,
         handed_out=handed_out,
         open_since=(before.open_since if before and is_still_open else now) if is_open else None,
         unmoved_since={
@@ -114,21 +114,23 @@ def look(
     )
 
 
-def _vanished(positions: Collection[str], configured: frozenset[str] | None, before: Look | None) -> set[str]:
+def _vanished(
+    positions: Collection[str], configured: frozenset[str] | None, before: StreamObservation | None
+) -> set[str]:
     if before is None:
         return set()
     if configured is None:
-        return missed(positions, before.writers, before.vanished)
+        return find_missing_writers(positions, before.writers, before.vanished)
     return {*before.writers, *before.vanished}.intersection(configured).difference(positions)
 
 
-def fell(stream: Stream, look: Look) -> Fault | None:
+def find_regression(stream: Stream, look: StreamObservation) -> SequenceFault | None:
     """What of ``stream`` is behind where it was, from when it fell until it is passed, or a release has accepted it."""
-    was = Standing(look.furthest_handed_out, look.furthest_writers, {}, may_be_ahead=True)
-    return went_back(stream, was, Standing(look.handed_out, look.writers, {}))
+    was = StreamProgress(look.furthest_handed_out, look.furthest_writers, {}, may_be_ahead=True)
+    return check_regression(stream, was, StreamProgress(look.handed_out, look.writers, {}))
 
 
-def sentence(look: Look) -> str:
+def describe_observation(look: StreamObservation) -> str:
     """``look`` in a line, for a log."""
     if look.safe_bound is None:
         said = f"{look.stream}: no bound ({look.rule.replace('_', ' ')})"
@@ -144,10 +146,10 @@ def sentence(look: Look) -> str:
     return said + (f"; vanished: {', '.join(look.vanished)}" if look.vanished else "")
 
 
-def _reference(before: Look | None, released: Standing | None) -> list[Standing]:
+def _reference(before: StreamObservation | None, released: StreamProgress | None) -> list[StreamProgress]:
     if released:
         return [released]
-    return [Standing(before.furthest_handed_out, before.furthest_writers, {})] if before else []
+    return [StreamProgress(before.furthest_handed_out, before.furthest_writers, {})] if before else []
 
 
 def _minutes(span: timedelta) -> str:
