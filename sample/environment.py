@@ -4,6 +4,7 @@ import fcntl
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from sample.processes import ServiceError, run
@@ -30,9 +31,12 @@ def compressor_python() -> Path:
     return python_with("synapse-auto-compressor", "0.1.2", PROJECT / ".lakehouse" / "reference-compressor-venv")
 
 
-def python_with(package: str, version: str, venv: Path, *, extras: str = "") -> Path:
+def python_with(
+    package: str, version: str, venv: Path, *, extras: str = "", options: Sequence[str | Path] = ()
+) -> Path:
     """Python of the environment ``venv`` that holds ``version`` of ``package``; installs it when it does not.
 
+    :param options: of ``uv pip install``.
     :raises ServiceError: when uv is missing or the installation fails.
     """
     venv = venv.absolute()
@@ -44,7 +48,7 @@ def python_with(package: str, version: str, venv: Path, *, extras: str = "") -> 
             uv = _uv()
             run([uv, "venv", "--clear", "--python", sys.executable, venv], f"Creating {venv}")
             requirement = f"{package}{extras}=={version}"
-            run([uv, "pip", "install", "--python", python, requirement], f"Installing {requirement}")
+            run([uv, "pip", "install", "--python", python, *options, requirement], f"Installing {requirement}")
     return python
 
 

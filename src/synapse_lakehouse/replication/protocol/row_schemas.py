@@ -178,6 +178,17 @@ _DECLARED: Final[dict[str, tuple[_OfRelease, ...]]] = {
 }  # fmt: skip
 
 
+_SINCE: Final[Mapping[str, Release]] = {
+    "un_partial_stated_room": (1, 74),
+    "un_partial_stated_event": (1, 75),
+    "thread_subscriptions": (1, 135),
+    "sticky_events": (1, 148),
+    "quarantined_media": (1, 152),
+    "profile_updates": (1, 159),
+}
+"""The first release of streams that came after 1.0. Clients of earlier releases log an error at each of their rows."""
+
+
 def parse_release(text: str) -> Release | None:
     """The release that ``text`` names, such as ``1.40`` or ``1.40.2``; None if it names none from 1.0 on."""
     match = re.fullmatch(r"v?([1-9][0-9]{0,3})\.([0-9]{1,4})(?:\.[0-9]{1,4})?", text)
@@ -185,8 +196,12 @@ def parse_release(text: str) -> Release | None:
 
 
 def shapes_of(release: Release | None = None) -> Mapping[str, tuple[Shape, ...]]:
-    """Shapes by stream that ``release`` of Synapse has, by default the newest."""
-    return {stream: tuple(of(release) for of in shapes) for stream, shapes in _DECLARED.items()}
+    """Shapes by stream of the streams that ``release`` of Synapse has, by default the newest."""
+    return {
+        stream: tuple(of(release) for of in shapes)
+        for stream, shapes in _DECLARED.items()
+        if release is None or release >= _SINCE.get(stream, OLDEST_RELEASE)
+    }
 
 
 SHAPES: Final = shapes_of()

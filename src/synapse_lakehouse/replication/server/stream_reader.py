@@ -101,8 +101,12 @@ class Feed:
         settle_seconds: float = SETTLE_SECONDS,
         shapes: Mapping[str, Sequence[Shape]] = SHAPES,
     ) -> None:
-        """:raises WritersError: when the configured writers cannot be understood."""
+        """:param shapes: of the streams that are read.
+
+        :raises WritersError: when the configured writers cannot be understood.
+        """
         self._form = RowForm(catalogue, shapes)
+        self._streams = [stream for stream in catalogue.streams if stream.name in shapes]
         self._settings = settings
         self._settle_seconds = settle_seconds
         self._catalogue = catalogue
@@ -114,7 +118,7 @@ class Feed:
         self._unbounded: dict[str, int] = {}
         self._told: dict[str, object] = {}
         self._guessed = sorted(
-            stream.name for stream in catalogue.streams if stream.stream_positions and stream.name not in self._writers
+            stream.name for stream in self._streams if stream.stream_positions and stream.name not in self._writers
         )
         self._looked_at: dict[str, object] = {}
         self._skipped = SkippedRows()
@@ -154,7 +158,7 @@ class Feed:
             is_standby = transactions.is_standby
             by_instance: dict[Source, int] = {}
             unbounded: dict[str, int] = {}
-            for stream in self._catalogue.streams:
+            for stream in self._streams:
                 stored = positions.get(stream.stream_positions or "", {})
                 self._stored[stream.name] = frozenset(stored)
                 last_value, is_called = sequences[stream.sequence]
@@ -194,8 +198,8 @@ class Feed:
             return Heads(
                 dict(self._linear),
                 by_instance,
-                {stream.name: sequences[stream.sequence][0] for stream in self._catalogue.streams},
-                {stream.name for stream in self._catalogue.streams if not stream.stream_positions},
+                {stream.name: sequences[stream.sequence][0] for stream in self._streams},
+                {stream.name for stream in self._streams if not stream.stream_positions},
                 is_standby,
                 unbounded,
             )
@@ -253,7 +257,7 @@ class Feed:
     def _sequences(self, connection: Connection) -> dict[str, tuple[int, bool]]:
         each = sql.SQL(" union all ").join(
             sql.SQL("select {}, last_value, is_called from {}").format(sql.Literal(name), sql.Identifier(name))
-            for name in sorted({stream.sequence for stream in self._catalogue.streams})
+            for name in sorted({stream.sequence for stream in self._streams})
         )
         return {name: (int(value), bool(called)) for name, value, called in connection.execute(each)}
 

@@ -1,0 +1,175 @@
+"""Releases of Synapse follow ``lakehouse replicate serve`` with their own client classes."""
+
+import asyncio
+import json
+import re
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from signal import SIGTERM
+from typing import Any, Final
+
+import pytest
+
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.replication.protocol.dialect import Dialect
+from synapse_lakehouse.replication.protocol.row_schemas import SHAPES, Release, parse_release
+from synapse_lakehouse.replication.protocol.stream_tokens import Source
+from tests.conftest import BIN, copied_source, environment
+from tests.replication import every_stream
+from tests.replication.database import KNOWN, Database
+from tests.support.synapse_releases import NEWEST, release_python
+
+pytestmark = pytest.mark.heavy
+
+CLIENT: Final = Path(__file__).with_name("synapse_client.py")
+SECONDS: Final = 300
+
+STREAMS: Final = {
+    "1.0.0": 10,
+    "1.12.4": 10,
+    "1.40.0": 10,
+    "1.70.1": 10,
+    NEWEST: 16,
+}
+"""Releases, with how many streams they know that have a table. Their other streams get a position and no rows."""
+
+Token = tuple[str, str | None, int]
+
+
+@pytest.fixture(scope="module")
+def busy(server: Server, settings: Settings) -> Iterator[Database]:
+    """A copy of the sample in which every table behind a stream has rows, and some tokens several."""
+    with copied_source(server) as dsn, Database(settings.model_copy(update={"synapse_dsn": dsn})) as database:
+        every_stream.fill(database)
+        yield database
+
+
+@pytest.mark.parametrize("version", STREAMS)
+def test_every_row_arrives_once_and_is_parsed(version: str, busy: Database) -> None:
+    release = parse_release(version)
+    assert release
+    dialect = Dialect.TOKENS if release < (1, 13) else Dialect.INSTANCES
+    expected = dict(_rows(busy, release, dialect))
+    if dialect is Dialect.TOKENS:
+        known, arrived = asyncio.run(_follow(busy, version, dialect, expected, None))
+    else:
+        with every_stream.unwritten(busy) as write:
+            known, arrived = asyncio.run(_follow(busy, version, dialect, expected, write))
+
+    assert len(known) == STREAMS[version]
+    wanted = {token: rows for token, rows in expected.items() if token[0] in known}
+    assert arrived.keys() == wanted.keys()
+    for token, rows in wanted.items():
+        assert [_fields(row) for row in arrived[token]] == rows, token
+    _every_row_of_the_tables_is_among(wanted, busy)
+
+
+def _every_row_of_the_tables_is_among(wanted: Mapping[Token, Any], database: Database) -> None:
+    """IDs as the tables have them, up to the end of their streams."""
+    tokens: dict[str, set[int]] = {}
+    for stream, _, token in wanted:
+        tokens.setdefault(stream, set()).add(token)
+    for stream, found in tokens.items():
+        sign = -1 if KNOWN.stream(stream).sign == "negative" else 1
+        announced = {shape.table for shape in SHAPES[stream] if shape.is_announced}
+        ids = {
+            token
+            for table, column in KNOWN.backing(stream)
+            if table.name in announced
+            for (token,) in database.do(f"select {sign} * {column} from {table.name} where {sign} * {column} > 0")
+        }
+        assert found == ids, stream
+
+
+def _rows(database: Database, release: Release, dialect: Dialect) -> Iterator[tuple[Token, list[Any]]]:
+    """Tokens, and the rows that the server reads for them."""
+    feed = database.feed(release=release)
+    heads = feed.heads()
+    while heads.linear["caches"] < heads.handed_out["caches"]:
+        heads = feed.heads()
+    sources: list[Source] = [(stream, None) for stream in heads.linear]
+    for source in sources if dialect is Dialect.TOKENS else heads.by_instance:
+        after, upto = 0, heads.of(source)
+        while after < upto:
+            updates, after = feed.page(source, after, upto)
+            yield from (((update.stream, update.instance, update.token), list(update.rows)) for update in updates)
+    feed.close()
+
+
+def _fields(row: list[Any]) -> Any:
+    """A row as it is sent, from the names and fields of the class that parsed it."""
+    _, *fields = row
+    match fields:
+        case [str(tag), [str(name), *values]] if name.startswith("EventsStream"):
+            return [tag, values]
+    return fields
+
+
+async def _follow(
+    database: Database, version: str, dialect: Dialect, expected: Mapping[Token, Any], write: Callable[[], None] | None
+) -> tuple[set[str], dict[Token, list[Any]]]:
+    """Streams that the release knows and that have a table, and what its classes parsed of them, by token.
+
+    :param write: called once the release follows all of its streams.
+    """
+    arrived: dict[Token, list[Any]] = {}
+    async with _server(database, version, dialect) as port, _client(version, port) as said, asyncio.timeout(SECONDS):
+        streams = set((await anext(said))["streams"])
+        positions, known = set[str](), streams & SHAPES.keys()
+        wanted = sum(stream in known for stream, _, _ in expected)
+        async for item in said:
+            assert "error" not in item, item
+            positions.add(item["stream"])
+            if item["rows"]:
+                token = (item["stream"], item["instance"], item["token"])
+                assert token not in arrived, "once"
+                arrived[token] = item["rows"]
+            if write and positions >= known:
+                await asyncio.to_thread(write)
+                write = None
+            if len(arrived) >= wanted and positions >= known:
+                break
+    return known, arrived
+
+
+@asynccontextmanager
+async def _server(database: Database, version: str, dialect: Dialect) -> AsyncIterator[int]:
+    """Port of ``lakehouse replicate serve``."""
+    form = ".".join(map(str, parse_release(version) or ()))
+    serve = await asyncio.create_subprocess_exec(
+        BIN / "lakehouse", "replicate", "serve", "--dialect", dialect, "--row-format", form, "--port", "0",
+        env=environment(database.settings), cwd=database.settings.lakehouse_home, stdout=PIPE,
+    )  # fmt: skip
+    try:
+        assert serve.stdout
+        line = (await serve.stdout.readline()).decode()
+        where = re.search(r" on 127\.0\.0\.1:(\d+), ", line)
+        assert where, line
+        yield int(where[1])
+    finally:
+        serve.terminate()
+        await serve.wait()
+
+
+@asynccontextmanager
+async def _client(version: str, port: int) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
+    """What a client of the release prints that follows from the first token, or from where it subscribes."""
+    client = await asyncio.create_subprocess_exec(
+        release_python(version), "-P", CLIENT, str(port), "synapse.example", stdout=PIPE, limit=1 << 24
+    )
+
+    async def said() -> AsyncIterator[dict[str, Any]]:
+        assert client.stdout
+        while line := await client.stdout.readline():
+            yield json.loads(line)
+
+    try:
+        yield said()
+    finally:
+        with suppress(ProcessLookupError):
+            client.terminate()
+        # Some releases catch the signal.
+        assert await client.wait() in (0, -SIGTERM), "the release's own code failed"
