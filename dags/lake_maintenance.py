@@ -45,11 +45,11 @@ SOURCE_POOL = "synapse_source"
     catchup=False,
     max_active_runs=1,
     dagrun_timeout=timedelta(hours=20),
-    on_failure_callback=callbacks.tell_of_timeout,
+    on_failure_callback=callbacks.alert_on_timeout,
     # Without it deleted rows would stay in files for ever.
     is_paused_upon_creation=False,
     tags=["layer:bronze", "layer:silver", "layer:gold", "impact:publishes", "impact:reads-source"],
-    user_defined_macros=spark_tasks.MACROS,
+    user_defined_macros=spark_tasks.TEMPLATE_MACROS,
     params={
         "parity_seconds": Param(
             None,
@@ -74,14 +74,14 @@ SOURCE_POOL = "synapse_source"
             description="Let a check that would only warn, such as a writer without a position, fail the audit.",
         ),
     },
-    default_args={"owner": "lakehouse", "retries": 0, "on_failure_callback": callbacks.tell_of_failure},
+    default_args={"owner": "lakehouse", "retries": 0, "on_failure_callback": callbacks.alert_on_dag_failure},
 )
 def lake_maintenance() -> None:
     """Wire the run: lease, proven copy, audits and models, publishing; then the lake's files; the report; the end."""
 
     @task_group(group_display_name="Bronze", tooltip="One PostgreSQL snapshot: copied, and compared with the copy")
     def bronze() -> None:
-        spark_tasks.spark_app(
+        spark_tasks.create_spark_task(
             "reconcile_bronze",
             "Copy and compare the tables",
             pool=SOURCE_POOL,
@@ -90,31 +90,33 @@ def lake_maintenance() -> None:
 
     @task_group(group_display_name="Audit of bronze", tooltip="Spark measures the branch, Great Expectations judges it")
     def audit_bronze() -> None:
-        measured = spark_tasks.spark_app("measure_streams", "Measure keys and streams")
-        measured >> validation_tasks.gate("Judge bronze", validation_tasks.judge_bronze)
+        measured = spark_tasks.create_spark_task("measure_streams", "Measure keys and streams")
+        measured >> validation_tasks.create_validation_task("Judge bronze", validation_tasks.judge_bronze)
 
     @task_group(group_display_name="Silver and gold", tooltip="dbt derives on the same branch")
     def silver_and_gold() -> None:
-        resolved = spark_tasks.spark_app("resolve_state", "Resolve the state of rooms")
-        resolved >> spark_tasks.spark_app("build_models", "Build silver and gold", task_id="dbt_build")
+        resolved = spark_tasks.create_spark_task("resolve_state", "Resolve the state of rooms")
+        resolved >> spark_tasks.create_spark_task("build_models", "Build silver and gold", task_id="dbt_build")
 
     @task_group(group_display_name="Audit of gold", tooltip="Great Expectations judges what readers will see")
     def audit_gold() -> None:
-        validation_tasks.gate("Judge gold", validation_tasks.judge_gold)
+        validation_tasks.create_validation_task("Judge gold", validation_tasks.judge_gold)
 
     opened = task(task_display_name="Open the run", task_id="open_run", retries=3, retry_delay=timedelta(minutes=1))(
         run_lifecycle.open_maintenance
     )()
-    published = spark_tasks.spark_app("publish_release", "Publish the release", outlets=assets.published_assets())
+    published = spark_tasks.create_spark_task(
+        "publish_release", "Publish the release", outlets=assets.published_assets()
+    )
     # What was erased must go even while the source is away or its copy fails an audit: all it takes is the lease.
-    maintained = spark_tasks.spark_app(
+    maintained = spark_tasks.create_spark_task(
         "maintain_lake",
         "Look after the lake's files",
         overrides={"LAKEHOUSE_ERASURE_DAYS": _setting("erasure_days")},
         trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS,
     )
     # Needs both, so that a run in which either failed is red.
-    report = task(task_display_name="Report", on_success_callback=callbacks.tell_of_success)(
+    report = task(task_display_name="Report", on_success_callback=callbacks.resolve_dag_incident)(
         run_lifecycle.report_maintenance
     )()
     close = task(task_display_name="Close the run", retries=2, retry_delay=timedelta(seconds=10))(

@@ -48,11 +48,11 @@ SOURCE_POOL = "synapse_source"
     catchup=False,
     max_active_runs=1,
     dagrun_timeout=timedelta(hours=20),
-    on_failure_callback=callbacks.tell_of_timeout,
+    on_failure_callback=callbacks.alert_on_timeout,
     # It only reads Synapse's database, and publishes nothing that was not audited.
     is_paused_upon_creation=False,
     tags=["layer:bronze", "layer:silver", "layer:gold", "impact:publishes", "impact:reads-source"],
-    user_defined_macros=spark_tasks.MACROS,
+    user_defined_macros=spark_tasks.TEMPLATE_MACROS,
     params={
         "rehearse": Param(
             False,
@@ -67,7 +67,7 @@ SOURCE_POOL = "synapse_source"
             description="Let a check that would only warn, such as a writer without a position, fail the audit.",
         ),
     },
-    default_args={"owner": "lakehouse", "retries": 0, "on_failure_callback": callbacks.tell_of_failure},
+    default_args={"owner": "lakehouse", "retries": 0, "on_failure_callback": callbacks.alert_on_dag_failure},
 )
 def lakehouse() -> None:
     """Wire the run: bronze, its audit, silver and gold, their audit, publishing."""
@@ -81,29 +81,29 @@ def lakehouse() -> None:
             # The runs of a backfill wait for the lease one at a time, or waiting would fill all slots of the executor.
             max_active_tis_per_dag=1,
         )(run_lifecycle.open_run)
-        opened() >> spark_tasks.spark_app("snapshot_tables", "Copy the tables", pool=SOURCE_POOL)
+        opened() >> spark_tasks.create_spark_task("snapshot_tables", "Copy the tables", pool=SOURCE_POOL)
 
     @task_group(group_display_name="Audit of bronze", tooltip="Spark measures the branch, Great Expectations judges it")
     def audit_bronze() -> None:
-        measured = spark_tasks.spark_app("measure_streams", "Measure keys and streams")
-        measured >> validation_tasks.gate("Judge bronze", validation_tasks.judge_bronze)
+        measured = spark_tasks.create_spark_task("measure_streams", "Measure keys and streams")
+        measured >> validation_tasks.create_validation_task("Judge bronze", validation_tasks.judge_bronze)
 
     @task_group(group_display_name="Silver and gold", tooltip="State is resolved, dbt derives on the same branch")
     def silver_and_gold() -> None:
-        resolved = spark_tasks.spark_app("resolve_state", "Resolve the state of rooms")
-        resolved >> spark_tasks.spark_app("build_models", "Build silver and gold", task_id="dbt_build")
+        resolved = spark_tasks.create_spark_task("resolve_state", "Resolve the state of rooms")
+        resolved >> spark_tasks.create_spark_task("build_models", "Build silver and gold", task_id="dbt_build")
 
     @task_group(group_display_name="Audit of gold", tooltip="Great Expectations judges what readers will see")
     def audit_gold() -> None:
-        validation_tasks.gate("Judge gold", validation_tasks.judge_gold)
+        validation_tasks.create_validation_task("Judge gold", validation_tasks.judge_gold)
 
     @task_group(group_display_name="Publish", tooltip="Every table at once, then the release")
     def publish() -> None:
-        spark_tasks.spark_app(
+        spark_tasks.create_spark_task(
             "publish_release",
             "Publish the release",
-            pre_execute=run_lifecycle.unless_rehearsal,
-            on_success=callbacks.tell_of_success,
+            pre_execute=run_lifecycle.skip_if_rehearsal,
+            on_success=callbacks.resolve_dag_incident,
             outlets=assets.published_assets(),
         )
 

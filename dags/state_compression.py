@@ -30,7 +30,7 @@ from airflow.sdk import DeltaDataIntervalTimetable, Param, dag, task
 
 from synapse_lakehouse.orchestration import callbacks, compression_tasks, spark_tasks
 
-COMPRESSOR = compression_tasks.compressor()
+COMPRESSOR = compression_tasks.compressor_settings()
 BETWEEN_RUNS = timedelta(milliseconds=COMPRESSOR.time_between_runs)
 
 
@@ -46,11 +46,11 @@ BETWEEN_RUNS = timedelta(milliseconds=COMPRESSOR.time_between_runs)
     max_active_runs=1,
     # Somebody may take all the time between two runs to answer.
     dagrun_timeout=BETWEEN_RUNS + timedelta(days=1),
-    on_failure_callback=callbacks.tell_of_timeout,
+    on_failure_callback=callbacks.alert_on_timeout,
     # It writes to Synapse's database: somebody has to want that.
     is_paused_upon_creation=True,
     tags=["layer:gold", "layer:audit", "impact:reads-source", "impact:writes-source"],
-    user_defined_macros=spark_tasks.MACROS,
+    user_defined_macros=spark_tasks.TEMPLATE_MACROS,
     params={
         "rooms": Param(
             [],
@@ -88,26 +88,26 @@ BETWEEN_RUNS = timedelta(milliseconds=COMPRESSOR.time_between_runs)
             description="For best: most groups to read for the state of one; empty: as the settings say.",
         ),
     },
-    default_args={"owner": "lakehouse", "retries": 0, "on_failure_callback": callbacks.tell_of_failure},
+    default_args={"owner": "lakehouse", "retries": 0, "on_failure_callback": callbacks.alert_on_dag_failure},
 )
 def state_compression() -> None:
     """Wire the run: plan, ask, apply, verify."""
-    planned = spark_tasks.spark_app(
+    planned = spark_tasks.create_spark_task(
         "plan_compression",
         "Plan from the newest release",
-        pre_execute=compression_tasks.unless_compressor_is_off,
+        pre_execute=compression_tasks.skip_if_disabled,
         overrides={
             f"LAKEHOUSE_COMPRESSOR_{name.upper()}": _setting(name)
             for name in ("rooms", "number_of_rooms", "strategy", "default_levels", "max_chain")
         },
     )
-    asked = task(task_display_name="Show the plan", task_id="show_plan")(compression_tasks.ask_for_approval)()
-    approved = compression_tasks.Approval(
+    asked = task(task_display_name="Show the plan", task_id="show_plan")(compression_tasks.describe_plan_for_approval)()
+    approved = compression_tasks.CompressionApprovalOperator(
         task_id="approve",
         task_display_name="Approve the plan",
         subject="Compress room state in Synapse's database?",
         body="{{ ti.xcom_pull(task_ids='show_plan') }}",
-        defaults=compression_tasks.Approval.REJECT,
+        defaults=compression_tasks.CompressionApprovalOperator.REJECT,
         response_timeout=BETWEEN_RUNS,
     )
     applied = task(
@@ -117,7 +117,7 @@ def state_compression() -> None:
         retry_delay=timedelta(minutes=1),
     )(compression_tasks.apply_compression)()
     verified = task(
-        task_display_name="Verify every room", task_id="verify", on_success_callback=callbacks.tell_of_success
+        task_display_name="Verify every room", task_id="verify", on_success_callback=callbacks.resolve_dag_incident
     )(compression_tasks.verify_compression)()
     planned >> asked >> approved >> applied >> verified
 

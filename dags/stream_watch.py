@@ -33,15 +33,15 @@ from synapse_lakehouse.orchestration import callbacks, stream_watch_tasks
     catchup=False,
     max_active_runs=1,
     dagrun_timeout=timedelta(minutes=5),
-    on_failure_callback=callbacks.tell_of_timeout,
+    on_failure_callback=callbacks.alert_on_timeout,
     is_paused_upon_creation=False,
     tags=["layer:audit", "impact:reads-source"],
     default_args={
         "owner": "lakehouse",
         "retries": 1,
         "retry_delay": timedelta(seconds=20),
-        "on_failure_callback": callbacks.tell_of_failure,
-        "on_success_callback": callbacks.tell_of_success,
+        "on_failure_callback": callbacks.alert_on_dag_failure,
+        "on_success_callback": callbacks.resolve_dag_incident,
     },
 )
 def stream_watch() -> None:
@@ -49,8 +49,8 @@ def stream_watch() -> None:
     task(task_id="look", task_display_name="Look at the streams")(stream_watch_tasks.watch_streams)()
     task(
         task_display_name="Would Synapse start again?",
-        on_failure_callback=callbacks.tell_of_own_failure,
-        on_success_callback=callbacks.tell_of_own_success,
+        on_failure_callback=callbacks.alert_on_task_failure,
+        on_success_callback=callbacks.resolve_task_incident,
     )(stream_watch_tasks.preflight)()
 
 

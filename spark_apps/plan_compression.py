@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.audit.releases import ReleaseError
-from synapse_lakehouse.compressor.algorithm.settings import configured
-from synapse_lakehouse.compressor.plan import Planning, in_vain
-from synapse_lakehouse.compressor.postgres.snapshot_reader import source
+from synapse_lakehouse.compressor.algorithm.settings import load_compressor_settings
+from synapse_lakehouse.compressor.plan import CompressionPlanner, find_rooms_without_savings
+from synapse_lakehouse.compressor.postgres.snapshot_reader import connect_readers
 from synapse_lakehouse.iceberg.catalog.catalog import PLAN
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.spark_app import SparkApp, main
@@ -21,18 +21,18 @@ def plan_compression(app: SparkApp) -> None:
     latest = store.latest(app.catalog)
     if not latest:
         raise ReleaseError("There is no release to plan from: the DAG lakehouse, or `lakehouse run`, makes one.")
-    wanted = configured(app.settings)
-    planning = Planning(app.spark, latest, wanted)
-    seen = in_vain(app.catalog, wanted)
-    with source(str(app.settings.synapse_dsn), app.settings, "SYNAPSE_DSN") as reading:
+    wanted = load_compressor_settings(app.settings)
+    planning = CompressionPlanner(app.spark, latest, wanted)
+    seen = find_rooms_without_savings(app.catalog, wanted)
+    with connect_readers(str(app.settings.synapse_dsn), app.settings, "SYNAPSE_DSN") as reading:
         # No snapshot of the database is kept while Spark works.
         with reading() as reader:
             compressed = reader.seen(wanted.strategy)
         rooms = planning.rooms({room: max(upto, seen.get(room, upto)) for room, upto in (seen | compressed).items()})
         with reading() as reader:
             saved = {room: reader.saved(room) for room in rooms}
-    found = planning.plans(saved)
-    how = {"release": latest.number, "planned_at": datetime.now(UTC)} | wanted.how()
+    found = planning.plan_rooms(saved)
+    how = {"release": latest.number, "planned_at": datetime.now(UTC)} | wanted.layout_settings()
     store.append(app.catalog, PLAN, [how | row for row in found], app.run)
     before, after = (sum(row.get(name) or 0 for row in found) for name in ("rows_before", "rows_after"))
     app.progress(f"{len(found)} rooms planned from release {latest.number}: {before} rows would be {after}")

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from bench.compression.rooms import ROOM, SMALL, room
-from synapse_lakehouse.compressor.algorithm.estimate import Planned, RoomPlan, plan_room
+from synapse_lakehouse.compressor.algorithm.estimate import PlannedGroups, RoomPlan, estimate_room
 from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings
-from synapse_lakehouse.compressor.algorithm.state_fingerprints import states
-from synapse_lakehouse.compressor.algorithm.state_groups import Groups
-from synapse_lakehouse.compressor.compress_room import planned
-from synapse_lakehouse.compressor.postgres.snapshot_reader import source
+from synapse_lakehouse.compressor.algorithm.state_fingerprints import fingerprint_states
+from synapse_lakehouse.compressor.algorithm.state_groups import StateGroups
+from synapse_lakehouse.compressor.compress_room import plan_room
+from synapse_lakehouse.compressor.postgres.snapshot_reader import connect_readers
 from synapse_lakehouse.config.settings import Settings
 
 WHOLE = 1_000_000_000
@@ -27,7 +27,7 @@ WHOLE = 1_000_000_000
 def main(strategy: str, dsn: str) -> None:
     """Read, plan and verify, and print what it came to."""
     settings = CompressorSettings.model_validate({"strategy": strategy, "chunk_size": WHOLE})
-    plan_room(room(SMALL, 1), ROOM, settings, None)
+    estimate_room(room(SMALL, 1), ROOM, settings, None)
     began = time.process_time()
     plan, numbers = _planned(dsn, settings)
     cost = {"cpu": time.process_time() - began, "memory": _peak()}
@@ -35,9 +35,9 @@ def main(strategy: str, dsn: str) -> None:
     print(json.dumps(figures | cost))
 
 
-def _planned(dsn: str, settings: CompressorSettings) -> tuple[Planned, RoomPlan]:
-    with source(dsn, Settings(), "SYNAPSE_DSN") as reading, reading() as reader:
-        return planned(reader.room(ROOM), settings)
+def _planned(dsn: str, settings: CompressorSettings) -> tuple[PlannedGroups, RoomPlan]:
+    with connect_readers(dsn, Settings(), "SYNAPSE_DSN") as reading, reading() as reader:
+        return plan_room(reader.room(ROOM), settings)
 
 
 def _peak() -> int:
@@ -46,7 +46,7 @@ def _peak() -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
 
-def least_rows(groups: Groups) -> int:
+def least_rows(groups: StateGroups) -> int:
     """Rows without which these states cannot be stored, however long a chain may be.
 
     A base is older than its group. So what no older state holds takes a row of the group's own; and a state without any
@@ -56,7 +56,7 @@ def least_rows(groups: Groups) -> int:
     _, first_rows = np.unique(pairs, return_index=True)
     of_group = np.searchsorted(groups.starts, first_rows, side="right") - 1
     first_seen = np.bincount(of_group, minlength=len(groups))
-    known = states(groups)
+    known = fingerprint_states(groups)
     _, first_states = np.unique(known.fingerprints, axis=0, return_index=True)
     is_new = np.zeros(len(groups), np.int64)
     is_new[first_states] = known.sizes[first_states] > 0

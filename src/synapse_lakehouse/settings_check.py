@@ -64,7 +64,7 @@ def problems(declared: Catalogue, settings: Settings) -> Iterator[Problem]:
                 known.add(str(error))
                 yield Problem(subject, str(error))
     try:
-        compressor.configured(settings)
+        compressor.load_compressor_settings(settings)
     except CompressorError as error:
         if str(error) not in known:
             yield Problem("state compressor", str(error), stops_runs=False)

@@ -7,11 +7,11 @@ import psycopg
 import pytest
 
 from synapse_lakehouse.cli.compression import compress_actions
-from synapse_lakehouse.compressor.backpressure import Load
-from synapse_lakehouse.compressor.outcomes import Row, compressed
+from synapse_lakehouse.compressor.backpressure import Backpressure
+from synapse_lakehouse.compressor.outcomes import OutcomeRow, compress_and_record
 from synapse_lakehouse.compressor.postgres import connection as connections
 from synapse_lakehouse.compressor.postgres import writer as postgres_writer
-from synapse_lakehouse.compressor.postgres.transaction import rewrite
+from synapse_lakehouse.compressor.postgres.transaction import rewrite_groups
 from tests.compression.conftest import BEST, Compress, rows
 from tests.support.state_database import all_states, stored
 from tests.support.state_rooms import World
@@ -55,13 +55,13 @@ def test_a_room_that_is_purged_when_it_is_compressed_has_nothing_to_hand_over_an
         of_rooms = "select room_id from state_groups group by room_id order by count(*) desc, room_id limit 2"
         chosen = [room for (room,) in connection.execute(of_rooms.encode())]
 
-        def and_purged(room: str, *arguments: Any) -> Row:
-            row = compressed(room, *arguments)
+        def and_purged(room: str, *arguments: Any) -> OutcomeRow:
+            row = compress_and_record(room, *arguments)
             if room == chosen[0]:
                 connection.execute("delete from state_groups where room_id = %s", [room])
             return row
 
-        monkeypatch.setattr(compress_actions, "compressed", and_purged)
+        monkeypatch.setattr(compress_actions, "compress_and_record", and_purged)
         options = ("--room", chosen[0], "--room", chosen[1], "--hand-over-unreferenced", "--format", "json")
         done = rows(compress(source_copy, "apply", *BEST, *options, "--yes"))
     assert [(row["room_id"], row["skipped"]) for row in done] == [(room, None) for room in chosen]
@@ -84,9 +84,9 @@ def test_chains_keep_the_bound_although_groups_of_them_may_not_be_touched(
                 " on conflict do nothing",
                 [pending],
             )
-        return rewrite(*arguments)
+        return rewrite_groups(*arguments)
 
-    monkeypatch.setattr(postgres_writer, "rewrite", mark)
+    monkeypatch.setattr(postgres_writer, "rewrite_groups", mark)
     options = (*BEST, "--room", room, "--max-chain", "20", "--yes", "--format", "json")
     (done,) = rows(compress(dsn, "apply", *options))
     assert done["groups_left"]
@@ -120,7 +120,7 @@ def test_it_waits_while_the_database_is_busy(rooms: tuple[str, World]) -> None:
         busy.rollback()
 
     with psycopg.connect(dsn, autocommit=True) as connection, psycopg.connect(dsn) as busy:
-        load = Load(connection, sessions=0, lag_bytes=0, told=tell)
+        load = Backpressure(connection, sessions=0, lag_bytes=0, told=tell)
         load.wait()
         assert told == []
         load = replace(load)
@@ -128,7 +128,7 @@ def test_it_waits_while_the_database_is_busy(rooms: tuple[str, World]) -> None:
         load.wait()
     assert told[0] == "waiting: 1 sessions are in a transaction"
     assert [one.partition(" ")[0] for one in told[1:]] == ["waited"]
-    assert load.paused > 0
+    assert load.seconds_paused > 0
 
 
 def test_another_compressors_work_is_noticed(
@@ -142,9 +142,9 @@ def test_another_compressors_work_is_noticed(
             other.execute(
                 "insert into state_compressor_progress values (%s, 1) on conflict do nothing", ["!0:it's.example"]
             )
-        return rewrite(*arguments)
+        return rewrite_groups(*arguments)
 
-    monkeypatch.setattr(postgres_writer, "rewrite", meddle)
+    monkeypatch.setattr(postgres_writer, "rewrite_groups", meddle)
     done = compress(dsn, "apply", *BEST, "--room", "!0:it's.example", "--yes")
     assert done.exit_code == 1
     assert "Another compressor works on !0:it's.example" in done.stderr
@@ -155,7 +155,7 @@ def test_only_one_of_ours_works_on_a_database(
     compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "_PATIENCE_SECONDS", 0.1)
-    with connections.writing(rooms[0]):
+    with connections.open_write_connection(rooms[0]):
         done = compress(rooms[0], "apply", "--yes")
     assert done.exit_code == 1
     assert "Another `lakehouse compress apply` is at work" in done.stderr
@@ -165,5 +165,5 @@ def test_a_session_that_writes_is_never_ended_for_being_idle(rooms: tuple[str, W
     dsn, _ = rooms
     with psycopg.connect(dsn, autocommit=True) as owner:
         owner.execute(f"alter database {owner.info.dbname} set idle_session_timeout = '1s'".encode())
-    with connections.writing(dsn) as writer:
+    with connections.open_write_connection(dsn) as writer:
         assert writer.execute("show idle_session_timeout").fetchone() == ("0",)

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from synapse_lakehouse.compressor import read_cost
-from synapse_lakehouse.compressor.algorithm.row_changes import Changes
-from synapse_lakehouse.compressor.algorithm.state_arrays import Contents
+from synapse_lakehouse.compressor.algorithm.row_changes import RowChanges
+from synapse_lakehouse.compressor.algorithm.state_arrays import StateTables
 from synapse_lakehouse.compressor.algorithm.state_groups import NONE
-from synapse_lakehouse.compressor.postgres.transaction import Known, rewrite, written_out
+from synapse_lakehouse.compressor.postgres.transaction import GroupRooms, encode_rows, rewrite_groups
 from tests.compression.conftest import BEST, EVERY_ROOM, Compress, rows, undo_files
 from tests.support.state_database import all_states, stored
 from tests.support.state_rooms import World
@@ -110,10 +110,10 @@ def test_what_reading_costs_before_and_after_is_measured_as_synapse_reads(
     assert again["chain_before"] is None, "nothing is to be written, so nothing is measured"
     group = max(group for group, room in world.groups.items() if room == "!whole")
     with psycopg.connect(dsn) as connection:
-        cost = read_cost.measured(connection, [group, group - 1])
+        cost = read_cost.measure_read_cost(connection, [group, group - 1])
         assert cost
         assert cost.groups == (group, group - 1)
-        assert read_cost.measured(connection, [group, group - 1], seconds=0).groups == (group,)  # type: ignore[union-attr]
+        assert read_cost.measure_read_cost(connection, [group, group - 1], seconds=0).groups == (group,)  # type: ignore[union-attr]
         chain, state = connection.execute(read_cost._READ.encode(), {"group": group}).fetchone()  # type: ignore[misc]
     assert state == len(world.states[group])
     assert chain <= 100
@@ -146,16 +146,16 @@ def test_any_text_is_written_as_it_is(rooms: tuple[str, World]) -> None:
             "event_id": pa.array(texts[::-1]).dictionary_encode(),
         }
     )
-    wanted = Changes(
+    wanted = RowChanges(
         np.array([7]), np.empty((0, 2), np.int64), np.array([NONE]), np.array([len(texts)]), lambda places: found
     )
     room = 'a "room", too'
-    known = Known(Contents(pa.table({"id": [7], "room_id": [room]}), pa.table({}), pa.table({})), room)
+    known = GroupRooms(StateTables(pa.table({"id": [7], "room_id": [room]}), pa.table({}), pa.table({})), room)
     with psycopg.connect(rooms[0]) as connection:
         connection.execute("insert into state_groups values (7, %s, '$') on conflict do nothing", [room])
         connection.execute("delete from state_group_edges where state_group = 7")
-        new_rows = written_out(wanted, np.arange(1), known)
-        assert not len(rewrite(connection, wanted, 0, 1, known, new_rows))
+        new_rows = encode_rows(wanted, np.arange(1), known)
+        assert not len(rewrite_groups(connection, wanted, 0, 1, known, new_rows))
         read = connection.execute(
             "select room_id, type, state_key, event_id from state_groups_state where state_group = 7 order by ctid"
         ).fetchall()
@@ -163,7 +163,7 @@ def test_any_text_is_written_as_it_is(rooms: tuple[str, World]) -> None:
 
 
 def test_groups_are_sampled_from_the_oldest_to_the_newest() -> None:
-    assert read_cost.sampled(np.array([7])) == [7]
-    found = read_cost.sampled(np.arange(1000)[::-1])
+    assert read_cost.sample_groups(np.array([7])) == [7]
+    found = read_cost.sample_groups(np.arange(1000)[::-1])
     assert (len(found), found[0], found[-1]) == (20, 0, 999)
-    assert read_cost.sampled(np.arange(0)) == []
+    assert read_cost.sample_groups(np.arange(0)) == []

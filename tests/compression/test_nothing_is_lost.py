@@ -14,11 +14,11 @@ from psycopg.conninfo import conninfo_to_dict
 from synapse_lakehouse.cli.compression import compress_actions, compression_log
 from synapse_lakehouse.cli.compression.compress import INTERRUPTED
 from synapse_lakehouse.compressor import compress_room
-from synapse_lakehouse.compressor.algorithm.row_changes import Changes
-from synapse_lakehouse.compressor.outcomes import Row
+from synapse_lakehouse.compressor.algorithm.row_changes import RowChanges
+from synapse_lakehouse.compressor.outcomes import OutcomeRow
 from synapse_lakehouse.compressor.postgres import writer
-from synapse_lakehouse.compressor.postgres.room_reader import Reader
-from synapse_lakehouse.compressor.postgres.transaction import Pace, rewrite
+from synapse_lakehouse.compressor.postgres.room_reader import RoomReader
+from synapse_lakehouse.compressor.postgres.transaction import TransactionSize, rewrite_groups
 from synapse_lakehouse.local.postgres.embedded_postgres import Server
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.errors import ReadFailed
@@ -30,13 +30,13 @@ from tests.support.state_rooms import World, linear
 def damage_once(monkeypatch: pytest.MonkeyPatch, statement: str, which: int) -> None:
     """Let the first transaction that rewrites groups run ``statement``, too, about a ``group`` that it wrote."""
 
-    def damaged(connection: Connection, changes: Changes, start: int, end: int, *rest: Any) -> Any:
-        left = rewrite(connection, changes, start, end, *rest)
+    def damaged(connection: Connection, changes: RowChanges, start: int, end: int, *rest: Any) -> Any:
+        left = rewrite_groups(connection, changes, start, end, *rest)
         connection.execute(statement.encode(), {"group": int(changes.ids[start:end][which])})
-        monkeypatch.setattr(writer, "rewrite", rewrite)
+        monkeypatch.setattr(writer, "rewrite_groups", rewrite_groups)
         return left
 
-    monkeypatch.setattr(writer, "rewrite", damaged)
+    monkeypatch.setattr(writer, "rewrite_groups", damaged)
 
 
 def test_a_room_that_reads_otherwise_afterwards_is_put_back(
@@ -63,17 +63,19 @@ def test_what_an_interrupted_attempt_wrote_is_compared_by_the_next(
     def spoil_and_stop(*arguments: Any) -> Any:
         if arguments[2]:
             raise KeyboardInterrupt
-        left = rewrite(*arguments)
+        left = rewrite_groups(*arguments)
         arguments[0].execute(
             "update state_groups_state set event_id = '$wrong' where state_group = %s", [int(arguments[1].ids[0])]
         )
         return left
 
-    monkeypatch.setattr(compress_actions, "Writer", partial(writer.Writer, pace=Pace(seconds=0, work=50)))
-    monkeypatch.setattr(writer, "rewrite", spoil_and_stop)
+    monkeypatch.setattr(
+        compress_actions, "GroupWriter", partial(writer.GroupWriter, pace=TransactionSize(seconds=0, work=50))
+    )
+    monkeypatch.setattr(writer, "rewrite_groups", spoil_and_stop)
     options = ("apply", *BEST, "--room", "!whole", "--yes")
     assert compress(dsn, *options).exit_code == INTERRUPTED
-    monkeypatch.setattr(writer, "rewrite", rewrite)
+    monkeypatch.setattr(writer, "rewrite_groups", rewrite_groups)
     spoiled = stored(dsn)
     assert all_states(dsn) != world.states
 
@@ -110,20 +112,22 @@ def test_what_was_kept_of_a_database_that_was_restored_since_is_not_written_over
     def stop(*arguments: Any) -> Any:
         if arguments[2]:
             raise KeyboardInterrupt
-        return rewrite(*arguments)
+        return rewrite_groups(*arguments)
 
-    monkeypatch.setattr(compress_actions, "Writer", partial(writer.Writer, pace=Pace(seconds=0, work=50)))
-    monkeypatch.setattr(writer, "rewrite", stop)
+    monkeypatch.setattr(
+        compress_actions, "GroupWriter", partial(writer.GroupWriter, pace=TransactionSize(seconds=0, work=50))
+    )
+    monkeypatch.setattr(writer, "rewrite_groups", stop)
     assert compress(dsn, *options).exit_code == INTERRUPTED
-    monkeypatch.setattr(writer, "rewrite", rewrite)
+    monkeypatch.setattr(writer, "rewrite_groups", rewrite_groups)
     world = restore(dsn, server, was)
 
     repaired = compress(dsn, "undo", *undo_files(tmp_path), "--repair", "--yes")
     assert repaired.exit_code == 1
     assert "restored or failed over since" in repaired.stderr
-    recorded: list[Row] = []
+    recorded: list[OutcomeRow] = []
     with monkeypatch.context() as patched:
-        patched.setattr(compression_log, "recording", lambda *_: nullcontext(recorded.append))
+        patched.setattr(compression_log, "open_compression_log", lambda *_: nullcontext(recorded.append))
         again = compress(dsn, *options)
     assert again.exit_code == 1
     # It stops no further run, as a faulty room would.
@@ -143,7 +147,7 @@ def test_who_goes_on_after_an_interruption_says_what_both_attempts_gave_back(
     dsn, world = rooms
     rows_before = sum(len(rows) for group, rows in world.rows.items() if world.groups[group] == "!whole")
     options = ("apply", *BEST, "--room", "!whole", "--yes", "--format", "json")
-    contents = Reader.contents
+    contents = RoomReader.contents
 
     def lost(*arguments: Any) -> Any:
         if writing_is_over:
@@ -151,7 +155,7 @@ def test_who_goes_on_after_an_interruption_says_what_both_attempts_gave_back(
         return contents(*arguments)
 
     writing_is_over = False
-    write = writer.Writer.write
+    write = writer.GroupWriter.write
 
     def over(*arguments: Any) -> Any:
         nonlocal writing_is_over
@@ -159,11 +163,11 @@ def test_who_goes_on_after_an_interruption_says_what_both_attempts_gave_back(
         writing_is_over = True
         return left
 
-    monkeypatch.setattr(Reader, "contents", lost)
-    monkeypatch.setattr(writer.Writer, "write", over)
+    monkeypatch.setattr(RoomReader, "contents", lost)
+    monkeypatch.setattr(writer.GroupWriter, "write", over)
     assert compress(dsn, *options).exit_code == 1
-    monkeypatch.setattr(Reader, "contents", contents)
-    monkeypatch.setattr(writer.Writer, "write", write)
+    monkeypatch.setattr(RoomReader, "contents", contents)
+    monkeypatch.setattr(writer.GroupWriter, "write", write)
     (again,) = rows(compress(dsn, *options))
     assert again["rows_before"] == rows_before > again["rows_after"]
     assert again["groups_rewritten"] == 0
@@ -247,20 +251,22 @@ def test_what_is_stopped_anywhere_goes_on_to_what_would_have_been(
     dsn, world = rooms
     options = ("--strategy", strategy, "--levels", "9,4", "--chunk-size", "60", *EVERY_ROOM, "--yes")
     left = 0
-    monkeypatch.setattr(compress_actions, "Writer", partial(writer.Writer, pace=Pace(seconds=0, work=50)))
+    monkeypatch.setattr(
+        compress_actions, "GroupWriter", partial(writer.GroupWriter, pace=TransactionSize(seconds=0, work=50))
+    )
 
     def stop(*arguments: Any) -> Any:
         nonlocal left
         left -= 1
         if not left:
             raise KeyboardInterrupt
-        return rewrite(*arguments)
+        return rewrite_groups(*arguments)
 
     with state_database(server) as twin:
         store(world, twin)
         assert compress(twin, "apply", *options).exit_code == 0
         expected = stored(twin)
-    monkeypatch.setattr(writer, "rewrite", stop)
+    monkeypatch.setattr(writer, "rewrite_groups", stop)
     stops = 0
     while True:
         left = 5 + 8 * stops

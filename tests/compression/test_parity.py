@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from sample.environment import compressor_python
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.compressor.algorithm import state_arrays
-from synapse_lakehouse.compressor.algorithm.chunks import Progress, Step, compress_chunks
-from synapse_lakehouse.compressor.algorithm.level_sizes import parse_levels, saved_levels
+from synapse_lakehouse.compressor.algorithm.chunks import ChunkResult, RoomProgress, compress_chunks
+from synapse_lakehouse.compressor.algorithm.level_sizes import levels_from_rows, parse_levels
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres.embedded_postgres import Server
 from tests.support.state_database import state_database, state_tables, store, stored
@@ -42,7 +42,7 @@ def database(server: Server) -> Iterator[str]:
         yield dsn
 
 
-def progress(dsn: str) -> tuple[dict[str, Progress], int]:
+def progress(dsn: str) -> tuple[dict[str, RoomProgress], int]:
     """What the reference saved: progress by room, and the oldest group that was left."""
     with psycopg.connect(dsn) as connection:
         if connection.execute("SELECT to_regclass('state_compressor_state')").fetchone() == (None,):
@@ -56,7 +56,7 @@ def progress(dsn: str) -> tuple[dict[str, Progress], int]:
     rooms = {}
     for room, rows in itertools.groupby(saved, lambda row: row[0]):
         levels = list(rows)
-        rooms[room] = Progress(levels[0][1], saved_levels(level[2:] for level in levels))
+        rooms[room] = RoomProgress(levels[0][1], levels_from_rows(level[2:] for level in levels))
     return rooms, total[0]
 
 
@@ -67,9 +67,9 @@ def run_reference(python: Path, dsn: str, chunk_size: int, levels: str, chunks: 
     assert done.returncode == 0, done.stderr
 
 
-def compare(python: Path, dsn: str, chunk_size: int, levels: str, chunks: int) -> list[Step]:
+def compare(python: Path, dsn: str, chunk_size: int, levels: str, chunks: int) -> list[ChunkResult]:
     """Run both from what the database holds; what they leave is the same."""
-    stored, names = state_arrays.encoded(*state_tables(dsn))
+    stored, names = state_arrays.encode_tables(*state_tables(dsn))
     before, oldest = progress(dsn)
     rooms = names.rooms.to_pylist()
     known = {rooms.index(room): one for room, one in before.items() if room in rooms}
@@ -79,7 +79,7 @@ def compare(python: Path, dsn: str, chunk_size: int, levels: str, chunks: int) -
     groups = stored.groups()
     # A purge may leave rows of groups that nothing mentions; nobody touches them.
     rows = rows.filter(pc.is_in(rows["state_group"], pa.array(groups.ids)))
-    ours = state_arrays.edges(groups)
+    ours = state_arrays.build_edge_table(groups)
     assert ours.sort_by([(name, "ascending") for name in ours.column_names]).equals(edges)
     ours = names.rows(groups).cast(rows.schema)
     assert ours.sort_by([(name, "ascending") for name in ours.column_names]).equals(rows)
@@ -89,7 +89,7 @@ def compare(python: Path, dsn: str, chunk_size: int, levels: str, chunks: int) -
     return steps
 
 
-def several_runs(python: Path, dsn: str, seed: int, groups: int) -> list[Step]:
+def several_runs(python: Path, dsn: str, seed: int, groups: int) -> list[ChunkResult]:
     """Let rooms grow, be purged and be compressed, with other settings each time."""
     world = World(random.Random(seed))
     rooms = begin(world, world.rng.sample(KINDS, world.rng.randint(3, len(KINDS))), groups)

@@ -51,7 +51,7 @@ def test_a_room_that_has_to_be_left_takes_no_other_room_s_place_the_next_time(
     settings = published.settings.model_copy(update=how)
     (left,) = planned(settings, "plan first")
     with psycopg.connect(source_copy) as connection:
-        saved_progress.make(connection)
+        saved_progress.create_tables(connection)
         connection.execute("insert into state_compressor_state values (%s, 2, 50, 0, null)", [left])
     settings = settings.model_copy(update={"lakehouse_compressor_max_chain": "99"})
 

@@ -20,7 +20,7 @@ from synapse_lakehouse.audit import store
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.cli.compression.compress import INTERRUPTED
 from synapse_lakehouse.compressor import outcomes
-from synapse_lakehouse.compressor.compress_room import compress as compress_room
+from synapse_lakehouse.compressor.compress_room import compress_room as compress_room
 from synapse_lakehouse.config.settings import PROJECT, Settings
 from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSED, pyiceberg_catalog
 from synapse_lakehouse.iceberg.write import tables
@@ -77,7 +77,7 @@ def after_rooms(monkeypatch: pytest.MonkeyPatch, *then: Callable[[], object]) ->
         next(waiting, lambda: None)()
         return compress_room(*arguments)
 
-    monkeypatch.setattr(outcomes, "compress", step)
+    monkeypatch.setattr(outcomes, "compress_room", step)
 
 
 def stop() -> None:

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.compressor import saved_progress
-from synapse_lakehouse.compressor.postgres.progress_tables import RIGHTS
+from synapse_lakehouse.compressor.postgres.progress_tables import PRIVILEGES
 from synapse_lakehouse.local.postgres.embedded_postgres import Server
 from tests.compression.conftest import BEST, EVERY_ROOM, Compress, rows
 from tests.support.state_database import stored
@@ -58,7 +58,7 @@ def test_levels_that_cannot_be_keep_nobody_from_compressing_without_them(
     dsn, world = rooms
     room = world.groups[max(world.edges)]
     with psycopg.connect(dsn) as connection:
-        saved_progress.make(connection)
+        saved_progress.create_tables(connection)
         connection.execute("insert into state_compressor_state values (%s, 2, 50, 0, null)", [room])
 
     (left,) = rows(compress(dsn, "apply", "--room", room, "--yes", "--format", "json"))
@@ -178,7 +178,7 @@ def test_the_role_for_it_can_compress_and_do_nothing_else(compress: Compress, so
                 tables = [
                     table
                     for (table,) in owner.execute("select tablename from pg_tables where schemaname = 'public'")
-                    if table not in RIGHTS
+                    if table not in PRIVILEGES
                 ]
                 for statement in (
                     *(f"select from {table}" for table in tables),

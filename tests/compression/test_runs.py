@@ -17,11 +17,11 @@ from synapse_lakehouse.audit import store
 from synapse_lakehouse.compressor import apply, outcomes, undo_file
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError
 from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, Strategy
-from synapse_lakehouse.compressor.compress_room import planned
+from synapse_lakehouse.compressor.compress_room import plan_room
 from synapse_lakehouse.compressor.errors import Differs, NotApproved
-from synapse_lakehouse.compressor.plan import in_vain
-from synapse_lakehouse.compressor.postgres.session import SETTING
-from synapse_lakehouse.compressor.postgres.snapshot_reader import source
+from synapse_lakehouse.compressor.plan import find_rooms_without_savings
+from synapse_lakehouse.compressor.postgres.session import WRITE_DSN_SETTING
+from synapse_lakehouse.compressor.postgres.snapshot_reader import connect_readers
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSED, PLAN, pyiceberg_catalog
@@ -46,9 +46,9 @@ def lake(own: Settings, source_copy: str) -> Iterator[Catalog]:
     It had planned another room before."""
     with closing(pyiceberg_catalog(own)) as catalog:
         tables.ensure_audit(catalog)
-        with source(source_copy, own, SETTING) as reading, reading() as reader:
+        with connect_readers(source_copy, own, WRITE_DSN_SETTING) as reading, reading() as reader:
             rows: list[dict[str, Any]] = [
-                asdict(planned(reader.room(room), WANTED)[1]) for room in reader.rooms(WANTED)
+                asdict(plan_room(reader.room(room), WANTED)[1]) for room in reader.rooms(WANTED)
             ]
         rows.append(rows[0] | {"room_id": "!gone:x", "groups_to_rewrite": 1, "rows_after": 1_000_000})
         rows.append({"room_id": "!broken:x", "skipped": "its groups are a circle"})
@@ -59,7 +59,7 @@ def lake(own: Settings, source_copy: str) -> Iterator[Catalog]:
 
 def append_plan(catalog: Catalog, rows: list[dict[str, Any]]) -> None:
     now = {"release": 1, "planned_at": datetime.now(UTC)}
-    store.append(catalog, PLAN, [{**row, **now, **WANTED.how()} for row in rows], RUN)
+    store.append(catalog, PLAN, [{**row, **now, **WANTED.layout_settings()} for row in rows], RUN)
 
 
 def recorded(catalog: Catalog) -> dict[str, dict[str, Any]]:
@@ -68,11 +68,11 @@ def recorded(catalog: Catalog) -> dict[str, dict[str, Any]]:
 
 def test_each_room_is_compressed_as_planned_and_recorded(own: Settings, lake: Catalog, source_copy: str) -> None:
     before = all_states(source_copy)
-    planned_rooms = [row for row in apply.planned_by(lake, RUN) if row["groups_to_rewrite"]]
+    planned_rooms = [row for row in apply.read_plan(lake, RUN) if row["groups_to_rewrite"]]
     # The strategy of the plan holds, whatever is set by now.
     assert own.lakehouse_compressor_strategy is None
 
-    apply.carry_out(own, lake, RUN, print)
+    apply.apply_plan(own, lake, RUN, print)
 
     assert all_states(source_copy) == before
     rows = recorded(lake)
@@ -86,7 +86,7 @@ def test_each_room_is_compressed_as_planned_and_recorded(own: Settings, lake: Ca
         assert row["groups_rewritten"] == plan["groups_to_rewrite"]
         assert row["strategy"] == "best"
         assert row["error"] is None
-    assert [one.faults for one in apply.verify(own, lake, RUN)] == [(), (), ()]
+    assert [one.faults for one in apply.verify_run(own, lake, RUN)] == [(), (), ()]
 
     told = json.loads(lakehouse(own, "compress", "history", "--format", "json").stdout)
     freed = {row["room_id"]: row["rows_freed"] for row in told if row["outcome"] == "compressed"}
@@ -99,23 +99,23 @@ def test_each_room_is_compressed_as_planned_and_recorded(own: Settings, lake: Ca
     assert f"{freed[one]:,} rows and about" in lakehouse(own, "compress", "history", "--room", one).stdout
 
     after = stored(source_copy)
-    apply.carry_out(own, lake, RUN, print)
+    apply.apply_plan(own, lake, RUN, print)
     assert stored(source_copy) == after
     again = recorded(lake)
     assert all(again[one["room_id"]]["finished_at"] == rows[one["room_id"]]["finished_at"] for one in planned_rooms[:3])
 
     # The run is cleared, and plans again: what was approved before is not approved now.
-    approved = apply.planned_at(planned_rooms)
+    approved = apply.plan_timestamp(planned_rooms)
     append_plan(lake, [dict(planned_rooms[0])])
     with pytest.raises(NotApproved, match="planned anew since"):
-        apply.carry_out(own, lake, RUN, print, approved)
-    apply.carry_out(own, lake, RUN, print, apply.planned_at(apply.planned_by(lake, RUN)))
+        apply.apply_plan(own, lake, RUN, print, approved)
+    apply.apply_plan(own, lake, RUN, print, apply.plan_timestamp(apply.read_plan(lake, RUN)))
     assert recorded(lake)[planned_rooms[0]["room_id"]]["groups_rewritten"] == 0
 
 
 def test_what_damages_no_state_is_no_fault(own: Settings, lake: Catalog, source_copy: str) -> None:
     """Chains that Synapse made longer since, and predecessors that were missing before."""
-    planned_rooms = [row["room_id"] for row in apply.planned_by(lake, RUN) if row["groups_to_rewrite"]]
+    planned_rooms = [row["room_id"] for row in apply.read_plan(lake, RUN) if row["groups_to_rewrite"]]
     room = planned_rooms[0]
     with psycopg.connect(source_copy, autocommit=True) as connection:
         tip = connection.execute("select max(id) from state_groups where room_id = %s", [room]).fetchone()
@@ -125,47 +125,47 @@ def test_what_damages_no_state_is_no_fault(own: Settings, lake: Catalog, source_
             "insert into state_groups_state values (90000002, %s, 'm.room.create', '', '$create')", [room]
         )
         before = all_states(source_copy)
-        apply.carry_out(own, lake, RUN, print)
+        apply.apply_plan(own, lake, RUN, print)
         assert recorded(lake)[room]["outcome"] == "compressed"
         assert all_states(source_copy) == before
         groups = [tip[0] if tip else 0, *range(91_000_000, 91_000_120)]
         for prev, group in pairwise(groups):
             connection.execute("insert into state_groups values (%s, %s, '$x')", [group, room])
             connection.execute("insert into state_group_edges values (%s, %s)", [group, prev])
-    assert not any(one.faults for one in apply.verify(own, lake, RUN))
-    append_plan(lake, [dict(apply.planned_by(lake, RUN)[0])])
-    apply.carry_out(own, lake, RUN, print)
+    assert not any(one.faults for one in apply.verify_run(own, lake, RUN))
+    append_plan(lake, [dict(apply.read_plan(lake, RUN)[0])])
+    apply.apply_plan(own, lake, RUN, print)
 
 
 def test_a_lost_undo_file_is_told_and_keeps_no_other_room_from_being_verified(
     own: Settings, lake: Catalog, source_copy: str
 ) -> None:
-    apply.carry_out(own, lake, RUN, print)
+    apply.apply_plan(own, lake, RUN, print)
     rows = {room: row for room, row in recorded(lake).items() if row["undo"]}
     kept = Path(rows[min(rows)]["undo"][0])
     kept.rename(kept.with_suffix(".elsewhere"))
 
-    found = {one.room_id: one.faults for one in apply.verify(own, lake, RUN)}
+    found = {one.room_id: one.faults for one in apply.verify_run(own, lake, RUN)}
 
     assert str(kept) in found.pop(min(rows))[0]
     assert set(found) == set(rows) - {min(rows)}
     assert set(found.values()) == {()}
     assert {row["outcome"] for row in recorded(lake).values() if row["undo"]} == {"compressed"}
     kept.with_suffix(".elsewhere").rename(kept)
-    assert not any(one.faults for one in apply.verify(own, lake, RUN))
+    assert not any(one.faults for one in apply.verify_run(own, lake, RUN))
 
 
 def test_a_room_that_is_wrong_afterwards_is_named_until_it_is_repaired(
     own: Settings, lake: Catalog, source_copy: str
 ) -> None:
     before = all_states(source_copy)
-    apply.carry_out(own, lake, RUN, print)
-    spoiled = apply.planned_by(lake, RUN)[0]["room_id"]
+    apply.apply_plan(own, lake, RUN, print)
+    spoiled = apply.read_plan(lake, RUN)[0]["room_id"]
     group = undo_file.read(Path(recorded(lake)[spoiled]["undo"][0])).groups[0]
     with psycopg.connect(source_copy) as connection:
         connection.execute("update state_groups_state set event_id = '$other' where state_group = %s", [int(group)])
 
-    found = {one.room_id: one.faults for one in apply.verify(own, lake, RUN)}
+    found = {one.room_id: one.faults for one in apply.verify_run(own, lake, RUN)}
 
     assert "resolve to another state" in found.pop(spoiled)[0]
     assert set(found.values()) == {()}
@@ -175,10 +175,10 @@ def test_a_room_that_is_wrong_afterwards_is_named_until_it_is_repaired(
     assert row["undo"]
 
     # Asking again does not make it right, and while it is wrong nothing is compressed, nor put back without a word.
-    assert {one.room_id for one in apply.verify(own, lake, RUN) if one.faults} == {spoiled}
-    append_plan(lake, [dict(apply.planned_by(lake, RUN)[0])])
+    assert {one.room_id for one in apply.verify_run(own, lake, RUN) if one.faults} == {spoiled}
+    append_plan(lake, [dict(apply.read_plan(lake, RUN)[0])])
     with pytest.raises(Differs, match="undo --repair --yes"):
-        apply.carry_out(own, lake, RUN, print)
+        apply.apply_plan(own, lake, RUN, print)
     careful = lakehouse(own, "compress", "undo", *row["undo"], "--yes")
     assert careful.returncode == 1
     assert "resolve to another state now than they did" in careful.stderr
@@ -187,10 +187,10 @@ def test_a_room_that_is_wrong_afterwards_is_named_until_it_is_repaired(
     repaired = lakehouse(own, "compress", "undo", *row["undo"], "--repair", "--yes")
     assert repaired.returncode == 0, repaired.stderr
     assert all_states(source_copy) == before
-    assert not any(one.faults for one in apply.verify(own, lake, RUN))
+    assert not any(one.faults for one in apply.verify_run(own, lake, RUN))
     assert recorded(lake)[spoiled]["outcome"] == "compressed"
     assert "rows and about" in lakehouse(own, "compress", "history").stdout
-    apply.carry_out(own, lake, RUN, print)
+    apply.apply_plan(own, lake, RUN, print)
     assert all_states(source_copy) == before
 
 
@@ -208,22 +208,22 @@ def test_what_stops_a_run_is_recorded(
     def stop(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(outcomes, "compress", stop)
+    monkeypatch.setattr(outcomes, "compress_room", stop)
     with pytest.raises((CompressorError, type(error)), match=said):
-        apply.carry_out(own, lake, RUN, print)
+        apply.apply_plan(own, lake, RUN, print)
     ((_, row),) = recorded(lake).items()
     assert row["outcome"] == "stopped"
     assert said in row["error"]
 
 
 def test_rooms_that_were_planned_in_vain_make_way_for_others(lake: Catalog) -> None:
-    assert in_vain(lake, WANTED) == {}
+    assert find_rooms_without_savings(lake, WANTED) == {}
     nothing = {"groups_to_rewrite": 0, "rows_before": 9, "rows_after": 9}
     append_plan(lake, [{"room_id": "!calm:x", "newest_group": group, **nothing} for group in (7, 9)])
     append_plan(lake, [{"room_id": "!broken:x", "newest_group": 4, "skipped": "its groups are a circle"}])
     append_plan(lake, [{"room_id": "!won:x", "newest_group": 5, "groups_to_rewrite": 3}])
-    assert in_vain(lake, WANTED) == {"!calm:x": 9, "!broken:x": 4}
-    assert in_vain(lake, WANTED.model_copy(update={"max_chain": 50})) == {}
+    assert find_rooms_without_savings(lake, WANTED) == {"!calm:x": 9, "!broken:x": 4}
+    assert find_rooms_without_savings(lake, WANTED.model_copy(update={"max_chain": 50})) == {}
 
 
 @pytest.mark.heavy

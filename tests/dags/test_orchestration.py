@@ -20,21 +20,21 @@ pytestmark = pytest.mark.usefixtures("dags")
 def test_a_run_without_a_data_interval_is_refused() -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
-    from synapse_lakehouse.orchestration.run_lifecycle import run_of
+    from synapse_lakehouse.orchestration.run_lifecycle import get_run
 
     with pytest.raises(AirflowFailException, match="Trigger it with a logical date"):
-        run_of({"run_id": "manual__1", "data_interval_start": None, "data_interval_end": None})
+        get_run({"run_id": "manual__1", "data_interval_start": None, "data_interval_end": None})
 
 
 def test_the_run_is_the_context_s(dags: "dict[str, DAG]") -> None:
-    from synapse_lakehouse.orchestration.run_lifecycle import run_of
+    from synapse_lakehouse.orchestration.run_lifecycle import get_run
 
     start, end = datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC)
     contexts: list[Any] = [
         {"run_id": "manual__1", "data_interval_start": start, "data_interval_end": end, "dag": dags[name]}
         for name in ("lakehouse", "lake_maintenance")
     ]
-    run, other = map(run_of, contexts)
+    run, other = map(get_run, contexts)
     assert (run.run_id, run.start, run.end) == ("manual__1", start, end)
     assert other.run_id == "lake_maintenance manual__1"
     assert other.branch != run.branch
@@ -57,13 +57,13 @@ def test_only_what_an_app_did_not_explain_is_tried_again(output: str, again: boo
 
 
 def test_what_an_app_writes_is_for_its_user_alone() -> None:
-    from synapse_lakehouse.orchestration.spark_tasks import spark_app
+    from synapse_lakehouse.orchestration.spark_tasks import create_spark_task
 
     given: list[Context] = []
     context: Context = {"run_id": "manual__1"}
     before = os.umask(0o022)
     try:
-        execute = spark_app("snapshot_tables", "Copy", pre_execute=given.append)._pre_execute_hook
+        execute = create_spark_task("snapshot_tables", "Copy", pre_execute=given.append)._pre_execute_hook
         assert execute
         execute(context)
         assert os.umask(0o022) == 0o077
@@ -76,13 +76,13 @@ def test_what_an_app_writes_is_for_its_user_alone() -> None:
 def test_a_rehearsal_skips_publishing(rehearse: bool) -> None:
     from airflow.sdk.exceptions import AirflowSkipException
 
-    from synapse_lakehouse.orchestration.run_lifecycle import unless_rehearsal
+    from synapse_lakehouse.orchestration.run_lifecycle import skip_if_rehearsal
 
     if rehearse:
         with pytest.raises(AirflowSkipException):
-            unless_rehearsal({"params": {"rehearse": True}})
+            skip_if_rehearsal({"params": {"rehearse": True}})
     else:
-        unless_rehearsal({"params": {"rehearse": False}})
+        skip_if_rehearsal({"params": {"rehearse": False}})
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def news(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Finding]]:
     def tell(_settings: object, scope: str, found: list[Finding], _page: str = "") -> None:
         told[scope] = found
 
-    monkeypatch.setattr(callbacks, "tell", tell)
+    monkeypatch.setattr(callbacks, "report_findings", tell)
     return told
 
 
@@ -111,9 +111,9 @@ def ended(task: str, error: Exception | None, reason: str | None = None) -> "Con
 def test_a_gate_that_crashed_is_told_and_one_that_judged_is_not_told_twice(news: dict[str, list[Finding]]) -> None:
     from synapse_lakehouse.orchestration import callbacks
 
-    callbacks.tell_of_failure(ended("judge_bronze", callbacks.Told("2 checks failed")))
+    callbacks.alert_on_dag_failure(ended("judge_bronze", callbacks.Told("2 checks failed")))
     assert news == {}
-    callbacks.tell_of_failure(ended("judge_bronze", RuntimeError("the lease was lost")))
+    callbacks.alert_on_dag_failure(ended("judge_bronze", RuntimeError("the lease was lost")))
     (failed,) = news["dag nightly"]
     assert failed.kind is Kind.RUN_FAILED
     assert failed.said.splitlines() == [
@@ -127,24 +127,24 @@ def test_a_run_that_took_too_long_is_told_and_one_whose_task_failed_is_not_told_
 ) -> None:
     from synapse_lakehouse.orchestration import callbacks
 
-    callbacks.tell_of_timeout(ended("look", None, "task_failure"))
+    callbacks.alert_on_timeout(ended("look", None, "task_failure"))
     assert news == {}
-    callbacks.tell_of_timeout(ended("look", None, "timed_out"))
+    callbacks.alert_on_timeout(ended("look", None, "timed_out"))
     assert [one.said for one in news["dag nightly"]] == ["run r took longer than it may (0:05:00) and was ended"]
 
 
 def test_a_task_that_nobody_waits_for_has_an_incident_of_its_own(news: dict[str, list[Finding]]) -> None:
     from synapse_lakehouse.orchestration import callbacks
 
-    callbacks.tell_of_own_failure(ended("preflight", RuntimeError("too busy")))
-    callbacks.tell_of_success(ended("look", None))
+    callbacks.alert_on_task_failure(ended("preflight", RuntimeError("too busy")))
+    callbacks.resolve_dag_incident(ended("look", None))
     assert [one.subject for one in news["dag nightly, task preflight"]] == ["task preflight of DAG nightly"]
-    callbacks.tell_of_own_failure(ended("preflight", callbacks.Told("a sequence is behind")))
+    callbacks.alert_on_task_failure(ended("preflight", callbacks.Told("a sequence is behind")))
     assert news["dag nightly, task preflight"] == [], "it could ask, so it is well"
 
 
 def test_what_a_run_found_names_the_run() -> None:
-    from synapse_lakehouse.orchestration.callbacks import of_run
+    from synapse_lakehouse.orchestration.callbacks import add_run_details
 
-    (late,) = of_run([Finding(Kind.LATE_IDS, "stream events", "2 ids came late")], Run("r", *DAY))
+    (late,) = add_run_details([Finding(Kind.LATE_IDS, "stream events", "2 ids came late")], Run("r", *DAY))
     assert late.said == "2 ids came late\nrun r, interval 2026-11-17 00:00 to 2026-11-18 00:00 UTC"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, configured
+from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, load_compressor_settings
 from synapse_lakehouse.config.settings import PROJECT, Settings
 from tests.dags.conftest import in_order
 
@@ -62,12 +62,12 @@ def turned_on(dags: object, monkeypatch: pytest.MonkeyPatch) -> "DAG":
 def test_a_run_by_hand_is_skipped_while_it_is_off(dag: "DAG", monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow.sdk.exceptions import AirflowSkipException
 
-    from synapse_lakehouse.orchestration.compression_tasks import unless_compressor_is_off
+    from synapse_lakehouse.orchestration.compression_tasks import skip_if_disabled
 
     with pytest.raises(AirflowSkipException, match="LAKEHOUSE_COMPRESSOR_ENABLED=true"):
-        unless_compressor_is_off({})
+        skip_if_disabled({})
     monkeypatch.setenv("LAKEHOUSE_COMPRESSOR_ENABLED", "true")
-    unless_compressor_is_off({})
+    skip_if_disabled({})
 
 
 def test_nobody_is_asked_if_the_settings_say_so(dag: "DAG", monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,4 +118,4 @@ def test_a_run_may_be_started_with_other_settings(
     assert "not-to-be-shown" not in json.dumps({name: getattr(task, name) for name in task.template_fields})
     for name, value in task.env_vars.items():
         monkeypatch.setenv(name, value)
-    assert vars(configured(Settings(_env_file=None))) == vars(CompressorSettings(**given))
+    assert vars(load_compressor_settings(Settings(_env_file=None))) == vars(CompressorSettings(**given))

@@ -62,7 +62,7 @@ def told(lake: Settings, number: int | None = None) -> list[tuple[str, str, int,
     """What is told of gaps: stream, class, the hour that they were found in, and the release."""
     with duckdb_reader.connect(lake) as connection:
         release = duckdb_reader.release(connection, lake, number)
-        found = gaps.read(connection, lake, release, is_latest=number is None)
+        found = gaps.read_gaps(connection, lake, release, is_latest=number is None)
     return [(one.stream, one.kind, one.first_id, one.release) for one in found]
 
 
@@ -95,7 +95,10 @@ def test_positions_checks_and_copied_rows_are_those_that_were_published(lake: Se
     attempt(catalog, FIRST, 3)
     with duckdb_reader.connect(lake) as connection:
         release = duckdb_reader.release(connection, lake)
-        (events, _), found = positions.read(connection, lake, release), summary.read(connection, lake, release)
+        (events, _), found = (
+            positions.read_positions(connection, lake, release),
+            summary.read_summary(connection, lake, release),
+        )
     assert (events.stream, events.bound) == ("events", 1)
     assert [one.rows_read for one in found.copied] == [1]
     assert [one.subject for one in found.warned] == ["hour 1"]

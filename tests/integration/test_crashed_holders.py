@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit import store
-from synapse_lakehouse.cli.lake.branches import dropped
+from synapse_lakehouse.cli.lake.branches import drop_branches
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
@@ -86,7 +86,7 @@ def test_who_drops_a_branch_leaves_what_others_left_undone(new_lake: Callable[..
         _write(catalog.load_table("bronze.rooms"), "one")
         _write(catalog.load_table("bronze.users"), "two")
         undone.release(is_undone=True)
-        assert list(dropped(settings, ["two"])) == [("two", 1)]
+        assert list(drop_branches(settings, ["two"])) == [("two", 1)]
         assert set(catalog.load_table("bronze.rooms").refs()) == {"main", "one"}
         assert undone.acquire() == ("one",)
 

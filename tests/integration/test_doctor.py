@@ -299,7 +299,7 @@ def test_the_role_that_compresses_is_examined_like_the_one_that_reads(
         try:
             code, found = examine(synapse_dsn=reader, synapse_write_dsn=dsn)
             assert (code, [one["level"] for one in found["compressor's role"]]) == (1, ["FAIL"])
-            owner.execute(compressor_grants.script(name, _user(reader)).encode())
+            owner.execute(compressor_grants.create_role_sql(name, _user(reader)).encode())
             code, found = examine(synapse_dsn=reader, synapse_write_dsn=dsn)
             assert (code, {one["level"] for one in found["compressor's role"]}) == (0, {"OK"})
             owner.execute(f"grant update, delete on state_groups to {name}".encode())

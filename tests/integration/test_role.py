@@ -12,8 +12,8 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.cli.doctor.finding import Level
-from synapse_lakehouse.cli.doctor.role import examine, of_reader
+from synapse_lakehouse.cli.doctor.finding import FindingLevel
+from synapse_lakehouse.cli.doctor.role import examine, reader_privileges
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres.embedded_postgres import BIN, Server
 from synapse_lakehouse.postgres.access.grants import SYSTEM_COLUMNS, useful
@@ -221,7 +221,7 @@ def test_what_everybody_may_is_taken_from_the_role_and_synapse_can_still_purge(
 def test_a_function_that_has_its_owner_s_rights_is_noticed(role: Role, database: str) -> None:
     def warned() -> list[str]:
         with psycopg.connect(role.dsn, autocommit=True) as session:
-            found = examine(session, of_reader(catalogue.load()), "lakehouse grants")
+            found = examine(session, reader_privileges(catalogue.load()), "lakehouse grants")
             return [one.advice for one in found if "SECURITY DEFINER" in one.message]
 
     assert warned() == []
@@ -240,8 +240,8 @@ def test_a_function_that_has_its_owner_s_rights_is_noticed(role: Role, database:
 def test_rights_on_the_system_and_on_future_objects_are_noticed(role: Role, database: str) -> None:
     def warned() -> dict[str, str]:
         with psycopg.connect(role.dsn, autocommit=True) as session:
-            found = list(examine(session, of_reader(catalogue.load()), "lakehouse grants"))
-            return {one.message: one.advice for one in found if one.level is Level.WARN}
+            found = list(examine(session, reader_privileges(catalogue.load()), "lakehouse grants"))
+            return {one.message: one.advice for one in found if one.level is FindingLevel.WARN}
 
     before = warned()
     with psycopg.connect(database, autocommit=True) as owner:

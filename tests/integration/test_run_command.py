@@ -17,7 +17,7 @@ from psycopg.conninfo import make_conninfo
 
 from synapse_lakehouse.alerts import incident_log
 from synapse_lakehouse.audit import store
-from synapse_lakehouse.cli.runs.out_of_memory import gibibytes
+from synapse_lakehouse.cli.runs.out_of_memory import format_gibibytes
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
 from synapse_lakehouse.local import child_processes, memory
@@ -96,7 +96,7 @@ def test_a_run_whose_airflow_is_killed_says_so_and_what_to_set(new_lake: Callabl
     said, _ = run.communicate(timeout=120)
     assert run.returncode == 1
     assert "was killed by signal 9" in said
-    assert f"The limit is {gibibytes(memory.memory().limit)}" in said
+    assert f"The limit is {format_gibibytes(memory.memory().limit)}" in said
     assert "LAKEHOUSE_DRIVER_MEMORY" in said
 
 

@@ -91,8 +91,8 @@ def told(settings: Settings) -> int:
     """How many tables and positions commands tell of the latest release."""
     with duckdb_reader.connect(settings) as connection:
         chosen = duckdb_reader.release(connection, settings, None)
-        of_run = summary.read(connection, settings, chosen)
-        gaps.read(connection, settings, chosen, is_latest=True)
+        of_run = summary.read_summary(connection, settings, chosen)
+        gaps.read_gaps(connection, settings, chosen, is_latest=True)
         return min(len(of_run.copied), len(of_run.positions))
 
 

@@ -18,10 +18,10 @@ from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.cli import app as command
 from synapse_lakehouse.compressor.algorithm.errors import BadGroups
 from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, Strategy
-from synapse_lakehouse.compressor.compress_room import planned
-from synapse_lakehouse.compressor.plan import Planning
-from synapse_lakehouse.compressor.postgres.session import SETTING
-from synapse_lakehouse.compressor.postgres.snapshot_reader import source
+from synapse_lakehouse.compressor.compress_room import plan_room
+from synapse_lakehouse.compressor.plan import CompressionPlanner
+from synapse_lakehouse.compressor.postgres.session import WRITE_DSN_SETTING
+from synapse_lakehouse.compressor.postgres.snapshot_reader import connect_readers
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.write import tables
@@ -86,15 +86,15 @@ def copied(app: SparkApp, dsn: str) -> Release:
 
 def assert_same(app: SparkApp, release: Release, dsn: str) -> None:
     for wanted in HOW:
-        with source(dsn, app.settings, SETTING) as reading, reading() as reader:
+        with connect_readers(dsn, app.settings, WRITE_DSN_SETTING) as reading, reading() as reader:
             chosen = reader.rooms(wanted)
-            planning = Planning(app.spark, release, wanted)
+            planning = CompressionPlanner(app.spark, release, wanted)
             assert list(planning.rooms(reader.seen(wanted.strategy))) == chosen
-            found = {row["room_id"]: row for row in planning.plans({room: reader.saved(room) for room in chosen})}
+            found = {row["room_id"]: row for row in planning.plan_rooms({room: reader.saved(room) for room in chosen})}
             expected: dict[str, dict[str, Any]] = {}
             for room in chosen:
                 try:
-                    expected[room] = asdict(planned(reader.room(room), wanted)[1]) | {"skipped": None}
+                    expected[room] = asdict(plan_room(reader.room(room), wanted)[1]) | {"skipped": None}
                 except BadGroups as error:
                     expected[room] = {"skipped": str(error)}
         assert len(expected) > 5

@@ -8,13 +8,13 @@ import pytest
 
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.cli.compression import compress_actions
-from synapse_lakehouse.compressor.algorithm.estimate import plan
+from synapse_lakehouse.compressor.algorithm.estimate import estimate_rooms
 from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, Strategy
 from synapse_lakehouse.compressor.postgres import transaction, writer
 from tests.support.state_rooms import KINDS, World, begin, grow
 
 
-class Tiny(transaction.Pace):
+class Tiny(transaction.TransactionSize):
     """Never more than a few rows."""
 
     def took(self, seconds: float, work: int) -> None:
@@ -27,11 +27,11 @@ def warm() -> None:
     world = World(random.Random(0))
     grow(world, begin(world, KINDS, 10), 40)
     for strategy in Strategy:
-        plan(world.tables(), CompressorSettings(strategy=strategy), {})
+        estimate_rooms(world.tables(), CompressorSettings(strategy=strategy), {})
 
 
 if __name__ == "__main__":
     warm()
-    pytest.MonkeyPatch().setattr(compress_actions, "Writer", partial(writer.Writer, pace=Tiny(work=20)))
+    pytest.MonkeyPatch().setattr(compress_actions, "GroupWriter", partial(writer.GroupWriter, pace=Tiny(work=20)))
     print("begins", flush=True)
     app(sys.argv[1:])

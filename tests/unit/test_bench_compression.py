@@ -8,19 +8,19 @@ from bench.compression.planning import least_rows
 from bench.compression.report import GOALS, Results, Round, write
 from bench.compression.transactions import Transaction, transactions
 from synapse_lakehouse.compressor.algorithm import fewest_rows
-from synapse_lakehouse.compressor.algorithm.state_groups import Groups
+from synapse_lakehouse.compressor.algorithm.state_groups import StateGroups
 from tests.unit.test_compression_best import WORLDS, whole
 
 
 @given(WORLDS)
-def test_nothing_goes_below_the_least_rows(groups: Groups) -> None:
+def test_nothing_goes_below_the_least_rows(groups: StateGroups) -> None:
     least = least_rows(groups)
-    assert least <= len(fewest_rows.compress(groups, whole(groups), len(groups)).keys)
+    assert least <= len(fewest_rows.minimize_rows(groups, whole(groups), len(groups)).keys)
     assert least <= len(groups.keys)
 
 
 @given(WORLDS)
-def test_least_rows_are_what_is_new_in_each_state_or_one_where_all_of_it_is_known(groups: Groups) -> None:
+def test_least_rows_are_what_is_new_in_each_state_or_one_where_all_of_it_is_known(groups: StateGroups) -> None:
     states: list[dict[int, int]] = []
     known: set[tuple[int, int]] = set()
     seen: set[frozenset[tuple[int, int]]] = {frozenset()}

@@ -21,7 +21,7 @@ from synapse_lakehouse.cli import app, output
 from synapse_lakehouse.cli.errors import Explaining, explanation
 from synapse_lakehouse.cli.lake import query, releases
 from synapse_lakehouse.cli.runs import summary
-from synapse_lakehouse.cli.streams.positions import Position
+from synapse_lakehouse.cli.streams.positions import StreamPosition
 from synapse_lakehouse.config.settings import PROJECT, Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
 
@@ -29,35 +29,35 @@ NOON = datetime(2026, 11, 18, 12, tzinfo=UTC)
 
 
 def test_csv_has_a_header_and_leaves_null_empty(capsys: pytest.CaptureFixture[str]) -> None:
-    output.write(["a", "b"], [(1, None), ('say "hi",', {"k": [1]})], output.Format.CSV)
+    output.write_rows(["a", "b"], [(1, None), ('say "hi",', {"k": [1]})], output.OutputFormat.CSV)
     assert capsys.readouterr().out == 'a,b\n1,\n"say ""hi"",","{""k"": [1]}"\n'
 
 
 def test_json_is_an_array_of_objects_that_loses_no_column(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [(1, NOON.astimezone(timezone(timedelta(hours=2))), Decimal(3), b"\x01\xff")]
-    output.write(["id", "id", "sum", "key"], rows, output.Format.JSON)
+    output.write_rows(["id", "id", "sum", "key"], rows, output.OutputFormat.JSON)
     written = json.loads(capsys.readouterr().out)
     assert written == [{"id": 1, "id_2": "2026-11-18T12:00:00+00:00", "sum": 3, "key": "01ff"}]
 
 
 def test_json_without_rows_is_an_empty_array(capsys: pytest.CaptureFixture[str]) -> None:
-    output.write(["a"], [], output.Format.JSON)
+    output.write_rows(["a"], [], output.OutputFormat.JSON)
     assert json.loads(capsys.readouterr().out) == []
 
 
 def test_a_table_shows_control_characters_and_markup_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    output.write(["name"], [("\x1b[31mred[bold]",)], output.Format.TABLE)
+    output.write_rows(["name"], [("\x1b[31mred[bold]",)], output.OutputFormat.TABLE)
     out = capsys.readouterr().out
     assert "\\x1b[31mred[bold]" in out
     assert "\x1b" not in out
 
 
 def test_a_long_table_says_what_it_leaves_out(capsys: pytest.CaptureFixture[str]) -> None:
-    output.write(["n"], ((n,) for n in range(output.SHOWN + 5)), output.Format.TABLE)
+    output.write_rows(["n"], ((n,) for n in range(output.MAXIMUM_TABLE_ROWS + 5)), output.OutputFormat.TABLE)
     out = capsys.readouterr().out
-    assert f"{output.SHOWN + 5} rows, the first {output.SHOWN} shown" in out
-    assert f"{output.SHOWN - 1} \n" in out
-    assert f"{output.SHOWN + 1} \n" not in out
+    assert f"{output.MAXIMUM_TABLE_ROWS + 5} rows, the first {output.MAXIMUM_TABLE_ROWS} shown" in out
+    assert f"{output.MAXIMUM_TABLE_ROWS - 1} \n" in out
+    assert f"{output.MAXIMUM_TABLE_ROWS + 1} \n" not in out
 
 
 def test_errors_of_the_project_are_explained_and_others_are_not() -> None:
@@ -134,20 +134,26 @@ def test_literals_and_identifiers_cannot_be_broken_out_of() -> None:
 def test_the_summary_fits_80_columns_and_condenses_empty_tables() -> None:
     run_id = "scheduled__2026-11-18T00:00:00+00:00"
     release = Release(7, run_id, NOON, NOON, "run_x", "interval_x", "example.org", {}, {}, {}, 512, 1, NOON)
-    found = summary.Summary(
+    found = summary.ReleaseSummary(
         release,
         [
-            summary.Copied("device_lists_changes_in_room", "append", 12_345_678, 12_345_678, 12_345_678, 2**31, 99.9),
-            *(summary.Copied(f"empty_table_{n}", "replace", 0, 0, 0, 0, 0.0) for n in range(30)),
+            summary.CopiedTable(
+                "device_lists_changes_in_room", "append", 12_345_678, 12_345_678, 12_345_678, 2**31, 99.9
+            ),
+            *(summary.CopiedTable(f"empty_table_{n}", "replace", 0, 0, 0, 0, 0.0) for n in range(30)),
         ],
-        [Position("un_partial_stated_event", None, None, "missing_writer", None, "s", 1, {}, ["persister1", "main"])],
-        [summary.Warned("events.stream_ordering", "stream ids are unique", "1 duplicate")],
-        [summary.Heard("redis", 12, 1_234_567, 89, 3)],
+        [
+            StreamPosition(
+                "un_partial_stated_event", None, None, "missing_writer", None, "s", 1, {}, ["persister1", "main"]
+            )
+        ],
+        [summary.CheckWarning("events.stream_ordering", "stream ids are unique", "1 duplicate")],
+        [summary.TapSummary("redis", 12, 1_234_567, 89, 3)],
         Path("/srv/lakehouse"),
     )
     console = Console(width=80, highlight=False)
     with console.capture() as printed:
-        console.print(summary.drawn(found))
+        console.print(summary.render_summary(found))
     text = printed.get()
     assert max(map(len, text.splitlines())) <= 80
     assert "12,345,678" in text
@@ -164,7 +170,7 @@ def test_releases_fit_80_columns_and_break_no_heading() -> None:
     known = [Release(n, run_id, NOON, NOON, "", "", "it", {}, {}, {}, 1512, 12, NOON, ["rooms"]) for n in (12345, 9)]
     console = Console(width=80, highlight=False)
     with console.capture() as printed:
-        console.print(releases.drawn(known))
+        console.print(releases.render_releases(known))
     lines = printed.get().splitlines()
     assert max(map(len, lines)) <= 80
     heading = next(line for line in lines if line.strip())
@@ -190,7 +196,7 @@ def test_what_is_no_user_id_is_not_searched_for() -> None:
 )
 def test_a_query_that_would_write_is_told_what_is_allowed(sql: str, kind: str) -> None:
     with duckdb.connect() as connection, pytest.raises(duckdb_reader.LakeError) as refused:
-        query.answer(connection, Settings(_env_file=None), sql)
+        query.run_query(connection, Settings(_env_file=None), sql)
     assert "one SELECT (or FROM, DESCRIBE, SUMMARIZE, SHOW)" in str(refused.value)
     assert f"this is {kind}. Nothing was run and nothing was changed." in str(refused.value)
 

@@ -16,7 +16,7 @@ import yaml
 from packaging.specifiers import SpecifierSet
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.compressor.postgres.progress_tables import TABLES
+from synapse_lakehouse.compressor.postgres.progress_tables import PROGRESS_TABLES
 from synapse_lakehouse.config.settings import PROJECT, Settings
 from synapse_lakehouse.local.airflow.environment import POOLS
 from synapse_lakehouse.postgres.access.grants import script
@@ -79,7 +79,7 @@ def test_every_path_that_is_mounted_is_in_the_tree() -> None:
 
 def test_the_reader_has_the_rights_that_the_catalogue_takes() -> None:
     kept = PROJECT / "docker/postgres/reader.sql"
-    wanted = script(catalogue.load(), Settings(_env_file=None), "lakehouse_reader", TABLES)
+    wanted = script(catalogue.load(), Settings(_env_file=None), "lakehouse_reader", PROGRESS_TABLES)
 
     assert kept.read_text() == wanted, f"uv run lakehouse grants --role lakehouse_reader > {kept.relative_to(PROJECT)}"
 

@@ -10,78 +10,82 @@ from hypothesis import strategies as st
 
 from bench.compression.rooms import SHAPES, SMALL, Shape, room
 from synapse_lakehouse.compressor.algorithm import fewest_rows, level_sizes, levels, state_arrays
-from synapse_lakehouse.compressor.algorithm.binomial_checkpointing import hang_line, line_cost, reach
-from synapse_lakehouse.compressor.algorithm.chain_limit import bounded
-from synapse_lakehouse.compressor.algorithm.state_fingerprints import states
-from synapse_lakehouse.compressor.algorithm.state_groups import NONE, Groups
+from synapse_lakehouse.compressor.algorithm.binomial_checkpointing import (
+    assign_line_bases,
+    maximum_line_length,
+    minimum_line_cost,
+)
+from synapse_lakehouse.compressor.algorithm.chain_limit import limit_chains
+from synapse_lakehouse.compressor.algorithm.state_fingerprints import fingerprint_states
+from synapse_lakehouse.compressor.algorithm.state_groups import NONE, StateGroups
 from tests.support.state_rooms import World, begin, grow, linear, worlds
 
 BOUNDS = st.sampled_from([1, 2, 3, 5, 20, 100])
 
 
-WORLDS = worlds(3, 60, 150).map(lambda world: state_arrays.encoded(*world.tables())[0].groups())
+WORLDS = worlds(3, 60, 150).map(lambda world: state_arrays.encode_tables(*world.tables())[0].groups())
 
 
-def whole(groups: Groups) -> np.ndarray:
+def whole(groups: StateGroups) -> np.ndarray:
     """All of the groups."""
     return np.ones(len(groups), bool)
 
 
 @given(WORLDS, BOUNDS)
-def test_every_group_keeps_its_state_and_hangs_on_an_older_one(groups: Groups, max_chain: int) -> None:
-    better = fewest_rows.compress(groups, whole(groups), max_chain)
-    assert not states(groups).differ(states(better)).any()
+def test_every_group_keeps_its_state_and_hangs_on_an_older_one(groups: StateGroups, max_chain: int) -> None:
+    better = fewest_rows.minimize_rows(groups, whole(groups), max_chain)
+    assert not fingerprint_states(groups).differ(fingerprint_states(better)).any()
     assert (better.prev < np.arange(len(better))).all()
 
 
 @given(WORLDS, BOUNDS)
 def test_rows_never_become_more_and_chains_keep_the_bound_where_something_is_won(
-    groups: Groups, max_chain: int
+    groups: StateGroups, max_chain: int
 ) -> None:
-    better = fewest_rows.compress(groups, whole(groups), max_chain)
+    better = fewest_rows.minimize_rows(groups, whole(groups), max_chain)
     assert len(better.keys) <= len(groups.keys)
     if groups.changed(better).any():
         assert better.chain_nodes().max() <= max_chain
 
 
 @given(WORLDS, BOUNDS)
-def test_a_second_time_there_is_nothing_to_win(groups: Groups, max_chain: int) -> None:
-    better = fewest_rows.compress(groups, whole(groups), max_chain)
-    assert not better.changed(fewest_rows.compress(better, whole(better), max_chain)).any()
+def test_a_second_time_there_is_nothing_to_win(groups: StateGroups, max_chain: int) -> None:
+    better = fewest_rows.minimize_rows(groups, whole(groups), max_chain)
+    assert not better.changed(fewest_rows.minimize_rows(better, whole(better), max_chain)).any()
 
 
 @given(WORLDS, BOUNDS)
-def test_long_chains_are_cut_without_changing_a_state(groups: Groups, max_chain: int) -> None:
-    cut = bounded(groups, whole(groups), max_chain)
+def test_long_chains_are_cut_without_changing_a_state(groups: StateGroups, max_chain: int) -> None:
+    cut = limit_chains(groups, whole(groups), max_chain)
     assert cut.chain_nodes().max(initial=0) <= max_chain
-    assert not states(groups).differ(states(cut)).any()
+    assert not fingerprint_states(groups).differ(fingerprint_states(cut)).any()
     assert (cut.prev[cut.prev != groups.prev] == NONE).all()
     half = np.arange(len(groups)) % 2 == 0
-    assert not groups.changed(bounded(groups, half, max_chain))[~half].any()
+    assert not groups.changed(limit_chains(groups, half, max_chain))[~half].any()
 
 
 @given(WORLDS, st.data())
-def test_groups_out_of_range_are_left_alone(groups: Groups, data: st.DataObject) -> None:
+def test_groups_out_of_range_are_left_alone(groups: StateGroups, data: st.DataObject) -> None:
     in_range = np.array(data.draw(st.lists(st.booleans(), min_size=len(groups), max_size=len(groups))), bool)
-    better = fewest_rows.compress(groups, in_range, 100)
+    better = fewest_rows.minimize_rows(groups, in_range, 100)
     assert not groups.changed(better)[~in_range].any()
     assert better.chain_nodes().max(initial=0) <= max(100, groups.chain_nodes().max(initial=0))
-    assert not states(groups).differ(states(better)).any()
+    assert not fingerprint_states(groups).differ(fingerprint_states(better)).any()
 
 
 @pytest.mark.parametrize("ends", [0.01, 0.3, 1])
 def test_a_room_of_which_some_ends_may_not_be_touched_is_compressed_almost_as_well(ends: float) -> None:
     """As where Synapse is about to delete groups, or nothing needs them."""
-    groups = state_arrays.encoded(*room(Shape(3000, 300, joins=0.2, forks=0.2, merges=0.1), 1))[0].groups()
+    groups = state_arrays.encode_tables(*room(Shape(3000, 300, joins=0.2, forks=0.2, merges=0.1), 1))[0].groups()
     is_end = ~np.isin(np.arange(len(groups)), groups.prev)
     left_alone = is_end & (np.random.default_rng(1).random(len(groups)) < ends)
     assert left_alone.any()
-    better = fewest_rows.compress(groups, ~left_alone, 100)
+    better = fewest_rows.minimize_rows(groups, ~left_alone, 100)
     assert better.chain_nodes().max() <= 100
     assert not groups.changed(better)[left_alone].any()
-    assert not states(groups).differ(states(better)).any()
+    assert not fingerprint_states(groups).differ(fingerprint_states(better)).any()
     of_others = ~left_alone[np.repeat(np.arange(len(groups)), groups.rows)]
-    without = fewest_rows.compress(groups, whole(groups), 100)
+    without = fewest_rows.minimize_rows(groups, whole(groups), 100)
     assert better.rows[~left_alone].sum() <= 1.3 * without.rows[~left_alone].sum()
     assert better.rows[~left_alone].sum() < 0.5 * of_others.sum()
 
@@ -90,9 +94,9 @@ def test_a_room_that_grew_large_keeps_few_whole_states() -> None:
     """What is whole further down a line is larger than what is whole at its head."""
     world = World(random.Random(1))
     grow(world, begin(world, [linear], 1500), 1500)
-    groups = state_arrays.encoded(*world.tables())[0].groups()
-    by_levels, _ = levels.compress(groups, whole(groups), level_sizes.parse_levels("100,50,25"))
-    better = fewest_rows.compress(groups, whole(groups), 100)
+    groups = state_arrays.encode_tables(*world.tables())[0].groups()
+    by_levels, _ = levels.compress_by_levels(groups, whole(groups), level_sizes.parse_levels("100,50,25"))
+    better = fewest_rows.minimize_rows(groups, whole(groups), 100)
     assert len(better.keys) <= 1.1 * len(by_levels.keys)
 
 
@@ -116,21 +120,21 @@ def test_a_line_of_any_length_is_cut_in_no_time() -> None:
     ],
 )
 def test_far_fewer_rows_are_left_than_the_levels_leave(shape: Shape, most: float) -> None:
-    groups = state_arrays.encoded(*room(shape, 1))[0].groups()
-    by_levels, _ = levels.compress(groups, whole(groups), level_sizes.parse_levels("100,50,25"))
+    groups = state_arrays.encode_tables(*room(shape, 1))[0].groups()
+    by_levels, _ = levels.compress_by_levels(groups, whole(groups), level_sizes.parse_levels("100,50,25"))
     theirs = min(len(by_levels.keys), len(groups.keys))
-    assert len(fewest_rows.compress(groups, whole(groups), 100).keys) <= most * theirs
+    assert len(fewest_rows.minimize_rows(groups, whole(groups), 100).keys) <= most * theirs
 
 
 @given(st.integers(1, 300), st.integers(1, 12))
 def test_a_line_hangs_on_itself_as_cheaply_as_can_be(length: int, depth: int) -> None:
     line = np.arange(length)
     bases, depths = np.full(length, NONE), np.ones(length, np.int64)
-    hang_line(line, depth, bases, depths)
+    assign_line_bases(line, depth, bases, depths)
     assert depths.max() <= depth + 1
     assert (bases[1:] >= 0).all()
     assert (depths[1:] == depths[bases[1:]] + 1).all()
-    assert (line - bases)[1:].sum() == line_cost(length, depth)
+    assert (line - bases)[1:].sum() == minimum_line_cost(length, depth)
 
 
 def test_no_tree_for_a_line_spans_fewer_steps() -> None:
@@ -146,11 +150,11 @@ def test_no_tree_for_a_line_spans_fewer_steps() -> None:
 
     for depth in range(1, 6):
         for length in range(1, 60):
-            assert line_cost(length, depth) == least(length, depth), (length, depth)
+            assert minimum_line_cost(length, depth) == least(length, depth), (length, depth)
 
 
 def test_a_tree_holds_binomially_many_nodes() -> None:
-    assert (reach(99, 1), reach(99, 2), reach(99, 3)) == (100, 5050, 171_700)
+    assert (maximum_line_length(99, 1), maximum_line_length(99, 2), maximum_line_length(99, 3)) == (100, 5050, 171_700)
 
 
 def test_the_shapes_of_the_bench_are_the_same_each_time() -> None:

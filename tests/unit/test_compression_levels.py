@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synapse_lakehouse.compressor.algorithm import state_arrays
-from synapse_lakehouse.compressor.algorithm.chunks import Progress, Step, compress_chunks
+from synapse_lakehouse.compressor.algorithm.chunks import ChunkResult, RoomProgress, compress_chunks
 from synapse_lakehouse.compressor.algorithm.errors import BadGroups
-from synapse_lakehouse.compressor.algorithm.level_sizes import Level, Levels, parse_levels, saved_levels
-from synapse_lakehouse.compressor.algorithm.levels import compress
-from synapse_lakehouse.compressor.algorithm.state_fingerprints import states
-from synapse_lakehouse.compressor.algorithm.state_groups import NONE, Groups
+from synapse_lakehouse.compressor.algorithm.level_sizes import ChainLevel, Levels, levels_from_rows, parse_levels
+from synapse_lakehouse.compressor.algorithm.levels import compress_by_levels
+from synapse_lakehouse.compressor.algorithm.state_fingerprints import fingerprint_states
+from synapse_lakehouse.compressor.algorithm.state_groups import NONE, StateGroups
 from tests.support.state_rooms import State, World, resolved, worlds
 
-SIZES = st.lists(st.integers(1, 8), min_size=1, max_size=4).map(lambda sizes: tuple(Level(size) for size in sizes))
+SIZES = st.lists(st.integers(1, 8), min_size=1, max_size=4).map(lambda sizes: tuple(ChainLevel(size) for size in sizes))
 CHUNKS = st.sampled_from([3, 20, 100_000])
 
 
@@ -26,19 +26,19 @@ WORLDS = worlds(4, 40, 120)
 
 
 def compressed(
-    world: World, levels: Levels, chunk_size: int, known: dict[str, Progress] | None = None
-) -> tuple[dict[int, int], dict[int, State], list[Step], state_arrays.Names]:
+    world: World, levels: Levels, chunk_size: int, known: dict[str, RoomProgress] | None = None
+) -> tuple[dict[int, int], dict[int, State], list[ChunkResult], state_arrays.CodeTexts]:
     """Edges and rows after compression, by group, and the steps that led there."""
-    stored, names = state_arrays.encoded(*world.tables())
+    stored, names = state_arrays.encode_tables(*world.tables())
     rooms = names.rooms.to_pylist()
     progress = {rooms.index(room): one for room, one in (known or {}).items()}
     steps = list(compress_chunks(stored, levels, chunk_size, progress))
     return *content(stored.groups(), names), steps, names
 
 
-def content(groups: Groups, names: state_arrays.Names) -> tuple[dict[int, int], dict[int, State]]:
+def content(groups: StateGroups, names: state_arrays.CodeTexts) -> tuple[dict[int, int], dict[int, State]]:
     """Edges and rows by group."""
-    edges = {row["state_group"]: row["prev_state_group"] for row in state_arrays.edges(groups).to_pylist()}
+    edges = {row["state_group"]: row["prev_state_group"] for row in state_arrays.build_edge_table(groups).to_pylist()}
     rows: dict[int, State] = {}
     for row in names.rows(groups).to_pylist():
         rows.setdefault(row["state_group"], {})[row["type"], row["state_key"]] = row["event_id"]
@@ -90,7 +90,7 @@ def test_a_second_run_finds_nothing_to_do(world: World, levels: Levels, chunk_si
 
 @given(st.integers(1, 400), SIZES)
 def test_chains_within_one_chunk_are_no_longer_than_the_levels_together(groups: int, levels: Levels) -> None:
-    stored, _ = state_arrays.encoded(*line(groups, keys=groups).tables())
+    stored, _ = state_arrays.encode_tables(*line(groups, keys=groups).tables())
     (step,) = compress_chunks(stored, levels, groups, {})
     if not step.is_skipped:
         assert stored.groups().chain_nodes().max() <= sum(level.size for level in levels)
@@ -106,15 +106,15 @@ def test_the_documents_three_groups_stay_as_they_are() -> None:
     edges, rows, (step,), _ = compressed(world, parse_levels("100,50,25"), 500)
     assert edges == {second: first}
     assert rows == {first: {alice: "$1"}, second: {bob: "$3"}, third: {bob: "$3"}}
-    assert step.progress == Progress(third, (Level(100, 3, third), Level(50), Level(25)))
+    assert step.progress == RoomProgress(third, (ChainLevel(100, 3, third), ChainLevel(50), ChainLevel(25)))
 
 
 def test_two_levels_make_the_picture_of_the_document() -> None:
     """Each L2 is hung on the L2 before it, and three L1 in a row on each L2."""
-    stored, _ = state_arrays.encoded(*line(25, keys=60).tables())
+    stored, _ = state_arrays.encode_tables(*line(25, keys=60).tables())
     chunk = stored.take(0, None, 100, [])
     assert chunk
-    groups, _ = compress(chunk.groups, chunk.in_range, parse_levels("3,10"))
+    groups, _ = compress_by_levels(chunk.groups, chunk.in_range, parse_levels("3,10"))
     # Before there is an L2 to hang on, the first three are a chain of their own.
     assert groups.prev_ids()[:3].tolist() == [NONE, 1, 2]
     level_2 = list(range(4, 26, 3))
@@ -135,12 +135,12 @@ def test_a_chunk_that_would_grow_is_left_alone_and_its_levels_start_anew() -> No
     edges, rows, steps, _ = compressed(world, parse_levels("3,10"), 10)
     assert (edges, rows) == (world.edges, world.rows)
     assert [step.is_skipped for step in steps] == [True, True]
-    assert steps[-1].progress == Progress(20, (Level(3), Level(10)))
+    assert steps[-1].progress == RoomProgress(20, (ChainLevel(3), ChainLevel(10)))
 
 
 def test_levels_that_were_saved_win_over_those_configured() -> None:
     world = line(40, keys=40)
-    known = {"!line": Progress(30, (Level(4, 2, 30),))}
+    known = {"!line": RoomProgress(30, (ChainLevel(4, 2, 30),))}
     edges, _, (step,), _ = compressed(world, parse_levels("100"), 500, known)
     assert edges[31] == 30
     assert 33 not in edges or step.is_skipped
@@ -154,7 +154,9 @@ def test_a_purged_head_restarts_its_level() -> None:
         world.edges.pop(group, None)
     del world.edges[31]
     world.rows[31] = world.states[31]
-    edges, rows, _, _ = compressed(world, parse_levels("100"), 500, {"!line": Progress(30, (Level(100, 30, 30),))})
+    edges, rows, _, _ = compressed(
+        world, parse_levels("100"), 500, {"!line": RoomProgress(30, (ChainLevel(100, 30, 30),))}
+    )
     for group in world.groups:
         assert resolved(edges, rows, group) == world.states[group]
 
@@ -192,26 +194,26 @@ def test_groups_that_cannot_be_are_refused(
     edges: list[tuple[int, int]], rows: list[tuple[int, str, str, str]], reason: str
 ) -> None:
     with pytest.raises(BadGroups, match=reason):
-        state_arrays.encoded(*_raw([1, 2, 3], edges, rows))
+        state_arrays.encode_tables(*_raw([1, 2, 3], edges, rows))
 
 
 def test_a_row_that_is_there_twice_counts_once() -> None:
-    stored, _ = state_arrays.encoded(
+    stored, _ = state_arrays.encode_tables(
         *_raw([1, 2], [(2, 1)], [(2, "t", "k", "$1"), (1, "t", "k", "$1"), (2, "t", "k", "$1")])
     )
     assert stored.groups().rows.tolist() == [1, 1]
 
 
 def test_nothing_compresses_to_nothing() -> None:
-    stored, _ = state_arrays.encoded(*_raw([], [], []))
+    stored, _ = state_arrays.encode_tables(*_raw([], [], []))
     assert list(compress_chunks(stored, parse_levels("100"), 500, {})) == []
 
 
 @given(WORLDS)
 def test_fingerprints_tell_states_apart(world: World) -> None:
-    stored, _ = state_arrays.encoded(*world.tables())
+    stored, _ = state_arrays.encode_tables(*world.tables())
     groups = stored.groups()
-    known = states(groups)
+    known = fingerprint_states(groups)
     of = {tuple(map(int, known.fingerprints[at])): at for at in range(len(groups))}
     plain = [resolved(world.edges, world.rows, int(group)) for group in groups.ids]
     assert known.sizes.tolist() == [len(state) for state in plain]
@@ -238,7 +240,7 @@ def test_levels_that_are_no_sizes_are_refused(text: str) -> None:
 )
 def test_saved_levels_that_no_compressor_writes_are_refused(rows: list[tuple[int, int, int, int | None]]) -> None:
     with pytest.raises(ValueError, match="saved level"):
-        saved_levels(rows)
+        levels_from_rows(rows)
 
 
 def _raw(

@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synapse_lakehouse.compressor.algorithm.estimate import plan
+from synapse_lakehouse.compressor.algorithm.estimate import estimate_rooms
 from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, Strategy
 from tests.support.state_rooms import KINDS, World, begin, grow
 
@@ -15,7 +15,7 @@ from tests.support.state_rooms import KINDS, World, begin, grow
 def test_a_plan_counts_every_row_of_each_room(seed: int, strategy: Strategy) -> None:
     world = World(random.Random(seed))
     grow(world, begin(world, KINDS, 60), 300)
-    rooms = plan(world.tables(), CompressorSettings(strategy=strategy), {})
+    rooms = estimate_rooms(world.tables(), CompressorSettings(strategy=strategy), {})
     assert [one.room_id for one in rooms] == sorted(set(world.groups.values()))
     for one in rooms:
         groups = [group for group, room in world.groups.items() if room == one.room_id]
@@ -35,15 +35,15 @@ def test_a_plan_does_not_depend_on_the_order_of_the_tables() -> None:
     turned = tuple(table.take(pa.array(range(len(table) - 1, -1, -1))) for table in tables)
     for strategy in Strategy:
         settings = CompressorSettings(strategy=strategy)
-        assert plan(tables, settings, {}) == plan((turned[0], turned[1], turned[2]), settings, {})
+        assert estimate_rooms(tables, settings, {}) == estimate_rooms((turned[0], turned[1], turned[2]), settings, {})
 
 
 def test_bytes_follow_the_texts() -> None:
     world = World(random.Random(1))
     world.add("!r", {("t", "k"): "$e"})
-    (short,) = plan(world.tables(), CompressorSettings(), {})
+    (short,) = estimate_rooms(world.tables(), CompressorSettings(), {})
     world.rows[1] = {("t", "k"): "$e" + 10 * "x"}
-    (longer,) = plan(world.tables(), CompressorSettings(), {})
+    (longer,) = estimate_rooms(world.tables(), CompressorSettings(), {})
     assert longer.bytes_before - short.bytes_before == 10
 
 

@@ -1,6 +1,6 @@
 """What a person is asked before a plan is applied."""
 
-from synapse_lakehouse.compressor.approval import question
+from synapse_lakehouse.compressor.approval import describe_plan
 
 ROW = {
     "room_id": "!a:x", "strategy": "best", "release": 7, "groups": 114, "groups_to_rewrite": 55, "rows_before": 1500,
@@ -11,7 +11,7 @@ ROW = {
 
 
 def test_it_has_the_numbers_of_all_rooms_and_of_each() -> None:
-    text = question([ROW, ROW | {"room_id": "!b:x"}], [], may_write=True)
+    text = describe_plan([ROW, ROW | {"room_id": "!b:x"}], [], may_write=True)
     assert text.startswith("**1,420 of 3,000 rows (47%) and about 3.2 MB**")
     assert "in 2 rooms" in text
     assert "it needs about 180 kB more" in text
@@ -20,7 +20,7 @@ def test_it_has_the_numbers_of_all_rooms_and_of_each() -> None:
 
 
 def test_it_says_what_is_left_and_what_is_missing() -> None:
-    text = question([ROW] * 60, [{"room_id": "!c:x", "skipped": "a cycle"}], may_write=False)
+    text = describe_plan([ROW] * 60, [{"room_id": "!c:x", "skipped": "a cycle"}], may_write=False)
     assert text.count("| `!a:x` |") == 50
     assert "And 10 further rooms" in text
     assert "Left as it is: `!c:x`, a cycle" in text
@@ -28,5 +28,5 @@ def test_it_says_what_is_left_and_what_is_missing() -> None:
 
 
 def test_a_rooms_name_cannot_add_to_the_page() -> None:
-    text = question([ROW | {"room_id": "!`|\n# Approve:x"}], [], may_write=True)
+    text = describe_plan([ROW | {"room_id": "!`|\n# Approve:x"}], [], may_write=True)
     assert text.splitlines()[-1].startswith(r"| `!\x60\x7c\n# Approve:x` | 1,500")

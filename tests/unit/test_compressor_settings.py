@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError
 from synapse_lakehouse.compressor.algorithm.level_sizes import parse_levels
-from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, Strategy, configured
+from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, Strategy, load_compressor_settings
 from synapse_lakehouse.config.homeserver_yaml import milliseconds
 from synapse_lakehouse.config.settings import Settings
 
@@ -53,24 +53,24 @@ def test_settings_that_mean_nothing_are_refused(section: dict[str, object]) -> N
 
 def test_the_environment_wins_over_the_section_and_defaults_fill_the_rest(tmp_path: Path) -> None:
     settings = homeserver(tmp_path, "enabled: true\nchunk_size: 50\ndefault_levels: 10,5", chunk_size="70")
-    found = configured(settings.model_copy(update={"lakehouse_compressor_strategy": "best"}))
+    found = load_compressor_settings(settings.model_copy(update={"lakehouse_compressor_strategy": "best"}))
     assert (found.enabled, found.chunk_size, found.default_levels) == (True, 70, parse_levels("10,5"))
     assert (found.strategy, found.time_between_runs) == (Strategy.BEST, DAY)
 
 
 @pytest.mark.parametrize("given", ["!a:x !b:x", '["!a:x", "!b:x"]'])
 def test_rooms_are_a_list_or_a_text(tmp_path: Path, given: str) -> None:
-    assert configured(homeserver(tmp_path, "rooms: ['!a:x', '!b:x']")).rooms == ("!a:x", "!b:x")
-    assert configured(homeserver(tmp_path, "rooms: ['!c:x']", rooms=given)).rooms == ("!a:x", "!b:x")
+    assert load_compressor_settings(homeserver(tmp_path, "rooms: ['!a:x', '!b:x']")).rooms == ("!a:x", "!b:x")
+    assert load_compressor_settings(homeserver(tmp_path, "rooms: ['!c:x']", rooms=given)).rooms == ("!a:x", "!b:x")
 
 
 @pytest.mark.parametrize("text", ["", "# nothing is set", "enabled:"])
 def test_an_empty_section_says_nothing(tmp_path: Path, text: str) -> None:
-    assert configured(homeserver(tmp_path, text)) == CompressorSettings()
+    assert load_compressor_settings(homeserver(tmp_path, text)) == CompressorSettings()
 
 
 def test_without_a_homeserver_yaml_the_compressor_is_off() -> None:
-    assert configured(Settings(_env_file=None)) == CompressorSettings()
+    assert load_compressor_settings(Settings(_env_file=None)) == CompressorSettings()
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_what_means_nothing_is_named_with_its_place(
     tmp_path: Path, section: str, own: dict[str, str], reason: str
 ) -> None:
     with pytest.raises(CompressorError, match=reason):
-        configured(homeserver(tmp_path, section, **own))
+        load_compressor_settings(homeserver(tmp_path, section, **own))
 
 
 @pytest.mark.parametrize("text", ["state_compressor: true", "a: [", "\x00"])
@@ -95,7 +95,7 @@ def test_a_file_that_is_no_configuration_is_refused(tmp_path: Path, text: str) -
     path = tmp_path / "homeserver.yaml"
     path.write_text(text)
     with pytest.raises(CompressorError, match="SYNAPSE_CONFIG"):
-        configured(Settings(_env_file=None, synapse_config=path))
+        load_compressor_settings(Settings(_env_file=None, synapse_config=path))
 
 
 def homeserver(folder: Path, section: str, **own: str) -> Settings:

@@ -22,8 +22,8 @@ from synapse_lakehouse.alerts.message import MOST_AT_ONCE, messages
 from synapse_lakehouse.cli import app, output
 from synapse_lakehouse.cli.errors import Explaining
 from synapse_lakehouse.cli.runs import run_output
-from synapse_lakehouse.cli.runs.task_log import Step
-from synapse_lakehouse.compressor.approval import question
+from synapse_lakehouse.cli.runs.task_log import RunStep
+from synapse_lakehouse.compressor.approval import describe_plan
 from synapse_lakehouse.config.settings import PROJECT
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.printable_text import printable
@@ -55,18 +55,18 @@ def test_everything_is_written_through_the_sinks() -> None:
 def test_rows_in_every_format(capsys: pytest.CaptureFixture[str]) -> None:
     row = [*hostile_text.TEXTS, {"nested": hostile_text.ALL}, [hostile_text.ALL], None]
     names = [*hostile_text.TEXTS, "nested", "list", "null"]
-    output.write(names, [row], output.Format.JSON)
+    output.write_rows(names, [row], output.OutputFormat.JSON)
     written = capsys.readouterr().out
     assert not hostile_text.unshown(written)
     assert list(json.loads(written)[0].values()) == row
-    output.write(names, [row], output.Format.CSV)
+    output.write_rows(names, [row], output.OutputFormat.CSV)
     written = capsys.readouterr().out
     assert not hostile_text.unshown(written)
     head, cells = csv.reader(io.StringIO(written))
     assert len(head) == len(cells) == len(row)
     assert not [one for one in (*head, *cells) if one.lstrip().startswith(("=", "+", "-", "@", "\uff1d"))]
     for text in hostile_text.TEXTS:
-        output.write([text], [[text]], output.Format.TABLE)
+        output.write_rows([text], [[text]], output.OutputFormat.TABLE)
         written = capsys.readouterr().out
         assert not hostile_text.unshown(written)
         assert printable(text).replace(" ", "") in "".join(written.split())
@@ -75,7 +75,7 @@ def test_rows_in_every_format(capsys: pytest.CaptureFixture[str]) -> None:
 def test_lines_tables_and_steps_of_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     console = output.PrintableConsole(width=2000, force_terminal=True, no_color=True)
     console.print(hostile_text.ALL)
-    table = output.table("name")
+    table = output.create_table("name")
     table.add_row(hostile_text.ALL)
     table.add_row(Text(hostile_text.ALL, "red"))
     console.print(table)
@@ -86,13 +86,13 @@ def test_lines_tables_and_steps_of_a_terminal(capsys: pytest.CaptureFixture[str]
     assert r"\x1b[2J" in bare
     assert "[bold red]markup[/]" in bare
     told = [
-        Step("started", hostile_text.ALL),
-        Step("said", "a", hostile_text.ALL),
-        Step("noted", "a", hostile_text.ALL),
+        RunStep("started", hostile_text.ALL),
+        RunStep("said", "a", hostile_text.ALL),
+        RunStep("noted", "a", hostile_text.ALL),
     ]
-    told += [Step("failed", "a", hostile_text.ALL)]
-    run_output.tell(hostile_text.ALL)
-    run_output.explain(run_output.show(told), hostile_text.ALL)
+    told += [RunStep("failed", "a", hostile_text.ALL)]
+    run_output.print_stage(hostile_text.ALL)
+    run_output.print_failures(run_output.show_steps(told), hostile_text.ALL)
     output.echo(hostile_text.ALL, err=True)
     written = "".join(capsys.readouterr())
     assert not hostile_text.unshown(written)
@@ -175,7 +175,7 @@ def test_pages_of_data_docs() -> None:
 
 def test_the_question_before_a_plan_is_applied() -> None:
     rows, skipped = [ROW | {"room_id": hostile_text.ALL}], [{"room_id": hostile_text.ALL, "skipped": hostile_text.ALL}]
-    text = question(rows, skipped, may_write=True)
+    text = describe_plan(rows, skipped, may_write=True)
     assert not hostile_text.unshown(text)
     *_, line, blank, left = text.splitlines()
     assert not blank

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from synapse_lakehouse.cli.doctor import machine
-from synapse_lakehouse.cli.doctor.finding import Level
-from synapse_lakehouse.cli.runs.local_run import DagsTest
-from synapse_lakehouse.cli.runs.out_of_memory import explanation, needed
-from synapse_lakehouse.cli.runs.task_log import KILLED
+from synapse_lakehouse.cli.doctor.finding import FindingLevel
+from synapse_lakehouse.cli.runs.local_run import LocalRun
+from synapse_lakehouse.cli.runs.out_of_memory import explain_kill, required_bytes
+from synapse_lakehouse.cli.runs.task_log import KILLED_TEXT
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local import memory
 from synapse_lakehouse.local.airflow import environment
@@ -99,35 +99,40 @@ def test_an_airflow_that_was_killed_is_noticed(
     monkeypatch.setattr(environment, "BIN", tmp_path / "bin")
     prepared = environment.Airflow(Settings(_env_file=None, lakehouse_home=tmp_path), dict(os.environ))
     now = datetime.now(UTC)
-    attempt = DagsTest(prepared, now, now, now, tmp_path / "logs" / "run.log")
+    attempt = LocalRun(prepared, now, now, now, tmp_path / "logs" / "run.log")
 
     (step,) = attempt.steps()
 
-    assert (step.kind, KILLED in step.text) == ("failed", killed)
+    assert (step.kind, KILLED_TEXT in step.text) == ("failed", killed)
     assert attempt.failed()
 
 
 def test_a_failure_for_another_reason_is_not_explained_by_memory() -> None:
     settings = Settings(_env_file=None)
-    assert explanation({"a": "the disk is full"}, 0, Memory(GIB, GIB, "x"), settings) is None
+    assert explain_kill({"a": "the disk is full"}, 0, Memory(GIB, GIB, "x"), settings) is None
 
 
-@pytest.mark.parametrize(("why", "kills"), [(f"Airflow {KILLED}.", 0), ("EOFError", 1)])
+@pytest.mark.parametrize(("why", "kills"), [(f"Airflow {KILLED_TEXT}.", 0), ("EOFError", 1)])
 def test_what_was_killed_is_explained_with_the_limit_and_the_setting(why: str, kills: int) -> None:
     settings = Settings(_env_file=None, lakehouse_driver_memory="1g")
-    said = explanation({"a": why}, kills, Memory(900 << 20, 0, "/sys/fs/cgroup/x"), settings)
+    said = explain_kill({"a": why}, kills, Memory(900 << 20, 0, "/sys/fs/cgroup/x"), settings)
     assert said
     for part in ("signal 9", "0.9 GiB", "/sys/fs/cgroup/x", "LAKEHOUSE_DRIVER_MEMORY=1g"):
         assert part in said
 
 
 @pytest.mark.parametrize(
-    ("limit", "free", "level"), [(GIB, GIB, Level.FAIL), (16 * GIB, GIB, Level.WARN), (16 * GIB, 9 * GIB, Level.OK)]
+    ("limit", "free", "level"),
+    [(GIB, GIB, FindingLevel.FAIL), (16 * GIB, GIB, FindingLevel.WARN), (16 * GIB, 9 * GIB, FindingLevel.OK)],
 )
 def test_the_doctor_compares_it_with_what_a_run_needs(
-    limit: int, free: int, level: Level, monkeypatch: pytest.MonkeyPatch
+    limit: int, free: int, level: FindingLevel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "memory", lambda: Memory(limit, free, "x"))
-    (finding,) = machine.memory(Settings(_env_file=None))
+    (finding,) = machine.check_memory(Settings(_env_file=None))
     assert finding.level is level
-    assert needed(Settings(_env_file=None, lakehouse_driver_memory="3g")) - needed(Settings(_env_file=None)) == GIB
+    assert (
+        required_bytes(Settings(_env_file=None, lakehouse_driver_memory="3g"))
+        - required_bytes(Settings(_env_file=None))
+        == GIB
+    )

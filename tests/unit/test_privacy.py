@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.cli.doctor import env_file, machine
-from synapse_lakehouse.cli.doctor.finding import Level
+from synapse_lakehouse.cli.doctor.finding import FindingLevel
 from synapse_lakehouse.config.settings import Settings
 
 
@@ -37,15 +37,15 @@ def test_doctor_warns_of_folders_that_others_may_read(home: Path) -> None:
     (home / "warehouse").mkdir(mode=0o755)
     (home / "warehouse").chmod(0o755)
 
-    (found,) = machine.privacy(settings)
-    assert found.level is Level.WARN
+    (found,) = machine.check_privacy(settings)
+    assert found.level is FindingLevel.WARN
     assert found.advice == f"chmod -R go-rwx {home / 'warehouse'}"
 
     home.chmod(0o700)
-    assert [one.level for one in machine.privacy(settings)] == [Level.OK]
+    assert [one.level for one in machine.check_privacy(settings)] == [FindingLevel.OK]
     home.chmod(0o711)
     (home / "warehouse").chmod(0o711)
-    assert [one.level for one in machine.privacy(settings)] == [Level.OK]
+    assert [one.level for one in machine.check_privacy(settings)] == [FindingLevel.OK]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_doctor_warns_of_secrets_in_a_file_that_others_may_read(
     for mode, warns in ((0o644, True), (0o600, False)):
         file.chmod(mode)
         found = list(env_file.examine())
-        assert [one.level for one in found] == [Level.WARN] * (warns and holds_a_secret)
+        assert [one.level for one in found] == [FindingLevel.WARN] * (warns and holds_a_secret)
         assert "sesame" not in str(found)
     file.chmod(0o644)
     home.chmod(0o700)

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from synapse_lakehouse.cli.runs.task_log import KILLED, Progress, Step, reason
+from synapse_lakehouse.cli.runs.task_log import KILLED_TEXT, RunStep, TaskLogParser, extract_failure_reason
 
 
 def line(event: str, second: int = 0, **more: Any) -> str:
     return json.dumps({"timestamp": f"2026-11-21T01:00:{second:02}.500000Z", "event": event, "logger": "x"} | more)
 
 
-def read(*lines: str) -> tuple[Progress, list[Step]]:
-    progress = Progress()
+def read(*lines: str) -> tuple[TaskLogParser, list[RunStep]]:
+    progress = TaskLogParser()
     return progress, [step for one in lines if (step := progress.read(one))]
 
 
@@ -30,10 +30,10 @@ def test_a_task_starts_speaks_and_ends() -> None:
     task = "bronze.snapshot_tables"
     assert progress.run_id == "manual__1"
     assert steps == [
-        Step("started", task),
-        Step("said", task, "1/56 bronze.events: 12 rows"),
-        Step("said", task, "printed by a Python task"),
-        Step("success", task, seconds=4.0),
+        RunStep("started", task),
+        RunStep("said", task, "1/56 bronze.events: 12 rows"),
+        RunStep("said", task, "printed by a Python task"),
+        RunStep("success", task, seconds=4.0),
     ]
 
 
@@ -42,7 +42,7 @@ def test_a_task_starts_speaks_and_ends() -> None:
 )
 def test_a_driver_that_was_killed_is_named(code: str, killed: bool) -> None:
     message = f"Cannot execute: spark-submit app.py. Error code is: {code}.\nLast spark-submit output:\nprogress: 1/56"
-    assert (KILLED in reason(message)) is killed
+    assert (KILLED_TEXT in extract_failure_reason(message)) is killed
 
 
 def test_a_failure_is_told_with_its_reason_and_forgotten_when_tried_again() -> None:
@@ -85,4 +85,4 @@ SUBMIT = "Cannot execute: spark-submit --master local[*]. Error code is: 1.\nLas
     ],
 )  # fmt: skip
 def test_the_reason_is_what_tells_people_what_happened(message: str, expected: str) -> None:
-    assert reason(message) == expected
+    assert extract_failure_reason(message) == expected

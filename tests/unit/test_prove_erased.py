@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from synapse_lakehouse.audit.releases import Release
-from synapse_lakehouse.cli.events.prove_erased import verdict
+from synapse_lakehouse.cli.events.prove_erased import summarize_proof
 from synapse_lakehouse.iceberg.maintenance.erasure_scan import HAS_CONTENT, Content, State
 from synapse_lakehouse.iceberg.maintenance.warehouse_files import Unreadable
 
@@ -39,23 +39,23 @@ def content(state: State, events: int) -> Content:
 def test_the_verdict_tells_what_the_lake_keeps_from_what_synapse_has(
     found: list[Content], code: int, said: str
 ) -> None:
-    text, exit_code = verdict(USER, RELEASE, found)
+    text, exit_code = summarize_proof(USER, RELEASE, found)
     assert exit_code == code
     assert said in text
 
 
 def test_a_release_that_does_not_know_what_synapse_deleted_is_no_proof() -> None:
     for found in ([], [content(State.IN_SOURCE, 3)]):
-        text, exit_code = verdict(USER, replace(RELEASE, partial=("event_json", "rooms")), found)
+        text, exit_code = summarize_proof(USER, replace(RELEASE, partial=("event_json", "rooms")), found)
         assert exit_code == 1
         assert "Not proven: release 7 is partial and holds event_json as" in text
-    assert verdict(USER, replace(RELEASE, partial=("rooms",)), [])[1] == 0
+    assert summarize_proof(USER, replace(RELEASE, partial=("rooms",)), [])[1] == 0
 
 
 def test_what_cannot_be_read_is_no_proof_whatever_else_was_found() -> None:
     half = [Unreadable("bronze.events", (Path("half.parquet"), Path("other.parquet")))]
     for found in ([], [content(State.IN_SOURCE, 3)]):
-        text, exit_code = verdict(USER, RELEASE, found, half)
+        text, exit_code = summarize_proof(USER, RELEASE, found, half)
         assert exit_code == 1
         assert "Not proven: 2 files" in text
         assert "Proven: no" not in text

@@ -79,7 +79,7 @@ def test_a_byte_order_mark_hides_no_setting(folder: Path) -> None:
     (folder / ".env").write_bytes(b"\xef\xbb\xbfSYNAPSE_SERVER_NAME=example.org\nLAKEHOUSE_NO_SUCH=1\n")
 
     assert Settings().synapse_server_name == "example.org"
-    assert [one.message.split()[0] for one in machine.names()] == ["LAKEHOUSE_NO_SUCH"]
+    assert [one.message.split()[0] for one in machine.check_setting_names()] == ["LAKEHOUSE_NO_SUCH"]
 
 
 def test_one_that_cannot_be_read_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ def written(tool: Tool, uri: str, **properties: str) -> str:
         lakehouse_home=Path("home"),
     )
     with duckdb.connect() as connection:
-        return connect_snippets.write(tool, connection, settings, RELEASE)
+        return connect_snippets.render_snippet(tool, connection, settings, RELEASE)
 
 
 @pytest.mark.parametrize("tool", TOOLS)

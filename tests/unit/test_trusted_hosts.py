@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from starlette.types import Message, Receive, Scope, Send
 
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.orchestration.trusted_hosts import TrustedHosts
+from synapse_lakehouse.orchestration.trusted_hosts import TrustedHostsMiddleware
 
 
 async def _served(scope: Scope, receive: Receive, send: Send) -> None:
@@ -30,7 +30,7 @@ def status(*hosts: str, kind: str = "http", method: str = "GET") -> int:
         "type": kind, "method": method, "path": "/", "extensions": {"websocket.http.response": {}},
         "headers": [(b"host", host.encode("latin-1")) for host in hosts],
     }  # fmt: skip
-    asyncio.run(TrustedHosts(_served)(scope, receive, send))
+    asyncio.run(TrustedHostsMiddleware(_served)(scope, receive, send))
     return int(sent[0]["status"])
 
 
@@ -75,4 +75,4 @@ def test_what_is_no_host_is_no_setting(hosts: str) -> None:
 def test_a_wrong_setting_serves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKEHOUSE_UI_HOSTS", "*")
     with pytest.raises(ValidationError):
-        TrustedHosts(_served)
+        TrustedHostsMiddleware(_served)

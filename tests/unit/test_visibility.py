@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 import yaml
 
-from synapse_lakehouse.cli.events.visibility import moment
+from synapse_lakehouse.cli.events.visibility import as_of_milliseconds
 from synapse_lakehouse.config.settings import PROJECT
 from synapse_lakehouse.room_state.visibility_rules import VISIBILITY_RULES, VisibilityRule, explain_rule
 
@@ -25,7 +25,7 @@ def far_east(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("far_east")
 def test_a_moment_is_in_utc_wherever_one_is() -> None:
-    assert moment(datetime(2026, 11, 18)) == 1_794_960_000_000  # noqa: DTZ001 - as typer gives it
+    assert as_of_milliseconds(datetime(2026, 11, 18)) == 1_794_960_000_000  # noqa: DTZ001 - as typer gives it
 
 
 @pytest.mark.parametrize("rule", VISIBILITY_RULES, ids=lambda rule: rule.name)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.cli.streams.positions_history import bars
+from synapse_lakehouse.cli.streams.positions_history import draw_bars
 from synapse_lakehouse.streams.watch.observation import StreamObservation, describe_observation, observe_stream
 
 BOTH = frozenset({"ep1", "ep2"})
@@ -135,4 +135,4 @@ def test_the_log_says_who_is_waited_for() -> None:
 
 @pytest.mark.parametrize(("values", "drawn"), [([0, 0], "▁▁"), ([0, 7, None, 14], "▁▄·█"), ([], ""), ([None], "·")])
 def test_lags_are_drawn(values: list[int | None], drawn: str) -> None:
-    assert bars(values) == drawn
+    assert draw_bars(values) == drawn

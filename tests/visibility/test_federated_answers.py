@@ -20,7 +20,7 @@ import yaml
 from sample.client import Client, MatrixError
 from sample.homeserver import Synapse
 from sample.settle import settle
-from synapse_lakehouse.cli.events.visibility import judge_at
+from synapse_lakehouse.cli.events.visibility import set_retention_time
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.local.postgres import embedded_postgres
@@ -136,7 +136,7 @@ def test_a_million_answers_of_a_federated_database_are_synapse_s(
         holding.bind_release(connection, lake, release)
         names = ["gold.state_at_event", "gold.state_integrity", *over_federation.UNTOLD]
         duckdb_reader.bind(connection, lake, release, names)
-        judge_at(connection, recorded.about["as_of"])
+        set_retention_time(connection, recorded.about["as_of"])
         assert holding.differences(connection, recorded) == []
         assert len(states) > 100
         assert over_federation.differences(connection, states) == []

@@ -10,7 +10,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from sample.environment import synapse_python
-from synapse_lakehouse.cli.events.visibility import judge_at
+from synapse_lakehouse.cli.events.visibility import set_retention_time
 from synapse_lakehouse.config.settings import PROJECT
 from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
 from synapse_lakehouse.iceberg.read import duckdb_reader
@@ -25,7 +25,7 @@ def test_every_answer_on_the_harsh_sample_is_synapse_s(harsh: HarshLake) -> None
     recorded = answers.load(record.HARSH)
     with duckdb_reader.connect(harsh.settings) as connection:
         sql = holding.bind_branch(connection, harsh.settings, harsh.run.branch, harsh.run.run_id)
-        judge_at(connection, recorded.about["as_of"])
+        set_retention_time(connection, recorded.about["as_of"])
         assert holding.differences(connection, recorded) == []
         rules = {rule for (rule,) in connection.execute("select distinct rule from gold.event_visibility").fetchall()}
         assert rules == {one.name for one in VISIBILITY_RULES} | {"call_invite", "sender_erased"}

@@ -3,7 +3,7 @@
 And what a state event replaced is known where that Synapse said so.
 """
 
-from synapse_lakehouse.cli.events.visibility import judge_at
+from synapse_lakehouse.cli.events.visibility import set_retention_time
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from tests.conftest import Published
 from tests.visibility import answers, holding, record
@@ -13,7 +13,7 @@ def test_every_answer_on_the_sample_is_synapse_s(published: Published) -> None:
     recorded = answers.load(record.SAMPLE)
     with duckdb_reader.connect(published.settings) as connection:
         holding.bind_release(connection, published.settings, duckdb_reader.release(connection, published.settings))
-        judge_at(connection, recorded.about["as_of"])
+        set_retention_time(connection, recorded.about["as_of"])
         assert holding.differences(connection, recorded) == []
 
 

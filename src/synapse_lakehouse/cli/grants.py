@@ -41,7 +41,7 @@ def grants(
     """Print the SQL that makes a role which can read what the lakehouse copies, and nothing else: pipe it into psql."""
     from synapse_lakehouse import catalogue
     from synapse_lakehouse.compressor.postgres import grants as rewriting
-    from synapse_lakehouse.compressor.postgres.progress_tables import TABLES
+    from synapse_lakehouse.compressor.postgres.progress_tables import PROGRESS_TABLES
     from synapse_lakehouse.postgres.access import grants as source
     from synapse_lakehouse.postgres.access import harden
 
@@ -49,6 +49,6 @@ def grants(
     if is_hardened:
         output.echo(harden.script(role), end="")
     elif compress:
-        output.echo(rewriting.script(role), end="")
+        output.echo(rewriting.create_role_sql(role), end="")
     else:
-        output.echo(source.script(catalogue.load(), Settings(), role, TABLES, has_secrets=cache_keys), end="")
+        output.echo(source.script(catalogue.load(), Settings(), role, PROGRESS_TABLES, has_secrets=cache_keys), end="")

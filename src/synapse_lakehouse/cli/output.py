@@ -26,13 +26,13 @@ from rich.text import Text
 
 from synapse_lakehouse.printable_text import printable, printable_json, printable_lines, spreadsheet_cell
 
-SHOWN: Final = 1000
+MAXIMUM_TABLE_ROWS: Final = 1000
 """Most rows of a table for people."""
 
 _WIDTH: Final = 120
 
 
-class Format(StrEnum):
+class OutputFormat(StrEnum):
     """How rows are written."""
 
     TABLE = "table"
@@ -40,7 +40,7 @@ class Format(StrEnum):
     JSON = "json"
 
 
-Option = Annotated[Format, typer.Option("--format", help="How rows are written.")]
+FormatOption = Annotated[OutputFormat, typer.Option("--format", help="How rows are written.")]
 """As commands take it."""
 
 
@@ -67,15 +67,15 @@ class _PrintableRenderable:
             yield segment if segment.control else Segment(printable_lines(segment.text), segment.style)
 
 
-class Table(RichTable):
+class PrintableTable(RichTable):
     """A table whose strings are one line each."""
 
     def add_row(self, *renderables: RenderableType | None, **options: Any) -> None:
         """Add a row."""
-        super().add_row(*(cell(one) if isinstance(one, str) else one for one in renderables), **options)
+        super().add_row(*(format_cell(one) if isinstance(one, str) else one for one in renderables), **options)
 
 
-def console() -> Console:
+def create_console() -> Console:
     """Standard output for people: as wide as the terminal, 120 columns if it is not one."""
     fixed = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH
     return PrintableConsole(width=fixed)
@@ -87,7 +87,7 @@ def echo(text: str, *, err: bool = False, end: str = "\n") -> None:
 
 
 @contextmanager
-def bar() -> Iterator[Progress]:
+def progress_bar() -> Iterator[Progress]:
     """How far something is, on standard error, where somebody watches."""
     console = PrintableConsole(stderr=True)
     columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
@@ -95,33 +95,35 @@ def bar() -> Iterator[Progress]:
         yield bar
 
 
-def write(columns: Sequence[str], rows: Iterable[Sequence[Any]], format: Format) -> None:
+def write_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]], format: OutputFormat) -> None:
     """Write ``rows``; CSV and JSON (an array of objects) row by row, a table up to its first thousand."""
-    if format is Format.CSV:
+    if format is OutputFormat.CSV:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(map(spreadsheet_cell, columns))
-        writer.writerows([None if value is None else spreadsheet_cell(text(value)) for value in row] for row in rows)
-    elif format is Format.JSON:
+        writer.writerows(
+            [None if value is None else spreadsheet_cell(format_value(value)) for value in row] for row in rows
+        )
+    elif format is OutputFormat.JSON:
         _write_json(_distinct(columns), rows)
     else:
         _write_table(columns, iter(rows))
 
 
-def table(*columns: str) -> Table:
+def create_table(*columns: str) -> PrintableTable:
     """An empty table in the style of all tables here."""
-    return Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    return PrintableTable(*columns, box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
 
 
-def cell(value: object) -> Text:
+def format_cell(value: object) -> Text:
     """``value`` for a table: one line, never markup, and characters that are not shown (a sender may have put them in)
     as escapes."""
     if value is None:
         return Text("NULL", style="dim")
-    plain = when(value) if isinstance(value, datetime) else text(value)
+    plain = format_time(value) if isinstance(value, datetime) else format_value(value)
     return Text(printable(plain))
 
 
-def text(value: object) -> str:
+def format_value(value: object) -> str:
     """``value`` as plain text: times in UTC by ISO 8601, nested values as JSON."""
     if isinstance(value, str):
         return value
@@ -130,7 +132,7 @@ def text(value: object) -> str:
     return str(_plain(value))
 
 
-def when(moment: datetime) -> str:
+def format_time(moment: datetime) -> str:
     """A time for people: in UTC if it has a time zone."""
     plain = moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment
     return f"{plain.isoformat(sep=' ')}{'Z' if moment.tzinfo else ''}"
@@ -146,18 +148,18 @@ def _write_json(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 
 def _write_table(columns: Sequence[str], rows: Iterator[Sequence[Any]]) -> None:
-    shown = list(islice(rows, SHOWN))
+    shown = list(islice(rows, MAXIMUM_TABLE_ROWS))
     rest = sum(1 for _ in rows)
-    drawn = table()
+    drawn = create_table()
     for index, name in enumerate(columns):
         numbers = all(isinstance(row[index], int | float | Decimal | None) for row in shown)
-        drawn.add_column(cell(name), justify="right" if numbers else "left", overflow="fold")
+        drawn.add_column(format_cell(name), justify="right" if numbers else "left", overflow="fold")
     for row in shown:
-        drawn.add_row(*map(cell, row))
-    console().print(drawn)
+        drawn.add_row(*map(format_cell, row))
+    create_console().print(drawn)
     count = len(shown) + rest
-    note = f", the first {SHOWN} shown; --format csv or json writes all" if rest else ""
-    console().print(Text(f"{count} row{'' if count == 1 else 's'}{note}", style="dim"))
+    note = f", the first {MAXIMUM_TABLE_ROWS} shown; --format csv or json writes all" if rest else ""
+    create_console().print(Text(f"{count} row{'' if count == 1 else 's'}{note}", style="dim"))
 
 
 def _distinct(columns: Sequence[str]) -> list[str]:

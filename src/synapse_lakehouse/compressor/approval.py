@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from synapse_lakehouse.compressor.postgres.session import SETTING
+from synapse_lakehouse.compressor.postgres.session import WRITE_DSN_SETTING
 from synapse_lakehouse.printable_text import chat_text, markdown_code, printable
 
 _MB: Final = 1_000_000
@@ -14,7 +14,7 @@ _HEAD: Final = """
 """
 
 
-def question(rows: Sequence[Mapping[str, Any]], skipped: Sequence[Mapping[str, Any]], *, may_write: bool) -> str:
+def describe_plan(rows: Sequence[Mapping[str, Any]], skipped: Sequence[Mapping[str, Any]], *, may_write: bool) -> str:
     """Markdown: what the plan would give back, what it takes, and every room, or the ``_MOST`` with most to win.
 
     :param rows: of ``gold.compression_plan``, at least one, the most to win first.
@@ -32,7 +32,8 @@ def question(rows: Sequence[Mapping[str, Any]], skipped: Sequence[Mapping[str, A
     ]
     if not may_write:
         parts.append(
-            f"**{SETTING} is not set, so applying it would fail.** `lakehouse grants --compress` makes the role."
+            f"**{WRITE_DSN_SETTING} is not set, so applying it would fail.** "
+            "`lakehouse grants --compress` makes the role."
         )
     parts.append(_HEAD.strip() + "".join(f"\n{_line(row)}" for row in rows[:_MOST]))
     if len(rows) > _MOST:

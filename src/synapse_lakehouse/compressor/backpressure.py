@@ -21,7 +21,7 @@ _LOOK_EVERY_SECONDS: Final = 0.5
 
 
 @dataclass
-class Load:
+class Backpressure:
     """Waits while more than ``sessions`` others are in a transaction, or a replica lacks more than ``lag_bytes``."""
 
     connection: Connection
@@ -29,7 +29,7 @@ class Load:
     lag_bytes: int
     told: Callable[[str], None]
     """Told each time that it begins to wait, and that it waited."""
-    paused: float = 0.0
+    seconds_paused: float = 0.0
     """Seconds spent waiting."""
     _looked: float = field(default=0.0, init=False)
 
@@ -44,7 +44,7 @@ class Load:
                 time.sleep(_LOOK_EVERY_SECONDS)
                 why = self._busy()
             waited = time.monotonic() - began
-            self.paused += waited
+            self.seconds_paused += waited
             self.told(f"waited {waited:.0f} s")
         self._looked = time.monotonic()
 

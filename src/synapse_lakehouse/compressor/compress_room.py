@@ -7,27 +7,32 @@ from pathlib import Path
 from typing import Final
 
 from synapse_lakehouse.compressor import undo_file
-from synapse_lakehouse.compressor.algorithm.compare_states import differing
+from synapse_lakehouse.compressor.algorithm.compare_states import find_differing_groups
 from synapse_lakehouse.compressor.algorithm.errors import BadGroups, CompressorError
-from synapse_lakehouse.compressor.algorithm.estimate import Planned, RoomPlan, as_stored, plan_room
-from synapse_lakehouse.compressor.algorithm.row_changes import changes
+from synapse_lakehouse.compressor.algorithm.estimate import (
+    PlannedGroups,
+    RoomPlan,
+    estimate_room,
+    summarize_stored_room,
+)
+from synapse_lakehouse.compressor.algorithm.row_changes import compute_changes
 from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, Strategy
-from synapse_lakehouse.compressor.algorithm.state_arrays import Contents
+from synapse_lakehouse.compressor.algorithm.state_arrays import StateTables
 from synapse_lakehouse.compressor.errors import Differs, RoomLeft
-from synapse_lakehouse.compressor.postgres.room_reader import Room
-from synapse_lakehouse.compressor.postgres.snapshot_reader import Reading
-from synapse_lakehouse.compressor.postgres.writer import Writer
-from synapse_lakehouse.compressor.progress import Progressing
-from synapse_lakehouse.compressor.read_cost import ReadCost, sampled, seen
-from synapse_lakehouse.compressor.restore_groups import put_back
-from synapse_lakehouse.compressor.verify import verified
+from synapse_lakehouse.compressor.postgres.room_reader import StoredRoom
+from synapse_lakehouse.compressor.postgres.snapshot_reader import ReaderFactory
+from synapse_lakehouse.compressor.postgres.writer import GroupWriter
+from synapse_lakehouse.compressor.progress import ProgressTracker
+from synapse_lakehouse.compressor.read_cost import ReadCost, cost_columns, sample_groups
+from synapse_lakehouse.compressor.restore_groups import restore_groups
+from synapse_lakehouse.compressor.verify import verify_room
 from synapse_lakehouse.postgres.snapshot.timeline import Lineage
 
 _PASSES: Final = 3
 
 
 @dataclass(frozen=True)
-class Compressed:
+class CompressionResult:
     """What was done to a room."""
 
     plan: RoomPlan
@@ -48,10 +53,10 @@ class Compressed:
 
     def seen(self) -> dict[str, float | None]:
         """What reading costs and what is on disk: columns of ``audit.compression_runs``."""
-        return seen(self.cost_before, self.cost_after, (self.disk_before, self.disk_after))
+        return cost_columns(self.cost_before, self.cost_after, (self.disk_before, self.disk_after))
 
 
-def planned(room: Room, settings: CompressorSettings) -> tuple[Planned, RoomPlan]:
+def plan_room(room: StoredRoom, settings: CompressorSettings) -> tuple[PlannedGroups, RoomPlan]:
     """The plan of a room that was read.
 
     :raises BadGroups: for groups that cannot be what Synapse stored.
@@ -60,18 +65,18 @@ def planned(room: Room, settings: CompressorSettings) -> tuple[Planned, RoomPlan
     is_best = settings.strategy is Strategy.BEST
     if not is_best:
         room.saved.require_levels()
-    return plan_room(
+    return estimate_room(
         room.contents, room.room_id, settings, None if is_best else room.saved.progress,
         excluded=room.unreferenced.tolist() if is_best else (),
         untouchable=room.untouchable.tolist() if is_best else (),
-        begun=() if room.saved.begun is None else (room.saved.begun,),
+        begun=() if room.saved.unfinished_chunk_end is None else (room.saved.unfinished_chunk_end,),
     )  # fmt: skip
 
 
-def compress(
-    room_id: str, settings: CompressorSettings, reading: Reading, writer: Writer, undo_folder: Path, database: str,
-    require: Callable[[RoomPlan, Path], None] = lambda plan, folder: None,
-) -> Compressed:  # fmt: skip
+def compress_room(
+    room_id: str, settings: CompressorSettings, reading: ReaderFactory, writer: GroupWriter, undo_folder: Path,
+    database: str, require: Callable[[RoomPlan, Path], None] = lambda plan, folder: None,
+) -> CompressionResult:  # fmt: skip
     """Compress one room of the database that ``reading`` reads and ``writer`` writes.
 
     A room that grows meanwhile, or some groups of which cannot be rewritten, may end with a chain that is too long; it
@@ -88,7 +93,7 @@ def compress(
     """
     began = time.monotonic()
     written = left = 0
-    interrupted = undo_file.not_compared(undo_folder, room_id, database)
+    interrupted = undo_file.find_not_compared(undo_folder, room_id, database)
     kept: list[Path] = [one.path for one in interrupted]
     plan_by_pass: list[RoomPlan] = []
     costs: list[ReadCost | None] = []
@@ -97,7 +102,7 @@ def compress(
         try:
             with reading() as reader:
                 room, lineage = reader.room(room_id), reader.lineage()
-            plans, numbers = planned(room, settings)
+            plans, numbers = plan_room(room, settings)
         except (BadGroups, RoomLeft):
             # What was written before is compared; what became of the room since is no matter of ours.
             if plan_by_pass:
@@ -105,16 +110,16 @@ def compress(
             raise
         if interrupted and not plan_by_pass:
             numbers = _since_before(numbers, _require_as_before(room.contents, interrupted, lineage))
-        wanted = changes(plans)
-        progress = Progressing(room, settings.strategy, plans.steps, wanted)
+        wanted = compute_changes(plans)
+        progress = ProgressTracker(room, settings.strategy, plans.steps, wanted)
         del plans
         plan_by_pass.append(numbers)
-        undo_file.make(undo_folder)
+        undo_file.create_folder(undo_folder)
         require(numbers, undo_folder)
         if not plan_by_pass[1:]:
             with reading() as reader:
                 disk.append(reader.on_disk())
-                costs.append(reader.read_cost(sampled(room.ids)) if len(wanted) else None)
+                costs.append(reader.read_cost(sample_groups(room.ids)) if len(wanted) else None)
         own = (
             undo_file.write(undo_folder, room_id, database, lineage, wanted.ids, room.contents) if len(wanted) else None
         )
@@ -126,24 +131,24 @@ def compress(
             after, disk_after = reader.read_cost(costs[0].groups) if costs[0] else None, reader.on_disk()
         if wrong := _wrong(room.contents, now):
             raise _put_back(wrong, own, room, now, reading, writer, kept)
-        kept = [undo_file.compared(path) for path in kept]
-        found = verified(now, room_id, settings.max_chain)
+        kept = [undo_file.mark_compared(path) for path in kept]
+        found = verify_room(now, room_id, settings.max_chain)
         may_become_shorter = alone or now.groups.num_rows > room.contents.groups.num_rows
-        if settings.strategy is Strategy.LEVELS or writer.gave_up or not (found.faults and may_become_shorter):
+        if settings.strategy is Strategy.LEVELS or writer.gave_up_on_locks or not (found.faults and may_become_shorter):
             break
-    return Compressed(
+    return CompressionResult(
         plan_by_pass[0], written, left, tuple(kept), found.rows, found.longest_chain, time.monotonic() - began,
         costs[0], after, disk[0], disk_after,
     )  # fmt: skip
 
 
-def _require_as_before(now: Contents, interrupted: Sequence[undo_file.Undo], lineage: Lineage) -> Contents:
+def _require_as_before(now: StateTables, interrupted: Sequence[undo_file.UndoFile], lineage: Lineage) -> StateTables:
     """The room as it was before the attempts that were interrupted."""
     room_id, files = interrupted[0].room_id, [one.path for one in interrupted]
-    was = undo_file.before(interrupted, now)
+    was = undo_file.contents_before(interrupted, now)
     if not (wrong := _wrong(was, now)):
         return was
-    if any(one.may_be_of_others(lineage) for one in interrupted):
+    if any(one.may_be_of_other_groups(lineage) for one in interrupted):
         # That is no fault of the room, which nobody could repair.
         raise CompressorError(
             f"Compressing {room_id} was interrupted, and the database was restored or failed over since: what is in "
@@ -155,38 +160,44 @@ def _require_as_before(now: Contents, interrupted: Sequence[undo_file.Undo], lin
     )
 
 
-def _since_before(plan: RoomPlan, was: Contents) -> RoomPlan:
+def _since_before(plan: RoomPlan, was: StateTables) -> RoomPlan:
     """``plan`` with what the room was before the attempts that were interrupted."""
-    before = as_stored(was, plan.room_id)
+    before = summarize_stored_room(was, plan.room_id)
     names = "rows_before", "bytes_before", "longest_chain_before"
     return replace(plan, **{name: getattr(before, name) for name in names})
 
 
-def _wrong(right: Contents, now: Contents) -> str | None:
+def _wrong(right: StateTables, now: StateTables) -> str | None:
     """What is wrong with a room, said; None if it resolves as it should."""
     try:
-        wrong = differing(right, now)
+        wrong = find_differing_groups(right, now)
     except BadGroups as error:
         return f"State groups cannot be resolved any more ({error})"
     return f"State group {wrong[0]} resolves to another state, {len(wrong)} do so," if len(wrong) else None
 
 
 def _put_back(
-    wrong: str, own: Path | None, room: Room, now: Contents, reading: Reading, writer: Writer, kept: Sequence[Path]
+    wrong: str,
+    own: Path | None,
+    room: StoredRoom,
+    now: StateTables,
+    reading: ReaderFactory,
+    writer: GroupWriter,
+    kept: Sequence[Path],
 ) -> Differs:
     """Put back what this pass wrote, and look again."""
     said = f"{wrong} after compressing {room.room_id}."
     if own is None:
         return Differs(f"{said} Nothing was written. {_by_hand(kept)}", kept)
     try:
-        put_back(undo_file.read(own), room.contents, now, writer, room.known)
+        restore_groups(undo_file.read(own), room.contents, now, writer, room.known)
     except BadGroups:
         return Differs(f"{said} {_by_hand(kept)}", kept)
     with reading() as reader:
         again = reader.contents(room.room_id)
     if _wrong(room.contents, again):
         return Differs(f"{said} It could not be put back whole. {_by_hand(kept)}", kept)
-    path = undo_file.compared(own)
+    path = undo_file.mark_compared(own)
     return Differs(f"{said} What was written was put back from {path}. Please report this.", [path], is_put_back=True)
 
 

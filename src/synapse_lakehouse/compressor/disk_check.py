@@ -12,7 +12,7 @@ from synapse_lakehouse.postgres.connection import Connection
 _MB: Final = 1_000_000
 
 
-def require_disk(connection: Connection, plan: RoomPlan, undo_folder: Path) -> None:
+def require_free_space(connection: Connection, plan: RoomPlan, undo_folder: Path) -> None:
     """Refuse what the disks would not hold, as far as can be seen from here.
 
     :raises RoomLeft: naming the disk that is too small.

@@ -28,7 +28,7 @@ class Differs(CompressorError):
         self.undo, self.is_put_back = tuple(undo), is_put_back
 
 
-def explained(error: psycopg.Error) -> CompressorError:
+def convert_database_error(error: psycopg.Error) -> CompressorError:
     """The error for people of a statement that failed; only the first line of what PostgreSQL said is kept."""
     said = str(error).partition("\n")[0]
     if isinstance(error, psycopg.errors.InsufficientPrivilege):

@@ -11,16 +11,16 @@ import psycopg
 
 from synapse_lakehouse.compressor.algorithm.errors import BadGroups, CompressorError
 from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, Strategy
-from synapse_lakehouse.compressor.compress_room import Compressed, compress
-from synapse_lakehouse.compressor.disk_check import require_disk
-from synapse_lakehouse.compressor.errors import Differs, RoomLeft, explained
-from synapse_lakehouse.compressor.postgres.snapshot_reader import Reading
-from synapse_lakehouse.compressor.postgres.writer import IN_THE_WAY, Writer
-from synapse_lakehouse.compressor.restore import undo
-from synapse_lakehouse.compressor.undo_file import Undo
+from synapse_lakehouse.compressor.compress_room import CompressionResult, compress_room
+from synapse_lakehouse.compressor.disk_check import require_free_space
+from synapse_lakehouse.compressor.errors import Differs, RoomLeft, convert_database_error
+from synapse_lakehouse.compressor.postgres.snapshot_reader import ReaderFactory
+from synapse_lakehouse.compressor.postgres.writer import LOCKED_MESSAGE, GroupWriter
+from synapse_lakehouse.compressor.restore import restore_room
+from synapse_lakehouse.compressor.undo_file import UndoFile
 from synapse_lakehouse.postgres.errors import ReadFailed, SourceError
 
-Row = dict[str, Any]
+OutcomeRow = dict[str, Any]
 
 
 class Outcome(StrEnum):
@@ -41,13 +41,13 @@ class Outcome(StrEnum):
     """Stored again as undo files have it, because somebody asked for that."""
 
 
-WRITTEN: Final = (Outcome.COMPRESSED, Outcome.PARTLY)
+WRITTEN_OUTCOMES: Final = (Outcome.COMPRESSED, Outcome.PARTLY)
 
 
-def compressed(
-    room_id: str, wanted: CompressorSettings, reading: Reading, writer: Writer, undo_folder: Path,
-    record: Callable[[Row], None],
-) -> Row:  # fmt: skip
+def compress_and_record(
+    room_id: str, wanted: CompressorSettings, reading: ReaderFactory, writer: GroupWriter, undo_folder: Path,
+    record: Callable[[OutcomeRow], None],
+) -> OutcomeRow:  # fmt: skip
     """Compress a room; the row, which ``record`` was given as soon as it was known, also where this raises.
 
     Columns of ``audit.compression_runs`` but for those of the run; a room of which nothing was written has no numbers.
@@ -57,35 +57,42 @@ def compressed(
     """
 
     return _recorded(
-        {"room_id": room_id, **wanted.how()}, lambda: _became(room_id, wanted, reading, writer, undo_folder), record
+        {"room_id": room_id, **wanted.layout_settings()},
+        lambda: _became(room_id, wanted, reading, writer, undo_folder),
+        record,
     )
 
 
-def undone(
-    kept: Sequence[Undo], reading: Reading, writer: Writer, record: Callable[[Row], None], *, repair: bool
-) -> Row:
-    """Put the room that all of ``kept`` are of back; a row, recorded and raised as by :func:`compressed`.
+def restore_and_record(
+    kept: Sequence[UndoFile],
+    reading: ReaderFactory,
+    writer: GroupWriter,
+    record: Callable[[OutcomeRow], None],
+    *,
+    repair: bool,
+) -> OutcomeRow:
+    """Put the room that all of ``kept`` are of back; a row, recorded and raised as by :func:`compress_and_record`.
 
     A room that is gone is ``left``.
 
     :param repair: whether ``kept`` is right where a group resolves otherwise now.
     """
 
-    def work() -> Row:
+    def work() -> OutcomeRow:
         try:
-            numbers = undo(kept, reading, writer, repair=repair)
+            numbers = restore_room(kept, reading, writer, repair=repair)
         except RoomLeft as error:
             return {"outcome": Outcome.LEFT, "error": str(error)}
         except BadGroups as error:
             hint = "" if repair else " Where the undo files have these as they were, --repair puts them back."
             raise CompressorError(f"State groups of {kept[0].room_id} cannot be resolved: {error}.{hint}") from None
-        return {"outcome": Outcome.UNDONE, "error": IN_THE_WAY if writer.gave_up else None, **numbers}
+        return {"outcome": Outcome.UNDONE, "error": LOCKED_MESSAGE if writer.gave_up_on_locks else None, **numbers}
 
     return _recorded({"room_id": kept[0].room_id}, work, record)
 
 
-def _recorded(room: Row, work: Callable[[], Row], record: Callable[[Row], None]) -> Row:
-    def done(became: Row) -> Row:
+def _recorded(room: OutcomeRow, work: Callable[[], OutcomeRow], record: Callable[[OutcomeRow], None]) -> OutcomeRow:
+    def done(became: OutcomeRow) -> OutcomeRow:
         row = {**room, **became, "finished_at": datetime.now(UTC)}
         record(row)
         return row
@@ -98,10 +105,12 @@ def _recorded(room: Row, work: Callable[[], Row], record: Callable[[Row], None])
     return done(became)
 
 
-def _became(room_id: str, wanted: CompressorSettings, reading: Reading, writer: Writer, undo_folder: Path) -> Row:
-    require = partial(require_disk, writer.connection)
+def _became(
+    room_id: str, wanted: CompressorSettings, reading: ReaderFactory, writer: GroupWriter, undo_folder: Path
+) -> OutcomeRow:
+    require = partial(require_free_space, writer.connection)
     try:
-        done = compress(room_id, wanted, reading, writer, undo_folder, writer.connection.info.dbname, require)
+        done = compress_room(room_id, wanted, reading, writer, undo_folder, writer.connection.info.dbname, require)
     except (BadGroups, RoomLeft) as error:
         return {"outcome": Outcome.LEFT, "error": str(error)}
     rest = _rest(done, wanted, writer)
@@ -122,10 +131,10 @@ def _became(room_id: str, wanted: CompressorSettings, reading: Reading, writer: 
     }
 
 
-def _rest(done: Compressed, wanted: CompressorSettings, writer: Writer) -> str | None:
+def _rest(done: CompressionResult, wanted: CompressorSettings, writer: GroupWriter) -> str | None:
     """What is left of a room that was compressed, said; None if nothing is."""
-    if writer.gave_up:
-        return IN_THE_WAY
+    if writer.gave_up_on_locks:
+        return LOCKED_MESSAGE
     if wanted.strategy is Strategy.LEVELS or done.longest_chain is None or done.longest_chain <= wanted.max_chain:
         return None
     return (
@@ -134,11 +143,11 @@ def _rest(done: Compressed, wanted: CompressorSettings, writer: Writer) -> str |
     )
 
 
-def _stopped(error: BaseException) -> Row:
+def _stopped(error: BaseException) -> OutcomeRow:
     if isinstance(error, Differs):
         outcome = Outcome.PUT_BACK if error.is_put_back else Outcome.FAULTY
         return {"outcome": outcome, "error": str(error), "undo": list(map(str, error.undo))}
-    said = explained(error) if isinstance(error, psycopg.Error) else error
+    said = convert_database_error(error) if isinstance(error, psycopg.Error) else error
     return {
         "outcome": Outcome.STOPPED,
         "error": "Somebody stopped it." if isinstance(error, KeyboardInterrupt) else str(said),

@@ -15,19 +15,19 @@ from pyspark.sql import DataFrame, SparkSession
 from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.compressor.algorithm.errors import BadGroups, CompressorError
 from synapse_lakehouse.compressor.algorithm.estimate import RoomPlan
-from synapse_lakehouse.compressor.algorithm.in_memory_groups import with_chains
+from synapse_lakehouse.compressor.algorithm.in_memory_groups import add_chain_groups
 from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings
-from synapse_lakehouse.compressor.algorithm.state_arrays import STATE, Contents, Gathered
+from synapse_lakehouse.compressor.algorithm.state_arrays import STATE_SCHEMAS, BatchCollector, StateTables
 from synapse_lakehouse.compressor.algorithm.state_groups import NONE
-from synapse_lakehouse.compressor.compress_room import planned
+from synapse_lakehouse.compressor.compress_room import plan_room
 from synapse_lakehouse.compressor.errors import RoomLeft
-from synapse_lakehouse.compressor.postgres.room_reader import Room
-from synapse_lakehouse.compressor.saved_progress import Saved
-from synapse_lakehouse.compressor.unreferenced_groups import unneeded
+from synapse_lakehouse.compressor.postgres.room_reader import StoredRoom
+from synapse_lakehouse.compressor.saved_progress import SavedProgress
+from synapse_lakehouse.compressor.unreferenced_groups import find_unreferenced
 from synapse_lakehouse.iceberg.catalog.catalog import PLAN
 from synapse_lakehouse.numba_jit import Longs
 
-_READ: Final = (*STATE, "event_to_state_groups", "state_groups_pending_deletion")
+_READ: Final = (*STATE_SCHEMAS, "event_to_state_groups", "state_groups_pending_deletion")
 
 _UNSEEN: Final = """
 select g.room_id from state_groups_state as s join state_groups as g on g.id = s.state_group
@@ -74,12 +74,12 @@ from needed as n join state_groups_state as s on s.state_group = n.id
 """What each room needs, in one shape: its groups, their edges and their rows, with those of all that they rest on."""
 
 _GROUPS: Final = (
-    STATE["state_groups"].append(pa.field("is_used", pa.bool_())).append(pa.field("is_pending", pa.bool_()))
+    STATE_SCHEMAS["state_groups"].append(pa.field("is_used", pa.bool_())).append(pa.field("is_pending", pa.bool_()))
 )
 _COLUMNS: Final = (
     (("id", "room_id", "is_used", "is_pending"), _GROUPS),
-    (("id", "prev"), STATE["state_group_edges"]),
-    (("id", "type", "state_key", "event_id"), STATE["state_groups_state"]),
+    (("id", "prev"), STATE_SCHEMAS["state_group_edges"]),
+    (("id", "type", "state_key", "event_id"), STATE_SCHEMAS["state_groups_state"]),
 )
 _NUMBERS: Final = tuple(field.name for field in fields(RoomPlan) if field.name != "room_id")
 _PLANNED: Final = pa.schema(
@@ -92,13 +92,13 @@ _PLANNED: Final = pa.schema(
 )
 
 
-def in_vain(catalog: Catalog, wanted: CompressorSettings) -> dict[str, int]:
+def find_rooms_without_savings(catalog: Catalog, wanted: CompressorSettings) -> dict[str, int]:
     """Up to which group rooms were planned before, in the same way, with nothing to rewrite, or skipped.
 
     They are as good as compressed: without this the largest of them would be planned each time, and no other room.
     """
     table = catalog.load_table(PLAN)
-    alike = (EqualTo(term=name, value=value) for name, value in wanted.how().items())
+    alike = (EqualTo(term=name, value=value) for name, value in wanted.layout_settings().items())
     nothing = Or(EqualTo(term="groups_to_rewrite", value=0), NotNull(term="skipped"))
     chosen = reduce(And, alike, And(nothing, NotNull(term="newest_group")))
     found = table.scan(row_filter=chosen, selected_fields=("room_id", "newest_group")).to_arrow()
@@ -107,7 +107,7 @@ def in_vain(catalog: Catalog, wanted: CompressorSettings) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class Planning:
+class CompressionPlanner:
     """Plans of rooms as a release has them. ``wanted``: how they are to be compressed."""
 
     spark: SparkSession
@@ -135,7 +135,7 @@ class Planning:
         self._view(list(seen.items()), "room_id string, upto bigint", "seen")
         return [row.room_id for row in self.spark.sql(_UNSEEN.format(self.wanted.number_of_rooms)).collect()]
 
-    def plans(self, saved: Mapping[str, Saved]) -> list[dict[str, Any]]:
+    def plan_rooms(self, saved: Mapping[str, SavedProgress]) -> list[dict[str, Any]]:
         """The plan of each room in ``saved``, which says how far it is compressed.
 
         ``RoomPlan``, ``newest_group``, the id of the newest group that it is about, and ``skipped``.
@@ -152,7 +152,7 @@ class Planning:
         found = parts.repartitionById(len(rooms), "number").mapInArrow(plan, schema).collect()
         return [row.asDict() for row in found]
 
-    def _needed(self, rooms: Sequence[str], saved: Mapping[str, Saved]) -> pa.Table:
+    def _needed(self, rooms: Sequence[str], saved: Mapping[str, SavedProgress]) -> pa.Table:
         """``number`` of each room, ``id`` of its groups and of all that they and the heads of its levels rest on."""
         links = self.spark.sql("select distinct room_id, prev_room_id from links").collect()
         reached = _reached(set(rooms), [(row.room_id, row.prev_room_id) for row in links])
@@ -170,7 +170,7 @@ class Planning:
             heads = [level.head for level in progress.levels if level.head is not None] if progress else []
             own = groups.filter(pc.equal(groups["number"], number))["id"].to_numpy()
             chosen = np.searchsorted(ids, np.union1d(own, np.intersect1d(np.array(heads, np.int64), ids)))
-            found.append(ids[with_chains(chosen, prev, marked)])
+            found.append(ids[add_chain_groups(chosen, prev, marked)])
         numbers = np.repeat(np.arange(len(rooms), dtype=np.int32), [len(one) for one in found])
         return pa.table({"number": numbers, "id": np.concatenate(found)})
 
@@ -194,10 +194,13 @@ def _reached(rooms: set[str], links: Sequence[tuple[str | None, str | None]]) ->
 
 
 def _plan(
-    batches: Iterable[pa.RecordBatch], rooms: Sequence[str], wanted: CompressorSettings, saved: Mapping[str, Saved]
+    batches: Iterable[pa.RecordBatch],
+    rooms: Sequence[str],
+    wanted: CompressorSettings,
+    saved: Mapping[str, SavedProgress],
 ) -> Iterator[pa.RecordBatch]:
     """The plan of one room, from all that it needs."""
-    parts = [Gathered(schema) for _, schema in _COLUMNS]
+    parts = [BatchCollector(schema) for _, schema in _COLUMNS]
     room_id = ""
     for batch in batches:
         rows = pa.Table.from_batches([batch])
@@ -211,11 +214,11 @@ def _plan(
     if not len(ids):
         return
     in_use, pending = (own.filter(own[name])["id"].to_numpy() for name in ("is_used", "is_pending"))
-    contents = Contents(groups.select(STATE["state_groups"].names), edges, state)
-    unreferenced = unneeded(ids, in_use, edges)
-    room = Room(room_id, contents, saved[room_id], pending, unreferenced, int(ids.max()))
+    contents = StateTables(groups.select(STATE_SCHEMAS["state_groups"].names), edges, state)
+    unreferenced = find_unreferenced(ids, in_use, edges)
+    room = StoredRoom(room_id, contents, saved[room_id], pending, unreferenced, int(ids.max()))
     try:
-        row: dict[str, Any] = asdict(planned(room, wanted)[1])
+        row: dict[str, Any] = asdict(plan_room(room, wanted)[1])
     except (BadGroups, RoomLeft) as error:
         row = {"room_id": room_id, "skipped": str(error)}
     yield from pa.Table.from_pylist([row | {"newest_group": room.newest}], schema=_PLANNED).to_batches()

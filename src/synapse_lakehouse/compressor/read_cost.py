@@ -45,7 +45,7 @@ class ReadCost:
     milliseconds: float
 
 
-def seen(before: ReadCost | None, after: ReadCost | None, disk: tuple[int, int]) -> dict[str, float | None]:
+def cost_columns(before: ReadCost | None, after: ReadCost | None, disk: tuple[int, int]) -> dict[str, float | None]:
     """What reading costs and what is on disk, before and after: columns of ``audit.compression_runs``."""
     return {
         "groups_sampled": len(before.groups) if before else None,
@@ -58,13 +58,13 @@ def seen(before: ReadCost | None, after: ReadCost | None, disk: tuple[int, int])
     }
 
 
-def sampled(groups: Longs) -> list[int]:
+def sample_groups(groups: Longs) -> list[int]:
     """Some of ``groups``, evenly from the oldest to the newest."""
     places = np.unique(np.linspace(0, len(groups) - 1, min(_SAMPLED, len(groups))).astype(np.int64))
     return np.sort(groups)[places].tolist()  # type: ignore[no-any-return]
 
 
-def measured(connection: Connection, groups: Sequence[int], seconds: float = _MOST_SECONDS) -> ReadCost | None:
+def measure_read_cost(connection: Connection, groups: Sequence[int], seconds: float = _MOST_SECONDS) -> ReadCost | None:
     """Read the states of ``groups``, the newest first, until ``seconds`` have gone; None where there is none to read.
 
     The connection is in a transaction.
@@ -87,7 +87,7 @@ def measured(connection: Connection, groups: Sequence[int], seconds: float = _MO
     return ReadCost(tuple(times), fmean(chains.values()), median(times.values())) if times else None
 
 
-def on_disk(connection: Connection) -> int:
+def measure_disk_bytes(connection: Connection) -> int:
     """Bytes that the rows and edges of all rooms take on the database's disk, with their indexes and with what VACUUM
     has not yet given back."""
     row = connection.execute(_DISK.encode()).fetchone()

@@ -7,17 +7,19 @@ from typing import Any
 import numpy as np
 
 from synapse_lakehouse.compressor import undo_file as undo_files
-from synapse_lakehouse.compressor.algorithm.compare_states import differing
+from synapse_lakehouse.compressor.algorithm.compare_states import find_differing_groups
 from synapse_lakehouse.compressor.algorithm.errors import BadGroups, CompressorError
-from synapse_lakehouse.compressor.algorithm.estimate import as_stored
-from synapse_lakehouse.compressor.postgres.snapshot_reader import Reading
-from synapse_lakehouse.compressor.postgres.writer import Writer
-from synapse_lakehouse.compressor.read_cost import sampled, seen
-from synapse_lakehouse.compressor.restore_groups import put_back
-from synapse_lakehouse.compressor.undo_file import Undo
+from synapse_lakehouse.compressor.algorithm.estimate import summarize_stored_room
+from synapse_lakehouse.compressor.postgres.snapshot_reader import ReaderFactory
+from synapse_lakehouse.compressor.postgres.writer import GroupWriter
+from synapse_lakehouse.compressor.read_cost import cost_columns, sample_groups
+from synapse_lakehouse.compressor.restore_groups import restore_groups
+from synapse_lakehouse.compressor.undo_file import UndoFile
 
 
-def undo(kept: Sequence[Undo], reading: Reading, writer: Writer, *, repair: bool) -> dict[str, Any]:
+def restore_room(
+    kept: Sequence[UndoFile], reading: ReaderFactory, writer: GroupWriter, *, repair: bool
+) -> dict[str, Any]:
     """Put back the room that all of ``kept`` are of, file by file, the latest first.
 
     :param repair: whether the files are right where a group resolves otherwise now.
@@ -30,23 +32,23 @@ def undo(kept: Sequence[Undo], reading: Reading, writer: Writer, *, repair: bool
     room_id, files = kept[0].room_id, sorted(kept, key=lambda one: one.written, reverse=True)
     written, left, odd = 0, 0, np.empty(0, np.int64)
     with reading() as reader:
-        if repair and (strange := [one.path for one in files if one.may_be_of_others(reader.lineage())]):
+        if repair and (strange := [one.path for one in files if one.may_be_of_other_groups(reader.lineage())]):
             raise CompressorError(
                 f"The database was restored or failed over since {strange[0]} was written, and may have given its ids "
                 "to other state groups. Nothing was put back. Without --repair, what still resolves as it did then is "
                 "put back, and nothing else."
             )
         room, disk_before = reader.room(room_id), reader.on_disk()
-        cost_before = reader.read_cost(sampled(room.ids))
+        cost_before = reader.read_cost(sample_groups(room.ids))
     try:
-        then = as_stored(room.contents, room_id)
+        then = summarize_stored_room(room.contents, room_id)
     except BadGroups:
         if not repair:
             raise
         then = None
-    right = undo_files.before(files, room.contents) if repair else room.contents
+    right = undo_files.contents_before(files, room.contents) if repair else room.contents
     for one in files:
-        done, alone, otherwise = put_back(one, None if repair else right, room.contents, writer, room.known)
+        done, alone, otherwise = restore_groups(one, None if repair else right, room.contents, writer, room.known)
         written, left, odd = written + done, left + alone, np.union1d(odd, otherwise)
         with reading() as reader:
             room = reader.room(room_id)
@@ -54,7 +56,7 @@ def undo(kept: Sequence[Undo], reading: Reading, writer: Writer, *, repair: bool
         disk_after = reader.on_disk()
         cost_after = reader.read_cost(cost_before.groups) if cost_before else None
     after = room.contents
-    if len(wrong := differing(right, after)):
+    if len(wrong := find_differing_groups(right, after)):
         raise CompressorError(
             f"State group {wrong[0]} of {room_id} resolves to another state than it should now, {len(wrong)} do so. "
             "Please report this, with the undo files."
@@ -66,7 +68,7 @@ def undo(kept: Sequence[Undo], reading: Reading, writer: Writer, *, repair: bool
             "`lakehouse compress verify` or the DAG's task verify named this room, the files are right: add --repair. "
             "If the database was restored from a backup since, they are of other groups: do not use them."
         )
-    now = as_stored(after, room_id)
+    now = summarize_stored_room(after, room_id)
     # Of what could not be resolved nothing was ever said to have been given back.
     was = then or now
     return {
@@ -80,5 +82,5 @@ def undo(kept: Sequence[Undo], reading: Reading, writer: Writer, *, repair: bool
         "seconds": time.monotonic() - began,
         "longest_lock_ms": 1000 * writer.pace.longest,
         "undo": [str(one.path) for one in files],
-        **seen(cost_before, cost_after, (disk_before, disk_after)),
+        **cost_columns(cost_before, cost_after, (disk_before, disk_after)),
     }

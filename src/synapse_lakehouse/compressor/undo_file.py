@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from synapse_lakehouse.compressor.algorithm.compare_states import replaced
+from synapse_lakehouse.compressor.algorithm.compare_states import replace_groups
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError
-from synapse_lakehouse.compressor.algorithm.state_arrays import Contents
+from synapse_lakehouse.compressor.algorithm.state_arrays import StateTables
 from synapse_lakehouse.numba_jit import Longs
 from synapse_lakehouse.postgres.snapshot.timeline import Lineage
 
@@ -31,7 +31,7 @@ _COLUMNS: Final = ("state_group", "prev_state_group", "type", "state_key", "even
 
 
 @dataclass(frozen=True)
-class Undo:
+class UndoFile:
     """Groups of a room as they were stored."""
 
     path: Path
@@ -45,15 +45,15 @@ class Undo:
     edges: pa.Table
     rows: pa.Table
 
-    def may_be_of_others(self, now: Lineage) -> bool:
+    def may_be_of_other_groups(self, now: Lineage) -> bool:
         """Whether the database was restored or failed over since: ids may have been given to other groups then."""
         return self.lineage is not None and not now.continues(self.lineage)
 
-    def contents(self, groups: pa.Table) -> Contents:
+    def contents(self, groups: pa.Table) -> StateTables:
         """They as contents, beside what ``state_groups`` has."""
-        return Contents(groups, self.edges, self.rows)
+        return StateTables(groups, self.edges, self.rows)
 
-    def possible(self, now: Contents) -> Longs:
+    def restorable_groups(self, now: StateTables) -> Longs:
         """Those of the groups that are there now, with what they hung on."""
         there = now.groups["id"].to_numpy()
         prevs = self.edges["prev_state_group"].to_numpy()
@@ -61,19 +61,19 @@ class Undo:
         return np.setdiff1d(np.intersect1d(self.groups, there), lost)
 
 
-def before(kept: Iterable[Undo], now: Contents) -> Contents:
+def contents_before(kept: Iterable[UndoFile], now: StateTables) -> StateTables:
     """``now`` with the groups of all files as these have them, as far as they are still there; the earliest counts."""
     for one in sorted(kept, key=lambda undo: undo.written, reverse=True):
-        now = replaced(now, one.possible(now), one.contents(now.groups))
+        now = replace_groups(now, one.restorable_groups(now), one.contents(now.groups))
     return now
 
 
-def folder(home: Path) -> Path:
+def undo_folder(home: Path) -> Path:
     """Where undo files are kept."""
     return home / "compression" / "undo"
 
 
-def make(where: Path) -> None:
+def create_folder(where: Path) -> None:
     """Make the folder ``where``.
 
     :raises CompressorError: when it cannot be made.
@@ -93,7 +93,7 @@ def _explained(where: Path) -> Iterator[None]:
         ) from None
 
 
-def write(where: Path, room_id: str, database: str, of: Lineage, ids: Longs, contents: Contents) -> Path:
+def write(where: Path, room_id: str, database: str, of: Lineage, ids: Longs, contents: StateTables) -> Path:
     """Keep how the groups ``ids`` are stored; the file is on disk, whole, when this returns, and not compared yet.
 
     One row for each row of a group, with its predecessor; one without a type for a group that has no rows.
@@ -121,7 +121,7 @@ def write(where: Path, room_id: str, database: str, of: Lineage, ids: Longs, con
     return where / name
 
 
-def not_compared(where: Path, room_id: str, database: str) -> list["Undo"]:
+def find_not_compared(where: Path, room_id: str, database: str) -> list[UndoFile]:
     """What attempts to compress the room wrote and did not live to compare, the latest first.
 
     :raises CompressorError: when a file cannot be read.
@@ -130,7 +130,7 @@ def not_compared(where: Path, room_id: str, database: str) -> list["Undo"]:
     return [one for one in map(read, files) if (one.room_id, one.database) == (room_id, database)]
 
 
-def compared(path: Path) -> Path:
+def mark_compared(path: Path) -> Path:
     """Let the name of an undo file say that it was compared; the name."""
     return path.rename(path.with_name(path.name.replace(_NOT_COMPARED, ".parquet")))
 
@@ -139,7 +139,7 @@ def _short(room_id: str) -> str:
     return hashlib.sha256(room_id.encode()).hexdigest()[:12]
 
 
-def read(path: Path) -> Undo:
+def read(path: Path) -> UndoFile:
     """What an undo file holds.
 
     :raises CompressorError: when it is none.
@@ -156,4 +156,4 @@ def read(path: Path) -> Undo:
     rows = table.filter(pc.is_valid(table["type"])).drop_columns("prev_state_group")
     room_id, database, written = (kept[name].decode() for name in (_ROOM, _DATABASE, _WRITTEN))
     of = Lineage(**json.loads(kept[_LINEAGE])) if _LINEAGE in kept else None
-    return Undo(path, room_id, database, of, written, np.sort(pairs["state_group"].to_numpy()), edges, rows)
+    return UndoFile(path, room_id, database, of, written, np.sort(pairs["state_group"].to_numpy()), edges, rows)

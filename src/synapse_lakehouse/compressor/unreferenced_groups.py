@@ -24,7 +24,7 @@ ON CONFLICT (state_group) DO NOTHING
 """Those among ``ids`` that are still in nobody's use: no event's, no process's, and no group's that stays."""
 
 
-def unneeded(of_room: Longs, in_use: Longs, edges: pa.Table) -> Longs:
+def find_unreferenced(of_room: Longs, in_use: Longs, edges: pa.Table) -> Longs:
     """Groups of a room that no group in use rests on, and that are in no use themselves.
 
     :param of_room: ids of the room's groups.
@@ -41,7 +41,7 @@ def unneeded(of_room: Longs, in_use: Longs, edges: pa.Table) -> Longs:
     return of_room[~used]
 
 
-def hand_over(connection: Connection, groups: Longs) -> int:
+def mark_pending_deletion(connection: Connection, groups: Longs) -> int:
     """Mark ``groups`` as Synapse does, the newest first so that no group goes before what hangs on it; how many."""
     marked = 0
     for end in range(len(groups), 0, -_AT_ONCE):

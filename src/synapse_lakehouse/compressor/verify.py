@@ -6,15 +6,15 @@ from typing import cast
 
 import numpy as np
 
-from synapse_lakehouse.compressor.algorithm.compare_states import differing
+from synapse_lakehouse.compressor.algorithm.compare_states import find_differing_groups
 from synapse_lakehouse.compressor.algorithm.errors import BadGroups
-from synapse_lakehouse.compressor.algorithm.state_arrays import Contents, encoded
-from synapse_lakehouse.compressor.undo_file import Undo, before
+from synapse_lakehouse.compressor.algorithm.state_arrays import StateTables, encode_tables
+from synapse_lakehouse.compressor.undo_file import UndoFile, contents_before
 from synapse_lakehouse.numba_jit import Longs
 
 
 @dataclass(frozen=True)
-class Verified:
+class RoomVerification:
     """A room, and what is wrong with it: nothing, if it is all right."""
 
     room_id: str
@@ -26,48 +26,50 @@ class Verified:
     faults: tuple[str, ...]
 
 
-def verified(contents: Contents, room_id: str, max_chain: int | None, kept: Sequence[Undo] = ()) -> Verified:
+def verify_room(
+    contents: StateTables, room_id: str, max_chain: int | None, kept: Sequence[UndoFile] = ()
+) -> RoomVerification:
     """Examine a room: predecessors are older and there, chains at most ``max_chain`` groups long, states as before.
 
     :param kept: undo files of the room, in any order. What was missing already when they were written is no fault.
     """
     of_room = _of_room(contents, room_id)
     faults, longest, compared = [], None, 0
-    was = before(kept, contents)
+    was = contents_before(kept, contents)
     missing = np.setdiff1d(_missing(contents), _missing(was)) if kept else _missing(contents)
     if len(missing):
         faults.append(f"{len(missing)} state groups that others hang on are missing, such as {missing[0]}")
     try:
-        longest = longest_chain(contents, room_id)
+        longest = measure_longest_chain(contents, room_id)
         if max_chain is not None and longest > max_chain:
             faults.append(f"a chain is {longest} state groups long, which is more than {max_chain}")
         if kept:
-            compared = len(np.intersect1d(of_room, np.concatenate([one.possible(contents) for one in kept])))
-            wrong = differing(was, contents)
+            compared = len(np.intersect1d(of_room, np.concatenate([one.restorable_groups(contents) for one in kept])))
+            wrong = find_differing_groups(was, contents)
             if len(wrong):
                 faults.append(f"{len(wrong)} state groups resolve to another state than before, such as {wrong[0]}")
     except BadGroups as error:
         faults.append(str(error))
     rows = int(np.isin(contents.rows["state_group"].to_numpy(), of_room).sum())
-    return Verified(room_id, len(of_room), rows, longest, compared, tuple(faults))
+    return RoomVerification(room_id, len(of_room), rows, longest, compared, tuple(faults))
 
 
-def longest_chain(contents: Contents, room_id: str) -> int:
+def measure_longest_chain(contents: StateTables, room_id: str) -> int:
     """Groups in the longest chain that a group of the room has.
 
     :raises BadGroups: for groups that cannot be what Synapse stored.
     """
-    groups = encoded(*contents)[0].groups()
+    groups = encode_tables(*contents)[0].groups()
     of_room = np.isin(groups.ids, _of_room(contents, room_id))
     return int(groups.chain_nodes()[of_room].max(initial=0))
 
 
-def _missing(contents: Contents) -> Longs:
+def _missing(contents: StateTables) -> Longs:
     """State groups that others hang on and that are not there."""
     prevs, there = contents.edges["prev_state_group"].to_numpy(), contents.groups["id"].to_numpy()
     return cast(Longs, np.setdiff1d(prevs, there))
 
 
-def _of_room(contents: Contents, room_id: str) -> Longs:
+def _of_room(contents: StateTables, room_id: str) -> Longs:
     names = np.array(contents.groups["room_id"].to_pylist(), object)
     return cast(Longs, contents.groups["id"].to_numpy()[names == room_id])

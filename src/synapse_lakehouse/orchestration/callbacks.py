@@ -25,14 +25,14 @@ class Told(AirflowFailException):
     """A task failed over what it found and told people of; that it failed is no further news."""
 
 
-def tell_of_failure(context: Context) -> None:
+def alert_on_dag_failure(context: Context) -> None:
     """Callback of a task that failed for good: its DAG's incident begins, unless it goes on already."""
     if not isinstance(context.get("exception"), Told):
         dag_id = context["dag"].dag_id
-        tell(Settings(), f"dag {dag_id}", [_failed(context, f"DAG {dag_id}")], context["ti"].log_url)
+        report_findings(Settings(), f"dag {dag_id}", [_failed(context, f"DAG {dag_id}")], context["ti"].log_url)
 
 
-def tell_of_timeout(context: Context) -> None:
+def alert_on_timeout(context: Context) -> None:
     """Callback of a DAG: its incident begins when a run took longer than it may. Airflow then ends the run's tasks as
     skipped, so that none of them tells."""
     if context.get("reason") == "timed_out":
@@ -40,30 +40,30 @@ def tell_of_timeout(context: Context) -> None:
 
         subject = f"DAG {context['dag'].dag_id}"
         said = f"run {context['run_id']} took longer than it may ({context['dag'].dagrun_timeout}) and was ended"
-        tell(Settings(), f"dag {context['dag'].dag_id}", [Finding(Kind.RUN_FAILED, subject, said)])
+        report_findings(Settings(), f"dag {context['dag'].dag_id}", [Finding(Kind.RUN_FAILED, subject, said)])
 
 
-def tell_of_success(context: Context) -> None:
+def resolve_dag_incident(context: Context) -> None:
     """Callback of the task that makes a run of a DAG good: the DAG's incident, if there is one, ends."""
-    tell(Settings(), f"dag {context['dag'].dag_id}", [])
+    report_findings(Settings(), f"dag {context['dag'].dag_id}", [])
 
 
-def tell_of_own_failure(context: Context) -> None:
-    """As :func:`tell_of_failure`, of a task that no other waits for: the incident is its own, which the success of
+def alert_on_task_failure(context: Context) -> None:
+    """As :func:`alert_on_dag_failure`, of a task that no other waits for: the incident is its own, which the success of
     another does not end. One that told of what it found could do its work, so its incident is over."""
     if isinstance(context.get("exception"), Told):
-        tell_of_own_success(context)
+        resolve_task_incident(context)
     else:
         subject = f"task {context['ti'].task_id} of DAG {context['dag'].dag_id}"
-        tell(Settings(), _own(context), [_failed(context, subject)], context["ti"].log_url)
+        report_findings(Settings(), _own(context), [_failed(context, subject)], context["ti"].log_url)
 
 
-def tell_of_own_success(context: Context) -> None:
+def resolve_task_incident(context: Context) -> None:
     """Callback of a task that no other waits for: its own incident, if there is one, ends."""
-    tell(Settings(), _own(context), [])
+    report_findings(Settings(), _own(context), [])
 
 
-def tell(settings: Settings, scope: str, found: Sequence[Finding], page: str = "") -> None:
+def report_findings(settings: Settings, scope: str, found: Sequence[Finding], page: str = "") -> None:
     """Tell of what began and what ended, now that ``found`` is all that is wrong in ``scope``; never fails.
 
     :param page: where more is to be seen.
@@ -79,7 +79,7 @@ def tell(settings: Settings, scope: str, found: Sequence[Finding], page: str = "
         log.warning("no alert could be sent", exc_info=True)
 
 
-def of_run(found: Sequence[Finding], run: Run) -> list[Finding]:
+def add_run_details(found: Sequence[Finding], run: Run) -> list[Finding]:
     """``found``, each with the run that found it."""
     return [replace(one, said=f"{one.said}\nrun {run.run_id}, {_interval(run.start, run.end)}") for one in found]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 log = printable_logger(__name__)
 
 
-def run_of(context: Context) -> Run:
+def get_run(context: Context) -> Run:
     """The run that a task belongs to.
 
     :raises AirflowFailException: when it has no data interval, as a manual run without a logical date.
@@ -54,7 +54,7 @@ def open_run() -> None:
     from synapse_lakehouse.postgres.access import preflight
     from synapse_lakehouse.postgres.errors import SourceError
 
-    run, settings, declared = run_of(get_current_context()), Settings(), catalogue.load()
+    run, settings, declared = get_run(get_current_context()), Settings(), catalogue.load()
     try:
         run.refuse_the_future()
         # Also what only later tasks read, so that nobody waits for a copy to learn that it cannot be understood.
@@ -78,7 +78,7 @@ def open_maintenance() -> None:
     :raises AirflowFailException: for a future interval, or a lake of another homeserver.
     :raises LeaseError: when another run held the lease all the while; a retry waits for it again.
     """
-    run = run_of(get_current_context())
+    run = get_run(get_current_context())
     try:
         run.refuse_the_future()
     except ValueError as refusal:
@@ -95,10 +95,10 @@ def close_run() -> None:
     from synapse_lakehouse.audit import store
     from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
 
-    run, settings = run_of(get_current_context()), Settings()
+    run, settings = get_run(get_current_context()), Settings()
     with closing(pyiceberg_catalog(settings)) as catalog:
         try:
-            lease_of(run, catalog, settings).release(is_undone=not store.has_copied(catalog, run))
+            create_lease(run, catalog, settings).release(is_undone=not store.has_copied(catalog, run))
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
@@ -113,7 +113,7 @@ def report_maintenance() -> None:
     from synapse_lakehouse.audit import store
     from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
 
-    run = run_of(get_current_context())
+    run = get_run(get_current_context())
     with closing(pyiceberg_catalog(Settings())) as catalog:
         slices, repairs = (store.of_run(catalog, f"audit.{name}", run.run_id) for name in ("parity", "repairs"))
     for one in slices:
@@ -135,13 +135,13 @@ def report_maintenance() -> None:
         )  # fmt: skip
 
 
-def unless_rehearsal(context: Context) -> None:
+def skip_if_rehearsal(context: Context) -> None:
     """Stop before publishing when the run was only to be tried."""
     if context["params"]["rehearse"]:
         raise AirflowSkipException("This was a rehearsal: all checks passed, nothing is published.")
 
 
-def lease_of(run: Run, catalog: Catalog, settings: Settings) -> Lease:
+def create_lease(run: Run, catalog: Catalog, settings: Settings) -> Lease:
     """The lake lease as ``run`` wants it."""
     from synapse_lakehouse.iceberg.lease.lease import Lease
 
@@ -158,7 +158,7 @@ def _open(run: Run, settings: Settings) -> None:
         if refusal := releases.of_another_server(latest, str(settings.synapse_server_name)):
             raise AirflowFailException(refusal)
         tables.ensure(catalog, catalogue.load())
-        lease = lease_of(run, catalog, settings)
+        lease = create_lease(run, catalog, settings)
         crashed = lease.acquire(settings.lakehouse_lease_wait_seconds)
         if run.branch not in crashed:
             branches.drop(catalog, run.branch)

@@ -18,7 +18,7 @@ from synapse_lakehouse.orchestration.run_lifecycle import lake_run_id
 if TYPE_CHECKING:
     from pathlib import Path
 
-ARGUMENTS: Final = (
+RUN_ARGUMENTS: Final = (
     "--run-id", "{{ lake_run_id(dag.dag_id, run_id) }}",
     "--start", "{{ data_interval_start.isoformat() }}",
     "--end", "{{ data_interval_end.isoformat() }}",
@@ -37,7 +37,7 @@ class UnlessExplained(RetryPolicy):
         return RetryDecision.fail("the app said why it cannot work") if explained else RetryDecision.default()
 
 
-def spark_app(
+def create_spark_task(
     app: str,
     title: str,
     task_id: str | None = None,
@@ -58,7 +58,7 @@ def spark_app(
         task_id=task_id or app,
         task_display_name=title,
         application=str(PROJECT / "spark_apps" / f"{app}.py"),
-        application_args=list(ARGUMENTS),
+        application_args=list(RUN_ARGUMENTS),
         name=f"lakehouse {app} {{{{ run_id }}}}",
         jars="{{ spark_jars() }}",
         driver_class_path="{{ spark_class_path() }}",
@@ -113,11 +113,11 @@ def _jars() -> list[Path]:
     return jars.installed(Settings())
 
 
-MACROS: Final = {
+TEMPLATE_MACROS: Final = {
     "lake_run_id": lake_run_id,
     "spark_jars": spark_jars,
     "spark_class_path": spark_class_path,
     "spark_java_options": spark_java_options,
     "settings": Settings,
 }
-"""What the templates of :func:`spark_app` call."""
+"""What the templates of :func:`create_spark_task` call."""

@@ -9,7 +9,7 @@ from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.orchestration.callbacks import Told, tell
+from synapse_lakehouse.orchestration.callbacks import Told, report_findings
 from synapse_lakehouse.printable_text import printable_logger
 
 log = printable_logger(__name__)
@@ -39,11 +39,11 @@ def watch_streams(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
             tables.ensure_audit(catalog)
             releases = store.releases(catalog)
             landed, overdue = check_lake(settings, catalog, releases)
-            tell(settings, "lake", overdue, _log(ti))
+            report_findings(settings, "lake", overdue, _log(ti))
             looks, wrong = patrol(settings, catalog, releases)
     except (SourceError, StreamWritersError, CatalogError) as refusal:
         raise AirflowFailException(str(refusal)) from None
-    tell(settings, "streams", wrong, _log(ti))
+    report_findings(settings, "streams", wrong, _log(ti))
     for one in looks:
         log.info("%s", describe_observation(one))
     if landed:
@@ -72,7 +72,7 @@ def preflight(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
     except SourceError as refusal:
         raise AirflowFailException(str(refusal)) from None
     found = [Finding(Kind.SEQUENCE_BEHIND, subject, fault.message) for subject, fault in wrong]
-    tell(settings, "preflight", found, _log(ti))
+    report_findings(settings, "preflight", found, _log(ti))
     if wrong:
         raise Told(
             "Synapse's sequences do not fit its database. Review what mends it, and run it with all of Synapse "

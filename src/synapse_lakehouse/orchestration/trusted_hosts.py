@@ -14,7 +14,7 @@ from synapse_lakehouse.config.settings import Settings
 LOCAL = ("127.0.0.1", "localhost")
 
 
-class TrustedHosts:
+class TrustedHostsMiddleware:
     """Refuses a request with 400 unless its only ``Host`` is local or in LAKEHOUSE_UI_HOSTS; the port may be any."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -31,7 +31,7 @@ class TrustedHosts:
 
 
 class TrustedHostsPlugin(AirflowPlugin):
-    """Adds :class:`TrustedHosts` before every route: pages, REST API, execution API and login."""
+    """Adds :class:`TrustedHostsMiddleware` before every route: pages, REST API, execution API and login."""
 
     name = "synapse_lakehouse_trusted_hosts"
-    fastapi_root_middlewares = [{"name": "trusted hosts", "middleware": TrustedHosts}]  # noqa: RUF012
+    fastapi_root_middlewares = [{"name": "trusted hosts", "middleware": TrustedHostsMiddleware}]  # noqa: RUF012

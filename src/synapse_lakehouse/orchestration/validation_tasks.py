@@ -10,8 +10,8 @@ from airflow.sdk import XComArg, get_current_context, task
 
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.orchestration.callbacks import Told, of_run, tell
-from synapse_lakehouse.orchestration.run_lifecycle import lease_of, run_of
+from synapse_lakehouse.orchestration.callbacks import Told, add_run_details, report_findings
+from synapse_lakehouse.orchestration.run_lifecycle import create_lease, get_run
 from synapse_lakehouse.printable_text import printable_logger
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 log = printable_logger(__name__)
 
 
-def gate(title: str, judge: Callable[[], None]) -> XComArg:
+def create_validation_task(title: str, judge: Callable[[], None]) -> XComArg:
     """The task of a gate. It tells of what it finds wrong itself; only that it could not judge is told as a failure."""
     return task(task_display_name=title)(judge)()
 
@@ -54,13 +54,13 @@ def _judge(gate: Callable[[Settings, Catalog, Run], ValidationResult]) -> None:
     from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
 
     context = get_current_context()
-    run, settings = run_of(context), Settings()
-    with closing(pyiceberg_catalog(settings)) as catalog, lease_of(run, catalog, settings).kept():
+    run, settings = get_run(context), Settings()
+    with closing(pyiceberg_catalog(settings)) as catalog, create_lease(run, catalog, settings).kept():
         judgement = gate(settings, catalog, run)
         is_first = store.latest(catalog) is None
     fails_on_warnings = context["params"]["fail_on_warnings"]
     found = build_findings(judgement, is_first=is_first, fails_on_warnings=fails_on_warnings)
-    tell(settings, judgement.stage, of_run(found, run), judgement.data_docs)
+    report_findings(settings, judgement.stage, add_run_details(found, run), judgement.data_docs)
     for line in judgement.summary().splitlines():
         log.info("%s", line)
     try:

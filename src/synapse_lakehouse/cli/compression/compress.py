@@ -58,13 +58,13 @@ NumberOfRooms = Annotated[int | None, typer.Option(min=1, help="How many rooms t
 
 
 def _configured(settings: Settings, **given: object) -> "CompressorSettings":
-    from synapse_lakehouse.compressor.algorithm.settings import configured
+    from synapse_lakehouse.compressor.algorithm.settings import load_compressor_settings
 
     changes = {f"lakehouse_compressor_{name}": str(value) for name, value in given.items() if value is not None}
     if given.get("number_of_rooms") is not None:
         # Whoever says how many wants the largest, not those that are configured.
         changes["lakehouse_compressor_rooms"] = "[]"
-    return configured(settings.model_copy(update=changes))
+    return load_compressor_settings(settings.model_copy(update=changes))
 
 
 @contextmanager
@@ -92,7 +92,7 @@ def plan(
     max_chain: MaxChain = None,
     chunk_size: ChunkSize = None,
     number_of_rooms: NumberOfRooms = None,
-    format: output.Option = output.Format.TABLE,
+    format: output.FormatOption = output.OutputFormat.TABLE,
 ) -> None:
     """Show what compressing rooms of SYNAPSE_DSN would come to. Nothing is written anywhere."""
     from synapse_lakehouse.cli.compression import compress_actions
@@ -118,7 +118,7 @@ def apply(
         bool,
         typer.Option("--hand-over-unreferenced", help="Also let Synapse delete groups that nothing needs any more."),
     ] = False,
-    format: output.Option = output.Format.TABLE,
+    format: output.FormatOption = output.OutputFormat.TABLE,
 ) -> None:
     """Compress rooms of SYNAPSE_WRITE_DSN, beside a Synapse that goes on working; resumes what was stopped.
 
@@ -153,7 +153,7 @@ def verify(
     strategy: StrategyOption = None,
     max_chain: Annotated[int | None, typer.Option(min=1, help="Longest chain that is right; 100 for best.")] = None,
     number_of_rooms: NumberOfRooms = None,
-    format: output.Option = output.Format.TABLE,
+    format: output.FormatOption = output.OutputFormat.TABLE,
 ) -> None:
     """Examine how rooms of SYNAPSE_DSN are stored, and with an undo file whether they resolve as before; 1 if not.
 
@@ -191,9 +191,9 @@ def history(
     room: Annotated[
         list[str] | None, typer.Option("--room", help="A room's id, may be repeated; all if omitted.")
     ] = None,
-    format: output.Option = output.Format.TABLE,
+    format: output.FormatOption = output.OutputFormat.TABLE,
 ) -> None:
     """Show what compressing gave back, by hand and by schedule, run by run and room by room, and what reading costs."""
     from synapse_lakehouse.cli.compression import history as compression_history
 
-    compression_history.history(room or [], format)
+    compression_history.show_history(room or [], format)

@@ -14,16 +14,16 @@ from synapse_lakehouse.compressor import unreferenced_groups
 from synapse_lakehouse.compressor.algorithm.errors import BadGroups, CompressorError
 from synapse_lakehouse.compressor.algorithm.estimate import RoomPlan
 from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, Strategy
-from synapse_lakehouse.compressor.backpressure import Load
-from synapse_lakehouse.compressor.compress_room import planned
+from synapse_lakehouse.compressor.backpressure import Backpressure
+from synapse_lakehouse.compressor.compress_room import plan_room
 from synapse_lakehouse.compressor.errors import RoomLeft
-from synapse_lakehouse.compressor.outcomes import Outcome, Row, compressed, undone
-from synapse_lakehouse.compressor.postgres.connection import write_dsn, writing
-from synapse_lakehouse.compressor.postgres.room_reader import Reader
-from synapse_lakehouse.compressor.postgres.session import SETTING
-from synapse_lakehouse.compressor.postgres.snapshot_reader import Reading, source
-from synapse_lakehouse.compressor.postgres.writer import Writer
-from synapse_lakehouse.compressor.verify import verified
+from synapse_lakehouse.compressor.outcomes import Outcome, OutcomeRow, compress_and_record, restore_and_record
+from synapse_lakehouse.compressor.postgres.connection import open_write_connection, require_write_dsn
+from synapse_lakehouse.compressor.postgres.room_reader import RoomReader
+from synapse_lakehouse.compressor.postgres.session import WRITE_DSN_SETTING
+from synapse_lakehouse.compressor.postgres.snapshot_reader import ReaderFactory, connect_readers
+from synapse_lakehouse.compressor.postgres.writer import GroupWriter
+from synapse_lakehouse.compressor.verify import verify_room
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.printable_text import printable
@@ -37,20 +37,20 @@ _APPLIED: Final = (
 )  # fmt: skip
 _VERIFIED: Final = ("room_id", "groups", "rows", "longest_chain", "compared", "faults")
 _MB: Final = 1_000_000
-AFTERWARDS: Final = (
+VACUUM_NOTE: Final = (
     "What was given back is room for new rows once VACUUM has been there, as autovacuum will be: the table stops "
     "growing. Its files become smaller by VACUUM FULL or pg_repack alone."
 )
 
 
-def plan(settings: Settings, wanted: CompressorSettings, rooms: Sequence[str], format: output.Format) -> None:
+def plan(settings: Settings, wanted: CompressorSettings, rooms: Sequence[str], format: output.OutputFormat) -> None:
     """Write the plan of each room."""
-    with source(str(settings.synapse_dsn), settings, _READ) as reading, reading() as reader:
+    with connect_readers(str(settings.synapse_dsn), settings, _READ) as reading, reading() as reader:
         rows = _plans(reader, rooms, wanted)
     _write_plans(rows, format)
 
 
-def _chosen(reader: Reader, rooms: Sequence[str], wanted: CompressorSettings) -> tuple[Sequence[str], int]:
+def _chosen(reader: RoomReader, rooms: Sequence[str], wanted: CompressorSettings) -> tuple[Sequence[str], int]:
     """Rooms in the order in which to take them, and how many: one that has to be left takes no other's place."""
     named = list(dict.fromkeys(rooms or wanted.rooms))
     reader.require(named)
@@ -58,11 +58,11 @@ def _chosen(reader: Reader, rooms: Sequence[str], wanted: CompressorSettings) ->
     return chosen, len(named) or min(wanted.number_of_rooms, len(chosen))
 
 
-def _plans(reader: Reader, rooms: Sequence[str], wanted: CompressorSettings) -> list[tuple[Any, ...]]:
+def _plans(reader: RoomReader, rooms: Sequence[str], wanted: CompressorSettings) -> list[tuple[Any, ...]]:
     chosen, number = _chosen(reader, rooms, wanted)
     rows: list[tuple[Any, ...]] = []
     readable = 0
-    with output.bar() as bar:
+    with output.progress_bar() as bar:
         task = bar.add_task("Planning", total=number)
         for room in chosen:
             if readable == number:
@@ -73,21 +73,21 @@ def _plans(reader: Reader, rooms: Sequence[str], wanted: CompressorSettings) -> 
     return rows
 
 
-def _plan(reader: Reader, room_id: str, wanted: CompressorSettings) -> tuple[Any, ...]:
+def _plan(reader: RoomReader, room_id: str, wanted: CompressorSettings) -> tuple[Any, ...]:
     try:
-        return (*astuple(planned(reader.room(room_id), wanted)[1]), None)
+        return (*astuple(plan_room(reader.room(room_id), wanted)[1]), None)
     except (BadGroups, RoomLeft) as error:
         return room_id, *[None] * (len(_PLANNED) - 1), str(error)
 
 
-def _write_plans(rows: Sequence[tuple[Any, ...]], format: output.Format) -> None:
-    if format is not output.Format.TABLE:
-        output.write([*_PLANNED, "skipped"], rows, format)
+def _write_plans(rows: Sequence[tuple[Any, ...]], format: output.OutputFormat) -> None:
+    if format is not output.OutputFormat.TABLE:
+        output.write_rows([*_PLANNED, "skipped"], rows, format)
         return
     skipped = [(row[0], row[-1]) for row in rows if row[-1]]
     plans = [RoomPlan(*row[:-1]) for row in rows if not row[-1]]
     heads = ("room_id", "rows", "after", "MB", "after", "groups", "rewrite", "delete", "insert", "needs MB", "chain")
-    output.write(heads, [_line(one) for one in plans], format)
+    output.write_rows(heads, [_line(one) for one in plans], format)
     before, after = sum(one.rows_before for one in plans), sum(one.rows_after for one in plans)
     freed = sum(one.bytes_before - one.bytes_after for one in plans)
     if before:
@@ -109,22 +109,26 @@ def _line(one: RoomPlan) -> tuple[Any, ...]:
 
 
 def apply(
-    settings: Settings, wanted: CompressorSettings, rooms: Sequence[str], format: output.Format, *, yes: bool,
+    settings: Settings, wanted: CompressorSettings, rooms: Sequence[str], format: output.OutputFormat, *, yes: bool,
     hand_over_unreferenced: bool,
 ) -> None:  # fmt: skip
     """Compress each room, or write the plan of each."""
-    dsn = write_dsn(settings)
+    dsn = require_write_dsn(settings)
     if not yes:
-        with source(dsn, settings, SETTING) as reading, reading() as reader:
+        with connect_readers(dsn, settings, WRITE_DSN_SETTING) as reading, reading() as reader:
             rows = _plans(reader, rooms, wanted)
         _write_plans(rows, format)
         output.echo("This is a dry run, and nothing was changed. Add --yes to compress.", err=True)
         return
-    folder = undo_files.folder(settings.lakehouse_home)
+    folder = undo_files.undo_folder(settings.lakehouse_home)
     outcomes: list[tuple[Any, ...]] = []
-    with compression_log.recording(settings, "compress apply") as record:
+    with compression_log.open_compression_log(settings, "compress apply") as record:
         try:
-            with source(dsn, settings, SETTING) as reading, writing(dsn) as connection, output.bar() as bar:
+            with (
+                connect_readers(dsn, settings, WRITE_DSN_SETTING) as reading,
+                open_write_connection(dsn) as connection,
+                output.progress_bar() as bar,
+            ):
                 with reading() as reader:
                     chosen, number = _chosen(reader, rooms, wanted)
                 done = 0
@@ -132,20 +136,20 @@ def apply(
                     if done == number:
                         break
                     writer = _writer(connection, wanted, bar, f"{done + 1}/{number}")
-                    row = compressed(room, wanted, reading, writer, folder, record)
+                    row = compress_and_record(room, wanted, reading, writer, folder, record)
                     done += row["outcome"] is not Outcome.LEFT
                     outcomes.append(_applied(row, reading, connection, hand_over=hand_over_unreferenced))
         except BaseException:
             # What was done before something went wrong, or was stopped, was done.
             if outcomes:
-                output.write(_APPLIED, outcomes, format)
+                output.write_rows(_APPLIED, outcomes, format)
             raise
-        output.write(_APPLIED, outcomes, format)
-        if format is output.Format.TABLE:
-            output.echo(AFTERWARDS)
+        output.write_rows(_APPLIED, outcomes, format)
+        if format is output.OutputFormat.TABLE:
+            output.echo(VACUUM_NOTE)
 
 
-def _applied(row: Row, reading: Reading, connection: Connection, *, hand_over: bool) -> tuple[Any, ...]:
+def _applied(row: OutcomeRow, reading: ReaderFactory, connection: Connection, *, hand_over: bool) -> tuple[Any, ...]:
     shown = row | {"skipped": row["error"]}
     if row["outcome"] is not Outcome.LEFT:
         handed_over = _handed_over(row["room_id"], reading, connection) if hand_over else 0
@@ -153,38 +157,38 @@ def _applied(row: Row, reading: Reading, connection: Connection, *, hand_over: b
     return tuple(round(value, 2) if isinstance(value, float) else value for value in map(shown.get, _APPLIED))
 
 
-def _handed_over(room_id: str, reading: Reading, connection: Connection) -> int:
+def _handed_over(room_id: str, reading: ReaderFactory, connection: Connection) -> int:
     try:
         with reading() as reader:
             nobodys = reader.room(room_id).unreferenced
     except RoomLeft:
         # It was purged just now, and all its groups with it.
         return 0
-    return unreferenced_groups.hand_over(connection, nobodys)
+    return unreferenced_groups.mark_pending_deletion(connection, nobodys)
 
 
 def verify(
-    settings: Settings, wanted: CompressorSettings, rooms: Sequence[str], files: Sequence[Path], format: output.Format,
-    *, any_strategy: bool,
+    settings: Settings, wanted: CompressorSettings, rooms: Sequence[str], files: Sequence[Path], 
+    format: output.OutputFormat, *, any_strategy: bool,
 ) -> bool:  # fmt: skip
     """Write what is wrong with each room; whether nothing is."""
     kept = [undo_files.read(file) for file in files]
     max_chain = wanted.max_chain if any_strategy or wanted.strategy is Strategy.BEST else None
     rows = []
-    with source(str(settings.synapse_dsn), settings, _READ) as reading, reading() as reader:
+    with connect_readers(str(settings.synapse_dsn), settings, _READ) as reading, reading() as reader:
         named = [*rooms, *dict.fromkeys(one.room_id for one in kept if one.room_id not in rooms)]
         reader.require(named)
         for room in _shown("Verifying", named or reader.rooms(wanted, all_state=True)):
             contents = reader.contents(room)
-            found = verified(contents, room, max_chain, [one for one in kept if one.room_id == room])
+            found = verify_room(contents, room, max_chain, [one for one in kept if one.room_id == room])
             rows.append(astuple(found))
-    output.write(_VERIFIED, [(*row[:-1], "; ".join(row[-1])) for row in rows], format)
+    output.write_rows(_VERIFIED, [(*row[:-1], "; ".join(row[-1])) for row in rows], format)
     return not any(row[-1] for row in rows)
 
 
 def undo(settings: Settings, files: Sequence[Path], *, yes: bool, repair: bool) -> None:
     """Put back what the files hold, the latest first; with ``repair`` also where a group resolves otherwise now."""
-    dsn = write_dsn(settings)
+    dsn = require_write_dsn(settings)
     kept = sorted((undo_files.read(file) for file in files), key=lambda one: one.written, reverse=True)
     if not yes:
         for one in kept:
@@ -192,20 +196,20 @@ def undo(settings: Settings, files: Sequence[Path], *, yes: bool, repair: bool) 
             output.echo(f"Would put back up to {len(one.groups)} state groups of {where}.")
         output.echo("This is a dry run, and nothing was changed. Add --yes to put them back.", err=True)
         return
-    by_room: dict[str, list[undo_files.Undo]] = {}
+    by_room: dict[str, list[undo_files.UndoFile]] = {}
     for one in kept:
         by_room.setdefault(one.room_id, []).append(one)
     with (
-        compression_log.recording(settings, "compress undo") as record,
-        source(dsn, settings, SETTING) as reading,
-        writing(dsn) as connection,
-        output.bar() as bar,
+        compression_log.open_compression_log(settings, "compress undo") as record,
+        connect_readers(dsn, settings, WRITE_DSN_SETTING) as reading,
+        open_write_connection(dsn) as connection,
+        output.progress_bar() as bar,
     ):
         _require_same_database(kept, connection)
         alone: list[str] = []
         for room_id, of_room in by_room.items():
             writer = _writer(connection, CompressorSettings(), bar, "")
-            done = undone(of_room, reading, writer, record, repair=repair)
+            done = restore_and_record(of_room, reading, writer, record, repair=repair)
             if done["outcome"] is Outcome.LEFT:
                 alone.append(f"Nothing of {printable(room_id)} was put back: {done['error']}")
                 continue
@@ -215,7 +219,7 @@ def undo(settings: Settings, files: Sequence[Path], *, yes: bool, repair: bool) 
             raise CompressorError("\n".join(alone))
 
 
-def _require_same_database(kept: Sequence[undo_files.Undo], connection: Connection) -> None:
+def _require_same_database(kept: Sequence[undo_files.UndoFile], connection: Connection) -> None:
     for one in kept:
         if one.database != connection.info.dbname:
             raise CompressorError(
@@ -226,19 +230,19 @@ def _require_same_database(kept: Sequence[undo_files.Undo], connection: Connecti
 
 def _shown(what: str, rooms: Sequence[str]) -> Iterator[str]:
     """The rooms, with a bar that shows how far it is where somebody watches."""
-    with output.bar() as bar:
+    with output.progress_bar() as bar:
         task = bar.add_task(what, total=len(rooms))
         for room in rooms:
             yield room
             bar.advance(task)
 
 
-def _writer(connection: Connection, wanted: CompressorSettings, bar: Progress, which: str) -> Writer:
+def _writer(connection: Connection, wanted: CompressorSettings, bar: Progress, which: str) -> GroupWriter:
     name = f"Room {which}".strip()
     task: TaskID = bar.add_task(name, total=None)
 
     def tell(said: str) -> None:
         bar.update(task, description=printable(f"{name}, {said}"))
 
-    load = Load(connection, wanted.busy_sessions, wanted.lag_bytes, tell)
-    return Writer(connection, load, lambda work, total: bar.update(task, advance=work, total=total))
+    load = Backpressure(connection, wanted.busy_sessions, wanted.lag_bytes, tell)
+    return GroupWriter(connection, load, lambda work, total: bar.update(task, advance=work, total=total))

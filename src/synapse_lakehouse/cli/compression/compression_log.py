@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from synapse_lakehouse.cli import output
 from synapse_lakehouse.cli.lake import lake_session
-from synapse_lakehouse.compressor.outcomes import Row
+from synapse_lakehouse.compressor.outcomes import OutcomeRow
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSED, pyiceberg_catalog
 from synapse_lakehouse.local.services import connected
@@ -22,7 +22,7 @@ class NotRecorded(RuntimeError):
 
 
 @contextmanager
-def recording(settings: Settings, command: str) -> Iterator[Callable[[Row], None]]:
+def open_compression_log(settings: Settings, command: str) -> Iterator[Callable[[OutcomeRow], None]]:
     """Takes what became of a room (``rewriting.recording``) and appends it to ``audit.compression_runs``.
 
     ``command`` and the time are the id of its run. Nothing that is wrong with the lake stops the work on other rooms.
@@ -31,8 +31,8 @@ def recording(settings: Settings, command: str) -> Iterator[Callable[[Row], None
     :raises NotRecorded: in the end, where there is a lake that did not take every row; if something else was raised,
         that is raised, and this is only said.
     """
-    if not lake_session.may_exist(settings):
-        rows: list[Row] = []
+    if not lake_session.may_have_lake(settings):
+        rows: list[OutcomeRow] = []
         try:
             yield rows.append
         finally:
@@ -62,11 +62,11 @@ class _Journal:
         self._settings, self._stack = settings, stack
         self._catalog: Catalog | None = None
         self._run_id = f"{command} {datetime.now(UTC).isoformat()}"
-        self._waiting: list[Row] = []
+        self._waiting: list[OutcomeRow] = []
         self._trouble = ""
         self._append()
 
-    def record(self, row: Row) -> None:
+    def record(self, row: OutcomeRow) -> None:
         self._waiting.append({"run_id": self._run_id, **row})
         self._append()
 

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from synapse_lakehouse.cli import output
 from synapse_lakehouse.cli.lake import lake_session
-from synapse_lakehouse.cli.streams.positions_history import bars
+from synapse_lakehouse.cli.streams.positions_history import draw_bars
 from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSED
 from synapse_lakehouse.iceberg.read import duckdb_reader
 
@@ -63,17 +63,17 @@ _NOTHING: Final = (
 )
 
 
-def history(rooms: Sequence[str], format: output.Format) -> None:
+def show_history(rooms: Sequence[str], format: output.OutputFormat) -> None:
     """Write all runs and rooms for a program, or for people a chart by run and a line a room."""
-    with lake_session.lake() as (settings, connection):
+    with lake_session.open_lake() as (settings, connection):
         if COMPRESSED not in duckdb_reader.entries(settings):
             raise duckdb_reader.LakeError(_NOTHING)
         duckdb_reader.bind(connection, settings, None, [COMPRESSED])
         wanted = f"room_id in ({', '.join(map(duckdb_reader.literal, rooms))})" if rooms else "true"
         latest = _LATEST.format(wanted=wanted)
-        if format is not output.Format.TABLE:
+        if format is not output.OutputFormat.TABLE:
             found = connection.execute(latest + _ROOMS_OF_RUNS)
-            output.write([column[0] for column in found.description or ()], found.fetchall(), format)
+            output.write_rows([column[0] for column in found.description or ()], found.fetchall(), format)
             return
         by_run, by_room = (connection.execute(latest + query).fetchall() for query in (_RUNS, _ROOMS))
     if not by_run:
@@ -83,17 +83,17 @@ def history(rooms: Sequence[str], format: output.Format) -> None:
 
 
 def _draw_runs(runs: Sequence[tuple[Any, ...]]) -> None:
-    table = output.table("Run")
+    table = output.create_table("Run")
     for heading in ("Rooms", "Rows given back", "MB", "All state on disk, MB"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column(no_wrap=True)
     most = max(1, *(run[2] for run in runs))
     for at, rooms, freed, freed_bytes, disk_before, disk_after in runs:
         table.add_row(
-            output.when(at.replace(microsecond=0)), f"{rooms:,}", f"{freed:,}", _mb(freed_bytes),
+            output.format_time(at.replace(microsecond=0)), f"{rooms:,}", f"{freed:,}", _mb(freed_bytes),
             f"{_mb(disk_before)} → {_mb(disk_after)}", Bar(most, 0, max(freed, 0), width=_WIDTH),
         )  # fmt: skip
-    console = output.console()
+    console = output.create_console()
     console.print(table)
     freed, freed_bytes = sum(run[2] for run in runs), sum(run[3] for run in runs)
     console.print(
@@ -106,17 +106,18 @@ def _draw_runs(runs: Sequence[tuple[Any, ...]]) -> None:
 
 
 def _draw_rooms(rooms: Sequence[tuple[Any, ...]]) -> None:
-    table = output.table()
+    table = output.create_table()
     table.add_column("Room", overflow="fold")
     for heading in ("Runs", "Rows given back", "left", "MB", "Chain", "Read, ms", "Lock, ms"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("Run by run", no_wrap=True)
     for room_id, runs, freed, left, freed_bytes, chain, chain_now, read, read_now, lock, each in rooms:
         table.add_row(
-            output.cell(room_id), f"{runs:,}", f"{freed:,}", f"{left:,}", _mb(freed_bytes), _then_now(chain, chain_now),
-            _then_now(read, read_now), "-" if lock is None else f"{lock:,.0f}", bars(each),
+            output.format_cell(room_id), f"{runs:,}", f"{freed:,}", f"{left:,}", _mb(freed_bytes),
+            _then_now(chain, chain_now),
+            _then_now(read, read_now), "-" if lock is None else f"{lock:,.0f}", draw_bars(each),
         )  # fmt: skip
-    output.console().print(table)
+    output.create_console().print(table)
 
 
 def _then_now(then: float | None, now: float | None) -> str:

@@ -2,7 +2,7 @@
 
 from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.cli import output
-from synapse_lakehouse.cli.doctor.finding import Finding, Findings, Level
+from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.errors import ReadFailed
 from synapse_lakehouse.postgres.rows import duplicates
@@ -18,24 +18,30 @@ _SLOW = "Raise LAKEHOUSE_STATEMENT_TIMEOUT_SECONDS, or ask a replica, and run th
 def examine(connection: Connection, declared: Catalogue) -> Findings:
     """Read every table with a unique key in full, a table in each transaction."""
     tables, sound = duplicates.keyed(declared), 0
-    with output.bar() as bar:
+    with output.progress_bar() as bar:
         task = bar.add_task("Reading all keys", total=len(tables))
         for table in tables:
             bar.update(task, description=f"Reading all keys of {table.name}")
             try:
                 found = duplicates.repeated(connection, table)
             except ReadFailed as error:
-                yield Finding(Level.WARN, _SUBJECT, f"{table.name} could not be read in full: {error}", _SLOW)
+                yield DoctorFinding(
+                    FindingLevel.WARN, _SUBJECT, f"{table.name} could not be read in full: {error}", _SLOW
+                )
             else:
                 sound += not found.keys
                 if found.keys:
                     yield _finding(table.name, table.primary_key, found)
             bar.advance(task)
-    yield Finding(Level.OK, _SUBJECT, f"{sound} of {len(tables)} tables were read in full and repeat no key")
+    yield DoctorFinding(
+        FindingLevel.OK, _SUBJECT, f"{sound} of {len(tables)} tables were read in full and repeat no key"
+    )
 
 
-def _finding(table: str, key: tuple[str, ...], found: duplicates.Repeated) -> Finding:
-    first = "; ".join(", ".join(map(output.text, one)) for one in found.first)
+def _finding(table: str, key: tuple[str, ...], found: duplicates.Repeated) -> DoctorFinding:
+    first = "; ".join(", ".join(map(output.format_value, one)) for one in found.first)
     keys = f"{found.keys:,} key{'' if found.keys == 1 else 's'} ({', '.join(key)})"
     message = f"{table} has {keys} that several rows share: {first}"
-    return Finding(Level.FAIL, _SUBJECT, message + ("; …" if found.keys > len(found.first) else ""), _ADVICE)
+    return DoctorFinding(
+        FindingLevel.FAIL, _SUBJECT, message + ("; …" if found.keys > len(found.first) else ""), _ADVICE
+    )

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from synapse_lakehouse.cli.doctor.finding import Finding, Findings, Level
+from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
 from synapse_lakehouse.config.settings import ENV_FILE, Settings, env_file_values
 
 _ADDRESSES: Final = {"synapse_dsn", "synapse_write_dsn", "lakehouse_catalog_uri", "lakehouse_redis_url"}
@@ -23,7 +23,7 @@ def examine() -> Findings:
     secrets = [name for name, value in env_file_values().items() if value and _is_secret(name.lower(), value)]
     if secrets and (readers := _other_readers(path)):
         message = f"{readers} may read {path}, with {' and '.join(secrets)}."
-        yield Finding(Level.WARN, "privacy", message, f"chmod 600 {path}")
+        yield DoctorFinding(FindingLevel.WARN, "privacy", message, f"chmod 600 {path}")
 
 
 def _is_secret(name: str, value: str) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.cli.doctor import compressor, duplicates, env_file, lake, machine, sequences, source
-from synapse_lakehouse.cli.doctor.finding import Finding, Level
+from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres.embedded_postgres import PostgresError
 from synapse_lakehouse.local.services import ServicesError, connected
@@ -19,42 +19,47 @@ from synapse_lakehouse.streams.checks.sequences import StreamProgress
 class _Source:
     """What was found of the source, and what the examination of the lake wants to know of it."""
 
-    found: list[Finding] = field(default_factory=list)
+    found: list[DoctorFinding] = field(default_factory=list)
     standings: dict[str, StreamProgress] = field(default_factory=dict)
     bytes: int | None = None
 
 
-def examine(given: Settings, *, deep: bool = False) -> list[Finding]:
+def examine(given: Settings, *, deep: bool = False) -> list[DoctorFinding]:
     """All findings, with the servers that the settings leave out running meanwhile.
 
     :param deep: read every key in the source, and what the newest release says of the database as a whole.
     """
     found = [
-        *machine.names(),
+        *machine.check_setting_names(),
         *env_file.examine(),
-        *machine.network(),
-        *machine.configuration(given),
-        *machine.java(),
-        *machine.jars(given),
-        *machine.memory(given),
-        *machine.catalogue(),
+        *machine.check_network(),
+        *machine.check_configuration(given),
+        *machine.check_java(),
+        *machine.check_jars(given),
+        *machine.check_memory(given),
+        *machine.check_catalogue(),
     ]
-    declared = source.declared_or_none()
+    declared = source.load_catalogue_or_none()
     needs_server = given.uses_sample or not given.lakehouse_catalog_uri
     if needs_server and not (given.lakehouse_home / "postgres").exists():
         # Whether a homeserver's database can be read is to be known before anything is set up.
         of = _Source() if given.uses_sample else _source(given, nullcontext(given), declared, deep=deep)
         of.found += compressor.examine(given)
         message = f"The embedded PostgreSQL in {given.lakehouse_home} is not set up yet."
-        set_up = Finding(Level.WARN, "set-up", message, "Run `make run`, which does it.")
-        return [*found, *of.found, *machine.disk(given, of.bytes), set_up]
+        set_up = DoctorFinding(FindingLevel.WARN, "set-up", message, "Run `make run`, which does it.")
+        return [*found, *of.found, *machine.check_disk(given, of.bytes), set_up]
     with ExitStack() as stack:
         try:
             settings = stack.enter_context(connected(given, source=False))
         except (PostgresError, ServicesError) as error:
-            return [*found, *machine.disk(given), Finding(Level.FAIL, "lake", str(error))]
+            return [*found, *machine.check_disk(given), DoctorFinding(FindingLevel.FAIL, "lake", str(error))]
         of = _source(given, connected(given), declared, deep=deep)
-        found += [*of.found, *compressor.examine(given), *machine.disk(settings, of.bytes), *machine.privacy(settings)]
+        found += [
+            *of.found,
+            *compressor.examine(given),
+            *machine.check_disk(settings, of.bytes),
+            *machine.check_privacy(settings),
+        ]
         return [*found, *lake.examine(settings, declared, of.standings, deep=deep)]
 
 
@@ -68,9 +73,9 @@ def _source(
             if declared:
                 of.standings = synapse_startup.read_progress(connection, declared)
                 of.found += sequences.examine(declared, of.standings)
-            of.bytes = source.size(connection)
+            of.bytes = source.measure_database_bytes(connection)
             if deep and declared:
                 of.found += duplicates.examine(connection, declared)
     except (PostgresError, ServicesError, SourceError) as error:
-        of.found.append(Finding(Level.FAIL, "source", str(error)))
+        of.found.append(DoctorFinding(FindingLevel.FAIL, "source", str(error)))
     return of

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Level(StrEnum):
+class FindingLevel(StrEnum):
     """How bad a finding is: FAIL stops a run, or Synapse, or is damage in its database."""
 
     OK = "OK"
@@ -14,13 +14,13 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class DoctorFinding:
     """What an examination found about ``subject``; ``advice`` says what to do about it."""
 
-    level: Level
+    level: FindingLevel
     subject: str
     message: str
     advice: str = ""
 
 
-Findings = Iterator[Finding]
+Findings = Iterator[DoctorFinding]

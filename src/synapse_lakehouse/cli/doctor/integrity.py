@@ -6,13 +6,13 @@ from typing import Any, Final
 from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse.cli import output
-from synapse_lakehouse.cli.doctor.finding import Finding, Findings, Level
+from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.room_state.integrity_checks import INTEGRITY_CHECKS, IntegrityCheck
 
 _TABLE: Final = "gold.state_integrity"
-_LEVELS: Final = {"fail": Level.FAIL, "warn": Level.WARN, "info": Level.OK}
+_LEVELS: Final = {"fail": FindingLevel.FAIL, "warn": FindingLevel.WARN, "info": FindingLevel.OK}
 _NAMED: Final = 3
 _FIRST: Final = f"""
 select check_name, severity, count(*) over (partition by check_name), room_id, subject, expected, found from {_TABLE}
@@ -30,7 +30,7 @@ def examine(connection: DuckDBPyConnection, settings: Settings) -> Findings:
         return
     if _TABLE not in known[0].tables:
         message = f"Release {known[0].number} was made before there was {_TABLE}."
-        yield Finding(Level.WARN, "integrity", message, "Run `make run`.")
+        yield DoctorFinding(FindingLevel.WARN, "integrity", message, "Run `make run`.")
         return
     duckdb_reader.bind(connection, settings, known[0], [_TABLE])
     first: dict[str, list[tuple[Any, ...]]] = {}
@@ -39,15 +39,15 @@ def examine(connection: DuckDBPyConnection, settings: Settings) -> Findings:
     yield from (_finding(check, first[check.name]) for check in INTEGRITY_CHECKS if check.name in first)
     if all(severity == "info" for rows in first.values() for severity, *_ in rows):
         message = f"release {known[0].number} found nothing wrong in the database as a whole"
-        yield Finding(Level.OK, "integrity", message)
+        yield DoctorFinding(FindingLevel.OK, "integrity", message)
 
 
-def _finding(check: IntegrityCheck, first: Sequence[tuple[Any, ...]]) -> Finding:
+def _finding(check: IntegrityCheck, first: Sequence[tuple[Any, ...]]) -> DoctorFinding:
     severity, count, *_ = first[0]
     named = "; ".join(
-        f"{room or 'no room'} {output.text(subject).strip()} (expected {expected}, found {found})"
+        f"{room or 'no room'} {output.format_value(subject).strip()} (expected {expected}, found {found})"
         for _, _, room, subject, expected, found in first
     )
     message = f"{count:,} {check.title}: {named}{'; …' if count > len(first) else ''}"
     every = f"uv run lakehouse query \"from {_TABLE} where check_name = '{check.name}'\""
-    return Finding(_LEVELS[severity], check.name, message, f"{check.means} {check.advice}\nAll: {every}")
+    return DoctorFinding(_LEVELS[severity], check.name, message, f"{check.means} {check.advice}\nAll: {every}")

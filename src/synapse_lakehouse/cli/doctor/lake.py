@@ -9,7 +9,7 @@ from synapse_lakehouse.audit import releases
 from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.cli import output
 from synapse_lakehouse.cli.doctor import integrity, sequences
-from synapse_lakehouse.cli.doctor.finding import Finding, Findings, Level
+from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
 from synapse_lakehouse.cli.lake import branch_listing
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
@@ -29,31 +29,33 @@ def examine(
     try:
         known = duckdb_reader.entries(settings)
         if not known:
-            yield Finding(Level.WARN, "lake", "The catalog has no tables yet.", "Run `make run`.")
+            yield DoctorFinding(FindingLevel.WARN, "lake", "The catalog has no tables yet.", "Run `make run`.")
             return
-        yield Finding(Level.OK, "lake", f"{len(known)} tables and views in the catalog")
+        yield DoctorFinding(FindingLevel.OK, "lake", f"{len(known)} tables and views in the catalog")
         with duckdb_reader.connect(settings) as connection:
             yield from _releases(connection, settings)
             if declared:
-                yield from sequences.compare(connection, settings, declared, standings)
+                yield from sequences.compare_with_release(connection, settings, declared, standings)
             yield from _branches(connection, settings)
             yield from _tap(connection, settings)
             if deep:
                 yield from integrity.examine(connection, settings)
     except duckdb_reader.LakeError as error:
-        yield Finding(Level.FAIL, "lake", str(error))
+        yield DoctorFinding(FindingLevel.FAIL, "lake", str(error))
 
 
 def _releases(connection: DuckDBPyConnection, settings: Settings) -> Findings:
     known = duckdb_reader.releases(connection, settings)
     if not known:
-        yield Finding(Level.WARN, "releases", "Nothing was published yet.", "Run `make run`.")
+        yield DoctorFinding(FindingLevel.WARN, "releases", "Nothing was published yet.", "Run `make run`.")
         return
     latest = known[0]
     days = (datetime.now(UTC) - latest.published_at).total_seconds() / 86400
-    yield Finding(Level.OK, "releases", f"{len(known)}, the latest is {latest.number}, published {days:.1f} days ago")
+    yield DoctorFinding(
+        FindingLevel.OK, "releases", f"{len(known)}, the latest is {latest.number}, published {days:.1f} days ago"
+    )
     if problem := releases.of_another_server(latest, settings.synapse_server_name or sample.server_name()):
-        yield Finding(Level.FAIL, "homeserver", problem)
+        yield DoctorFinding(FindingLevel.FAIL, "homeserver", problem)
 
 
 def _tap(connection: DuckDBPyConnection, settings: Settings) -> Findings:
@@ -64,27 +66,31 @@ def _tap(connection: DuckDBPyConnection, settings: Settings) -> Findings:
     message = f"it last listened {age.total_seconds() / 60:,.0f} minutes ago"
     if settings.lakehouse_tap_minutes and age > timedelta(minutes=settings.lakehouse_tap_minutes):
         advice = "Start it again with `lakehouse replicate tap`, or set LAKEHOUSE_TAP_MINUTES=0 if it is not wanted."
-        yield Finding(Level.WARN, "replication tap", message, advice)
+        yield DoctorFinding(FindingLevel.WARN, "replication tap", message, advice)
     else:
-        yield Finding(Level.OK, "replication tap", message)
+        yield DoctorFinding(FindingLevel.OK, "replication tap", message)
 
 
 def _branches(connection: DuckDBPyConnection, settings: Settings) -> Findings:
-    held = branch_listing.holding(connection, settings)
+    held = branch_listing.read_lease_holder(connection, settings)
     at_work = held.branch if held and datetime.now(UTC) < held.until else None
-    left = [one.name for one in branch_listing.branches(connection, settings) if one.name != at_work]
+    left = [one.name for one in branch_listing.list_branches(connection, settings) if one.name != at_work]
     if left:
         message = f"Runs that were not published left {len(left)} on the tables: {', '.join(left)}."
         advice = f"Once you have looked at them, drop them: uv run lakehouse branches drop {' '.join(left)}"
-        yield Finding(Level.WARN, "branches", message, advice)
+        yield DoctorFinding(FindingLevel.WARN, "branches", message, advice)
     else:
-        yield Finding(Level.OK, "branches", "none left by failed runs")
+        yield DoctorFinding(FindingLevel.OK, "branches", "none left by failed runs")
     if held is None:
-        yield Finding(Level.OK, "lease", "free")
+        yield DoctorFinding(FindingLevel.OK, "lease", "free")
         return
-    until = output.when(held.until.replace(microsecond=0))
+    until = output.format_time(held.until.replace(microsecond=0))
     if at_work:
-        yield Finding(Level.OK, "lease", f"run {held.holder} is at work and holds it until {until} unless it renews it")
+        yield DoctorFinding(
+            FindingLevel.OK, "lease", f"run {held.holder} is at work and holds it until {until} unless it renews it"
+        )
     else:
         message = f"Run {held.holder} let it expire at {until}, so it probably crashed."
-        yield Finding(Level.WARN, "lease", message, "The next run takes it over; look into that run's log.")
+        yield DoctorFinding(
+            FindingLevel.WARN, "lease", message, "The next run takes it over; look into that run's log."
+        )

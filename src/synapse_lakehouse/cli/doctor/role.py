@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.cli.doctor import system_grants
-from synapse_lakehouse.cli.doctor.finding import Finding, Findings, Level
-from synapse_lakehouse.compressor.postgres.progress_tables import TABLES, privileges
+from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
+from synapse_lakehouse.compressor.postgres.progress_tables import PROGRESS_TABLES, list_privileges
 from synapse_lakehouse.postgres.access.grants import useful
 from synapse_lakehouse.postgres.access.harden import PUBLIC_RIGHTS
 from synapse_lakehouse.postgres.connection import Connection
@@ -82,7 +82,7 @@ select quote_ident(datname) from pg_database
 where datallowconn and datname <> current_database() and has_database_privilege(oid, 'connect') order by 1
 """
 
-Allowed = Mapping[tuple[str, str, str], tuple[str, ...] | None]
+AllowedPrivileges = Mapping[tuple[str, str, str], tuple[str, ...] | None]
 """By privilege, kind of object and its name, the columns on which a role needs it; None: on the whole object."""
 
 
@@ -100,19 +100,19 @@ class _Excess:
         return f"{self.name} ({', '.join(self.columns)})" if self.columns else self.name
 
 
-def of_reader(catalogue: Catalogue) -> Allowed:
+def reader_privileges(catalogue: Catalogue) -> AllowedPrivileges:
     """What the role may need that reads what ``catalogue`` lists, and serves it."""
-    progress: Allowed = {("SELECT", "table", name): None for name in TABLES}
+    progress: AllowedPrivileges = {("SELECT", "table", name): None for name in PROGRESS_TABLES}
     rights = useful(catalogue, has_secrets=True)
     return {**progress, **{("SELECT", right.kind, right.name): right.columns for right in rights}}
 
 
-def of_compressor() -> Allowed:
+def compressor_privileges() -> AllowedPrivileges:
     """What the role needs that compresses state."""
-    return {(privilege, "table", name): columns for privilege, name, columns in privileges()}
+    return {(privilege, "table", name): columns for privilege, name, columns in list_privileges()}
 
 
-def examine(connection: Connection, allowed: Allowed, script: str, subject: str = "role") -> Findings:
+def examine(connection: Connection, allowed: AllowedPrivileges, script: str, subject: str = "role") -> Findings:
     """Everything that the role of the session can do beyond ``allowed``, with the statement that takes it away.
 
     :param script: the command that prints the SQL of such a role.
@@ -124,7 +124,7 @@ def examine(connection: Connection, allowed: Allowed, script: str, subject: str 
     role, connections, is_superuser = row
     tables = sorted({name for _, kind, name in allowed if kind == "table"})
     # The compressor may have made the tables of its progress itself.
-    owned = [name for name in _column(connection, _OWNED) if name not in TABLES]
+    owned = [name for name in _column(connection, _OWNED) if name not in PROGRESS_TABLES]
     found = [
         *_attributes(role, _column(connection, _ATTRIBUTES, [tables]), script),
         *_memberships(role, _column(connection, _MEMBER_OF)),
@@ -135,7 +135,9 @@ def examine(connection: Connection, allowed: Allowed, script: str, subject: str 
         found += _definers(role, _column(connection, _DEFINERS))
         found += _public_rights(role, connection, script)
         found += system_grants.examine(role, connection)
-    found = found or [Finding(Level.OK, subject, f"{role} can do what the lakehouse needs of it, and nothing else")]
+    found = found or [
+        DoctorFinding(FindingLevel.OK, subject, f"{role} can do what the lakehouse needs of it, and nothing else")
+    ]
     found.append(_limits(role, connections, _column(connection, _DATABASES)))
     yield from (replace(one, subject=subject) for one in found)
 
@@ -143,25 +145,29 @@ def examine(connection: Connection, allowed: Allowed, script: str, subject: str 
 def _attributes(role: str, attributes: Sequence[str], script: str) -> Findings:
     if "SUPERUSER" in attributes:
         message = f"The role {role} is a superuser: it may read and write everything."
-        yield Finding(Level.WARN, "role", message, _OWN_ROLE.format(script=script))
+        yield DoctorFinding(FindingLevel.WARN, "role", message, _OWN_ROLE.format(script=script))
     elif attributes:
         message = f"The role {role} has {' and '.join(attributes)}, which it does not need."
-        yield Finding(Level.WARN, "role", message, f"As a superuser run: ALTER ROLE {role} {_without(attributes)};")
+        yield DoctorFinding(
+            FindingLevel.WARN, "role", message, f"As a superuser run: ALTER ROLE {role} {_without(attributes)};"
+        )
 
 
 def _memberships(role: str, roles: Sequence[str]) -> Findings:
     if roles:
         message = f"The role {role} may do all that {_some(roles)} may, as a member."
-        yield Finding(Level.WARN, "role", message, f"As a superuser run: REVOKE {', '.join(roles)} FROM {role};")
+        yield DoctorFinding(
+            FindingLevel.WARN, "role", message, f"As a superuser run: REVOKE {', '.join(roles)} FROM {role};"
+        )
 
 
 def _ownership(role: str, owned: Sequence[str], script: str) -> Findings:
     if owned:
         message = f"The role {role} owns {_some(owned)}: an owner may do anything with it."
-        yield Finding(Level.WARN, "role", message, _OWN_ROLE.format(script=script))
+        yield DoctorFinding(FindingLevel.WARN, "role", message, _OWN_ROLE.format(script=script))
 
 
-def _grants(role: str, granted: Iterable[tuple[Any, ...]], allowed: Allowed, script: str) -> Findings:
+def _grants(role: str, granted: Iterable[tuple[Any, ...]], allowed: AllowedPrivileges, script: str) -> Findings:
     """One finding for each privilege, kind of object and grantee."""
     known = {privilege for privilege, *_ in allowed}
     found: dict[tuple[str, str, bool], list[_Excess]] = {}
@@ -184,14 +190,16 @@ def _grants(role: str, granted: Iterable[tuple[Any, ...]], allowed: Allowed, scr
             advice += f" Then grant it what it needs: `{script}` prints the SQL."
         elif kind == "schema" and to_everybody:
             advice += " Before that, grant the same to Synapse's own role by name, which needs it."
-        yield Finding(Level.WARN, "role", message, advice)
+        yield DoctorFinding(FindingLevel.WARN, "role", message, advice)
 
 
 def _definers(role: str, routines: Sequence[str]) -> Findings:
     if routines:
         message = f"The role {role} may run {_some(routines)} with the rights of who owns that (SECURITY DEFINER)."
         advice = f"As the owner run: REVOKE EXECUTE ON ROUTINE {', '.join(routines)} FROM PUBLIC, {role};"
-        yield Finding(Level.WARN, "role", message, advice + " Before that, grant it by name to the roles that need it.")
+        yield DoctorFinding(
+            FindingLevel.WARN, "role", message, advice + " Before that, grant it by name to the roles that need it."
+        )
 
 
 def _public_rights(role: str, connection: Connection, script: str) -> Findings:
@@ -201,16 +209,16 @@ def _public_rights(role: str, connection: Connection, script: str) -> Findings:
     if may := [right.may for right, is_allowed in zip(PUBLIC_RIGHTS, row, strict=True) if is_allowed]:
         message = f"The role {role}, like everybody, may {' and '.join(may)} in this database."
         advice = f"`{script} --harden` prints statements that take this away, each with what it could break."
-        yield Finding(Level.WARN, "role", message, advice)
+        yield DoctorFinding(FindingLevel.WARN, "role", message, advice)
 
 
-def _limits(role: str, connections: int, databases: Sequence[str]) -> Finding:
+def _limits(role: str, connections: int, databases: Sequence[str]) -> DoctorFinding:
     """What is enforced, what the role can lift, and what no statement in this database takes away."""
     bounded = f"its rights, and {connections} connections" if connections >= 0 else "its rights"
     message = f"Of the role {role} PostgreSQL enforces {bounded}; its timeouts and read-only sessions are defaults."
     if databases:
         message += f" It may also connect to {_some(databases)}, where nothing is granted to it here."
-    return Finding(Level.OK, "role", message)
+    return DoctorFinding(FindingLevel.OK, "role", message)
 
 
 def _revokes(privilege: str, excess: Sequence[_Excess], role: str) -> Iterator[str]:

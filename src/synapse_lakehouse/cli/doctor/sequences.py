@@ -6,7 +6,7 @@ from typing import Final
 from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse.catalogue import Catalogue
-from synapse_lakehouse.cli.doctor.finding import Finding, Findings, Level
+from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
 from synapse_lakehouse.cli.streams import positions
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
@@ -24,10 +24,10 @@ def examine(declared: Catalogue, now: Mapping[str, StreamProgress]) -> Findings:
     yield from map(_finding, wrong)
     if now and not wrong:
         message = f"{len(now)} sequences fit their positions and rows, so Synapse would start again"
-        yield Finding(Level.OK, _SUBJECT, message)
+        yield DoctorFinding(FindingLevel.OK, _SUBJECT, message)
 
 
-def compare(
+def compare_with_release(
     connection: DuckDBPyConnection, settings: Settings, declared: Catalogue, now: Mapping[str, StreamProgress]
 ) -> Findings:
     """Is no position behind where the latest release saw it?"""
@@ -35,7 +35,7 @@ def compare(
     if not known:
         return
     ahead = _may_be_ahead(connection, settings, known[0].run_id)
-    for one in positions.read(connection, settings, known[0]):
+    for one in positions.read_positions(connection, settings, known[0]):
         stream = next((stream for stream in declared.streams if stream.name == one.stream), None)
         if stream and one.stream in now:
             fault = check_regression(
@@ -55,5 +55,5 @@ def _may_be_ahead(connection: DuckDBPyConnection, settings: Settings, run_id: st
     return rows.fetchone() != (False,)
 
 
-def _finding(fault: SequenceFault) -> Finding:
-    return Finding(Level.FAIL, _SUBJECT, fault.message, f"{_ADVICE}\n{fault.repair}")
+def _finding(fault: SequenceFault) -> DoctorFinding:
+    return DoctorFinding(FindingLevel.FAIL, _SUBJECT, fault.message, f"{_ADVICE}\n{fault.repair}")

@@ -7,7 +7,7 @@ import psycopg
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.cli.doctor import role
-from synapse_lakehouse.cli.doctor.finding import Finding, Findings, Level
+from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access import preflight
 from synapse_lakehouse.postgres.access.schema_drift import drift, drifted, novelties
@@ -24,22 +24,24 @@ def examine(connection: Connection, settings: Settings, *, is_sample: bool) -> F
     """Can this database be copied whole, and can we do it no harm?"""
     where = "the shipped sample" if is_sample else f"the database of {settings.synapse_server_name}"
     version, standby = _one(connection, "select current_setting('server_version'), pg_is_in_recovery()")
-    yield Finding(Level.OK, "source", f"connected to {where}, PostgreSQL {version}{', a standby' if standby else ''}")
+    yield DoctorFinding(
+        FindingLevel.OK, "source", f"connected to {where}, PostgreSQL {version}{', a standby' if standby else ''}"
+    )
     yield _clock(connection)
     try:
         if is_sample:
-            yield Finding(Level.OK, "role", "the embedded server's own; all access is read-only")
-        elif declared := declared_or_none():
-            yield from role.examine(connection, role.of_reader(declared), "lakehouse grants")
+            yield DoctorFinding(FindingLevel.OK, "role", "the embedded server's own; all access is read-only")
+        elif declared := load_catalogue_or_none():
+            yield from role.examine(connection, role.reader_privileges(declared), "lakehouse grants")
         yield from _schema(connection, settings)
     except SourceError as error:
-        yield Finding(Level.FAIL, "schema", str(error))
+        yield DoctorFinding(FindingLevel.FAIL, "schema", str(error))
     except psycopg.Error as error:
         message = f"The schema cannot be examined. PostgreSQL said: {' '.join(str(error).split())}"
-        yield Finding(Level.FAIL, "schema", message, "Mend what the message names, then run this again.")
+        yield DoctorFinding(FindingLevel.FAIL, "schema", message, "Mend what the message names, then run this again.")
 
 
-def size(connection: Connection) -> int | None:
+def measure_database_bytes(connection: Connection) -> int | None:
     """Bytes that the database takes on its server's disk; None if the role may not know."""
     try:
         (found,) = _one(connection, "select pg_database_size(current_database())")
@@ -48,29 +50,29 @@ def size(connection: Connection) -> int | None:
     return int(found)
 
 
-def _clock(connection: Connection) -> Finding:
+def _clock(connection: Connection) -> DoctorFinding:
     (theirs,) = _one(connection, "select clock_timestamp()")
     apart = (datetime.now(UTC) - theirs).total_seconds()
     if abs(apart) <= _CLOCK_SECONDS:
-        return Finding(Level.OK, "clock", f"within {_CLOCK_SECONDS} s of the source's")
+        return DoctorFinding(FindingLevel.OK, "clock", f"within {_CLOCK_SECONDS} s of the source's")
     message = f"This machine's clock is {abs(apart):.0f} s {'ahead of' if apart > 0 else 'behind'} the source's."
     advice = (
         "Synchronise both by NTP: intervals would be cut in the wrong place, and the lake lease expire early or late."
     )
-    return Finding(Level.WARN, "clock", message, advice)
+    return DoctorFinding(FindingLevel.WARN, "clock", message, advice)
 
 
 def _schema(connection: Connection, settings: Settings) -> Findings:
-    declared = declared_or_none()
+    declared = load_catalogue_or_none()
     if declared is None:
         return
     version = preflight.schema_version(connection)
     supported = f"{declared.oldest_schema_version} to {declared.newest_schema_version}"
     if declared.oldest_schema_version <= version <= declared.newest_schema_version:
-        yield Finding(Level.OK, "schema", f"Synapse's version {version}; {supported} are supported")
+        yield DoctorFinding(FindingLevel.OK, "schema", f"Synapse's version {version}; {supported} are supported")
     else:
-        yield Finding(
-            Level.FAIL,
+        yield DoctorFinding(
+            FindingLevel.FAIL,
             "schema",
             f"Synapse's schema version {version} is not supported; {supported} are.",
             "Upgrade Synapse." if version < declared.oldest_schema_version else "Upgrade the lakehouse.",
@@ -80,27 +82,33 @@ def _schema(connection: Connection, settings: Settings) -> Findings:
     kept = drifted(declared, connection) if goes_on else {}
     for one in departures:
         mild = one.kind == "missing_unique_key" or one.table in kept
-        yield Finding(Level.WARN if mild else Level.FAIL, "drift", one.message, _KEPT if one.table in kept else "")
+        yield DoctorFinding(
+            FindingLevel.WARN if mild else FindingLevel.FAIL, "drift", one.message, _KEPT if one.table in kept else ""
+        )
     if not departures:
-        yield Finding(Level.OK, "drift", "every table and column of the catalogue is there, with its type and key")
+        yield DoctorFinding(
+            FindingLevel.OK, "drift", "every table and column of the catalogue is there, with its type and key"
+        )
     if new := novelties(declared, connection):
         message = f"The lakehouse has never heard of {', '.join(new)}, and does not copy it."
-        yield Finding(Level.WARN, "novelties", message, "A newer lakehouse may know it; nothing else depends on it.")
+        yield DoctorFinding(
+            FindingLevel.WARN, "novelties", message, "A newer lakehouse may know it; nothing else depends on it."
+        )
     if any(one.kind not in _EXAMINED_FURTHER for one in departures) and not goes_on:
         return
     declared = declared.without(kept)
     problems = [("rights", problem) for problem in preflight.missing_rights(connection, declared)]
     problems += [("row security", problem) for problem in preflight.row_security(connection, declared)]
     for subject, problem in problems:
-        yield Finding(Level.FAIL, subject, problem)
+        yield DoctorFinding(FindingLevel.FAIL, subject, problem)
     if problems:
         return
-    yield Finding(Level.OK, "rights", "the role may read all rows of all that the catalogue lists")
+    yield DoctorFinding(FindingLevel.OK, "rights", "the role may read all rows of all that the catalogue lists")
     for problem in preflight.wrong_server_name(connection, declared, str(settings.synapse_server_name)):
-        yield Finding(Level.FAIL, "server name", problem)
+        yield DoctorFinding(FindingLevel.FAIL, "server name", problem)
 
 
-def declared_or_none() -> catalogue.Catalogue | None:
+def load_catalogue_or_none() -> catalogue.Catalogue | None:
     """The catalogue; None where it cannot be read, which is a finding of its own."""
     try:
         return catalogue.load()

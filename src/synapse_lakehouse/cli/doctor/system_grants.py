@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from synapse_lakehouse.cli.doctor.finding import Finding, Findings, Level
+from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
 from synapse_lakehouse.postgres.connection import Connection
 
 _ON_SYSTEM_OBJECTS: Final = """
@@ -59,7 +59,7 @@ def examine(role: str, connection: Connection) -> Findings:
             grantee = "PUBLIC" if to_everybody else role
             message = f"{_subject(role, to_everybody)} was granted rights on PostgreSQL's own objects: {_some(rights)}."
             revokes = " ".join(f"REVOKE {right} ON {name} FROM {grantee};" for right, name in rights)
-            yield Finding(Level.WARN, "role", message, f"As a superuser run: {revokes}")
+            yield DoctorFinding(FindingLevel.WARN, "role", message, f"As a superuser run: {revokes}")
     defaults: list[tuple[Any, ...]] = connection.execute(_BY_DEFAULT.encode()).fetchall()
     if defaults:
         message = f"The role {role} gets rights on objects that do not exist yet, by default privileges."
@@ -67,8 +67,8 @@ def examine(role: str, connection: Connection) -> Findings:
             f"{alter} REVOKE {right} FROM {'PUBLIC' if to_everybody else role};"
             for alter, right, to_everybody in defaults
         )
-        yield Finding(
-            Level.WARN, "role", message, f"As the role that the statements name, or a superuser, run: {revokes}"
+        yield DoctorFinding(
+            FindingLevel.WARN, "role", message, f"As the role that the statements name, or a superuser, run: {revokes}"
         )
 
 

@@ -19,9 +19,9 @@ from synapse_lakehouse.iceberg.maintenance.warehouse_files import Unreadable, pa
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.printable_text import printable
 
-KEPT_BY_LAKE: Final = 1
+EXIT_CONTENT_IN_LAKE: Final = 1
 """Exit code where the lake holds content that Synapse's database no longer has, or may, as a file cannot be read."""
-KEPT_BY_SOURCE: Final = 3
+EXIT_CONTENT_IN_SOURCE: Final = 3
 """Exit code where the only content left is what Synapse's database has itself."""
 
 _COMPARED: Final = {"erased_users", "event_json", "event_relations", "events"}
@@ -42,7 +42,7 @@ def _user_id(text: str) -> str:
 
 def prove_erased(
     user: Annotated[str, typer.Argument(callback=_user_id, help="The erased user, as @localpart:server.")],
-    format: output.Option = output.Format.TABLE,
+    format: output.FormatOption = output.OutputFormat.TABLE,
 ) -> None:
     """Show what is left of an erased user, table by table, and why; fails while any message content is in any file.
 
@@ -50,7 +50,7 @@ def prove_erased(
     file in the warehouse cannot be read.
     Exit code 3: all that is left is in Synapse's database itself. Exit code 0: no message content is left.
     """
-    with lake_session.lake() as (settings, connection):
+    with lake_session.open_lake() as (settings, connection):
         published = duckdb_reader.releases(connection, settings)
         latest = duckdb_reader.release(connection, settings)
         files, unread = readable(connection, parquet_files(connection, settings))
@@ -58,25 +58,29 @@ def prove_erased(
         if not found.is_erased():
             raise duckdb_reader.LakeError(
                 f"{printable(user)} is not on record as erased in release {latest.number}, of "
-                f"{output.when(latest.published_at.replace(microsecond=0))}, so there is nothing to prove. If the "
-                "erasure is more recent, run `make run` first. Synapse takes it back when an account is reactivated."
+                f"{output.format_time(latest.published_at.replace(microsecond=0))}, so there is nothing to "
+                "prove. If the erasure is more recent, run `make run` first. Synapse takes it back when an account is "
+                "reactivated."
             )
         try:
             found.prepare()
-            mentions, contents = searched(found)
+            mentions, contents = search_files(found)
         except duckdb.Error as error:
             raise duckdb_reader.LakeError(
                 f"Not proven: the warehouse's files could not all be read ({str(error).splitlines()[0]}). If a run or "
                 "maintenance is replacing files at this moment, ask again when it is done; otherwise a file is damaged."
             ) from error
-        rows = [*described(connection, settings, published, mentions, contents), *map(unproven, unread)]
-    output.write(_COLUMNS, rows, format)
-    text, code = verdict(user, latest, contents, unread)
-    output.echo(text, err=format is not output.Format.TABLE)
+        rows = [
+            *describe_content(connection, settings, published, mentions, contents),
+            *map(describe_unreadable, unread),
+        ]
+    output.write_rows(_COLUMNS, rows, format)
+    text, code = summarize_proof(user, latest, contents, unread)
+    output.echo(text, err=format is not output.OutputFormat.TABLE)
     raise typer.Exit(code)
 
 
-def searched(found: Remains) -> tuple[list[Mentions], list[Content]]:
+def search_files(found: Remains) -> tuple[list[Mentions], list[Content]]:
     """What every table's files hold, with a bar that shows how far it is where somebody watches."""
     console = output.PrintableConsole(stderr=True)
     tables = track(
@@ -90,7 +94,7 @@ def searched(found: Remains) -> tuple[list[Mentions], list[Content]]:
     return mentions, contents
 
 
-def described(
+def describe_content(
     connection: DuckDBPyConnection,
     settings: Settings,
     published: Sequence[Release],
@@ -116,13 +120,13 @@ def described(
             yield named.table, _IDS, 0, named.rows_elsewhere, "in files that the present release does not read"
 
 
-def unproven(unread: Unreadable) -> tuple[str, str, int, int, str]:
+def describe_unreadable(unread: Unreadable) -> tuple[str, str, int, int, str]:
     """A row for people: files of a table of which nobody can say what they hold."""
     names = ", ".join(map(str, unread.files[:_NAMED])) + (" and others" if len(unread.files) > _NAMED else "")
     return unread.table, _UNREADABLE, 0, 0, f"not proven: {len(unread.files)} half-written or damaged: {names}"
 
 
-def verdict(
+def summarize_proof(
     user: str, release: Release, contents: Sequence[Content], unread: Sequence[Unreadable] = ()
 ) -> tuple[str, int]:
     """What follows from ``contents`` and files that could not be read, for people and as an exit code."""
@@ -130,35 +134,35 @@ def verdict(
     most = {state: max((one.events for one in contents if one.state is state), default=0) for state in State}
     lines, code = [], 0
     if in_source := most[State.IN_SOURCE]:
-        code = KEPT_BY_SOURCE
+        code = EXIT_CONTENT_IN_SOURCE
         lines.append(
             f"{in_source} messages of {user} are in the lake because Synapse's database has them: erasing a user hides "
             "messages from those who were not in the room, and deletes none. Redact them or purge the rooms in "
             "Synapse; the runs after that and maintenance take them out of the lake."
         )
     if left := most[State.LEFT_BEHIND]:
-        code = KEPT_BY_SOURCE
+        code = EXIT_CONTENT_IN_SOURCE
         lines.append(
             f"Of {left} events, of anyone, Synapse's database has reactions and no JSON any more, as after a purge "
             "that was not completed. Delete these rows of event_relations there; the runs after that and maintenance "
             "take them out of the lake."
         )
     if most[State.REPLACED] or most[State.PURGED]:
-        code = KEPT_BY_LAKE
+        code = EXIT_CONTENT_IN_LAKE
         lines.append(
             f"The lake's files hold the content of {most[State.REPLACED]} messages of {user} and of "
             f"{most[State.PURGED]} purged events, of anyone, that Synapse's database no longer has. The reason in each "
             "row says when that ends; the DAG lake_maintenance ends it."
         )
     if broken := sum(len(one.files) for one in unread):
-        code = KEPT_BY_LAKE
+        code = EXIT_CONTENT_IN_LAKE
         lines.append(
             f"Not proven: {broken} {'file' if broken == 1 else 'files'} in the warehouse cannot be read, so nobody can "
             "say what is in there. A run that is writing now or that was killed leaves such files: ask again when no "
             "run is under way; maintenance deletes what no table refers to once it is six hours old."
         )
     if kept := sorted({*release.partial} & _COMPARED):
-        code = KEPT_BY_LAKE
+        code = EXIT_CONTENT_IN_LAKE
         lines.append(
             f"Not proven: release {release.number} is partial and holds {', '.join(kept)} as they were before, so "
             "nobody can say what Synapse has deleted there since. Mend what `make run` says of them, and ask after the "

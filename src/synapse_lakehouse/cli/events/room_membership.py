@@ -4,10 +4,10 @@ from typing import Final
 
 from synapse_lakehouse.iceberg.read import duckdb_reader
 
-READS: Final = ("bronze.local_current_membership", "bronze.room_memberships")
+MEMBERSHIP_TABLES: Final = ("bronze.local_current_membership", "bronze.room_memberships")
 
 
-def tables(user: str) -> str:
+def membership_ctes(user: str) -> str:
     """Common table expressions, over ``READS``, of what counts when ``user`` asks for events.
 
     ``standing``: ``room_id`` and whether the user is answered as a member there (``as_member``).

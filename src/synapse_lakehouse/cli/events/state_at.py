@@ -20,11 +20,11 @@ def state_at(
         bool, typer.Option("--before", help="Before the event, as other servers are told; by default after it.")
     ] = False,
     type: Annotated[str | None, typer.Option("--type", help="Only state of this type, such as m.room.member.")] = None,
-    format: output.Option = output.Format.TABLE,
-    release: lake_session.Release = None,
+    format: output.FormatOption = output.OutputFormat.TABLE,
+    release: lake_session.ReleaseOption = None,
 ) -> None:
     """Show the state of a room after an event, or before it: which state event is in force for each piece of state."""
-    with lake_session.lake() as (settings, connection):
+    with lake_session.open_lake() as (settings, connection):
         at = duckdb_reader.release(connection, settings, release)
         require_event(connection, settings, at, event_id)
         duckdb_reader.bind(connection, settings, at, ["gold.state_at_event", "gold.events"])
@@ -43,7 +43,7 @@ def state_at(
         if not rows:
             _require_state(connection, settings, at, event_id)
     shown = [(*row[:2], row[2] or "not known", *row[3:5]) for row in rows]
-    output.write(["type", "state_key", "event_id", "sender", "membership"], shown, format)
+    output.write_rows(["type", "state_key", "event_id", "sender", "membership"], shown, format)
 
 
 def _require_state(connection: DuckDBPyConnection, settings: Settings, release: Release, event_id: str) -> None:

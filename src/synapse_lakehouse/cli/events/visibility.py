@@ -18,7 +18,7 @@ from synapse_lakehouse.room_state import visibility_rules
 _VIEW: Final = "gold.event_visibility"
 _ANYBODY: Final = "anybody else"
 
-AsOf = Annotated[
+AsOfOption = Annotated[
     datetime | None,
     typer.Option("--as-of", formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"], help="UTC time at which expiry is judged."),
 ]
@@ -28,12 +28,12 @@ def who_can_see(
     event_id: Annotated[str, typer.Argument(metavar="EVENT", help="Id of an event, $…")],
     user: Annotated[str | None, typer.Option("--user", help="Only this user; any user of this server.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Say which questions led to each answer.")] = False,
-    as_of: AsOf = None,
-    format: output.Option = output.Format.TABLE,
-    release: lake_session.Release = None,
+    as_of: AsOfOption = None,
+    format: output.FormatOption = output.OutputFormat.TABLE,
+    release: lake_session.ReleaseOption = None,
 ) -> None:
     """Say which users of this server may see an event, and what decided: as a member, and to one who only peeks in."""
-    with lake_session.lake() as (settings, connection):
+    with lake_session.open_lake() as (settings, connection):
         at = duckdb_reader.release(connection, settings, release)
         _bind(connection, settings, at, user, as_of)
         require_event(connection, settings, at, event_id)
@@ -51,18 +51,18 @@ def who_can_see(
         ).fetchall()
     columns = ["user", "membership", "outcome", "rule", "peeking_outcome", "peeking_rule"]
     if not explain:
-        output.write(columns, rows, format)
+        output.write_rows(columns, rows, format)
         return
     told = [(user, rule, line) for user, _, _, rule, _, _ in rows for line in visibility_rules.explain_rule(rule)]
-    if format is not output.Format.TABLE:
-        output.write(["user", "rule", "step"], told, format)
+    if format is not output.OutputFormat.TABLE:
+        output.write_rows(["user", "rule", "step"], told, format)
         return
     for user_id, membership, outcome, rule, *_ in rows:
-        output.console().print(
+        output.create_console().print(
             printable(f"{user_id} ({membership or 'membership not known'}): {outcome}, by the rule {rule}")
         )
         for number, line in enumerate(visibility_rules.explain_rule(rule), 1):
-            output.console().print(f"  {number:2}. {line}")
+            output.create_console().print(f"  {number:2}. {line}")
 
 
 def visible(
@@ -76,15 +76,15 @@ def visible(
             " user is joined, or left and has not forgotten the room, and else as peeking.",
         ),
     ] = None,
-    as_of: AsOf = None,
-    format: output.Option = output.Format.TABLE,
-    release: lake_session.Release = None,
+    as_of: AsOfOption = None,
+    format: output.FormatOption = output.OutputFormat.TABLE,
+    release: lake_session.ReleaseOption = None,
 ) -> None:
     """Say what a user may see: of each room where the user ever was a member, how much; of one room, which events."""
-    with lake_session.lake() as (settings, connection):
+    with lake_session.open_lake() as (settings, connection):
         at = duckdb_reader.release(connection, settings, release)
         _bind(connection, settings, at, user, as_of)
-        duckdb_reader.bind(connection, settings, at, ["gold.events", *room_membership.READS])
+        duckdb_reader.bind(connection, settings, at, ["gold.events", *room_membership.MEMBERSHIP_TABLES])
         if (
             room
             and not connection.execute(
@@ -94,7 +94,7 @@ def visible(
             raise duckdb_reader.LakeError(f"There is no event of the room {printable(room)} in release {at.number}.")
         as_peeking = "coalesce(not as_member, true)" if peeking is None else peeking
         known = f"""
-            with {room_membership.tables(user)},
+            with {room_membership.membership_ctes(user)},
             seen as (
                 select view.room_id, view.event_id, outcome, rule, view.membership
                 from {_VIEW} as view
@@ -116,7 +116,7 @@ def visible(
                 f"{known} select room_id, count(*) filter (outcome = 'full'), count(*) filter (outcome = 'redacted'),"  # noqa: S608
                 " count(*) filter (outcome = 'hidden') from seen group by room_id order by room_id"
             )
-        output.write(columns, found.fetchall(), format)
+        output.write_rows(columns, found.fetchall(), format)
 
 
 def require_event(connection: DuckDBPyConnection, settings: Settings, release: Release, event_id: str) -> None:
@@ -133,12 +133,12 @@ def require_event(connection: DuckDBPyConnection, settings: Settings, release: R
         )
 
 
-def moment(as_of: datetime) -> int:
+def as_of_milliseconds(as_of: datetime) -> int:
     """Milliseconds since the epoch of what ``--as-of`` was given, a time in UTC without saying so."""
     return int(as_of.replace(tzinfo=UTC).timestamp() * 1000)
 
 
-def judge_at(connection: DuckDBPyConnection, as_of: int) -> None:
+def set_retention_time(connection: DuckDBPyConnection, as_of: int) -> None:
     """Let expiry be judged at ``as_of`` (ms since the epoch), whenever the lake was made."""
     connection.execute(f"create or replace view silver.as_of as select 'retention' as judged, {int(as_of)} as as_of")
 
@@ -162,7 +162,7 @@ def _bind(
         )
     duckdb_reader.bind(connection, settings, release, [_VIEW])
     if as_of:
-        judge_at(connection, moment(as_of))
+        set_retention_time(connection, as_of_milliseconds(as_of))
     if user:
         _answer_for(connection, settings, release, user)
 

@@ -15,7 +15,7 @@ from synapse_lakehouse.iceberg.read import duckdb_reader
 
 
 @dataclass(frozen=True)
-class Branch:
+class RunBranch:
     """A run's branch: the tables that have it, its last write, and Airflow's id of the run where that is known."""
 
     name: str
@@ -24,7 +24,7 @@ class Branch:
     run_id: str | None
 
 
-def branches(connection: DuckDBPyConnection, settings: Settings) -> list[Branch]:
+def list_branches(connection: DuckDBPyConnection, settings: Settings) -> list[RunBranch]:
     """Branches of runs on any table, by name; that of a run that is at work is among them."""
     known = duckdb_reader.entries(settings)
     tables: dict[str, list[str]] = {}
@@ -40,12 +40,12 @@ def branches(connection: DuckDBPyConnection, settings: Settings) -> list[Branch]
                 written[ref] = max(written.get(ref, 0), at)
     runs = _runs(connection, settings, known) if tables else {}
     return [
-        Branch(name, tuple(tables[name]), datetime.fromtimestamp(written[name] / 1000, UTC), runs.get(name))
+        RunBranch(name, tuple(tables[name]), datetime.fromtimestamp(written[name] / 1000, UTC), runs.get(name))
         for name in sorted(tables)
     ]
 
 
-def holding(connection: DuckDBPyConnection, settings: Settings) -> Holding | None:
+def read_lease_holder(connection: DuckDBPyConnection, settings: Settings) -> Holding | None:
     """Who holds the lake lease, perhaps expired; None if nobody does."""
     entry = duckdb_reader.entries(settings).get("audit.leases")
     if entry is None:

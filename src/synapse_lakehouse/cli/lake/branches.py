@@ -23,15 +23,15 @@ _COLUMNS: Final = ("branch", "state", "tables", "written_at", "age_hours", "run"
 @app.callback()
 def branches(
     ctx: typer.Context,
-    format: output.Option = output.Format.TABLE,
+    format: output.FormatOption = output.OutputFormat.TABLE,
 ) -> None:
     """List the branches of runs that were not published, or drop them."""
     if ctx.invoked_subcommand is not None:
         return
     now = datetime.now(UTC)
-    with lake_session.lake() as (settings, connection):
-        found = branch_listing.branches(connection, settings)
-        holding = branch_listing.holding(connection, settings)
+    with lake_session.open_lake() as (settings, connection):
+        found = branch_listing.list_branches(connection, settings)
+        holding = branch_listing.read_lease_holder(connection, settings)
     at_work = holding.branch if holding and now < holding.until else None
     rows = [
         (
@@ -44,24 +44,24 @@ def branches(
         )
         for one in found
     ]
-    output.write(_COLUMNS, rows, format)
+    output.write_rows(_COLUMNS, rows, format)
 
 
 @app.command()
 def drop(names: Annotated[list[str], typer.Argument(help="Branches as `lakehouse branches` lists them.")]) -> None:
     """Drop branches from all tables; refused while a run is at work."""
-    with lake_session.lake() as (settings, connection):
-        known = {one.name for one in branch_listing.branches(connection, settings)}
+    with lake_session.open_lake() as (settings, connection):
+        known = {one.name for one in branch_listing.list_branches(connection, settings)}
         if unknown := [name for name in names if name not in known]:
             raise duckdb_reader.LakeError(
                 f"No table has a branch {printable(' or '.join(unknown))}. Nothing was dropped; `lakehouse branches` "
                 "lists them."
             )
-        for name, tables in dropped(settings, names):
+        for name, tables in drop_branches(settings, names):
             output.echo(f"Dropped {printable(name)} from {tables} table{'' if tables == 1 else 's'}.")
 
 
-def dropped(settings: Settings, names: Sequence[str]) -> Iterator[tuple[str, int]]:
+def drop_branches(settings: Settings, names: Sequence[str]) -> Iterator[tuple[str, int]]:
     """Drop the branches ``names`` under the lake lease: each with the number of tables that had it.
 
     A run that crashed while it held the lease loses it. What it copied is left to the next run, unless it is named.

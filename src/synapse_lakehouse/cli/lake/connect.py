@@ -16,13 +16,13 @@ from synapse_lakehouse.local import child_processes
 
 def connect(
     tool: Annotated[connect_snippets.Tool, typer.Argument(help="What to connect.")],
-    release: lake_session.Release = None,
+    release: lake_session.ReleaseOption = None,
     hold: Annotated[bool, typer.Option("--hold", help="Keep the embedded catalog running until Ctrl-C.")] = False,
 ) -> None:
     """Print how to read the lake from Spark, DuckDB, PyIceberg or Trino. Passwords come from the environment."""
-    with child_processes.interruptible(), lake_session.lake() as (settings, connection):
+    with child_processes.interruptible(), lake_session.open_lake() as (settings, connection):
         at = duckdb_reader.release(connection, settings, release)
-        output.echo(connect_snippets.write(tool, connection, settings, at))
+        output.echo(connect_snippets.render_snippet(tool, connection, settings, at))
         if Settings().lakehouse_catalog_uri or tool is connect_snippets.Tool.DUCKDB:
             return
         password = settings.lakehouse_home / f"postgres.{postgres(settings)['user']}.password"

@@ -44,7 +44,7 @@ class Tool(StrEnum):
     TRINO = "trino"
 
 
-def write(tool: Tool, connection: DuckDBPyConnection, settings: Settings, release: Release) -> str:
+def render_snippet(tool: Tool, connection: DuckDBPyConnection, settings: Settings, release: Release) -> str:
     """A configuration of ``tool`` that reads the lake at ``release``; passwords are taken from the environment."""
     if tool is Tool.DUCKDB:
         return _duckdb(connection, settings, release)

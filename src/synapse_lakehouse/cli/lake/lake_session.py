@@ -11,22 +11,24 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.local.services import connected
 
-Release = Annotated[int | None, typer.Option("--release", min=1, help="Number of a release; the latest if omitted.")]
+ReleaseOption = Annotated[
+    int | None, typer.Option("--release", min=1, help="Number of a release; the latest if omitted.")
+]
 
 
-def may_exist(settings: Settings) -> bool:
+def may_have_lake(settings: Settings) -> bool:
     """Whether there is a lake to look for: a catalog is named, or the embedded one was used."""
     return bool(settings.lakehouse_catalog_uri) or (settings.lakehouse_home / "postgres").exists()
 
 
 @contextmanager
-def lake() -> Iterator[tuple[Settings, DuckDBPyConnection]]:
+def open_lake() -> Iterator[tuple[Settings, DuckDBPyConnection]]:
     """Settings in force and DuckDB on the lake, with the catalog's server running meanwhile.
 
     :raises LakeError: when nothing was ever written to the lake.
     """
     given = Settings()
-    if not may_exist(given):
+    if not may_have_lake(given):
         raise duckdb_reader.LakeError(
             f"There is no lake in {given.lakehouse_home} yet. Run `make run` first, or set LAKEHOUSE_HOME to the "
             "folder of one."

@@ -24,17 +24,17 @@ _UNKNOWN_TABLE: Final = re.compile(r'Table with name "?([\w.]+)"? does not exist
 
 def query(
     sql: Annotated[str, typer.Argument(help="One SELECT in DuckDB's SQL; - reads it from standard input.")],
-    format: output.Option = output.Format.TABLE,
-    release: lake_session.Release = None,
+    format: output.FormatOption = output.OutputFormat.TABLE,
+    release: lake_session.ReleaseOption = None,
 ) -> None:
     """Answer SQL over a release. Tables are bronze.*, silver.*, gold.* and audit.*; `show all tables` lists them."""
     text = sys.stdin.read() if sql == "-" else sql
-    with lake_session.lake() as (settings, connection):
-        columns, rows = answer(connection, settings, text, release)
-        output.write(columns, rows, format)
+    with lake_session.open_lake() as (settings, connection):
+        columns, rows = run_query(connection, settings, text, release)
+        output.write_rows(columns, rows, format)
 
 
-def answer(
+def run_query(
     connection: DuckDBPyConnection, settings: Settings, sql: str, number: int | None = None
 ) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
     """Columns and rows of ``sql`` at release ``number``, by default the latest.

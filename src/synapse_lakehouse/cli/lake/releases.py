@@ -20,13 +20,13 @@ _COLUMNS = (
 
 
 def releases(
-    format: output.Option = output.Format.TABLE,
+    format: output.FormatOption = output.OutputFormat.TABLE,
 ) -> None:
     """List the releases, the latest first."""
-    with lake_session.lake() as (settings, connection):
+    with lake_session.open_lake() as (settings, connection):
         known = duckdb_reader.releases(connection, settings)
-    if format is output.Format.TABLE:
-        output.console().print(drawn(known))
+    if format is output.OutputFormat.TABLE:
+        output.create_console().print(render_releases(known))
         return
     rows = (
         (
@@ -42,12 +42,12 @@ def releases(
         )
         for one in known
     )
-    output.write(_COLUMNS, rows, format)
+    output.write_rows(_COLUMNS, rows, format)
 
 
-def drawn(known: Sequence[Release]) -> Table:
+def render_releases(known: Sequence[Release]) -> Table:
     """The releases for people, 80 columns or more."""
-    table = output.table()
+    table = output.create_table()
     table.add_column("Release", justify="right", no_wrap=True)
     for heading in ("From", "To", "Published"):
         table.add_column(heading, min_width=_DAY)
@@ -56,11 +56,11 @@ def drawn(known: Sequence[Release]) -> Table:
     table.add_column("Run", overflow="fold")
     for one in known:
         moments = (one.interval_start, one.interval_end, one.published_at.replace(microsecond=0))
-        run = output.cell(one.run_id)
+        run = output.format_cell(one.run_id)
         if one.partial:
             run.append("\n" + printable(f"partial, without {', '.join(one.partial)}"))
         table.add_row(
-            str(one.number), *map(output.cell, moments),
+            str(one.number), *map(output.format_cell, moments),
             *map(str, (len(one.tables), one.checks_passed, one.checks_warned)), run,
         )  # fmt: skip
     return table

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from synapse_lakehouse.cli.runs.task_log import KILLED, Progress, Step
+from synapse_lakehouse.cli.runs.task_log import KILLED_TEXT, RunStep, TaskLogParser
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.local import child_processes
 from synapse_lakehouse.local.airflow import environment
@@ -20,7 +20,7 @@ _GRACE_SECONDS = 3.0
 
 
 @dataclass
-class DagsTest:
+class LocalRun:
     """The DAG for the interval that Airflow infers from ``logical_date``; its log is kept in ``log``."""
 
     prepared: environment.Airflow
@@ -30,14 +30,14 @@ class DagsTest:
     log: Path
     farewell: str = "Stopped: no release was published. Run it again at any time."
     _child: subprocess.Popen[bytes] | None = None
-    _progress: Progress = field(default_factory=Progress)
+    _progress: TaskLogParser = field(default_factory=TaskLogParser)
 
     @property
     def where(self) -> str:
         """Where to read on."""
         return str(self.log)
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[RunStep]:
         """What happens in the run until it ends."""
         self.log.parent.mkdir(exist_ok=True)
         date = self.logical_date.replace(tzinfo=None).isoformat()
@@ -60,9 +60,9 @@ class DagsTest:
                 if step:
                     yield step
         if self._child.wait() == -signal.SIGKILL:
-            yield Step("failed", self._progress.task or "airflow dags test", f"Airflow {KILLED}.")
+            yield RunStep("failed", self._progress.task or "airflow dags test", f"Airflow {KILLED_TEXT}.")
         elif self._child.returncode and not self._progress.task:
-            yield Step("failed", "airflow dags test", self._last_words())
+            yield RunStep("failed", "airflow dags test", self._last_words())
 
     def failed(self) -> bool:
         """Whether the run ended red."""

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from synapse_lakehouse.cli.runs.task_log import KILLED
+from synapse_lakehouse.cli.runs.task_log import KILLED_TEXT
 from synapse_lakehouse.config.settings import Settings, heap_bytes
 from synapse_lakehouse.local.memory import Memory
 
@@ -12,12 +12,12 @@ BESIDE_HEAP: Final = 3 << 29
 Airflow has 0.4 GiB of it, Spark's JVM 0.5, Python 0.3."""
 
 
-def needed(settings: Settings) -> int:
+def required_bytes(settings: Settings) -> int:
     """Bytes that a run of the shipped sample needs; a larger database needs more."""
     return BESIDE_HEAP + heap_bytes(settings.lakehouse_driver_memory)
 
 
-def explanation(failures: dict[str, str], kills: int, memory: Memory, settings: Settings) -> str | None:
+def explain_kill(failures: dict[str, str], kills: int, memory: Memory, settings: Settings) -> str | None:
     """Why processes of a failed run ended, and what to set; None where none was killed.
 
     :param failures: why tasks failed, by task.
@@ -25,17 +25,18 @@ def explanation(failures: dict[str, str], kills: int, memory: Memory, settings: 
     """
     if kills:
         cause = "The kernel killed a process of this run (signal 9), as memory ran out."
-    elif any(KILLED in why for why in failures.values()):
+    elif any(KILLED_TEXT in why for why in failures.values()):
         cause = "A process of this run was killed (signal 9), most likely as memory ran out."
     else:
         return None
     return (
-        f"{cause} The limit is {gibibytes(memory.limit)} ({memory.source}). A run of the shipped sample needs "
-        f"{gibibytes(needed(settings))} with LAKEHOUSE_DRIVER_MEMORY={settings.lakehouse_driver_memory}, a larger "
+        f"{cause} The limit is {format_gibibytes(memory.limit)} ({memory.source}). A run of the shipped sample needs "
+        f"{format_gibibytes(required_bytes(settings))} with "
+        f"LAKEHOUSE_DRIVER_MEMORY={settings.lakehouse_driver_memory}, a larger "
         "database more. Raise the limit, end other programs, or set a smaller LAKEHOUSE_DRIVER_MEMORY; then run again."
     )
 
 
-def gibibytes(size: int) -> str:
+def format_gibibytes(size: int) -> str:
     """A size as people read it."""
     return f"{size / 2**30:.1f} GiB"

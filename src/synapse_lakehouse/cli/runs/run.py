@@ -11,7 +11,7 @@ from rich.text import Text
 
 from synapse_lakehouse.cli.doctor import machine
 from synapse_lakehouse.cli.runs import out_of_memory, run_output, scheduler_run, summary
-from synapse_lakehouse.cli.runs.local_run import DagsTest
+from synapse_lakehouse.cli.runs.local_run import LocalRun
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local import child_processes, home_lock, memory
@@ -32,15 +32,15 @@ def run(
 ) -> None:
     """Run the lakehouse DAG once, for one day, and publish a release."""
     settings, now = Settings(), datetime.now(UTC)
-    for one in chain(machine.names(), machine.network()):
-        run_output.tell(f"{one.message} {one.advice}")
+    for one in chain(machine.check_setting_names(), machine.check_network()):
+        run_output.print_stage(f"{one.message} {one.advice}")
     start = day.replace(tzinfo=UTC) if day else _midnight(now.date() - timedelta(days=1))
     try:
         Run("asked", start, start + timedelta(days=1)).refuse_the_future(now)
     except ValueError as refusal:
         raise RunError(str(refusal)) from None
     try:
-        with child_processes.interruptible(), environment.prepared(settings, tell=run_output.tell) as prepared:
+        with child_processes.interruptible(), environment.prepared(settings, tell=run_output.print_stage) as prepared:
             _run(prepared, start, now)
     except OSError as error:
         if error.errno != errno.ENOSPC:
@@ -52,19 +52,19 @@ def run(
 
 
 def _run(prepared: environment.Airflow, start: datetime, now: datetime) -> None:
-    run_output.tell(f"running the DAG {environment.DAG} for {start:%Y-%m-%d}, UTC")
+    run_output.print_stage(f"running the DAG {environment.DAG} for {start:%Y-%m-%d}, UTC")
     kills = memory.kills()
-    with home_lock.testing(prepared.settings, run_output.tell) as scheduler:
+    with home_lock.testing(prepared.settings, run_output.print_stage) as scheduler:
         attempt = _attempt(prepared, scheduler, start, now)
         try:
             with closing(attempt):
-                failures = run_output.show(attempt.steps())
+                failures = run_output.show_steps(attempt.steps())
         except KeyboardInterrupt:
             run_output.console.print(Text(attempt.farewell, "yellow"))
             raise typer.Exit(130) from None
     if attempt.failed():
-        run_output.explain(failures, attempt.where)
-        why = out_of_memory.explanation(failures, memory.kills() - kills, memory.memory(), prepared.settings)
+        run_output.print_failures(failures, attempt.where)
+        why = out_of_memory.explain_kill(failures, memory.kills() - kills, memory.memory(), prepared.settings)
         if why:
             run_output.console.print(Text(why, "red"))
         raise typer.Exit(1)
@@ -73,7 +73,7 @@ def _run(prepared: environment.Airflow, start: datetime, now: datetime) -> None:
 
 def _attempt(
     prepared: environment.Airflow, scheduler: home_lock.Scheduler | None, start: datetime, now: datetime
-) -> DagsTest | scheduler_run.ScheduledRun:
+) -> LocalRun | scheduler_run.ScheduledRun:
     """Where `make ui` runs its scheduler does the run, which would take it over anyway."""
     # Any moment of the day after means the day before to Airflow; the present one has not been used by another run.
     end = start + timedelta(days=1)
@@ -86,9 +86,9 @@ def _attempt(
         )
     if scheduler:
         credential = {"username": credentials.USER, "password": credentials.password(prepared.home)}
-        return scheduler_run.trigger(scheduler.address, credential, logical_date, start, end)
+        return scheduler_run.trigger_run(scheduler.address, credential, logical_date, start, end)
     log = prepared.settings.lakehouse_home / "logs" / f"run_{start:%Y%m%d}_{now:%Y%m%dT%H%M%S%f}.log"
-    return DagsTest(prepared, logical_date, start, end, log)
+    return LocalRun(prepared, logical_date, start, end, log)
 
 
 def _midnight(day: date) -> datetime:

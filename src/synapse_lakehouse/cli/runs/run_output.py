@@ -8,10 +8,10 @@ from typing import Final
 from rich.text import Text
 
 from synapse_lakehouse.cli.output import PrintableConsole
-from synapse_lakehouse.cli.runs.task_log import Step
+from synapse_lakehouse.cli.runs.task_log import RunStep
 from synapse_lakehouse.printable_text import printable
 
-SAY_SECONDS: Final = 5.0
+PROGRESS_SECONDS: Final = 5.0
 """Where there is no terminal, what a task says is shown this often."""
 
 _MARKS: Final = {
@@ -24,12 +24,12 @@ _MARKS: Final = {
 console = PrintableConsole(soft_wrap=True)
 
 
-def tell(stage: str) -> None:
+def print_stage(stage: str) -> None:
     """Say in a few words what comes next."""
     console.print(Text(f"· {printable(stage)}", "dim"))
 
 
-def show(steps: Iterable[Step]) -> dict[str, str]:
+def show_steps(steps: Iterable[RunStep]) -> dict[str, str]:
     """Show each step; what a task says changes one line of the terminal.
 
     :returns: why tasks failed, by task.
@@ -40,7 +40,7 @@ def show(steps: Iterable[Step]) -> dict[str, str]:
         for step in steps:
             line = printable(step.text.partition("\n")[0])
             status.update(Text.assemble(f"{step.task} ", (line, "dim")))
-            overdue = not console.is_terminal and time.monotonic() - said > SAY_SECONDS
+            overdue = not console.is_terminal and time.monotonic() - said > PROGRESS_SECONDS
             if step.kind in _MARKS:
                 failures.pop(step.task, None)
                 if step.kind == "failed":
@@ -54,14 +54,14 @@ def show(steps: Iterable[Step]) -> dict[str, str]:
     return failures
 
 
-def explain(failures: dict[str, str], where: str) -> None:
+def print_failures(failures: dict[str, str], where: str) -> None:
     """Say in red why a run failed, and where to read on."""
     for task, why in failures.items():
         console.print(Text.assemble("\n", (f"{task} failed", "bold red"), f"\n{why}"))
     console.print(Text.assemble("\n", ("No release was published.", "red"), f" The whole story: {where}"))
 
 
-def _ended(step: Step) -> None:
+def _ended(step: RunStep) -> None:
     again = " failed, will be tried again" if step.kind == "up_for_retry" else ""
     console.print(
         Text.assemble(_MARKS[step.kind], f" {step.task:<32} ", (f"{step.seconds:6.1f} s", "dim"), (again, "yellow"))

@@ -10,7 +10,7 @@ from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit
 from urllib.request import Request
 
-from synapse_lakehouse.cli.runs.task_log import State, Step, reason
+from synapse_lakehouse.cli.runs.task_log import RunStep, TaskState, extract_failure_reason
 from synapse_lakehouse.local import loopback
 from synapse_lakehouse.local.airflow.environment import DAG
 
@@ -44,7 +44,7 @@ class ScheduledRun:
         """What to say to who does not want to watch any longer."""
         return f"The run goes on in Airflow: {self.where}"
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[RunStep]:
         """What happens in the run until it ends; failed steps carry the reason."""
         told: dict[str, tuple[int, str]] = {}
         while True:
@@ -67,24 +67,28 @@ class ScheduledRun:
         """Whether the run ended red."""
         return bool(self._get("")["state"] == "failed")
 
-    def _step(self, task: dict[str, Any]) -> Step | None:
+    def _step(self, task: dict[str, Any]) -> RunStep | None:
         if task["state"] == "running":
-            return Step("started", task["task_id"])
-        if task["state"] not in get_args(State):
+            return RunStep("started", task["task_id"])
+        if task["state"] not in get_args(TaskState):
             return None
         broken = task["state"] in {"failed", "up_for_retry"}
-        return Step(task["state"], task["task_id"], self._reason(task) if broken else "", task["duration"] or 0.0)
+        return RunStep(task["state"], task["task_id"], self._reason(task) if broken else "", task["duration"] or 0.0)
 
     def _reason(self, task: dict[str, Any]) -> str:
         log = self._get(f"/taskInstances/{task['task_id']}/logs/{task['try_number']}?full_content=true")["content"]
         details = [entry["error_detail"] for entry in log if isinstance(entry, dict) and entry.get("error_detail")]
-        return reason(details[-1][0]["exc_value"]) if details else "Its log says no more: see it in the browser."
+        return (
+            extract_failure_reason(details[-1][0]["exc_value"])
+            if details
+            else "Its log says no more: see it in the browser."
+        )
 
     def _get(self, path: str) -> dict[str, Any]:
         return _call(f"{self.address}/api/v2/dags/{DAG}/dagRuns/{quote(self.run_id)}{path}", self.token)
 
 
-def trigger(
+def trigger_run(
     address: str, credential: Mapping[str, str], logical_date: datetime, start: datetime, end: datetime
 ) -> ScheduledRun:
     """Have the running Airflow do a run for the interval from ``start`` to ``end``.

@@ -30,7 +30,7 @@ EXAMPLES: Final = (
 
 
 @dataclass(frozen=True)
-class Copied:
+class CopiedTable:
     """A row of the ledger: a table of the source as the run read it, and what reached the lake; bytes of Parquet."""
 
     table: str
@@ -43,7 +43,7 @@ class Copied:
 
 
 @dataclass(frozen=True)
-class Warned:
+class CheckWarning:
     """A check that did not pass, but does not block publishing."""
 
     subject: str
@@ -52,7 +52,7 @@ class Warned:
 
 
 @dataclass(frozen=True)
-class Heard:
+class TapSummary:
     """What the taps of a dialect heard of the streams since the run before, held against the copy."""
 
     dialect: str
@@ -63,25 +63,25 @@ class Heard:
 
 
 @dataclass(frozen=True)
-class Summary:
+class ReleaseSummary:
     """A release and what is known of its run."""
 
     release: Release
-    copied: Sequence[Copied]
-    positions: Sequence[positions.Position]
-    warned: Sequence[Warned]
-    heard: Sequence[Heard]
+    copied: Sequence[CopiedTable]
+    positions: Sequence[positions.StreamPosition]
+    warned: Sequence[CheckWarning]
+    heard: Sequence[TapSummary]
     home: Path
 
 
-def summary(release: lake_session.Release = None) -> None:
+def summary(release: lake_session.ReleaseOption = None) -> None:
     """Sum up a release: interval, rows and bytes table by table, stream positions, checks, where to look."""
-    with lake_session.lake() as (settings, connection):
-        found = read(connection, settings, duckdb_reader.release(connection, settings, release))
-    output.console().print(drawn(found))
+    with lake_session.open_lake() as (settings, connection):
+        found = read_summary(connection, settings, duckdb_reader.release(connection, settings, release))
+    output.create_console().print(render_summary(found))
 
 
-def read(connection: DuckDBPyConnection, settings: Settings, release: Release) -> Summary:
+def read_summary(connection: DuckDBPyConnection, settings: Settings, release: Release) -> ReleaseSummary:
     """All that the summary of ``release`` says."""
     duckdb_reader.bind(connection, settings, None, ["audit.ledger", "audit.releases", "audit.checks", _COVERAGE])
     duckdb_reader.set_release(connection, release)
@@ -98,17 +98,17 @@ def read(connection: DuckDBPyConnection, settings: Settings, release: Release) -
         " qualify rank() over (partition by stage order by checked_at desc) = 1)"
         " select distinct subject, expectation, observed from last where not success order by all"
     ).fetchall()
-    return Summary(
+    return ReleaseSummary(
         release,
-        [Copied(*row) for row in ledger],
-        positions.read(connection, settings, release),
-        [Warned(*row) for row in warned],
+        [CopiedTable(*row) for row in ledger],
+        positions.read_positions(connection, settings, release),
+        [CheckWarning(*row) for row in warned],
         _heard_by_taps(connection, settings),
         settings.lakehouse_home,
     )
 
 
-def _heard_by_taps(connection: DuckDBPyConnection, settings: Settings) -> list[Heard]:
+def _heard_by_taps(connection: DuckDBPyConnection, settings: Settings) -> list[TapSummary]:
     # A lake of before there were taps has no such table, until its next run.
     if _COVERAGE not in duckdb_reader.entries(settings):
         return []
@@ -119,18 +119,18 @@ def _heard_by_taps(connection: DuckDBPyConnection, settings: Settings) -> list[H
         " select dialect, count(distinct instance), sum(heard), sum(read), sum(unexplained) from last"
         " group by dialect order by dialect"
     ).fetchall()
-    return [Heard(*row) for row in rows]
+    return [TapSummary(*row) for row in rows]
 
 
-def drawn(found: Summary) -> RenderableType:
+def render_summary(found: ReleaseSummary) -> RenderableType:
     """The summary for people, 80 columns or more."""
     release = found.release
     return Group(
         Text.assemble(
             (f"Release {release.number}", "bold green"),
-            f" published at {output.when(release.published_at.replace(microsecond=0))}",
+            f" published at {output.format_time(release.published_at.replace(microsecond=0))}",
         ),
-        Text(f"Interval {output.when(release.interval_start)} to {output.when(release.interval_end)}"),
+        Text(f"Interval {output.format_time(release.interval_start)} to {output.format_time(release.interval_end)}"),
         Text(f"Server   {printable(release.server_name)}"),
         Text(f"Run      {printable(release.run_id)}"),
         *(
@@ -149,10 +149,10 @@ def _section(title: str, *content: RenderableType) -> list[RenderableType]:
     return [Text(), Text(title, style="bold"), *(Padding(one, (0, 0, 0, 2), expand=False) for one in content)]
 
 
-def _tables(copied: Sequence[Copied]) -> RenderableType:
+def _tables(copied: Sequence[CopiedTable]) -> RenderableType:
     filled = [one for one in copied if one.rows_source or one.rows_read or one.rows_written]
     empty = sorted(one.table for one in copied if one not in filled)
-    table = output.table("Table", "Copied")
+    table = output.create_table("Table", "Copied")
     for heading in ("In source", "Read", "Written", "Bytes", "Seconds"):
         table.add_column(heading, justify="right", no_wrap=True)
     for one in filled:
@@ -172,8 +172,8 @@ def _tables(copied: Sequence[Copied]) -> RenderableType:
     return Group(table, Text(printable(f"{len(empty)} without rows: {', '.join(empty)}"), style="dim"))
 
 
-def _positions(found: Sequence[positions.Position]) -> Table:
-    table = output.table("Stream")
+def _positions(found: Sequence[positions.StreamPosition]) -> Table:
+    table = output.create_table("Stream")
     for heading in ("Safe bound", "Before", "Lag"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("Rule")
@@ -184,7 +184,7 @@ def _positions(found: Sequence[positions.Position]) -> Table:
     return table
 
 
-def _heard(one: Heard) -> Text:
+def _heard(one: TapSummary) -> Text:
     return Text.assemble(
         f"{printable(one.dialect)}: {one.heard:,} tokens of {one.writers:,} writers heard, ",
         f"{one.read:,} read from the database, ",
@@ -192,7 +192,7 @@ def _heard(one: Heard) -> Text:
     )
 
 
-def _checks(found: Summary) -> Text:
+def _checks(found: ReleaseSummary) -> Text:
     passed, warned = found.release.checks_passed, found.release.checks_warned
     text = Text.assemble(
         (f"{passed:,} passed", "green"), ", ", (f"{warned:,} warned", "yellow" if warned else ""), ", 0 failed"
@@ -203,7 +203,7 @@ def _checks(found: Summary) -> Text:
     return text
 
 
-def _places(found: Summary) -> Table:
+def _places(found: ReleaseSummary) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")

@@ -16,33 +16,33 @@ _TAIL = 8
 # As a child's return code, and as a shell or a JVM passes that on.
 _EXIT_CODE = re.compile(r"Error code is: (?:-9|137)\b")
 
-KILLED = "was killed by signal 9 (SIGKILL)"
+KILLED_TEXT = "was killed by signal 9 (SIGKILL)"
 """In the reason of a task whose process was killed."""
 
-State = Literal["success", "skipped", "failed", "up_for_retry"]
+TaskState = Literal["success", "skipped", "failed", "up_for_retry"]
 
 
 @dataclass(frozen=True)
-class Step:
+class RunStep:
     """Something worth telling: a task starts, says how far it is, notes something, or ends after ``seconds``."""
 
-    kind: Literal["started", "said", "noted"] | State
+    kind: Literal["started", "said", "noted"] | TaskState
     task: str
     text: str = ""
     seconds: float = 0.0
 
 
 @dataclass
-class Progress:
+class TaskLogParser:
     """The state of the run after the lines read so far."""
 
     run_id: str | None = None
     task: str = ""
     _started: datetime | None = None
-    _state: State = "failed"
+    _state: TaskState = "failed"
     _why: str = ""
 
-    def read(self, line: str) -> Step | None:
+    def read(self, line: str) -> RunStep | None:
         """Take in one line of the log; what it tells, if anything."""
         entry = _entry(line)
         if entry is None:
@@ -52,35 +52,35 @@ class Progress:
             self.run_id = entry["run_id"]
         elif marker := _MARKER.match(event):
             return self._started_or_ended(marker[1], marker[2], datetime.fromisoformat(entry["timestamp"]))
-        elif event == "Task instance state updated" and entry.get("new_state") in get_args(State):
+        elif event == "Task instance state updated" and entry.get("new_state") in get_args(TaskState):
             self._state = entry["new_state"]
         elif "exception" in entry and self.task and event.startswith("Task failed"):
-            self._why = reason(entry["exception"][0]["exc_value"])
+            self._why = extract_failure_reason(entry["exception"][0]["exc_value"])
         elif str(entry.get("logger", "")).startswith("synapse_lakehouse"):
-            return Step("noted", self.task, event)
+            return RunStep("noted", self.task, event)
         else:
             return self._said(event)
         return None
 
-    def _started_or_ended(self, what: str, task: str, at: datetime) -> Step:
+    def _started_or_ended(self, what: str, task: str, at: datetime) -> RunStep:
         if what == "starting":
             self.task, self._started, self._state, self._why = task, at, "failed", ""
-            return Step("started", task)
+            return RunStep("started", task)
         seconds = (at - self._started).total_seconds() if self._started else 0.0
-        return Step(self._state, task, self._why, seconds)
+        return RunStep(self._state, task, self._why, seconds)
 
-    def _said(self, text: str) -> Step | None:
-        return Step("said", self.task, text.removeprefix(_SAID).strip()) if text.startswith(_SAID) else None
+    def _said(self, text: str) -> RunStep | None:
+        return RunStep("said", self.task, text.removeprefix(_SAID).strip()) if text.startswith(_SAID) else None
 
 
-def reason(message: str) -> str:
+def extract_failure_reason(message: str) -> str:
     """The part of a task's error message that tells people what happened.
 
     Out of spark-submit's output that is what the app explained, else its exception, else its last lines.
     """
     command, output, lines = message.partition(_OUTPUT)
     if _EXIT_CODE.search(command):
-        return f"Spark's driver {KILLED}."
+        return f"Spark's driver {KILLED_TEXT}."
     if not output:
         return message.strip()
     said = [line for line in lines.splitlines() if line.strip() and not _SPARK_LOG.match(line)]

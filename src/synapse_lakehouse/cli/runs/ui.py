@@ -15,7 +15,7 @@ from urllib.request import Request
 import typer
 from rich.text import Text
 
-from synapse_lakehouse.cli.runs.run_output import console, tell
+from synapse_lakehouse.cli.runs.run_output import console, print_stage
 from synapse_lakehouse.local import child_processes, home_lock, loopback
 from synapse_lakehouse.local.airflow import credentials, environment
 
@@ -38,12 +38,12 @@ def ui(
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port on 127.0.0.1 for the web pages.")] = 8080,
 ) -> None:
     """Start Airflow's api-server, scheduler, dag-processor and triggerer on 127.0.0.1; Ctrl-C stops them all."""
-    refuse_used(port)
+    require_free_port(port)
     try:
         with (
             child_processes.interruptible(),
-            environment.prepared(port=port, tell=tell) as prepared,
-            home_lock.scheduling(prepared.settings, f"http://127.0.0.1:{port}", tell),
+            environment.prepared(port=port, tell=print_stage) as prepared,
+            home_lock.scheduling(prepared.settings, f"http://127.0.0.1:{port}", print_stage),
         ):
             # Those that were killed; all others ended before this scheduler got its turn.
             environment.end_runs(prepared)
@@ -54,7 +54,7 @@ def ui(
             console.print("Everything is stopped.")
 
 
-def refuse_used(port: int) -> None:
+def require_free_port(port: int) -> None:
     """:raises UiError: when somebody listens on ``port`` already."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -77,7 +77,7 @@ def _serve(prepared: environment.Airflow, port: int) -> None:
     logs.mkdir(parents=True, exist_ok=True)
     running: dict[str, subprocess.Popen[bytes]] = {}
     try:
-        tell("starting Airflow")
+        print_stage("starting Airflow")
         for name, arguments in COMPONENTS.items():
             with (logs / f"{name}.log").open("wb") as log:
                 running[name] = child_processes.start(

@@ -39,7 +39,7 @@ order by class not in ('lost', 'late', 'duplicate', 'changed'), latest.release n
 
 
 @dataclass(frozen=True)
-class KnownGap:
+class GapRow:
     """A row of ``audit.stream_gaps``; ``release``: the one that accepted it, None if its run was not published."""
 
     stream: str
@@ -54,7 +54,7 @@ class KnownGap:
     run: str
 
 
-def read(connection: DuckDBPyConnection, settings: Settings, release: Release, *, is_latest: bool) -> list[KnownGap]:
+def read_gaps(connection: DuckDBPyConnection, settings: Settings, release: Release, *, is_latest: bool) -> list[GapRow]:
     """What ``release`` and those before it accepted, and what was open at it; faults first.
 
     :param is_latest: whether to have the faults of later runs, too, which were not published.
@@ -70,20 +70,20 @@ def read(connection: DuckDBPyConnection, settings: Settings, release: Release, *
     )
     duckdb_reader.bind(connection, settings, None, ["audit.stream_gaps", "audit.stream_positions"])
     sql = _READ.format(accepted=", ".join(told), number=shown, is_latest=str(is_latest).lower())
-    return [KnownGap(*row) for row in connection.execute(sql).fetchall()]
+    return [GapRow(*row) for row in connection.execute(sql).fetchall()]
 
 
-def write(found: list[KnownGap], format: output.Format) -> None:
+def write_gaps(found: list[GapRow], format: output.OutputFormat) -> None:
     """Gaps on standard output."""
-    if format is not output.Format.TABLE:
-        names = ["class" if field.name == "kind" else field.name for field in fields(KnownGap)]
-        output.write(names, (tuple(vars(one).values()) for one in found), format)
+    if format is not output.OutputFormat.TABLE:
+        names = ["class" if field.name == "kind" else field.name for field in fields(GapRow)]
+        output.write_rows(names, (tuple(vars(one).values()) for one in found), format)
         return
     columns = ["Stream", "Ids", "Class", "Witness", "Explanation", "Release"]
-    output.write(columns, map(_row, found), format)
+    output.write_rows(columns, map(_row, found), format)
 
 
-def _row(gap: KnownGap) -> tuple[str, str, str, str, str, str]:
+def _row(gap: GapRow) -> tuple[str, str, str, str, str, str]:
     where = gap.stream if gap.table in (None, gap.stream) else f"{gap.stream} ({gap.table})"
     ids = str(gap.first_id) if gap.first_id == gap.last_id else f"{gap.first_id} to {gap.last_id}"
     words = ", ".join(filter(None, [gap.explanation, *gap.flags])).replace("_", " ")

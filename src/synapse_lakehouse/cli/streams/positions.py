@@ -13,7 +13,7 @@ from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.cli import output
 from synapse_lakehouse.cli.lake import lake_session
 from synapse_lakehouse.cli.streams import gaps
-from synapse_lakehouse.cli.streams.positions_history import history as show_history
+from synapse_lakehouse.cli.streams.positions_history import show_history as show_history
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.printable_text import printable
@@ -21,7 +21,7 @@ from synapse_lakehouse.replication import tap_liveness
 
 
 @dataclass(frozen=True)
-class Position:
+class StreamPosition:
     """A stream at a release.
 
     ``bound``: id up to which it is closed (None: ``rule`` says why there is none); ``previous``: the bound before.
@@ -40,8 +40,8 @@ class Position:
 
 
 def positions(
-    format: output.Option = output.Format.TABLE,
-    release: lake_session.Release = None,
+    format: output.FormatOption = output.OutputFormat.TABLE,
+    release: lake_session.ReleaseOption = None,
     history: Annotated[bool, typer.Option("--history", help="What stream_watch saw since, instead.")] = False,
     show_gaps: Annotated[
         bool, typer.Option("--gaps", help="Show ids that are missing, late or repeated instead, and why.")
@@ -51,26 +51,28 @@ def positions(
     if history:
         show_history(format)
         return
-    with lake_session.lake() as (settings, connection):
+    with lake_session.open_lake() as (settings, connection):
         at = duckdb_reader.release(connection, settings, release)
         if show_gaps:
-            gaps.write(gaps.read(connection, settings, at, is_latest=release is None), format)
+            gaps.write_gaps(gaps.read_gaps(connection, settings, at, is_latest=release is None), format)
             return
-        found = read(connection, settings, at)
+        found = read_positions(connection, settings, at)
         landed = tap_liveness.last_landed_by_duckdb(connection, settings)
-    if format is output.Format.TABLE:
-        output.console().print(
-            f"Stream positions at release {at.number}, of {output.when(at.published_at.replace(microsecond=0))}"
+    if format is output.OutputFormat.TABLE:
+        output.create_console().print(
+            f"Stream positions at release {at.number}, of {output.format_time(at.published_at.replace(microsecond=0))}"
         )
-        output.console().print(drawn(found))
+        output.create_console().print(render_positions(found))
         if landed:
-            output.console().print(f"The replication tap last listened at {output.when(landed.replace(microsecond=0))}")
+            output.create_console().print(
+                f"The replication tap last listened at {output.format_time(landed.replace(microsecond=0))}"
+            )
         return
     rows = (tuple(asdict(one).values()) for one in found)
-    output.write([field.name for field in fields(Position)], rows, format)
+    output.write_rows([field.name for field in fields(StreamPosition)], rows, format)
 
 
-def read(connection: DuckDBPyConnection, settings: Settings, release: Release) -> list[Position]:
+def read_positions(connection: DuckDBPyConnection, settings: Settings, release: Release) -> list[StreamPosition]:
     """Positions that the run of ``release`` measured, by stream."""
     duckdb_reader.bind(connection, settings, None, ["audit.stream_positions"])
     duckdb_reader.set_release(connection, release)
@@ -83,12 +85,12 @@ def read(connection: DuckDBPyConnection, settings: Settings, release: Release) -
         " case when safe_bound is not null then greatest(handed - abs(safe_bound), 0) end, sequence, handed,"
         " coalesce(writers, map {}), coalesce(missing_writers, []) from used order by stream"
     ).fetchall()
-    return [Position(*row) for row in rows]
+    return [StreamPosition(*row) for row in rows]
 
 
-def drawn(found: list[Position]) -> Table:
+def render_positions(found: list[StreamPosition]) -> Table:
     """Positions for people."""
-    table = output.table()
+    table = output.create_table()
     table.add_column("Stream", no_wrap=True)
     for heading in ("Bound", "Previous", "Lag"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -96,7 +98,7 @@ def drawn(found: list[Position]) -> Table:
     table.add_column("Sequence", overflow="fold")
     table.add_column("Writers", overflow="fold")
     for one in found:
-        writers = [output.cell(f"{name} {position}") for name, position in sorted(one.writers.items())]
+        writers = [output.format_cell(f"{name} {position}") for name, position in sorted(one.writers.items())]
         writers += [Text(printable(f"{name} missing"), style="yellow") for name in one.missing_writers]
         table.add_row(
             one.stream, *map(_number, (one.bound, one.previous, one.lag)), one.rule.replace("_", " "),

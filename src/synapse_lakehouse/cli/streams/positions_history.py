@@ -32,23 +32,23 @@ from looks group by stream order by stream
 """  # noqa: S608
 
 
-def history(format: output.Format) -> None:
+def show_history(format: output.OutputFormat) -> None:
     """Write all looks for a program, or for people one line a stream."""
-    with lake_session.lake() as (settings, connection):
+    with lake_session.open_lake() as (settings, connection):
         if _TABLE not in duckdb_reader.entries(settings):
             raise duckdb_reader.LakeError(_NOTHING)
         duckdb_reader.bind(connection, settings, None, [_TABLE])
         found = connection.execute(
-            SUMMARY if format is output.Format.TABLE else f"from {_TABLE} order by watched_at, stream"
+            SUMMARY if format is output.OutputFormat.TABLE else f"from {_TABLE} order by watched_at, stream"
         )
         names, rows = [column[0] for column in found.description or ()], found.fetchall()
     if not rows:
         raise duckdb_reader.LakeError(_NOTHING)
-    if format is not output.Format.TABLE:
-        output.write(names, rows, format)
+    if format is not output.OutputFormat.TABLE:
+        output.write_rows(names, rows, format)
         return
-    console = output.console()
-    console.print(f"Streams as they were last looked at, {output.when(rows[0][5].replace(microsecond=0))}")
+    console = output.create_console()
+    console.print(f"Streams as they were last looked at, {output.format_time(rows[0][5].replace(microsecond=0))}")
     console.print(_drawn(rows))
 
 
@@ -58,7 +58,7 @@ _NOTHING: Final = (
 
 
 def _drawn(rows: list[tuple[Any, ...]]) -> Table:
-    table = output.table("Stream")
+    table = output.create_table("Stream")
     for heading in ("Last id", "In an hour", "In a day", "Open", "For"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column(f"Open, last {_SHOWN} looks", no_wrap=True)
@@ -66,12 +66,12 @@ def _drawn(rows: list[tuple[Any, ...]]) -> Table:
     for stream, handed_out, hour, day, lag, watched_at, since, lags, vanished in rows:
         table.add_row(
             stream, *(f"{one:,}" for one in (handed_out, hour, day)), "-" if lag is None else f"{lag:,}",
-            _span(since, watched_at), bars(lags), Text(printable(", ".join(vanished)), style="red"),
+            _span(since, watched_at), draw_bars(lags), Text(printable(", ".join(vanished)), style="red"),
         )  # fmt: skip
     return table
 
 
-def bars(values: list[int | None]) -> str:
+def draw_bars(values: list[int | None]) -> str:
     """A bar for each value, the largest the highest; a dot where there is none."""
     most = max((value or 0 for value in values), default=0)
     return "".join("·" if value is None else _BARS[value * (len(_BARS) - 1) // most if most else 0] for value in values)

@@ -10,40 +10,40 @@ import numpy as np
 
 from synapse_lakehouse.numba_jit import Longs, compiled
 
-IMPOSSIBLE = 10**12
+INFINITE_COST = 10**12
 """More rows than any room has."""
 
 
 @compiled
-def reach(depth: int, spans: int) -> int:
+def maximum_line_length(depth: int, spans: int) -> int:
     """Nodes of the longest line that a tree ``depth`` deep below its first node holds under so many spans a step."""
     if spans < 0 or depth < 0:
         return 0
     nodes = 1
     for number in range(1, min(spans, depth) + 1):
         nodes = nodes * (depth + spans + 1 - number) // number
-        if nodes > IMPOSSIBLE:
-            return IMPOSSIBLE
+        if nodes > INFINITE_COST:
+            return INFINITE_COST
     return nodes
 
 
 @compiled
-def line_cost(length: int, depth: int) -> int:
+def minimum_line_cost(length: int, depth: int) -> int:
     """The least steps that the edges of a tree for a line of ``length`` nodes span together."""
     if length <= 1:
         return 0
     if depth < 1:
-        return IMPOSSIBLE
+        return INFINITE_COST
     total, spans, covered = 0, 1, 1
     while covered < length:
-        upto = min(length, reach(depth, spans))
+        upto = min(length, maximum_line_length(depth, spans))
         total += spans * (upto - covered)
         covered, spans = upto, spans + 1
     return total
 
 
 @compiled
-def hang_line(line: Longs, depth: int, bases: Longs, depths: Longs) -> None:
+def assign_line_bases(line: Longs, depth: int, bases: Longs, depths: Longs) -> None:
     """Hang the nodes of ``line`` below its first, ``depth`` deep at most, whose entry in ``depths`` is set.
 
     Writes the base and the depth of each other node to ``bases`` and ``depths``.
@@ -56,17 +56,17 @@ def hang_line(line: Longs, depth: int, bases: Longs, depths: Longs) -> None:
         start, length, below = todo[top]
         top -= 1
         spans = 1
-        while reach(below, spans) < length:
+        while maximum_line_length(below, spans) < length:
             spans += 1
         while spans > 1:
             # The last child of the first node; any place in these limits is optimal, this one leaves its line shortest.
-            split = min(reach(below, spans - 1), length - reach(below - 1, spans - 1))
+            split = min(maximum_line_length(below, spans - 1), length - maximum_line_length(below - 1, spans - 1))
             child = line[start + split]
             bases[child], depths[child] = line[start], depths[line[start]] + 1
             top += 1
             todo[top, 0], todo[top, 1], todo[top, 2] = start + split, length - split, below - 1
             length = split
-            while spans > 1 and reach(below, spans - 1) >= length:
+            while spans > 1 and maximum_line_length(below, spans - 1) >= length:
                 spans -= 1
         for node in range(start + 1, start + length):
             bases[line[node]], depths[line[node]] = line[node - 1], depths[line[node - 1]] + 1

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from synapse_lakehouse.compressor.algorithm.state_groups import NONE, Groups
+from synapse_lakehouse.compressor.algorithm.state_groups import NONE, StateGroups
 from synapse_lakehouse.numba_jit import Codes, Flags
 
 
-def bounded(groups: Groups, in_range: Flags, max_chain: int) -> Groups:
+def limit_chains(groups: StateGroups, in_range: Flags, max_chain: int) -> StateGroups:
     """The same groups, those ``in_range`` stored whole where their chain would have more than ``max_chain`` nodes.
 
     That takes rows, so it comes after everything that saves them: chains get too long where a room grew while others of
@@ -35,7 +35,7 @@ def bounded(groups: Groups, in_range: Flags, max_chain: int) -> Groups:
     return replace(groups, prev=prev, starts=starts, keys=keys, events=events)
 
 
-def _state(groups: Groups, group: int) -> tuple[Codes, Codes]:
+def _state(groups: StateGroups, group: int) -> tuple[Codes, Codes]:
     """Keys and events of a resolved state."""
     state: dict[int, int] = {}
     node = group

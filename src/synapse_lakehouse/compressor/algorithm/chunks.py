@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from synapse_lakehouse.compressor.algorithm import levels
 from synapse_lakehouse.compressor.algorithm.errors import BadGroups
-from synapse_lakehouse.compressor.algorithm.in_memory_groups import Stored
-from synapse_lakehouse.compressor.algorithm.level_sizes import Levels, restarted
-from synapse_lakehouse.compressor.algorithm.state_fingerprints import states
+from synapse_lakehouse.compressor.algorithm.in_memory_groups import GroupStore
+from synapse_lakehouse.compressor.algorithm.level_sizes import Levels, reset_levels
+from synapse_lakehouse.compressor.algorithm.state_fingerprints import fingerprint_states
 
 
 @dataclass(frozen=True)
-class Progress:
+class RoomProgress:
     """How far a room is compressed: the id of the last group, and the levels to go on with."""
 
     last: int
@@ -20,13 +20,13 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Step:
+class ChunkResult:
     """What one chunk of a room came to. The rows are those of the chunk and of what it rests on."""
 
     room: int
     first: int
     """Id of the first group; the least one of any room that was not compressed before."""
-    progress: Progress
+    progress: RoomProgress
     rows_before: int
     rows_after: int
     """What the levels would leave."""
@@ -35,15 +35,15 @@ class Step:
 
 
 def compress_chunks(
-    stored: Stored,
+    stored: GroupStore,
     configured: Levels,
     chunk_size: int,
-    known: Mapping[int, Progress],
+    known: Mapping[int, RoomProgress],
     oldest: int = 0,
     *,
     rooms: Collection[int] | None = None,
     begun: Collection[int] = (),
-) -> Iterator[Step]:
+) -> Iterator[ChunkResult]:
     """Compress ``stored`` in place, always the room with the oldest group left, until all are compressed.
 
     :param known: the progress that was saved, by room; its levels go before those ``configured``.
@@ -65,28 +65,30 @@ def compress_chunks(
         yield step
 
 
-def _push(left: list[tuple[int, int]], stored: Stored, room: int, progress: Progress | None, oldest: int) -> None:
+def _push(
+    left: list[tuple[int, int]], stored: GroupStore, room: int, progress: RoomProgress | None, oldest: int
+) -> None:
     first = stored.first_after(room, max(progress.last, oldest - 1) if progress else oldest - 1)
     if first is not None:
         heapq.heappush(left, (first, room))
 
 
 def _compress_chunk(
-    stored: Stored, room: int, first: int, progress: Progress | None, configured: Levels, chunk_size: int,
+    stored: GroupStore, room: int, first: int, progress: RoomProgress | None, configured: Levels, chunk_size: int,
     begun: Collection[int],
-) -> Step:  # fmt: skip
+) -> ChunkResult:  # fmt: skip
     saved = progress.levels if progress else configured
     heads = [level.head for level in saved if level.head is not None]
     chunk = stored.take(room, progress.last if progress else None, chunk_size, heads)
     assert chunk is not None
-    compressed, after = levels.compress(chunk.groups, chunk.in_range, saved)
+    compressed, after = levels.compress_by_levels(chunk.groups, chunk.in_range, saved)
     rows_before, rows_after = len(chunk.groups.keys), len(compressed.keys)
     is_skipped = rows_after > rows_before and chunk.last not in begun
     if is_skipped:
         # The reference writes the configured levels over the saved ones by number.
-        after = restarted(saved, configured) if progress else configured
+        after = reset_levels(saved, configured) if progress else configured
     else:
-        if (wrong := states(chunk.groups).differ(states(compressed))).any():
+        if (wrong := fingerprint_states(chunk.groups).differ(fingerprint_states(compressed))).any():
             raise BadGroups(f"state group {chunk.groups.ids[wrong.argmax()]} would resolve to another state")
         stored.put(chunk, compressed)
-    return Step(room, first, Progress(chunk.last, after), rows_before, rows_after, is_skipped)
+    return ChunkResult(room, first, RoomProgress(chunk.last, after), rows_before, rows_after, is_skipped)

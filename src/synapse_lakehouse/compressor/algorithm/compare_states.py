@@ -6,12 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from synapse_lakehouse.compressor.algorithm.state_arrays import Contents, encoded
-from synapse_lakehouse.compressor.algorithm.state_fingerprints import states
+from synapse_lakehouse.compressor.algorithm.state_arrays import StateTables, encode_tables
+from synapse_lakehouse.compressor.algorithm.state_fingerprints import fingerprint_states
 from synapse_lakehouse.numba_jit import Longs
 
 
-def differing(one: Contents, other: Contents) -> Longs:
+def find_differing_groups(one: StateTables, other: StateTables) -> Longs:
     """Ids of the groups that ``state_groups`` has in both, and that do not resolve to the same state.
 
     :raises BadGroups: for groups that cannot be what Synapse stored.
@@ -23,14 +23,14 @@ def differing(one: Contents, other: Contents) -> Longs:
     # what is wrong with it is named; those of the one, which was resolved before as a rule, follow on them.
     apart = max(map(_highest, (one, other))) + 1
     both = (pa.concat_tables([theirs, _shifted(mine, apart)]) for mine, theirs in zip(one, other, strict=True))
-    groups = encoded(*both)[0].groups()
-    found = states(groups)
+    groups = encode_tables(*both)[0].groups()
+    found = fingerprint_states(groups)
     here, there = np.searchsorted(groups.ids, common + apart), np.searchsorted(groups.ids, common)
     wrong = (found.sizes[here] != found.sizes[there]) | (found.fingerprints[here] != found.fingerprints[there]).any(1)
     return cast(Longs, common[wrong])
 
 
-def replaced(contents: Contents, groups: Longs, other: Contents) -> Contents:
+def replace_groups(contents: StateTables, groups: Longs, other: StateTables) -> StateTables:
     """``contents`` with ``groups`` stored as they are in ``other``."""
     chosen = pa.array(groups)
     edges, rows = (
@@ -43,14 +43,14 @@ def replaced(contents: Contents, groups: Longs, other: Contents) -> Contents:
         )
         for mine, theirs in ((contents.edges, other.edges), (contents.rows, other.rows))
     )
-    return Contents(contents.groups, edges, rows)
+    return StateTables(contents.groups, edges, rows)
 
 
-def _ids(contents: Contents) -> Longs:
+def _ids(contents: StateTables) -> Longs:
     return cast(Longs, contents.groups["id"].to_numpy())
 
 
-def _highest(contents: Contents) -> int:
+def _highest(contents: StateTables) -> int:
     columns = contents.groups["id"], contents.edges["state_group"], contents.rows["state_group"]
     return max((pc.max(column).as_py() or 0 for column in columns), default=0)
 

@@ -14,18 +14,18 @@ INFEASIBLE = -1
 """Size of a delta that cannot be: the base has a key that the group lacks, and a delta removes nothing."""
 _BLOCK = 512
 
-Slots = tuple[Codes, Longs, Longs, Longs, Longs]
+StateSlots = tuple[Codes, Longs, Longs, Longs, Longs]
 
 
 @compiled
-def slots(number: int, groups: int, key_count: int) -> Slots:
+def empty_slots(number: int, groups: int, key_count: int) -> StateSlots:
     """Empty slots."""
     states = np.empty((number, key_count), np.int32)
     return states, np.full(number, NONE), np.zeros(number, np.int64), np.full(groups, NONE), np.empty(groups, np.int64)
 
 
 @compiled
-def state_of(group: int, prev: Longs, starts: Longs, keys: Codes, events: Codes, slots: Slots) -> Codes:
+def resolve_state(group: int, prev: Longs, starts: Longs, keys: Codes, events: Codes, slots: StateSlots) -> Codes:
     """The state of ``group``, resolved from the nearest group of its chain that is in a slot; it is now in one itself.
 
     It stays there while fewer others than there are slots are asked for.
@@ -56,7 +56,7 @@ def state_of(group: int, prev: Longs, starts: Longs, keys: Codes, events: Codes,
 
 
 @compiled
-def delta_size(state: Codes, base: Codes, most: int) -> int:
+def count_delta_rows(state: Codes, base: Codes, most: int) -> int:
     """Rows of the delta that makes ``state`` from ``base``; ``INFEASIBLE`` without one of at most ``most`` rows."""
     rows = 0
     for start in range(0, len(state), _BLOCK):
@@ -73,7 +73,7 @@ def delta_size(state: Codes, base: Codes, most: int) -> int:
 
 
 @compiled
-def own_delta_size(group: int, starts: Longs, keys: Codes, events: Codes, base: Codes) -> int:
+def count_own_delta_rows(group: int, starts: Longs, keys: Codes, events: Codes, base: Codes) -> int:
     """Rows of the delta of ``group`` against the state of its own predecessor: those stored that are not redundant."""
     rows = 0
     for row in range(starts[group], starts[group + 1]):
@@ -98,7 +98,7 @@ def write_delta(state: Codes, base: Codes, keys: Codes, events: Codes, row: int)
 
 
 @compiled
-def with_room(codes: Codes, row: int, more: int) -> Codes:
+def ensure_capacity(codes: Codes, row: int, more: int) -> Codes:
     """``codes``, or a longer copy, so that ``more`` of them fit from position ``row`` on."""
     if row + more <= len(codes):
         return codes

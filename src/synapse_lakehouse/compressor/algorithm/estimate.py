@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from synapse_lakehouse.compressor.algorithm import fewest_rows
-from synapse_lakehouse.compressor.algorithm.chain_limit import bounded
-from synapse_lakehouse.compressor.algorithm.chunks import Progress, Step, compress_chunks
+from synapse_lakehouse.compressor.algorithm.chain_limit import limit_chains
+from synapse_lakehouse.compressor.algorithm.chunks import ChunkResult, RoomProgress, compress_chunks
 from synapse_lakehouse.compressor.algorithm.errors import BadGroups
-from synapse_lakehouse.compressor.algorithm.in_memory_groups import Stored
+from synapse_lakehouse.compressor.algorithm.in_memory_groups import GroupStore
 from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, Strategy
-from synapse_lakehouse.compressor.algorithm.state_arrays import Names, encoded
-from synapse_lakehouse.compressor.algorithm.state_fingerprints import states
-from synapse_lakehouse.compressor.algorithm.state_groups import Groups
+from synapse_lakehouse.compressor.algorithm.state_arrays import CodeTexts, encode_tables
+from synapse_lakehouse.compressor.algorithm.state_fingerprints import fingerprint_states
+from synapse_lakehouse.compressor.algorithm.state_groups import StateGroups
 from synapse_lakehouse.numba_jit import Flags, Longs
 
 _HEAP_ROW, _INDEX_ROW = 24 + 4 + 8, 8 + 4 + 8
@@ -44,14 +44,14 @@ class RoomPlan:
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedGroups:
     """Some rooms' groups as they are stored, and as they would be."""
 
-    stored: Stored
-    names: Names
-    before: Groups
-    after: Groups
-    steps: tuple[Step, ...]
+    stored: GroupStore
+    names: CodeTexts
+    before: StateGroups
+    after: StateGroups
+    steps: tuple[ChunkResult, ...]
     """What the levels did, chunk by chunk."""
     deduplicated: Flags
     """Groups to store without the copies of their rows, whether or not they change otherwise."""
@@ -82,8 +82,8 @@ class Planned:
         return sorted(plans, key=lambda one: one.room_id)
 
 
-def plan(
-    contents: tuple[pa.Table, pa.Table, pa.Table], settings: CompressorSettings, known: Mapping[str, Progress]
+def estimate_rooms(
+    contents: tuple[pa.Table, pa.Table, pa.Table], settings: CompressorSettings, known: Mapping[str, RoomProgress]
 ) -> list[RoomPlan]:
     """The plan of each room in the tables, by room_id.
 
@@ -92,33 +92,33 @@ def plan(
     :param known: the progress that was saved, by room_id; only levels have any.
     :raises BadGroups: for groups that cannot be what Synapse stored.
     """
-    stored, names = encoded(*contents)
+    stored, names = encode_tables(*contents)
     rooms = names.rooms.to_pylist()
     progress = {rooms.index(room): one for room, one in known.items() if room in rooms}
     return _planned(stored, names, settings, progress, stored.rooms, (), (), ()).rooms()
 
 
-def as_stored(contents: tuple[pa.Table, pa.Table, pa.Table], room_id: str) -> RoomPlan:
+def summarize_stored_room(contents: tuple[pa.Table, pa.Table, pa.Table], room_id: str) -> RoomPlan:
     """A room as it is: the plan that changes nothing.
 
     :raises BadGroups: for groups that cannot be what Synapse stored.
     """
-    stored, names = encoded(*contents)
+    stored, names = encode_tables(*contents)
     groups = stored.groups()
     nothing = np.zeros(len(groups), bool)
-    return Planned(stored, names, groups, groups, (), nothing).rooms([names.rooms.to_pylist().index(room_id)])[0]
+    return PlannedGroups(stored, names, groups, groups, (), nothing).rooms([names.rooms.to_pylist().index(room_id)])[0]
 
 
-def plan_room(
+def estimate_room(
     contents: tuple[pa.Table, pa.Table, pa.Table],
     room_id: str,
     settings: CompressorSettings,
-    progress: Progress | None,
+    progress: RoomProgress | None,
     *,
     excluded: Collection[int] = (),
     untouchable: Collection[int] = (),
     begun: Collection[int] = (),
-) -> tuple[Planned, RoomPlan]:
+) -> tuple[PlannedGroups, RoomPlan]:
     """What compressing one room would make of it.
 
     With ``best``, chains that are still too long, as another compressor or a plan that is half done may leave them, are
@@ -131,35 +131,35 @@ def plan_room(
     :param begun: last group of a chunk that is stored in part; see ``compress_chunks``.
     :raises BadGroups: for groups that cannot be what Synapse stored.
     """
-    stored, names = encoded(*contents)
+    stored, names = encode_tables(*contents)
     room = names.rooms.to_pylist().index(room_id)
     known = {} if progress is None else {room: progress}
     planned = _planned(stored, names, settings, known, [room], excluded, untouchable, begun)
     if settings.strategy is Strategy.BEST:
         allowed = stored.members(room) & ~np.isin(planned.before.ids, np.fromiter(untouchable, np.int64))
-        after = bounded(planned.after, allowed, settings.max_chain)
-        if (wrong := states(planned.before).differ(states(after))).any():
+        after = limit_chains(planned.after, allowed, settings.max_chain)
+        if (wrong := fingerprint_states(planned.before).differ(fingerprint_states(after))).any():
             raise BadGroups(f"state group {after.ids[wrong.argmax()]} would resolve to another state")
         planned = replace(planned, after=after)
     return planned, planned.rooms([room])[0]
 
 
 def _planned(
-    stored: Stored, names: Names, settings: CompressorSettings, progress: Mapping[int, Progress],
+    stored: GroupStore, names: CodeTexts, settings: CompressorSettings, progress: Mapping[int, RoomProgress],
     rooms: Collection[int], excluded: Collection[int], untouchable: Collection[int], begun: Collection[int],
-) -> Planned:  # fmt: skip
+) -> PlannedGroups:  # fmt: skip
     before = stored.groups()
     of_rooms = reduce(np.logical_or, map(stored.members, rooms), np.zeros(len(before), bool))
     deduplicated = of_rooms & (stored.copies.rows > 0) & ~np.isin(before.ids, np.fromiter(untouchable, np.int64))
     if settings.strategy is Strategy.LEVELS:
         levels, size = settings.default_levels, settings.chunk_size
         steps = tuple(compress_chunks(stored, levels, size, progress, rooms=rooms, begun=begun))
-        return Planned(stored, names, before, stored.groups(), steps, deduplicated)
+        return PlannedGroups(stored, names, before, stored.groups(), steps, deduplicated)
     after = before
     allowed = ~np.isin(before.ids, np.fromiter([*excluded, *untouchable], np.int64))
     for room in sorted(rooms, key=lambda room: str(names.rooms[room])):
-        after = fewest_rows.compress(after, stored.members(room) & allowed, settings.max_chain)
-    return Planned(stored, names, before, after, (), deduplicated)
+        after = fewest_rows.minimize_rows(after, stored.members(room) & allowed, settings.max_chain)
+    return PlannedGroups(stored, names, before, after, (), deduplicated)
 
 
 def _room_plan(
@@ -183,7 +183,7 @@ def _room_plan(
     )
 
 
-def _sizes(names: Names, groups: Groups) -> Longs:
+def _sizes(names: CodeTexts, groups: StateGroups) -> Longs:
     """Bytes that the rows of each group take, by their texts."""
     kinds, state_keys, events = (_lengths(texts) for texts in (names.types, names.state_keys, names.events))
     rooms = _lengths(names.rooms).mean() if len(names.rooms) else 0

@@ -9,18 +9,28 @@ from dataclasses import replace
 
 import numpy as np
 
-from synapse_lakehouse.compressor.algorithm.binomial_checkpointing import IMPOSSIBLE, hang_line, line_cost
-from synapse_lakehouse.compressor.algorithm.deltas import delta_size, slots, state_of, with_room, write_delta
+from synapse_lakehouse.compressor.algorithm.binomial_checkpointing import (
+    INFINITE_COST,
+    assign_line_bases,
+    minimum_line_cost,
+)
+from synapse_lakehouse.compressor.algorithm.deltas import (
+    count_delta_rows,
+    empty_slots,
+    ensure_capacity,
+    resolve_state,
+    write_delta,
+)
 from synapse_lakehouse.compressor.algorithm.errors import BadGroups
-from synapse_lakehouse.compressor.algorithm.nearest_base import nearest
-from synapse_lakehouse.compressor.algorithm.state_fingerprints import States, states
-from synapse_lakehouse.compressor.algorithm.state_groups import NONE, Groups
+from synapse_lakehouse.compressor.algorithm.nearest_base import find_nearest_bases
+from synapse_lakehouse.compressor.algorithm.state_fingerprints import StateFingerprints, fingerprint_states
+from synapse_lakehouse.compressor.algorithm.state_groups import NONE, StateGroups
 from synapse_lakehouse.numba_jit import Codes, Flags, Longs, compiled
 
 _SLOTS = 64
 
 
-def compress(groups: Groups, in_range: Flags, max_chain: int) -> Groups:
+def minimize_rows(groups: StateGroups, in_range: Flags, max_chain: int) -> StateGroups:
     """The same groups, those ``in_range`` in fewer rows and in chains of at most ``max_chain`` nodes.
 
     ``groups`` holds the predecessors of all its groups. They are left as they are where nothing is won; a second time
@@ -28,23 +38,23 @@ def compress(groups: Groups, in_range: Flags, max_chain: int) -> Groups:
 
     :raises BadGroups: when a group would resolve to another state.
     """
-    known = states(groups)
+    known = fingerprint_states(groups)
     while True:
         better = _once(groups, known, in_range, max_chain)
         if _worth(better, max_chain) >= _worth(groups, max_chain):
             return groups
-        if (wrong := known.differ(states(better))).any():
+        if (wrong := known.differ(fingerprint_states(better))).any():
             raise BadGroups(f"state group {groups.ids[wrong.argmax()]} would resolve to another state")
         groups = better
 
 
-def _worth(groups: Groups, max_chain: int) -> tuple[int, bool]:
+def _worth(groups: StateGroups, max_chain: int) -> tuple[int, bool]:
     """Less is better: rows first, then whether a chain is too long."""
     return len(groups.keys), bool(groups.chain_nodes().max(initial=0) > max_chain)
 
 
-def _once(groups: Groups, known: States, in_range: Flags, max_chain: int) -> Groups:
-    base, rows = nearest(groups, known, in_range)
+def _once(groups: StateGroups, known: StateFingerprints, in_range: Flags, max_chain: int) -> StateGroups:
+    base, rows = find_nearest_bases(groups, known, in_range)
     prev = np.where(in_range, _bounded(groups.prev, base, rows, known.sizes, in_range, max_chain), groups.prev)
     starts, keys, events = _stored(
         groups.prev, groups.starts, groups.keys, groups.events, groups.key_count, in_range, prev
@@ -77,7 +87,7 @@ def _bounded(prev: Longs, nearest: Longs, rows: Longs, sizes: Longs, in_range: F
         pieces, least = _pieces(line[:length], sizes, max_chain)
         base, cost = nearest[head], rows[head]
         while base != NONE:
-            total = cost + line_cost(length, max_chain - depths[base] - 1)
+            total = cost + minimum_line_cost(length, max_chain - depths[base] - 1)
             if depths[base] < max_chain and total < least:
                 bases[head], least, pieces = base, total, 1
             # What ``base`` hangs on is found on the way up the forest, and needs at most the rows of that way.
@@ -89,7 +99,7 @@ def _bounded(prev: Longs, nearest: Longs, rows: Longs, sizes: Longs, in_range: F
         for start in range(0, length, each):
             first = line[start]
             depths[first] = 1 if bases[first] == NONE else depths[bases[first]] + 1
-            hang_line(line[start : min(start + each, length)], max_chain - depths[first], bases, depths)
+            assign_line_bases(line[start : min(start + each, length)], max_chain - depths[first], bases, depths)
     below = _out_of_range_below(prev, in_range)
     for group in range(count):
         base = bases[group]
@@ -113,13 +123,13 @@ def _out_of_range_below(prev: Longs, in_range: Flags) -> Longs:
 def _pieces(line: Longs, sizes: Longs, max_chain: int) -> tuple[int, int]:
     """In how many pieces, each with a whole state at its head, a line needs the fewest rows, and these rows."""
     length = len(line)
-    best, least = 1, length * (sizes[line[length - 1]] + IMPOSSIBLE)
+    best, least = 1, length * (sizes[line[length - 1]] + INFINITE_COST)
     number = 1
     while number <= length // max_chain + 1:
         each = -(-length // number)
         total = 0
         for start in range(0, length, each):
-            total += sizes[line[start]] + line_cost(min(each, length - start), max_chain - 1)
+            total += sizes[line[start]] + minimum_line_cost(min(each, length - start), max_chain - 1)
         if total < least:
             best, least = number, total
         # The next number of pieces that makes them shorter.
@@ -132,7 +142,7 @@ def _stored(
     prev: Longs, starts: Longs, keys: Codes, events: Codes, key_count: int, in_range: Flags, bases: Longs
 ) -> tuple[Longs, Codes, Codes]:
     """The rows of all groups when those ``in_range`` hang on ``bases``; what neither changes is kept."""
-    resolved = slots(_SLOTS, len(prev), key_count)
+    resolved = empty_slots(_SLOTS, len(prev), key_count)
     nothing = np.full(key_count, NONE, np.int32)
     new_starts = np.zeros(len(prev) + 1, np.int64)
     new_keys, new_events = np.empty(len(keys), np.int32), np.empty(len(keys), np.int32)
@@ -141,17 +151,17 @@ def _stored(
         if in_range[group] and bases[group] != prev[group]:
             against = nothing
             if bases[group] != NONE:
-                against = state_of(bases[group], prev, starts, keys, events, resolved)
-            state = state_of(group, prev, starts, keys, events, resolved)
-            count = delta_size(state, against, key_count)
-            new_keys, new_events = with_room(new_keys, row, count), with_room(new_events, row, count)
+                against = resolve_state(bases[group], prev, starts, keys, events, resolved)
+            state = resolve_state(group, prev, starts, keys, events, resolved)
+            count = count_delta_rows(state, against, key_count)
+            new_keys, new_events = ensure_capacity(new_keys, row, count), ensure_capacity(new_events, row, count)
             row = write_delta(state, against, new_keys, new_events, row)
         else:
             count = starts[group + 1] - starts[group]
-            new_keys, new_events = with_room(new_keys, row, count), with_room(new_events, row, count)
+            new_keys, new_events = ensure_capacity(new_keys, row, count), ensure_capacity(new_events, row, count)
             against = nothing
             if in_range[group] and prev[group] != NONE:
-                against = state_of(prev[group], prev, starts, keys, events, resolved)
+                against = resolve_state(prev[group], prev, starts, keys, events, resolved)
             for stored in range(starts[group], starts[group + 1]):
                 if against[keys[stored]] != events[stored]:
                     new_keys[row], new_events[row] = keys[stored], events[stored]

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from synapse_lakehouse.compressor.algorithm.state_groups import NONE, Groups
+from synapse_lakehouse.compressor.algorithm.state_groups import NONE, StateGroups
 from synapse_lakehouse.numba_jit import Codes, Flags, Longs, compiled
 
 
 @dataclass(frozen=True)
-class Chunk:
+class GroupChunk:
     """Groups of a room to compress next, and every group that their states rest on."""
 
-    groups: Groups
+    groups: StateGroups
     """With codes of keys that are the chunk's own."""
     in_range: Flags
     """Which of the groups to compress."""
@@ -26,10 +26,10 @@ class Chunk:
     """The stored code for each code of a key."""
 
 
-class Stored:
+class GroupStore:
     """The groups of some rooms; ``take`` and ``put`` cost what the chunk holds, not what the rooms hold."""
 
-    def __init__(self, groups: Groups, present: Flags, rooms: Codes, copies: Groups) -> None:
+    def __init__(self, groups: StateGroups, present: Flags, rooms: Codes, copies: StateGroups) -> None:
         """Take groups as ``indexed`` makes them, with a code of the room of each (any for one not ``present``)."""
         self.copies = copies
         self._ids, self._prev, self._present = groups.ids, groups.prev.copy(), present
@@ -53,7 +53,7 @@ class Stored:
         members = self._after(room, after)
         return int(self._ids[members[0]]) if len(members) else None
 
-    def take(self, room: int, after: int | None, limit: int, heads: Sequence[int]) -> Chunk | None:
+    def take(self, room: int, after: int | None, limit: int, heads: Sequence[int]) -> GroupChunk | None:
         """The next ``limit`` groups of ``room``, with what they and ``heads`` rest on; None at the room's end.
 
         What they rest on may lie in other rooms, or in no room. Once a room is begun (``after`` is set) the reference
@@ -65,15 +65,15 @@ class Stored:
         last = int(self._ids[members[-1]])
         heads_at = np.minimum(np.searchsorted(self._ids, heads), len(self._ids) - 1)
         heads_at = heads_at[(self._ids[heads_at] == heads) & self._present[heads_at]]
-        where = np.sort(with_chains(np.concatenate([members, heads_at]), self._prev, self._marked))
+        where = np.sort(add_chain_groups(np.concatenate([members, heads_at]), self._prev, self._marked))
         ids = self._ids[where]
         in_range = np.isin(where, members)
         if after is not None:
             in_range |= (after < ids) & (ids <= last)
         groups, keys = self._gathered(where)
-        return Chunk(groups, in_range, last, where, keys)
+        return GroupChunk(groups, in_range, last, where, keys)
 
-    def put(self, chunk: Chunk, groups: Groups) -> None:
+    def put(self, chunk: GroupChunk, groups: StateGroups) -> None:
         """Store what changed of a chunk's groups."""
         changed = chunk.groups.changed(groups)
         rows = np.repeat(changed, groups.rows)
@@ -88,22 +88,22 @@ class Stored:
         self._prev[chunk.where[changed]] = _where(chunk.where, groups.prev[changed])
         self._end = end
 
-    def groups(self) -> Groups:
+    def groups(self) -> StateGroups:
         """All groups as they are stored now, in the codes they came with."""
         everything = np.arange(len(self._ids))
         groups, keys = self._gathered(everything)
-        return Groups(groups.ids, groups.prev, groups.starts, keys[groups.keys], groups.events)
+        return StateGroups(groups.ids, groups.prev, groups.starts, keys[groups.keys], groups.events)
 
     def _after(self, room: int, after: int | None) -> Longs:
         members = self._members[room]
         return members if after is None else members[np.searchsorted(self._ids[members], after, side="right") :]
 
-    def _gathered(self, where: Longs) -> tuple[Groups, Codes]:
+    def _gathered(self, where: Longs) -> tuple[StateGroups, Codes]:
         starts = np.concatenate([[0], np.cumsum(self._count[where])])
         keys, events, codes = _gathered(where, starts, self._from, self._keys, self._events, self._chunk_key)
         prev = self._prev[where]
         prev = np.where(prev == NONE, NONE, np.searchsorted(where, prev))
-        return Groups(self._ids[where], prev, starts, keys, events), codes
+        return StateGroups(self._ids[where], prev, starts, keys, events), codes
 
 
 def _where(places: Longs, indices: Longs) -> NDArray[np.int64]:
@@ -111,7 +111,7 @@ def _where(places: Longs, indices: Longs) -> NDArray[np.int64]:
 
 
 @compiled
-def with_chains(chosen: Longs, prev: Longs, marked: Flags) -> Longs:
+def add_chain_groups(chosen: Longs, prev: Longs, marked: Flags) -> Longs:
     """The groups ``chosen`` and all they rest on, once each. ``marked`` is false everywhere, before and after."""
     found = np.empty(2 * len(chosen), np.int64)
     count = 0

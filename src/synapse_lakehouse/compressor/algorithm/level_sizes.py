@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Level:
+class ChainLevel:
     """A chain that takes up to ``size`` groups before the next level gets one. ``head``: id of its latest group."""
 
     size: int
@@ -13,7 +13,7 @@ class Level:
     head: int | None = None
 
 
-Levels = tuple[Level, ...]
+Levels = tuple[ChainLevel, ...]
 
 _LARGEST = 2**31 - 1
 """What a column of ``state_compressor_state`` holds."""
@@ -28,10 +28,10 @@ def parse_levels(text: str) -> Levels:
     sizes = [part.strip() for part in text.split(",")]
     if not all(size.isascii() and size.isdigit() and 0 < int(size) <= _LARGEST for size in sizes):
         raise ValueError(f"levels are positive whole numbers with commas between them, such as 100,50,25, not {text!r}")
-    return tuple(Level(int(size)) for size in sizes)
+    return tuple(ChainLevel(int(size)) for size in sizes)
 
 
-def saved_levels(rows: Iterable[tuple[int, int, int, int | None]]) -> Levels:
+def levels_from_rows(rows: Iterable[tuple[int, int, int, int | None]]) -> Levels:
     """Levels from the rows of one room in ``state_compressor_state``: number, max_size, current_length, current_head.
 
     :raises ValueError: for rows that no compressor writes.
@@ -42,10 +42,10 @@ def saved_levels(rows: Iterable[tuple[int, int, int, int | None]]) -> Levels:
             raise ValueError(f"saved level {expected} is missing or there twice")
         if not 0 <= length <= size or size < 1 or (head is None and length):
             raise ValueError(f"saved level {number} has {length} of {size} groups and the head {head}")
-        levels.append(Level(size, length, head))
+        levels.append(ChainLevel(size, length, head))
     return tuple(levels)
 
 
-def restarted(saved: Levels, configured: Levels) -> Levels:
+def reset_levels(saved: Levels, configured: Levels) -> Levels:
     """The levels after a chunk that was skipped: those configured, and saved ones beyond their number as they were."""
     return configured + saved[len(configured) :]

@@ -7,20 +7,22 @@ import numpy as np
 
 from synapse_lakehouse.compressor.algorithm.deltas import (
     INFEASIBLE,
-    delta_size,
-    slots,
-    state_of,
-    with_room,
+    count_delta_rows,
+    empty_slots,
+    ensure_capacity,
+    resolve_state,
     write_delta,
 )
-from synapse_lakehouse.compressor.algorithm.level_sizes import Level, Levels
-from synapse_lakehouse.compressor.algorithm.state_groups import NONE, Groups
+from synapse_lakehouse.compressor.algorithm.level_sizes import ChainLevel, Levels
+from synapse_lakehouse.compressor.algorithm.state_groups import NONE, StateGroups
 from synapse_lakehouse.numba_jit import Codes, Flags, Longs, compiled
 
 _SLOTS_BESIDE_HEADS = 8
 
 
-def compress(groups: Groups, in_range: Flags, levels: Sequence[Level]) -> tuple[Groups, Levels]:
+def compress_by_levels(
+    groups: StateGroups, in_range: Flags, levels: Sequence[ChainLevel]
+) -> tuple[StateGroups, Levels]:
     """The same groups with those ``in_range`` hung into ``levels``, and the levels after that.
 
     ``groups`` holds the predecessors of all its groups, and the heads of the levels with theirs. A level whose head is
@@ -28,7 +30,7 @@ def compress(groups: Groups, in_range: Flags, levels: Sequence[Level]) -> tuple[
     """
     older = int(in_range.argmax()) if in_range.any() else len(groups)
     place = {int(one): index for index, one in enumerate(groups.ids[:older])}
-    usable = [level if level.head is None or level.head in place else Level(level.size) for level in levels]
+    usable = [level if level.head is None or level.head in place else ChainLevel(level.size) for level in levels]
     heads = np.array([NONE if level.head is None else place[level.head] for level in usable], np.int64)
     lengths = np.array([level.length for level in usable], np.int64)
     sizes = np.array([level.size for level in usable], np.int64)
@@ -36,7 +38,7 @@ def compress(groups: Groups, in_range: Flags, levels: Sequence[Level]) -> tuple[
         groups.prev, groups.starts, groups.keys, groups.events, groups.key_count, in_range, sizes, lengths, heads
     )
     after = tuple(
-        Level(level.size, int(length), None if head == NONE else int(groups.ids[head]))
+        ChainLevel(level.size, int(length), None if head == NONE else int(groups.ids[head]))
         for level, length, head in zip(usable, lengths, heads, strict=True)
     )
     return replace(groups, prev=prev, starts=starts, keys=keys, events=events), after
@@ -62,7 +64,7 @@ def _hung(
     prev: Longs, starts: Longs, keys: Codes, events: Codes, key_count: int,
     in_range: Flags, sizes: Longs, lengths: Longs, heads: Longs,
 ) -> tuple[Longs, Longs, Codes, Codes]:  # fmt: skip
-    resolved = slots(len(sizes) + _SLOTS_BESIDE_HEADS, len(prev), key_count)
+    resolved = empty_slots(len(sizes) + _SLOTS_BESIDE_HEADS, len(prev), key_count)
     nothing = np.full(key_count, NONE, np.int32)
     new_prev, new_starts = prev.copy(), np.zeros(len(prev) + 1, np.int64)
     new_keys, new_events = np.empty(len(keys), np.int32), np.empty(len(keys), np.int32)
@@ -74,23 +76,23 @@ def _hung(
         if base == prev[group]:
             # What hangs where it should is kept as it is, redundant rows included.
             count = starts[group + 1] - starts[group]
-            new_keys, new_events = with_room(new_keys, row, count), with_room(new_events, row, count)
+            new_keys, new_events = ensure_capacity(new_keys, row, count), ensure_capacity(new_events, row, count)
             new_keys[row : row + count] = keys[starts[group] : starts[group + 1]]
             new_events[row : row + count] = events[starts[group] : starts[group + 1]]
             row += count
         else:
             against, count = nothing, INFEASIBLE
             while base != NONE:
-                against = state_of(base, prev, starts, keys, events, resolved)
-                state = state_of(group, prev, starts, keys, events, resolved)
-                count = delta_size(state, against, key_count)
+                against = resolve_state(base, prev, starts, keys, events, resolved)
+                state = resolve_state(group, prev, starts, keys, events, resolved)
+                count = count_delta_rows(state, against, key_count)
                 if count != INFEASIBLE:
                     break
                 base = new_prev[base]
-            state = state_of(group, prev, starts, keys, events, resolved)
+            state = resolve_state(group, prev, starts, keys, events, resolved)
             if base == NONE:
-                against, count = nothing, delta_size(state, nothing, key_count)
-            new_keys, new_events = with_room(new_keys, row, count), with_room(new_events, row, count)
+                against, count = nothing, count_delta_rows(state, nothing, key_count)
+            new_keys, new_events = ensure_capacity(new_keys, row, count), ensure_capacity(new_events, row, count)
             row = write_delta(state, against, new_keys, new_events, row)
             new_prev[group] = base
         new_starts[group + 1] = row

@@ -2,18 +2,25 @@
 
 import numpy as np
 
-from synapse_lakehouse.compressor.algorithm.deltas import INFEASIBLE, Slots, delta_size, own_delta_size, slots, state_of
-from synapse_lakehouse.compressor.algorithm.state_fingerprints import States
-from synapse_lakehouse.compressor.algorithm.state_groups import NONE, Groups
+from synapse_lakehouse.compressor.algorithm.deltas import (
+    INFEASIBLE,
+    StateSlots,
+    count_delta_rows,
+    count_own_delta_rows,
+    empty_slots,
+    resolve_state,
+)
+from synapse_lakehouse.compressor.algorithm.state_fingerprints import StateFingerprints
+from synapse_lakehouse.compressor.algorithm.state_groups import NONE, StateGroups
 from synapse_lakehouse.numba_jit import Codes, Flags, Longs, compiled
 
-RECENT = 32
+RECENT_GROUPS = 32
 """How many of the latest groups are compared with each, unless one key is all that differs."""
 _CHILDREN = 16
 """How many of the latest groups that hang on the best one so far are compared too."""
 
 
-def twins(states: States, in_range: Flags) -> Longs:
+def find_oldest_twins(states: StateFingerprints, in_range: Flags) -> Longs:
     """The oldest group ``in_range`` with the same state, or ``NONE`` for that one itself."""
     chosen = np.flatnonzero(in_range)
     _, first, which = np.unique(states.fingerprints[chosen], axis=0, return_index=True, return_inverse=True)
@@ -23,7 +30,7 @@ def twins(states: States, in_range: Flags) -> Longs:
     return oldest
 
 
-def nearest(groups: Groups, states: States, in_range: Flags) -> tuple[Longs, Longs]:
+def find_nearest_bases(groups: StateGroups, states: StateFingerprints, in_range: Flags) -> tuple[Longs, Longs]:
     """For each group ``in_range`` an older one, or ``NONE``, and the rows of the delta against it.
 
     Its predecessor, the latest groups, and what hangs on the best of these are looked at; where one cannot be a base,
@@ -31,7 +38,7 @@ def nearest(groups: Groups, states: States, in_range: Flags) -> tuple[Longs, Lon
     """
     return _nearest(
         groups.prev, groups.starts, groups.keys, groups.events, groups.key_count,
-        in_range, states.sizes, twins(states, in_range),
+        in_range, states.sizes, find_oldest_twins(states, in_range),
     )  # fmt: skip
 
 
@@ -39,11 +46,11 @@ def nearest(groups: Groups, states: States, in_range: Flags) -> tuple[Longs, Lon
 def _nearest(
     prev: Longs, starts: Longs, keys: Codes, events: Codes, key_count: int, in_range: Flags, sizes: Longs, twin: Longs
 ) -> tuple[Longs, Longs]:
-    resolved = slots(RECENT + _CHILDREN, len(prev), key_count)
+    resolved = empty_slots(RECENT_GROUPS + _CHILDREN, len(prev), key_count)
     best, rows = np.full(len(prev), NONE), sizes.copy()
     latest_child, next_child = np.full(len(prev), NONE), np.full(len(prev), NONE)
-    recent, turn = np.full(RECENT, NONE), 0
-    candidates = np.empty(1 + RECENT + _CHILDREN, np.int64)
+    recent, turn = np.full(RECENT_GROUPS, NONE), 0
+    candidates = np.empty(1 + RECENT_GROUPS + _CHILDREN, np.int64)
     compared = np.full(len(prev), NONE)
     for group in range(len(prev)):
         if not in_range[group]:
@@ -56,7 +63,7 @@ def _nearest(
             base = twin[base]
         if base != NONE and in_range[base]:
             candidates[0], count = base, 1
-        for back in range(1, RECENT + 1):
+        for back in range(1, RECENT_GROUPS + 1):
             candidates[count] = recent[turn - back]
             count += 1
         base = NONE
@@ -74,13 +81,13 @@ def _nearest(
         if base != NONE:
             next_child[group], latest_child[base] = latest_child[base], group
         recent[turn] = group
-        turn = (turn + 1) % RECENT
+        turn = (turn + 1) % RECENT_GROUPS
     return best, rows
 
 
 @compiled
 def _compare(
-    group: int, base: int, prev: Longs, starts: Longs, keys: Codes, events: Codes, sizes: Longs, resolved: Slots,
+    group: int, base: int, prev: Longs, starts: Longs, keys: Codes, events: Codes, sizes: Longs, resolved: StateSlots,
     best: Longs, rows: Longs, compared: Longs,
 ) -> None:  # fmt: skip
     """Let ``base``, or the first that it hangs on and that can be one, be the best base of ``group`` if it is."""
@@ -88,12 +95,12 @@ def _compare(
     while base != NONE and compared[base] != group and rows[group] > 1:
         compared[base] = group
         if 0 <= sizes[group] - sizes[base] < rows[group]:
-            against = state_of(base, prev, starts, keys, events, resolved)
+            against = resolve_state(base, prev, starts, keys, events, resolved)
             if base == prev[group]:
-                count = own_delta_size(group, starts, keys, events, against)
+                count = count_own_delta_rows(group, starts, keys, events, against)
             else:
-                state = state_of(group, prev, starts, keys, events, resolved)
-                count = delta_size(state, against, rows[group] - 1)
+                state = resolve_state(group, prev, starts, keys, events, resolved)
+                count = count_delta_rows(state, against, rows[group] - 1)
             if count != INFEASIBLE and count < rows[group]:
                 best[group], rows[group] = base, count
                 break

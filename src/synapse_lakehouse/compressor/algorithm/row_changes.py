@@ -9,24 +9,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from synapse_lakehouse.compressor.algorithm.estimate import Planned
+from synapse_lakehouse.compressor.algorithm.estimate import PlannedGroups
 from synapse_lakehouse.compressor.algorithm.state_groups import NONE
 from synapse_lakehouse.numba_jit import Longs
 
 
 @dataclass(frozen=True)
-class Changes:
+class RowChanges:
     """Groups to hang elsewhere, oldest first, each with other rows so that it resolves to the same state.
 
     As every group keeps its state, they can be written in any order and in any portions.
     """
 
     ids: Longs
-    hung: Longs
+    old_edges: Longs
     """Pairs of a group and its predecessor now, in the order of ``ids``: of a damaged group there may be several."""
     new: Longs
     """Id of its predecessor then, or ``NONE``."""
-    each: Longs
+    rows_per_group: Longs
     """Rows of each to delete and to insert."""
     rows: Callable[[Longs], pa.Table]
     """Rows that the groups at these places are to have: state_group, type, state_key, event_id."""
@@ -37,34 +37,34 @@ class Changes:
     @cached_property
     def _work(self) -> Longs:
         """Rows and edges to delete and to insert up to each change."""
-        return cast(Longs, np.concatenate([[0], np.cumsum(self.each + 2)]))
+        return cast(Longs, np.concatenate([[0], np.cumsum(self.rows_per_group + 2)]))
 
     def work(self, start: int, end: int) -> int:
         """Rows and edges to delete and to insert for the changes from ``start`` up to ``end``."""
         return int(self._work[end] - self._work[start])
 
-    def end_of(self, start: int, most: int) -> int:
+    def portion_end(self, start: int, most: int) -> int:
         """Where a portion that begins at ``start`` ends: at least one change further, beyond that ``most`` work."""
         end = int(np.searchsorted(self._work, self._work[start] + most, side="right")) - 1
         return max(end, start + 1)
 
-    def hung_of(self, start: int, end: int) -> Longs:
+    def edges_of(self, start: int, end: int) -> Longs:
         """The pairs of the groups from ``start`` up to ``end``."""
-        first, last = np.searchsorted(self.hung[:, 0], self.ids[start]), end - 1
-        return self.hung[first : np.searchsorted(self.hung[:, 0], self.ids[last], side="right")]
+        first, last = np.searchsorted(self.old_edges[:, 0], self.ids[start]), end - 1
+        return self.old_edges[first : np.searchsorted(self.old_edges[:, 0], self.ids[last], side="right")]
 
-    def touched(self, start: int, end: int) -> Longs:
+    def touched_groups(self, start: int, end: int) -> Longs:
         """Ids of the groups from ``start`` up to ``end``, and of all that they hang on now or then, ascending."""
-        hung = self.hung_of(start, end)[:, 1]
+        hung = self.edges_of(start, end)[:, 1]
         every = np.unique(np.concatenate([self.ids[start:end], hung, self.new[start:end]]))
         return cast(Longs, every[every != NONE])
 
 
-def changes(planned: Planned) -> Changes:
+def compute_changes(planned: PlannedGroups) -> RowChanges:
     """What stores groups as planned: the same groups with the same states."""
     names, before, after, at = planned.names, planned.before, planned.after, np.flatnonzero(planned.changed)
     hung = np.stack([before.ids[at], before.prev_ids()[at]], axis=1)
-    return Changes(
+    return RowChanges(
         before.ids[at],
         hung[hung[:, 1] != NONE],
         after.prev_ids()[at],
@@ -73,7 +73,9 @@ def changes(planned: Planned) -> Changes:
     )
 
 
-def restored(now: tuple[pa.Table, pa.Table], groups: Longs, edges: pa.Table, rows: pa.Table) -> Changes:
+def compute_restoring_changes(
+    now: tuple[pa.Table, pa.Table], groups: Longs, edges: pa.Table, rows: pa.Table
+) -> RowChanges:
     """What stores ``groups`` as ``edges`` and ``rows`` have them; ``now`` has the edges and rows of today."""
     rows = rows.sort_by("state_group")
     held = rows["state_group"].to_numpy()
@@ -87,7 +89,7 @@ def restored(now: tuple[pa.Table, pa.Table], groups: Longs, edges: pa.Table, row
 
     of_groups = now[0].filter(pc.is_in(now[0]["state_group"], pa.array(groups))).sort_by("state_group")
     hung = np.stack([of_groups[name].to_numpy() for name in ("state_group", "prev_state_group")], axis=1)
-    return Changes(groups, hung, _prevs(edges, groups), present + last - first, rows_of)
+    return RowChanges(groups, hung, _prevs(edges, groups), present + last - first, rows_of)
 
 
 def _prevs(edges: pa.Table, groups: Longs) -> Longs:

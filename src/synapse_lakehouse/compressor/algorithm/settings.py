@@ -79,7 +79,7 @@ class CompressorSettings(BaseModel):
         """``lag_megabytes`` as the server counts."""
         return self.lag_megabytes * 1_000_000
 
-    def how(self) -> dict[str, str | int]:
+    def layout_settings(self) -> dict[str, str | int]:
         """What decides how a room is stored, by the names of these settings, as they are given."""
         return {
             "strategy": self.strategy.value,
@@ -89,7 +89,7 @@ class CompressorSettings(BaseModel):
         }
 
 
-def configured(settings: Settings) -> CompressorSettings:
+def load_compressor_settings(settings: Settings) -> CompressorSettings:
     """The section of SYNAPSE_CONFIG, what LAKEHOUSE_COMPRESSOR_* sets in place of that, and defaults for the rest.
 
     :raises CompressorError: on a file that cannot be read, or a setting that is unknown or means nothing.

@@ -6,14 +6,14 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from synapse_lakehouse.compressor.algorithm.in_memory_groups import Stored
-from synapse_lakehouse.compressor.algorithm.state_groups import NONE, Groups, indexed
+from synapse_lakehouse.compressor.algorithm.in_memory_groups import GroupStore
+from synapse_lakehouse.compressor.algorithm.state_groups import NONE, StateGroups, index_groups
 from synapse_lakehouse.numba_jit import Codes, Longs
 
 _Encoded = tuple[Codes, pa.Array]
 
 _TEXT: Final = pa.dictionary(pa.int32(), pa.string())
-STATE: Final = {
+STATE_SCHEMAS: Final = {
     "state_groups": pa.schema({"id": pa.int64(), "room_id": _TEXT}),
     "state_group_edges": pa.schema({"state_group": pa.int64(), "prev_state_group": pa.int64()}),
     "state_groups_state": pa.schema({"state_group": pa.int64(), "type": _TEXT, "state_key": _TEXT, "event_id": _TEXT}),
@@ -22,7 +22,7 @@ STATE: Final = {
 _ROWS_AT_ONCE: Final = 100_000
 
 
-class Contents(NamedTuple):
+class StateTables(NamedTuple):
     """Some rooms' rows of the three tables, in any order, by Synapse's names of the columns."""
 
     groups: pa.Table
@@ -33,7 +33,7 @@ class Contents(NamedTuple):
     """state_group, type, state_key, event_id"""
 
 
-class Gathered:
+class BatchCollector:
     """A table that arrives in batches: its texts become dictionaries, so that each text is held once."""
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -55,7 +55,7 @@ class Gathered:
 
 
 @dataclass(frozen=True)
-class Names:
+class CodeTexts:
     """What the codes stand for."""
 
     rooms: pa.Array
@@ -66,7 +66,7 @@ class Names:
     """For each code of a key, the code of its type."""
     key_state_keys: Codes
 
-    def rows(self, groups: Groups, at: Longs | None = None) -> pa.Table:
+    def rows(self, groups: StateGroups, at: Longs | None = None) -> pa.Table:
         """The rows of ``groups``, or of those ``at`` some places: state_group, type, state_key, event_id."""
         chosen = np.arange(len(groups)) if at is None else at
         counts = groups.rows[chosen]
@@ -83,13 +83,15 @@ class Names:
         )
 
 
-def edges(groups: Groups) -> pa.Table:
+def build_edge_table(groups: StateGroups) -> pa.Table:
     """The edges of ``groups``: state_group, prev_state_group."""
     has_one = groups.prev != NONE
     return pa.table({"state_group": groups.ids[has_one], "prev_state_group": groups.prev_ids()[has_one]})
 
 
-def encoded(state_groups: pa.Table, state_group_edges: pa.Table, state_groups_state: pa.Table) -> tuple[Stored, Names]:
+def encode_tables(
+    state_groups: pa.Table, state_group_edges: pa.Table, state_groups_state: pa.Table
+) -> tuple[GroupStore, CodeTexts]:
     """The groups of the three tables of ``Contents``; texts may be dictionaries.
 
     :raises BadGroups: for groups that cannot be what Synapse stored.
@@ -100,7 +102,7 @@ def encoded(state_groups: pa.Table, state_group_edges: pa.Table, state_groups_st
     events, event_names = _encoded(state_groups_state["event_id"])
     pairs, keys = _encoded_pairs(types, state_keys, len(state_key_names))
     ids = _longs(state_groups["id"])
-    groups, copies, present = indexed(
+    groups, copies, present = index_groups(
         ids,
         _longs(state_group_edges["state_group"]),
         _longs(state_group_edges["prev_state_group"]),
@@ -111,10 +113,10 @@ def encoded(state_groups: pa.Table, state_group_edges: pa.Table, state_groups_st
     of_group = np.full(len(groups), NONE, np.int32)
     of_group[np.searchsorted(groups.ids, ids)] = room_codes
     key_types, key_state_keys = np.divmod(pairs, max(len(state_key_names), 1))
-    names = Names(
+    names = CodeTexts(
         rooms, type_names, state_key_names, event_names, key_types.astype(np.int32), key_state_keys.astype(np.int32)
     )
-    return Stored(groups, present, of_group, copies), names
+    return GroupStore(groups, present, of_group, copies), names
 
 
 def _encoded(texts: pa.ChunkedArray) -> _Encoded:

@@ -6,7 +6,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from synapse_lakehouse.compressor.algorithm.state_groups import NONE, Groups
+from synapse_lakehouse.compressor.algorithm.state_groups import NONE, StateGroups
 from synapse_lakehouse.numba_jit import Codes, Flags, Longs, compiled
 
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -14,20 +14,20 @@ _SEEDS = np.array([0x9E3779B97F4A7C15, 0xD1B54A32D192ED03], np.uint64)
 
 
 @dataclass(frozen=True)
-class States:
+class StateFingerprints:
     """For each group: the number of keys in its state, and 128 bits that depend on nothing but its state."""
 
     sizes: Longs
     fingerprints: NDArray[np.uint64]
 
-    def differ(self, other: "States") -> Flags:
+    def differ(self, other: "StateFingerprints") -> Flags:
         """Which groups resolve to something else in ``other``."""
         return cast(Flags, (self.sizes != other.sizes) | (self.fingerprints != other.fingerprints).any(axis=1))
 
 
-def states(groups: Groups) -> States:
+def fingerprint_states(groups: StateGroups) -> StateFingerprints:
     """Resolve every group, in time and memory that grow with the rows that are stored, not with those resolved."""
-    return States(*_fingerprints(groups.prev, groups.starts, groups.keys, groups.events, groups.key_count))
+    return StateFingerprints(*_fingerprints(groups.prev, groups.starts, groups.keys, groups.events, groups.key_count))
 
 
 @compiled
@@ -40,7 +40,7 @@ def _mixed(key: int, event: int, seed: np.uint64) -> np.uint64:
 
 
 @compiled
-def children_of(prev: Longs) -> tuple[Longs, Longs]:
+def find_children(prev: Longs) -> tuple[Longs, Longs]:
     """The groups by their predecessor: those of ``p`` stand from ``starts[p + 1]`` up to ``starts[p + 2]``."""
     starts = np.zeros(len(prev) + 2, np.int64)
     for group in range(len(prev)):
@@ -61,7 +61,7 @@ def _fingerprints(
     """Walk down from each snapshot, and undo each group's rows on the way back."""
     sizes = np.zeros(len(prev), np.int64)
     prints = np.zeros((len(prev), 2), np.uint64)
-    child_starts, children = children_of(prev)
+    child_starts, children = find_children(prev)
     state = np.full(key_count, NONE, np.int32)
     replaced = np.empty(len(keys), np.int32)
     path = np.empty(len(prev) + 1, np.int64)

@@ -13,7 +13,7 @@ NONE = -1
 
 
 @dataclass(frozen=True)
-class Groups:
+class StateGroups:
     """State groups in ascending order of their ids; group ``i`` has the rows from ``starts[i]`` up to ``starts[i+1]``.
 
     The state of a group is its predecessor's, with its rows added or put in the place of what had the same key.
@@ -45,7 +45,7 @@ class Groups:
         """Id of each group's predecessor, or ``NONE``."""
         return np.where(self.prev == NONE, NONE, self.ids[self.prev]) if len(self) else self.prev
 
-    def changed(self, other: "Groups") -> Flags:
+    def changed(self, other: "StateGroups") -> Flags:
         """Which of the groups are stored otherwise in ``other``, which is made of the same states.
 
         Deltas of one group against one base differ only by redundant rows, so their numbers tell them apart.
@@ -57,9 +57,9 @@ class Groups:
         return _chain_nodes(self.prev)
 
 
-def indexed(
+def index_groups(
     ids: Longs, edge_groups: Longs, edge_prevs: Longs, row_groups: Longs, row_keys: Codes, row_events: Codes
-) -> tuple[Groups, Groups, Flags]:
+) -> tuple[StateGroups, StateGroups, Flags]:
     """The groups of three tables in any order, the same groups with their copies, and which ``state_groups`` has.
 
     A group known only from the edges counts as one without rows of its own unless it has some; rows of groups that
@@ -91,9 +91,9 @@ def indexed(
     if contradiction != NONE:
         raise BadGroups(f"state group {every[contradiction]} has two events for one type and state key")
 
-    def chosen(rows: Flags) -> Groups:
+    def chosen(rows: Flags) -> StateGroups:
         starts = np.searchsorted(where[rows], np.arange(len(every) + 1))
-        return Groups(every, prev, starts, row_keys[rows].astype(np.int32), row_events[rows].astype(np.int32))
+        return StateGroups(every, prev, starts, row_keys[rows].astype(np.int32), row_events[rows].astype(np.int32))
 
     return chosen(~repeats), chosen(repeats), np.isin(every, ids)
 

@@ -15,12 +15,12 @@ from psycopg import sql
 from synapse_lakehouse.compressor import saved_progress
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError
 from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, Strategy
-from synapse_lakehouse.compressor.algorithm.state_arrays import STATE, Contents, Gathered
+from synapse_lakehouse.compressor.algorithm.state_arrays import STATE_SCHEMAS, BatchCollector, StateTables
 from synapse_lakehouse.compressor.errors import RoomLeft
-from synapse_lakehouse.compressor.postgres.transaction import Known
-from synapse_lakehouse.compressor.read_cost import ReadCost, measured, on_disk
-from synapse_lakehouse.compressor.saved_progress import Saved
-from synapse_lakehouse.compressor.unreferenced_groups import unneeded
+from synapse_lakehouse.compressor.postgres.transaction import GroupRooms
+from synapse_lakehouse.compressor.read_cost import ReadCost, measure_disk_bytes, measure_read_cost
+from synapse_lakehouse.compressor.saved_progress import SavedProgress
+from synapse_lakehouse.compressor.unreferenced_groups import find_unreferenced
 from synapse_lakehouse.numba_jit import Longs
 from synapse_lakehouse.postgres.snapshot.timeline import Lineage, lineage
 
@@ -58,12 +58,12 @@ where prev_state_group = any(%(ids)s) and not state_group = any(%(ids)s)
 
 
 @dataclass(frozen=True)
-class Room:
+class StoredRoom:
     """A room as one snapshot has it: its groups, and all that these and its levels' heads rest on."""
 
     room_id: str
-    contents: Contents
-    saved: Saved
+    contents: StateTables
+    saved: SavedProgress
     pending: Longs
     """Groups that Synapse is about to delete."""
     unreferenced: Longs
@@ -78,9 +78,9 @@ class Room:
         return cast(Longs, self.contents.groups["id"].filter(of_room).to_numpy())
 
     @cached_property
-    def known(self) -> Known:
+    def known(self) -> GroupRooms:
         """What ``state_groups`` has of it."""
-        return Known(self.contents, self.room_id)
+        return GroupRooms(self.contents, self.room_id)
 
     @property
     def untouchable(self) -> Longs:
@@ -90,7 +90,7 @@ class Room:
         return np.union1d(self.pending, hung)
 
 
-class Reader:
+class RoomReader:
     """Reads rooms over two connections that share a snapshot."""
 
     def __init__(self, connection: psycopg.Connection[Any], arrow: postgresql.Connection) -> None:
@@ -124,12 +124,12 @@ class Reader:
             missing = " or ".join(room for (room,) in found)
             raise CompressorError(f"There is no room {missing} with state in this database.")
 
-    def room(self, room_id: str) -> Room:
+    def room(self, room_id: str) -> StoredRoom:
         """One room.
 
         :raises RoomLeft: when there is no such room.
         """
-        known = saved_progress.read(self._connection, room_id)
+        known = saved_progress.read_progress(self._connection, room_id)
         heads = [one.head for one in known.progress.levels if one.head is not None] if known.progress else []
         contents = self.contents(room_id, heads)
         of_room = contents.groups.filter(pc.field("room_id").cast(pa.string()) == room_id)["id"].to_numpy()
@@ -142,11 +142,11 @@ class Reader:
                 {"ids": of_room.tolist()},
             )
         unreferenced = self._unreferenced(of_room, contents)
-        return Room(room_id, contents, known, pending, unreferenced, int(of_room.max()))
+        return StoredRoom(room_id, contents, known, pending, unreferenced, int(of_room.max()))
 
-    def saved(self, room_id: str) -> Saved:
+    def saved(self, room_id: str) -> SavedProgress:
         """How far a room is compressed."""
-        return saved_progress.read(self._connection, room_id)
+        return saved_progress.read_progress(self._connection, room_id)
 
     def seen(self, strategy: Strategy) -> dict[str, int]:
         """Up to which group rooms were compressed before, for those that were."""
@@ -156,14 +156,14 @@ class Reader:
         query = _SEEN_UP_TO.format(table, condition)
         return dict(self._connection.execute(query.encode()).fetchall())
 
-    def contents(self, room_id: str, heads: Sequence[int] = ()) -> Contents:
+    def contents(self, room_id: str, heads: Sequence[int] = ()) -> StateTables:
         """The groups of a room, and all that these and ``heads`` rest on."""
         ids = self._ids(_CLOSURE, [room_id, list(heads)])
-        return Contents(*(self._fetched(schema, table, ids) for table, schema in STATE.items()))
+        return StateTables(*(self._fetched(schema, table, ids) for table, schema in STATE_SCHEMAS.items()))
 
     def read_cost(self, groups: Sequence[int]) -> ReadCost | None:
         """What reading the states of ``groups`` costs now."""
-        return measured(self._connection, groups)
+        return measure_read_cost(self._connection, groups)
 
     def lineage(self) -> Lineage:
         """Which history of which database this is."""
@@ -171,12 +171,12 @@ class Reader:
 
     def on_disk(self) -> int:
         """Bytes that the state of all rooms takes on the database's disk."""
-        return on_disk(self._connection)
+        return measure_disk_bytes(self._connection)
 
-    def _unreferenced(self, of_room: Longs, contents: Contents) -> Longs:
+    def _unreferenced(self, of_room: Longs, contents: StateTables) -> Longs:
         if not self._has("event_to_state_groups"):
             return np.empty(0, np.int64)
-        return unneeded(of_room, self._ids(_IN_USE, {"ids": of_room.tolist()}), contents.edges)
+        return find_unreferenced(of_room, self._ids(_IN_USE, {"ids": of_room.tolist()}), contents.edges)
 
     def _has(self, table: str) -> bool:
         return self._connection.execute("select to_regclass(%s) is not null", [table]).fetchone() == (True,)
@@ -189,7 +189,7 @@ class Reader:
         """The columns of ``schema``, texts as dictionaries where it says so; the first column is one of ``ids``."""
         query = sql.SQL("select {} from {} where {} = any({})")
         columns = sql.SQL(", ").join(map(sql.Identifier, schema.names))
-        fetched = Gathered(schema)
+        fetched = BatchCollector(schema)
         with self._arrow.cursor() as cursor:
             cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)})
             for start in range(0, len(ids), _IDS_AT_ONCE):

@@ -2,9 +2,9 @@
 
 from typing import Final
 
-SETTING: Final = "SYNAPSE_WRITE_DSN"
+WRITE_DSN_SETTING: Final = "SYNAPSE_WRITE_DSN"
 
-SESSION: Final = {
+SESSION_SETTINGS: Final = {
     "default_transaction_isolation": "read committed",
     "statement_timeout": "30s",
     # While we wait, others wait for what we hold already. Less than deadlock_timeout (1 s), too: who waits for us and

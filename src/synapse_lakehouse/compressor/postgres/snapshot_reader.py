@@ -9,21 +9,21 @@ import psycopg
 from adbc_driver_manager import Error
 
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError
-from synapse_lakehouse.compressor.algorithm.state_arrays import STATE
-from synapse_lakehouse.compressor.errors import explained
-from synapse_lakehouse.compressor.postgres.progress_tables import RIGHTS
-from synapse_lakehouse.compressor.postgres.room_reader import Reader
+from synapse_lakehouse.compressor.algorithm.state_arrays import STATE_SCHEMAS
+from synapse_lakehouse.compressor.errors import convert_database_error
+from synapse_lakehouse.compressor.postgres.progress_tables import PRIVILEGES
+from synapse_lakehouse.compressor.postgres.room_reader import RoomReader
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access.row_security import hidden_rows
 from synapse_lakehouse.postgres.connection import NO_TRANSACTION_TIMEOUT, opened, session
 from synapse_lakehouse.postgres.errors import ReadFailed
 
-Reading = Callable[[], AbstractContextManager[Reader]]
+ReaderFactory = Callable[[], AbstractContextManager[RoomReader]]
 """Makes a reader that sees a new snapshot, in one read-only, repeatable-read transaction."""
 
 
 @contextmanager
-def source(dsn: str, settings: Settings, setting: str) -> Iterator[Reading]:
+def connect_readers(dsn: str, settings: Settings, setting: str) -> Iterator[ReaderFactory]:
     """Connections to the database ``dsn`` to read over; ``setting`` names the DSN's setting.
 
     :raises SourceError: when no connection can be made.
@@ -36,7 +36,7 @@ def source(dsn: str, settings: Settings, setting: str) -> Iterator[Reading]:
         with postgresql.connect(info) as arrow:
 
             @contextmanager
-            def reading() -> Iterator[Reader]:
+            def reading() -> Iterator[RoomReader]:
                 with _explained(), connection.transaction():
                     row = connection.execute("select pg_export_snapshot()").fetchone()
                     assert row is not None
@@ -44,7 +44,7 @@ def source(dsn: str, settings: Settings, setting: str) -> Iterator[Reading]:
                         cursor.execute(f"set transaction snapshot '{row[0]}'")
                         cursor.execute(NO_TRANSACTION_TIMEOUT)
                     try:
-                        yield Reader(connection, arrow)
+                        yield RoomReader(connection, arrow)
                     finally:
                         arrow.rollback()
 
@@ -56,7 +56,7 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except psycopg.errors.InsufficientPrivilege as error:
-        raise explained(error) from None
+        raise convert_database_error(error) from None
     except (psycopg.Error, Error) as error:
         raise ReadFailed(error) from None
 
@@ -64,7 +64,7 @@ def _explained() -> Iterator[None]:
 def _require_synapse(connection: psycopg.Connection[Any], setting: str) -> None:
     row = connection.execute(
         "select array(select t from unnest(%s::text[]) t where to_regclass(t) is null), current_database()",
-        [list(STATE)],
+        [list(STATE_SCHEMAS)],
     ).fetchone()
     assert row is not None
     if row[0]:
@@ -72,5 +72,5 @@ def _require_synapse(connection: psycopg.Connection[Any], setting: str) -> None:
             f"The database {row[1]} is not a Synapse homeserver's: it has no {', '.join(row[0])} that this role can "
             f"see. Correct the database in {setting}, or the role's rights and search_path."
         )
-    if problems := hidden_rows(connection, RIGHTS):
+    if problems := hidden_rows(connection, PRIVILEGES):
         raise CompressorError("\n".join(problems))

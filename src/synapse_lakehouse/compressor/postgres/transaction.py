@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from synapse_lakehouse.compressor.algorithm.row_changes import Changes
-from synapse_lakehouse.compressor.algorithm.state_arrays import Contents
+from synapse_lakehouse.compressor.algorithm.row_changes import RowChanges
+from synapse_lakehouse.compressor.algorithm.state_arrays import StateTables
 from synapse_lakehouse.compressor.algorithm.state_groups import NONE
 from synapse_lakehouse.numba_jit import Flags, Longs
 from synapse_lakehouse.postgres.connection import Connection
@@ -34,10 +34,10 @@ _COPY: Final = (
 _QUOTED: Final = pa_csv.WriteOptions(include_header=False, quoting_style="all_valid")
 
 
-class Known:
+class GroupRooms:
     """What ``state_groups`` had when the plan was made."""
 
-    def __init__(self, contents: Contents, room_id: str) -> None:
+    def __init__(self, contents: StateTables, room_id: str) -> None:
         """``room_id``: the room that is compressed."""
         self._rooms = dict(zip(contents.groups["id"].to_pylist(), contents.groups["room_id"].to_pylist(), strict=True))
         self._room_id = room_id
@@ -51,7 +51,7 @@ class Known:
         return str(self._rooms.get(group, self._room_id))
 
 
-def written_out(changes: Changes, places: Longs, known: Known) -> memoryview:
+def encode_rows(changes: RowChanges, places: Longs, known: GroupRooms) -> memoryview:
     """The new rows of the changes at ``places``, as COPY takes them. To be made before anything is locked for them."""
     rows = changes.rows(places)
     groups, numbers = np.unique(rows["state_group"].to_numpy(), return_inverse=True)
@@ -61,12 +61,12 @@ def written_out(changes: Changes, places: Longs, known: Known) -> memoryview:
     return memoryview(text.getvalue())
 
 
-def rewrite(
-    connection: Connection, changes: Changes, start: int, end: int, known: Known, new_rows: memoryview
+def rewrite_groups(
+    connection: Connection, changes: RowChanges, start: int, end: int, known: GroupRooms, new_rows: memoryview
 ) -> Longs:
     """Store the changes from ``start`` up to ``end`` in the transaction that is open.
 
-    :param new_rows: :func:`written_out` of all of them.
+    :param new_rows: :func:`encode_rows` of all of them.
     :returns: ids of the groups that were left alone.
     """
     possible = _possible(connection, changes, start, end, known)
@@ -77,17 +77,17 @@ def rewrite(
     hung = new != NONE
     connection.execute(_HANG.encode(), [ids[hung].tolist(), new[hung].tolist()])
     with connection.cursor() as cursor, cursor.copy(_COPY.encode()) as copy:
-        copy.write(new_rows if possible.all() else written_out(changes, places, known))
+        copy.write(new_rows if possible.all() else encode_rows(changes, places, known))
     return changes.ids[start:end][~possible]
 
 
-def _possible(connection: Connection, changes: Changes, start: int, end: int, known: Known) -> Flags:
-    touched = changes.touched(start, end)
+def _possible(connection: Connection, changes: RowChanges, start: int, end: int, known: GroupRooms) -> Flags:
+    touched = changes.touched_groups(start, end)
     there = _ids(connection.execute(_LOCK.encode(), [touched.tolist()]))
     # What was gone already when the plan was made is gone for good.
     unsafe = touched[np.isin(touched, there) != known.has(touched)]
     unsafe = np.concatenate([unsafe, _ids(connection.execute(_PENDING.encode(), [touched.tolist()]))])
-    ids, new, hung = changes.ids[start:end], changes.new[start:end], changes.hung_of(start, end)
+    ids, new, hung = changes.ids[start:end], changes.new[start:end], changes.edges_of(start, end)
     found = set(connection.execute(_EDGES.encode(), [ids.tolist()]))
     elsewhere = np.array([group for group, _ in found ^ set(map(tuple, hung.tolist()))], np.int64)
     left = np.concatenate([unsafe, elsewhere, hung[np.isin(hung[:, 1], unsafe), 0]])
@@ -99,7 +99,7 @@ def _ids(cursor: Any) -> Longs:
 
 
 @dataclass
-class Pace:
+class TransactionSize:
     """How much to write in one transaction, so that it holds its locks for a part of a second only."""
 
     seconds: float = 0.03
@@ -113,7 +113,7 @@ class Pace:
         possible = work * self.seconds / max(seconds, 1e-4)
         self.work = int(min(max(possible, self.work / 4, 50), self.work * 2, 20_000))
 
-    def slower(self, seconds: float) -> None:
+    def record_conflict(self, seconds: float) -> None:
         """Somebody else needs what we lock, or has what we need: given up after ``seconds``."""
         self.longest = max(self.longest, seconds)
         self.work = max(self.work // 4, 50)
