@@ -11,7 +11,7 @@ PYTEST := $(UV) run --locked pytest
 unexport PYTHONDONTWRITEBYTECODE
 export XDG_RUNTIME_DIR ?= $(or $(TMPDIR),/tmp)/runtime-$(shell id -u)
 
-.PHONY: help run ui setup test test-unit test-heavy test-tools check format sample answers lock-jars sbom earlier-lake bench bench-copy bench-visibility bench-streams bench-tap bench-compression clean
+.PHONY: help run ui setup test test-unit test-heavy test-tools check format generate sample answers lock-jars sbom earlier-lake bench bench-copy bench-visibility bench-streams bench-tap bench-compression clean
 
 ##@ Use
 help: ## Show this help
@@ -49,6 +49,9 @@ check: setup ## Format, lint, import boundaries and types, changing nothing
 format: setup ## Format and mend what the linter can mend
 	@$(UV) run --locked ruff format .
 	@$(UV) run --locked ruff check --fix .
+
+generate: setup ## Write the reference pages and pictures of docs/ from their declarations
+	@$(UV) run --locked python -m docs.generate
 
 sample: setup test-tools ## Build the shipped sample anew from a real Synapse
 	@$(UV) run --locked python -m sample.build

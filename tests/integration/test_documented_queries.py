@@ -1,5 +1,4 @@
-"""The queries of the guide's section on who may see what, asked of the published sample as they stand there; and the
-macro that writes one of them."""
+"""The queries of the guide to visibility run on the published sample, and so does the macro that writes one of them."""
 
 import re
 from collections.abc import Callable
@@ -11,10 +10,10 @@ from dbt.cli.main import dbtRunner
 from synapse_lakehouse.config.settings import PROJECT
 from tests.conftest import Published
 
-SECTION = (PROJECT / "docs" / "operating.md").read_text().partition("\n## Who may see what\n")[2].partition("\n## ")[0]
+GUIDE = (PROJECT / "docs" / "how-to" / "see-who-may-see-what.md").read_text()
 QUERIES = [
     query.strip()
-    for block in re.findall(r"^```sql\n(.*?)^```", SECTION, re.DOTALL | re.MULTILINE)
+    for block in re.findall(r"^```sql\n(.*?)^```", GUIDE, re.DOTALL | re.MULTILINE)
     for query in re.split(r";$", block, flags=re.MULTILINE)
     if query.strip()
 ]

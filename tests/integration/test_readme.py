@@ -1,4 +1,4 @@
-"""The README's examples print what it says they print."""
+"""The examples of the README and the tutorial print the output that is shown there."""
 
 import re
 import shlex
@@ -8,11 +8,15 @@ import pytest
 from synapse_lakehouse.config.settings import PROJECT
 from tests.conftest import Published
 
-EXAMPLES = re.findall(
-    r"^```console\n\$ uv run lakehouse ([^\n]+)\n(.*?)^```",
-    (PROJECT / "README.md").read_text(),
-    re.DOTALL | re.MULTILINE,
-)
+EXAMPLES = [
+    example
+    for document in ("README.md", "docs/tutorial.md")
+    for example in re.findall(
+        r"^```console\n\$ uv run lakehouse ([^\n]+)\n(.*?)^```",
+        (PROJECT / document).read_text(),
+        re.DOTALL | re.MULTILINE,
+    )
+]
 
 
 @pytest.mark.parametrize(("command", "output"), EXAMPLES, ids=range(len(EXAMPLES)))

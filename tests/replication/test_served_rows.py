@@ -171,7 +171,10 @@ def test_an_invalidation_that_was_under_way_is_sent_to_who_came_meanwhile(homese
 
 def test_the_docs_list_each_field_that_is_withheld_or_cut() -> None:
     table = (
-        (PROJECT / "docs/operating.md").read_text().partition("| stream | field | in a row |")[2].partition("\n\n")[0]
+        (PROJECT / "docs/reference/replication.md")
+        .read_text()
+        .partition("| stream | field | in a row |")[2]
+        .partition("\n\n")[0]
     )
     documented = {(cells[1].strip(" `"), cells[2]) for line in table.splitlines() if len(cells := line.split("|")) > 3}
     columns = {

@@ -4,10 +4,13 @@ import re
 import tomllib
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import yaml
 from typer.main import get_command
 
+from docs.generate import layers_picture, pages
+from synapse_lakehouse.audit import store
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.config.settings import PROJECT, Settings
 
@@ -20,13 +23,14 @@ DECISIONS = sorted((PROJECT / "docs" / "adr").glob("0*.md"))
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(PROJECT)))
 def test_what_a_document_names_exists(document: Path) -> None:
     text = document.read_text()
-    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
+    links = re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)", text)
     targets = set(re.findall(r"`make ([a-z-]+)", text))
     commands = set(re.findall(r"(?:^|`)(?:uv run )?lakehouse ([a-z-]+)", text, re.MULTILINE))
     programs = set(re.findall(r"\buv run (?:--\S+ )*([\w.-]+)", text))
     bare = re.findall(r"(?:^|`)airflow [a-z].*", text, re.MULTILINE)
 
-    assert [link for link in links if not (document.parent / link).exists()] == []
+    assert [link for link, _ in links if not (document.parent / link).exists()] == []
+    assert [link for link in links if link[1] and link[1] not in _anchors(document.parent / link[0], document)] == []
     assert set(re.findall(r"\b(?:LAKEHOUSE|SYNAPSE)_[A-Z_]+\b", text)) <= _variables()
     assert targets <= set(re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(), re.MULTILINE))
     assert commands <= set(get_command(app).commands)  # type: ignore[attr-defined]
@@ -44,6 +48,50 @@ def test_every_decision_is_short_and_in_the_index() -> None:
         assert f"({decision.name}) | {heading.partition(': ')[2]} |" in index
         assert [line for line in lines if line.startswith("## ")] == ["## Context", "## Decision", "## Consequences"]
         assert len(lines) < 40
+
+
+def test_generated_pages_equal_their_declarations() -> None:
+    """After a change of a declaration, run `make generate`."""
+    assert [str(page) for page, content in pages().items() if page.read_text(encoding="utf-8") != content] == []
+
+
+def test_the_layers_picture_has_all_layers() -> None:
+    contracts = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = (contract["layers"] for contract in contracts if contract["type"] == "layers")
+    architecture = (PROJECT / "docs" / "architecture.md").read_text()
+    for package in {name for layer in layers for name in re.findall(r"\w+", layer)}:
+        assert re.search(rf"\b{package}\b", layers_picture())
+        assert f"| `{package}` | " in architecture
+
+
+def test_audit_tables_are_described_as_they_are_created() -> None:
+    sources = yaml.safe_load((PROJECT / "dbt/models/audit/_audit__sources.yml").read_text())["sources"]
+    declared = {f"{source['schema']}.{table['name']}": table for source in sources for table in source["tables"]}
+
+    assert set(declared) == set(store.TABLES)
+    for name, schema in store.TABLES.items():
+        columns = [(column["name"], column["data_type"]) for column in declared[name]["columns"]]
+        assert columns == [(field.name, _sql_type(field.type)) for field in schema], name
+        assert set(declared[name]["config"]["meta"]["primary_key"]) <= set(schema.names)
+        assert declared[name]["config"]["meta"]["written_at"] in schema.names
+
+
+def _sql_type(arrow: pa.DataType) -> str:
+    if pa.types.is_map(arrow):
+        return f"map<{_sql_type(arrow.key_type)},{_sql_type(arrow.item_type)}>"
+    if pa.types.is_list(arrow):
+        return f"array<{_sql_type(arrow.value_type)}>"
+    if pa.types.is_struct(arrow):
+        return f"struct<{','.join(f'{field.name}:{_sql_type(field.type)}' for field in arrow)}>"
+    names = {"int64": "bigint", "int32": "int", "bool": "boolean", "timestamp[us, tz=UTC]": "timestamp"}
+    return names.get(str(arrow), str(arrow))
+
+
+def _anchors(target: Path, document: Path) -> set[str]:
+    """Anchors of a page's headings, as GitHub makes them."""
+    text = (document if target.is_dir() else target).read_text()
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def _variables() -> set[str]:

@@ -59,7 +59,7 @@ from changed group by room_id order by freed desc, room_id
 """
 _NOTHING: Final = (
     "This lake knows of nothing that was compressed: neither by `lakehouse compress apply`, nor by the DAG "
-    "state_compression. docs/operating.md says how to begin."
+    "state_compression. docs/how-to/compress-room-state.md describes the first steps."
 )
 
 

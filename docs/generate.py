@@ -1,0 +1,174 @@
+"""``make generate``: the reference pages of settings, commands and tables, and the pictures of layers and audit tables.
+
+Each comes from its declaration. A test compares the pages with it.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+from synapse_lakehouse.cli import app
+from synapse_lakehouse.config.settings import PROJECT, Settings
+
+DOCS = PROJECT / "docs"
+MODELS = PROJECT / "dbt" / "models"
+_NOTICE = "<!-- `make generate` writes this page. -->\n"
+_OWN_RUNS = ("audit.snapshots", "audit.releases", "audit.compression_runs", "gold.compression_plan")
+"""Tables whose rows are not those of a run with a snapshot, or that the picture relates otherwise."""
+_LAYERS = re.compile(r"(?<=<!-- layers -->\n).*(?=<!-- end of layers -->)", re.DOTALL)
+
+
+def pages() -> dict[Path, str]:
+    """Content of each generated file, by its path."""
+    architecture = DOCS / "architecture.md"
+    reference = DOCS / "reference"
+    return {
+        reference / "settings.md": settings_page(),
+        reference / "commands.md": commands_page(),
+        reference / "tables.md": tables_page(),
+        reference / "audit.md": audit_page(),
+        architecture: _LAYERS.sub(lambda _: layers_picture(), architecture.read_text(encoding="utf-8")),
+    }
+
+
+def settings_page() -> str:
+    """One row for each setting."""
+    rows = [
+        (f"`{name.upper()}`", _default(field.default), _escaped(field.description or ""))
+        for name, field in Settings.model_fields.items()
+    ]
+    return "\n".join([
+        _NOTICE + "# Settings\n",
+        "Set these variables in the environment or in `.env` of the current folder. The environment has precedence. An",
+        "empty value counts as unset. Without any setting, everything runs on this machine, on the shipped sample.\n",
+        *_table(("setting", "default", "meaning"), rows),
+        "",
+    ])  # fmt: skip
+
+
+def commands_page() -> str:
+    """One section for each command, with its arguments and options."""
+    lines = [_NOTICE + "# Commands\n", "[Output formats](output.md) describes the values of `--format`.\n"]
+    for path, command in _commands(get_command(app), "lakehouse"):
+        lines += [f"## `{path}`\n", _escaped(" ".join((command.help or "").split())), ""]
+        rows = []
+        for parameter in command.params:
+            if "--help" in parameter.opts:
+                continue
+            is_argument = parameter.param_type_name == "argument"
+            names = (parameter.name or "").upper() if is_argument else "`, `".join(parameter.opts)
+            text = " ".join((getattr(parameter, "help", None) or "").split())
+            rows.append((f"`{names}`", "" if is_argument else _default(parameter.default), _escaped(text)))
+        lines += [*_table(("argument or option", "default", "meaning"), rows), ""] if rows else []
+    return "\n".join(lines)
+
+
+def tables_page() -> str:
+    """All tables of bronze, silver and gold, with a row for each column."""
+    lines = [
+        _NOTICE + "# Tables of bronze, silver and gold\n",
+        "Each table has a row for each of its columns. The [audit tables](audit.md) have a page of their own. Column",
+        "types are those of Spark SQL.\n",
+    ]  # fmt: skip
+    files = [file for file in sorted(MODELS.rglob("*.yml")) if file.parent.name != "audit"]
+    tables = sorted((table for file in files for table in _tables(file)), key=lambda table: table[0])
+    for layer in ("bronze", "silver", "gold"):
+        lines.append(f"## {layer}\n")
+        for name, table in tables:
+            if name.startswith(f"{layer}."):
+                lines += _section(name, table)
+    return "\n".join(lines)
+
+
+def audit_page() -> str:
+    """The audit tables, their picture, and a row for each column."""
+    tables = list(_tables(MODELS / "audit" / "_audit__sources.yml"))
+    lines = [
+        _NOTICE + "# Audit tables\n",
+        "The audit tables record each run: what it read, measured, validated and published. They are append-only and",
+        "have no branches. If a run has several tries, the rows of the last try count. Times are in UTC.\n",
+        "`audit.releases` names the run of each release. To read the records of a release, join it with",
+        "`using (run_id)`.\n",
+        "```mermaid", "erDiagram",
+    ]  # fmt: skip
+    for name, table in tables:
+        entity = name.replace(".", "_")
+        if any(column["name"] == "run_id" for column in table["columns"]) and name not in _OWN_RUNS:
+            lines.append(f"    audit_snapshots ||--o{{ {entity} : run_id")
+        keys = table["config"]["meta"]["primary_key"]
+        types = {column["name"]: column["data_type"].partition("<")[0] for column in table["columns"]}
+        lines += [f"    {entity} {{", *(f"        {types[key]} {key} PK" for key in keys), "    }"]
+    lines += [
+        "    audit_snapshots ||--o| audit_releases : run_id",
+        "    audit_releases ||--o{ gold_compression_plan : release",
+        "    gold_compression_plan ||--o| audit_compression_runs : run_id",
+        "```",
+        "",
+    ]
+    for name, table in tables:
+        lines += _section(name, table)
+    return "\n".join(lines)
+
+
+def layers_picture() -> str:
+    """The layers of the import contract as a Mermaid flowchart, from what is started down to what is declared."""
+    contracts = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    (layers,) = (it["layers"] for it in contracts["contracts"] if it["type"] == "layers")
+    boxes = [f'    l{i}["{re.sub(" [|:] ", " · ", layer)}"]' for i, layer in enumerate(layers)]
+    arrows = [f"    l{i} --> l{i + 1}" for i in range(len(layers) - 1)]
+    return "\n".join(["```mermaid", "flowchart TD", *boxes, *arrows, "```", ""])
+
+
+def _commands(command: object, path: str) -> Iterator[tuple[str, TyperCommand]]:
+    if isinstance(command, TyperGroup):
+        for name, subcommand in command.commands.items():
+            yield from _commands(subcommand, f"{path} {name}")
+    elif isinstance(command, TyperCommand):
+        yield path, command
+
+
+def _tables(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    declared = yaml.safe_load(file.read_text(encoding="utf-8"))
+    for source in declared.get("sources", []):
+        for table in source["tables"]:
+            yield f"{source['schema']}.{table['name']}", table
+    for model in declared.get("models", []):
+        yield f"{file.relative_to(MODELS).parts[0]}.{model['name']}", model
+
+
+def _section(name: str, table: dict[str, Any]) -> list[str]:
+    columns = table.get("columns", [])
+    rows = [(f"`{it['name']}`", f"`{it['data_type']}`", _described(it)) for it in columns]
+    return [f"### `{name}`\n", _described(table), "", *_table(("column", "type", "meaning"), rows), ""]
+
+
+def _described(entry: dict[str, Any]) -> str:
+    texts = dict(
+        re.findall(r"{% docs (\w+) %}\n(.*?)\n{% enddocs %}", (MODELS / "_columns.md").read_text("utf-8"), re.DOTALL)
+    )
+    text = re.sub(r"{{ doc\('(\w+)'\) }}", lambda found: texts[found[1]], entry.get("description", ""))
+    return " ".join(text.split())
+
+
+def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
+    lines = [heads, ("---",) * len(heads), *(tuple(cell.replace("|", "\\|") for cell in row) for row in rows)]
+    return [f"| {' | '.join(line)} |" for line in lines]
+
+
+def _default(value: object) -> str:
+    return "" if value in (None, "", {}, (), False) or callable(value) else f"`{getattr(value, 'value', value)}`"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("<", "&lt;")
+
+
+if __name__ == "__main__":
+    for page, content in pages().items():
+        page.write_text(content, encoding="utf-8")
