@@ -10,14 +10,14 @@ from bench.picture import draw
 from bench.report import write
 from bench.results import Results
 from bench.source import TABLES, filled
-from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 
 
 def main(
     scale: Annotated[float, typer.Option(help="1: 2M rows in events and event_json, 10M in state_groups_state")] = 1.0,
     increments: Annotated[float, typer.Option(help="the scale for increments")] = 1.0,
     rounds: Annotated[int, typer.Option(min=1, help="how often everything is measured")] = 5,
-    report: Annotated[Path, typer.Option(help="folder for bench.md and bench.svg")] = PROJECT / "docs",
+    report: Annotated[Path, typer.Option(help="folder for bench.md and bench.svg")] = PROJECT_FOLDER / "docs",
     again: Annotated[bool, typer.Option(help="write the report of the last measurements again")] = False,
 ) -> None:
     """Compare the lakehouse's copy with its peers and with the limit, side by side on generated data."""

@@ -32,7 +32,7 @@ def timed(settings: Settings, example: Example, progress: Callable[[str], None])
 
     :raises RuntimeError: when a command fails.
     """
-    environment = os.environ | settings.environment()
+    environment = os.environ | settings.to_environment()
     found = {}
     for words in _typed(example):
         name = " ".join(word for word in words if word.islower() and word[0] not in "$@!")

@@ -27,7 +27,7 @@ def settings(source: Source) -> Settings:
 
 def declared(*tables: str) -> catalogue.Catalogue:
     """The project's catalogue, with ``tables`` (default: all that the bench fills) and their streams only."""
-    whole = catalogue.load()
+    whole = catalogue.load_catalogue()
     chosen = tuple(whole.table(name) for name in tables or TABLES)
     streams = {name for table in chosen for name in table.streams}
     return whole.model_copy(

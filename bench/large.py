@@ -18,7 +18,7 @@ from bench.large_report import Built, Large, write
 from bench.large_rooms import Server
 from bench.meter import Meter, server_pid
 from bench.worker import Worker
-from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.iceberg.catalog import catalog
 from synapse_lakehouse.local.postgres import embedded_postgres
 
@@ -53,7 +53,7 @@ Progress = Callable[[str], None]
 
 def main(
     scale: Annotated[float, typer.Option(help="1: 10M events in 2,000 rooms, the largest with 100,000 members")] = 1.0,
-    report: Annotated[Path, typer.Option(help="folder for bench-visibility.md and .svg")] = PROJECT / "docs",
+    report: Annotated[Path, typer.Option(help="folder for bench-visibility.md and .svg")] = PROJECT_FOLDER / "docs",
     again: Annotated[bool, typer.Option(help="write the report of the last measurements again")] = False,
 ) -> None:
     """Resolve the state and build who may see what, in full and after 0.1% new events, and ask for all of it."""

@@ -32,7 +32,7 @@ def fill(lake: Catalog, server: Server, events: range) -> int:
 
     Users, and whom they ignore, come with the first event.
     """
-    declared = catalogue.load()
+    declared = catalogue.load_catalogue()
     tables.ensure(lake, declared)
     written = 0
     with duckdb.connect() as connection:

@@ -13,10 +13,10 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.iceberg.write.commits import parquet_schema
-from synapse_lakehouse.postgres.connection import conninfo
+from synapse_lakehouse.postgres.connection import build_conninfo
 from synapse_lakehouse.postgres.rows import read
-from synapse_lakehouse.postgres.rows.page_ranges import PAGES_A_CHUNK
-from synapse_lakehouse.postgres.rows.select_sql import select
+from synapse_lakehouse.postgres.rows.page_ranges import PAGES_PER_CHUNK
+from synapse_lakehouse.postgres.rows.select_sql import build_select
 
 
 class Stages:
@@ -32,11 +32,11 @@ class Stages:
 
     def sent(self, table: str) -> Copied:
         """The server sends what the lakehouse reads."""
-        return thrown_away(self.settings, select(lakes.declared(table).table(table)).as_string())
+        return thrown_away(self.settings, build_select(lakes.declared(table).table(table)).as_string())
 
     def decoded(self, table: str) -> Copied:
         """The same, turned into Arrow batches by ADBC and dropped."""
-        with self._reader(select(lakes.declared(table).table(table)).as_string()) as cursor:
+        with self._reader(build_select(lakes.declared(table).table(table)).as_string()) as cursor:
             rows = size = 0
             for batch in cursor.fetch_record_batch():
                 rows, size = rows + batch.num_rows, size + batch.nbytes
@@ -45,13 +45,13 @@ class Stages:
     def load(self, table: str) -> None:
         """Hold the batches of a table's first chunk, for :meth:`encoded`."""
         declared = lakes.declared(table).table(table)
-        with self._reader(select(declared, (0, PAGES_A_CHUNK)).as_string()) as cursor:
+        with self._reader(build_select(declared, (0, PAGES_PER_CHUNK)).as_string()) as cursor:
             self._batches = list(cursor.fetch_record_batch())
         lake = pyiceberg_catalog(self.settings)
         tables.ensure(lake, lakes.declared())
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
-        self._chunk = read.Chunk(
+        self._chunk = read.ReadChunk(
             conninfo="",
             snapshot="",
             statement="",
@@ -70,7 +70,7 @@ class Stages:
         """Nothing is held open."""
 
     def _reader(self, statement: str) -> dbapi.Cursor:
-        connection = dbapi.connect(conninfo(self.settings))
+        connection = dbapi.connect(build_conninfo(self.settings))
         cursor = connection.cursor()
         cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(read.BATCH_BYTES)})
         cursor.execute(statement)

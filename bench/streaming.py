@@ -36,10 +36,10 @@ class Streaming:
     def __init__(self, settings: Settings) -> None:
         apps.give_memory(settings)
         self._settings, self._runs = settings, 0
-        self._catalogue = catalogue.load()
+        self._catalogue = catalogue.load_catalogue()
         self._app = self._new_app()
         tables.ensure(self._app.catalog, self._catalogue)
-        self._pairs = self._catalogue.pairs()
+        self._pairs = self._catalogue.stream_table_pairs()
         self._ends = dict.fromkeys({stream.name for stream, _ in self._pairs}, 0)
 
     def fill(self, ids: int) -> int:

@@ -16,7 +16,7 @@ from bench import machine
 from bench.meter import Cost, Meter, server_pid
 from bench.report import markdown
 from bench.worker import Worker
-from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.local.postgres import embedded_postgres
 
 IDS: Final = 100_000_000
@@ -56,7 +56,7 @@ class Measured:
 
 def main(
     scale: Annotated[float, typer.Option(help="1: 100M ids at most")] = 1.0,
-    report: Annotated[Path, typer.Option(help="folder for bench-streams.md")] = PROJECT / "docs",
+    report: Annotated[Path, typer.Option(help="folder for bench-streams.md")] = PROJECT_FOLDER / "docs",
     again: Annotated[bool, typer.Option(help="write the report of the last measurements again")] = False,
 ) -> None:
     """Measure streams of a hundredth, a tenth and all of 100 million ids, in full and after 0.1% new ones."""

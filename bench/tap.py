@@ -20,7 +20,7 @@ from bench import machine
 from bench.meter import Meter
 from bench.report import markdown
 from sample.redis import redis
-from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS, pyiceberg_catalog
 from synapse_lakehouse.iceberg.write.tables import load_or_none
 from synapse_lakehouse.local.services import connected
@@ -72,7 +72,7 @@ class Landed:
 
 
 def main(
-    report: Annotated[Path, typer.Option(help="folder for bench-tap.md")] = PROJECT / "docs",
+    report: Annotated[Path, typer.Option(help="folder for bench-tap.md")] = PROJECT_FOLDER / "docs",
 ) -> None:
     """Publish at several rates, then single commands, and look what the lake has of them."""
     home = Settings().lakehouse_home / "bench" / "tap"

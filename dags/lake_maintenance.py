@@ -26,7 +26,7 @@ from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import CronDataIntervalTimetable, Param, TriggerRule, dag, task, task_group
 
-from synapse_lakehouse.config.settings import LONGEST_SECONDS, MOST_DAYS
+from synapse_lakehouse.config.settings import MAX_DAYS, MAX_SECONDS
 from synapse_lakehouse.orchestration import assets, callbacks, run_lifecycle, spark_tasks, validation_tasks
 
 # One slot: Synapse's database never serves two snapshots at once, whichever DAGs want one.
@@ -55,7 +55,7 @@ SOURCE_POOL = "synapse_source"
             None,
             type=["null", "integer"],
             minimum=1,
-            maximum=LONGEST_SECONDS,
+            maximum=MAX_SECONDS,
             title="Seconds on the source",
             description="Most seconds that Synapse's database may spend on being compared; empty: as the setting says.",
         ),
@@ -63,7 +63,7 @@ SOURCE_POOL = "synapse_source"
             None,
             type=["null", "integer"],
             minimum=0,
-            maximum=MOST_DAYS,
+            maximum=MAX_DAYS,
             title="Days that releases stay",
             description="Give up releases older than so many days, 0: all but the latest; empty: as the setting says.",
         ),

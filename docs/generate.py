@@ -14,10 +14,10 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from synapse_lakehouse.cli import app
-from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 
-DOCS = PROJECT / "docs"
-MODELS = PROJECT / "dbt" / "models"
+DOCS = PROJECT_FOLDER / "docs"
+MODELS = PROJECT_FOLDER / "dbt" / "models"
 _NOTICE = "<!-- `make generate` writes this page. -->\n"
 _OWN_RUNS = ("audit.snapshots", "audit.releases", "audit.compression_runs", "gold.compression_plan")
 """Tables whose rows are not those of a run with a snapshot, or that the picture relates otherwise."""
@@ -118,7 +118,7 @@ def audit_page() -> str:
 
 def layers_picture() -> str:
     """The layers of the import contract as a Mermaid flowchart, from what is started down to what is declared."""
-    contracts = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    contracts = tomllib.loads((PROJECT_FOLDER / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
     (layers,) = (it["layers"] for it in contracts["contracts"] if it["type"] == "layers")
     boxes = [f'    l{i}["{re.sub(" [|:] ", " · ", layer)}"]' for i, layer in enumerate(layers)]
     arrows = [f"    l{i} --> l{i + 1}" for i in range(len(layers) - 1)]

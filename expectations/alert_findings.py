@@ -19,7 +19,7 @@ from expectations.streams import (
 )
 from expectations.validation_result import CheckResult, ValidationResult
 from synapse_lakehouse.alerts.incidents import Finding, Kind, joined
-from synapse_lakehouse.printable_text import printable
+from synapse_lakehouse.printable_text import to_printable
 
 _BLOCKS: Final = "nothing is published while this is so"
 _WARNS: Final = "a warning: it keeps no release from being published"
@@ -53,7 +53,7 @@ def build_findings(judgement: ValidationResult, *, is_first: bool, fails_on_warn
     blocked, warned = f"{_BLOCKS}; {readers}", f"{_FAILS_ON_WARNINGS}; {readers}" if fails_on_warnings else _WARNS
     wrong = [(one, blocked) for one in judgement.failures] + [(one, warned) for one in judgement.warnings]
     return joined(
-        Finding(_kind(one), one.subject, printable(f"{one.expectation} — {one.observed}"), consequence)
+        Finding(_kind(one), one.subject, to_printable(f"{one.expectation} — {one.observed}"), consequence)
         for one, consequence in wrong
     )
 

@@ -26,7 +26,7 @@ from expectations.tables import (
     ExpectTableInLedger,
     expect_valid_key,
 )
-from synapse_lakehouse.catalogue import Catalogue, Contiguity, Load, Stream, Table, contiguity
+from synapse_lakehouse.catalogue import Catalogue, Contiguity, LoadMode, Stream, Table, effective_contiguity
 
 Row = Mapping[str, Any]
 
@@ -50,14 +50,18 @@ def build_suite(
     :param gap_budget: percent, instead of that of each stream that has one.
     """
     kept = [table for table in catalogue.tables if table.name in drifted]
-    fitting = catalogue.without({table.name for table in kept if table.load is Load.MEASURE})
+    fitting = catalogue.without_tables({table.name for table in kept if table.load is LoadMode.MEASURE})
     return [
         ExpectKnownSchema(
             column=_SCHEMA, severity=WARN, description="the catalogue knows all of its tables and columns"
         ),
         *(one for table in kept for one in _of_kept(table)),
-        *(one for table in catalogue.copied() if table not in kept for one in _of_table(table)),
-        *(one for stream in catalogue.streams for one in _of_stream(stream, fitting.backing(stream.name), gap_budget)),
+        *(one for table in catalogue.copied_tables() if table not in kept for one in _of_table(table)),
+        *(
+            one
+            for stream in catalogue.streams
+            for one in _of_stream(stream, fitting.backing_tables(stream.name), gap_budget)
+        ),
     ]
 
 
@@ -70,7 +74,7 @@ def collect_metrics(
     stream_facts: Iterable[Row],
 ) -> dict[str, Metrics]:
     """Measures by subject, out of one run's rows of the audit tables; what the run left out is absent."""
-    found: dict[str, dict[str, Any]] = {_subject(table): {} for table in catalogue.copied()}
+    found: dict[str, dict[str, Any]] = {_subject(table): {} for table in catalogue.copied_tables()}
     found |= {_subject(stream): {} for stream in catalogue.streams} | {_SCHEMA: {}}
     for row in snapshots:
         found[_SCHEMA] = {"novelties": row["novelties"] or []}
@@ -107,7 +111,7 @@ def _of_table(table: Table) -> list[MetricExpectation]:
 def _of_kept(table: Table) -> list[MetricExpectation]:
     subject = _subject(table)
     copied = ExpectTableCopied(column=subject, severity=WARN, description="the source's schema lets it be copied")
-    if table.load is Load.MEASURE:
+    if table.load is LoadMode.MEASURE:
         return [copied]
     return [copied, *expect_valid_key(subject, table.primary_key, table.nullable_key, repeats=table.repeats_keys)]
 
@@ -116,7 +120,7 @@ def _of_stream(stream: Stream, backing: Sequence[tuple[Table, str]], gap_budget:
     subject = _subject(stream)
     expected = [one for table, column in backing for one in _of_ids(stream, table, column)]
     if stream.stream_positions:
-        expected += _of_rows(stream, [table for table, _ in backing if table.load is not Load.MEASURE])
+        expected += _of_rows(stream, [table for table, _ in backing if table.load is not LoadMode.MEASURE])
         direction = "rises" if stream.sign == "negative" else "falls"
         expected += [
             ExpectNoPositionRegression(
@@ -138,11 +142,11 @@ def _of_rows(stream: Stream, copied: Sequence[Table]) -> list[MetricExpectation]
     """What is expected of the rows of a stream, all its copied tables taken together."""
     subject = _subject(stream)
     expected: list[MetricExpectation] = []
-    if any(contiguity(stream, table) in (Contiguity.APPEND_ONLY, Contiguity.UPSERT) for table in copied):
+    if any(effective_contiguity(stream, table) in (Contiguity.APPEND_ONLY, Contiguity.UPSERT) for table in copied):
         expected.append(
             ExpectNoLostId(column=subject, severity=FAIL, description="no row is gone that nothing explains")
         )
-    if facts := [table.name for table in copied if contiguity(stream, table) is Contiguity.APPEND_ONLY]:
+    if facts := [table.name for table in copied if effective_contiguity(stream, table) is Contiguity.APPEND_ONLY]:
         side = "above" if stream.sign == "negative" else "below"
         expected.append(
             ExpectUnchangedRows(
@@ -162,7 +166,7 @@ def _of_rows(stream: Stream, copied: Sequence[Table]) -> list[MetricExpectation]
 def _of_ids(stream: Stream, table: Table, column: str) -> list[MetricExpectation]:
     """What is expected of the ids in one backing table; of a table that is only counted, just that there is one."""
     subject, ids = _subject(stream), f"{table.name}.{column}"
-    is_copied = table.load is not Load.MEASURE
+    is_copied = table.load is not LoadMode.MEASURE
     expected: list[MetricExpectation] = [
         ExpectNoNullStreamId(column=subject, table=table.name, severity=FAIL, description=f"no NULL in {ids}")
     ]

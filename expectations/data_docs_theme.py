@@ -18,7 +18,7 @@ from great_expectations.render.renderer.site_builder import DefaultSiteIndexBuil
 from jinja2 import Environment, FileSystemLoader
 
 from expectations.metric_expectation import WARN
-from synapse_lakehouse.printable_text import printable
+from synapse_lakehouse.printable_text import to_printable
 
 RETAINED_RESULTS: Final = 50
 """So many results of each suite are shown; ``audit.checks`` keeps them all."""
@@ -28,7 +28,7 @@ _TEMPLATES: Final = Environment(
     autoescape=True,
     trim_blocks=True,
     lstrip_blocks=True,
-    finalize=lambda value: printable(value) if type(value) is str else value,
+    finalize=lambda value: to_printable(value) if type(value) is str else value,
 )
 
 

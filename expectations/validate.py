@@ -18,7 +18,7 @@ from synapse_lakehouse.streams.checks.stalled_writers import choose_compared_rel
 
 def validate_bronze(settings: Settings, catalog: Catalog, run: Run) -> ValidationResult:
     """Judge the run's measures of bronze; every check is written to ``audit.checks``, whatever comes of it."""
-    known = catalogue.load()
+    known = catalogue.load_catalogue()
     snapshots = store.of_run(catalog, "audit.snapshots", run.run_id)
     measures = bronze.collect_metrics(
         known,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from synapse_lakehouse.printable_text import printable
+from synapse_lakehouse.printable_text import to_printable
 
 
 class ValidationFailedError(RuntimeError):
@@ -27,7 +27,7 @@ class CheckResult:
     @property
     def sentence(self) -> str:
         """As in ``bronze.events: every event_id occurs once — 3 rows repeating a key``."""
-        return printable(f"{self.subject}: {self.expectation} — {self.observed}")
+        return to_printable(f"{self.subject}: {self.expectation} — {self.observed}")
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ Readers of main see nothing of it. dbt's artifacts are left in ``LAKEHOUSE_HOME/
 table and column there too, as one page: ``static_index.html``.
 """
 
-from synapse_lakehouse.spark_app import SparkApp, main
+from synapse_lakehouse.spark_app import SparkApp, run_spark_app
 
 
 def build_models(app: SparkApp) -> None:
@@ -16,4 +16,4 @@ def build_models(app: SparkApp) -> None:
 
 
 if __name__ == "__main__":
-    main(__doc__, build_models)
+    run_spark_app(__doc__, build_models)

@@ -16,7 +16,7 @@ from synapse_lakehouse.iceberg.lease import lease
 from synapse_lakehouse.iceberg.maintenance import maintenance
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.iceberg.write.branches import branched_tables
-from synapse_lakehouse.spark_app import SparkApp, main
+from synapse_lakehouse.spark_app import SparkApp, run_spark_app
 
 AT_ONCE = 4
 
@@ -30,12 +30,12 @@ def maintain_lake(app: SparkApp) -> None:
     if published := store.releases(app.catalog):
         branch = Run(f"{app.run.run_id} compaction", app.run.start, app.run.end).branch
         compacted, failures = maintenance.compact(
-            app.spark, app.catalog, published[-1], branch, app.lease.renew, app.progress
+            app.spark, app.catalog, published[-1], branch, app.lease.renew, app.report_progress
         )
         published += [compacted] if compacted else []
     old = now - timedelta(days=days)
     kept = maintenance.kept_releases(published, old)
-    app.progress(f"the latest release stays readable, and those since {old:%Y-%m-%d %H:%M}Z")
+    app.report_progress(f"the latest release stays readable, and those since {old:%Y-%m-%d %H:%M}Z")
 
     def tidy(name: str) -> maintenance.Tidied:
         pinned = {release.tables[name] for release in kept if name in release.tables}
@@ -55,7 +55,7 @@ def maintain_lake(app: SparkApp) -> None:
         done = [*chain(*work)]
     lease.trim(app.catalog, now - maintenance.LEASE_LOG)
     total = sum(done, start=maintenance.Tidied())
-    app.progress(
+    app.report_progress(
         f"{total.snapshots} snapshots, {total.refs} tags and branches given up; {total.files:,} files deleted, "
         f"{total.strays} of them strays, {total.bytes / 1e6:,.1f} MB"
     )
@@ -64,4 +64,4 @@ def maintain_lake(app: SparkApp) -> None:
 
 
 if __name__ == "__main__":
-    main(__doc__, maintain_lake)
+    run_spark_app(__doc__, maintain_lake)

@@ -8,7 +8,7 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit import releases, store
 from synapse_lakehouse.iceberg.read import duckdb_spill
 from synapse_lakehouse.replication.coverage.job import covering, said
-from synapse_lakehouse.spark_app import SparkApp, main
+from synapse_lakehouse.spark_app import SparkApp, run_spark_app
 from synapse_lakehouse.streams.checks import acknowledged
 from synapse_lakehouse.streams.checks.position_regression import record_regressions
 from synapse_lakehouse.streams.gaps import log
@@ -25,7 +25,7 @@ def measure_streams(app: SparkApp) -> None:
 
     And ``replication_coverage``, where a tap heard something since the run before.
     """
-    declared = catalogue.load()
+    declared = catalogue.load_catalogue()
     published = store.releases(app.catalog)
     accepted = published[-1] if published else None
     (snapshot,) = store.of_run(app.catalog, "audit.snapshots", app.run.run_id)
@@ -54,7 +54,9 @@ def measure_streams(app: SparkApp) -> None:
     )
     table_facts = measuring.table_facts()
     store.append(app.catalog, "audit.table_facts", table_facts, app.run)
-    app.progress(f"keys of {len(table_facts) - len(measuring.measured)} tables measured, the others are unchanged")
+    app.report_progress(
+        f"keys of {len(table_facts) - len(measuring.measured)} tables measured, the others are unchanged"
+    )
     counting = StreamFactCounter(
         held=held,
         run=app.run,
@@ -67,7 +69,7 @@ def measure_streams(app: SparkApp) -> None:
     known = acknowledged.parse_acknowledged_ids(declared, app.settings.lakehouse_acknowledged_ids)
     record_regressions(declared, positions, positions_before, known)
     bounded = sum(row["safe_bound"] is not None for row in positions)
-    app.progress(f"{len(positions)} streams measured, {bounded} with a safe bound")
+    app.report_progress(f"{len(positions)} streams measured, {bounded} with a safe bound")
     examining = GapDetector(
         held=held,
         positions=positions,
@@ -90,11 +92,11 @@ def measure_streams(app: SparkApp) -> None:
     examining.record_reread_ids(facts)
     store.append(app.catalog, "audit.stream_facts", facts, app.run)
     store.append(app.catalog, "audit.stream_positions", positions, app.run)
-    app.progress(f"gaps examined: {tally}")
+    app.report_progress(f"gaps examined: {tally}")
     if covered:
         coverage = covered.rows()
         store.append(app.catalog, "audit.replication_coverage", coverage, app.run)
-        app.progress(f"replication compared: {said(coverage)}")
+        app.report_progress(f"replication compared: {said(coverage)}")
 
 
 def _rows(table_facts: Iterable[Mapping[str, Any]]) -> dict[str, int]:
@@ -102,4 +104,4 @@ def _rows(table_facts: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    main(__doc__, measure_streams)
+    run_spark_app(__doc__, measure_streams)

@@ -12,7 +12,7 @@ from synapse_lakehouse.compressor.plan import CompressionPlanner, find_rooms_wit
 from synapse_lakehouse.compressor.postgres.snapshot_reader import connect_readers
 from synapse_lakehouse.iceberg.catalog.catalog import PLAN
 from synapse_lakehouse.iceberg.write import tables
-from synapse_lakehouse.spark_app import SparkApp, main
+from synapse_lakehouse.spark_app import SparkApp, run_spark_app
 
 
 def plan_compression(app: SparkApp) -> None:
@@ -35,8 +35,8 @@ def plan_compression(app: SparkApp) -> None:
     how = {"release": latest.number, "planned_at": datetime.now(UTC)} | wanted.layout_settings()
     store.append(app.catalog, PLAN, [how | row for row in found], app.run)
     before, after = (sum(row.get(name) or 0 for row in found) for name in ("rows_before", "rows_after"))
-    app.progress(f"{len(found)} rooms planned from release {latest.number}: {before} rows would be {after}")
+    app.report_progress(f"{len(found)} rooms planned from release {latest.number}: {before} rows would be {after}")
 
 
 if __name__ == "__main__":
-    main(__doc__, plan_compression, moves_tables=False)
+    run_spark_app(__doc__, plan_compression, moves_tables=False)

@@ -1,15 +1,15 @@
 """Publish a run that passed its audits: every table's main moves to the run's branch, then one row says so."""
 
 from synapse_lakehouse.iceberg.write.publish import publish
-from synapse_lakehouse.spark_app import SparkApp, main
+from synapse_lakehouse.spark_app import SparkApp, run_spark_app
 
 
 def publish_release(app: SparkApp) -> None:
     """Make the run's branch what readers see; safe to repeat after a crash."""
     server_name = str(app.settings.synapse_server_name)
     published = publish(app.spark, app.catalog, app.run, server_name, app.lease.renew)
-    app.progress(f"release {published.number} published: {len(published.tables)} tables")
+    app.report_progress(f"release {published.number} published: {len(published.tables)} tables")
 
 
 if __name__ == "__main__":
-    main(__doc__, publish_release)
+    run_spark_app(__doc__, publish_release)

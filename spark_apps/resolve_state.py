@@ -4,19 +4,19 @@ Groups whose edges are broken are told of in ``silver.state_faults``; they stop 
 """
 
 from synapse_lakehouse.room_state.resolve import is_up_to_date, resolve_rooms
-from synapse_lakehouse.spark_app import SparkApp, main
+from synapse_lakehouse.spark_app import SparkApp, run_spark_app
 
 
 def resolve_state(app: SparkApp) -> None:
     """Write ``silver.state_positions``, ``state_intervals`` and ``state_faults``, where state groups changed."""
     if is_up_to_date(app.catalog, app.run.branch):
-        app.progress("no state group changed")
+        app.report_progress("no state group changed")
         return
     found = resolve_rooms(app.spark, app.catalog, app.settings, app.run.branch)
-    app.progress(f"{found.nodes.num_rows} state groups numbered")
+    app.report_progress(f"{found.nodes.num_rows} state groups numbered")
     if broken := set(found.faults["room_id"].to_pylist()):
-        app.progress(f"{len(broken)} rooms have broken state groups: silver.state_faults names them")
+        app.report_progress(f"{len(broken)} rooms have broken state groups: silver.state_faults names them")
 
 
 if __name__ == "__main__":
-    main(__doc__, resolve_state, always_needs_spark=False)
+    run_spark_app(__doc__, resolve_state, always_needs_spark=False)

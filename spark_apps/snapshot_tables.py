@@ -2,23 +2,25 @@
 
 from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.ingest.copy_tables import copy_tables
-from synapse_lakehouse.ingest.ledger import record_measures
-from synapse_lakehouse.ingest.snapshot_session import Known, on_a_snapshot
+from synapse_lakehouse.ingest.ledger import record_measured_tables
+from synapse_lakehouse.ingest.snapshot_session import AwaitPublishedTables, run_on_snapshot
 from synapse_lakehouse.postgres.connection import Connection
-from synapse_lakehouse.postgres.snapshot.snapshot import Snapshot
-from synapse_lakehouse.spark_app import SparkApp, main
+from synapse_lakehouse.postgres.snapshot.snapshot import PostgresSnapshot
+from synapse_lakehouse.spark_app import SparkApp, run_spark_app
 
 
 def snapshot_tables(app: SparkApp) -> None:
     """One run's copy: nothing on main changes, and a rerun replaces what an earlier attempt left on the branch."""
-    on_a_snapshot(app, copy)
+    run_on_snapshot(app, copy)
 
 
-def copy(app: SparkApp, declared: Catalogue, connection: Connection, snapshot: Snapshot, known: Known) -> None:
+def copy(
+    app: SparkApp, declared: Catalogue, connection: Connection, snapshot: PostgresSnapshot, known: AwaitPublishedTables
+) -> None:
     """Copy what is copied and count what is counted."""
     copy_tables(app, declared, connection, snapshot, known)
-    record_measures(app, declared, connection)
+    record_measured_tables(app, declared, connection)
 
 
 if __name__ == "__main__":
-    main(__doc__, snapshot_tables)
+    run_spark_app(__doc__, snapshot_tables)

@@ -3,10 +3,10 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.local.java import jars
 
-LOCK = PROJECT / "src" / "synapse_lakehouse" / "local" / "java" / "jars.lock"
+LOCK = PROJECT_FOLDER / "src" / "synapse_lakehouse" / "local" / "java" / "jars.lock"
 
 
 def lock() -> str:

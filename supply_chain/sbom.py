@@ -8,10 +8,10 @@ import subprocess
 from typing import Any
 from urllib.parse import quote
 
-from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.local.java import jars
 
-SBOM = PROJECT / "sbom.cdx.json"
+SBOM = PROJECT_FOLDER / "sbom.cdx.json"
 _EXPORT = ["export", "--locked", "--no-dev", "--format", "cyclonedx1.5", "--quiet", "--preview"]
 
 
@@ -20,7 +20,7 @@ def sbom(uv: str) -> str:
 
     :param uv: path of uv.
     """
-    done = subprocess.run([uv, *_EXPORT], cwd=PROJECT, capture_output=True, text=True, check=True)
+    done = subprocess.run([uv, *_EXPORT], cwd=PROJECT_FOLDER, capture_output=True, text=True, check=True)
     bill: dict[str, Any] = json.loads(done.stdout)
     del bill["serialNumber"], bill["metadata"]["timestamp"], bill["metadata"]["tools"]
     components = [_jar(coordinates, digest) for coordinates, digest in sorted(jars.locked().items())]

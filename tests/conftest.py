@@ -20,7 +20,7 @@ from xdist.remote import Producer
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.run import Run
-from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
 from synapse_lakehouse.iceberg.lease.lease import Lease
 from synapse_lakehouse.iceberg.write import tables
@@ -100,7 +100,7 @@ def lakehouse(settings: Settings, *arguments: str, **variables: str) -> subproce
 
 def environment(settings: Settings) -> dict[str, str]:
     """This process's environment, with ``settings`` and no other ones."""
-    return os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}", "COLUMNS": "120"} | settings.environment()
+    return os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}", "COLUMNS": "120"} | settings.to_environment()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -113,7 +113,7 @@ def _no_settings_from_outside() -> None:
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A LAKEHOUSE_HOME of the tests' own; only the fetched jars are shared with the checkout."""
     home = tmp_path_factory.mktemp("lakehouse")
-    shared = Settings(_env_file=None, lakehouse_home=PROJECT / ".lakehouse")
+    shared = Settings(_env_file=None, lakehouse_home=PROJECT_FOLDER / ".lakehouse")
     class_archive.make(shared, jars.installed(shared))
     (home / "spark").symlink_to(shared.lakehouse_home / "spark")
     return home
@@ -219,7 +219,7 @@ def harsh(server: Server, settings: Settings, tmp_path_factory: pytest.TempPathF
         own = new_lake(
             synapse_dsn=dsn, lakehouse_retention_enabled=True, lakehouse_retention_max_lifetime=str(lifetime)
         )
-        tables.ensure(pyiceberg_catalog(own), catalogue.load())
+        tables.ensure(pyiceberg_catalog(own), catalogue.load_catalogue())
         with cluster(tmp_path_factory.mktemp("cluster")) as spark:
             for app in ("snapshot_tables", "resolve_state"):
                 done = run_app(app, own, run, SPARK_MASTER=spark.master, **spark.variables())
@@ -236,7 +236,7 @@ def run_app(name: str, settings: Settings, run: Run, **variables: str) -> subpro
     lease.acquire()
     try:
         return subprocess.run(
-            [sys.executable, PROJECT / "spark_apps" / f"{name}.py", *run.arguments()],
+            [sys.executable, PROJECT_FOLDER / "spark_apps" / f"{name}.py", *run.to_arguments()],
             env=environment(settings) | variables, cwd=settings.lakehouse_home, text=True, capture_output=True,
             timeout=1800, check=False,
         )  # fmt: skip

@@ -16,14 +16,14 @@ from bench.compression import contest
 from bench.compression.report import Results, Round, write
 from bench.compression.rooms import LARGE, SHAPES, room
 from bench.compression.transactions import OPTIONS
-from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.local.postgres import embedded_postgres
 
 
 def main(
     scale: Annotated[float, typer.Option(help="as many times the state groups of each room")] = 1.0,
     rounds: Annotated[int, typer.Option(min=1, help="how often each way compresses each room")] = 3,
-    report: Annotated[Path, typer.Option(help="folder for bench-compression.md")] = PROJECT / "docs",
+    report: Annotated[Path, typer.Option(help="folder for bench-compression.md")] = PROJECT_FOLDER / "docs",
     again: Annotated[bool, typer.Option(help="write the report of the last measurements again")] = False,
 ) -> None:
     """Plan and compress rooms, in turns with the reference, and plan a very large one."""

@@ -26,7 +26,7 @@ POSTGRES_TYPES = {
 }
 
 
-class Load(StrEnum):
+class LoadMode(StrEnum):
     """What kind of rows a table has. Of all that are copied the rows that changed are read (ADR 0009)."""
 
     APPEND = "append"
@@ -58,7 +58,7 @@ class _Declared(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class JsonKeys(_Declared):
+class JsonKeysProjection(_Declared):
     """Project a JSON text column to an object with the listed top-level keys only (absent keys stay absent)."""
 
     kind: Literal["json_keys"]
@@ -66,8 +66,8 @@ class JsonKeys(_Declared):
     keys: tuple[str, ...]
 
 
-class JsonKeysOfType(_Declared):
-    """As :class:`JsonKeys`, but only in rows whose ``type_column`` equals ``type``; NULL in all others."""
+class JsonKeysForTypeProjection(_Declared):
+    """As :class:`JsonKeysProjection`, but only in rows whose ``type_column`` equals ``type``; NULL in all others."""
 
     kind: Literal["json_keys_of_type"]
     source: Identifier
@@ -76,7 +76,7 @@ class JsonKeysOfType(_Declared):
     keys: tuple[str, ...]
 
 
-class Day(_Declared):
+class DayProjection(_Declared):
     """Round a time in milliseconds since the epoch down to its UTC day."""
 
     MILLISECONDS: ClassVar[int] = 86_400_000
@@ -85,7 +85,7 @@ class Day(_Declared):
     source: Identifier
 
 
-class ListOfType(_Declared):
+class ListForTypeProjection(_Declared):
     """A list, in rows whose ``type_column`` is one of ``types``; in all others, a list of as many NULLs."""
 
     kind: Literal["list_of_type"]
@@ -94,7 +94,9 @@ class ListOfType(_Declared):
     types: tuple[str, ...]
 
 
-Projection = Annotated[JsonKeys | JsonKeysOfType | ListOfType | Day, Field(discriminator="kind")]
+Projection = Annotated[
+    JsonKeysProjection | JsonKeysForTypeProjection | ListForTypeProjection | DayProjection, Field(discriminator="kind")
+]
 
 
 class Column(_Declared):
@@ -118,11 +120,11 @@ class Column(_Declared):
     has_secrets: bool = False
 
     @property
-    def reads(self) -> tuple[str, ...]:
+    def source_columns(self) -> tuple[str, ...]:
         """Names of the source's columns that it is made from."""
         if self.projection is None:
             return (self.name,)
-        if isinstance(self.projection, JsonKeysOfType | ListOfType):
+        if isinstance(self.projection, JsonKeysForTypeProjection | ListForTypeProjection):
             return (self.projection.source, self.projection.type_column)
         return (self.projection.source,)
 
@@ -164,7 +166,7 @@ class Stream(_Declared):
         return -1 if self.sign == "negative" else 1
 
 
-class Sequence(_Declared):
+class StartupSequence(_Declared):
     """What else Synapse holds against a sequence when it starts, beside what a stream whose sequence it is says.
 
     ``stream_positions``: the name of its positions in that table. ``ids``: by table, the column whose ids it gives out.
@@ -203,7 +205,7 @@ class Table(_Declared):
     key_enforced: bool
     nullable_key: tuple[Identifier, ...] = ()
     repeats_keys: bool = False
-    load: Load
+    load: LoadMode
     streams: Mapping[Identifier, Identifier]
     repeats_ids: bool = False
     follows: Identifier | None = None
@@ -222,26 +224,26 @@ class Table(_Declared):
         if len(known) != len(self.columns):
             raise ValueError(f"table {self.name}: a column is listed twice")
         served = {column.name for column in self.columns if column.only_served}
-        if self.load is Load.MEASURE and known - served != {
+        if self.load is LoadMode.MEASURE and known - served != {
             *self.streams.values(),
             *filter(None, [self.writer_column]),
         }:
             raise ValueError(
                 f"table {self.name}: a measured table lists its stream ids and writer column only, or only_served ones"
             )
-        if self.load is not Load.MEASURE and served:
+        if self.load is not LoadMode.MEASURE and served:
             raise ValueError(
                 f"table {self.name}: only_served columns are of measured tables, whose rows are not copied"
             )
-        if self.load is not Load.MEASURE and not self.primary_key:
+        if self.load is not LoadMode.MEASURE and not self.primary_key:
             raise ValueError(f"table {self.name}: a copied table needs a primary_key")
         if stray := set(self.nullable_key) - set(self.primary_key):
             raise ValueError(f"table {self.name}: nullable_key is not in its primary_key: {', '.join(sorted(stray))}")
         if self.key_enforced and self.repeats_keys:
             raise ValueError(f"table {self.name}: a key that Synapse enforces cannot repeat")
-        if self.load is Load.APPEND and bool(self.streams) is bool(self.follows):
+        if self.load is LoadMode.APPEND and bool(self.streams) is bool(self.follows):
             raise ValueError(f"table {self.name}: an appended table has either streams or a table that it follows")
-        if self.load is Load.MERGE and not self.streams:
+        if self.load is LoadMode.MERGE and not self.streams:
             raise ValueError(f"table {self.name}: a merged table needs a stream that its rows move along")
         if bool(self.contiguity) is not bool(self.contiguity_why) or (self.contiguity and not self.streams):
             raise ValueError(f"table {self.name}: contiguity is of the ids of a stream, and needs a sentence why")
@@ -255,7 +257,7 @@ class Table(_Declared):
         raise KeyError(f"{self.name}.{name} is not in the catalogue")
 
 
-def contiguity(stream: Stream, table: Table) -> Contiguity:
+def effective_contiguity(stream: Stream, table: Table) -> Contiguity:
     """What becomes of the rows of ``table``, which backs ``stream``."""
     return table.contiguity or stream.contiguity
 
@@ -266,7 +268,7 @@ class Catalogue(_Declared):
     oldest_schema_version: int
     newest_schema_version: int
     streams: tuple[Stream, ...]
-    checked_at_start: tuple[Sequence, ...] = ()
+    checked_at_start: tuple[StartupSequence, ...] = ()
     tables: tuple[Table, ...]
 
     @field_validator("streams", "checked_at_start", "tables")
@@ -288,14 +290,14 @@ class Catalogue(_Declared):
         for table in self.tables:
             for stream in table.streams:
                 self._check_rise(table, self.stream(stream))
-        appended = {table.name for table in self.tables if table.load is Load.APPEND and table.streams}
+        appended = {table.name for table in self.tables if table.load is LoadMode.APPEND and table.streams}
         for table in self.tables:
             if table.follows and table.follows not in appended:
                 raise ValueError(f"table {table.name} follows {table.follows}, which is not appended by a stream")
         return self
 
     def _check_rise(self, table: Table, stream: Stream) -> None:
-        is_upsert = contiguity(stream, table) is Contiguity.UPSERT and table.load is not Load.MEASURE
+        is_upsert = effective_contiguity(stream, table) is Contiguity.UPSERT and table.load is not LoadMode.MEASURE
         if table.rises_per and not is_upsert:
             raise ValueError(f"table {table.name}: rises_per is of upsert tables")
         if is_upsert and table.streams[stream.name] in (table.rises_per or table.primary_key):
@@ -315,11 +317,11 @@ class Catalogue(_Declared):
                 return stream
         raise KeyError(f"stream {name} is not in the catalogue")
 
-    def copied(self) -> tuple[Table, ...]:
+    def copied_tables(self) -> tuple[Table, ...]:
         """Tables that bronze holds rows of."""
-        return tuple(table for table in self.tables if table.load is not Load.MEASURE)
+        return tuple(table for table in self.tables if table.load is not LoadMode.MEASURE)
 
-    def without(self, tables: Collection[str]) -> "Catalogue":
+    def without_tables(self, tables: Collection[str]) -> "Catalogue":
         """The same without the tables of these names."""
         return self.model_copy(
             update={
@@ -328,20 +330,20 @@ class Catalogue(_Declared):
             }
         )
 
-    def measured(self) -> tuple[Table, ...]:
+    def measured_tables(self) -> tuple[Table, ...]:
         """Tables that are only counted."""
-        return tuple(table for table in self.tables if table.load is Load.MEASURE)
+        return tuple(table for table in self.tables if table.load is LoadMode.MEASURE)
 
-    def pairs(self) -> list[tuple[Stream, Table]]:
+    def stream_table_pairs(self) -> list[tuple[Stream, Table]]:
         """Streams with the tables that back them and that bronze holds rows of."""
-        copied = self.copied()
+        copied = self.copied_tables()
         return [(stream, table) for stream in self.streams for table in copied if stream.name in table.streams]
 
-    def sequences(self) -> list[str]:
+    def sequence_names(self) -> list[str]:
         """All sequences that are read."""
         return sorted({stream.sequence for stream in self.streams} | {one.name for one in self.checked_at_start})
 
-    def ids_elsewhere(self) -> dict[str, set[str]]:
+    def uncatalogued_id_columns(self) -> dict[str, set[str]]:
         """Columns by table of which only the furthest id is read, of tables that bronze does not know."""
         known = {table.name for table in self.tables}
         found: dict[str, set[str]] = {}
@@ -351,12 +353,12 @@ class Catalogue(_Declared):
                     found.setdefault(table, set()).add(column)
         return found
 
-    def backing(self, stream: str) -> tuple[tuple[Table, str], ...]:
+    def backing_tables(self, stream: str) -> tuple[tuple[Table, str], ...]:
         """Tables that back ``stream``, each with its column of ids."""
         return tuple((table, table.streams[stream]) for table in self.tables if stream in table.streams)
 
 
-def parse(text: str) -> Catalogue:
+def parse_catalogue(text: str) -> Catalogue:
     """Read the catalogue out of a dbt sources file.
 
     :raises pydantic.ValidationError: when something is missing, misspelt or contradictory.
@@ -367,7 +369,9 @@ def parse(text: str) -> Catalogue:
         oldest_schema_version=meta["schema_version"]["oldest"],
         newest_schema_version=meta["schema_version"]["newest"],
         streams=tuple(Stream(name=name, **declared) for name, declared in meta["streams"].items()),
-        checked_at_start=tuple(Sequence(name=name, **one) for name, one in meta.get("checked_at_start", {}).items()),
+        checked_at_start=tuple(
+            StartupSequence(name=name, **one) for name, one in meta.get("checked_at_start", {}).items()
+        ),
         tables=tuple(_table(declared) for declared in source["tables"]),
     )
 
@@ -392,20 +396,20 @@ def _column(declared: dict[str, Any]) -> Column:
     )
 
 
-def path(name: str = "bronze/_synapse__sources.yml") -> Path:
+def find_sources_file(name: str = "bronze/_synapse__sources.yml") -> Path:
     """Where a sources file of dbt's models is: in the checkout, or inside the installed package."""
     packaged = Path(str(files("synapse_lakehouse"))) / Path(name).name
     return packaged if packaged.exists() else Path(__file__).parents[2] / "dbt/models" / name
 
 
 @cache
-def load() -> Catalogue:
+def load_catalogue() -> Catalogue:
     """The project's catalogue."""
-    return parse(path().read_text(encoding="utf-8"))
+    return parse_catalogue(find_sources_file().read_text(encoding="utf-8"))
 
 
 @cache
-def resolved_state() -> tuple[Table, ...]:
+def load_state_tables() -> tuple[Table, ...]:
     """The tables of silver that hold resolved state."""
-    (source,) = yaml.safe_load(path("silver/_state__sources.yml").read_text(encoding="utf-8"))["sources"]
+    (source,) = yaml.safe_load(find_sources_file("silver/_state__sources.yml").read_text(encoding="utf-8"))["sources"]
     return tuple(_table(declared) for declared in source["tables"])

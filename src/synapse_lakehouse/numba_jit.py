@@ -12,9 +12,9 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-Longs = NDArray[np.int64]
-Codes = NDArray[np.int32]
-Flags = NDArray[np.bool_]
+Int64Array = NDArray[np.int64]
+Int32Array = NDArray[np.int32]
+BoolArray = NDArray[np.bool_]
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ _SOURCES = b"".join(
 _VERSION = hashlib.sha256(_SOURCES).hexdigest()[:16]
 
 
-def cache_folder() -> Path | None:
+def find_cache_folder() -> Path | None:
     """Folder for machine code: beside the sources, else in LAKEHOUSE_HOME; None if neither can be written to.
 
     Numba compiles a function again when its own file changes, but not when a function that it calls does: each version
@@ -43,10 +43,10 @@ def cache_folder() -> Path | None:
     return None
 
 
-_CACHE = cache_folder()
+_CACHE = find_cache_folder()
 numba.config.CACHE_DIR = str(_CACHE or "")  # type: ignore[attr-defined]
 
 
-def compiled(function: Callable[P, T]) -> Callable[P, T]:
+def cached_njit(function: Callable[P, T]) -> Callable[P, T]:
     """``function`` as machine code, kept on disk where there is a folder; it runs without the interpreter's lock."""
     return cast(Callable[P, T], numba.njit(cache=_CACHE is not None, nogil=True)(function))

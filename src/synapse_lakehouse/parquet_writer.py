@@ -14,7 +14,7 @@ COMPRESSION_LEVEL = 1
 
 
 @dataclass(frozen=True)
-class File:
+class ParquetFile:
     """A Parquet file."""
 
     path: str
@@ -22,9 +22,9 @@ class File:
     bytes: int
 
 
-def write(
+def write_parquet(
     groups: Iterable[pa.Table], schema: pa.Schema, io: FileIO, folder: str, unique_columns: Collection[str] = ()
-) -> File | None:
+) -> ParquetFile | None:
     """Write each of ``groups`` as a row group of one new file in ``folder``; None if there is none.
 
     :param schema: with Iceberg's field ids in the metadata of its fields; all groups have its columns, in its order.
@@ -51,10 +51,10 @@ def write(
                 rows += group.num_rows
                 group = next(coming, None)
         size = stream.tell()
-    return File(path, rows, size)
+    return ParquetFile(path, rows, size)
 
 
-def row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+def group_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """The rows of ``batches``, in tables of about the size of a row group."""
     waiting: list[pa.RecordBatch] = []
     for batch in batches:

@@ -32,45 +32,45 @@ _HARMLESS: Final = re.compile(
 """A number, or a user ID of the characters that new ones have: no spreadsheet calculates with these."""
 
 
-def is_shown(character: str) -> bool:
+def is_visible(character: str) -> bool:
     """Whether ``character`` is visible, or a space, and changes nothing else on its line."""
     return category(character) not in _HIDDEN and character not in _BLANK
 
 
-def printable(text: str) -> str:
+def to_printable(text: str) -> str:
     """``text`` on one line, with escapes in place of line breaks and of all characters that are not shown."""
     return text if text.isascii() and text.isprintable() else text.translate(_ESCAPES)
 
 
-def printable_lines(text: str) -> str:
-    """``text`` as :func:`printable` writes it, but for its line breaks. For texts whose lines are the product's own."""
-    return "\n".join(map(printable, text.split("\n")))
+def to_printable_lines(text: str) -> str:
+    """``text`` as :func:`to_printable` writes it, with its line breaks. For texts whose lines are the product's own."""
+    return "\n".join(map(to_printable, text.split("\n")))
 
 
-def printable_json(document: str) -> str:
+def to_printable_json(document: str) -> str:
     """A JSON document on one line, with JSON's escapes in place of characters that are not shown: it means the same."""
     return document if document.isascii() and document.isprintable() else document.translate(_JSON_ESCAPES)
 
 
-def chat_text(text: str) -> str:
-    """``text`` as :func:`printable_lines` writes it, without mentions, links and markup for any chat program."""
-    return printable_lines(text).translate(_ACTIVE).replace("://", r":\x2f/")
+def to_chat_text(text: str) -> str:
+    """``text`` as :func:`to_printable_lines` writes it, without mentions, links and markup for any chat program."""
+    return to_printable_lines(text).translate(_ACTIVE).replace("://", r":\x2f/")
 
 
-def markdown_code(text: str) -> str:
+def to_markdown_code(text: str) -> str:
     """``text`` on one line as a code span of Markdown, also in a cell of a table."""
-    return f"`{printable(text).translate(_CODE)}`"
+    return f"`{to_printable(text).translate(_CODE)}`"
 
 
-def spreadsheet_cell(text: str) -> str:
-    """``text`` as :func:`printable` writes it, after an apostrophe where a spreadsheet would take it for a formula."""
-    written = _NEW_CELL.sub(r"\\x3b", printable(text))
+def to_spreadsheet_cell(text: str) -> str:
+    """``text`` as :func:`to_printable` writes it, with an apostrophe before what a spreadsheet takes for a formula."""
+    written = _NEW_CELL.sub(r"\\x3b", to_printable(text))
     is_formula = written.lstrip(" ").startswith(_FORMULA) and not _HARMLESS.fullmatch(written)
     return f"'{written}" if is_formula else written
 
 
 class PrintableArguments(logging.Filter):
-    """Lets records pass with arguments that are :func:`printable`; their formats, which are the product's, stay."""
+    """Lets records pass with arguments that are :func:`to_printable`; their formats, which are the product's, stay."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Replace the arguments of ``record``."""
@@ -86,15 +86,15 @@ class PrintableFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """The line."""
-        return printable(super().formatMessage(record))
+        return to_printable(super().formatMessage(record))
 
     def formatException(self, exc_info: Any) -> str:
         """The stack trace: no line of it looks like that of another record."""
-        return "\n".join(f"    {line}" for line in printable_lines(super().formatException(exc_info)).split("\n"))
+        return "\n".join(f"    {line}" for line in to_printable_lines(super().formatException(exc_info)).split("\n"))
 
 
-def printable_logger(name: str) -> logging.Logger:
-    """The logger ``name``, for whatever handler: what its records quote is :func:`printable`."""
+def get_printable_logger(name: str) -> logging.Logger:
+    """The logger ``name``, for whatever handler: what its records quote is :func:`to_printable`."""
     logger = logging.getLogger(name)
     logger.addFilter(PrintableArguments("printable"))
     return logger
@@ -108,7 +108,7 @@ def log_to_stderr(level: int, format: str) -> None:
 
 
 def _argument(value: object) -> object:
-    return value if isinstance(value, int | float | None) else printable(str(value))
+    return value if isinstance(value, int | float | None) else to_printable(str(value))
 
 
 class _Escapes(dict[int, str | int]):
@@ -116,7 +116,7 @@ class _Escapes(dict[int, str | int]):
 
     def __missing__(self, code: int) -> str | int:
         character = chr(code)
-        self[code] = code if is_shown(character) else self.escape(character)
+        self[code] = code if is_visible(character) else self.escape(character)
         return self[code]
 
     @staticmethod

@@ -20,7 +20,7 @@ class ConfigurationError(ValueError):
 
 
 @dataclass(frozen=True)
-class Problem:
+class ConfigurationProblem:
     """A part of the configuration that cannot be understood. ``stops_runs``: whether no run is opened with it."""
 
     subject: str
@@ -50,7 +50,7 @@ _OF_RUNS: Final[dict[str, Callable[[Catalogue, Settings], object]]] = {
 """What the tasks of a run read, by its subject."""
 
 
-def problems(declared: Catalogue, settings: Settings) -> Iterator[Problem]:
+def find_configuration_problems(declared: Catalogue, settings: Settings) -> Iterator[ConfigurationProblem]:
     """What is wrong with the configuration, each message once; the compressor's is of no concern to other runs.
 
     A file that cannot be read is one problem, whatever would be read of it.
@@ -62,9 +62,9 @@ def problems(declared: Catalogue, settings: Settings) -> Iterator[Problem]:
         except (ValueError, runtime.JavaError) as error:
             if str(error) not in known:
                 known.add(str(error))
-                yield Problem(subject, str(error))
+                yield ConfigurationProblem(subject, str(error))
     try:
         compressor.load_compressor_settings(settings)
     except CompressorError as error:
         if str(error) not in known:
-            yield Problem("state compressor", str(error), stops_runs=False)
+            yield ConfigurationProblem("state compressor", str(error), stops_runs=False)

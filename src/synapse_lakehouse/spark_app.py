@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from synapse_lakehouse.audit.releases import ReleaseError
 from synapse_lakehouse.compressor.algorithm.errors import BadGroups, CompressorError
-from synapse_lakehouse.config.run import Run, from_arguments
+from synapse_lakehouse.config.run import Run, parse_run_arguments
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog import aws_keys
 from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
@@ -29,7 +29,7 @@ from synapse_lakehouse.local.java.runtime import JavaError
 from synapse_lakehouse.local.postgres.embedded_postgres import PostgresError
 from synapse_lakehouse.local.services import ServicesError, connected
 from synapse_lakehouse.postgres.errors import SourceError
-from synapse_lakehouse.printable_text import log_to_stderr, printable, printable_lines
+from synapse_lakehouse.printable_text import log_to_stderr, to_printable, to_printable_lines
 from synapse_lakehouse.room_state.retention import RetentionError
 from synapse_lakehouse.streams.checks.acknowledged import AcknowledgedIdsError
 from synapse_lakehouse.streams.positions.writers import StreamWritersError
@@ -61,7 +61,7 @@ class SparkApp:
     name: str
     run: Run
     settings: Settings
-    moves_tables: bool = True
+    writes_branches: bool = True
     """Whether it writes branched tables; else it works on main, and needs no lease."""
     _starting: Lock = field(default_factory=Lock, repr=False, compare=False)
 
@@ -74,10 +74,10 @@ class SparkApp:
     def spark(self) -> SparkSession:
         """The Spark session, on the run's branch; whoever asks while it starts waits for it."""
         with self._starting:
-            return spark_session(self.name, self.settings, self.run.branch if self.moves_tables else None)
+            return spark_session(self.name, self.settings, self.run.branch if self.writes_branches else None)
 
     @property
-    def has_spark(self) -> bool:
+    def spark_has_started(self) -> bool:
         """Whether the session has started."""
         return "spark" in vars(self)
 
@@ -86,13 +86,13 @@ class SparkApp:
         """The lake lease as this run wants it; it is held while the app works."""
         return Lease(self.catalog, self.run.run_id, self.run.branch, self.settings.lakehouse_lease_seconds)
 
-    def progress(self, line: str) -> None:
+    def report_progress(self, line: str) -> None:
         """Tell whoever watches the run how far it is."""
         # In one piece, as several threads tell.
-        print(f"progress: {printable(line)}\n", end="", flush=True)
+        print(f"progress: {to_printable(line)}\n", end="", flush=True)
 
 
-def main(
+def run_spark_app(
     description: str | None,
     work: Callable[[SparkApp], None],
     *,
@@ -105,7 +105,7 @@ def main(
     :param always_needs_spark: whether Spark starts at once, or when ``work`` asks for it, if ever.
     """
     log_to_stderr(logging.WARNING, "%(asctime)s %(name)s %(levelname)s %(message)s")
-    run = from_arguments(description)
+    run = parse_run_arguments(description)
     started = time.monotonic()
     aws_keys.show()
     try:
@@ -116,11 +116,11 @@ def main(
                 pool.submit(lambda: app.spark)
             with app.lease.kept() if moves_tables else nullcontext():
                 work(app)
-            if always_needs_spark or app.has_spark:
+            if always_needs_spark or app.spark_has_started:
                 app.spark.stop()
         print(f"progress: {work.__name__} done in {time.monotonic() - started:.1f} s", flush=True)
     except EXPECTED as error:
-        sys.exit(f"error: {printable_lines(str(error))}")
+        sys.exit(f"error: {to_printable_lines(str(error))}")
     except Exception as error:
         # Whoever meets it first: Spark, a worker, the warehouse, or the catalog's PostgreSQL.
         if "No space left on device" not in str(error):

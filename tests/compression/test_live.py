@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from sample.homeserver import homeserver
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.compressor import undo_file
-from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.local.postgres import embedded_postgres
 from tests.support.state_database import all_states, snapshot, stored
 from tests.support.state_people import People
@@ -157,7 +157,8 @@ def store_whole(dsn: str, rooms: list[str]) -> None:
 def kill_one(after_seconds: float, *arguments: str) -> str:
     """``lakehouse compress apply`` in a process of its own, killed so many seconds after it began; what it said."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.compression", "compress", "apply", *arguments], cwd=PROJECT, text=True,
+        [sys.executable, "-m", "tests.support.compression", "compress", "apply", *arguments], cwd=PROJECT_FOLDER,
+        text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     assert process.stdout

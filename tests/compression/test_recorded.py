@@ -21,7 +21,7 @@ from synapse_lakehouse.cli import app
 from synapse_lakehouse.cli.compression.compress import INTERRUPTED
 from synapse_lakehouse.compressor import outcomes
 from synapse_lakehouse.compressor.compress_room import compress_room as compress_room
-from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSED, pyiceberg_catalog
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.local.postgres.embedded_postgres import Server
@@ -54,7 +54,7 @@ def apply(rooms: list[str]) -> list[str]:
 def own(new_lake: Callable[..., Settings], source_copy: str, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """A lake that nothing was ever written to, and the settings of this process."""
     own = new_lake(synapse_dsn=source_copy, synapse_write_dsn=source_copy)
-    for name, value in own.environment().items():
+    for name, value in own.to_environment().items():
         monkeypatch.setenv(name, value)
     return own
 
@@ -197,7 +197,8 @@ def test_who_is_killed_has_recorded_the_rooms_that_were_done(
         # So long as these locks are held, the second room is not done.
         holder.execute("select from state_groups where room_id = %s for update", [rooms[1]])
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.compression", "compress", *apply], cwd=PROJECT, env=environment(own),
+            [sys.executable, "-m", "tests.support.compression", "compress", *apply], cwd=PROJECT_FOLDER,
+            env=environment(own),
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
         while not recorded(catalog):

@@ -8,10 +8,16 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from synapse_lakehouse.catalogue import Load, load
-from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.catalogue import LoadMode, load_catalogue
+from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.local.postgres.embedded_postgres import Server
-from synapse_lakehouse.postgres.access.schema_drift import COLUMNS, Drift, drift, drifted, novelties
+from synapse_lakehouse.postgres.access.schema_drift import (
+    ALL_COLUMNS_SQL,
+    SchemaDrift,
+    find_drift,
+    find_drifted_tables,
+    find_unknown_objects,
+)
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -30,21 +36,21 @@ def connection(server: Server, sample_dsn: str) -> Iterator[Connection]:
         connected.rollback()
 
 
-def shape(found: list[Drift]) -> list[tuple[str, str | None, str]]:
+def shape(found: list[SchemaDrift]) -> list[tuple[str, str | None, str]]:
     return [(departure.table, departure.column, departure.kind) for departure in found]
 
 
 def test_a_synapse_database_fits(connection: Connection) -> None:
-    assert drift(load(), connection) == []
+    assert find_drift(load_catalogue(), connection) == []
 
 
 def test_unenforced_keys_have_no_unique_index(connection: Connection) -> None:
     pretended = [
         table.model_copy(update={"key_enforced": True})
-        for table in load().tables
+        for table in load_catalogue().tables
         if not table.key_enforced and table.primary_key
     ]
-    found = drift(load().model_copy(update={"tables": tuple(pretended)}), connection)
+    found = find_drift(load_catalogue().model_copy(update={"tables": tuple(pretended)}), connection)
     assert {departure.table for departure in found} == {table.name for table in pretended}
 
 
@@ -72,13 +78,13 @@ def test_a_changed_database_is_named(
     connection: Connection, change: str, expected: list[tuple[str, str | None, str]]
 ) -> None:
     connection.execute(change.encode())
-    found = drift(load(), connection)
+    found = find_drift(load_catalogue(), connection)
     assert shape(found) == expected
     assert all((departure.column or departure.table) in departure.message for departure in found)
 
 
 def test_what_is_not_listed_is_no_drift_and_new_tables_and_columns_are_named(connection: Connection) -> None:
-    assert novelties(load(), connection) == []
+    assert find_unknown_objects(load_catalogue(), connection) == []
     connection.execute("alter table events add column novelty text")
     connection.execute("alter table user_threepids add column novelty text")
     connection.execute("alter table users drop column password_hash")
@@ -86,18 +92,25 @@ def test_what_is_not_listed_is_no_drift_and_new_tables_and_columns_are_named(con
     connection.execute(
         "create table _temp_populate_user_directory_rooms (room_id text not null, events bigint not null)"
     )
-    assert drift(load(), connection) == []
-    assert novelties(load(), connection) == ["events.novelty", "novelties", "user_threepids.novelty"]
+    assert find_drift(load_catalogue(), connection) == []
+    assert find_unknown_objects(load_catalogue(), connection) == [
+        "events.novelty",
+        "novelties",
+        "user_threepids.novelty",
+    ]
 
 
 def test_what_is_left_out_exists_and_is_not_copied(connection: Connection) -> None:
     """The list of what is known and not copied, and the catalogue, together are Synapse's schema."""
-    catalogue = {table.name: {name for column in table.columns for name in column.reads} for table in load().tables}
+    catalogue = {
+        table.name: {name for column in table.columns for name in column.source_columns}
+        for table in load_catalogue().tables
+    }
     lines = []
-    for name, columns in connection.execute(COLUMNS):
+    for name, columns in connection.execute(ALL_COLUMNS_SQL):
         if rest := [column for column in columns if column not in catalogue.get(name, ())]:
             lines.append(f"{name}: {' '.join(rest)}\n")
-    kept = PROJECT / "src/synapse_lakehouse/postgres/excluded_columns.txt"
+    kept = PROJECT_FOLDER / "src/synapse_lakehouse/postgres/excluded_columns.txt"
     assert kept.read_text() == "".join(lines)
 
 
@@ -105,7 +118,7 @@ def test_a_drifted_table_is_told_with_all_that_is_wrong(connection: Connection) 
     connection.execute("alter table room_depth drop column min_depth")
     connection.execute("alter table users drop column creation_ts, alter column approved type text")
     connection.execute("drop index ignored_users_uniqueness")
-    found = drifted(load(), connection)
+    found = find_drifted_tables(load_catalogue(), connection)
     assert found.keys() == {"room_depth", "users"}
     assert "creation_ts" in found["users"]
     assert "users.approved is of type text" in found["users"]
@@ -114,11 +127,11 @@ def test_a_drifted_table_is_told_with_all_that_is_wrong(connection: Connection) 
 def test_every_position_belongs_to_a_stream(connection: Connection) -> None:
     positions = {name for (name,) in connection.execute("select distinct stream_name from stream_positions")}
     assert positions
-    assert positions <= {stream.stream_positions for stream in load().streams}
+    assert positions <= {stream.stream_positions for stream in load_catalogue().streams}
 
 
 def test_the_schema_version_is_supported(connection: Connection, synapse_facts: dict[str, Any]) -> None:
-    catalogue = load()
+    catalogue = load_catalogue()
     assert synapse_facts["schema_version"] == catalogue.newest_schema_version
     stored = connection.execute("select version from schema_version").fetchone()
     assert stored is not None
@@ -126,12 +139,12 @@ def test_the_schema_version_is_supported(connection: Connection, synapse_facts: 
 
 
 def test_the_streams_are_synapses_streams(synapse_facts: dict[str, Any]) -> None:
-    assert {stream.name for stream in load().streams} == set(synapse_facts["streams"]) - MEMORY_ONLY_STREAMS
+    assert {stream.name for stream in load_catalogue().streams} == set(synapse_facts["streams"]) - MEMORY_ONLY_STREAMS
 
 
 def test_each_stream_is_numbered_as_synapse_numbers_it(synapse_facts: dict[str, Any]) -> None:
-    catalogue = load()
-    elsewhere = catalogue.ids_elsewhere()
+    catalogue = load_catalogue()
+    elsewhere = catalogue.uncatalogued_id_columns()
     writers = {"[]": "any", "['master']": "master"}
     synapse = {
         one["sequence_name"]: (
@@ -148,7 +161,7 @@ def test_each_stream_is_numbered_as_synapse_numbers_it(synapse_facts: dict[str, 
             stream.stream_positions,
             stream.writers,
             stream.sign,
-            {(table.name, table.writer_column, column) for table, column in catalogue.backing(stream.name)},
+            {(table.name, table.writer_column, column) for table, column in catalogue.backing_tables(stream.name)},
         )
         for stream in catalogue.streams
     }
@@ -156,7 +169,7 @@ def test_each_stream_is_numbered_as_synapse_numbers_it(synapse_facts: dict[str, 
 
 
 def test_what_synapse_checks_at_its_start_is_checked(synapse_facts: dict[str, Any]) -> None:
-    catalogue = load()
+    catalogue = load_catalogue()
     synapse: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for one in synapse_facts["generators"]:
         synapse[one["sequence_name"]] |= {(table, column) for table, _, column in one["tables"]}
@@ -165,7 +178,7 @@ def test_what_synapse_checks_at_its_start_is_checked(synapse_facts: dict[str, An
             synapse[sequence].add((table, column))
     ours: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for stream in catalogue.streams:
-        ours[stream.sequence] |= {(table.name, column) for table, column in catalogue.backing(stream.name)}
+        ours[stream.sequence] |= {(table.name, column) for table, column in catalogue.backing_tables(stream.name)}
     for sequence in catalogue.checked_at_start:
         ours[sequence.name] |= set(sequence.ids.items())
     assert ours == synapse
@@ -177,7 +190,7 @@ def test_what_synapse_checks_at_its_start_is_checked(synapse_facts: dict[str, An
 
 
 def test_all_event_metadata_but_the_private_is_projected(synapse_facts: dict[str, Any]) -> None:
-    projection = load().table("event_json").column("internal_metadata").projection
+    projection = load_catalogue().table("event_json").column("internal_metadata").projection
     assert projection is not None
     assert projection.kind == "json_keys"
     stored = set(synapse_facts["internal_metadata"]) - METADATA_IN_OTHER_COLUMNS - METADATA_NEVER_STORED
@@ -185,7 +198,7 @@ def test_all_event_metadata_but_the_private_is_projected(synapse_facts: dict[str
 
 
 def test_the_administrators_switches_are_projected(synapse_facts: dict[str, Any]) -> None:
-    projection = load().table("account_data").column("content").projection
+    projection = load_catalogue().table("account_data").column("content").projection
     assert projection is not None
     assert projection.kind == "json_keys_of_type"
     assert sorted(projection.keys) == synapse_facts["admin_client_config"]
@@ -201,7 +214,7 @@ def test_ids_of_a_stream_are_unique_where_synapse_enforces_it(connection: Connec
             " where indisunique and indnkeyatts = 1 and indpred is null"
         )
     }
-    for table in load().tables:
+    for table in load_catalogue().tables:
         if table.repeats_ids:
             assert not {(table.name, column) for column in table.streams.values()} & single
-            assert table.load in (Load.APPEND, Load.MEASURE)
+            assert table.load in (LoadMode.APPEND, LoadMode.MEASURE)

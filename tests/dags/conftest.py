@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT_FOLDER
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
     from airflow.sdk.types import Operator
 
-DAGS = PROJECT / "dags"
+DAGS = PROJECT_FOLDER / "dags"
 
 
 @pytest.fixture(scope="session")

@@ -76,7 +76,7 @@ def test_publishing_updates_an_asset_per_table(lakehouse_dag: "DAG") -> None:
     outlets = {task.task_id: task.outlets for task in lakehouse_dag.tasks if task.outlets}
     assert list(outlets) == ["publish.publish_release"]
     uris = {asset.uri for asset in outlets["publish.publish_release"]}
-    assert uris >= {f"lakehouse://bronze/{table.name}" for table in catalogue.load().copied()}
+    assert uris >= {f"lakehouse://bronze/{table.name}" for table in catalogue.load_catalogue().copied_tables()}
     assert uris >= {"lakehouse://audit/releases", "lakehouse://gold/events", "lakehouse://gold/current_rooms"}
     assert len({asset.name for asset in outlets["publish.publish_release"]}) == len(uris)
 
@@ -100,7 +100,7 @@ def test_spark_apps_get_the_run_and_no_secret(
     task.render_template_fields(context)
 
     rendered = {name: getattr(task, name) for name in task.template_fields}
-    assert rendered["application_args"] == INTERVAL.arguments()
+    assert rendered["application_args"] == INTERVAL.to_arguments()
     assert rendered["jars"].count(".jar") >= 2
     assert rendered["conf"]["spark.driver.memory"] == "2g"
     assert SECRET not in json.dumps(rendered)

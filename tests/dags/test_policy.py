@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT_FOLDER
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
 
-FILES = sorted((PROJECT / "dags").glob("*.py"))
+FILES = sorted((PROJECT_FOLDER / "dags").glob("*.py"))
 HEAVY = {"pyspark", "great_expectations", "pandas", "pyarrow", "pyiceberg", "duckdb", "dbt", "numpy"}
 LAYERS = {"layer:bronze", "layer:audit", "layer:silver", "layer:gold"}
 TAGS = LAYERS | {"impact:reads-source", "impact:publishes", "impact:writes-source"}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, load_compressor_settings
-from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from tests.dags.conftest import in_order
 
 if TYPE_CHECKING:
@@ -56,7 +56,9 @@ def turned_on(dags: object, monkeypatch: pytest.MonkeyPatch) -> "DAG":
 
     monkeypatch.setenv("LAKEHOUSE_COMPRESSOR_ENABLED", "true")
     monkeypatch.setenv("LAKEHOUSE_COMPRESSOR_TIME_BETWEEN_RUNS", "12h")
-    return DagBag(dag_folder=PROJECT / "dags" / "state_compression.py", collect_dags=True).dags["state_compression"]
+    return DagBag(dag_folder=PROJECT_FOLDER / "dags" / "state_compression.py", collect_dags=True).dags[
+        "state_compression"
+    ]
 
 
 def test_a_run_by_hand_is_skipped_while_it_is_off(dag: "DAG", monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from dbt.cli.main import dbtRunner
 from dbt.contracts.graph.manifest import Manifest
 from dbt_common.events.base_types import EventMsg
 
-from synapse_lakehouse.config.run import from_arguments
+from synapse_lakehouse.config.run import parse_run_arguments
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.dbt_build import incremental
 from synapse_lakehouse.dbt_build import project as dbt_build_project
@@ -82,7 +82,7 @@ def main() -> None:
             answer = increment.variables()
         elif "build" in command:
             with redirect_stdout(sys.stderr):
-                dbt_build_project.build(SparkApp("test", from_arguments(None, command["build"]), settings))
+                dbt_build_project.build(SparkApp("test", parse_run_arguments(None, command["build"]), settings))
             answer = None
         else:
             answer = run_dbt(command["dbt"], find, told)

@@ -70,7 +70,7 @@ class History:
 
     def copy(self, table: str, where: str, **other: str) -> None:
         """Add rows like others, with other columns."""
-        columns = [column.name for column in catalogue.load().table(table).columns]
+        columns = [column.name for column in catalogue.load_catalogue().table(table).columns]
         values = ", ".join(f"{other.get(name, f'`{name}`')} as `{name}`" for name in columns)
         self.sql(f"insert into bronze.{table} select {values} from bronze.{table} where {where}")
 

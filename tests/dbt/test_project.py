@@ -8,9 +8,9 @@ import pytest
 import yaml
 from dbt.cli.main import dbtRunner
 
-from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 
-DBT = PROJECT / "dbt"
+DBT = PROJECT_FOLDER / "dbt"
 ANYTHING = ("lakehouse_query", "lakehouse_connect")
 """Exposures that may read any table."""
 
@@ -119,7 +119,7 @@ def test_exposures_name_commands_that_exist_and_what_they_read(manifest: dict[st
         program, command = exposure["label"].split()
         assert program == "lakehouse"
         assert command.replace("-", "_") in {(name or "").replace("-", "_") for name in commands}
-    sources = (PROJECT / "src" / "synapse_lakehouse" / "cli").rglob("*.py")
+    sources = (PROJECT_FOLDER / "src" / "synapse_lakehouse" / "cli").rglob("*.py")
     named = {name for source in sources for name in re.findall(r"gold\.([a-z_]+)", source.read_text())}
     models = {node["name"] for node in manifest["nodes"].values() if node["resource_type"] == "model"}
     read = {ref["name"] for one in applications if one["name"] not in ANYTHING for ref in one["refs"]}
@@ -130,7 +130,7 @@ def test_questions_are_asked_in_the_documents_that_exposures_name(manifest: dict
     analyses = [one for one in manifest["exposures"].values() if one["type"] == "analysis"]
     assert analyses
     for exposure in analyses:
-        document = (PROJECT / exposure["config"]["meta"]["asked_in"]).read_text()
+        document = (PROJECT_FOLDER / exposure["config"]["meta"]["asked_in"]).read_text()
         for ref in exposure["refs"]:
             assert f"gold.{ref['name']}" in document, (exposure["name"], ref["name"])
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.local.postgres.embedded_postgres import Server
@@ -26,7 +26,7 @@ class Project:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         ignored = shutil.ignore_patterns("silver", "gold", "bronze", "_exposures.yml")
-        shutil.copytree(PROJECT / "dbt", folder, ignore=ignored)
+        shutil.copytree(PROJECT_FOLDER / "dbt", folder, ignore=ignored)
         (folder / "models" / "silver").mkdir()
 
     def model(self, sql: str, materialized: str = "rebuild", **columns: str) -> None:
@@ -201,7 +201,7 @@ def test_tables_that_are_rebuilt_beside_each_other_each_keep_what_they_are_made_
 
 
 def test_state_of_trees_that_did_not_change_is_carried_over(session: DbtSession, lake: Settings) -> None:
-    catalog, whole = pyiceberg_catalog(lake), catalogue.load()
+    catalog, whole = pyiceberg_catalog(lake), catalogue.load_catalogue()
     names = ("state_groups", "state_group_edges", "state_groups_state")
     tables.ensure(catalog, whole.model_copy(update={"tables": tuple(map(whole.table, names))}))
 
@@ -261,7 +261,7 @@ def test_state_of_trees_that_did_not_change_is_carried_over(session: DbtSession,
 
 @pytest.mark.heavy
 def test_only_events_that_changed_are_made_anew(session: DbtSession, lake: Settings) -> None:
-    catalog, whole = pyiceberg_catalog(lake), catalogue.load()
+    catalog, whole = pyiceberg_catalog(lake), catalogue.load_catalogue()
     names = ("event_json", "events", "rooms")
     tables.ensure(catalog, whole.model_copy(update={"tables": tuple(map(whole.table, names))}))
 

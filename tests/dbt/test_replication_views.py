@@ -4,7 +4,7 @@ import duckdb
 import pytest
 from jinja2 import Template
 
-from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.iceberg.read import duckdb_reader
 
 HEARD = """
@@ -54,7 +54,7 @@ create table gold.events as select * from (values
     ],
 )  # fmt: skip
 def test_a_view_says_the_same_without_a_jvm(view: str, columns: str, expected: list[tuple[object, ...]]) -> None:
-    text = (PROJECT / "dbt" / "models" / "gold" / "replication" / f"{view}.sql").read_text()
+    text = (PROJECT_FOLDER / "dbt" / "models" / "gold" / "replication" / f"{view}.sql").read_text()
     names = {"config": lambda **_: "", "source": lambda _, name: f"bronze.{name}", "ref": lambda name: f"gold.{name}"}
     sql = Template(text).render(names)
     with duckdb.connect() as lake:

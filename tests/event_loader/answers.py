@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 
 from sample.environment import synapse_python
-from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.events import event_loader
 from synapse_lakehouse.local.postgres import embedded_postgres, sample
 from tests.event_loader.documents import VERSIONS, Row, room_of, rows
@@ -58,7 +58,7 @@ def of_synapse(dsn: str, asked: Sequence[Row], scratch: Path) -> list[Any]:
         str(scratch),
         str(file),
     ]
-    subprocess.run(command, cwd=PROJECT, check=True)
+    subprocess.run(command, cwd=PROJECT_FOLDER, check=True)
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 
 from sample.environment import synapse_python
-from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.events import content_hash, redaction
 from synapse_lakehouse.local.postgres import embedded_postgres, sample
 from tests.hashes import corpus
@@ -40,7 +40,7 @@ def of_synapse(asked: list[Event]) -> dict[str, list[Answer]]:
     :raises subprocess.CalledProcessError: when Synapse raised; what it printed is on stderr.
     """
     done = subprocess.run(
-        [synapse_python(), "-m", "tests.hashes.synapse_hashes"], cwd=PROJECT, input=json.dumps(asked), text=True,
+        [synapse_python(), "-m", "tests.hashes.synapse_hashes"], cwd=PROJECT_FOLDER, input=json.dumps(asked), text=True,
         stdout=subprocess.PIPE, check=True,
     )  # fmt: skip
     answers: dict[str, list[Answer]] = json.loads(done.stdout)

@@ -6,7 +6,7 @@ import re
 import psycopg
 import pytest
 
-from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.events import content_hash, event_loader, redaction
 from tests.hashes import answers
 
@@ -46,7 +46,9 @@ def test_the_versions_of_rooms_are_synapse_s() -> None:
 
 
 def test_the_table_s_description_names_every_verdict_and_reason() -> None:
-    described = (PROJECT / "dbt" / "models" / "gold" / "_gold.yml").read_text().partition("- name: event_hashes")[2]
+    described = (
+        (PROJECT_FOLDER / "dbt" / "models" / "gold" / "_gold.yml").read_text().partition("- name: event_hashes")[2]
+    )
     described = described.partition("- name: verdict")[2].partition("- name: json_sha256")[0]
     named = set(re.findall(r"`([a-z_]+)`", described))
     assert named == content_hash.HASH_VERDICTS.keys() | content_hash.HASH_REASONS.keys()

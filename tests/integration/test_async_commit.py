@@ -15,8 +15,8 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres import embedded_postgres, sample
 from synapse_lakehouse.postgres.snapshot import wal_flush
-from synapse_lakehouse.postgres.snapshot.snapshot import exported
-from synapse_lakehouse.postgres.snapshot.timeline import lineage
+from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
+from synapse_lakehouse.postgres.snapshot.timeline import read_wal_position
 from tests.support.incremental_lake import advancing
 
 NOT_WAITING = "set synchronous_commit = off"
@@ -31,8 +31,8 @@ def test_a_snapshot_is_not_ahead_of_the_sources_disk(settings: Settings, source_
         writer.execute(NOT_WAITING)
         for number in range(5):
             writer.execute(BLOCK, [f"!{number}:it"])
-            committed = lineage(writer).wal_lsn
-            with exported(source, catalogue.load()) as (connection, snapshot):
+            committed = read_wal_position(writer).wal_lsn
+            with export_snapshot(source, catalogue.load_catalogue()) as (connection, snapshot):
                 assert snapshot.is_durable
                 assert connection.execute(SEEN, [f"!{number}:it", committed]).fetchone() == (True, True)
 
@@ -44,7 +44,7 @@ def test_what_was_written_is_not_waited_for_beyond_the_header_of_a_new_page(
     source = settings.model_copy(update={"synapse_dsn": source_copy})
     with psycopg.connect(source_copy, autocommit=True) as other:
         other.execute("select pg_switch_wal()")
-    with exported(source, catalogue.load()) as (_, snapshot):
+    with export_snapshot(source, catalogue.load_catalogue()) as (_, snapshot):
         assert snapshot.is_durable
 
 
@@ -55,7 +55,7 @@ def test_what_an_open_transaction_wrote_is_not_waited_for(
     source = settings.model_copy(update={"synapse_dsn": source_copy})
     with psycopg.connect(source_copy) as writer:
         writer.execute(BLOCK, ["!open:it"])
-        with exported(source, catalogue.load()) as (_, snapshot):
+        with export_snapshot(source, catalogue.load_catalogue()) as (_, snapshot):
             assert snapshot.is_durable
 
 
@@ -68,9 +68,9 @@ def test_what_a_crash_of_the_source_undid_hides_nothing_that_came_after(
     most_seconds: float,
     extents: set[str],
 ) -> None:
-    few = catalogue.load()
+    few = catalogue.load_catalogue()
     tables = tuple(few.table(name) for name in ("blocked_rooms", "rooms"))
-    monkeypatch.setattr(catalogue, "load", lambda: few.model_copy(update={"tables": tables, "streams": ()}))
+    monkeypatch.setattr(catalogue, "load_catalogue", lambda: few.model_copy(update={"tables": tables, "streams": ()}))
     with embedded_postgres.running(tmp_path / "source", options=["autovacuum=off"]) as server:
         dsn = sample.restore(server)
         with advancing(new_lake(synapse_dsn=dsn)) as lake:

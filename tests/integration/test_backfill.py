@@ -86,8 +86,8 @@ def _knows_when(table: catalogue.Table) -> bool:
 
 
 def _backing() -> list[tuple[catalogue.Stream, catalogue.Table]]:
-    declared = catalogue.load()
-    return [(stream, table) for stream in declared.streams for table, _ in declared.backing(stream.name)]
+    declared = catalogue.load_catalogue()
+    return [(stream, table) for stream in declared.streams for table, _ in declared.backing_tables(stream.name)]
 
 
 def _content(settings: Settings) -> dict[str, Counter[str]]:

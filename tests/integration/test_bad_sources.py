@@ -12,13 +12,13 @@ from synapse_lakehouse.local.postgres.embedded_postgres import Server, free_port
 from synapse_lakehouse.postgres.access import preflight
 from synapse_lakehouse.postgres.connection import connect
 from synapse_lakehouse.postgres.errors import SourceError
-from synapse_lakehouse.postgres.snapshot.snapshot import exported
+from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
 
 
 def check(settings: Settings, **changes: object) -> int:
     changed = settings.model_copy(update=changes)
     with connect(changed) as connection:
-        return preflight.check(connection, catalogue.load(), str(changed.synapse_server_name))
+        return preflight.check_source_database(connection, catalogue.load_catalogue(), str(changed.synapse_server_name))
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def spoiled(source_copy: str) -> Iterator[psycopg.Connection[tuple[object, ...]]
 
 
 def test_the_sample_passes(settings: Settings) -> None:
-    assert check(settings) == catalogue.load().newest_schema_version
+    assert check(settings) == catalogue.load_catalogue().newest_schema_version
 
 
 def test_unreachable(settings: Settings) -> None:
@@ -147,9 +147,9 @@ def test_what_is_no_plain_table_is_named_as_what_it_is(
     assert {table: kind.partition(",")[0] for table, kind in said.items()} == KINDS
     assert all("which is not supported" in kind for kind in said.values())
     partly = settings.model_copy(update={"synapse_dsn": source_copy, "lakehouse_on_drift": "partial"})
-    with exported(partly, catalogue.load()) as (_, snapshot):
-        assert set(snapshot.drifted) == set(KINDS)
-        assert not {name for name in snapshot.novelties if name.startswith("event_json_p")}
+    with export_snapshot(partly, catalogue.load_catalogue()) as (_, snapshot):
+        assert set(snapshot.drifted_tables) == set(KINDS)
+        assert not {name for name in snapshot.unknown_objects if name.startswith("event_json_p")}
 
 
 @pytest.mark.parametrize(("version", "advice"), [(72, "Upgrade Synapse"), (999, "Upgrade the lakehouse")])

@@ -129,7 +129,7 @@ def ask(lake: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str, settings: Settings = lake) -> Result:
-        return CliRunner().invoke(app, arguments, env=settings.environment() | {"COLUMNS": "120"})
+        return CliRunner().invoke(app, arguments, env=settings.to_environment() | {"COLUMNS": "120"})
 
     return run
 
@@ -339,7 +339,7 @@ def test_a_query_imports_nothing_heavy(lake: Settings, tmp_path: Path) -> None:
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], env=os.environ | lake.environment(), cwd=tmp_path, capture_output=True,
+        [sys.executable, "-c", script], env=os.environ | lake.to_environment(), cwd=tmp_path, capture_output=True,
         text=True, check=True,
     )  # fmt: skip
     assert done.stdout.endswith("\n[]\n")

@@ -18,7 +18,7 @@ from tests.support.dataframe_compare import contents, differences, release_of
 
 def test_workers_copied_every_row(harsh: HarshLake) -> None:
     assert harsh.applications == 2, "the copy and the state were made by both workers"
-    tables = catalogue.load().copied()
+    tables = catalogue.load_catalogue().copied_tables()
     with duckdb_reader.connect(harsh.settings) as lake, psycopg.connect(str(harsh.settings.synapse_dsn)) as source:
         duckdb_reader.bind(
             lake, harsh.settings, None, [f"bronze.{table.name}" for table in tables], branch=harsh.run.branch

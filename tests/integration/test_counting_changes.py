@@ -9,13 +9,19 @@ from psycopg import sql
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.ingest.row_counts import Count, count_all
+from synapse_lakehouse.ingest.row_counts import CountRows, count_tables
 from synapse_lakehouse.postgres.connection import Connection, connect
-from synapse_lakehouse.postgres.rows.select_sql import select
+from synapse_lakehouse.postgres.rows.select_sql import build_select
 from synapse_lakehouse.postgres.snapshot import snapshot
-from synapse_lakehouse.postgres.snapshot.snapshot import Changes, count, count_since, exported, heap
+from synapse_lakehouse.postgres.snapshot.snapshot import (
+    RowCounts,
+    count_changed_rows,
+    count_rows,
+    export_snapshot,
+    read_heap_file,
+)
 
-EVENTS = catalogue.load().table("events")
+EVENTS = catalogue.load_catalogue().table("events")
 
 
 @pytest.fixture
@@ -35,16 +41,16 @@ def test_changed_rows_are_found_and_read_where_they_are(
 ) -> None:
     since, rows, ids = changed
     with connect(settings.model_copy(update={"synapse_dsn": source_copy})) as connection:
-        found = count_since(connection, EVENTS, since)
+        found = count_changed_rows(connection, EVENTS, since)
         assert (found.rows, found.changed) == (rows, len(ids))
         at = [column.name for column in EVENTS.columns].index("event_id")
-        for statement in (select(EVENTS, since=since), select(EVENTS, since=since, places=found.places)):
+        for statement in (build_select(EVENTS, since=since), build_select(EVENTS, since=since, places=found.places)):
             read = [row[at] for row in connection.execute(statement)]
             assert len(read) == len(ids)
             assert set(read) == ids
-        assert count_since(connection, EVENTS, since) == found
+        assert count_changed_rows(connection, EVENTS, since) == found
         (now,) = connection.execute("select pg_snapshot_xmax(pg_current_snapshot())::text::bigint").fetchone() or (0,)
-        assert count_since(connection, EVENTS, now) == Changes(rows, 0, "{}")
+        assert count_changed_rows(connection, EVENTS, now) == RowCounts(rows, 0, "{}")
 
 
 def test_changed_rows_are_before_a_page_or_from_it_on(
@@ -52,11 +58,11 @@ def test_changed_rows_are_before_a_page_or_from_it_on(
 ) -> None:
     since, rows, ids = changed
     with connect(settings.model_copy(update={"synapse_dsn": source_copy})) as connection:
-        pages = heap(connection, EVENTS).pages
+        pages = read_heap_file(connection, EVENTS).pages
         at = [column.name for column in EVENTS.columns].index("event_id")
         for page in (0, 1, pages // 2, pages - 1, pages, pages + 1):
-            found = count_since(connection, EVENTS, since, page)
-            parts = (select(EVENTS, places=found.places), select(EVENTS, (page, None), since))
+            found = count_changed_rows(connection, EVENTS, since, page)
+            parts = (build_select(EVENTS, places=found.places), build_select(EVENTS, (page, None), since))
             before, after = ({row[at] for row in connection.execute(part)} for part in parts)
             assert (found.rows, found.changed) == (rows, len(before))
             assert before | after == ids
@@ -80,9 +86,9 @@ def test_rows_that_nobody_sees_are_not_counted_whether_the_server_tracks_rows_or
         source.execute("delete from events where random() < 0.5")
         with connect(settings.model_copy(update={"synapse_dsn": source_copy})) as connection:
             for _ in range(2):
-                found = count_since(connection, EVENTS, since)
+                found = count_changed_rows(connection, EVENTS, since)
                 assert (found.rows, found.changed) == (rows, len(ids))
-                assert count(connection, EVENTS) == rows
+                assert count_rows(connection, EVENTS) == rows
 
 
 def test_rows_of_a_table_that_inherits_are_counted(
@@ -93,16 +99,16 @@ def test_rows_of_a_table_that_inherits_are_counted(
         source.execute("create table more_events () inherits (events)")
         source.execute("insert into more_events select * from events limit 7")
     with connect(settings.model_copy(update={"synapse_dsn": source_copy})) as connection:
-        assert count_since(connection, EVENTS, since).rows == count(connection, EVENTS) == rows + 7
+        assert count_changed_rows(connection, EVENTS, since).rows == count_rows(connection, EVENTS) == rows + 7
 
 
 def test_many_changed_rows_are_counted_only(
     settings: Settings, source_copy: str, changed: tuple[int, int, set[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     since, rows, ids = changed
-    monkeypatch.setattr(snapshot, "MOST_PLACES", len(ids) - 1)
+    monkeypatch.setattr(snapshot, "MAX_CTIDS", len(ids) - 1)
     with connect(settings.model_copy(update={"synapse_dsn": source_copy})) as connection:
-        assert count_since(connection, EVENTS, since) == Changes(rows, len(ids), None)
+        assert count_changed_rows(connection, EVENTS, since) == RowCounts(rows, len(ids), None)
 
 
 @pytest.mark.parametrize(("pages", "connections", "expected"), [(0, 4, 1), (10_000, 1, 1), (10_000, 3, 3)])
@@ -115,15 +121,18 @@ def test_large_tables_are_counted_side_by_side_in_one_snapshot(
 
     def count_events(over: Connection) -> None:
         began.wait()
-        counted.append((over.info.backend_pid, count(over, EVENTS)))
+        counted.append((over.info.backend_pid, count_rows(over, EVENTS)))
 
-    with exported(counting, catalogue.load()) as (connection, taken), psycopg.connect(source_copy) as source:
-        before = count(connection, EVENTS)
+    with (
+        export_snapshot(counting, catalogue.load_catalogue()) as (connection, taken),
+        psycopg.connect(source_copy) as source,
+    ):
+        before = count_rows(connection, EVENTS)
         source.execute("set session_replication_role = replica")
         source.execute("delete from events")
         source.commit()
         with ThreadPoolExecutor(max(connections - 1, 1)) as readers:
-            count_all(counting, connection, taken, [(pages, count_events)] * 6, readers)
+            count_tables(counting, connection, taken, [(pages, count_events)] * 6, readers)
     assert [rows for _, rows in counted] == [before] * 6
     assert len({backend for backend, _ in counted}) == expected
 
@@ -133,7 +142,7 @@ def test_nothing_more_is_counted_after_what_fails(settings: Settings, source_cop
     counting = settings.model_copy(update={"synapse_dsn": source_copy})
     began = Barrier(2, timeout=30)
     later: list[Connection] = []
-    with exported(counting, catalogue.load()) as (connection, taken), ThreadPoolExecutor(1) as readers:
+    with export_snapshot(counting, catalogue.load_catalogue()) as (connection, taken), ThreadPoolExecutor(1) as readers:
 
         def fail(over: Connection) -> None:
             began.wait()
@@ -141,8 +150,8 @@ def test_nothing_more_is_counted_after_what_fails(settings: Settings, source_cop
             # Over the first connection nobody ends it.
             over.execute("select 1 / 0" if fails else f"select pg_sleep({600 if at_first else 1})")
 
-        tables: list[Count] = [fail, fail, later.append]
+        tables: list[CountRows] = [fail, fail, later.append]
         with pytest.raises(psycopg.errors.DivisionByZero):
-            count_all(counting, connection, taken, [(10_000, one) for one in tables], readers)
+            count_tables(counting, connection, taken, [(10_000, one) for one in tables], readers)
         connection.rollback()
     assert not later

@@ -29,7 +29,7 @@ def test_branches_of_crashed_holders_are_handed_on_until_somebody_has_disposed_o
     new_lake: Callable[..., Settings],
 ) -> None:
     with closing(pyiceberg_catalog(new_lake())) as catalog:
-        tables.ensure(catalog, catalogue.load())
+        tables.ensure(catalog, catalogue.load_catalogue())
         first, second, third = (Lease(catalog, f"holder {name}", name, SECONDS) for name in ("one", "two", "three"))
         assert first.acquire() == ()
         _write(catalog.load_table("bronze.rooms"), "one")
@@ -56,7 +56,7 @@ def test_branches_of_crashed_holders_are_handed_on_until_somebody_has_disposed_o
 
 def test_who_comes_after_a_holder_that_left_its_work_undone_goes_on_from_it(new_lake: Callable[..., Settings]) -> None:
     with closing(pyiceberg_catalog(new_lake())) as catalog:
-        tables.ensure(catalog, catalogue.load())
+        tables.ensure(catalog, catalogue.load_catalogue())
         first, second = (Lease(catalog, f"holder {name}", name, 60) for name in ("one", "two"))
         assert first.acquire() == ()
         _write(catalog.load_table("bronze.rooms"), "one")
@@ -80,7 +80,7 @@ def test_who_comes_after_a_holder_that_left_its_work_undone_goes_on_from_it(new_
 def test_who_drops_a_branch_leaves_what_others_left_undone(new_lake: Callable[..., Settings]) -> None:
     settings = new_lake()
     with closing(pyiceberg_catalog(settings)) as catalog:
-        tables.ensure(catalog, catalogue.load())
+        tables.ensure(catalog, catalogue.load_catalogue())
         undone = Lease(catalog, "holder one", "one", 60)
         undone.acquire()
         _write(catalog.load_table("bronze.rooms"), "one")
@@ -99,7 +99,7 @@ def test_a_run_that_lost_its_lease_publishes_nothing(new_lake: Callable[..., Set
     run = Run("slow", datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 11, 2, tzinfo=UTC))
     passed = {"suite": "", "expectation": "", "subject": "", "severity": "fail", "success": True, "observed": ""}
     with closing(pyiceberg_catalog(new_lake())) as catalog:
-        tables.ensure(catalog, catalogue.load())
+        tables.ensure(catalog, catalogue.load_catalogue())
         checks = [passed | {"stage": stage, "checked_at": datetime.now(UTC)} for stage in ("bronze", "gold")]
         store.append(catalog, "audit.checks", checks, run)
         slow, quick = (Lease(catalog, holder, branch, SECONDS) for holder, branch in (("slow", run.branch), ("q", "q")))

@@ -23,12 +23,12 @@ from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.iceberg.write.tables import arrow_schema
 from synapse_lakehouse.local.postgres.embedded_postgres import Server, free_port
 from synapse_lakehouse.postgres.access import harden, preflight
-from synapse_lakehouse.postgres.access.grants import script
-from synapse_lakehouse.postgres.connection import connect, conninfo
+from synapse_lakehouse.postgres.access.grants import build_grants_sql
+from synapse_lakehouse.postgres.connection import build_conninfo, connect
 from synapse_lakehouse.postgres.errors import ReadFailed, SourceError
 from synapse_lakehouse.postgres.rows import duplicates
-from synapse_lakehouse.postgres.rows.read import Chunk, copy_chunks
-from synapse_lakehouse.postgres.rows.select_sql import select
+from synapse_lakehouse.postgres.rows.read import ReadChunk, copy_chunks
+from synapse_lakehouse.postgres.rows.select_sql import build_select
 
 Findings = dict[str, list[dict[str, str]]]
 Examine = Callable[..., tuple[int, Findings]]
@@ -40,7 +40,7 @@ def examine(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.chdir(tmp_path)
 
     def run(*options: str, **changes: object) -> tuple[int, Findings]:
-        environment = settings.model_copy(update=changes).environment()
+        environment = settings.model_copy(update=changes).to_environment()
         done = CliRunner().invoke(app, ["doctor", *options, "--format", "json"], env=environment)
         found: Findings = {}
         for one in json.loads(done.stdout):
@@ -55,8 +55,8 @@ def reader(source_copy: str) -> Iterator[str]:
     """The copy of the source, for the role that ``lakehouse grants`` makes, hardened."""
     name = f"reader_{uuid.uuid4().hex[:8]}"
     with psycopg.connect(source_copy, autocommit=True) as owner:
-        owner.execute(script(catalogue.load(), Settings(_env_file=None), name).encode())
-        owner.execute(harden.script(name).encode())
+        owner.execute(build_grants_sql(catalogue.load_catalogue(), Settings(_env_file=None), name).encode())
+        owner.execute(harden.build_hardening_sql(name).encode())
         owner.execute(f"alter role {name} password 'p'".encode())
         yield make_conninfo(source_copy, user=name, password="p")
         owner.execute(f"reassign owned by {name} to postgres; drop owned by {name}; drop role {name}".encode())
@@ -245,7 +245,7 @@ def test_row_level_security_that_hides_rows_is_refused(
             assert code == 1
             assert refused["message"].startswith(f"Row-level security hides rows of {', '.join(hidden)} from the role")
             with connect(own) as connection, pytest.raises(SourceError) as stopped:
-                preflight.check(connection, catalogue.load(), str(own.synapse_server_name))
+                preflight.check_source_database(connection, catalogue.load_catalogue(), str(own.synapse_server_name))
             assert str(stopped.value) == refused["message"]
             bypass, *disable = re.findall(r"ALTER [^;]*;?", refused["message"])
             assert len(disable) == len(hidden)
@@ -264,14 +264,20 @@ def test_row_level_security_that_hides_rows_is_refused(
 def test_no_reader_of_the_source_is_shown_a_part_of_a_table(
     reader: str, source_copy: str, settings: Settings, tmp_path: Path
 ) -> None:
-    own, table = settings.model_copy(update={"synapse_dsn": reader}), catalogue.load().table("rooms")
+    own, table = settings.model_copy(update={"synapse_dsn": reader}), catalogue.load_catalogue().table("rooms")
     with psycopg.connect(source_copy, autocommit=True) as owner:
         owner.execute("alter table rooms enable row level security")
     with connect(own) as connection:
         row = connection.execute("select pg_export_snapshot()").fetchone()
         assert row
-        chunk = Chunk(
-            conninfo(own), str(row[0]), select(table).as_string(), arrow_schema(table), (), tmp_path.as_uri(), {}
+        chunk = ReadChunk(
+            build_conninfo(own),
+            str(row[0]),
+            build_select(table).as_string(),
+            arrow_schema(table),
+            (),
+            tmp_path.as_uri(),
+            {},
         )
         with pytest.raises(ReadFailed, match="row-level security"):
             copy_chunks([chunk])
@@ -424,13 +430,15 @@ def test_rows_that_a_broken_index_hides_are_found_by_reading_all(
 
 
 def test_large_tables_are_read_in_parts(reader: str) -> None:
-    known = catalogue.load()
+    known = catalogue.load_catalogue()
     with psycopg.connect(reader) as connection:
         for table in (known.table("events"), known.table("receipts_linearized")):
-            assert duplicates.repeated(connection, table, rows_at_once=100) == duplicates.Repeated(0, ())
+            assert duplicates.find_duplicate_keys(connection, table, rows_at_once=100) == duplicates.DuplicateKeys(
+                0, ()
+            )
         by_room = known.table("events").model_copy(update={"primary_key": ("room_id",)})
-        whole = duplicates.repeated(connection, by_room)
-        assert duplicates.repeated(connection, by_room, rows_at_once=100).keys == whole.keys > 10
+        whole = duplicates.find_duplicate_keys(connection, by_room)
+        assert duplicates.find_duplicate_keys(connection, by_room, rows_at_once=100).keys == whole.keys > 10
 
 
 def test_a_table_that_cannot_be_read_in_time_is_named_and_the_others_are_read(

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from dbt.cli.main import dbtRunner
 
-from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from tests.conftest import Published
 
-GUIDE = (PROJECT / "docs" / "how-to" / "see-who-may-see-what.md").read_text()
+GUIDE = (PROJECT_FOLDER / "docs" / "how-to" / "see-who-may-see-what.md").read_text()
 QUERIES = [
     query.strip()
     for block in re.findall(r"^```sql\n(.*?)^```", GUIDE, re.DOTALL | re.MULTILINE)
@@ -73,7 +73,7 @@ def test_a_feed_goes_on_where_the_release_ended(published: Published, reader: di
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str | None]:
     """What dbt makes of ``page_back`` with these arguments; None where it refuses."""
     folder = str(tmp_path_factory.mktemp("dbt"))
-    dbt = PROJECT / "dbt"
+    dbt = PROJECT_FOLDER / "dbt"
     where = ["--project-dir", dbt, "--profiles-dir", dbt, "--target-path", folder, "--log-path", folder]
     offline = ["--no-introspect", "--no-populate-cache"]
 

@@ -15,7 +15,7 @@ import pytest
 from sample.settle import settle
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit import store
-from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.local.postgres import embedded_postgres
 from synapse_lakehouse.spark_app import SparkApp
@@ -42,11 +42,11 @@ class MeasuredLake(AdvancingLake):
 
     def publish(self, app: SparkApp) -> None:
         """Publish, unless an id came at or below an accepted bound, a bound went back or a key repeats."""
-        runpy.run_path(str(PROJECT / "spark_apps" / "measure_streams.py"))["measure_streams"](app)
+        runpy.run_path(str(PROJECT_FOLDER / "spark_apps" / "measure_streams.py"))["measure_streams"](app)
         facts = store.of_run(app.catalog, "audit.stream_facts", app.run.run_id)
         assert {(row["stream"], row["table_name"], row["late_ids"]) for row in facts if row["late_ids"]} == set()
         tables = store.of_run(app.catalog, "audit.table_facts", app.run.run_id)
-        repeating = {table.name for table in catalogue.load().copied() if table.repeats_keys}
+        repeating = {table.name for table in catalogue.load_catalogue().copied_tables() if table.repeats_keys}
         unsound = {row["table_name"] for row in tables if row["null_keys"] or row["duplicate_keys"]}
         assert unsound <= repeating
         positions = store.of_run(app.catalog, "audit.stream_positions", app.run.run_id)
@@ -126,4 +126,6 @@ def _went_back(row: dict[str, Any]) -> bool:
     now, before = row["safe_bound"], row["previous_bound"]
     if before is None:
         return False
-    return now is None or (now > before if catalogue.load().stream(row["stream"]).sign == "negative" else now < before)
+    return now is None or (
+        now > before if catalogue.load_catalogue().stream(row["stream"]).sign == "negative" else now < before
+    )

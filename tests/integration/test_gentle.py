@@ -14,10 +14,21 @@ import pytest
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local import child_processes
-from synapse_lakehouse.postgres.connection import APPLICATION_NAME, connect, conninfo, require_session, session
+from synapse_lakehouse.postgres.connection import (
+    APPLICATION_NAME,
+    build_conninfo,
+    build_session_settings,
+    connect,
+    require_session_settings,
+)
 from synapse_lakehouse.postgres.errors import SourceError
-from synapse_lakehouse.postgres.rows.key_buckets import count_by_stretch, grains
-from synapse_lakehouse.postgres.snapshot.snapshot import count, count_since, exported, measured
+from synapse_lakehouse.postgres.rows.key_buckets import count_rows_per_bucket, list_bucket_widths
+from synapse_lakehouse.postgres.snapshot.snapshot import (
+    count_changed_rows,
+    count_rows,
+    count_stream_ids,
+    export_snapshot,
+)
 from tests.support import runs
 
 ROWS = 1_500_000
@@ -58,16 +69,16 @@ def test_counting_uses_no_temporary_files_and_no_parallel_workers(
 ) -> None:
     dsn, watcher = large
     before = _temporary_files(watcher)
-    declared = catalogue.load()
-    with exported(settings.model_copy(update={"synapse_dsn": dsn}), declared) as (connection, _):
+    declared = catalogue.load_catalogue()
+    with export_snapshot(settings.model_copy(update={"synapse_dsn": dsn}), declared) as (connection, _):
         for name in ("cache_invalidation_stream_by_instance", "device_inbox"):
             table = declared.table(name)
-            assert measured(connection, table, next(iter(table.streams.values())))
+            assert count_stream_ids(connection, table, next(iter(table.streams.values())))
         table = declared.table("state_groups_state")
-        assert count(connection, table) > ROWS
-        assert count_since(connection, table, 3).rows > ROWS
-        for grain in grains(table):
-            assert sum(count_by_stretch(connection, table, grain).values()) > ROWS
+        assert count_rows(connection, table) > ROWS
+        assert count_changed_rows(connection, table, 3).rows > ROWS
+        for grain in list_bucket_widths(table):
+            assert sum(count_rows_per_bucket(connection, table, grain).values()) > ROWS
         settings_in_force = dict(
             connection.execute(
                 "select name, setting from pg_settings where name in ('transaction_isolation', 'transaction_read_only',"
@@ -92,22 +103,22 @@ def test_a_session_that_a_pooler_made_harsh_is_refused_and_cannot_write_even_so(
 ) -> None:
     reading = settings.model_copy(update={"synapse_dsn": f"{source_copy}?client_encoding=LATIN1"})
     with connect(reading) as connection:
-        require_session(connection, reading)
+        require_session_settings(connection, reading)
         assert connection.execute("show client_encoding").fetchone() == ("UTF8",)
     # As a pooler that drops startup options.
-    asked_for = session(reading)
-    monkeypatch.setattr("synapse_lakehouse.postgres.connection.session", lambda _: {})
+    asked_for = build_session_settings(reading)
+    monkeypatch.setattr("synapse_lakehouse.postgres.connection.build_session_settings", lambda _: {})
     with connect(reading) as connection:
-        monkeypatch.setattr("synapse_lakehouse.postgres.connection.session", lambda _: asked_for)
+        monkeypatch.setattr("synapse_lakehouse.postgres.connection.build_session_settings", lambda _: asked_for)
         with pytest.raises(SourceError, match=r"without .*lock_timeout, .*statement_timeout, .* PostgreSQL itself"):
-            require_session(connection, reading)
+            require_session_settings(connection, reading)
         assert connection.execute("show transaction_isolation").fetchone() == ("repeatable read",)
         with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
             connection.execute("delete from events")
 
 
 def test_a_statement_whose_client_was_killed_ends_soon(settings: Settings, source_copy: str) -> None:
-    info = conninfo(settings.model_copy(update={"synapse_dsn": source_copy}))
+    info = build_conninfo(settings.model_copy(update={"synapse_dsn": source_copy}))
     client = subprocess.Popen([sys.executable, "-c", CLIENT], env=os.environ | {"CONNECTION": info})
     with psycopg.connect(source_copy, autocommit=True) as watcher:
         try:

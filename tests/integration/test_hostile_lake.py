@@ -110,7 +110,7 @@ def ask(lake: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str, **variables: str) -> Result:
-        return CliRunner().invoke(app, arguments, env=lake.environment() | {"COLUMNS": "30000"} | variables)
+        return CliRunner().invoke(app, arguments, env=lake.to_environment() | {"COLUMNS": "30000"} | variables)
 
     return run
 

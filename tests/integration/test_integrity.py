@@ -46,7 +46,7 @@ def planted(new_lake: Callable[..., Settings], source_copy: str) -> tuple[Settin
         expected = damage.plant(source)
     later = datetime(2027, 1, 1, tzinfo=UTC)
     settings = new_lake(synapse_dsn=source_copy, lakehouse_retention_enabled=True, lakehouse_as_of=later)
-    tables.ensure(pyiceberg_catalog(settings), catalogue.load())
+    tables.ensure(pyiceberg_catalog(settings), catalogue.load_catalogue())
     for name in ("snapshot_tables", "resolve_state", "build_models"):
         done = run_app(name, settings, RUN)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -76,7 +76,7 @@ def test_every_kind_of_damage_is_found_told_and_explained(planted: tuple[Setting
 
     release = {"release": 1, "tables": [("gold.state_integrity", snapshot)], "positions": [], "views": []}
     store.append(catalog, "audit.releases", [release | {"published_at": datetime.now(UTC)}], RUN)
-    examined = CliRunner().invoke(app, ["doctor", "--deep", "--format", "json"], env=settings.environment())
+    examined = CliRunner().invoke(app, ["doctor", "--deep", "--format", "json"], env=settings.to_environment())
     told = {one["subject"]: one for one in json.loads(examined.stdout)}
     assert examined.exit_code == 1
     for name, subject in expected:

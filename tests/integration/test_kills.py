@@ -24,8 +24,8 @@ from pyiceberg.table import Table
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit import store
-from synapse_lakehouse.config.run import is_branch
-from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.config.run import is_run_branch
+from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.iceberg.maintenance import maintenance
 from synapse_lakehouse.iceberg.write.branches import branched_tables
 from synapse_lakehouse.postgres.connection import APPLICATION_NAME
@@ -87,7 +87,7 @@ def test_killed_runs_leave_nothing_that_the_next_one_cannot_mend(
     chance = random.Random(SEED)
     settings = new_lake(synapse_dsn=source_copy, lakehouse_lease_seconds=LEASE_SECONDS)
     few = few_tables()
-    monkeypatch.setattr(catalogue, "load", lambda: few)
+    monkeypatch.setattr(catalogue, "load_catalogue", lambda: few)
     lake = AdvancingLake(settings)
     runs, killed, duration = 0, dict.fromkeys(VICTIMS, 0), 20.0
     mortal, missed = None, 0
@@ -141,7 +141,7 @@ def test_killed_runs_leave_nothing_that_the_next_one_cannot_mend(
         app = last.app()
         # The last run that was killed may have held it.
         app.lease.acquire(2 * LEASE_SECONDS)
-        runpy.run_path(str(PROJECT / "spark_apps" / "maintain_lake.py"))["maintain_lake"](app)
+        runpy.run_path(str(PROJECT_FOLDER / "spark_apps" / "maintain_lake.py"))["maintain_lake"](app)
         assert _orphans(app.catalog) == set()
         assert _branches(app.catalog) == set()
         assert last.departures() == {}
@@ -179,7 +179,7 @@ def _ledger(lake: AdvancingLake) -> list[dict[str, object]]:
 
 
 def _branches(catalog: Catalog) -> set[str]:
-    return {ref for table in branched_tables(catalog) for ref in table.refs() if is_branch(ref)}
+    return {ref for table in branched_tables(catalog) for ref in table.refs() if is_run_branch(ref)}
 
 
 def _orphans(catalog: Catalog) -> set[Path]:
@@ -210,7 +210,9 @@ def _path(location: str) -> Path:
 def _born(settings: Settings, log: IO[str]) -> Mortal:
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.support.killable_run"],
-        env=environment(settings) | CLUSTER | _secret(settings) | {"PYTHONPATH": f"{PROJECT}:{PROJECT / 'src'}"},
+        env=environment(settings) | CLUSTER | _secret(settings) | {
+            "PYTHONPATH": f"{PROJECT_FOLDER}:{PROJECT_FOLDER / 'src'}"
+        },
         cwd=settings.lakehouse_home,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
     )  # fmt: skip
@@ -234,7 +236,7 @@ def _secret(settings: Settings) -> dict[str, str]:
     file = settings.lakehouse_home / "spark.secret"
     if not file.exists():
         file.touch(mode=0o600)
-        file.write_text(subprocess.check_output([PROJECT / "docker" / "spark-secret.sh"], text=True))
+        file.write_text(subprocess.check_output([PROJECT_FOLDER / "docker" / "spark-secret.sh"], text=True))
     return {"LAKEHOUSE_SPARK_SECRET_FILE": str(file)}
 
 

@@ -82,7 +82,7 @@ def test_the_source_is_connected_to_with_them(
     given = Settings(
         _env_file=None, lakehouse_home=tmp_path, synapse_dsn=without, synapse_server_name="synapse.example"
     )
-    libpq_variables.remove()
+    libpq_variables.remove_from_environment()
     with connect(given) as connection:
         (count,) = connection.execute("select count(*) from users").fetchone() or (0,)
         assert count > 0

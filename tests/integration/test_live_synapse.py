@@ -47,7 +47,7 @@ def test_a_live_homeserver_is_copied_and_then_equal_to_its_source(
             duckdb_reader.bind(lake, settings, release, release.tables)
             differ = {
                 table.name: found
-                for table in catalogue.load().copied()
+                for table in catalogue.load_catalogue().copied_tables()
                 if (found := differences(table, lake, source)) != (0, 0)
             }
         assert differ == {}

@@ -44,7 +44,7 @@ def lake(new_lake: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.
 
     def configure(**changes: object) -> Settings:
         settings = made.model_copy(update=changes)
-        for name, value in settings.environment().items():
+        for name, value in settings.to_environment().items():
             monkeypatch.setenv(name, value)
         return settings
 
@@ -103,7 +103,7 @@ def test_a_setting_that_later_tasks_read_is_refused_at_once(
         run_lifecycle.open_run()
     with closing(pyiceberg_catalog(settings)) as catalog:
         assert not catalog.list_namespaces()
-    done = CliRunner().invoke(app, ["doctor", "--format", "json"], env=settings.environment())
+    done = CliRunner().invoke(app, ["doctor", "--format", "json"], env=settings.to_environment())
     assert done.exit_code == 1
     failed = {one["message"] for one in json.loads(done.stdout) if one["level"] == "FAIL"}
     assert str(refused.value) in failed
@@ -112,7 +112,7 @@ def test_a_setting_that_later_tasks_read_is_refused_at_once(
 def test_the_compressor_s_configuration_stops_no_other_run(lake: Callable[..., Settings]) -> None:
     settings = lake(lakehouse_compressor_chunk_size="many")
     run_lifecycle.open_run()
-    done = CliRunner().invoke(app, ["doctor", "--format", "json"], env=settings.environment())
+    done = CliRunner().invoke(app, ["doctor", "--format", "json"], env=settings.to_environment())
     assert done.exit_code == 1
     (failed,) = [one for one in json.loads(done.stdout) if one["level"] == "FAIL"]
     assert failed["subject"] == "state compressor"

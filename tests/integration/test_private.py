@@ -17,10 +17,10 @@ from synapse_lakehouse.iceberg.write.tables import arrow_schema
 from synapse_lakehouse.local import services
 from synapse_lakehouse.local.airflow import environment
 from synapse_lakehouse.local.postgres.embedded_postgres import Server
-from synapse_lakehouse.postgres.connection import conninfo
+from synapse_lakehouse.postgres.connection import build_conninfo
 from synapse_lakehouse.postgres.errors import ReadFailed
-from synapse_lakehouse.postgres.rows.read import Chunk, copy_chunks
-from synapse_lakehouse.postgres.snapshot.snapshot import exported
+from synapse_lakehouse.postgres.rows.read import ReadChunk, copy_chunks
+from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
 from tests.conftest import Published, publish
 from tests.support.privacy_canaries import contents
 
@@ -40,17 +40,19 @@ EVENT_LOG = "spark.eventLog.enabled true\nspark.eventLog.compress false\nspark.e
 
 
 def test_errors_do_not_quote_what_is_in_the_tables(settings: Settings, source_copy: str, tmp_path: Path) -> None:
-    table = catalogue.load().table("receipts_linearized")
+    table = catalogue.load_catalogue().table("receipts_linearized")
     with psycopg.connect(source_copy, autocommit=True) as owner:
         owner.execute("update receipts_linearized set data = %s", ['{"ts" ' + CANARY])
     # The product's own statements have no cast that can fail; PostgreSQL quotes the text in the error of this one.
     failing = "select data::json from receipts_linearized"
     source = settings.model_copy(update={"synapse_dsn": source_copy})
-    with exported(source, catalogue.load()) as (_, snapshot):
-        chunk = Chunk(conninfo(source), snapshot.name, failing, arrow_schema(table), (), tmp_path.as_uri(), {})
+    with export_snapshot(source, catalogue.load_catalogue()) as (_, snapshot):
+        chunk = ReadChunk(
+            build_conninfo(source), snapshot.name, failing, arrow_schema(table), (), tmp_path.as_uri(), {}
+        )
         with pytest.raises(ReadFailed) as broken:
             copy_chunks([chunk])
-    with pytest.raises(ReadFailed) as refused, exported(source, catalogue.load()) as (connection, _):
+    with pytest.raises(ReadFailed) as refused, export_snapshot(source, catalogue.load_catalogue()) as (connection, _):
         connection.execute(failing)
     for caught in (broken, refused):
         told = "".join(traceback.format_exception(caught.value))
@@ -101,7 +103,7 @@ def test_spark_s_event_log_has_no_password_of_a_rest_catalog(home: Path, tmp_pat
         lakehouse_catalog_uri=f"http://reader:{CANARY}@127.0.0.1:9/api",
         lakehouse_catalog_properties={"credential": f"reader:{CANARY}"},
     )
-    variables = os.environ | settings.environment() | {"SPARK_CONF_DIR": str(tmp_path)}
+    variables = os.environ | settings.to_environment() | {"SPARK_CONF_DIR": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", SPARK], env=variables, check=True, capture_output=True, text=True)
     written = b"".join(one.read_bytes() for one in (tmp_path / "events").rglob("*") if one.is_file())
     assert b"spark.sql.catalog.lake.uri" in written

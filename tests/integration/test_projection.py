@@ -12,11 +12,11 @@ from psycopg import sql
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.local.postgres.embedded_postgres import Server
-from synapse_lakehouse.postgres.rows.json_check import OLDEST, is_json
-from synapse_lakehouse.postgres.rows.select_sql import NOT_AN_OBJECT, UNREADABLE, expression
+from synapse_lakehouse.postgres.rows.json_check import OLDEST_SERVER_VERSION, build_is_json_sql
+from synapse_lakehouse.postgres.rows.select_sql import NON_OBJECT_JSON, UNREADABLE_JSON, build_column_sql
 
-COLUMN = catalogue.load().table("receipts_linearized").column("data")
-VERSIONS = [OLDEST, 160_000]
+COLUMN = catalogue.load_catalogue().table("receipts_linearized").column("data")
+VERSIONS = [OLDEST_SERVER_VERSION, 160_000]
 """Of each way to check JSON; the server of the tests understands both."""
 
 Session = psycopg.Connection[tuple[object, ...]]
@@ -31,14 +31,16 @@ def session(server: Server) -> Iterator[Session]:
 def projected(session: Session, text: str | None) -> object:
     found = set()
     for version in VERSIONS:
-        statement = sql.SQL("select {} from (select %s::text as data) as given").format(expression(COLUMN, version))
+        statement = sql.SQL("select {} from (select %s::text as data) as given").format(
+            build_column_sql(COLUMN, version)
+        )
         (value,) = session.execute(statement, [text]).fetchone() or ("nothing",)
         found.add(value)
     (value,) = found
     return json.loads(str(value)) if value is not None else None
 
 
-OTHER, BROKEN = json.loads(NOT_AN_OBJECT), json.loads(UNREADABLE)
+OTHER, BROKEN = json.loads(NON_OBJECT_JSON), json.loads(UNREADABLE_JSON)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +104,7 @@ def test_only_listed_keys_leave_and_no_text_breaks_it(session: Session, text: st
 def test_a_text_that_is_checked_can_be_parsed_with_the_least_of_stacks(session: Session, version: int) -> None:
     # Not a constant, which the planner would compute on a fuller stack.
     statement = sql.SQL("select {} from (select %s::text as data offset 0) as given").format(
-        expression(COLUMN, version)
+        build_column_sql(COLUMN, version)
     )
     with session.transaction(force_rollback=True):
         session.execute("set local max_stack_depth = '100kB'")
@@ -162,7 +164,7 @@ def test_it_is_json_where_python_says_so(
     except ValueError:
         expected = False
     for version in VERSIONS:
-        statement = sql.SQL("select {}").format(is_json(sql.SQL("%(text)s::text"), version))
+        statement = sql.SQL("select {}").format(build_is_json_sql(sql.SQL("%(text)s::text"), version))
         assert session.execute(statement, {"text": text}).fetchone() == (expected,)
 
 

@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from tests.conftest import Published
 
 EXAMPLES = [
@@ -13,7 +13,7 @@ EXAMPLES = [
     for document in ("README.md", "docs/tutorial.md")
     for example in re.findall(
         r"^```console\n\$ uv run lakehouse ([^\n]+)\n(.*?)^```",
-        (PROJECT / document).read_text(),
+        (PROJECT_FOLDER / document).read_text(),
         re.DOTALL | re.MULTILINE,
     )
 ]

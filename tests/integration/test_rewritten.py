@@ -13,10 +13,10 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.errors import SourceError
 from synapse_lakehouse.postgres.snapshot import snapshot
-from synapse_lakehouse.postgres.snapshot.snapshot import count, exported
-from synapse_lakehouse.postgres.snapshot.table_locks import hold
+from synapse_lakehouse.postgres.snapshot.snapshot import count_rows, export_snapshot
+from synapse_lakehouse.postgres.snapshot.table_locks import lock_tables
 
-TABLE = catalogue.load().table("receipts_linearized")
+TABLE = catalogue.load_catalogue().table("receipts_linearized")
 TRUNCATE = (
     f"create temp table kept on commit drop as table {TABLE.name}; truncate {TABLE.name};"
     f"insert into {TABLE.name} table kept"
@@ -46,17 +46,17 @@ def test_nobody_rewrites_a_table_under_a_snapshot_and_all_else_goes_on(
     source: Settings, other: Session, statement: str
 ) -> None:
     rows = _rows(other)
-    with exported(source, catalogue.load()) as (connection, _):
+    with export_snapshot(source, catalogue.load_catalogue()) as (connection, _):
         with pytest.raises(psycopg.errors.LockNotAvailable):
             other.execute(statement.encode())
         other.rollback()
-        assert count(connection, TABLE) == rows
+        assert count_rows(connection, TABLE) == rows
         assert other.execute(f"update {TABLE.name} set data = data".encode()).rowcount == rows
         other.execute(f"create index on {TABLE.name} (data)".encode())
         other.commit()
         other.autocommit = True
         other.execute(f"vacuum analyze {TABLE.name}".encode())
-        assert count(connection, TABLE) == rows
+        assert count_rows(connection, TABLE) == rows
     other.execute(statement.encode())
 
 
@@ -68,10 +68,10 @@ def test_a_table_that_is_being_rewritten_is_seen_whole_or_not_at_all(
     taken, over = threading.Event(), threading.Event()
 
     def counted() -> int:
-        with exported(source, catalogue.load()) as (connection, _):
+        with export_snapshot(source, catalogue.load_catalogue()) as (connection, _):
             taken.set()
             over.wait(60)
-            return count(connection, TABLE)
+            return count_rows(connection, TABLE)
 
     def is_waited_for() -> bool:
         row = watcher.execute(WAITING, [TABLE.name]).fetchone()
@@ -96,18 +96,18 @@ def test_who_never_finds_the_tables_at_rest_says_so(
         times.append(1)
         other.execute(TRUNCATE.encode())
         other.commit()
-        hold(connection, tables)
+        lock_tables(connection, tables)
 
     monkeypatch.setattr(snapshot, "hold", too_late)
     with (
         pytest.raises(SourceError, match=f"{TABLE.name} were rewritten .* 3 times in a row"),
-        exported(source, catalogue.load()),
+        export_snapshot(source, catalogue.load_catalogue()),
     ):
         pass
     assert len(times) == 3
-    monkeypatch.setattr(snapshot, "hold", lambda *given: too_late(*given) if len(times) < 5 else hold(*given))
-    with exported(source, catalogue.load()) as (connection, _):
-        assert count(connection, TABLE) == rows
+    monkeypatch.setattr(snapshot, "hold", lambda *given: too_late(*given) if len(times) < 5 else lock_tables(*given))
+    with export_snapshot(source, catalogue.load_catalogue()) as (connection, _):
+        assert count_rows(connection, TABLE) == rows
     assert len(times) == 5
 
 

@@ -16,9 +16,9 @@ from synapse_lakehouse.cli.doctor.finding import FindingLevel
 from synapse_lakehouse.cli.doctor.role import examine, reader_privileges
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres.embedded_postgres import BIN, Server
-from synapse_lakehouse.postgres.access.grants import SYSTEM_COLUMNS, useful
-from synapse_lakehouse.postgres.rows.select_sql import measure, select
-from synapse_lakehouse.postgres.snapshot.snapshot import exported
+from synapse_lakehouse.postgres.access.grants import SYSTEM_COLUMNS, list_serving_grants
+from synapse_lakehouse.postgres.rows.select_sql import build_select, build_stream_id_counts
+from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
 from synapse_lakehouse.replication.server.stream_reader import Feed
 from tests.conftest import copied_source, lakehouse
 
@@ -77,15 +77,15 @@ def columns(database: str) -> dict[str, list[str]]:
 
 
 def test_a_whole_snapshot_can_be_taken(settings: Settings, role: Role) -> None:
-    declared = catalogue.load()
-    with exported(settings.model_copy(update={"synapse_dsn": role.dsn}), declared) as (connection, snapshot):
+    declared = catalogue.load_catalogue()
+    with export_snapshot(settings.model_copy(update={"synapse_dsn": role.dsn}), declared) as (connection, snapshot):
         assert len(snapshot.sequences) == len(declared.streams)
-        for table in declared.copied():
-            connection.execute(select(table, (0, 100), since=3))
-            connection.execute(select(table))
-        for table in declared.measured():
+        for table in declared.copied_tables():
+            connection.execute(build_select(table, (0, 100), since=3))
+            connection.execute(build_select(table))
+        for table in declared.measured_tables():
             for column in table.streams.values():
-                connection.execute(measure(table, column))
+                connection.execute(build_stream_id_counts(table, column))
 
 
 def test_no_table_can_be_written_to(session: Session, columns: dict[str, list[str]]) -> None:
@@ -131,7 +131,7 @@ def test_sessions_are_read_only_and_bounded_by_default(role: Role) -> None:
 
 
 def test_exactly_the_catalogued_columns_can_be_read(session: Session, columns: dict[str, list[str]]) -> None:
-    rights = useful(catalogue.load(), has_secrets=False)
+    rights = list_serving_grants(catalogue.load_catalogue(), has_secrets=False)
     listed = {right.name: set(right.columns) for right in rights if right.kind == "table"}
     for name, names in columns.items():
         table = sql.Identifier(name)
@@ -208,8 +208,11 @@ def test_what_everybody_may_is_taken_from_the_role_and_synapse_can_still_purge(
             with psycopg.connect(make_conninfo(database, user=synapse, password="p")) as purging:
                 for statement in PURGE:
                     purging.execute(statement.encode())
-            with exported(settings.model_copy(update={"synapse_dsn": role.dsn}), catalogue.load()) as (reading, _):
-                reading.execute(select(catalogue.load().table("events")))
+            with export_snapshot(settings.model_copy(update={"synapse_dsn": role.dsn}), catalogue.load_catalogue()) as (
+                reading,
+                _,
+            ):
+                reading.execute(build_select(catalogue.load_catalogue().table("events")))
             after = owner.execute("select datname, datacl from pg_database where datname <> current_database()")
             assert after.fetchall() == before
         finally:
@@ -221,7 +224,7 @@ def test_what_everybody_may_is_taken_from_the_role_and_synapse_can_still_purge(
 def test_a_function_that_has_its_owner_s_rights_is_noticed(role: Role, database: str) -> None:
     def warned() -> list[str]:
         with psycopg.connect(role.dsn, autocommit=True) as session:
-            found = examine(session, reader_privileges(catalogue.load()), "lakehouse grants")
+            found = examine(session, reader_privileges(catalogue.load_catalogue()), "lakehouse grants")
             return [one.advice for one in found if "SECURITY DEFINER" in one.message]
 
     assert warned() == []
@@ -240,7 +243,7 @@ def test_a_function_that_has_its_owner_s_rights_is_noticed(role: Role, database:
 def test_rights_on_the_system_and_on_future_objects_are_noticed(role: Role, database: str) -> None:
     def warned() -> dict[str, str]:
         with psycopg.connect(role.dsn, autocommit=True) as session:
-            found = list(examine(session, reader_privileges(catalogue.load()), "lakehouse grants"))
+            found = list(examine(session, reader_privileges(catalogue.load_catalogue()), "lakehouse grants"))
             return {one.message: one.advice for one in found if one.level is FindingLevel.WARN}
 
     before = warned()
@@ -290,7 +293,7 @@ def run_script(settings: Settings, database: str, *command: str) -> None:
 
 
 def test_it_can_follow_every_stream(settings: Settings, role: Role) -> None:
-    feed = Feed(settings.model_copy(update={"synapse_dsn": role.dsn}), catalogue.load())
+    feed = Feed(settings.model_copy(update={"synapse_dsn": role.dsn}), catalogue.load_catalogue())
     heads = feed.heads()
     for stream, token in heads.handed_out.items():
         feed.page((stream, None), 0, token)
@@ -309,7 +312,7 @@ def test_keys_of_caches_are_withheld_until_the_right_to_read_them_is_asked_for(
         )
 
     def rows() -> list[object]:
-        feed = Feed(settings.model_copy(update={"synapse_dsn": role.dsn}), catalogue.load())
+        feed = Feed(settings.model_copy(update={"synapse_dsn": role.dsn}), catalogue.load_catalogue())
         updates, _ = feed.page(("caches", None), 0, 2)
         feed.close()
         return [row for update in updates for row in update.rows]

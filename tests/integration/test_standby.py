@@ -15,11 +15,11 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.write.tables import arrow_schema
 from synapse_lakehouse.local.postgres import embedded_postgres, sample
 from synapse_lakehouse.local.postgres.embedded_postgres import Server
-from synapse_lakehouse.postgres.connection import conninfo
+from synapse_lakehouse.postgres.connection import build_conninfo
 from synapse_lakehouse.postgres.errors import RecoveryConflict
-from synapse_lakehouse.postgres.rows.read import Chunk, copy_chunks
-from synapse_lakehouse.postgres.rows.select_sql import select
-from synapse_lakehouse.postgres.snapshot.snapshot import Changes, count, count_since, exported
+from synapse_lakehouse.postgres.rows.read import ReadChunk, copy_chunks
+from synapse_lakehouse.postgres.rows.select_sql import build_select
+from synapse_lakehouse.postgres.snapshot.snapshot import RowCounts, count_changed_rows, count_rows, export_snapshot
 from synapse_lakehouse.streams.checks import synapse_startup
 from synapse_lakehouse.streams.checks.sequences import check_regression
 from tests.conftest import BIN, environment, lakehouse
@@ -55,18 +55,22 @@ def pair(servers: tuple[Server, Server]) -> Pair:
 
 def test_a_standby_is_checked_and_read_like_a_primary(settings: Settings, pair: Pair, tmp_path: Path) -> None:
     source = settings.model_copy(update={"synapse_dsn": pair.standby})
-    declared = catalogue.load()
-    with exported(source, declared) as (connection, snapshot):
+    declared = catalogue.load_catalogue()
+    with export_snapshot(source, declared) as (connection, snapshot):
         assert snapshot.in_recovery
-        for table in declared.copied():
+        for table in declared.copied_tables():
             chunk = _chunk(source, table, snapshot.name, tmp_path)
-            assert copy_chunks([chunk])[0].rows == count(connection, table) == count_since(connection, table, 3).rows
+            assert (
+                copy_chunks([chunk])[0].rows
+                == count_rows(connection, table)
+                == count_changed_rows(connection, table, 3).rows
+            )
 
 
 def test_a_sequence_that_a_standby_sees_ahead_is_no_sign_that_the_primary_went_back(
     settings: Settings, pair: Pair
 ) -> None:
-    declared = catalogue.load()
+    declared = catalogue.load_catalogue()
     _remove_row_versions(pair)
     with psycopg.connect(pair.primary, autocommit=True) as primary:
         primary.execute("select nextval('receipts_sequence')")
@@ -78,32 +82,38 @@ def test_a_sequence_that_a_standby_sees_ahead_is_no_sign_that_the_primary_went_b
 
 
 def test_changes_since_a_snapshot_of_the_standby_are_found_there(settings: Settings, pair: Pair) -> None:
-    source, table = settings.model_copy(update={"synapse_dsn": pair.standby}), catalogue.load().table("presence_stream")
-    with exported(source, catalogue.load()) as (connection, before):
-        rows = count(connection, table)
+    source, table = (
+        settings.model_copy(update={"synapse_dsn": pair.standby}),
+        catalogue.load_catalogue().table("presence_stream"),
+    )
+    with export_snapshot(source, catalogue.load_catalogue()) as (connection, before):
+        rows = count_rows(connection, table)
     _remove_row_versions(pair)
-    with exported(source, catalogue.load()) as (connection, after):
-        assert after.lineage.continues(before.lineage)
-        assert count_since(connection, table, before.xmin).changed == rows
-        assert count_since(connection, table, after.xmin) == Changes(rows, 0, "{}")
+    with export_snapshot(source, catalogue.load_catalogue()) as (connection, after):
+        assert after.wal_position.continues(before.wal_position)
+        assert count_changed_rows(connection, table, before.xmin).changed == rows
+        assert count_changed_rows(connection, table, after.xmin) == RowCounts(rows, 0, "{}")
 
 
 @pytest.mark.parametrize("reading", ["in the session that keeps the snapshot", "in another that imported it"])
 def test_a_cancelled_copy_is_told_from_other_failures(
     settings: Settings, pair: Pair, tmp_path: Path, reading: str
 ) -> None:
-    source, table = settings.model_copy(update={"synapse_dsn": pair.standby}), catalogue.load().table("presence_stream")
+    source, table = (
+        settings.model_copy(update={"synapse_dsn": pair.standby}),
+        catalogue.load_catalogue().table("presence_stream"),
+    )
 
     def copy_until_cancelled() -> None:
-        with exported(source, catalogue.load()) as (connection, snapshot):
+        with export_snapshot(source, catalogue.load_catalogue()) as (connection, snapshot):
             chunk = _chunk(source, table, snapshot.name, tmp_path)
             _remove_row_versions(pair)
             for _ in range(100):
-                count(connection, table) if reading.endswith("keeps the snapshot") else copy_chunks([chunk])
+                count_rows(connection, table) if reading.endswith("keeps the snapshot") else copy_chunks([chunk])
 
     with pytest.raises(RecoveryConflict, match="hot_standby_feedback"):
         copy_until_cancelled()
-    with pytest.raises(ZeroDivisionError), exported(source, catalogue.load()):
+    with pytest.raises(ZeroDivisionError), export_snapshot(source, catalogue.load_catalogue()):
         raise ZeroDivisionError
 
 
@@ -131,11 +141,11 @@ def test_a_run_on_a_standby_starts_over_when_cancelled_and_publishes(
     assert lakehouse(settings, "releases").returncode == 0
 
 
-def _chunk(source: Settings, table: catalogue.Table, snapshot: str, folder: Path) -> Chunk:
-    return Chunk(
-        conninfo=conninfo(source),
+def _chunk(source: Settings, table: catalogue.Table, snapshot: str, folder: Path) -> ReadChunk:
+    return ReadChunk(
+        conninfo=build_conninfo(source),
         snapshot=snapshot,
-        statement=select(table).as_string(),
+        statement=build_select(table).as_string(),
         schema=pa.schema(arrow_schema(table)),
         unique_columns=(),
         folder=folder.as_uri(),

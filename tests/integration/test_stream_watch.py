@@ -48,7 +48,7 @@ VANISHES = "delete from stream_positions where stream_name = 'receipts' and inst
 def looked(source_copy: str, new_lake: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch) -> Callable[[], Looks]:
     """Looks at the streams as the DAG's task does; the latest look at each stream as the command shows it."""
     settings = new_lake(synapse_dsn=source_copy, lakehouse_stream_writers=WRITERS)
-    for name, value in settings.environment().items():
+    for name, value in settings.to_environment().items():
         monkeypatch.setenv(name, value)
 
     def look() -> Looks:

@@ -86,7 +86,7 @@ def test_writers_that_rest_restart_are_renamed_or_added_raise_no_alarm(
         lake = new_lake(
             synapse_dsn=dsn, synapse_server_name="synapse.example", synapse_config=folder / "homeserver.yaml"
         )
-        for name, value in lake.environment().items():
+        for name, value in lake.to_environment().items():
             monkeypatch.setenv(name, value)
         for phase, (what, persisters) in enumerate(STAFF):
             with homeserver(folder, dsn=dsn, event_persisters=persisters) as hs:

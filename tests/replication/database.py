@@ -12,7 +12,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.replication.protocol.row_schemas import Release, shapes_of
 from synapse_lakehouse.replication.server.stream_reader import Feed
 
-KNOWN = catalogue.load()
+KNOWN = catalogue.load_catalogue()
 
 
 class Database:
@@ -44,7 +44,7 @@ class Database:
 
     def empty(self) -> None:
         """As before the first event."""
-        tables = {table.name for stream in KNOWN.streams for table, _ in KNOWN.backing(stream.name)}
+        tables = {table.name for stream in KNOWN.streams for table, _ in KNOWN.backing_tables(stream.name)}
         filled = [name for name in sorted(tables | {"stream_positions"}) if self.do(f"select 1 from {name} limit 1")]
         restarts = [f"select setval('{stream.sequence}', 1, false)" for stream in KNOWN.streams]
         self.do("; ".join([*restarts, *([f"truncate {', '.join(filled)} cascade"] if filled else [])]))

@@ -85,7 +85,7 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
             catalog.create_namespace(schema)
         for name in (TABLE, "audit.snapshots", "audit.releases", "audit.stream_gaps"):
             catalog.create_table(name, schema=store.TABLES[name])
-        for table in FEW.copied():
+        for table in FEW.copied_tables():
             catalog.create_table(f"bronze.{table.name}", schema=tables.arrow_schema(table))
         tables.ensure_commands(catalog)
         yield Lake(catalog, tmp_path)

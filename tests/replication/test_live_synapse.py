@@ -66,7 +66,7 @@ def _tokens(database: Database, stream: str) -> set[tuple[str | None, int]]:
     sign = -1 if KNOWN.stream(stream).sign == "negative" else 1
     return {
         (writer, token)
-        for table, column in KNOWN.backing(stream)
+        for table, column in KNOWN.backing_tables(stream)
         for writer, token in database.do(
             f"select instance_name, {sign} * {column} from {table.name} where {sign} * {column} > 0"
         )
@@ -183,7 +183,7 @@ def _compared(settings: Settings) -> tuple[list[dict[str, Any]], list[dict[str, 
     with Database(settings) as database, closing(pyiceberg_catalog(settings)) as catalog:
         bounds = database.feed().heads().linear
         tables.ensure(catalog, KNOWN)
-        for table in KNOWN.copied():
+        for table in KNOWN.copied_tables():
             for column in table.streams.values():
                 writer = table.writer_column or "null"
                 rows = database.do(f"select distinct {column}, {writer} from {table.name} where {column} is not null")

@@ -77,7 +77,7 @@ def _every_row_of_the_tables_is_among(wanted: Mapping[Token, Any], database: Dat
         announced = {shape.table for shape in SHAPES[stream] if shape.is_announced}
         ids = {
             token
-            for table, column in KNOWN.backing(stream)
+            for table, column in KNOWN.backing_tables(stream)
             if table.name in announced
             for (token,) in database.do(f"select {sign} * {column} from {table.name} where {sign} * {column} > 0")
         }

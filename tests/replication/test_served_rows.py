@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.replication.protocol.dialect import Dialect
 from synapse_lakehouse.replication.protocol.row_schemas import SHAPES, WITHHELD, Json
 from synapse_lakehouse.replication.server import sql as server_sql
@@ -18,7 +18,9 @@ from tests.replication.database import KNOWN, Database
 
 def test_every_stream_of_the_catalogue_has_a_shape_for_each_of_its_tables() -> None:
     shaped = {stream: {shape.table for shape in shapes} for stream, shapes in SHAPES.items()}
-    assert shaped == {stream.name: {table.name for table, _ in KNOWN.backing(stream.name)} for stream in KNOWN.streams}
+    assert shaped == {
+        stream.name: {table.name for table, _ in KNOWN.backing_tables(stream.name)} for stream in KNOWN.streams
+    }
 
 
 def test_tokens_wait_for_the_writer_that_is_behind_and_for_gaps(homeserver: Database) -> None:
@@ -120,7 +122,7 @@ def test_there_is_a_line_for_every_row_of_the_sample_and_no_more(sample: Databas
             sample.do(
                 f"select {sign} * {column} from {table.name} where {sign} * {column} between 1 and {heads[stream]}"
             )
-            for table, column in KNOWN.backing(stream)
+            for table, column in KNOWN.backing_tables(stream)
             if table.name in announced
         ]
         # Of a message to several devices, and of a change that several servers are informed of, one row is sent.
@@ -171,7 +173,7 @@ def test_an_invalidation_that_was_under_way_is_sent_to_who_came_meanwhile(homese
 
 def test_the_docs_list_each_field_that_is_withheld_or_cut() -> None:
     table = (
-        (PROJECT / "docs/reference/replication.md")
+        (PROJECT_FOLDER / "docs/reference/replication.md")
         .read_text()
         .partition("| stream | field | in a row |")[2]
         .partition("\n\n")[0]

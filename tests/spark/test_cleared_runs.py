@@ -23,7 +23,7 @@ CENSOR = (
 
 @pytest.fixture
 def lake(server: Server, settings: Settings, sample_dsn: str, tmp_path: Path) -> Iterator[SmallLake]:
-    with small_lake(server, settings, tmp_path, map(catalogue.load().table, FEW)) as lake:
+    with small_lake(server, settings, tmp_path, map(catalogue.load_catalogue().table, FEW)) as lake:
         yield lake
 
 

@@ -45,7 +45,7 @@ def lake(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setti
             lakehouse_catalog_uri=server.dsn("written_by_spark"),
             lakehouse_warehouse=str(tmp_path_factory.mktemp("warehouse")),
         )
-        subprocess.run([sys.executable, "-c", SPARK], env=os.environ | settings.environment(), check=True)
+        subprocess.run([sys.executable, "-c", SPARK], env=os.environ | settings.to_environment(), check=True)
         yield settings
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.postgres.rows.key_ranges import RANGE_DIGITS
-from synapse_lakehouse.postgres.rows.range_digest import RANGES
+from synapse_lakehouse.postgres.rows.range_digest import RANGE_COUNT
 from synapse_lakehouse.spark_app import SparkApp
 from tests.support.stream_lake import Database, Examined
 
@@ -61,7 +61,7 @@ def test_closed_rows_may_not_change_but_where_synapse_changes_them(examined_lake
     # Had it been the lake that was wrong, a run that compares it with the source would have mended ranges of keys.
     def copied_and_mended(app: SparkApp) -> None:
         Examined.copy(examined, app)
-        every = [f"{number:0{RANGE_DIGITS}x}" for number in range(RANGES)]
+        every = [f"{number:0{RANGE_DIGITS}x}" for number in range(RANGE_COUNT)]
         store.append(app.catalog, "audit.repairs", [{"table_name": "events", "ranges": every}], app.run)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -27,7 +27,7 @@ def test_rows_that_went_with_their_room_or_event_say_so(settings: Settings) -> N
         table: spark.createDataFrame(rows, ", ".join(f"{name} string" for name in rows[0]))
         for table, rows in DELETED.items()
     }
-    found = deleted_keys.rows(keys, NOW).collect()
+    found = deleted_keys.build_deletion_rows(keys, NOW).collect()
     assert {(row.table_name, row.key): row.reason for row in found} == {
         ("rooms", '{"room_id":"!gone:it"}'): "its room was deleted",
         ("events", '{"event_id":"$gone"}'): "its event was purged",
@@ -41,5 +41,5 @@ def test_rows_that_went_with_their_room_or_event_say_so(settings: Settings) -> N
         ): None,
     }
     assert {row.deleted_at.astimezone(UTC) for row in found} == {NOW}
-    (alone,) = deleted_keys.rows({"rooms": keys["rooms"]}, NOW).collect()
+    (alone,) = deleted_keys.build_deletion_rows({"rooms": keys["rooms"]}, NOW).collect()
     assert alone.reason == "its room was deleted"

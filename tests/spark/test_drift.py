@@ -83,7 +83,7 @@ def test_by_default_nothing_is_copied(new_lake: Callable[..., Settings], source_
 
 
 def test_columns_that_the_catalogue_gains_keep_the_ids_of_the_others() -> None:
-    known = catalogue.load()
+    known = catalogue.load_catalogue()
     table = known.table("rooms")
     older = table.model_copy(update={"columns": tuple(one for one in table.columns if one.name != "creator")})
     lake = InMemoryCatalog("lake")

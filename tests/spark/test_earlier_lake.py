@@ -17,10 +17,10 @@ from synapse_lakehouse.cli.streams import gaps
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.write import tables
-from synapse_lakehouse.ingest.ledger import origin
+from synapse_lakehouse.ingest.ledger import snapshot_columns
 from synapse_lakehouse.local.postgres import sample
 from synapse_lakehouse.local.postgres.embedded_postgres import Server
-from synapse_lakehouse.postgres.snapshot.snapshot import exported
+from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
 from tests.support.incremental_lake import AdvancingLake, advancing
 from tests.upgrade.keep import KEPT, PLACE
 
@@ -101,13 +101,13 @@ def adopt(lake: AdvancingLake) -> None:
 
     It is equal to what was copied, but another database: its transaction ids and the numbers of its tables are new.
     """
-    declared, app = catalogue.load(), lake.app()
+    declared, app = catalogue.load_catalogue(), lake.app()
     tables.ensure(app.catalog, declared)
     (first,) = store.releases(app.catalog)
-    with exported(lake.settings, declared) as (_, snapshot):
+    with export_snapshot(lake.settings, declared) as (_, snapshot):
         ledger = [
             row
-            | origin(snapshot)
+            | snapshot_columns(snapshot)
             | {"statement": snapshot.fingerprints[row["table_name"]], "written_at": datetime.now(UTC)}
             for row in store.of_run(app.catalog, "audit.ledger", first.run_id)
         ]

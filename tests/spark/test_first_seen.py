@@ -11,7 +11,7 @@ import pytest
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.run import Run
-from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.spark_app import SparkApp
 from synapse_lakehouse.streams import stream_tables
 from tests.support.incremental_lake import DAY, AdvancingLake, advancing
@@ -37,7 +37,7 @@ class DayLake(AdvancingLake):
         self.day = day
         app = self.app()
         self.copy(app)
-        runpy.run_path(str(PROJECT / "spark_apps" / "measure_streams.py"))["measure_streams"](app)
+        runpy.run_path(str(PROJECT_FOLDER / "spark_apps" / "measure_streams.py"))["measure_streams"](app)
         self.publish(app)
         (row,) = store.of_run(app.catalog, "audit.stream_facts", app.run.run_id)
         return int(row["rows_in_interval"])
@@ -48,9 +48,9 @@ def test_an_id_stays_with_the_interval_that_saw_it_first(
     new_lake: Callable[..., Settings], source_copy: str, monkeypatch: pytest.MonkeyPatch, large: int
 ) -> None:
     monkeypatch.setattr(stream_tables, "LARGE_TABLE_ROWS", large)
-    full = catalogue.load()
+    full = catalogue.load_catalogue()
     few = full.model_copy(update={"tables": tuple(map(full.table, NAMES)), "streams": (full.stream("receipts"),)})
-    monkeypatch.setattr(catalogue, "load", lambda: few)
+    monkeypatch.setattr(catalogue, "load_catalogue", lambda: few)
     with (
         advancing(new_lake(synapse_dsn=source_copy, synapse_config=None)) as started,
         psycopg.connect(source_copy) as source,

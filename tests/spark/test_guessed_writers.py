@@ -8,9 +8,9 @@ import pytest
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit import store
-from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.iceberg.write import tables
-from synapse_lakehouse.ingest.ledger import record_measures
+from synapse_lakehouse.ingest.ledger import record_measured_tables
 from tests.support.incremental_lake import advancing
 
 TABLES = ("account_data", "room_account_data", "room_tags_revisions", "stream_positions")
@@ -20,13 +20,13 @@ def test_rows_that_name_no_writer_make_nobody_look_missing(
     new_lake: Callable[..., Settings], source_copy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Synapse never names the writer of account data, which is a worker here."""
-    full = catalogue.load()
+    full = catalogue.load_catalogue()
     few = full.model_copy(update={"tables": tuple(map(full.table, TABLES)), "streams": (full.stream("account_data"),)})
-    monkeypatch.setattr(catalogue, "load", lambda: few)
+    monkeypatch.setattr(catalogue, "load_catalogue", lambda: few)
     with advancing(new_lake(synapse_dsn=source_copy, synapse_config=None)) as lake:
         app = lake.app()
         lake.copy(app)
-        runpy.run_path(str(PROJECT / "spark_apps" / "measure_streams.py"))["measure_streams"](app)
+        runpy.run_path(str(PROJECT_FOLDER / "spark_apps" / "measure_streams.py"))["measure_streams"](app)
         (position,) = store.of_run(app.catalog, "audit.stream_positions", app.run.run_id)
         facts = store.of_run(app.catalog, "audit.stream_facts", app.run.run_id)
     assert (position["rule"], position["missing_writers"]) == ("assumed", [])
@@ -44,7 +44,7 @@ def test_rows_that_are_only_counted_and_name_no_writer_are_those_of_the_only_one
         with psycopg.connect(source_copy) as connection:
             connection.execute("update device_inbox set instance_name = null where stream_id % 2 = 0")
             count = connection.execute("select count(*) from device_inbox").fetchone()
-            record_measures(app, catalogue.load(), connection)
+            record_measured_tables(app, catalogue.load_catalogue(), connection)
             connection.rollback()
         facts = store.of_run(app.catalog, "audit.stream_facts", app.run.run_id)
     assert count

@@ -21,23 +21,23 @@ from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.write.commits import Prepared, prepare_change
 from synapse_lakehouse.ingest import copy_tables, row_deletes, table_copy
-from synapse_lakehouse.ingest.copy_progress import Pace
-from synapse_lakehouse.ingest.row_counts import count_all
+from synapse_lakehouse.ingest.copy_progress import CopyProgress
+from synapse_lakehouse.ingest.row_counts import count_tables
 from synapse_lakehouse.ingest.table_copy import TableCopy
 from synapse_lakehouse.local.postgres.embedded_postgres import Server
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.rows import page_ranges
-from synapse_lakehouse.postgres.rows.content_hash import combined
-from synapse_lakehouse.postgres.snapshot.snapshot import Changes, count_since
+from synapse_lakehouse.postgres.rows.content_hash import combine_hashes
+from synapse_lakehouse.postgres.snapshot.snapshot import RowCounts, count_changed_rows
 from synapse_lakehouse.spark_app import SparkApp
 from tests.conftest import copied_source, lake_maker
 from tests.support.incremental_lake import AdvancingLake, advancing
 
 Source = psycopg.Connection[tuple[object, ...]]
 
-FULL = catalogue.load()
+FULL = catalogue.load_catalogue()
 # Without its version a database is no Synapse's.
-ALL = [table.name for table in FULL.copied() if table.name != "schema_version"]
+ALL = [table.name for table in FULL.copied_tables() if table.name != "schema_version"]
 OF_EVERY_KIND = [
     "events", "event_json", "event_auth", "event_edges", "event_to_state_groups", "room_memberships", "rejections",
     "state_groups", "state_groups_state", "rooms", "blocked_rooms", "erased_users", "presence_stream",
@@ -67,7 +67,7 @@ def _lake_of(
 ) -> Iterator[AdvancingLake]:
     few = FULL.model_copy(update={"tables": tuple(map(FULL.table, names)), "streams": ()})
     with pytest.MonkeyPatch.context() as patched, lake_maker(server, settings, folder) as make:
-        patched.setattr(catalogue, "load", lambda: few)
+        patched.setattr(catalogue, "load_catalogue", lambda: few)
         with advancing(make(synapse_dsn=source)) as lake:
             lake.advance()
             yield lake
@@ -208,7 +208,7 @@ def _live(lake: AdvancingLake, source: Source, names: list[str], runs: int) -> N
     """Rows of many tables change, go and come back under the same key, for several runs."""
     chance = random.Random(20261121)
     source.execute("select setseed(0.20261121)")
-    changing = [catalogue.load().table(name) for name in names]
+    changing = [catalogue.load_catalogue().table(name) for name in names]
     for table in changing:
         source.execute(sql.SQL("create table {} as table {} with no data").format(*_names(table.name)))
     for _ in range(runs):
@@ -227,7 +227,11 @@ def _live(lake: AdvancingLake, source: Source, names: list[str], runs: int) -> N
                     "with gone as (delete from {} where random() < {} returning *) insert into {} table gone"
                 ).format(name, sql.Literal(share / 3), stash)
             )
-            free = {one.reads[0] for one in table.columns} - _unique_columns(source, table.name) - {*table.primary_key}
+            free = (
+                {one.source_columns[0] for one in table.columns}
+                - _unique_columns(source, table.name)
+                - {*table.primary_key}
+            )
             column = chance.choice(sorted(free) or [""])
             if column:
                 source.execute(
@@ -299,10 +303,10 @@ def test_what_a_table_grew_by_is_readied_while_the_source_counts(
             readied.set()
         return prepared
 
-    def count(connection: Connection, table: catalogue.Table, *arguments: Any) -> Changes:
+    def count(connection: Connection, table: catalogue.Table, *arguments: Any) -> RowCounts:
         if f"bronze.{table.name}" == name:
             assert readied.wait(60)
-        return count_since(connection, table, *arguments)
+        return count_changed_rows(connection, table, *arguments)
 
     def advance_after(*statements: str) -> int:
         """How often a commit of the table was written."""
@@ -364,7 +368,7 @@ def test_an_interrupted_copy_goes_on_where_it_stopped(
     assert len(ranges) > 3
     assert sum(one["rows"] for one in ranges) == row["rows_read"]
     assert all(one["hash_read"] == one["hash_written"] for one in ranges)
-    assert f"{combined(int(one['hash_read'], 16) for one in ranges):016x}" == row["hash_read"]
+    assert f"{combine_hashes(int(one['hash_read'], 16) for one in ranges):016x}" == row["hash_read"]
 
 
 def test_what_is_left_of_a_source_that_was_behind_since_is_not_gone_on_from(
@@ -461,7 +465,7 @@ def test_no_table_is_emptied_while_it_is_copied(
             )
         except psycopg.errors.LockNotAvailable as error:
             refused.append(error)
-        return count_all(*arguments)
+        return count_tables(*arguments)
 
     with monkeypatch.context() as patched:
         patched.setattr(copy_tables, "count_all", rewrite)
@@ -498,18 +502,18 @@ def test_a_restored_dump_is_copied_whole(lake: AdvancingLake, sample_dsn: str) -
 
 def _interrupted(lake: AdvancingLake, source: Source, monkeypatch: pytest.MonkeyPatch) -> SparkApp:
     """The app of a run that has some of the many parts of event_json, which changed, when the machine goes down."""
-    monkeypatch.setattr(page_ranges, "PAGES_A_CHUNK", 20)
+    monkeypatch.setattr(page_ranges, "PAGES_PER_CHUNK", 20)
     source.execute("update event_json set format_version = format_version")
     source.execute("vacuum (full) event_json")
-    app, keep, left = lake.app(), TableCopy.keep, iter(range(15))
+    app, keep, left = lake.app(), TableCopy.accept_part, iter(range(15))
 
-    def dies(copy: TableCopy, *part: Any) -> Pace:
+    def dies(copy: TableCopy, *part: Any) -> CopyProgress:
         if copy.table.name == "event_json" and next(left, None) is None:
             raise ConnectionError("the machine went down")
         return keep(copy, *part)
 
     with monkeypatch.context() as patched:
-        patched.setattr(TableCopy, "keep", dies)
+        patched.setattr(TableCopy, "accept_part", dies)
         with pytest.raises(ConnectionError):
             lake.copy(app)
     return app

@@ -32,7 +32,7 @@ def lake(
     server: Server, settings: Settings, sample_dsn: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SmallLake]:
     with small_lake(
-        server, settings, tmp_path_factory.mktemp("maintained"), map(catalogue.load().table, TABLES)
+        server, settings, tmp_path_factory.mktemp("maintained"), map(catalogue.load_catalogue().table, TABLES)
     ) as lake:
         lake.advance()
         yield lake

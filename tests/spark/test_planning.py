@@ -69,7 +69,7 @@ def copied(app: SparkApp, dsn: str) -> Release:
     published: dict[str, int] = {}
     for name, columns in COLUMNS.items():
         table = app.catalog.load_table(f"bronze.{name}")
-        schema, rows = tables.arrow_schema(catalogue.load().table(name)), fetched(dsn, columns, name)
+        schema, rows = tables.arrow_schema(catalogue.load_catalogue().table(name)), fetched(dsn, columns, name)
         values = [
             rows[column.name].cast(column.type)
             if column.name in rows.column_names
@@ -108,8 +108,8 @@ def test_the_lake_plans_as_the_database_does(
 ) -> None:
     with rooms(server) as (dsn, world, more), advancing(new_lake(synapse_dsn=dsn)) as lake:
         now = datetime.now(UTC)
-        app = SparkApp("test", Run("plan", now.replace(year=2025), now), lake.settings, moves_tables=False)
-        tables.ensure(app.catalog, catalogue.load())
+        app = SparkApp("test", Run("plan", now.replace(year=2025), now), lake.settings, writes_branches=False)
+        tables.ensure(app.catalog, catalogue.load_catalogue())
         more(1200)
         purge(world, 0.02, set())
         more(100)

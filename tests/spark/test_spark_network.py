@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.iceberg.spark import spark_network
 from synapse_lakehouse.iceberg.spark.spark_network import SparkSecretError
 from synapse_lakehouse.local.java import class_archive, jars, runtime
@@ -75,7 +75,7 @@ def test_a_driver_is_reached_from_this_machine_with_its_secret_only(starter: str
 
 @pytest.mark.heavy
 def test_recording_classes_listens_on_this_machine_only(home: Path, tmp_path: Path) -> None:
-    app = PROJECT / "spark_apps" / "record_classes.py"
+    app = PROJECT_FOLDER / "spark_apps" / "record_classes.py"
     assert listens_on("spark-submit", app, home, tmp_path) == LOOPBACK
 
 
@@ -83,7 +83,7 @@ def listens_on(starter: str, app: Path, home: Path, folder: Path) -> set[IPv4Add
     """Addresses on which ``app`` listens until it ends."""
     settings = Settings(_env_file=None, lakehouse_home=home, lakehouse_catalog_uri="postgresql://u:p@127.0.0.1:9/lake")
     variables = {name: value for name, value in os.environ.items() if name not in {"SPARK_MASTER", "SPARK_LOCAL_IP"}}
-    variables |= settings.environment() | {"PYTHONPATH": str(PROJECT)}
+    variables |= settings.to_environment() | {"PYTHONPATH": str(PROJECT_FOLDER)}
     command = [sys.executable]
     if starter == "spark-submit":
         variables = runtime.environment(variables)
@@ -139,9 +139,13 @@ def test_the_secret_of_a_cluster_is_in_no_argument_list(home: Path, tmp_path: Pa
     file.write_text(SECRET)
     settings = Settings(_env_file=None, lakehouse_home=home, lakehouse_catalog_uri="postgresql://u:p@127.0.0.1:9/lake")
     settings = settings.model_copy(update={"lakehouse_spark_secret_file": file})
-    variables = {"SPARK_MASTER": "local-cluster[1,1,1024]", "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(PROJECT)}
+    variables = {
+        "SPARK_MASTER": "local-cluster[1,1,1024]",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYTHONPATH": str(PROJECT_FOLDER),
+    }
     done = subprocess.run(
-        [sys.executable, "-c", ARGUMENTS], env=os.environ | settings.environment() | variables, cwd=home, text=True,
+        [sys.executable, "-c", ARGUMENTS], env=os.environ | settings.to_environment() | variables, cwd=home, text=True,
         capture_output=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -12,14 +12,20 @@ from pyiceberg.table import Table as IcebergTable
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.audit.releases import ReleaseError
-from synapse_lakehouse.catalogue import Column, Load, Table
+from synapse_lakehouse.catalogue import Column, LoadMode, Table
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.ingest import snapshot_session
-from synapse_lakehouse.ingest.reconcile import Unit, asked, digest_in_lake, in_turn, verify_tables
+from synapse_lakehouse.ingest.reconcile import (
+    SliceComparison,
+    digest_lake,
+    digest_source,
+    list_slices_by_age,
+    reconcile_tables,
+)
 from synapse_lakehouse.ingest.repair import Repair
 from synapse_lakehouse.local.postgres.embedded_postgres import Server
-from synapse_lakehouse.postgres.rows.range_digest import Slice
-from synapse_lakehouse.postgres.snapshot.snapshot import exported
+from synapse_lakehouse.postgres.rows.range_digest import KeySlice
+from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
 from synapse_lakehouse.spark_app import SparkApp
 from tests.support.small_lake import SmallLake, small_lake
 
@@ -30,7 +36,7 @@ ODD = Table(
     description="Values that two systems may write differently.",
     primary_key=("key", "part"),
     key_enforced=False,
-    load=Load.REPLACE,
+    load=LoadMode.REPLACE,
     streams={},
     writer_column=None,
     columns=tuple(
@@ -60,7 +66,7 @@ def lake(
     server: Server, settings: Settings, sample_dsn: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SmallLake]:
     with small_lake(
-        server, settings, tmp_path_factory.mktemp("proven"), [*map(catalogue.load().table, COPIED), ODD]
+        server, settings, tmp_path_factory.mktemp("proven"), [*map(catalogue.load_catalogue().table, COPIED), ODD]
     ) as lake:
         with psycopg.connect(str(lake.settings.synapse_dsn)) as source:
             source.execute(ODD_ROWS.encode())
@@ -118,10 +124,10 @@ def test_a_repair_takes_longer_than_the_source_lets_a_session_idle(
         do(repair)
 
     monkeypatch.setattr(Repair, "do", slowly)
-    monkeypatch.setattr(snapshot_session, "PING_SECONDS", 0.3)
-    with exported(lake.settings, lake.declared) as (connection, taken):
+    monkeypatch.setattr(snapshot_session, "KEEPALIVE_SECONDS", 0.3)
+    with export_snapshot(lake.settings, lake.declared) as (connection, taken):
         connection.execute("set idle_in_transaction_session_timeout = '1500ms'")
-        verify_tables(app, lake.declared, connection, taken)
+        reconcile_tables(app, lake.declared, connection, taken)
     repairs = {row["table_name"]: row for row in store.of_run(app.catalog, "audit.repairs", app.run.run_id)}
     assert repairs["odd"]["rows_added"] == 2
     lake.publish(app)
@@ -152,13 +158,15 @@ def test_what_was_written_after_the_audit_is_not_published(lake: SmallLake) -> N
 
 def test_the_source_is_asked_no_longer_than_the_budget_allows_and_tables_take_turns(lake: SmallLake) -> None:
     app = lake.app()
-    with exported(lake.settings, lake.declared) as (connection, _):
+    with export_snapshot(lake.settings, lake.declared) as (connection, _):
         table = lake.declared.table("event_json")
-        (cut_off,) = asked(connection, [Unit(table, Slice(0, 1)), Unit(table, Slice(0, 1))], 0.001)
+        (cut_off,) = digest_source(
+            connection, [SliceComparison(table, KeySlice(0, 1)), SliceComparison(table, KeySlice(0, 1))], 0.001
+        )
         assert cut_off.source is None
         assert cut_off.seconds < 1
-        again = asked(connection, [Unit(table, Slice(number, 4)) for number in range(4)], 60)
-        digest_in_lake(app.spark, again)
+        again = digest_source(connection, [SliceComparison(table, KeySlice(number, 4)) for number in range(4)], 60)
+        digest_lake(app.spark, again)
         assert [unit.differing for unit in again] == [[], [], [], []]
         assert len({name for unit in again for name in unit.lake}) > 1000
         timeout = connection.execute("select current_setting('statement_timeout')").fetchone()
@@ -166,15 +174,15 @@ def test_the_source_is_asked_no_longer_than_the_budget_allows_and_tables_take_tu
         old = {"slice": 0, "slices": 1, "differing": 0, "seconds": 0.1, "compared_at": datetime(2000, 1, 1, tzinfo=UTC)}
         slow = {"differing": None, "seconds": 31.0, "compared_at": datetime.now(UTC)}
         store.append(app.catalog, "audit.parity", [old | {"table_name": "odd"}, old | slow | {"table_name": "events"}])
-        turns = in_turn(app, lake.declared, connection)
+        turns = list_slices_by_age(app, lake.declared, connection)
         assert [unit.part.of for unit in turns if unit.table.name == "events"] == [2, 2]
         assert [unit.table.name for unit in turns[-2:]] == ["events"] * 2, "its halves wait for all others"
         assert all(31 < unit.seconds < 60 for unit in turns[-2:]), "and need more than what it had"
         richer = replace(app, settings=app.settings.model_copy(update={"lakehouse_parity_seconds": 600}))
-        turns = in_turn(richer, lake.declared, connection)
+        turns = list_slices_by_age(richer, lake.declared, connection)
         assert [unit.part.of for unit in turns if unit.table.name == "events"] == [1], "it had too little then"
         dear = [replace(turns[0], seconds=0.0), replace(turns[1], seconds=50.0)]
-        assert asked(connection, dear, 40) == dear[:1]
+        assert digest_source(connection, dear, 40) == dear[:1]
 
 
 def _begin_branch(app: SparkApp, table: IcebergTable) -> None:

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.local.java import runtime
 
 _START_SECONDS = 120
@@ -45,7 +45,7 @@ def cluster(folder: Path) -> Iterator[Cluster]:
     """A cluster with its logs in ``folder``."""
     spark = Cluster("", folder)
     spark.secret_file.touch(mode=0o600)
-    spark.secret_file.write_text(subprocess.check_output([PROJECT / "docker" / "spark-secret.sh"], text=True))
+    spark.secret_file.write_text(subprocess.check_output([PROJECT_FOLDER / "docker" / "spark-secret.sh"], text=True))
     common = ["--host", "127.0.0.1", "--webui-port", "0", "--properties-file", str(spark.secret_file)]
     with ExitStack() as stack:
         stack.enter_context(_daemon("master.Master", folder / "master.log", *common, "--port", "0"))

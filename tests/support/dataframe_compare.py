@@ -10,7 +10,7 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
-from synapse_lakehouse.postgres.rows.select_sql import select
+from synapse_lakehouse.postgres.rows.select_sql import build_select
 
 
 def differences(
@@ -18,7 +18,7 @@ def differences(
 ) -> tuple[int, int]:
     """Rows of ``table`` that only the lake has, and that only the source has; equal rows are counted."""
     here = Counter(lake.execute(f"select * from bronze.{table.name}").fetchall())
-    there = Counter(source.execute(select(table)).fetchall())
+    there = Counter(source.execute(build_select(table)).fetchall())
     return (here - there).total(), (there - here).total()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from synapse_lakehouse.config.run import Run
-from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT_FOLDER
 
 ANSWER = "answer: "
 
@@ -28,7 +28,7 @@ class DbtSession:
         rows: list[dict[str, Any]] = self._ask({"branch": branch, "sql": statement})
         return rows
 
-    def dbt(self, *arguments: str, branch: str, project: Path = PROJECT / "dbt") -> dict[str, Any]:
+    def dbt(self, *arguments: str, branch: str, project: Path = PROJECT_FOLDER / "dbt") -> dict[str, Any]:
         """What ``dbt <arguments>`` on ``branch`` came to: ``success``, and ``results`` as name → [status, message]."""
         folders = ["--project-dir", project, "--profiles-dir", project, "--target-path", self.target]
         command = [*arguments, *map(str, folders), "--log-path", str(self.target)]
@@ -37,7 +37,7 @@ class DbtSession:
 
     def build(self, run: Run) -> None:
         """Build all models on the branch of ``run``, as the Spark app does."""
-        self._ask({"branch": run.branch, "build": run.arguments()})
+        self._ask({"branch": run.branch, "build": run.to_arguments()})
 
     def resolve(self, branch: str, worth_carrying: int) -> None:
         """Resolve the state on ``branch``."""
@@ -73,7 +73,7 @@ def dbt_session(environment: Mapping[str, str], folder: Path) -> Iterator[DbtSes
     with (
         log.open("w") as errors,
         subprocess.Popen(
-            [sys.executable, PROJECT / "tests" / "dbt" / "dbt_session.py"], env=environment, text=True,
+            [sys.executable, PROJECT_FOLDER / "tests" / "dbt" / "dbt_session.py"], env=environment, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
         ) as process,
     ):  # fmt: skip

@@ -17,7 +17,7 @@ from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.iceberg.write.publish import publish
 from synapse_lakehouse.ingest.copy_tables import copy_tables
-from synapse_lakehouse.ingest.snapshot_session import on_a_snapshot
+from synapse_lakehouse.ingest.snapshot_session import run_on_snapshot
 from synapse_lakehouse.spark_app import SparkApp
 from tests.support.dataframe_compare import differences
 
@@ -50,8 +50,8 @@ class AdvancingLake:
 
     def copy(self, app: SparkApp) -> None:
         """Bring the run's branch up to the source."""
-        tables.ensure(app.catalog, catalogue.load())
-        on_a_snapshot(app, copy_tables)
+        tables.ensure(app.catalog, catalogue.load_catalogue())
+        run_on_snapshot(app, copy_tables)
 
     def publish(self, app: SparkApp) -> None:
         """Publish the run's branch, as if its audits had passed."""
@@ -77,7 +77,9 @@ class AdvancingLake:
         with duckdb_reader.connect(self.settings) as lake, psycopg.connect(str(self.settings.synapse_dsn)) as source:
             release = duckdb_reader.release(lake, self.settings)
             duckdb_reader.bind(lake, self.settings, release, release.tables)
-            found = {table.name: differences(table, lake, source) for table in catalogue.load().copied()}
+            found = {
+                table.name: differences(table, lake, source) for table in catalogue.load_catalogue().copied_tables()
+            }
         return {name: rows for name, rows in found.items() if rows != (0, 0)}
 
     def deletions(self) -> list[tuple[str, str]]:

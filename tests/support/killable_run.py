@@ -27,7 +27,7 @@ NAMES = (
 
 def few_tables() -> Catalogue:
     """The large tables and some small ones: enough to be killed in, and quick."""
-    full = catalogue.load()
+    full = catalogue.load_catalogue()
     return full.model_copy(update={"tables": tuple(map(full.table, NAMES))})
 
 
@@ -35,9 +35,9 @@ def main() -> None:
     """Serve runs until the input ends."""
     # Tables of the sample in many chunks, so that whole copies are interrupted between them, each read by a worker.
     patch, few = pytest.MonkeyPatch(), few_tables()
-    patch.setattr(page_ranges, "PAGES_A_CHUNK", 64)
-    patch.setattr(page_ranges, "PAGES_OF_A_SMALL_TABLE", 0)
-    patch.setattr(catalogue, "load", lambda: few)
+    patch.setattr(page_ranges, "PAGES_PER_CHUNK", 64)
+    patch.setattr(page_ranges, "SMALL_TABLE_PAGES", 0)
+    patch.setattr(catalogue, "load_catalogue", lambda: few)
     lake = AdvancingLake(Settings(_env_file=None))
     lake.app().spark.range(1).count()
     print("ready", flush=True)
@@ -49,7 +49,7 @@ def main() -> None:
 
 def _run(lake: AdvancingLake, app: SparkApp) -> None:
     """Open, copy, publish and close, as the DAG's tasks do."""
-    tables.ensure(app.catalog, catalogue.load())
+    tables.ensure(app.catalog, catalogue.load_catalogue())
     lease = Lease(app.catalog, app.run.run_id, app.run.branch, lake.settings.lakehouse_lease_seconds)
     crashed = lease.acquire(WAIT_SECONDS)
     if app.run.branch not in crashed:

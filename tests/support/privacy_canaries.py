@@ -19,7 +19,7 @@ from psycopg.conninfo import make_conninfo
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres import embedded_postgres, sample
-from synapse_lakehouse.postgres.access.grants import script
+from synapse_lakehouse.postgres.access.grants import build_grants_sql
 
 Owner = psycopg.Connection[tuple[Any, ...]]
 
@@ -149,7 +149,7 @@ def planted_sample(folder: Path) -> Iterator[PlantedSample]:
         dsn = sample.restore(server)
         with psycopg.connect(dsn) as owner:
             canaries.plant(owner)
-            owner.execute(script(catalogue.load(), Settings(_env_file=None), name).encode())
+            owner.execute(build_grants_sql(catalogue.load_catalogue(), Settings(_env_file=None), name).encode())
             owner.execute(f"alter role {name} password '{password}'".encode())
             longest = "select topic from room_stats_state where topic is not null order by length(topic) desc limit 1"
             ((topic,),) = owner.execute(longest).fetchall()
@@ -180,10 +180,10 @@ def contents(home: Path) -> Iterator[tuple[Path, bytes]]:
 def _listed(table: str) -> set[str] | None:
     """Columns of ``table`` that are copied, at least in part; None for a table that the catalogue does not list."""
     try:
-        columns = catalogue.load().table(table).columns
+        columns = catalogue.load_catalogue().table(table).columns
     except KeyError:
         return None
-    return {name for column in columns for name in column.reads}
+    return {name for column in columns for name in column.source_columns}
 
 
 def _arrow(table: pa.Table) -> bytes:

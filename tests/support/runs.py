@@ -50,7 +50,7 @@ def children(run: subprocess.Popen[str]) -> set[int]:
 def lease_of_another_run(settings: Settings) -> Lease:
     """The lake's lease, which the run ``the first run`` holds for ten minutes, unless it gives it back."""
     catalog = pyiceberg_catalog(settings)
-    tables.ensure(catalog, catalogue.load())
+    tables.ensure(catalog, catalogue.load_catalogue())
     lease = Lease(catalog, "the first run", "run_20261120T000000Z_00000000", seconds=600)
     lease.acquire()
     return lease

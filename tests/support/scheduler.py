@@ -6,7 +6,7 @@ from typing import Final
 
 from xdist.scheduler import LoadScopeScheduling
 
-from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT_FOLDER
 
 LAKES: Final = {"harsh": "harsh: HarshLake", "published": "published: Published"}
 """Lakes that many tests use and that take minutes to make, with what a test that uses one says."""
@@ -24,7 +24,7 @@ class Sharing(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return lake(PROJECT / file) or file
+        return lake(PROJECT_FOLDER / file) or file
 
 
 @cache

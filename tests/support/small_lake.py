@@ -15,14 +15,14 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.catalogue import Catalogue, Table
 from synapse_lakehouse.cli import app as command
-from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.ingest.copy_tables import copy_tables
-from synapse_lakehouse.ingest.reconcile import verify_tables
-from synapse_lakehouse.ingest.snapshot_session import on_a_snapshot
+from synapse_lakehouse.ingest.reconcile import reconcile_tables
+from synapse_lakehouse.ingest.snapshot_session import run_on_snapshot
 from synapse_lakehouse.local.postgres.embedded_postgres import Server
-from synapse_lakehouse.postgres.snapshot.snapshot import exported
+from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
 from synapse_lakehouse.spark_app import SparkApp
 from tests.conftest import copied_source, lake_maker
 from tests.support.dataframe_compare import differences
@@ -33,17 +33,17 @@ from tests.support.incremental_lake import AdvancingLake, advancing
 class SmallLake(AdvancingLake):
     """Copies only the tables of ``declared``."""
 
-    declared: Catalogue = field(default_factory=catalogue.load)
+    declared: Catalogue = field(default_factory=catalogue.load_catalogue)
 
     def copy(self, app: SparkApp) -> None:
         """Bring the run's branch up to the source."""
         tables.ensure(app.catalog, self.declared)
-        on_a_snapshot(app, copy_tables, self.declared)
+        run_on_snapshot(app, copy_tables, self.declared)
 
     def verify(self, app: SparkApp) -> list[dict[str, Any]]:
         """Compare the run's branch with the source: rows of audit.parity."""
-        with exported(self.settings, self.declared) as (connection, snapshot):
-            verify_tables(app, self.declared, connection, snapshot)
+        with export_snapshot(self.settings, self.declared) as (connection, snapshot):
+            reconcile_tables(app, self.declared, connection, snapshot)
         return store.of_run(app.catalog, "audit.parity", app.run.run_id)
 
     def maintain(self, days: int = 0) -> None:
@@ -51,7 +51,7 @@ class SmallLake(AdvancingLake):
         app = replace(self.app(), settings=self.settings.model_copy(update={"lakehouse_erasure_days": days}))
         app.lease.acquire()
         try:
-            runpy.run_path(str(PROJECT / "spark_apps" / "maintain_lake.py"))["maintain_lake"](app)
+            runpy.run_path(str(PROJECT_FOLDER / "spark_apps" / "maintain_lake.py"))["maintain_lake"](app)
         finally:
             app.lease.release()
 
@@ -62,7 +62,7 @@ class SmallLake(AdvancingLake):
 
     def ask(self, *arguments: str) -> Result:
         """The operator's command on this lake."""
-        return CliRunner().invoke(command, arguments, env=self.settings.environment() | {"COLUMNS": "200"})
+        return CliRunner().invoke(command, arguments, env=self.settings.to_environment() | {"COLUMNS": "200"})
 
     def equal_to_source(self) -> bool:
         """Whether the latest release has the source's rows; to Python not even a NaN is equal to itself."""
@@ -70,7 +70,9 @@ class SmallLake(AdvancingLake):
             release = duckdb_reader.release(lake, self.settings)
             duckdb_reader.bind(lake, self.settings, release, release.tables)
             comparable = [
-                table for table in self.declared.copied() if "double" not in {one.data_type for one in table.columns}
+                table
+                for table in self.declared.copied_tables()
+                if "double" not in {one.data_type for one in table.columns}
             ]
             return all(differences(table, lake, source) == (0, 0) for table in comparable)
 
@@ -78,7 +80,7 @@ class SmallLake(AdvancingLake):
 @contextmanager
 def small_lake(server: Server, settings: Settings, folder: Path, declared: Iterable[Table]) -> Iterator[SmallLake]:
     """An empty lake of a few tables of a copy of the sample, which may be spoiled."""
-    few = catalogue.load().model_copy(update={"tables": tuple(declared)})
+    few = catalogue.load_catalogue().model_copy(update={"tables": tuple(declared)})
     with (
         copied_source(server) as dsn,
         lake_maker(server, settings, folder) as make,

@@ -10,7 +10,7 @@ import pytest
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit import store as audit_store
-from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from tests.support.incremental_lake import AdvancingLake, advancing
 
 TABLES = (
@@ -33,7 +33,7 @@ class Examined(AdvancingLake):
         """Copy, measure and publish; the gaps that were found."""
         app = self.app()
         self.copy(app)
-        runpy.run_path(str(PROJECT / "spark_apps" / "measure_streams.py"))["measure_streams"](app)
+        runpy.run_path(str(PROJECT_FOLDER / "spark_apps" / "measure_streams.py"))["measure_streams"](app)
         if publish:
             self.publish(app)
         rows = app.catalog.load_table("audit.stream_gaps").scan().to_arrow().to_pylist()
@@ -143,9 +143,9 @@ class Database:
 @contextmanager
 def examined_lake(lake: Settings, source: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Examined, Database]]:
     """An empty lake, and the copy of the sample at ``source`` that it is filled from: a few tables and streams."""
-    full = catalogue.load()
+    full = catalogue.load_catalogue()
     few = {"tables": tuple(map(full.table, TABLES)), "streams": tuple(map(full.stream, STREAMS))}
-    monkeypatch.setattr(catalogue, "load", lambda: full.model_copy(update=few))
+    monkeypatch.setattr(catalogue, "load_catalogue", lambda: full.model_copy(update=few))
     given = {"synapse_dsn": source, "synapse_config": None, "lakehouse_stream_writers": WRITERS}
     with (
         advancing(lake.model_copy(update=given)) as started,

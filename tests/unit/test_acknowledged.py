@@ -13,7 +13,7 @@ from synapse_lakehouse.streams.checks.acknowledged import (
 )
 from synapse_lakehouse.streams.gaps.classify import GapClass, StreamGap
 
-CATALOGUE = catalogue.load()
+CATALOGUE = catalogue.load_catalogue()
 
 
 def test_ids_and_ranges_of_streams_are_read() -> None:

@@ -8,7 +8,7 @@ import yaml
 from pydantic import ValidationError
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.catalogue import Load
+from synapse_lakehouse.catalogue import LoadMode
 
 STREAM = {
     "description": "What users have read.",
@@ -125,7 +125,7 @@ def with_column(**column: Any) -> dict[str, Any]:
 
 
 def test_a_table_is_read_as_declared() -> None:
-    parsed = catalogue.parse(sources(RECEIPTS))
+    parsed = catalogue.parse_catalogue(sources(RECEIPTS))
     assert (parsed.oldest_schema_version, parsed.newest_schema_version) == (93, 94)
     table = parsed.table("receipts_linearized")
     assert (table.primary_key, table.nullable_key, table.key_enforced) == (
@@ -134,21 +134,21 @@ def test_a_table_is_read_as_declared() -> None:
         True,
     )
     assert (table.load, table.writer_column, table.repeats_ids, table.follows) == (
-        Load.MERGE,
+        LoadMode.MERGE,
         "instance_name",
         False,
         None,
     )
     assert [column.name for column in table.columns][:2] == ["stream_id", "user_id"]
     assert table.column("data").description == "Time of the receipt."
-    assert (table.column("data").reads, table.column("data").source_type) == (("data",), "text")
-    assert (table.column("day").reads, table.column("day").source_type) == (("received_ts",), "integer")
-    assert parsed.backing("receipts") == ((table, "stream_id"),)
-    assert (parsed.copied(), parsed.measured()) == ((table,), ())
+    assert (table.column("data").source_columns, table.column("data").source_type) == (("data",), "text")
+    assert (table.column("day").source_columns, table.column("day").source_type) == (("received_ts",), "integer")
+    assert parsed.backing_tables("receipts") == ((table, "stream_id"),)
+    assert (parsed.copied_tables(), parsed.measured_tables()) == ((table,), ())
 
 
 def test_unknown_names_are_key_errors() -> None:
-    parsed = catalogue.parse(sources(RECEIPTS))
+    parsed = catalogue.parse_catalogue(sources(RECEIPTS))
     with pytest.raises(KeyError, match="password_hash is not in the catalogue"):
         parsed.table("receipts_linearized").column("password_hash")
     with pytest.raises(KeyError, match="access_tokens is not in the catalogue"):
@@ -193,56 +193,61 @@ def test_unknown_names_are_key_errors() -> None:
 )
 def test_a_wrong_declaration_is_refused(table: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
-        catalogue.parse(sources(table))
+        catalogue.parse_catalogue(sources(table))
 
 
 def test_names_are_declared_once() -> None:
     with pytest.raises(ValidationError, match="declared twice: receipts_linearized"):
-        catalogue.parse(sources(RECEIPTS, RECEIPTS))
+        catalogue.parse_catalogue(sources(RECEIPTS, RECEIPTS))
 
 
 def test_a_stream_without_a_table_is_refused() -> None:
     with pytest.raises(ValidationError, match="streams without a table: presence"):
-        catalogue.parse(sources(RECEIPTS, receipts=STREAM, presence=STREAM))
+        catalogue.parse_catalogue(sources(RECEIPTS, receipts=STREAM, presence=STREAM))
 
 
 def test_a_misspelt_stream_is_refused() -> None:
     with pytest.raises(ValidationError, match="signs"):
-        catalogue.parse(sources(RECEIPTS, receipts=STREAM | {"signs": "positive"}))
+        catalogue.parse_catalogue(sources(RECEIPTS, receipts=STREAM | {"signs": "positive"}))
 
 
 def test_a_stream_without_a_bound_cannot_be_append_only() -> None:
     with pytest.raises(ValidationError, match="without positions and a bound"):
-        catalogue.parse(sources(RECEIPTS, receipts=STREAM | {"contiguity": "append_only", "stream_positions": None}))
+        catalogue.parse_catalogue(
+            sources(RECEIPTS, receipts=STREAM | {"contiguity": "append_only", "stream_positions": None})
+        )
 
 
 def test_a_followed_table_must_be_appended() -> None:
     follower = changed(load="append", streams={}, follows="receipts_linearized", writer_column=None)
     follower["name"] = "receipts_graph"
     with pytest.raises(ValidationError, match="receipts_graph follows receipts_linearized"):
-        catalogue.parse(sources(RECEIPTS, follower))
+        catalogue.parse_catalogue(sources(RECEIPTS, follower))
 
 
 def test_nothing_secret_is_listed() -> None:
-    listed = {(table.name, column.name) for table in catalogue.load().tables for column in table.columns}
+    listed = {(table.name, column.name) for table in catalogue.load_catalogue().tables for column in table.columns}
     read = {
-        (table.name, name) for table in catalogue.load().tables for column in table.columns for name in column.reads
+        (table.name, name)
+        for table in catalogue.load_catalogue().tables
+        for column in table.columns
+        for name in column.source_columns
     }
     assert {pair for pair in listed | read if pair[1] in NEVER_LEAVE} == set()
     assert (listed | read) & NEVER_LEAVE_FROM == set()
-    assert {table.name for table in catalogue.load().tables} & NEVER_LISTED == set()
+    assert {table.name for table in catalogue.load_catalogue().tables} & NEVER_LISTED == set()
 
 
 def test_what_may_leave_only_in_part_is_projected() -> None:
-    loaded = catalogue.load()
+    loaded = catalogue.load_catalogue()
     for table, column in PROJECTED_ONLY:
         assert loaded.table(table).column(column).projection is not None, f"{table}.{column}"
 
 
 def test_keys_of_caches_that_are_secrets_are_not_served() -> None:
-    declared = catalogue.load()
+    declared = catalogue.load_catalogue()
     column = declared.table("cache_invalidation_stream_by_instance").column("keys")
-    assert isinstance(column.projection, catalogue.ListOfType)
+    assert isinstance(column.projection, catalogue.ListForTypeProjection)
     assert SECRET_KEYS & set(column.projection.types) == set()
     assert column.has_secrets
     assert {
@@ -251,7 +256,7 @@ def test_keys_of_caches_that_are_secrets_are_not_served() -> None:
 
 
 def test_followers_share_the_event_id() -> None:
-    loaded = catalogue.load()
+    loaded = catalogue.load_catalogue()
     for table in loaded.tables:
         if table.follows:
             assert table.column("event_id").data_type == loaded.table(table.follows).column("event_id").data_type
@@ -259,7 +264,7 @@ def test_followers_share_the_event_id() -> None:
 
 def test_the_file_has_no_keys_that_yaml_swallowed() -> None:
     """A comma or hash in an unquoted text would cut it short, or make a key of its rest."""
-    (source,) = yaml.safe_load(catalogue.path().read_text(encoding="utf-8"))["sources"]
+    (source,) = yaml.safe_load(catalogue.find_sources_file().read_text(encoding="utf-8"))["sources"]
     for table in source["tables"]:
         assert set(table) == {"name", "description", "config", "columns"}, table["name"]
         for column in table["columns"]:

@@ -3,22 +3,22 @@
 import subprocess
 import tomllib
 
-from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT_FOLDER
 
 CHECKS = ["ruff format --check .", "ruff check .", "lint-imports", "mypy"]
 
 
 def test_make_check_runs_every_tool() -> None:
     command = ["make", "--no-print-directory", "--dry-run", "check"]
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, cwd=PROJECT_FOLDER, capture_output=True, text=True, check=True)
     assert [line.partition(" run --locked ")[2] for line in done.stdout.splitlines()[-len(CHECKS) :]] == CHECKS
 
 
 def test_the_types_of_every_file_are_checked() -> None:
     """Mypy checks strictly, and every folder that has Python files of the project."""
-    mypy = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["mypy"]
+    mypy = tomllib.loads((PROJECT_FOLDER / "pyproject.toml").read_text())["tool"]["mypy"]
     assert mypy["strict"]
-    folders = [entry for entry in PROJECT.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
+    folders = [entry for entry in PROJECT_FOLDER.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
     assert {folder.name for folder in folders if next(folder.rglob("*.py"), None)} == set(mypy["files"])
     exceptions = {key for override in mypy["overrides"] for key in override.keys() - {"module"}}
     assert exceptions == {"ignore_missing_imports", "follow_untyped_imports"}

@@ -12,14 +12,14 @@ import jsonschema
 import pytest
 import yaml
 
-from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT_FOLDER
 
-WORKFLOWS = sorted((PROJECT / ".github/workflows").iterdir())
+WORKFLOWS = sorted((PROJECT_FOLDER / ".github/workflows").iterdir())
 
 
 def read(workflow: str) -> dict[str, Any]:
     """A workflow as it is declared."""
-    declared: dict[str, Any] = yaml.safe_load((PROJECT / ".github/workflows" / workflow).read_text())
+    declared: dict[str, Any] = yaml.safe_load((PROJECT_FOLDER / ".github/workflows" / workflow).read_text())
     return declared
 
 
@@ -40,9 +40,9 @@ def test_a_workflow_obeys_githubs_schema(workflow: Path) -> None:
 
 
 def test_every_change_is_checked_and_tested_as_everywhere() -> None:
-    commands = (PROJECT / ".ci/run").read_text().splitlines()[-2:]
+    commands = (PROJECT_FOLDER / ".ci/run").read_text().splitlines()[-2:]
 
-    assert os.access(PROJECT / ".ci/run", os.X_OK)
+    assert os.access(PROJECT_FOLDER / ".ci/run", os.X_OK)
     assert commands == ["make check", "exec make test"]
     assert jobs("ci.yml") == {"lint": "make check", "test": ".ci/run"}
 
@@ -53,11 +53,11 @@ def test_heavy_tests_run_every_night() -> None:
 
 
 def test_workflows_run_on_the_oldest_python() -> None:
-    oldest = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["requires-python"].split(",")[0]
+    oldest = tomllib.loads((PROJECT_FOLDER / "pyproject.toml").read_text())["project"]["requires-python"].split(",")[0]
     images = {job["container"]["image"] for path in WORKFLOWS for job in read(path.name)["jobs"].values()}
 
     assert oldest == ">=3.11.2", "Debian 12 has 3.11.2"
     assert {image.partition("-")[0] for image in images} == {"debian:bookworm"}
-    assert "export UV_PYTHON=/usr/bin/python3.11\n" in (PROJECT / ".ci/run").read_text()
+    assert "export UV_PYTHON=/usr/bin/python3.11\n" in (PROJECT_FOLDER / ".ci/run").read_text()
     if os.environ.get("UV_PYTHON") == "/usr/bin/python3.11":
         assert sys.version_info[:3] == (3, 11, 2)

@@ -22,7 +22,7 @@ from synapse_lakehouse.cli.errors import Explaining, explanation
 from synapse_lakehouse.cli.lake import query, releases
 from synapse_lakehouse.cli.runs import summary
 from synapse_lakehouse.cli.streams.positions import StreamPosition
-from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
 
 NOON = datetime(2026, 11, 18, 12, tzinfo=UTC)
@@ -205,7 +205,7 @@ def test_a_query_that_would_write_is_told_what_is_allowed(sql: str, kind: str) -
 def test_no_second_airflow_is_started_beside_that_of_the_services(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    services = yaml.safe_load((PROJECT / "docker-compose.yaml").read_text())["services"]
+    services = yaml.safe_load((PROJECT_FOLDER / "docker-compose.yaml").read_text())["services"]
     for name, value in services["airflow-scheduler"]["environment"].items():
         monkeypatch.setenv(name, re.sub(r"\$\{[^}]*\}", "", value or ""))
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path / "home"))

@@ -36,7 +36,7 @@ def read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_is_beside_the_sources() -> None:
-    folder = numba_jit.cache_folder()
+    folder = numba_jit.find_cache_folder()
     assert folder
     assert folder.is_relative_to(Path(numba_jit.__file__).parent)
 
@@ -45,19 +45,19 @@ def test_where_they_are_read_only_it_is_in_the_home(
     read_only: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
-    folder = numba_jit.cache_folder()
+    folder = numba_jit.find_cache_folder()
     assert folder
     assert folder.parent == tmp_path
     assert folder.stat().st_mode & 0o077 == 0
 
 
 def test_without_a_folder_functions_are_compiled_each_time(read_only: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert numba_jit.cache_folder() is None
+    assert numba_jit.find_cache_folder() is None
     monkeypatch.setattr(numba_jit, "_CACHE", None)
     monkeypatch.setattr("numba.config.CACHE_DIR", "")
     monkeypatch.setenv("HOME", "/nonexistent")
 
-    assert numba_jit.compiled(lambda number: number + 1)(1) == 2
+    assert numba_jit.cached_njit(lambda number: number + 1)(1) == 2
 
 
 def test_a_checkout_that_is_mounted_read_only_is_enough(tmp_path: Path) -> None:

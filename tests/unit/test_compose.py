@@ -17,11 +17,11 @@ from packaging.specifiers import SpecifierSet
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.compressor.postgres.progress_tables import PROGRESS_TABLES
-from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.local.airflow.environment import POOLS
-from synapse_lakehouse.postgres.access.grants import script
+from synapse_lakehouse.postgres.access.grants import build_grants_sql
 
-COMPOSE: dict[str, Any] = yaml.safe_load((PROJECT / "docker-compose.yaml").read_text())
+COMPOSE: dict[str, Any] = yaml.safe_load((PROJECT_FOLDER / "docker-compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 ENVIRONMENT: list[tuple[str, str, str | None]] = [
     (service, name, value) for service, it in SERVICES.items() for name, value in it.get("environment", {}).items()
@@ -61,11 +61,11 @@ def test_spark_has_the_class_that_a_service_runs(service: str) -> None:
 
 
 def test_every_path_of_the_image_is_in_the_tree_and_copied() -> None:
-    text = (PROJECT / "docker-compose.yaml").read_text()
+    text = (PROJECT_FOLDER / "docker-compose.yaml").read_text()
     paths = set(re.findall(r"/app/([\w./-]+)", text))
 
     assert {"dags", "docker/healthy.py", "docker/initialise.sh"} <= paths
-    assert [path for path in paths if not (PROJECT / path).exists() or not _in_build_context(path)] == []
+    assert [path for path in paths if not (PROJECT_FOLDER / path).exists() or not _in_build_context(path)] == []
 
 
 def test_every_path_that_is_mounted_is_in_the_tree() -> None:
@@ -74,14 +74,16 @@ def test_every_path_that_is_mounted_is_in_the_tree() -> None:
     ]
 
     assert len(mounted) == 4
-    assert [path for path in mounted if not (PROJECT / path).is_file()] == []
+    assert [path for path in mounted if not (PROJECT_FOLDER / path).is_file()] == []
 
 
 def test_the_reader_has_the_rights_that_the_catalogue_takes() -> None:
-    kept = PROJECT / "docker/postgres/reader.sql"
-    wanted = script(catalogue.load(), Settings(_env_file=None), "lakehouse_reader", PROGRESS_TABLES)
+    kept = PROJECT_FOLDER / "docker/postgres/reader.sql"
+    wanted = build_grants_sql(catalogue.load_catalogue(), Settings(_env_file=None), "lakehouse_reader", PROGRESS_TABLES)
 
-    assert kept.read_text() == wanted, f"uv run lakehouse grants --role lakehouse_reader > {kept.relative_to(PROJECT)}"
+    assert kept.read_text() == wanted, (
+        f"uv run lakehouse grants --role lakehouse_reader > {kept.relative_to(PROJECT_FOLDER)}"
+    )
 
 
 def test_every_variable_is_read_by_something() -> None:
@@ -153,10 +155,12 @@ def test_no_secret_has_a_value_here() -> None:
 
 
 def test_the_script_for_passwords_makes_all_that_are_asked_for() -> None:
-    printed = subprocess.run([PROJECT / "docker/passwords.sh"], capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run(
+        [PROJECT_FOLDER / "docker/passwords.sh"], capture_output=True, text=True, check=True
+    ).stdout
     made = dict(line.split("=", 1) for line in printed.splitlines())
 
-    assert made.keys() == set(re.findall(r"\$\{(\w+):\?", (PROJECT / "docker-compose.yaml").read_text()))
+    assert made.keys() == set(re.findall(r"\$\{(\w+):\?", (PROJECT_FOLDER / "docker-compose.yaml").read_text()))
     assert len(set(made.values())) == len(made)
     assert all(re.fullmatch(r"[0-9a-f]{64}", value) for name, value in made.items() if name != "AIRFLOW_FERNET_KEY")
     assert re.fullmatch(r"[\w-]{43}=", made["AIRFLOW_FERNET_KEY"])
@@ -167,7 +171,7 @@ def test_no_other_user_may_read_the_passwords(tmp_path: Path) -> None:
     file.write_text("LAKEHOUSE_LOG_LEVEL=INFO\n")
     file.chmod(0o644)
     with file.open("a") as output:
-        subprocess.run([PROJECT / "docker/passwords.sh"], stdout=output, check=True)
+        subprocess.run([PROJECT_FOLDER / "docker/passwords.sh"], stdout=output, check=True)
     assert file.stat().st_mode & 0o777 == 0o600
     assert len(file.read_text().splitlines()) > 2
 
@@ -187,7 +191,7 @@ def test_master_workers_and_apps_share_a_secret_that_is_written_before_they_star
     written = [line for line in _lines("docker/initialise.sh") if line.endswith('> "$LAKEHOUSE_SPARK_SECRET_FILE"')]
     assert len(written) == 1
     assert SERVICES["spark-master"]["depends_on"].keys() == {"airflow-init"}
-    printed = [subprocess.check_output([PROJECT / "docker/spark-secret.sh"], text=True) for _ in range(2)]
+    printed = [subprocess.check_output([PROJECT_FOLDER / "docker/spark-secret.sh"], text=True) for _ in range(2)]
     (first, _) = properties = [dict(line.split(" ", 1) for line in one.splitlines()) for one in printed]
     assert len({one["spark.authenticate.secret"] for one in properties}) == 2
     assert first.items() >= {"spark.authenticate": "true", "spark.master.rest.enabled": "false"}.items()
@@ -202,14 +206,14 @@ def test_images_are_pinned() -> None:
 
 
 def test_the_image_is_built_from_the_lock_on_the_python_of_the_project() -> None:
-    dockerfile = (PROJECT / "docker/Dockerfile").read_text()
+    dockerfile = (PROJECT_FOLDER / "docker/Dockerfile").read_text()
     sources = [
         path for copied in re.findall(r"^COPY (?!--from)(.+) \S+$", dockerfile, re.MULTILINE) for path in copied.split()
     ]
-    wanted = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["requires-python"]
+    wanted = tomllib.loads((PROJECT_FOLDER / "pyproject.toml").read_text())["project"]["requires-python"]
 
     assert dockerfile.count("uv sync --locked --no-dev") == 2
-    assert all((PROJECT / path).exists() and (path == "." or _in_build_context(path)) for path in sources)
+    assert all((PROJECT_FOLDER / path).exists() and (path == "." or _in_build_context(path)) for path in sources)
     versions = re.findall(r"FROM python:([\d.]+)-", dockerfile)
     assert len(versions) == 2
     assert all(version in SpecifierSet(wanted) for version in versions)
@@ -217,7 +221,7 @@ def test_the_image_is_built_from_the_lock_on_the_python_of_the_project() -> None
 
 
 def test_all_services_of_the_image_write_for_their_user_alone() -> None:
-    (entrypoint,) = re.findall(r"^ENTRYPOINT (.+)$", (PROJECT / "docker/Dockerfile").read_text(), re.MULTILINE)
+    (entrypoint,) = re.findall(r"^ENTRYPOINT (.+)$", (PROJECT_FOLDER / "docker/Dockerfile").read_text(), re.MULTILINE)
     shown = subprocess.run([*json.loads(entrypoint), "sh", "-c", "umask"], capture_output=True, text=True, check=True)
     assert shown.stdout == "0077\n"
     assert not [name for name, it in SERVICES.items() if "build" in it and "entrypoint" in it]
@@ -239,7 +243,7 @@ def _in_build_context(path: str) -> bool:
 
 
 def _lines(path: str) -> list[str]:
-    return (PROJECT / path).read_text().splitlines()
+    return (PROJECT_FOLDER / path).read_text().splitlines()
 
 
 def _package(name: str, path: str) -> Path:

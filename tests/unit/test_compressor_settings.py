@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError
 from synapse_lakehouse.compressor.algorithm.level_sizes import parse_levels
 from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, Strategy, load_compressor_settings
-from synapse_lakehouse.config.homeserver_yaml import milliseconds
+from synapse_lakehouse.config.homeserver_yaml import parse_duration
 from synapse_lakehouse.config.settings import Settings
 
 DAY = 24 * 60 * 60 * 1000
@@ -35,7 +35,7 @@ def test_the_documents_example_says_what_the_defaults_are() -> None:
     [("1d", DAY), ("12h", DAY // 2), ("2w", 14 * DAY), ("1y", 365 * DAY), ("90s", 90_000), ("5m", 300_000), (60, 60)],
 )
 def test_durations_are_synapses(text: object, expected: int) -> None:
-    assert milliseconds(text) == expected
+    assert parse_duration(text) == expected
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import sys
 
 import pyarrow as pa
 
-from synapse_lakehouse.postgres.rows.content_hash import combined, content_hash
+from synapse_lakehouse.postgres.rows.content_hash import combine_hashes, hash_rows
 
 AT_ONCE = """
 from concurrent.futures import ThreadPoolExecutor
@@ -25,9 +25,9 @@ with ThreadPoolExecutor(4) as pool:
 
 def test_parts_add_up_in_any_order() -> None:
     table = pa.table({"id": [1, 2, 3], "text": ["a", None, "c"]})
-    parts = [content_hash(table.slice(at, 1), table.column_names) for at in (2, 0, 1)]
-    assert combined(parts) == content_hash(table, table.column_names) != 0
-    assert content_hash(table.slice(0, 0), table.column_names) == 0
+    parts = [hash_rows(table.slice(at, 1), table.column_names) for at in (2, 0, 1)]
+    assert combine_hashes(parts) == hash_rows(table, table.column_names) != 0
+    assert hash_rows(table.slice(0, 0), table.column_names) == 0
 
 
 def test_threads_do_not_wait_for_each_other_for_ever() -> None:

@@ -12,15 +12,15 @@ from typer.main import get_command
 from docs.generate import layers_picture, pages
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.cli import app
-from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 
-DOCUMENTS = sorted([*PROJECT.glob("*.md"), *(PROJECT / "docs").rglob("*.md")])
-OPERATORS = set(tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["scripts"])
+DOCUMENTS = sorted([*PROJECT_FOLDER.glob("*.md"), *(PROJECT_FOLDER / "docs").rglob("*.md")])
+OPERATORS = set(tomllib.loads((PROJECT_FOLDER / "pyproject.toml").read_text())["project"]["scripts"])
 DEVELOPERS = OPERATORS | {"lint-imports", "pre-commit"}
-DECISIONS = sorted((PROJECT / "docs" / "adr").glob("0*.md"))
+DECISIONS = sorted((PROJECT_FOLDER / "docs" / "adr").glob("0*.md"))
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(PROJECT)))
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(PROJECT_FOLDER)))
 def test_what_a_document_names_exists(document: Path) -> None:
     text = document.read_text()
     links = re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)", text)
@@ -32,14 +32,14 @@ def test_what_a_document_names_exists(document: Path) -> None:
     assert [link for link, _ in links if not (document.parent / link).exists()] == []
     assert [link for link in links if link[1] and link[1] not in _anchors(document.parent / link[0], document)] == []
     assert set(re.findall(r"\b(?:LAKEHOUSE|SYNAPSE)_[A-Z_]+\b", text)) <= _variables()
-    assert targets <= set(re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(), re.MULTILINE))
+    assert targets <= set(re.findall(r"^([a-z-]+):", (PROJECT_FOLDER / "Makefile").read_text(), re.MULTILINE))
     assert commands <= set(get_command(app).commands)  # type: ignore[attr-defined]
     assert programs <= (DEVELOPERS if document.name == "CONTRIBUTING.md" else OPERATORS)
     assert bare == [], "Airflow's own command knows nothing of LAKEHOUSE_HOME"
 
 
 def test_every_decision_is_short_and_in_the_index() -> None:
-    index = (PROJECT / "docs" / "adr" / "README.md").read_text()
+    index = (PROJECT_FOLDER / "docs" / "adr" / "README.md").read_text()
 
     for number, decision in enumerate(DECISIONS, start=1):
         heading, *lines = decision.read_text().splitlines()
@@ -56,16 +56,16 @@ def test_generated_pages_equal_their_declarations() -> None:
 
 
 def test_the_layers_picture_has_all_layers() -> None:
-    contracts = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    contracts = tomllib.loads((PROJECT_FOLDER / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     (layers,) = (contract["layers"] for contract in contracts if contract["type"] == "layers")
-    architecture = (PROJECT / "docs" / "architecture.md").read_text()
+    architecture = (PROJECT_FOLDER / "docs" / "architecture.md").read_text()
     for package in {name for layer in layers for name in re.findall(r"\w+", layer)}:
         assert re.search(rf"\b{package}\b", layers_picture())
         assert f"| `{package}` | " in architecture
 
 
 def test_audit_tables_are_described_as_they_are_created() -> None:
-    sources = yaml.safe_load((PROJECT / "dbt/models/audit/_audit__sources.yml").read_text())["sources"]
+    sources = yaml.safe_load((PROJECT_FOLDER / "dbt/models/audit/_audit__sources.yml").read_text())["sources"]
     declared = {f"{source['schema']}.{table['name']}": table for source in sources for table in source["tables"]}
 
     assert set(declared) == set(store.TABLES)
@@ -95,7 +95,7 @@ def _anchors(target: Path, document: Path) -> set[str]:
 
 
 def _variables() -> set[str]:
-    services = yaml.safe_load((PROJECT / "docker-compose.yaml").read_text())["services"].values()
+    services = yaml.safe_load((PROJECT_FOLDER / "docker-compose.yaml").read_text())["services"].values()
     return {name.upper() for name in Settings.model_fields} | {
         name for it in services for name in it.get("environment", {})
     }

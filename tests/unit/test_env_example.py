@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pydantic.fields import FieldInfo
 
-from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 
-EXAMPLE = PROJECT / ".env.example"
+EXAMPLE = PROJECT_FOLDER / ".env.example"
 
 
 def test_every_setting_stands_in_the_example_with_its_description_and_default() -> None:

@@ -266,7 +266,7 @@ def test_fault_is_found(settings: Settings, plant: Plant, severity: str, sentenc
 
 
 def test_ids_in_several_tables_are_expected_of_streams_with_several_only() -> None:
-    suite = bronze.build_suite(catalogue.load())
+    suite = bronze.build_suite(catalogue.load_catalogue())
     of = {one.column for one in suite if isinstance(one, ExpectIdInOneTable)}
     assert of == {f"stream {name}" for name in ("events", "backfill", "pushers", "account_data")}
     judged = ExpectIdInOneTable(column="stream account_data")._judge({"shared_ids": 2})
@@ -332,7 +332,7 @@ def test_gaps_that_spend_no_budget(settings: Settings, plant: Plant) -> None:
 
 def test_a_budget_that_is_set_wins_where_there_is_one() -> None:
     def budgets(gap_budget: int | None) -> dict[str, int]:
-        expected = bronze.build_suite(catalogue.load(), gap_budget=gap_budget)
+        expected = bronze.build_suite(catalogue.load_catalogue(), gap_budget=gap_budget)
         return {one.column: one.percent for one in expected if isinstance(one, ExpectGapsWithinBudget)}
 
     assert budgets(None)["stream events"] == 50
@@ -385,9 +385,11 @@ def test_sequence_that_was_never_called(settings: Settings) -> None:
 
 
 def test_every_table_and_stream_of_the_catalogue_is_judged() -> None:
-    known = catalogue.load()
+    known = catalogue.load_catalogue()
     subjects = [one.column for one in bronze.build_suite(known)]
-    assert {name for name in subjects if name.startswith("bronze.")} == {f"bronze.{one.name}" for one in known.copied()}
+    assert {name for name in subjects if name.startswith("bronze.")} == {
+        f"bronze.{one.name}" for one in known.copied_tables()
+    }
     assert {name for name in subjects if name.startswith("stream ")} == {f"stream {one.name}" for one in known.streams}
     told = [(one.column, one.description) for one in bronze.build_suite(known)]
     assert len(told) == len(set(told)), "audit.checks tells checks apart by subject and expectation"
@@ -396,18 +398,18 @@ def test_every_table_and_stream_of_the_catalogue_is_judged() -> None:
 def test_gate_reads_the_runs_measures_and_records_its_checks(settings: Settings) -> None:
     catalog = InMemoryCatalog("lake", warehouse=settings.warehouse)
     tables.ensure_audit(catalog)
-    known = catalogue.load()
+    known = catalogue.load_catalogue()
     store.append(catalog, "audit.snapshots", [{"novelties": [], "drifted": [], "taken_at": DAY}], RUN)
     store.append(
         catalog, "audit.ledger",
         [{"table_name": one.name, "rows_source": 7, "rows_read": 7, "rows_written": 7, "hash_read": "0",
           "hash_written": "0", "written_at": DAY}
-         for one in known.copied()], RUN,
+         for one in known.copied_tables()], RUN,
     )  # fmt: skip
     store.append(
         catalog, "audit.table_facts",
         [{"table_name": one.name, "rows": 7, "null_keys": 0, "duplicate_keys": int(one.name == "events"),
-          "measured_at": DAY} for one in known.copied()], RUN,
+          "measured_at": DAY} for one in known.copied_tables()], RUN,
     )  # fmt: skip
     store.append(
         catalog, "audit.stream_positions",
@@ -420,7 +422,7 @@ def test_gate_reads_the_runs_measures_and_records_its_checks(settings: Settings)
         catalog, "audit.stream_facts",
         [{"stream": one.name, "table_name": backing.name, "null_ids": 0, "duplicate_ids": 0, "reread_ids": 0,
               "measured_at": DAY}
-         for one in known.streams for backing, _ in known.backing(one.name)], RUN,
+         for one in known.streams for backing, _ in known.backing_tables(one.name)], RUN,
     )  # fmt: skip
     other = Run("another", RUN.start, RUN.end)
     store.append(catalog, "audit.table_facts", [{"table_name": "rooms", "rows": 0, "null_keys": 9}], other)

@@ -14,7 +14,7 @@ from expectations.alert_findings import build_findings
 from synapse_lakehouse.alerts.incidents import Finding, Kind
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.run import Run
-from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.room_state import integrity_checks
 
 DAY = datetime(2026, 11, 17, tzinfo=UTC)
@@ -214,7 +214,7 @@ def test_artifacts_of_another_run_are_refused(settings: Settings, lake: InMemory
 
 
 def test_every_model_declares_its_key() -> None:
-    declared = (PROJECT / "dbt" / "models").rglob("*.yml")
+    declared = (PROJECT_FOLDER / "dbt" / "models").rglob("*.yml")
     models = [
         model for path in declared for model in yaml.safe_load(path.read_text(encoding="utf-8")).get("models", [])
     ]

@@ -188,7 +188,7 @@ def test_blocks_of_ids_leave_no_seam(present: set[int], last: int) -> None:
 
 
 def test_streams_that_count_downwards_are_mirrored() -> None:
-    known = catalogue.load()
+    known = catalogue.load_catalogue()
     gap = StreamGap(7, 9, GapClass.ROLLED_BACK)
     rows = [log._row(known.stream(name), gap, datetime.now(UTC)) for name in ("events", "backfill")]
     assert [(row["first_id"], row["last_id"]) for row in rows] == [(7, 9), (-9, -7)]

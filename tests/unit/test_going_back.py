@@ -8,7 +8,7 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.streams.checks.acknowledged import parse_acknowledged_ids
 from synapse_lakehouse.streams.checks.position_regression import record_regressions
 
-DECLARED = catalogue.load()
+DECLARED = catalogue.load_catalogue()
 
 
 def measured(stream: str = "events", **other: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from synapse_lakehouse.config.homeserver_yaml import require_one_database, section
+from synapse_lakehouse.config.homeserver_yaml import read_section, require_one_database
 
 SECRET = "s3cret"
 
@@ -34,19 +34,19 @@ def test_no_word_of_an_unreadable_file_is_repeated(content: str | bytes, said: s
     config = tmp_path / "homeserver.yaml"
     config.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ValueError, match="SYNAPSE_CONFIG") as caught:
-        section(config, "retention", ValueError)
+        read_section(config, "retention", ValueError)
     assert said in str(caught.value)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"nowhere\.yaml cannot be read: No such file or directory"):
-        section(tmp_path / "nowhere.yaml", "retention", ValueError)
+        read_section(tmp_path / "nowhere.yaml", "retention", ValueError)
 
 
 def test_a_folder_is_named_as_one(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"cannot be read: it is a folder"):
-        section(tmp_path, "retention", ValueError)
+        read_section(tmp_path, "retention", ValueError)
 
 
 @pytest.mark.parametrize(

@@ -24,14 +24,15 @@ from synapse_lakehouse.cli.errors import Explaining
 from synapse_lakehouse.cli.runs import run_output
 from synapse_lakehouse.cli.runs.task_log import RunStep
 from synapse_lakehouse.compressor.approval import describe_plan
-from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.iceberg.read import duckdb_reader
-from synapse_lakehouse.printable_text import printable
+from synapse_lakehouse.printable_text import to_printable
 from tests.support import hostile_text
 from tests.unit.test_compression_question import ROW
 
-SOURCES = [*(PROJECT / "src").rglob("*.py"), *(PROJECT / "spark_apps").rglob("*.py"), *(PROJECT / "dags").rglob("*.py"),
-           *(PROJECT / "expectations").rglob("*.py")]  # fmt: skip
+SOURCES = [*(PROJECT_FOLDER / "src").rglob("*.py"), *(PROJECT_FOLDER / "spark_apps").rglob("*.py"),
+           *(PROJECT_FOLDER / "dags").rglob("*.py"),
+           *(PROJECT_FOLDER / "expectations").rglob("*.py")]  # fmt: skip
 WRITES = {"print", "typer.echo", "typer.secho", "click.echo", "Console", "RichTable", "logging.getLogger", "track"}
 MAY_WRITE = {
     ("cli/output.py", "typer.echo"): "the sink of the commands",
@@ -69,7 +70,7 @@ def test_rows_in_every_format(capsys: pytest.CaptureFixture[str]) -> None:
         output.write_rows([text], [[text]], output.OutputFormat.TABLE)
         written = capsys.readouterr().out
         assert not hostile_text.unshown(written)
-        assert printable(text).replace(" ", "") in "".join(written.split())
+        assert to_printable(text).replace(" ", "") in "".join(written.split())
 
 
 def test_lines_tables_and_steps_of_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -191,7 +192,7 @@ def test_the_progress_of_an_app_is_one_line(capsys: pytest.CaptureFixture[str], 
 
     day = datetime(2026, 11, 17, tzinfo=UTC)
     run = Run("r", day, day + timedelta(days=1))
-    SparkApp("a", run, Settings(_env_file=None, lakehouse_home=tmp_path)).progress(hostile_text.ALL)
+    SparkApp("a", run, Settings(_env_file=None, lakehouse_home=tmp_path)).report_progress(hostile_text.ALL)
     written = capsys.readouterr().out
     assert written.count("\n") == 1
     assert not hostile_text.unshown(written)

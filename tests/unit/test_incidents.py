@@ -10,7 +10,7 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.alerts import rules
 from synapse_lakehouse.alerts.incidents import Event, Finding, Kind, changes, current
 from synapse_lakehouse.alerts.message import MOST_AT_ONCE, messages
-from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.streams.checks.sequences import StreamProgress, find_sequence_faults
 from synapse_lakehouse.streams.watch.observation import StreamObservation, observe_stream
 
@@ -108,7 +108,7 @@ def test_a_storm_says_when_what_follows_and_where_more_is_to_be_seen() -> None:
 
 
 def test_every_kind_has_a_runbook_with_the_answers_of_one() -> None:
-    folder = PROJECT / "docs" / "runbooks"
+    folder = PROJECT_FOLDER / "docs" / "runbooks"
     assert {path.stem for path in folder.glob("*.md")} - {"README"} == {kind.value for kind in Kind}
     for kind in Kind:
         text = (folder / f"{kind}.md").read_text()
@@ -119,12 +119,12 @@ def test_every_kind_has_a_runbook_with_the_answers_of_one() -> None:
 def watched(positions: dict[str, int], handed_out: int, before: StreamObservation | None = None) -> StreamObservation:
     """A look at ``events``, written by ep1 and ep2."""
     return observe_stream(
-        catalogue.load().stream("events"), positions, handed_out, (), frozenset({"ep1", "ep2"}), before, NOW
+        catalogue.load_catalogue().stream("events"), positions, handed_out, (), frozenset({"ep1", "ep2"}), before, NOW
     )
 
 
 def of_looks(now: StreamObservation) -> list[Kind]:
-    found = rules.of_looks([(catalogue.load().stream("events"), now)], {"events": {"ep1", "ep2"}})
+    found = rules.of_looks([(catalogue.load_catalogue().stream("events"), now)], {"events": {"ep1", "ep2"}})
     return [one.kind for one in found]
 
 
@@ -137,7 +137,7 @@ def test_watching_finds_what_is_wrong_with_a_stream_and_nothing_else() -> None:
 
 
 def test_a_database_that_went_back_is_told_of_until_it_is_where_it_was_or_a_release_accepted_it() -> None:
-    stream = catalogue.load().stream("events")
+    stream = catalogue.load_catalogue().stream("events")
     well = watched({"ep1": 90, "ep2": 900}, 900)
     restored = watched({"ep1": 80, "ep2": 800}, 900, well)
     going_on = watched({"ep1": 80, "ep2": 850}, 900, restored)
@@ -156,7 +156,7 @@ def test_a_database_that_went_back_is_told_of_until_it_is_where_it_was_or_a_rele
 
 
 def test_the_first_look_at_a_database_that_went_back_tells_of_it() -> None:
-    stream = catalogue.load().stream("events")
+    stream = catalogue.load_catalogue().stream("events")
     released = StreamProgress(900, {"ep1": 900}, {})
     assert of_looks(observe_stream(stream, {"ep1": 800}, 950, (), frozenset({"ep1"}), None, NOW, released)) == [
         Kind.POSITION_WENT_BACK
@@ -164,7 +164,7 @@ def test_the_first_look_at_a_database_that_went_back_tells_of_it() -> None:
 
 
 def test_all_that_is_wrong_with_a_stream_is_told() -> None:
-    stream = catalogue.load().stream("events")
+    stream = catalogue.load_catalogue().stream("events")
     worst, mild = (one.message for one in find_sequence_faults(stream, StreamProgress(5, {"ep1": 9}, {"events": 9})))
     found = [Finding(Kind.SEQUENCE_BEHIND, "stream events", one) for one in (worst, mild)]
     (begun,) = changes([], found, "preflight", "", NOW)

@@ -2,7 +2,7 @@
 
 import re
 
-from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.room_state.group_tree import StateGroupFault
 from synapse_lakehouse.room_state.integrity_checks import INTEGRITY_CHECKS
 
@@ -10,14 +10,14 @@ NAMES = [check.name for check in INTEGRITY_CHECKS]
 
 
 def test_the_model_its_description_and_the_runbook_know_the_same_checks() -> None:
-    folder = PROJECT / "dbt" / "models" / "gold" / "state"
+    folder = PROJECT_FOLDER / "dbt" / "models" / "gold" / "state"
     sql = (folder / "state_integrity.sql").read_text()
     found = set(re.findall(r"(?:^union all\s+(?:--.*\s+)*select\s+|then )'([a-z_]+)'(?=,|\n| as)", sql, re.MULTILINE))
     assert found | {f"state_group_{fault}" for fault in StateGroupFault} == {*NAMES}
     described = re.search(r"check_name\n.*?description: >(.*?)- name", (folder / "_state.yml").read_text(), re.DOTALL)
     assert described
     assert {*re.findall("`(.*?)`", described[1])} == {*NAMES}
-    table = re.findall(r"^\| `(.*?)` \|", (PROJECT / "docs/runbooks/integrity.md").read_text(), re.MULTILINE)
+    table = re.findall(r"^\| `(.*?)` \|", (PROJECT_FOLDER / "docs/runbooks/integrity.md").read_text(), re.MULTILINE)
     assert {*table} == {*NAMES}
 
 

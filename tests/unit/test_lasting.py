@@ -8,7 +8,7 @@ from pyiceberg.catalog.memory import InMemoryCatalog
 
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.iceberg.write import tables
-from synapse_lakehouse.ingest.baseline import lasting
+from synapse_lakehouse.ingest.baseline import read_valid_wal_positions
 
 DAY = datetime(2026, 5, 1, tzinfo=UTC)
 
@@ -24,12 +24,12 @@ def test_what_was_seen_lasts_unless_a_later_look_was_behind_it(tmp_path: Path) -
         store.append(lake, "audit.snapshots", [seen])
     store.append(lake, "audit.snapshots", [{"run_id": "of an earlier version", "taken_at": DAY}])
     expected = {("0/50", 1), ("0/5A", 1), ("0/82", 1), ("0/A", 2)}
-    assert {(one.wal_lsn, one.timeline) for one in lasting(lake)} == expected
+    assert {(one.wal_lsn, one.timeline) for one in read_valid_wal_positions(lake)} == expected
 
     # The same position again, of a log that was written anew.
     again = _seen(100, 1) | {"run_id": "again", "taken_at": DAY + timedelta(hours=1)}
     store.append(lake, "audit.snapshots", [again])
-    assert "0/64" not in {one.wal_lsn for one in lasting(lake)}
+    assert "0/64" not in {one.wal_lsn for one in read_valid_wal_positions(lake)}
 
 
 def _seen(lsn: int, timeline: int) -> dict[str, Any]:

@@ -20,7 +20,7 @@ def _as_before(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_variable_of_libpq_is_known() -> None:
     documented = {one.envvar.decode(): one.keyword.decode() for one in Conninfo.get_defaults() if one.envvar}
     assert documented.pop("PGOPTIONS") == "options"
-    assert documented == libpq_variables.PARAMETERS
+    assert documented == libpq_variables.PARAMETER_BY_VARIABLE
 
 
 @pytest.mark.parametrize(
@@ -43,9 +43,9 @@ def test_a_uri_is_completed_as_libpq_does(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     for _ in range(2):
-        complete = libpq_variables.applied(uri)
+        complete = libpq_variables.apply_to_uri(uri)
         assert (complete == uri) if added is None else (conninfo_to_dict(complete) == conninfo_to_dict(uri) | added)
-        libpq_variables.remove()
+        libpq_variables.remove_from_environment()
         assert not variables.keys() & os.environ.keys()
 
 
@@ -58,12 +58,12 @@ def test_a_service_wins_over_variables(monkeypatch: pytest.MonkeyPatch, tmp_path
     }.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PGPORT", "5433")
-    complete = conninfo_to_dict(libpq_variables.applied("postgresql:///d"))
+    complete = conninfo_to_dict(libpq_variables.apply_to_uri("postgresql:///d"))
     assert complete == {"dbname": "d", "service": "synapse", "port": "5433"}
 
 
 def test_the_catalog_takes_what_spark_can_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*libpq_variables.PARAMETERS, "PGOPTIONS"):
+    for name in (*libpq_variables.PARAMETER_BY_VARIABLE, "PGOPTIONS"):
         monkeypatch.setenv(name, "7" if name in {"PGPORT", "PGCONNECT_TIMEOUT"} else "prefer")
     settings = Settings(
         _env_file=None,

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT_FOLDER
 
 OWN = ".tools/uv/bin/uv"
-OLDEST = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["uv"]["required-version"].removeprefix(">=")
+OLDEST = tomllib.loads((PROJECT_FOLDER / "pyproject.toml").read_text())["tool"]["uv"]["required-version"].removeprefix(
+    ">="
+)
 
 
 def used(tmp_path: Path, version: str | None) -> str:
@@ -21,7 +23,7 @@ def used(tmp_path: Path, version: str | None) -> str:
     paths = [one for one in os.environ["PATH"].split(":") if not (Path(one) / "uv").exists()]
     environment = os.environ | {"PATH": ":".join([str(tmp_path), *paths])}
     command = ["make", "--no-print-directory", "--dry-run", "format"]
-    done = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, cwd=PROJECT_FOLDER, env=environment, capture_output=True, text=True, check=True)
     return done.stdout.splitlines()[-1].split()[0]
 
 
@@ -38,6 +40,6 @@ def test_one_that_is_too_old_is_left_alone(tmp_path: Path, version: str | None) 
 @pytest.mark.parametrize(("target", "given"), [("run", "DATE"), ("ui", "PORT")])
 def test_what_is_given_is_data(target: str, given: str) -> None:
     command = ["make", "--no-print-directory", "--dry-run", target, f"{given}=1; touch evil"]
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, cwd=PROJECT_FOLDER, capture_output=True, text=True, check=True)
     assert f'"${given}"' in done.stdout
     assert "evil" not in done.stdout

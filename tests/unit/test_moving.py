@@ -108,7 +108,7 @@ def run(handed_out: int, rows: int, lsn: str = "0/1", *, standby: bool = False) 
 def judged(*runs: tuple[Mapping[str, Any], ...]) -> dict[str, tuple[bool, str]]:
     """Verdicts by subject, on runs of which each table has one row."""
     measures = stalled_source.collect_metrics(*([[one[table]] for one in runs] for table in range(3)))
-    found = {one.column: one for one in stalled_source.build_suite(catalogue.load(), 24)}
+    found = {one.column: one for one in stalled_source.build_suite(catalogue.load_catalogue(), 24)}
     return {
         name: found[name]._judge(measures.get(name, {})) for name in (stalled_source.SOURCE_SUBJECT, "stream events")
     }
@@ -135,7 +135,7 @@ def test_what_stands_still_is_said_in_words() -> None:
 
 
 def test_streams_with_positions_are_judged_and_nothing_where_it_is_switched_off() -> None:
-    known = catalogue.load()
+    known = catalogue.load_catalogue()
     expected = {f"stream {one.name}" for one in known.streams if one.stream_positions} | {stalled_source.SOURCE_SUBJECT}
     assert {one.column for one in stalled_source.build_suite(known, 24)} == expected
     assert stalled_source.build_suite(known, 0) == []

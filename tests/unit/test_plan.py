@@ -5,103 +5,103 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synapse_lakehouse.ingest.baseline import Base
-from synapse_lakehouse.ingest.read_plan import Extent, Part, Plan, grown, plan
+from synapse_lakehouse.ingest.baseline import Baseline
+from synapse_lakehouse.ingest.read_plan import ReadExtent, ReadPart, ReadPlan, plan_growth, plan_read
 from synapse_lakehouse.postgres.rows import page_ranges
-from synapse_lakehouse.postgres.rows.page_ranges import WHOLE, PageRange, remaining, split
-from synapse_lakehouse.postgres.rows.read import Written
+from synapse_lakehouse.postgres.rows.page_ranges import WHOLE_TABLE, PageRange, find_remaining_pages, split_pages
+from synapse_lakehouse.postgres.rows.read import WrittenPart
 
-WHOLE_COPY = Base(snapshot_id=1, rows=1000, since=50)
+WHOLE_COPY = Baseline(snapshot_id=1, rows=1000, since=50)
 OF_100_PAGES = replace(WHOLE_COPY, heap_pages=100)
 RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 10)), max_size=6)
 
 
 def test_a_table_without_a_base_is_read_whole_in_chunks() -> None:
-    planned = plan(None, 2 * page_ranges.PAGES_A_CHUNK + 1, 1000, 0)
-    assert planned.extent is Extent.WHOLE
+    planned = plan_read(None, 2 * page_ranges.PAGES_PER_CHUNK + 1, 1000, 0)
+    assert planned.extent is ReadExtent.WHOLE
     assert [part.pages for part in planned.parts] == [
-        (0, page_ranges.PAGES_A_CHUNK),
-        (page_ranges.PAGES_A_CHUNK, 2 * page_ranges.PAGES_A_CHUNK),
-        (2 * page_ranges.PAGES_A_CHUNK, None),
+        (0, page_ranges.PAGES_PER_CHUNK),
+        (page_ranges.PAGES_PER_CHUNK, 2 * page_ranges.PAGES_PER_CHUNK),
+        (2 * page_ranges.PAGES_PER_CHUNK, None),
     ]
     assert {part.since for part in planned.parts} == {None}
 
 
 def test_an_unchanged_table_is_not_read() -> None:
-    assert plan(WHOLE_COPY, 10, 1000, 0).parts == ()
+    assert plan_read(WHOLE_COPY, 10, 1000, 0).parts == ()
 
 
 def test_changes_and_deletions_are_read_since_the_base() -> None:
     for rows, changed in ((1000, 3), (990, 0), (1100, 100)):
-        planned = plan(WHOLE_COPY, 10, rows, changed)
-        assert planned == Plan(Extent.CHANGES, WHOLE_COPY, (Part(WHOLE, 50),))
+        planned = plan_read(WHOLE_COPY, 10, rows, changed)
+        assert planned == ReadPlan(ReadExtent.CHANGES, WHOLE_COPY, (ReadPart(WHOLE_TABLE, 50),))
 
 
 def test_rows_whose_places_are_known_are_read_there() -> None:
-    planned = plan(WHOLE_COPY, 40 * page_ranges.PAGES_A_CHUNK, 1000, 2, '{"(0,1)","(7,2)"}')
-    assert planned.parts == (Part(WHOLE, 50, '{"(0,1)","(7,2)"}'),)
+    planned = plan_read(WHOLE_COPY, 40 * page_ranges.PAGES_PER_CHUNK, 1000, 2, '{"(0,1)","(7,2)"}')
+    assert planned.parts == (ReadPart(WHOLE_TABLE, 50, '{"(0,1)","(7,2)"}'),)
     assert planned.parts[0].is_small(1_000_000)
-    assert plan(WHOLE_COPY, 10, 1000, 501, "{}").parts == (Part(WHOLE),)
+    assert plan_read(WHOLE_COPY, 10, 1000, 501, "{}").parts == (ReadPart(WHOLE_TABLE),)
 
 
 def test_a_small_table_is_not_worth_another_process() -> None:
-    (part,) = plan(None, 250, 5_000, 0).parts
+    (part,) = plan_read(None, 250, 5_000, 0).parts
     assert part.is_small(250)
     assert not part.is_small(16_000)
 
 
 def test_the_end_of_a_table_that_grew_is_read_before_it_is_counted() -> None:
-    assert grown(OF_100_PAGES, 101) == Part((36, None), 50)
-    assert grown(replace(OF_100_PAGES, heap_pages=3), 4) == Part((0, None), 50)
+    assert plan_growth(OF_100_PAGES, 101) == ReadPart((36, None), 50)
+    assert plan_growth(replace(OF_100_PAGES, heap_pages=3), 4) == ReadPart((0, None), 50)
     for pages_now in (100, 99, 201, 100_000):
-        assert grown(OF_100_PAGES, pages_now) is None
+        assert plan_growth(OF_100_PAGES, pages_now) is None
     for base in (None, WHOLE_COPY, replace(OF_100_PAGES, pages=((0, 100),))):
-        assert grown(base, 101) is None
+        assert plan_growth(base, 101) is None
 
 
 def test_where_the_end_was_read_only_other_changes_are() -> None:
     end = _end(36, rows=7)
-    assert plan(OF_100_PAGES, 101, 1007, 0, "{}", end) == Plan(Extent.CHANGES, OF_100_PAGES, (end,))
-    others = Part((0, 36), 50, '{"(7,2)"}')
-    assert plan(OF_100_PAGES, 101, 1008, 1, '{"(7,2)"}', end).parts == (end, others)
+    assert plan_read(OF_100_PAGES, 101, 1007, 0, "{}", end) == ReadPlan(ReadExtent.CHANGES, OF_100_PAGES, (end,))
+    others = ReadPart((0, 36), 50, '{"(7,2)"}')
+    assert plan_read(OF_100_PAGES, 101, 1008, 1, '{"(7,2)"}', end).parts == (end, others)
     assert all(part.is_small(1_000_000) for part in (end, others))
-    assert plan(OF_100_PAGES, 101, 1400, 400, None, end).parts == (end, Part((0, 36), 50))
+    assert plan_read(OF_100_PAGES, 101, 1400, 400, None, end).parts == (end, ReadPart((0, 36), 50))
 
 
 def test_what_was_read_of_the_end_counts() -> None:
-    assert plan(OF_100_PAGES, 101, 1000, 0, "{}", _end(36, rows=0)).extent is Extent.NOTHING
-    assert plan(OF_100_PAGES, 101, 993, 0, "{}", _end(36, rows=0)).extent is Extent.CHANGES
-    whole = plan(OF_100_PAGES, 101, 1400, 400, None, _end(36, rows=301))
-    assert whole == Plan(Extent.WHOLE, None, (Part(WHOLE),))
+    assert plan_read(OF_100_PAGES, 101, 1000, 0, "{}", _end(36, rows=0)).extent is ReadExtent.NOTHING
+    assert plan_read(OF_100_PAGES, 101, 993, 0, "{}", _end(36, rows=0)).extent is ReadExtent.CHANGES
+    whole = plan_read(OF_100_PAGES, 101, 1400, 400, None, _end(36, rows=301))
+    assert whole == ReadPlan(ReadExtent.WHOLE, None, (ReadPart(WHOLE_TABLE),))
 
 
-@given(st.integers(0, 60), st.integers(1, 500_000), st.integers(1, 40 * page_ranges.PAGES_A_CHUNK))
+@given(st.integers(0, 60), st.integers(1, 500_000), st.integers(1, 40 * page_ranges.PAGES_PER_CHUNK))
 def test_with_an_end_all_pages_are_read_once(rows_at_end: int, changed: int, first: int) -> None:
     heap_pages = first + 5
-    parts = plan(OF_100_PAGES, heap_pages, 1_500_000, changed, None, _end(first, rows_at_end)).parts
-    assert remaining([part.pages for part in parts]) == []
+    parts = plan_read(OF_100_PAGES, heap_pages, 1_500_000, changed, None, _end(first, rows_at_end)).parts
+    assert find_remaining_pages([part.pages for part in parts]) == []
     edges = sorted({page for part in parts for page in part.pages if page is not None})
     for page in (*edges, *(edge - 1 for edge in edges if edge)):
         assert sum(_has(part.pages, page) for part in parts) == 1
 
 
 def test_few_changes_in_many_pages_become_few_files() -> None:
-    large = 40 * page_ranges.PAGES_A_CHUNK
-    assert len(plan(WHOLE_COPY, large, 1_000_000, 100).parts) == 1
-    assert len(plan(WHOLE_COPY, large, 1_000_000, 250_000).parts) == 10
+    large = 40 * page_ranges.PAGES_PER_CHUNK
+    assert len(plan_read(WHOLE_COPY, large, 1_000_000, 100).parts) == 1
+    assert len(plan_read(WHOLE_COPY, large, 1_000_000, 250_000).parts) == 10
 
 
 def test_a_table_that_changed_by_more_than_half_is_read_anew() -> None:
-    planned = plan(WHOLE_COPY, 10, 1000, 501)
-    assert (planned.extent, planned.base) == (Extent.WHOLE, None)
+    planned = plan_read(WHOLE_COPY, 10, 1000, 501)
+    assert (planned.extent, planned.base) == (ReadExtent.WHOLE, None)
 
 
 def test_an_interrupted_copy_reads_the_rest_and_what_changed() -> None:
-    part = Base(snapshot_id=1, rows=10, since=50, pages=((4, 8), (0, 2)))
-    planned = plan(part, 10, 1000, 0)
-    assert (planned.extent, planned.base) == (Extent.REST, part)
-    assert planned.parts == (Part((2, 4)), Part((8, None)), Part((4, 8), 50), Part((0, 2), 50))
-    assert plan(part, 10, 1000, 1, '{"(5,1)"}').parts == planned.parts
+    part = Baseline(snapshot_id=1, rows=10, since=50, pages=((4, 8), (0, 2)))
+    planned = plan_read(part, 10, 1000, 0)
+    assert (planned.extent, planned.base) == (ReadExtent.REST, part)
+    assert planned.parts == (ReadPart((2, 4)), ReadPart((8, None)), ReadPart((4, 8), 50), ReadPart((0, 2), 50))
+    assert plan_read(part, 10, 1000, 1, '{"(5,1)"}').parts == planned.parts
 
 
 @given(RANGES, st.booleans())
@@ -109,7 +109,7 @@ def test_what_is_done_and_what_remains_are_all_pages_once(done: list[tuple[int, 
     ranges: list[PageRange] = [(first, first + length) for first, length in done]
     if to_the_end and ranges:
         ranges[-1] = (ranges[-1][0], None)
-    left = remaining(ranges)
+    left = find_remaining_pages(ranges)
     for page in range(120):
         assert any(_has(one, page) for one in ranges) + sum(_has(one, page) for one in left) == 1
 
@@ -117,7 +117,7 @@ def test_what_is_done_and_what_remains_are_all_pages_once(done: list[tuple[int, 
 @given(st.integers(0, 50), st.one_of(st.none(), st.integers(1, 60)), st.integers(0, 70), st.integers(1, 20))
 def test_chunks_cover_a_range_once(first: int, length: int | None, table: int, chunk: int) -> None:
     part = (first, None if length is None else first + length)
-    chunks = split(part, table, chunk)
+    chunks = split_pages(part, table, chunk)
     for page in range(150):
         assert sum(_has(one, page) for one in chunks) == _has(part, page)
     assert all(last is None or last - start <= chunk for start, last in chunks)
@@ -128,5 +128,5 @@ def _has(part: PageRange, page: int) -> bool:
     return first <= page and (last is None or page < last)
 
 
-def _end(first: int, rows: int) -> Part:
-    return Part((first, None), 50, written=Written("end.parquet" if rows else None, rows, 10, 1, 1, 0.1))
+def _end(first: int, rows: int) -> ReadPart:
+    return ReadPart((first, None), 50, written=WrittenPart("end.parquet" if rows else None, rows, 10, 1, 1, 0.1))

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from synapse_lakehouse.printable_text import (
     PrintableFormatter,
-    chat_text,
-    is_shown,
-    markdown_code,
-    printable,
-    printable_json,
-    printable_lines,
-    printable_logger,
-    spreadsheet_cell,
+    get_printable_logger,
+    is_visible,
+    to_chat_text,
+    to_markdown_code,
+    to_printable,
+    to_printable_json,
+    to_printable_lines,
+    to_spreadsheet_cell,
 )
 from tests.support import hostile_text
 
@@ -28,33 +28,35 @@ ANY = st.text(st.characters() | st.sampled_from(hostile_text.ALL))
 @example(hostile_text.ALL)
 @example("\ud800 \x00")
 def test_one_line_of_shown_characters_comes_out_and_stays_as_it_is(text: str) -> None:
-    written = printable(text)
+    written = to_printable(text)
     assert not hostile_text.unshown(written, lines=False)
-    assert printable(written) == written
+    assert to_printable(written) == written
 
 
-@given(st.text(st.characters(exclude_categories=["C", "Z"]) | st.just(" ")).filter(lambda one: all(map(is_shown, one))))
+@given(
+    st.text(st.characters(exclude_categories=["C", "Z"]) | st.just(" ")).filter(lambda one: all(map(is_visible, one)))
+)
 @example("é e\u0301 日本　語 مرحبا नमस्ते עברית 👍🏽 ❤️ 🇩🇪")
 def test_visible_text_is_unchanged(text: str) -> None:
-    assert printable(text) == printable_lines(text) == text
+    assert to_printable(text) == to_printable_lines(text) == text
 
 
 @given(ANY)
 def test_different_characters_have_different_escapes(text: str) -> None:
     escaped = re.compile(r"\\(n|r|t|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})")
-    back = escaped.sub(lambda one: one[0].encode().decode("unicode_escape"), printable(text.replace("\\", "")))
+    back = escaped.sub(lambda one: one[0].encode().decode("unicode_escape"), to_printable(text.replace("\\", "")))
     assert back == text.replace("\\", "")
 
 
 @given(ANY)
 def test_lines_of_the_product_s_own_stay(text: str) -> None:
-    assert printable_lines(text).split("\n") == [printable(line) for line in text.split("\n")]
+    assert to_printable_lines(text).split("\n") == [to_printable(line) for line in text.split("\n")]
 
 
 @given(st.dictionaries(ANY, ANY))
 @example({hostile_text.ALL: hostile_text.ALL})
 def test_json_means_the_same(value: dict[str, str]) -> None:
-    document = printable_json(json.dumps(value, ensure_ascii=False))
+    document = to_printable_json(json.dumps(value, ensure_ascii=False))
     assert not hostile_text.unshown(document, lines=False)
     assert json.loads(document) == json.loads(json.dumps(value))
 
@@ -62,39 +64,39 @@ def test_json_means_the_same(value: dict[str, str]) -> None:
 @given(ANY)
 @example(hostile_text.ALL)
 def test_nothing_of_a_chat_s_language_is_left(text: str) -> None:
-    written = chat_text(text)
+    written = to_chat_text(text)
     assert not hostile_text.unshown(written)
     assert not set(written) & set("@<>[]*`~|")
     assert "://" not in written
-    assert chat_text(written) == written
+    assert to_chat_text(written) == written
 
 
 @given(ANY)
 def test_a_code_span_ends_neither_itself_nor_its_cell(text: str) -> None:
-    written = markdown_code(text)
+    written = to_markdown_code(text)
     assert (written[0], written[-1]) == ("`", "`")
     assert not set(written[1:-1]) & set("`|\n")
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1+1", "-2+3", "@SUM(1)", "  =1", "\uff1d1", "@a|cmd:x", "-", "@a:b'!A0"])
 def test_a_spreadsheet_calculates_nothing(text: str) -> None:
-    assert spreadsheet_cell(text) == f"'{text}"
+    assert to_spreadsheet_cell(text) == f"'{text}"
 
 
 @pytest.mark.parametrize("text", ["!a;=1+1", '!a; "=1+1', "!a;@SUM(1)", "!a;\uff1d1", "!a;;-1"])
 def test_no_formula_begins_where_semicolons_separate_cells(text: str) -> None:
-    assert spreadsheet_cell(text) == r"\x3b".join(text.rpartition(";")[::2])
+    assert to_spreadsheet_cell(text) == r"\x3b".join(text.rpartition(";")[::2])
 
 
 @pytest.mark.parametrize(
     "text", ["@alice:example.org", "@a=b/c+d:[::1]:8448", "-5", "+1.5e3", "!a:x", "a=b", "a; b", ""]
 )
 def test_user_ids_and_numbers_stay_as_they_are_for_a_spreadsheet(text: str) -> None:
-    assert spreadsheet_cell(text) == text
+    assert to_spreadsheet_cell(text) == text
 
 
 def test_what_a_record_quotes_is_one_line_for_any_handler(caplog: pytest.LogCaptureFixture) -> None:
-    log = printable_logger("synapse_lakehouse.test_printable_text")
+    log = get_printable_logger("synapse_lakehouse.test_printable_text")
     log.warning("%s of %d:\n  %s", "a\nb\x1b", 3, RuntimeError("\u202e"))
     log.warning("%(name)s", {"name": "a\nb"})
     assert [one.getMessage() for one in caplog.records] == ["a\\nb\\x1b of 3:\n  \\u202e", "a\\nb"]

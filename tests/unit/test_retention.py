@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from synapse_lakehouse.config.homeserver_yaml import DAY
+from synapse_lakehouse.config.homeserver_yaml import DAY_MILLISECONDS
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.room_state.retention import Retention, RetentionError, read_retention
 
@@ -27,12 +27,12 @@ def _settings(folder: Path, config: str | None = None, **own: Any) -> Settings:
         ("retention:", Retention(False, None)),
         ("retention: {enabled: true}", Retention(True, None)),
         ("retention: {enabled: true, default_policy: {min_lifetime: 1d}}", Retention(True, None)),
-        ("retention: {enabled: true, default_policy: {max_lifetime: 1w}}", Retention(True, 7 * DAY)),
+        ("retention: {enabled: true, default_policy: {max_lifetime: 1w}}", Retention(True, 7 * DAY_MILLISECONDS)),
         ("retention: {enabled: true, default_policy: {max_lifetime: 5000}}", Retention(True, 5000)),
         ("retention: {enabled: true, default_policy: {max_lifetime: 0}}", Retention(True, 0)),
-        ("retention: {default_policy: {max_lifetime: 1y}}", Retention(False, 365 * DAY)),
-        ("retention: {allowed_lifetime_min: 3d, purge_jobs: []}", Retention(False, None, 3 * DAY)),
-        ("retention: {purge_jobs: [{interval: 12h}, {interval: 2d}]}", Retention(False, None, 0, 2 * DAY)),
+        ("retention: {default_policy: {max_lifetime: 1y}}", Retention(False, 365 * DAY_MILLISECONDS)),
+        ("retention: {allowed_lifetime_min: 3d, purge_jobs: []}", Retention(False, None, 3 * DAY_MILLISECONDS)),
+        ("retention: {purge_jobs: [{interval: 12h}, {interval: 2d}]}", Retention(False, None, 0, 2 * DAY_MILLISECONDS)),
     ],
 )
 def test_the_homeserver_s_configuration_counts(tmp_path: Path, config: str | None, found: Retention) -> None:
@@ -47,7 +47,7 @@ def test_a_lifetime_fits_into_the_tables(tmp_path: Path) -> None:
 def test_own_settings_win(tmp_path: Path) -> None:
     config = "retention: {enabled: true, default_policy: {max_lifetime: 1w}}"
     own = {"lakehouse_retention_enabled": False, "lakehouse_retention_max_lifetime": "2d"}
-    assert read_retention(_settings(tmp_path, config, **own)) == Retention(False, 2 * DAY)
+    assert read_retention(_settings(tmp_path, config, **own)) == Retention(False, 2 * DAY_MILLISECONDS)
 
 
 @pytest.mark.parametrize(
@@ -69,5 +69,5 @@ def test_models_are_told_in_milliseconds() -> None:
     told = Retention(True, 5).variables(datetime(2026, 11, 18, tzinfo=UTC))
     assert told == {
         "retention_enabled": True, "retention_max_lifetime": 5, "as_of": 1794960000000,
-        "retention_least_lifetime": 0, "retention_purge_delay": 2 * DAY,
+        "retention_least_lifetime": 0, "retention_purge_delay": 2 * DAY_MILLISECONDS,
     }  # fmt: skip

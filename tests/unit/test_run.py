@@ -4,23 +4,23 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from synapse_lakehouse.config.run import Run, from_arguments, is_branch
+from synapse_lakehouse.config.run import Run, is_run_branch, parse_run_arguments
 
 START, END = datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC)
 
 
 def test_a_run_comes_back_from_its_command_line() -> None:
     run = Run("scheduled__2026-11-18; drop table", START, END)
-    assert from_arguments("", run.arguments()) == run
+    assert parse_run_arguments("", run.to_arguments()) == run
 
 
 def test_branches_of_two_runs_of_one_interval_differ_and_are_known_as_branches() -> None:
     one, two = Run("a", START, END), Run("b", START, END)
     assert one.branch != two.branch
     assert one.tag == two.tag == "interval_20261117T000000Z_20261118T000000Z"
-    assert is_branch(one.branch)
-    assert not is_branch("main")
-    assert not is_branch(one.tag)
+    assert is_run_branch(one.branch)
+    assert not is_run_branch("main")
+    assert not is_run_branch(one.tag)
 
 
 def test_an_interval_that_is_not_over_is_refused() -> None:

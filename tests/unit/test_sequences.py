@@ -5,7 +5,7 @@ import pytest
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.streams.checks.sequences import StreamProgress, check_regression, find_sequence_faults
 
-EVENTS, BACKFILL = (catalogue.load().stream(name) for name in ("events", "backfill"))
+EVENTS, BACKFILL = (catalogue.load_catalogue().stream(name) for name in ("events", "backfill"))
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_rows_beyond_the_sequence_are_ids_that_are_taken() -> None:
 
 
 def test_rows_beyond_a_sequence_that_is_no_stream_s_are_found_too() -> None:
-    groups = catalogue.Sequence(name="state_group_id_seq", ids={"state_groups": "id"})
+    groups = catalogue.StartupSequence(name="state_group_id_seq", ids={"state_groups": "id"})
     assert list(find_sequence_faults(groups, StreamProgress(9, {}, {"state_groups": 9}))) == []
     (fault,) = find_sequence_faults(groups, StreamProgress(7, {}, {"state_groups": 9}))
     assert "has handed out 7, but 9 of state_groups is there" in fault.message

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.cli.doctor import machine
-from synapse_lakehouse.config.settings import EnvFileError, Settings, heap_bytes
+from synapse_lakehouse.config.settings import EnvFileError, Settings, parse_heap_size
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ def test_a_heap_that_java_cannot_have_is_refused(memory: str) -> None:
     ("memory", "size"), [("512m", 512 << 20), ("2g", 2 << 30), ("3G", 3 << 30), ("1500M", 1500 << 20)]
 )
 def test_a_heap_has_a_size(memory: str, size: int) -> None:
-    assert heap_bytes(Settings(lakehouse_driver_memory=memory).lakehouse_driver_memory) == size
+    assert parse_heap_size(Settings(lakehouse_driver_memory=memory).lakehouse_driver_memory) == size
 
 
 def test_every_command_names_the_setting(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:

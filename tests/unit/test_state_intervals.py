@@ -10,7 +10,7 @@ from synapse_lakehouse.room_state.group_tree import NumberedGroups, StateGroupFa
 from synapse_lakehouse.room_state.state_intervals import INTERVAL_KEY, flatten_intervals
 from tests.support.state_rooms import State, World, resolved, worlds
 
-SCHEMA = arrow_schema(next(table for table in catalogue.resolved_state() if table.name == "state_intervals"))
+SCHEMA = arrow_schema(next(table for table in catalogue.load_state_tables() if table.name == "state_intervals"))
 
 
 def _forest(groups: dict[int, str], edges: list[tuple[int, int]]) -> NumberedGroups:

@@ -13,14 +13,14 @@ from cyclonedx.validation.json import JsonStrictValidator
 from jsonschema.validators import Draft7Validator
 
 from supply_chain import sbom
-from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.local.java import jars
 
-PYPROJECT: dict[str, Any] = tomllib.loads((PROJECT / "pyproject.toml").read_text())
-LOCK: dict[str, Any] = tomllib.loads((PROJECT / "uv.lock").read_text())
+PYPROJECT: dict[str, Any] = tomllib.loads((PROJECT_FOLDER / "pyproject.toml").read_text())
+LOCK: dict[str, Any] = tomllib.loads((PROJECT_FOLDER / "uv.lock").read_text())
 BILL: dict[str, Any] = json.loads(sbom.SBOM.read_text())
 OWN = "synapse-lakehouse"
-UV = shutil.which("uv") or str(PROJECT / ".tools/uv/bin/uv")
+UV = shutil.which("uv") or str(PROJECT_FOLDER / ".tools/uv/bin/uv")
 
 
 def components(kind: str) -> dict[str, dict[str, Any]]:
@@ -82,16 +82,16 @@ def test_build_back_ends_have_one_version() -> None:
 
 
 def test_uv_is_installed_by_its_hash() -> None:
-    (version,) = re.findall(r"^uv==(\S+)", (PROJECT / "requirements-uv.txt").read_text(), re.MULTILINE)
+    (version,) = re.findall(r"^uv==(\S+)", (PROJECT_FOLDER / "requirements-uv.txt").read_text(), re.MULTILINE)
     for path in ("Makefile", "docker/Dockerfile"):
-        (install,) = re.findall(r"pip install .+", (PROJECT / path).read_text())
+        (install,) = re.findall(r"pip install .+", (PROJECT_FOLDER / path).read_text())
         assert "--require-hashes" in install
         assert install.split()[-1] == "requirements-uv.txt"
     assert version == "0.13.8"
 
 
 def test_actions_and_images_of_the_workflows_have_exact_versions() -> None:
-    workflows = [yaml.safe_load(path.read_text()) for path in (PROJECT / ".github/workflows").iterdir()]
+    workflows = [yaml.safe_load(path.read_text()) for path in (PROJECT_FOLDER / ".github/workflows").iterdir()]
     jobs = [job for workflow in workflows for job in workflow["jobs"].values()]
     uses = [step["uses"] for job in jobs for step in job["steps"] if "uses" in step]
     images = [job["container"]["image"] for job in jobs if "container" in job]

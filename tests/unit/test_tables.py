@@ -10,8 +10,8 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.iceberg.maintenance import erasure_scan
 from synapse_lakehouse.iceberg.write import tables
 
-EVENTS = catalogue.load().table("event_json")
-FEW = catalogue.load().model_copy(update={"tables": (EVENTS,)})
+EVENTS = catalogue.load_catalogue().table("event_json")
+FEW = catalogue.load_catalogue().model_copy(update={"tables": (EVENTS,)})
 BOUNDS = "write.metadata.metrics.column.json"
 
 
@@ -39,5 +39,7 @@ def test_a_table_of_before_gets_what_it_lacks_and_keeps_what_was_set(lake: Catal
 
 
 def test_what_prove_erased_looks_for_is_declared_as_content() -> None:
-    declared = {column.name for table in catalogue.load().tables for column in table.columns if column.holds_content}
+    declared = {
+        column.name for table in catalogue.load_catalogue().tables for column in table.columns if column.holds_content
+    }
     assert set(erasure_scan.CONTENT_COLUMNS) <= declared

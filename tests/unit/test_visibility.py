@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from synapse_lakehouse.cli.events.visibility import as_of_milliseconds
-from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.room_state.visibility_rules import VISIBILITY_RULES, VisibilityRule, explain_rule
 
-UNIT_TESTS = PROJECT / "dbt" / "models" / "gold" / "visibility" / "_unit_tests.yml"
+UNIT_TESTS = PROJECT_FOLDER / "dbt" / "models" / "gold" / "visibility" / "_unit_tests.yml"
 
 
 @pytest.fixture

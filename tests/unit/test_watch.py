@@ -24,7 +24,13 @@ class Watcher:
     def sees(self, positions: dict[str, int], handed_out: int, beyond: tuple[int, ...] = ()) -> StreamObservation:
         self.now += timedelta(minutes=5)
         self.last = observe_stream(
-            catalogue.load().stream(self.stream), positions, handed_out, beyond, self.configured, self.last, self.now
+            catalogue.load_catalogue().stream(self.stream),
+            positions,
+            handed_out,
+            beyond,
+            self.configured,
+            self.last,
+            self.now,
         )
         return self.last
 

@@ -7,7 +7,7 @@ import pytest
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.streams.positions.writers import StreamWritersError, default_writer, read_configured_writers
 
-CATALOGUE = catalogue.load()
+CATALOGUE = catalogue.load_catalogue()
 
 
 def test_the_setting_wins_over_the_configuration_file(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
-from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.local.postgres import embedded_postgres, sample
 
 KEPT = Path(__file__).with_name("earlier_lake.tar.xz")
@@ -86,7 +86,7 @@ def main() -> None:
 def _run(server: embedded_postgres.Server, source: str) -> None:
     home = PLACE / "home"
     home.mkdir()
-    jars = PROJECT / ".lakehouse" / "spark"
+    jars = PROJECT_FOLDER / ".lakehouse" / "spark"
     if jars.exists():
         (home / "spark").symlink_to(jars.resolve())
     settings = {

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sample.environment import synapse_python
-from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT_FOLDER
 
 WORD = pa.dictionary(pa.int32(), pa.string())
 SCHEMA = pa.schema(
@@ -64,7 +64,7 @@ def record(dsn: str, path: Path, as_of: int, sections: Mapping[str, Any], **abou
         lines = Path(scratch) / "answers"
         question = [dsn, scratch, str(lines), str(as_of), json.dumps(sections)]
         command: list[str | Path] = [synapse_python(), "-m", "tests.visibility.synapse_answers", *question]
-        subprocess.run(command, cwd=PROJECT, check=True)
+        subprocess.run(command, cwd=PROJECT_FOLDER, check=True)
         answers, last = _table(lines)
     errors = last["errors"]
     metadata = {"about": json.dumps({"as_of": as_of, "sections": sections} | about), "errors": json.dumps(errors)}

@@ -11,7 +11,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from sample.environment import synapse_python
 from synapse_lakehouse.cli.events.visibility import set_retention_time
-from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.local.postgres.embedded_postgres import Server
@@ -68,7 +68,7 @@ def _synapse_says(harsh: HarshLake, server: Server, scratch: Path, of: str) -> d
     # Synapse writes to the database when it starts.
     with copied_source(server, str(conninfo_to_dict(str(harsh.settings.synapse_dsn))["dbname"])) as copy:
         command: list[str | Path] = [synapse_python(), "-m", f"tests.visibility.synapse_{of}", copy, scratch]
-        asked = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+        asked = subprocess.run(command, cwd=PROJECT_FOLDER, capture_output=True, text=True, check=False)
     assert asked.returncode == 0, asked.stderr
     said: dict[str, Any] = json.loads(asked.stdout.splitlines()[-1])
     return said

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from synapse_lakehouse.alerts.incidents import MILD, Event, Kind
-from synapse_lakehouse.printable_text import chat_text, printable
+from synapse_lakehouse.printable_text import to_chat_text, to_printable
 
 MOST_AT_ONCE: Final = 5
 """More than so many that are to be told at once are folded into one message."""
@@ -39,7 +39,7 @@ def messages(events: Sequence[Event], server_name: str, runbooks: str) -> list[M
 
 
 def _single(event: Event, server_name: str, runbooks: str) -> Message:
-    said = [chat_text(one) for one in (event.said, event.consequence) if one]
+    said = [to_chat_text(one) for one in (event.said, event.consequence) if one]
     where = [f"since {event.at:%Y-%m-%d %H:%M} UTC" if event.begins else f"over at {event.at:%Y-%m-%d %H:%M} UTC"]
     where += [f"What to do: {runbooks}/{event.kind}.md"] if event.begins else []
     where += [f"More: {event.page}"] if event.page else []
@@ -58,11 +58,11 @@ def _storm(events: Sequence[Event], server_name: str, runbooks: str) -> Message:
         f"{count} times {_title(kind)}{'' if begins else ', over'} ({runbooks}/{kind}.md)"
         for (kind, begins), count in counts.most_common()
     ]
-    lines += [f"- {_what(one)}: {chat_text(_first_line(one.said))}" for one in events[:_NAMED]]
+    lines += [f"- {_what(one)}: {to_chat_text(_first_line(one.said))}" for one in events[:_NAMED]]
     lines += [f"- and {len(events) - _NAMED} more: see audit.incidents"] if len(events) > _NAMED else []
     first, last = (f"{one:%Y-%m-%d %H:%M} UTC" for one in (min(moments), max(moments)))
     lines += [f"at {first}" if first == last else f"from {first} to {last}"]
-    lines += _each(chat_text(one.consequence) for one in events)
+    lines += _each(to_chat_text(one.consequence) for one in events)
     lines += [f"More: {page}" for page in _each(one.page for one in events)]
     return Message(
         title=f"{server_name}: {len(events)} changes at once",
@@ -74,7 +74,7 @@ def _storm(events: Sequence[Event], server_name: str, runbooks: str) -> Message:
 
 
 def _what(event: Event) -> str:
-    return f"{_title(event.kind)}: {chat_text(printable(event.subject))}{'' if event.begins else ' — over'}"
+    return f"{_title(event.kind)}: {to_chat_text(to_printable(event.subject))}{'' if event.begins else ' — over'}"
 
 
 def _each(texts: Iterable[str]) -> list[str]:

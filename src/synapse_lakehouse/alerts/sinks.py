@@ -9,9 +9,9 @@ from typing import Final
 
 from synapse_lakehouse.alerts.message import Message
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.printable_text import printable_logger
+from synapse_lakehouse.printable_text import get_printable_logger
 
-log = printable_logger(__name__)
+log = get_printable_logger(__name__)
 
 MOST_SECONDS: Final = 60.0
 """What a sink gets of a report's time."""

@@ -13,7 +13,7 @@ from synapse_lakehouse.audit import store
 from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.catalogue import Stream
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.postgres.stream_positions import standings
+from synapse_lakehouse.postgres.stream_positions import read_live_positions
 from synapse_lakehouse.replication import tap_liveness
 from synapse_lakehouse.streams.checks.sequences import StreamProgress
 from synapse_lakehouse.streams.positions.writers import read_configured_writers
@@ -43,7 +43,7 @@ def patrol(
     :raises ReadFailed: when it is too busy to be watched.
     :raises WritersError: when the configured writers cannot be understood.
     """
-    declared = catalogue.load()
+    declared = catalogue.load_catalogue()
     writers = read_configured_writers(declared, settings.lakehouse_stream_writers, settings.synapse_config)
     before = history.read_latest(catalog)
     since = {name: one.watched_at for name, one in before.items()}
@@ -52,10 +52,11 @@ def patrol(
     def end(stream: Stream, positions: Mapping[str, int], handed_out: int) -> int | None:
         return find_bound(stream, positions, handed_out, writers.get(stream.name), before.get(stream.name))[1]
 
-    found, now = standings(settings, declared, end), datetime.now(UTC)
+    found, now = read_live_positions(settings, declared, end), datetime.now(UTC)
     looks = [
         observe_stream(
-            stream, one.positions, one.handed_out, one.beyond, writers.get(stream.name), before.get(stream.name), now,
+            stream, one.positions, one.handed_out, one.ids_beyond_end, writers.get(stream.name),
+            before.get(stream.name), now,
             released.get(stream.name),
         )
         for stream, one in ((stream, found[stream.name]) for stream in declared.streams)

@@ -28,7 +28,7 @@ app = typer.Typer(
 def private() -> None:
     """The lake holds what people wrote to each other: what this command and its children write is its user's alone."""
     os.umask(0o077)
-    libpq_variables.remove()
+    libpq_variables.remove_from_environment()
 
 
 app.command()(run.run)

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from typer.core import TyperGroup
 
 from synapse_lakehouse.cli import output
-from synapse_lakehouse.printable_text import printable_lines
+from synapse_lakehouse.printable_text import to_printable_lines
 
 _PACKAGE = __name__.partition(".")[0]
 
@@ -46,7 +46,7 @@ def _printable_refusals() -> Iterator[None]:
     except Exception as refusal:
         # Typer's own copy of Click has no public name for their base.
         if hasattr(refusal, "format_message") and hasattr(refusal, "message"):
-            refusal.message = printable_lines(refusal.message)
+            refusal.message = to_printable_lines(refusal.message)
         raise
 
 

@@ -47,8 +47,13 @@ def grants(
 
     role = role or ("lakehouse_compressor" if compress else "lakehouse")
     if is_hardened:
-        output.echo(harden.script(role), end="")
+        output.echo(harden.build_hardening_sql(role), end="")
     elif compress:
         output.echo(rewriting.create_role_sql(role), end="")
     else:
-        output.echo(source.script(catalogue.load(), Settings(), role, PROGRESS_TABLES, has_secrets=cache_keys), end="")
+        output.echo(
+            source.build_grants_sql(
+                catalogue.load_catalogue(), Settings(), role, PROGRESS_TABLES, has_secrets=cache_keys
+            ),
+            end="",
+        )

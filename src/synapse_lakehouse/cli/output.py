@@ -24,7 +24,7 @@ from rich.segment import Segment
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from synapse_lakehouse.printable_text import printable, printable_json, printable_lines, spreadsheet_cell
+from synapse_lakehouse.printable_text import to_printable, to_printable_json, to_printable_lines, to_spreadsheet_cell
 
 MAXIMUM_TABLE_ROWS: Final = 1000
 """Most rows of a table for people."""
@@ -64,7 +64,7 @@ class _PrintableRenderable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for segment in console.render(self.content, options):
             # Those with control codes move the cursor, as a bar or a spinner has to.
-            yield segment if segment.control else Segment(printable_lines(segment.text), segment.style)
+            yield segment if segment.control else Segment(to_printable_lines(segment.text), segment.style)
 
 
 class PrintableTable(RichTable):
@@ -83,7 +83,7 @@ def create_console() -> Console:
 
 def echo(text: str, *, err: bool = False, end: str = "\n") -> None:
     """Write lines of the product's own on standard output, or on standard error: values in them are ``printable``."""
-    typer.echo(printable_lines(text) + end, err=err, nl=False)
+    typer.echo(to_printable_lines(text) + end, err=err, nl=False)
 
 
 @contextmanager
@@ -99,9 +99,9 @@ def write_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]], format: Ou
     """Write ``rows``; CSV and JSON (an array of objects) row by row, a table up to its first thousand."""
     if format is OutputFormat.CSV:
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(map(spreadsheet_cell, columns))
+        writer.writerow(map(to_spreadsheet_cell, columns))
         writer.writerows(
-            [None if value is None else spreadsheet_cell(format_value(value)) for value in row] for row in rows
+            [None if value is None else to_spreadsheet_cell(format_value(value)) for value in row] for row in rows
         )
     elif format is OutputFormat.JSON:
         _write_json(_distinct(columns), rows)
@@ -120,7 +120,7 @@ def format_cell(value: object) -> Text:
     if value is None:
         return Text("NULL", style="dim")
     plain = format_time(value) if isinstance(value, datetime) else format_value(value)
-    return Text(printable(plain))
+    return Text(to_printable(plain))
 
 
 def format_value(value: object) -> str:
@@ -142,7 +142,7 @@ def _write_json(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     separator = "[\n"
     for row in rows:
         record = dict(zip(columns, row, strict=True))
-        sys.stdout.write(separator + printable_json(json.dumps(record, default=_plain, ensure_ascii=False)))
+        sys.stdout.write(separator + to_printable_json(json.dumps(record, default=_plain, ensure_ascii=False)))
         separator = ",\n"
     sys.stdout.write("[]\n" if separator == "[\n" else "\n]\n")
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from synapse_lakehouse.compressor.postgres.session import WRITE_DSN_SETTING
-from synapse_lakehouse.printable_text import chat_text, markdown_code, printable
+from synapse_lakehouse.printable_text import to_chat_text, to_markdown_code, to_printable
 
 _MB: Final = 1_000_000
 _MOST: Final = 50
@@ -39,7 +39,7 @@ def describe_plan(rows: Sequence[Mapping[str, Any]], skipped: Sequence[Mapping[s
     if len(rows) > _MOST:
         parts.append(f"And {len(rows) - _MOST} further rooms: `gold.compression_plan` has them all.")
     parts += [
-        f"Left as it is: {markdown_code(row['room_id'])}, {chat_text(printable(row['skipped']))}"
+        f"Left as it is: {to_markdown_code(row['room_id'])}, {to_chat_text(to_printable(row['skipped']))}"
         for row in skipped[:_MOST]
     ]
     return "\n\n".join(parts)
@@ -47,7 +47,8 @@ def describe_plan(rows: Sequence[Mapping[str, Any]], skipped: Sequence[Mapping[s
 
 def _line(row: Mapping[str, Any]) -> str:
     cells = (
-        markdown_code(row["room_id"]), f"{row['rows_before']:,}", f"{row['rows_after']:,}", _size(row["bytes_before"]),
+        to_markdown_code(row["room_id"]), f"{row['rows_before']:,}", f"{row['rows_after']:,}",
+        _size(row["bytes_before"]),
         _size(row["bytes_after"]), f"{row['groups_to_rewrite']:,} of {row['groups']:,}",
         f"{row['rows_to_delete']:,}", f"{row['rows_to_insert']:,}", _size(row["bytes_needed"]),
         f"{row['longest_chain_before']} → {row['longest_chain_after']}",

@@ -26,7 +26,7 @@ from synapse_lakehouse.compressor.progress import ProgressTracker
 from synapse_lakehouse.compressor.read_cost import ReadCost, cost_columns, sample_groups
 from synapse_lakehouse.compressor.restore_groups import restore_groups
 from synapse_lakehouse.compressor.verify import verify_room
-from synapse_lakehouse.postgres.snapshot.timeline import Lineage
+from synapse_lakehouse.postgres.snapshot.timeline import WalPosition
 
 _PASSES: Final = 3
 
@@ -142,7 +142,9 @@ def compress_room(
     )  # fmt: skip
 
 
-def _require_as_before(now: StateTables, interrupted: Sequence[undo_file.UndoFile], lineage: Lineage) -> StateTables:
+def _require_as_before(
+    now: StateTables, interrupted: Sequence[undo_file.UndoFile], lineage: WalPosition
+) -> StateTables:
     """The room as it was before the attempts that were interrupted."""
     room_id, files = interrupted[0].room_id, [one.path for one in interrupted]
     was = undo_file.contents_before(interrupted, now)

@@ -25,7 +25,7 @@ from synapse_lakehouse.compressor.postgres.room_reader import StoredRoom
 from synapse_lakehouse.compressor.saved_progress import SavedProgress
 from synapse_lakehouse.compressor.unreferenced_groups import find_unreferenced
 from synapse_lakehouse.iceberg.catalog.catalog import PLAN
-from synapse_lakehouse.numba_jit import Longs
+from synapse_lakehouse.numba_jit import Int64Array
 
 _READ: Final = (*STATE_SCHEMAS, "event_to_state_groups", "state_groups_pending_deletion")
 
@@ -164,7 +164,7 @@ class CompressionPlanner:
         ids = np.unique(np.concatenate([groups["id"].to_numpy(), children, prevs]))
         prev = np.full(len(ids), NONE)
         prev[np.searchsorted(ids, children)] = np.searchsorted(ids, prevs)
-        found, marked = list[Longs](), np.zeros(len(ids), bool)
+        found, marked = list[Int64Array](), np.zeros(len(ids), bool)
         for number, room in enumerate(rooms):
             progress = saved[room].progress
             heads = [level.head for level in progress.levels if level.head is not None] if progress else []

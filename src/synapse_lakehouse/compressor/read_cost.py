@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from synapse_lakehouse.numba_jit import Longs
+from synapse_lakehouse.numba_jit import Int64Array
 from synapse_lakehouse.postgres.connection import Connection
 
 _SAMPLED: Final = 20
@@ -58,7 +58,7 @@ def cost_columns(before: ReadCost | None, after: ReadCost | None, disk: tuple[in
     }
 
 
-def sample_groups(groups: Longs) -> list[int]:
+def sample_groups(groups: Int64Array) -> list[int]:
     """Some of ``groups``, evenly from the oldest to the newest."""
     places = np.unique(np.linspace(0, len(groups) - 1, min(_SAMPLED, len(groups))).astype(np.int64))
     return np.sort(groups)[places].tolist()  # type: ignore[no-any-return]

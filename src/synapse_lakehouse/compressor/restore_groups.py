@@ -11,13 +11,13 @@ from synapse_lakehouse.compressor.algorithm.state_arrays import StateTables
 from synapse_lakehouse.compressor.postgres.transaction import GroupRooms
 from synapse_lakehouse.compressor.postgres.writer import GroupWriter
 from synapse_lakehouse.compressor.undo_file import UndoFile
-from synapse_lakehouse.numba_jit import Longs
+from synapse_lakehouse.numba_jit import Int64Array
 from synapse_lakehouse.postgres.connection import Connection
 
 
 def restore_groups(
     kept: UndoFile, right: StateTables | None, now: StateTables, writer: GroupWriter, known: GroupRooms
-) -> tuple[int, int, Longs]:
+) -> tuple[int, int, Int64Array]:
     """Store the groups of ``kept`` that are still there as it has them, where they resolve as in ``right`` then.
 
     What is saved of the room's compression is forgotten: it may be compressed anew.

@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 from synapse_lakehouse.compressor.algorithm.compare_states import replace_groups
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError
 from synapse_lakehouse.compressor.algorithm.state_arrays import StateTables
-from synapse_lakehouse.numba_jit import Longs
-from synapse_lakehouse.postgres.snapshot.timeline import Lineage
+from synapse_lakehouse.numba_jit import Int64Array
+from synapse_lakehouse.postgres.snapshot.timeline import WalPosition
 
 _ROOM, _DATABASE, _WRITTEN, _LINEAGE = b"room_id", b"database", b"written", b"lineage"
 _NOT_COMPARED: Final = ".not-compared.parquet"
@@ -37,15 +37,15 @@ class UndoFile:
     path: Path
     room_id: str
     database: str
-    lineage: Lineage | None
+    lineage: WalPosition | None
     """Of the database when it was written; files of earlier versions do not say."""
     written: str
     """When: a text that sorts as times do."""
-    groups: Longs
+    groups: Int64Array
     edges: pa.Table
     rows: pa.Table
 
-    def may_be_of_other_groups(self, now: Lineage) -> bool:
+    def may_be_of_other_groups(self, now: WalPosition) -> bool:
         """Whether the database was restored or failed over since: ids may have been given to other groups then."""
         return self.lineage is not None and not now.continues(self.lineage)
 
@@ -53,7 +53,7 @@ class UndoFile:
         """They as contents, beside what ``state_groups`` has."""
         return StateTables(groups, self.edges, self.rows)
 
-    def restorable_groups(self, now: StateTables) -> Longs:
+    def restorable_groups(self, now: StateTables) -> Int64Array:
         """Those of the groups that are there now, with what they hung on."""
         there = now.groups["id"].to_numpy()
         prevs = self.edges["prev_state_group"].to_numpy()
@@ -93,7 +93,7 @@ def _explained(where: Path) -> Iterator[None]:
         ) from None
 
 
-def write(where: Path, room_id: str, database: str, of: Lineage, ids: Longs, contents: StateTables) -> Path:
+def write(where: Path, room_id: str, database: str, of: WalPosition, ids: Int64Array, contents: StateTables) -> Path:
     """Keep how the groups ``ids`` are stored; the file is on disk, whole, when this returns, and not compared yet.
 
     One row for each row of a group, with its predecessor; one without a type for a group that has no rows.
@@ -155,5 +155,5 @@ def read(path: Path) -> UndoFile:
     edges = pairs.filter(pc.is_valid(pairs["prev_state_group"]))
     rows = table.filter(pc.is_valid(table["type"])).drop_columns("prev_state_group")
     room_id, database, written = (kept[name].decode() for name in (_ROOM, _DATABASE, _WRITTEN))
-    of = Lineage(**json.loads(kept[_LINEAGE])) if _LINEAGE in kept else None
+    of = WalPosition(**json.loads(kept[_LINEAGE])) if _LINEAGE in kept else None
     return UndoFile(path, room_id, database, of, written, np.sort(pairs["state_group"].to_numpy()), edges, rows)

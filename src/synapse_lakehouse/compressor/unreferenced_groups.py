@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from synapse_lakehouse.numba_jit import Longs
+from synapse_lakehouse.numba_jit import Int64Array
 from synapse_lakehouse.postgres.connection import Connection
 
 _AT_ONCE: Final = 100
@@ -24,7 +24,7 @@ ON CONFLICT (state_group) DO NOTHING
 """Those among ``ids`` that are still in nobody's use: no event's, no process's, and no group's that stays."""
 
 
-def find_unreferenced(of_room: Longs, in_use: Longs, edges: pa.Table) -> Longs:
+def find_unreferenced(of_room: Int64Array, in_use: Int64Array, edges: pa.Table) -> Int64Array:
     """Groups of a room that no group in use rests on, and that are in no use themselves.
 
     :param of_room: ids of the room's groups.
@@ -41,7 +41,7 @@ def find_unreferenced(of_room: Longs, in_use: Longs, edges: pa.Table) -> Longs:
     return of_room[~used]
 
 
-def mark_pending_deletion(connection: Connection, groups: Longs) -> int:
+def mark_pending_deletion(connection: Connection, groups: Int64Array) -> int:
     """Mark ``groups`` as Synapse does, the newest first so that no group goes before what hangs on it; how many."""
     marked = 0
     for end in range(len(groups), 0, -_AT_ONCE):

@@ -10,7 +10,7 @@ from synapse_lakehouse.compressor.algorithm.compare_states import find_differing
 from synapse_lakehouse.compressor.algorithm.errors import BadGroups
 from synapse_lakehouse.compressor.algorithm.state_arrays import StateTables, encode_tables
 from synapse_lakehouse.compressor.undo_file import UndoFile, contents_before
-from synapse_lakehouse.numba_jit import Longs
+from synapse_lakehouse.numba_jit import Int64Array
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,12 @@ def measure_longest_chain(contents: StateTables, room_id: str) -> int:
     return int(groups.chain_nodes()[of_room].max(initial=0))
 
 
-def _missing(contents: StateTables) -> Longs:
+def _missing(contents: StateTables) -> Int64Array:
     """State groups that others hang on and that are not there."""
     prevs, there = contents.edges["prev_state_group"].to_numpy(), contents.groups["id"].to_numpy()
-    return cast(Longs, np.setdiff1d(prevs, there))
+    return cast(Int64Array, np.setdiff1d(prevs, there))
 
 
-def _of_room(contents: StateTables, room_id: str) -> Longs:
+def _of_room(contents: StateTables, room_id: str) -> Int64Array:
     names = np.array(contents.groups["room_id"].to_pylist(), object)
-    return cast(Longs, contents.groups["id"].to_numpy()[names == room_id])
+    return cast(Int64Array, contents.groups["id"].to_numpy()[names == room_id])

@@ -7,13 +7,21 @@ from typing import Any, Final
 
 import yaml
 
-DAY: Final = 86_400_000
+DAY_MILLISECONDS: Final = 86_400_000
 """Milliseconds."""
 
-_UNITS: Final = {"": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": DAY, "w": 7 * DAY, "y": 365 * DAY}
+_UNITS: Final = {
+    "": 1,
+    "s": 1000,
+    "m": 60_000,
+    "h": 3_600_000,
+    "d": DAY_MILLISECONDS,
+    "w": 7 * DAY_MILLISECONDS,
+    "y": 365 * DAY_MILLISECONDS,
+}
 
 
-def section(config: Path | None, name: str, error: type[ValueError]) -> Mapping[str, Any]:
+def read_section(config: Path | None, name: str, error: type[ValueError]) -> Mapping[str, Any]:
     """The top-level section ``name`` of the file that SYNAPSE_CONFIG names; empty if there is none.
 
     :param error: what is raised, with a message for people, when the file cannot be read or has no section there. The
@@ -43,9 +51,9 @@ def section(config: Path | None, name: str, error: type[ValueError]) -> Mapping[
 def require_one_database(config: Path | None, error: type[ValueError]) -> None:
     """Refuse a homeserver that keeps its state elsewhere than its events (``synapse.config.database``).
 
-    :param error: what is raised, as of :func:`section`.
+    :param error: what is raised, as of :func:`read_section`.
     """
-    databases = section(config, "databases", error)
+    databases = read_section(config, "databases", error)
     for name, database in databases.items():
         stores = database.get("data_stores") if isinstance(database, Mapping) else None
         if isinstance(stores, list) and len({"main", "state"} & set(map(str, stores))) == 1:
@@ -71,7 +79,7 @@ def _why(problem: ValueError | RecursionError | yaml.YAMLError) -> str:
     return "it has a number or a date that is none"
 
 
-def milliseconds(duration: object) -> int:
+def parse_duration(duration: object) -> int:
     """A duration as Synapse's configuration has it: milliseconds, or a number with a unit such as ``90s`` or ``1d``.
 
     :raises ValueError: for anything else.

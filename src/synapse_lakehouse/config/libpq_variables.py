@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-PARAMETERS: Final = {
+PARAMETER_BY_VARIABLE: Final = {
     "PGAPPNAME": "application_name",
     "PGCHANNELBINDING": "channel_binding",
     "PGCLIENTENCODING": "client_encoding",
@@ -56,17 +56,17 @@ _OF_SESSIONS: Final = ("PGOPTIONS", "PGDATESTYLE", "PGTZ", "PGGEQO", "PGREQUIRES
 _removed: dict[str, str] = {}
 
 
-def remove() -> None:
-    """Take the variables out of the environment of this process and its children. :func:`applied` still knows them.
+def remove_from_environment() -> None:
+    """Remove the variables from the environment of this process and its children. :func:`apply_to_uri` still adds them.
 
     The files that PGSERVICEFILE and PGSYSCONFDIR name are read only where a URI names a service.
     """
-    for name in (*PARAMETERS, *_OF_SESSIONS):
+    for name in (*PARAMETER_BY_VARIABLE, *_OF_SESSIONS):
         if name in os.environ:
             _removed[name] = os.environ.pop(name)
 
 
-def applied(uri: str, only: Collection[str] | None = None) -> str:
+def apply_to_uri(uri: str, only: Collection[str] | None = None) -> str:
     """``uri`` with the parameters that libpq would take from the variables.
 
     :param only: parameters that may be added; by default all that libpq knows.
@@ -100,7 +100,7 @@ def applied(uri: str, only: Collection[str] | None = None) -> str:
 
 def _values() -> dict[str, str]:
     variables = _removed | dict(os.environ)
-    return {name: variables[variable] for variable, name in PARAMETERS.items() if variable in variables}
+    return {name: variables[variable] for variable, name in PARAMETER_BY_VARIABLE.items() if variable in variables}
 
 
 def _with(uri: str, name: str, value: str) -> Iterator[str]:

@@ -42,12 +42,12 @@ class Run:
                 "belongs to it is not all there. Run it once it is over, or choose an earlier date."
             )
 
-    def arguments(self) -> list[str]:
-        """Command line arguments from which :func:`from_arguments` makes the same run."""
+    def to_arguments(self) -> list[str]:
+        """Command line arguments from which :func:`parse_run_arguments` makes the same run."""
         return ["--run-id", self.run_id, "--start", self.start.isoformat(), "--end", self.end.isoformat()]
 
 
-def from_arguments(description: str | None, arguments: list[str] | None = None) -> Run:
+def parse_run_arguments(description: str | None, arguments: list[str] | None = None) -> Run:
     """The run that a Spark app was started for."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--run-id", required=True, help="Airflow's run id")
@@ -57,7 +57,7 @@ def from_arguments(description: str | None, arguments: list[str] | None = None) 
     return Run(given.run_id, given.start, given.end)
 
 
-def is_branch(name: str) -> bool:
+def is_run_branch(name: str) -> bool:
     """Whether an Iceberg branch was made by a run."""
     return re.fullmatch(rf"{BRANCH_PREFIX}\d{{8}}T\d{{6}}Z_[0-9a-f]{{8}}", name) is not None
 

@@ -13,7 +13,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from synapse_lakehouse.config import libpq_variables
 
-PROJECT = Path(__file__).parents[3]
+PROJECT_FOLDER = Path(__file__).parents[3]
 
 _ALIKE = 0.85
 """How alike names must be; Synapse's own ``SYNAPSE_CONFIG_PATH`` is not taken for ``SYNAPSE_CONFIG``."""
@@ -27,11 +27,11 @@ _HOST: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _TEXT: Final = re.compile(r"[^\0\ud800-\udfff]*")
 _HEAP: Final = re.compile(r"[1-9][0-9]{0,6}[mgMG]")
 
-LEAST_HEAP: Final = 512 << 20
+MIN_HEAP_BYTES: Final = 512 << 20
 """Bytes. Spark refuses a driver with a heap below 450 MiB."""
-MOST_HEAP: Final = 1 << 40
+MAX_HEAP_BYTES: Final = 1 << 40
 
-LONGEST_SECONDS: Final = 2_000_000
+MAX_SECONDS: Final = 2_000_000
 """23 days: PostgreSQL counts milliseconds of its timeouts in 31 bits."""
 
 CATALOG_PARAMETERS: Final = frozenset({
@@ -43,7 +43,7 @@ CATALOG_PARAMETERS: Final = frozenset({
 _WITH_VARIABLES: Final = {"synapse_dsn": None, "synapse_write_dsn": None, "lakehouse_catalog_uri": CATALOG_PARAMETERS}
 """Settings that libpq's variables complete, and with which parameters; None: with all."""
 
-MOST_DAYS: Final = 36_500
+MAX_DAYS: Final = 36_500
 """A century: dates end in the year 9999, and in the year 1."""
 
 
@@ -116,7 +116,7 @@ class Settings(BaseSettings):
     lakehouse_source_connections: Annotated[int, Field(ge=2, le=64)] = Field(
         4, description="most connections that a snapshot opens to Synapse's database"
     )
-    lakehouse_statement_timeout_seconds: Annotated[int, Field(ge=1, le=LONGEST_SECONDS)] = Field(
+    lakehouse_statement_timeout_seconds: Annotated[int, Field(ge=1, le=MAX_SECONDS)] = Field(
         3600, description="longest single statement on Synapse's database, in seconds"
     )
     lakehouse_on_drift: Literal["fail", "partial"] = Field(
@@ -126,10 +126,10 @@ class Settings(BaseSettings):
     lakehouse_lease_seconds: Annotated[int, Field(ge=10, le=86_400)] = Field(
         300, description="a holder of the lake lease that has not renewed it for so long counts as dead"
     )
-    lakehouse_lease_wait_seconds: Annotated[int, Field(ge=0, le=LONGEST_SECONDS)] = Field(
+    lakehouse_lease_wait_seconds: Annotated[int, Field(ge=0, le=MAX_SECONDS)] = Field(
         900, description="how long a run waits for another one to release the lake lease before it refuses"
     )
-    lakehouse_erasure_days: Annotated[int, Field(ge=0, le=MOST_DAYS)] = Field(
+    lakehouse_erasure_days: Annotated[int, Field(ge=0, le=MAX_DAYS)] = Field(
         30, description="days that earlier releases stay readable; what only they hold is then deleted for good"
     )
     lakehouse_retention_enabled: bool | None = Field(
@@ -150,7 +150,7 @@ class Settings(BaseSettings):
     lakehouse_recent_events: Annotated[int, Field(ge=1)] = Field(
         20, description="latest events of each of these rooms in gold.recent_events"
     )
-    lakehouse_parity_seconds: Annotated[int, Field(ge=1, le=LONGEST_SECONDS)] = Field(
+    lakehouse_parity_seconds: Annotated[int, Field(ge=1, le=MAX_SECONDS)] = Field(
         60,
         description="most seconds of Synapse's database that a maintenance run may take to compare it with the lake",
     )
@@ -165,7 +165,7 @@ class Settings(BaseSettings):
     lakehouse_data_docs_url: str | None = Field(
         None, description="URL under which people find LAKEHOUSE_HOME/data_docs, for alerts; unset: the file itself"
     )
-    lakehouse_overdue_hours: Annotated[int, Field(ge=1, le=24 * MOST_DAYS)] = Field(
+    lakehouse_overdue_hours: Annotated[int, Field(ge=1, le=24 * MAX_DAYS)] = Field(
         26, description="a lake whose latest release is older than so many hours is overdue, and somebody is told"
     )
     lakehouse_gap_budget: Annotated[int, Field(ge=1, le=100)] | None = Field(
@@ -173,17 +173,17 @@ class Settings(BaseSettings):
         description="percent of a stream's newly closed ids that may be without a row before somebody is told;"
         " unset: as the catalogue says of each stream, 50 of events",
     )
-    lakehouse_stale_hours: Annotated[int, Field(ge=0, le=24 * MOST_DAYS)] = Field(
+    lakehouse_stale_hours: Annotated[int, Field(ge=0, le=24 * MAX_DAYS)] = Field(
         24,
         description="somebody is told of a stream that stands still for so many hours while its writers work, and of a"
         " standby that replays nothing; 0: never",
     )
-    lakehouse_tap_minutes: Annotated[int, Field(ge=0, le=1440 * MOST_DAYS)] = Field(
+    lakehouse_tap_minutes: Annotated[int, Field(ge=0, le=1440 * MAX_DAYS)] = Field(
         15,
         description="a replication tap that did not listen for so many minutes is silent, and somebody is told;"
         " 0: never",
     )
-    lakehouse_replication_days: Annotated[int, Field(ge=0, le=MOST_DAYS)] = Field(
+    lakehouse_replication_days: Annotated[int, Field(ge=0, le=MAX_DAYS)] = Field(
         30, description="replication commands go from the lake after so many days, with the next maintenance; 0: never"
     )
     lakehouse_redis_url: str | None = Field(
@@ -255,7 +255,7 @@ class Settings(BaseSettings):
     @field_validator("lakehouse_driver_memory")
     @classmethod
     def _is_a_heap(cls, memory: str) -> str:
-        if not (_HEAP.fullmatch(memory) and LEAST_HEAP <= heap_bytes(memory) <= MOST_HEAP):
+        if not (_HEAP.fullmatch(memory) and MIN_HEAP_BYTES <= parse_heap_size(memory) <= MAX_HEAP_BYTES):
             raise ValueError("should be a whole number with the unit m or g, from 512m to 1024g, such as 2g")
         return memory
 
@@ -296,7 +296,7 @@ class Settings(BaseSettings):
         for name, only in _WITH_VARIABLES.items():
             uri = getattr(self, name)
             if uri and not uri.startswith(("http://", "https://")) and not self._is_embedded(uri):
-                setattr(self, name, libpq_variables.applied(uri, only))
+                setattr(self, name, libpq_variables.apply_to_uri(uri, only))
         return self
 
     def _is_embedded(self, uri: str) -> bool:
@@ -307,7 +307,7 @@ class Settings(BaseSettings):
         return f"@127.0.0.1:{port}/" in uri
 
     @property
-    def may_be_partial(self) -> bool:
+    def allows_partial_copy(self) -> bool:
         """Whether tables that drifted from the catalogue may be left out."""
         return self.lakehouse_on_drift == "partial"
 
@@ -322,7 +322,7 @@ class Settings(BaseSettings):
         """Whether the shipped sample stands in for a homeserver's database."""
         return self.synapse_dsn is None
 
-    def environment(self) -> dict[str, str]:
+    def to_environment(self) -> dict[str, str]:
         """These settings as environment variables, for a child process."""
         values = self.model_dump(mode="json", exclude_none=True)
         return {
@@ -330,12 +330,12 @@ class Settings(BaseSettings):
         }
 
 
-def heap_bytes(memory: str) -> int:
+def parse_heap_size(memory: str) -> int:
     """Bytes of a heap as Java's ``-Xmx`` takes it, of megabytes or gigabytes, such as 2g."""
     return int(memory[:-1]) << {"m": 20, "g": 30}[memory[-1].lower()]
 
 
-def env_file_values() -> dict[str, str | None]:
+def read_env_file() -> dict[str, str | None]:
     """By name what ``.env`` in the current folder sets."""
     return dotenv_values(ENV_FILE, encoding="utf-8-sig")
 
@@ -348,7 +348,7 @@ def _unreadable(problem: UnicodeDecodeError | OSError) -> str:
     return f"{where} is not UTF-8, first in line {line}. Save it as UTF-8."
 
 
-def misspelled(names: Iterable[str]) -> dict[str, str | None]:
+def find_misspelled_names(names: Iterable[str]) -> dict[str, str | None]:
     """Names of the environment that look like settings and are none, with the one that was probably meant."""
     known = [name.upper() for name in Settings.model_fields]
     found: dict[str, str | None] = {}

@@ -19,7 +19,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from synapse_lakehouse.audit import store
-from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.dbt_build import incremental
 from synapse_lakehouse.dbt_build.dbt_callback import Finding
 from synapse_lakehouse.events import udf
@@ -43,7 +43,7 @@ def build(app: SparkApp) -> None:
     def progress(event: EventMsg) -> None:
         if event.info.name == "NodeFinished" and event.data.node_info.resource_type == "model":
             relation, took = event.data.node_info.node_relation, event.data.run_result.execution_time
-            app.progress(f"{relation.schema}.{relation.alias}: {event.data.run_result.status} in {took:.1f} s")
+            app.report_progress(f"{relation.schema}.{relation.alias}: {event.data.run_result.status} in {took:.1f} s")
 
     built = invoke(app, ["build", "--exclude-resource-type", "unit_test"], progress)
     if not built.done.success:
@@ -70,7 +70,7 @@ def invoke(app: SparkApp, command: Iterable[str], *callbacks: Callable[[EventMsg
         reading = pool.submit(parsed, app, known)
         increment = incremental.of_models(app.catalog, app.run.branch)
         told = known | increment.variables()
-        with closing(Finding(increment, lambda: app.spark, app.settings, app.run.branch, app.progress)) as find:
+        with closing(Finding(increment, lambda: app.spark, app.settings, app.run.branch, app.report_progress)) as find:
             find.project = reading.result()
             prepare(app.spark)
             done = dbtRunner(find.project, [*callbacks, find]).invoke([*command, *arguments(app, told)])
@@ -158,7 +158,7 @@ def explanation(result: dbtRunnerResult) -> str:
 
 
 def _folders(home: Path) -> list[str]:
-    project = str(PROJECT / "dbt")
+    project = str(PROJECT_FOLDER / "dbt")
     targets = ["--target-path", str(home / "target"), "--log-path", str(home / "logs")]
     return ["--project-dir", project, "--profiles-dir", project, *targets]
 

@@ -17,18 +17,20 @@ _REASONS: Final = {("rooms", "room_id"): "its room was deleted", ("events", "eve
 """Why a row went that has a column of a table, where that table's row went, too."""
 
 
-def record(deleted: Mapping[str, DataFrame], run: Run, now: datetime) -> None:
+def record_deleted_keys(deleted: Mapping[str, DataFrame], run: Run, now: datetime) -> None:
     """Write ``audit.deletions``, by Spark: a purge or a compressor takes away many millions of rows.
 
     :param deleted: keys by table.
     """
     if not deleted:
         return
-    rows_of_run = rows(deleted, now).withColumns({name: f.lit(value) for name, value in store.stamp(run).items()})
+    rows_of_run = build_deletion_rows(deleted, now).withColumns(
+        {name: f.lit(value) for name, value in store.stamp(run).items()}
+    )
     rows_of_run.select(*store.TABLES[_TABLE].names).writeTo(_TABLE).append()
 
 
-def rows(deleted: Mapping[str, DataFrame], now: datetime) -> DataFrame:
+def build_deletion_rows(deleted: Mapping[str, DataFrame], now: datetime) -> DataFrame:
     """Columns of ``audit.deletions`` that no run is needed for.
 
     :param deleted: keys by table.

@@ -8,17 +8,17 @@ from typing import Any
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.postgres.connection import Connection
-from synapse_lakehouse.postgres.snapshot.snapshot import Snapshot, measured
+from synapse_lakehouse.postgres.snapshot.snapshot import PostgresSnapshot, count_stream_ids
 from synapse_lakehouse.spark_app import SparkApp
 from synapse_lakehouse.streams.positions.writers import default_writer, read_configured_writers
 
 
-def origin(snapshot: Snapshot) -> dict[str, Any]:
+def snapshot_columns(snapshot: PostgresSnapshot) -> dict[str, Any]:
     """Columns that tell from which snapshot of which database something was copied."""
-    return {"snapshot_xmin": snapshot.horizon, "snapshot_xmax": snapshot.xmax} | vars(snapshot.lineage)
+    return {"snapshot_xmin": snapshot.xmin_horizon, "snapshot_xmax": snapshot.xmax} | vars(snapshot.wal_position)
 
 
-def record_snapshot(app: SparkApp, snapshot: Snapshot, began_at: datetime) -> None:
+def record_snapshot(app: SparkApp, snapshot: PostgresSnapshot, began_at: datetime) -> None:
     """Write the state of the source to ``audit.snapshots``.
 
     :param began_at: when the attempt at the run began: what was written down of the run earlier is of another one.
@@ -31,21 +31,21 @@ def record_snapshot(app: SparkApp, snapshot: Snapshot, began_at: datetime) -> No
         "schema_version": snapshot.schema_version,
         "in_recovery": snapshot.in_recovery,
         "sequences": [vars(sequence) for sequence in snapshot.sequences],
-        "drifted": sorted(snapshot.drifted.items()),
-        "novelties": list(snapshot.novelties),
+        "drifted": sorted(snapshot.drifted_tables.items()),
+        "novelties": list(snapshot.unknown_objects),
         "began_at": began_at,
     }
-    store.append(app.catalog, "audit.snapshots", [row | origin(snapshot)], app.run)
+    store.append(app.catalog, "audit.snapshots", [row | snapshot_columns(snapshot)], app.run)
 
 
-def record_measures(app: SparkApp, catalogue: Catalogue, connection: Connection) -> None:
+def record_measured_tables(app: SparkApp, catalogue: Catalogue, connection: Connection) -> None:
     """Count the tables that are never copied, inside the same snapshot, into ``audit.stream_facts``."""
     now = datetime.now(UTC)
     writers = _writers(app, catalogue, connection)
     rows = []
-    for table in catalogue.measured():
+    for table in catalogue.measured_tables():
         for stream, column in table.streams.items():
-            by_writer = measured(connection, table, column)
+            by_writer = count_stream_ids(connection, table, column)
             rows_by_writer = Counter[str]()
             for one in by_writer:
                 rows_by_writer[one.writer or default_writer(writers[stream])] += one.rows

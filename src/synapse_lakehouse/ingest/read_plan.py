@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from synapse_lakehouse.ingest.baseline import Base
+from synapse_lakehouse.ingest.baseline import Baseline
 from synapse_lakehouse.postgres.rows import page_ranges
-from synapse_lakehouse.postgres.rows.page_ranges import WHOLE, PageRange
-from synapse_lakehouse.postgres.rows.read import Written
+from synapse_lakehouse.postgres.rows.page_ranges import WHOLE_TABLE, PageRange
+from synapse_lakehouse.postgres.rows.read import WrittenPart
 
 _FEWEST_FILES = 1 / 64
 
@@ -20,7 +20,7 @@ _FILLED_UP: Final = 64
 same time."""
 
 
-class Extent(StrEnum):
+class ReadExtent(StrEnum):
     """How much of a table a run reads."""
 
     WHOLE = "whole"
@@ -31,7 +31,7 @@ class Extent(StrEnum):
 
 
 @dataclass(frozen=True)
-class Part:
+class ReadPart:
     """Pages, and the transaction since which their rows are read; None: all of them.
 
     ``places``: where these rows are, an array of ctids, if that is known. ``written``: what became of them, if they
@@ -41,23 +41,23 @@ class Part:
     pages: PageRange
     since: int | None = None
     places: str | None = None
-    written: Written | None = None
+    written: WrittenPart | None = None
 
     def is_small(self, heap_pages: int) -> bool:
         """Whether reading it of a table of so many pages costs less than letting another process do it."""
-        return bool(self.places or self.written) or heap_pages <= page_ranges.PAGES_OF_A_SMALL_TABLE
+        return bool(self.places or self.written) or heap_pages <= page_ranges.SMALL_TABLE_PAGES
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReadPlan:
     """The parts to read. ``base``: what they are added to; None if they replace everything."""
 
-    extent: Extent
-    base: Base | None
-    parts: tuple[Part, ...]
+    extent: ReadExtent
+    base: Baseline | None
+    parts: tuple[ReadPart, ...]
 
 
-def grown(base: Base | None, heap_pages: int) -> Part | None:
+def plan_growth(base: Baseline | None, heap_pages: int) -> ReadPart | None:
     """The end of a table that now has so many pages, where nearly all is new if it has grown since ``base``.
 
     It can be read before anything is counted. None where there is too much of it, or the table is to be read whole.
@@ -66,17 +66,17 @@ def grown(base: Base | None, heap_pages: int) -> Part | None:
         return None
     first = max(base.heap_pages - _FILLED_UP, 0)
     is_worth_it = base.heap_pages < heap_pages <= min(first + _MOST_GROWN, 2 * base.heap_pages)
-    return Part((first, None), base.since) if is_worth_it else None
+    return ReadPart((first, None), base.since) if is_worth_it else None
 
 
-def plan(
-    base: Base | None,
+def plan_read(
+    base: Baseline | None,
     heap_pages: int,
     rows_source: int,
     rows_changed: int,
     places: str | None = None,
-    end: Part | None = None,
-) -> Plan:
+    end: ReadPart | None = None,
+) -> ReadPlan:
     """The plan for a table of so many pages and rows, of which ``rows_changed`` were written since ``base``.
 
     :param end: what was read of it already.
@@ -84,37 +84,37 @@ def plan(
     """
     read = end.written.rows if end and end.written else 0
     extent = _extent(base, rows_source, rows_changed + read)
-    if extent is Extent.NOTHING:
-        return Plan(extent, base, ())
-    if extent is Extent.WHOLE:
+    if extent is ReadExtent.NOTHING:
+        return ReadPlan(extent, base, ())
+    if extent is ReadExtent.WHOLE:
         base = end = None
     parts = [end] if end else []
-    before = (0, end.pages[0]) if end else WHOLE
-    if extent is Extent.CHANGES and base and places is not None:
+    before = (0, end.pages[0]) if end else WHOLE_TABLE
+    if extent is ReadExtent.CHANGES and base and places is not None:
         if rows_changed or not end:
-            parts.append(Part(before, base.since, places))
+            parts.append(ReadPart(before, base.since, places))
     else:
         parts.extend(_parts(base, heap_pages, before, rows_changed / max(rows_source, 1)))
-    return Plan(extent, base, tuple(parts))
+    return ReadPlan(extent, base, tuple(parts))
 
 
-def _extent(base: Base | None, rows_source: int, rows_changed: int) -> Extent:
+def _extent(base: Baseline | None, rows_source: int, rows_changed: int) -> ReadExtent:
     if base is None:
-        return Extent.WHOLE
+        return ReadExtent.WHOLE
     if not base.is_whole:
-        return Extent.REST
+        return ReadExtent.REST
     if not rows_changed and rows_source == base.rows:
-        return Extent.NOTHING
-    return Extent.CHANGES if 2 * rows_changed <= rows_source else Extent.WHOLE
+        return ReadExtent.NOTHING
+    return ReadExtent.CHANGES if 2 * rows_changed <= rows_source else ReadExtent.WHOLE
 
 
-def _parts(base: Base | None, heap_pages: int, before: PageRange, share_changed: float) -> Iterator[Part]:
-    for left in page_ranges.remaining(base.pages if base else ()):
-        for part in page_ranges.split(left, heap_pages, page_ranges.PAGES_A_CHUNK):
-            yield Part(part)
+def _parts(base: Baseline | None, heap_pages: int, before: PageRange, share_changed: float) -> Iterator[ReadPart]:
+    for left in page_ranges.find_remaining_pages(base.pages if base else ()):
+        for part in page_ranges.split_pages(left, heap_pages, page_ranges.PAGES_PER_CHUNK):
+            yield ReadPart(part)
     if base:
         # Changes are few in many pages, and shall not become as many files.
-        pages_a_file = int(page_ranges.PAGES_A_CHUNK / max(share_changed, _FEWEST_FILES))
+        pages_a_file = int(page_ranges.PAGES_PER_CHUNK / max(share_changed, _FEWEST_FILES))
         for known in (before,) if base.is_whole else base.pages:
-            for part in page_ranges.split(known, heap_pages, pages_a_file):
-                yield Part(part, base.since)
+            for part in page_ranges.split_pages(known, heap_pages, pages_a_file):
+                yield ReadPart(part, base.since)

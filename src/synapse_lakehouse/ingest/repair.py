@@ -16,20 +16,22 @@ from synapse_lakehouse.catalogue import Table
 from synapse_lakehouse.iceberg.catalog.catalog import worker_properties
 from synapse_lakehouse.iceberg.write.commits import parquet_schema
 from synapse_lakehouse.iceberg.write.position_deletes import amend
-from synapse_lakehouse.ingest.table_copy import read_in_worker
-from synapse_lakehouse.postgres.connection import conninfo
-from synapse_lakehouse.postgres.rows.content_hash import combined
-from synapse_lakehouse.postgres.rows.key_ranges import range_in_lake
-from synapse_lakehouse.postgres.rows.range_digest import Slice, hash_in_lake, rows_of
-from synapse_lakehouse.postgres.rows.read import Chunk, Written
-from synapse_lakehouse.postgres.snapshot.snapshot import Snapshot
+from synapse_lakehouse.ingest.table_copy import copy_in_worker
+from synapse_lakehouse.postgres.connection import build_conninfo
+from synapse_lakehouse.postgres.rows.content_hash import combine_hashes
+from synapse_lakehouse.postgres.rows.key_ranges import key_range_spark_sql
+from synapse_lakehouse.postgres.rows.range_digest import KeySlice, build_rows_query, row_hash_spark_sql
+from synapse_lakehouse.postgres.rows.read import ReadChunk, WrittenPart
+from synapse_lakehouse.postgres.snapshot.snapshot import PostgresSnapshot
 from synapse_lakehouse.spark_app import SparkApp
 
 
 class Repair:
     """Ranges of a table in which the lake differs: read again from the snapshot, replaced on the run's branch."""
 
-    def __init__(self, app: SparkApp, snapshot: Snapshot, table: Table, part: Slice, ranges: Sequence[str]) -> None:
+    def __init__(
+        self, app: SparkApp, snapshot: PostgresSnapshot, table: Table, part: KeySlice, ranges: Sequence[str]
+    ) -> None:
         self.app, self.snapshot, self.table, self.part, self.ranges = app, snapshot, table, part, ranges
         self.name = f"bronze.{self.table.name}"
         self.seconds = 0.0
@@ -40,24 +42,24 @@ class Repair:
         """Replace what differs, and correct the ledger's row of the table."""
         app, spark = self.app, self.app.spark
         lake = app.catalog.load_table(self.name)
-        chunk = Chunk(
-            conninfo=conninfo(app.settings),
+        chunk = ReadChunk(
+            conninfo=build_conninfo(app.settings),
             snapshot=self.snapshot.name,
-            statement=rows_of(self.table, self.ranges).as_string(),
+            statement=build_rows_query(self.table, self.ranges).as_string(),
             schema=parquet_schema(lake, [column.name for column in self.table.columns]),
             unique_columns=(*self.table.primary_key, "json"),
             folder=f"{lake.location()}/data",
             io_properties=worker_properties(app.catalog.properties | app.settings.lakehouse_catalog_properties),
         )
         started = time.monotonic()
-        (written,) = read_in_worker(spark, [chunk])
+        (written,) = copy_in_worker(spark, [chunk])
         self.seconds = time.monotonic() - started
-        outdated = f"{range_in_lake(self.table)} in ({', '.join(repr(one) for one in self.ranges)})"
+        outdated = f"{key_range_spark_sql(self.table)} in ({', '.join(repr(one) for one in self.ranges)})"
         paths = [written.path] if written.path else []
         self._compare(spark.table(self.name).where(outdated), spark.read.parquet(*paths) if paths else None)
         snapshot_id = amend(spark, self.name, app.run.branch, outdated, paths, app.run.run_id)
         self._correct_ledger(snapshot_id, written)
-        app.progress(
+        app.report_progress(
             f"{self.name} differed from the source in {len(self.ranges)} ranges of keys and was mended: "
             f"{self.counts['rows_added']} rows were missing, {self.counts['rows_changed']} outdated, "
             f"{len(self.removed)} too many"
@@ -87,7 +89,7 @@ class Repair:
 
     def _compare(self, was: DataFrame, now: DataFrame | None) -> None:
         key = [f.col(name) for name in self.table.primary_key]
-        hashed = f.expr(hash_in_lake(self.table)).alias("hash")
+        hashed = f.expr(row_hash_spark_sql(self.table)).alias("hash")
         old, new = was.select(*key, hashed), (was.limit(0) if now is None else now).select(*key, hashed)
         same_key = reduce(and_, (old[name].eqNullSafe(new[name]) for name in self.table.primary_key))
         self.removed = [row.asDict() for row in old.join(new, same_key, "left_anti").drop("hash").collect()]
@@ -98,12 +100,12 @@ class Repair:
             "rows_changed": new.join(old, same_key).where(old["hash"] != new["hash"]).count(),
         }
 
-    def _correct_ledger(self, snapshot_id: int, again: Written) -> None:
+    def _correct_ledger(self, snapshot_id: int, again: WrittenPart) -> None:
         hashes = {"hash_read": again.hash_received, "hash_written": again.hash_stored}
         for row in store.of_run(self.app.catalog, "audit.ledger", self.app.run.run_id):
             if row["table_name"] == self.table.name:
                 more = {name: row[name] + again.rows for name in ("rows_read", "rows_written")}
-                hashed = {name: f"{combined([int(row[name], 16), one]):016x}" for name, one in hashes.items()}
+                hashed = {name: f"{combine_hashes([int(row[name], 16), one]):016x}" for name, one in hashes.items()}
                 by_key = {"rows": again.rows} | {name: f"{one:016x}" for name, one in hashes.items()}
                 ranges = {"ranges": [*(row["ranges"] or ()), by_key]}
                 now = {"branch": self.app.run.branch, "snapshot_id": snapshot_id, "written_at": datetime.now(UTC)}

@@ -8,21 +8,21 @@ from typing import Final
 import psycopg
 
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.ingest.snapshot_session import await_idle
+from synapse_lakehouse.ingest.snapshot_session import wait_with_keepalive
 from synapse_lakehouse.postgres.connection import Connection
-from synapse_lakehouse.postgres.snapshot.snapshot import Snapshot, imported
+from synapse_lakehouse.postgres.snapshot.snapshot import PostgresSnapshot, import_snapshot
 
-Count = Callable[[Connection], None]
+CountRows = Callable[[Connection], None]
 
-WORTH_A_CONNECTION: Final = 2_048
+PAGES_PER_CONNECTION: Final = 2_048
 """Pages of a table, 16 MiB, which take longer to look through than another connection takes to open."""
 
 
-def count_all(
+def count_tables(
     settings: Settings,
     connection: Connection,
-    snapshot: Snapshot,
-    tables: Sequence[tuple[int, Count]],
+    snapshot: PostgresSnapshot,
+    tables: Sequence[tuple[int, CountRows]],
     readers: ThreadPoolExecutor,
 ) -> None:
     """Count each of ``tables`` once: over ``connection``, which keeps ``snapshot``, and beside it over others, which
@@ -42,22 +42,22 @@ def count_all(
             _exhaust(left)
 
     def work_beside() -> None:
-        with imported(settings, snapshot) as other:
+        with import_snapshot(settings, snapshot) as other:
             others.append(other)
             work(other)
 
-    many = sum(pages >= WORTH_A_CONNECTION for pages, _ in tables)
+    many = sum(pages >= PAGES_PER_CONNECTION for pages, _ in tables)
     beside = [readers.submit(work_beside) for _ in range(min(many, settings.lakehouse_source_connections) - 1)]
     try:
         work(connection)
         for one in beside:
-            await_idle(one, connection)
+            wait_with_keepalive(one, connection)
     finally:
         for other in others:
             with suppress(psycopg.Error):
                 other.cancel()
 
 
-def _exhaust(left: Iterator[Count]) -> None:
+def _exhaust(left: Iterator[CountRows]) -> None:
     for _ in left:
         pass

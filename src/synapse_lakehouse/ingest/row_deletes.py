@@ -15,10 +15,10 @@ from pyspark.sql import functions as f
 
 from synapse_lakehouse.catalogue import Table
 from synapse_lakehouse.iceberg.write.places import COLUMNS, Places, count, places, rows_at
-from synapse_lakehouse.ingest.baseline import Base
+from synapse_lakehouse.ingest.baseline import Baseline
 from synapse_lakehouse.postgres.connection import Connection
-from synapse_lakehouse.postgres.rows.key_buckets import Stretches, count_by_stretch, grains, keys_in
-from synapse_lakehouse.postgres.rows.stale_rows import has_older
+from synapse_lakehouse.postgres.rows.key_buckets import KeyBuckets, count_rows_per_bucket, list_bucket_widths, read_keys
+from synapse_lakehouse.postgres.rows.stale_rows import has_older_versions
 
 _FILE, _POSITION = COLUMNS
 
@@ -41,7 +41,7 @@ class CopyWhole(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Removal:
+class RowDeletes:
     """Rows to take away, by their places: ``outdated`` of them have a newer version among the changes; ``deleted`` are
     the keys of the others, which the source no longer has."""
 
@@ -55,16 +55,16 @@ class Removal:
         return count(self.places) - self.outdated
 
 
-def removal(
+def find_rows_to_delete(
     spark: SparkSession,
     connection: Connection,
     table: Table,
     lake: LakeTable,
-    base: Base,
+    base: Baseline,
     changes: Sequence[str],
     expected_rows: int,
     changed_rows: int,
-) -> Removal:
+) -> RowDeletes:
     """What to remove from ``base`` before the rows in the Parquet files ``changes`` are added.
 
     Every row that the source wrote since is among the changes; the others are in ``base`` as they are. So counts tell
@@ -77,7 +77,7 @@ def removal(
     """
     to_go = base.rows + changed_rows - expected_rows
     if not to_go:
-        return Removal({}, 0, None)
+        return RowDeletes({}, 0, None)
     if to_go > _MOST_PLACES:
         raise CopyWhole(f"{to_go:,} of its rows in the lake are outdated or were deleted")
     outdated = _outdated(spark, table, lake, base, changes, changed_rows)
@@ -87,26 +87,26 @@ def removal(
     if surplus < 0:
         raise CopyWhole(f"{-surplus} rows of {table.name} are missing in the lake")
     if not surplus:
-        return Removal(outdated, count(outdated), None)
+        return RowDeletes(outdated, count(outdated), None)
     held = _held(spark, table, base)
     if changes:
         changed = _changed(spark, table, changes, changed_rows)
         held = held.join(changed, _same_key(held, changed, table.primary_key), "left_anti")
-    gone = kept(_gone(spark, connection, table, held, changes))
+    gone = persist_to_disk(_gone(spark, connection, table, held, changes))
     deleted = _places(gone)
     if count(deleted) != surplus:
         raise CopyWhole(f"{count(deleted)} rows of {table.name} were deleted where counts say {surplus}")
     both = {path: [*outdated.get(path, ()), *deleted.get(path, ())] for path in outdated.keys() | deleted.keys()}
-    return Removal(both, count(outdated), gone.select(*table.primary_key))
+    return RowDeletes(both, count(outdated), gone.select(*table.primary_key))
 
 
-def kept(frame: DataFrame) -> DataFrame:
+def persist_to_disk(frame: DataFrame) -> DataFrame:
     """The same, worked out once and then kept on disk, as it may be long, until the session ends."""
     return frame.persist(StorageLevel.DISK_ONLY)
 
 
 def _outdated(
-    spark: SparkSession, table: Table, lake: LakeTable, base: Base, changes: Sequence[str], changed_rows: int
+    spark: SparkSession, table: Table, lake: LakeTable, base: Baseline, changes: Sequence[str], changed_rows: int
 ) -> Places:
     """Places of older versions of the changed rows."""
     if not changes:
@@ -125,7 +125,7 @@ def _share_keys(connection: Connection, table: Table, lake: LakeTable, outdated:
     if count(outdated) > _MOST_KEYS:
         return True
     keys = rows_at(lake.io, outdated, table.primary_key).group_by(list(table.primary_key)).aggregate([])
-    return has_older(connection, table, keys, since)
+    return has_older_versions(connection, table, keys, since)
 
 
 def _keys(lake: LakeTable, table: Table, changes: Sequence[str]) -> pa.Table:
@@ -136,7 +136,7 @@ def _keys(lake: LakeTable, table: Table, changes: Sequence[str]) -> pa.Table:
     return pa.concat_tables(read)
 
 
-def _held(spark: SparkSession, table: Table, base: Base) -> DataFrame:
+def _held(spark: SparkSession, table: Table, base: Baseline) -> DataFrame:
     return (
         spark.read.option("versionAsOf", base.snapshot_id)
         .table(f"bronze.{table.name}")
@@ -149,13 +149,13 @@ def _changed(spark: SparkSession, table: Table, changes: Sequence[str], changed_
     return f.broadcast(changed) if changed_rows <= _MOST_KEYS else changed
 
 
-def vanished(spark: SparkSession, table: Table, before: int, after: int) -> DataFrame:
+def find_deleted_keys(spark: SparkSession, table: Table, before: int, after: int) -> DataFrame:
     """Keys that the Iceberg snapshot ``before`` of a table has and ``after`` has not."""
     was, now = (
         spark.read.option("versionAsOf", one).table(f"bronze.{table.name}").select(*table.primary_key)
         for one in (before, after)
     )
-    return kept(was.join(now, _same_key(was, now, table.primary_key), "left_anti"))
+    return persist_to_disk(was.join(now, _same_key(was, now, table.primary_key), "left_anti"))
 
 
 def _gone(
@@ -164,25 +164,25 @@ def _gone(
     key = kept.select(*table.primary_key)
     here = reduce(DataFrame.union, [key, *([spark.read.parquet(*changes).select(*key.columns)] if changes else [])])
     differing = _differing(connection, table, here)
-    there = spark.createDataFrame(keys_in(connection, table, differing), key.schema)
+    there = spark.createDataFrame(read_keys(connection, table, differing), key.schema)
     return kept.where(_is_in(differing)).join(
         f.broadcast(there), _same_key(kept, there, table.primary_key), "left_anti"
     )
 
 
-def _differing(connection: Connection, table: Table, here: DataFrame) -> Stretches:
+def _differing(connection: Connection, table: Table, here: DataFrame) -> KeyBuckets:
     """The stretches of keys of which ``here`` has more rows than the source.
 
     :raises CopyWhole: when the source has too many rows in them.
     """
     differing, rows = None, 0
-    for grain in grains(table):
+    for grain in list_bucket_widths(table):
         frame = here if differing is None else here.where(_is_in(differing))
-        found = frame.groupBy(f.expr(grain.in_lake()).alias("stretch")).count().collect()
+        found = frame.groupBy(f.expr(grain.spark_sql()).alias("stretch")).count().collect()
         held = {row.stretch: row["count"] for row in found}
-        in_source = count_by_stretch(connection, table, grain, differing)
+        in_source = count_rows_per_bucket(connection, table, grain, differing)
         names = [one for one in held.keys() | in_source.keys() if held.get(one, 0) != in_source.get(one, 0)]
-        differing, rows = Stretches(grain, sorted(names)), sum(in_source.get(one, 0) for one in names)
+        differing, rows = KeyBuckets(grain, sorted(names)), sum(in_source.get(one, 0) for one in names)
         if rows <= _FEW_KEYS:
             break
     if differing is None or rows > _MOST_KEYS:
@@ -190,8 +190,8 @@ def _differing(connection: Connection, table: Table, here: DataFrame) -> Stretch
     return differing
 
 
-def _is_in(stretches: Stretches) -> Column:
-    return f.expr(stretches.grain.in_lake()).isin(list(stretches.names))
+def _is_in(stretches: KeyBuckets) -> Column:
+    return f.expr(stretches.grain.spark_sql()).isin(list(stretches.names))
 
 
 def _same_key(left: DataFrame, right: DataFrame, key: Sequence[str]) -> Column:

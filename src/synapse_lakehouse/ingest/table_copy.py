@@ -18,24 +18,35 @@ from synapse_lakehouse.iceberg.write.commits import (
     start_branch,
     write_position_deletes,
 )
-from synapse_lakehouse.ingest.baseline import Base, InLake, interrupted, told
-from synapse_lakehouse.ingest.copy_progress import Pace
-from synapse_lakehouse.ingest.read_plan import Extent, Part, Plan, grown, plan
-from synapse_lakehouse.ingest.row_deletes import CopyWhole, removal, vanished
-from synapse_lakehouse.ingest.worker_daemon import ENVIRONMENT
-from synapse_lakehouse.postgres.connection import Connection, conninfo
-from synapse_lakehouse.postgres.rows.content_hash import combined
-from synapse_lakehouse.postgres.rows.page_ranges import WHOLE, PageRange, length
-from synapse_lakehouse.postgres.rows.read import Chunk, Written, copy_chunks
-from synapse_lakehouse.postgres.rows.select_sql import select
-from synapse_lakehouse.postgres.snapshot.snapshot import Changes, Snapshot, count, count_since, heap
-from synapse_lakehouse.postgres.snapshot.timeline import Lineage
+from synapse_lakehouse.ingest.baseline import (
+    Baseline,
+    PublishedTable,
+    build_snapshot_properties,
+    find_interrupted_baseline,
+)
+from synapse_lakehouse.ingest.copy_progress import CopyProgress
+from synapse_lakehouse.ingest.read_plan import ReadExtent, ReadPart, ReadPlan, plan_growth, plan_read
+from synapse_lakehouse.ingest.row_deletes import CopyWhole, find_deleted_keys, find_rows_to_delete
+from synapse_lakehouse.ingest.worker_daemon import WORKER_ENVIRONMENT
+from synapse_lakehouse.postgres.connection import Connection, build_conninfo
+from synapse_lakehouse.postgres.rows.content_hash import combine_hashes
+from synapse_lakehouse.postgres.rows.page_ranges import WHOLE_TABLE, PageRange, count_pages
+from synapse_lakehouse.postgres.rows.read import ReadChunk, WrittenPart, copy_chunks
+from synapse_lakehouse.postgres.rows.select_sql import build_select
+from synapse_lakehouse.postgres.snapshot.snapshot import (
+    PostgresSnapshot,
+    RowCounts,
+    count_changed_rows,
+    count_rows,
+    read_heap_file,
+)
+from synapse_lakehouse.postgres.snapshot.timeline import WalPosition
 from synapse_lakehouse.spark_app import SparkApp
 
 
-def read_in_worker(spark: SparkSession, chunks: Sequence[Chunk]) -> list[Written]:
+def copy_in_worker(spark: SparkSession, chunks: Sequence[ReadChunk]) -> list[WrittenPart]:
     """Let one of Spark's workers do :func:`copy_chunks`."""
-    spark.sparkContext.environment |= ENVIRONMENT
+    spark.sparkContext.environment |= WORKER_ENVIRONMENT
     (written,) = spark.sparkContext.parallelize([list(chunks)], 1).map(copy_chunks).collect()
     return written
 
@@ -50,28 +61,30 @@ class TableCopy:
         self,
         app: SparkApp,
         connection: Connection,
-        snapshot: Snapshot,
+        snapshot: PostgresSnapshot,
         table: Table,
-        in_lake: InLake,
-        lasting: Callable[[], Collection[Lineage]],
+        in_lake: PublishedTable,
+        lasting: Callable[[], Collection[WalPosition]],
     ) -> None:
         self.app, self.connection, self.snapshot, self.table = app, connection, snapshot, table
         self.name = f"bronze.{table.name}"
-        self.heap = heap(connection, table)
+        self.heap = read_heap_file(connection, table)
         self._lake = in_lake.table
         self._main = self._lake.current_snapshot()
-        self._left = interrupted(self._lake, app.run.branch, table, self.heap, snapshot, lasting, self._rows_at)
-        self.base = self._left or in_lake.base(table, snapshot)
-        self.end = grown(self.base, self.heap.pages)
+        self._left = find_interrupted_baseline(
+            self._lake, app.run.branch, table, self.heap, snapshot, lasting, self._rows_at
+        )
+        self.base = self._left or in_lake.find_baseline(table, snapshot)
+        self.end = plan_growth(self.base, self.heap.pages)
         """What is read while the source counts, if anything is."""
         self._growth: Prepared | None = None
         """The commit of the end, which is the table's where nothing else changed."""
-        self._counted = Changes(0, 0, None)
+        self._counted = RowCounts(0, 0, None)
         self._rows_written = self._outdated = 0
-        self._plan = Plan(Extent.WHOLE, None, ())
+        self._plan = ReadPlan(ReadExtent.WHOLE, None, ())
         self._lock = threading.Lock()
-        self._pace = Pace(0)
-        self._written: list[Written] = []
+        self._pace = CopyProgress(0)
+        self._written: list[WrittenPart] = []
         self._ranges: list[dict[str, Any]] = []
         self._changes: list[str] = []
         self._commit: Commit | None = None
@@ -82,39 +95,39 @@ class TableCopy:
     def count(self, connection: Connection) -> None:
         """Count the source's rows, and with a base those that changed since; ``connection`` sees the snapshot."""
         if self.base is None:
-            self._counted = Changes(count(connection, self.table), 0, None)
+            self._counted = RowCounts(count_rows(connection, self.table), 0, None)
         else:
             before = self.end.pages[0] if self.end else None
-            self._counted = count_since(connection, self.table, self.base.since, before)
+            self._counted = count_changed_rows(connection, self.table, self.base.since, before)
 
-    def prepare_growth(self) -> None:
+    def prepare_growth_commit(self) -> None:
         """Prepare the commit of the end, which was read."""
         if self.base and self.end and self.end.written and self.end.written.paths:
-            said = self._told(WHOLE, is_first=True)
+            said = self._told(WHOLE_TABLE, is_first=True)
             at = self.base.snapshot_id
             self._growth = prepare_change(*self._target, self.end.written.paths, None, said, at)
 
-    def plan(self) -> Plan:
+    def plan(self) -> ReadPlan:
         """What to read, after making the run's branch what that is added to."""
         counted = self._counted
-        self._to_do(plan(self.base, self.heap.pages, counted.rows, counted.changed, counted.places, self.end))
+        self._to_do(plan_read(self.base, self.heap.pages, counted.rows, counted.changed, counted.places, self.end))
         match self._plan.extent:
-            case Extent.WHOLE | Extent.REST:
+            case ReadExtent.WHOLE | ReadExtent.REST:
                 self._start_branch()
-            case Extent.NOTHING if self._left:
+            case ReadExtent.NOTHING if self._left:
                 self._start_branch()
                 if self._main:
                     self._find_vanished(self._left.snapshot_id)
-            case Extent.NOTHING if self.app.run.branch in self._lake.refs():
+            case ReadExtent.NOTHING if self.app.run.branch in self._lake.refs():
                 start_branch(*self._target, None)
         return self._plan
 
-    def chunk(self, part: Part) -> Chunk:
+    def chunk(self, part: ReadPart) -> ReadChunk:
         """What a worker needs to read a part of the plan."""
-        return Chunk(
-            conninfo=conninfo(self.app.settings),
+        return ReadChunk(
+            conninfo=build_conninfo(self.app.settings),
             snapshot=self.snapshot.name,
-            statement=select(
+            statement=build_select(
                 self.table, part.pages, part.since, part.places, self.connection.info.server_version
             ).as_string(),
             schema=parquet_schema(self._lake, [column.name for column in self.table.columns]),
@@ -123,7 +136,7 @@ class TableCopy:
             io_properties=self._io,
         )
 
-    def keep(self, written: Written, part: Part) -> Pace:
+    def accept_part(self, written: WrittenPart, part: ReadPart) -> CopyProgress:
         """Take a part that was read, and commit it if it stands for itself; with the last one finish the table."""
         with self._lock:
             pace = self._keep(written, part)
@@ -155,7 +168,7 @@ class TableCopy:
             "heap_pages": self.heap.pages,
         }
 
-    def _keep(self, written: Written, part: Part) -> Pace:
+    def _keep(self, written: WrittenPart, part: ReadPart) -> CopyProgress:
         """Commit whole pages at once, so that they are not read again if this attempt does not live to the end."""
         is_first = not self._plan.base and not self._written
         self._written.append(written)
@@ -168,8 +181,8 @@ class TableCopy:
         elif written.path:
             said = self._told(part.pages, is_first=False)
             self._committed(prepare_change(*self._target, written.paths, None, said).commit())
-        expected = self._counted.rows if self._plan.extent is Extent.WHOLE else None
-        self._pace = self._pace.after(written, length(part.pages, self.heap.pages), expected)
+        expected = self._counted.rows if self._plan.extent is ReadExtent.WHOLE else None
+        self._pace = self._pace.after(written, count_pages(part.pages, self.heap.pages), expected)
         return self._pace
 
     def _finish(self) -> None:
@@ -177,16 +190,16 @@ class TableCopy:
             try:
                 self._change(self._plan.base)
             except CopyWhole as reason:
-                self.app.progress(f"{self.name} is copied whole: {reason}")
+                self.app.report_progress(f"{self.name} is copied whole: {reason}")
                 self._start_over()
         if self._growth:
             self._growth.abandon()
-        if self._main and self._commit and (self._left or self._plan.extent is Extent.WHOLE):
+        if self._main and self._commit and (self._left or self._plan.extent is ReadExtent.WHOLE):
             self._find_vanished(self._commit.snapshot_id)
 
-    def _change(self, base: Base) -> None:
+    def _change(self, base: Baseline) -> None:
         """Add the changed rows, and take away what they outdate and what the source no longer has."""
-        removed = removal(
+        removed = find_rows_to_delete(
             self.app.spark,
             self.connection,
             self.table,
@@ -201,22 +214,22 @@ class TableCopy:
             self._committed(self._growth.commit())
             self._growth = None
         else:
-            at = base.snapshot_id if self._plan.extent is Extent.CHANGES else None
-            said = self._told(WHOLE, is_first=True)
+            at = base.snapshot_id if self._plan.extent is ReadExtent.CHANGES else None
+            said = self._told(WHOLE_TABLE, is_first=True)
             self._committed(prepare_change(*self._target, self._changes, deletes, said, at).commit())
         self._outdated, self._rows_deleted, self.deleted = removed.outdated, removed.rows_deleted, removed.deleted
 
     def _start_over(self) -> None:
-        self._to_do(plan(None, self.heap.pages, self._counted.rows, 0))
+        self._to_do(plan_read(None, self.heap.pages, self._counted.rows, 0))
         self._start_branch()
         self._written, self._ranges, self._changes, self._rows_written = [], [], [], 0
         for part in self._plan.parts:
-            (written,) = read_in_worker(self.app.spark, [self.chunk(part)])
-            self.app.progress(f"{self.name}: {self._keep(written, part)}")
+            (written,) = copy_in_worker(self.app.spark, [self.chunk(part)])
+            self.app.report_progress(f"{self.name}: {self._keep(written, part)}")
 
-    def _to_do(self, plan: Plan) -> None:
+    def _to_do(self, plan: ReadPlan) -> None:
         self._plan = plan
-        self._pace = Pace(sum(length(part.pages, self.heap.pages) for part in plan.parts))
+        self._pace = CopyProgress(sum(count_pages(part.pages, self.heap.pages) for part in plan.parts))
 
     def _start_branch(self) -> None:
         at = self._plan.base or self._main
@@ -224,7 +237,7 @@ class TableCopy:
 
     def _find_vanished(self, now: int) -> None:
         assert self._main
-        keys = vanished(self.app.spark, self.table, self._main.snapshot_id, now)
+        keys = find_deleted_keys(self.app.spark, self.table, self._main.snapshot_id, now)
         self._rows_deleted = keys.count()
         self.deleted = keys if self._rows_deleted else None
 
@@ -236,7 +249,7 @@ class TableCopy:
         return self.app.spark.read.option("versionAsOf", snapshot_id).table(self.name).count()
 
     def _told(self, pages: PageRange, *, is_first: bool) -> dict[str, str]:
-        said = told(self.table, self.heap, self.snapshot, pages, is_first=is_first)
+        said = build_snapshot_properties(self.table, self.heap, self.snapshot, pages, is_first=is_first)
         return said | {"lakehouse.run": self.app.run.run_id}
 
     @property
@@ -261,7 +274,7 @@ class TableCopy:
         return Commit(snapshot.snapshot_id, 0, *counts)
 
 
-def _hashes(written: Sequence[Written]) -> dict[str, str]:
+def _hashes(written: Sequence[WrittenPart]) -> dict[str, str]:
     """Content hashes of all rows together: as they were received, and as their files hold them."""
     received, stored = (one.hash_received for one in written), (one.hash_stored for one in written)
-    return {"hash_read": f"{combined(received):016x}", "hash_written": f"{combined(stored):016x}"}
+    return {"hash_read": f"{combine_hashes(received):016x}", "hash_written": f"{combine_hashes(stored):016x}"}

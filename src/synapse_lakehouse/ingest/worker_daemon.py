@@ -9,12 +9,12 @@ import gc
 import os
 from typing import Final
 
-READS: Final = "SYNAPSE_LAKEHOUSE_WORKERS_READ"
+READS_SOURCE: Final = "SYNAPSE_LAKEHOUSE_WORKERS_READ"
 """Variable of the environment of workers that read the source."""
 
 _KEPT: Final = str(8 << 20)
-ENVIRONMENT: Final = {
-    READS: "1",
+WORKER_ENVIRONMENT: Final = {
+    READS_SOURCE: "1",
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "MALLOC_ARENA_MAX": "1",
     "MALLOC_MMAP_THRESHOLD_": _KEPT,
@@ -29,7 +29,7 @@ if __name__ == "__main__":
     from synapse_lakehouse.iceberg.catalog import aws_keys
 
     aws_keys.show()
-    if READS in os.environ:
+    if READS_SOURCE in os.environ:
         import pyiceberg.io.pyarrow  # noqa: F401 - what opens a file imports it, which takes a second and 70 MB
 
         import synapse_lakehouse.postgres.rows.read  # noqa: F401

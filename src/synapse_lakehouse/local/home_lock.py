@@ -97,7 +97,7 @@ def _written(claims: IO[str]) -> dict[str, Any] | None:
 
 def _digests(settings: Settings, salt: str) -> Mapping[str, str]:
     """Settings by name, in a form that tells which are the same and not what they are."""
-    return {name: sha256(f"{salt}{value}".encode()).hexdigest() for name, value in settings.environment().items()}
+    return {name: sha256(f"{salt}{value}".encode()).hexdigest() for name, value in settings.to_environment().items()}
 
 
 def _claims(settings: Settings) -> IO[str]:

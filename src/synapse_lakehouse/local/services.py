@@ -38,7 +38,7 @@ def connected(settings: Settings | None = None, *, source: bool = True, latest: 
         the sample's, without its SYNAPSE_DSN.
     """
     given = settings or Settings()
-    libpq_variables.remove()
+    libpq_variables.remove_from_environment()
     with ExitStack() as stack:
         needs_sample = source and given.uses_sample
         if needs_sample:

@@ -7,7 +7,7 @@ from typing import Final
 from airflow.sdk import Asset
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT_FOLDER
 
 RELEASE: Final = Asset(name="release", uri="lakehouse://audit/releases", group="release")
 """Updated once by every published run: tables read at a release agree with each other."""
@@ -15,10 +15,12 @@ RELEASE: Final = Asset(name="release", uri="lakehouse://audit/releases", group="
 
 def published_assets() -> list[Asset]:
     """One asset for each table that a run publishes, named by its table URI, and the release itself."""
-    tables = [f"bronze/{table.name}" for table in catalogue.load().copied()]
-    tables += [f"silver/{table.name}" for table in catalogue.resolved_state()]
+    tables = [f"bronze/{table.name}" for table in catalogue.load_catalogue().copied_tables()]
+    tables += [f"silver/{table.name}" for table in catalogue.load_state_tables()]
     for schema in ("silver", "gold"):
-        tables += sorted(f"{schema}/{model.stem}" for model in (PROJECT / "dbt" / "models" / schema).rglob("*.sql"))
+        tables += sorted(
+            f"{schema}/{model.stem}" for model in (PROJECT_FOLDER / "dbt" / "models" / schema).rglob("*.sql")
+        )
     return [RELEASE, *(_asset(table) for table in tables)]
 
 

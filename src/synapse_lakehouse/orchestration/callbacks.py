@@ -13,12 +13,12 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.printable_text import printable_logger
+from synapse_lakehouse.printable_text import get_printable_logger
 
 if TYPE_CHECKING:
     from synapse_lakehouse.alerts.incidents import Finding
 
-log = printable_logger(__name__)
+log = get_printable_logger(__name__)
 
 
 class Told(AirflowFailException):

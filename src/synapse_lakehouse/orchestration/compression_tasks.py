@@ -12,9 +12,9 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, load_compressor_settings
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.orchestration.run_lifecycle import get_run
-from synapse_lakehouse.printable_text import printable, printable_logger
+from synapse_lakehouse.printable_text import get_printable_logger, to_printable
 
-log = printable_logger(__name__)
+log = get_printable_logger(__name__)
 
 _SHOWN = "planned_at"
 
@@ -113,7 +113,7 @@ def verify_compression() -> None:
     if wrong := [one for one in found if one.faults]:
         raise AirflowFailException(
             "Rooms are not as they should be; their undo files are named in audit.compression_runs:\n"
-            + "\n".join(printable(f"  {one.room_id}: {'; '.join(one.faults)}") for one in wrong)
+            + "\n".join(to_printable(f"  {one.room_id}: {'; '.join(one.faults)}") for one in wrong)
             + "\nPut back those that resolve to another state (`lakehouse compress undo --repair --yes FILE`), bring "
             "back files that are gone, then clear this task."
         )

@@ -12,14 +12,14 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.printable_text import printable_logger
+from synapse_lakehouse.printable_text import get_printable_logger
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from synapse_lakehouse.iceberg.lease.lease import Lease
 
-log = printable_logger(__name__)
+log = get_printable_logger(__name__)
 
 
 def get_run(context: Context) -> Run:
@@ -54,18 +54,20 @@ def open_run() -> None:
     from synapse_lakehouse.postgres.access import preflight
     from synapse_lakehouse.postgres.errors import SourceError
 
-    run, settings, declared = get_run(get_current_context()), Settings(), catalogue.load()
+    run, settings, declared = get_run(get_current_context()), Settings(), catalogue.load_catalogue()
     try:
         run.refuse_the_future()
         # Also what only later tasks read, so that nobody waits for a copy to learn that it cannot be understood.
-        if wrong := [one.message for one in settings_check.problems(declared, settings) if one.stops_runs]:
+        if wrong := [
+            one.message for one in settings_check.find_configuration_problems(declared, settings) if one.stops_runs
+        ]:
             raise settings_check.ConfigurationError("\n".join(wrong))
         with connection.connect(settings) as source:
-            preflight.check(
+            preflight.check_source_database(
                 source,
                 declared,
                 str(settings.synapse_server_name),
-                may_be_partial=settings.may_be_partial,
+                may_be_partial=settings.allows_partial_copy,
             )
     except (ValueError, SourceError) as refusal:
         raise AirflowFailException(str(refusal)) from None
@@ -157,7 +159,7 @@ def _open(run: Run, settings: Settings) -> None:
         latest = store.latest(catalog) if catalog.table_exists(releases.TABLE) else None
         if refusal := releases.of_another_server(latest, str(settings.synapse_server_name)):
             raise AirflowFailException(refusal)
-        tables.ensure(catalog, catalogue.load())
+        tables.ensure(catalog, catalogue.load_catalogue())
         lease = create_lease(run, catalog, settings)
         crashed = lease.acquire(settings.lakehouse_lease_wait_seconds)
         if run.branch not in crashed:

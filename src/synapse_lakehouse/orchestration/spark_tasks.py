@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Asset, Context, RetryDecision, RetryPolicy, TriggerRule
 
-from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.iceberg.catalog.catalog import PRIVATE_FILES, export_secrets
 from synapse_lakehouse.orchestration.run_lifecycle import lake_run_id
 
@@ -23,7 +23,7 @@ RUN_ARGUMENTS: Final = (
     "--start", "{{ data_interval_start.isoformat() }}",
     "--end", "{{ data_interval_end.isoformat() }}",
 )  # fmt: skip
-"""``Run.arguments()`` as templates."""
+"""``Run.to_arguments()`` as templates."""
 
 
 class UnlessExplained(RetryPolicy):
@@ -57,7 +57,7 @@ def create_spark_task(
     return SparkSubmitOperator(
         task_id=task_id or app,
         task_display_name=title,
-        application=str(PROJECT / "spark_apps" / f"{app}.py"),
+        application=str(PROJECT_FOLDER / "spark_apps" / f"{app}.py"),
         application_args=list(RUN_ARGUMENTS),
         name=f"lakehouse {app} {{{{ run_id }}}}",
         jars="{{ spark_jars() }}",

@@ -10,9 +10,9 @@ from airflow.sdk.types import RuntimeTaskInstanceProtocol
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.orchestration.callbacks import Told, report_findings
-from synapse_lakehouse.printable_text import printable_logger
+from synapse_lakehouse.printable_text import get_printable_logger
 
-log = printable_logger(__name__)
+log = get_printable_logger(__name__)
 
 
 def watch_streams(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
@@ -59,7 +59,7 @@ def preflight(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
     :raises ReadFailed: when it is too busy to be asked, or a stream cannot be read; a retry may find it at rest.
     """
     from synapse_lakehouse.alerts.incidents import Finding, Kind
-    from synapse_lakehouse.postgres.access.schema_drift import readable
+    from synapse_lakehouse.postgres.access.schema_drift import exclude_drifted_tables
     from synapse_lakehouse.postgres.connection import connect
     from synapse_lakehouse.postgres.errors import SourceError
     from synapse_lakehouse.streams.checks import synapse_startup
@@ -67,7 +67,9 @@ def preflight(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
     settings = Settings()
     try:
         with connect(settings) as source:
-            known = readable(catalogue.load(), source, may_be_partial=settings.may_be_partial)
+            known = exclude_drifted_tables(
+                catalogue.load_catalogue(), source, may_be_partial=settings.allows_partial_copy
+            )
             wrong = synapse_startup.check_startup(source, known)
     except SourceError as refusal:
         raise AirflowFailException(str(refusal)) from None

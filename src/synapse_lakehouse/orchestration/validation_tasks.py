@@ -12,14 +12,14 @@ from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.orchestration.callbacks import Told, add_run_details, report_findings
 from synapse_lakehouse.orchestration.run_lifecycle import create_lease, get_run
-from synapse_lakehouse.printable_text import printable_logger
+from synapse_lakehouse.printable_text import get_printable_logger
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from expectations.validation_result import ValidationResult
 
-log = printable_logger(__name__)
+log = get_printable_logger(__name__)
 
 
 def create_validation_task(title: str, judge: Callable[[], None]) -> XComArg:

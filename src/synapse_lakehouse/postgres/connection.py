@@ -7,16 +7,16 @@ from typing import Any, Final
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from synapse_lakehouse.config.connection_strings import is_misread
+from synapse_lakehouse.config.connection_strings import is_misparsed
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.postgres.errors import SourceError, connection_failed
+from synapse_lakehouse.postgres.errors import SourceError, explain_connection_failure
 
 APPLICATION_NAME = "synapse-lakehouse"
 
 _ALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
 """A server that is gone without a word is noticed within a minute, instead of waited for without end."""
 
-NO_TRANSACTION_TIMEOUT: Final = (
+DISABLE_TRANSACTION_TIMEOUT: Final = (
     "select set_config(name, '0', false) from pg_settings where name = 'transaction_timeout'"
 )
 """Every session runs this, a connection over Arrow in each of its transactions. PostgreSQL has that timeout since
@@ -26,7 +26,7 @@ database is large; ``statement_timeout`` and ``idle_in_transaction_session_timeo
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 
-def session(settings: Settings) -> dict[str, str]:
+def build_session_settings(settings: Settings) -> dict[str, str]:
     """PostgreSQL's settings for every session on the source, by name; all are known since version 14."""
     return {
         "default_transaction_read_only": "on",
@@ -47,7 +47,7 @@ def session(settings: Settings) -> dict[str, str]:
     }
 
 
-def conninfo(settings: Settings) -> str:
+def build_conninfo(settings: Settings) -> str:
     """libpq connection string of every connection to the source. Holds the password: never log it.
 
     :raises SourceError: when SYNAPSE_DSN is not a connection string, or SYNAPSE_SERVER_NAME is missing.
@@ -57,10 +57,10 @@ def conninfo(settings: Settings) -> str:
             "SYNAPSE_DSN and SYNAPSE_SERVER_NAME belong together: the database to read, and the server_name of the "
             "homeserver it belongs to. Set both, or neither to use the shipped sample."
         )
-    return with_session(settings.synapse_dsn, session(settings))
+    return add_session_settings(settings.synapse_dsn, build_session_settings(settings))
 
 
-def with_session(dsn: str, session: Mapping[str, str], setting: str = "SYNAPSE_DSN") -> str:
+def add_session_settings(dsn: str, session: Mapping[str, str], setting: str = "SYNAPSE_DSN") -> str:
     """``dsn`` with our name and PostgreSQL's settings for the session; ``setting`` is where it comes from.
 
     :raises SourceError: when it is not a connection string.
@@ -69,7 +69,7 @@ def with_session(dsn: str, session: Mapping[str, str], setting: str = "SYNAPSE_D
     try:
         # An operator's own options, such as a search_path, stay.
         given = conninfo_to_dict(dsn)
-        if "://" in dsn and is_misread(given):
+        if "://" in dsn and is_misparsed(given):
             raise SourceError(
                 f"{setting} has a / or @ in its user, password or database. Write them as %2F and %40, or give a "
                 "number as port. It looks like postgresql://user:password@host:5432/synapse"
@@ -93,13 +93,13 @@ def _escaped(value: str) -> str:
     return value.replace(" ", r"\ ")
 
 
-def opened(dsn: str, session: Mapping[str, str], setting: str) -> tuple[str, Connection]:
+def open_connection(dsn: str, session: Mapping[str, str], setting: str) -> tuple[str, Connection]:
     """A connection string of ``dsn`` with PostgreSQL's settings for the session, and a connection in autocommit mode.
 
     :param setting: where ``dsn`` comes from.
     :raises SourceError: when it is not a connection string, or no connection can be made.
     """
-    info = with_session(dsn, session, setting)
+    info = add_session_settings(dsn, session, setting)
     return info, _connection(info, setting, autocommit=True)
 
 
@@ -109,14 +109,14 @@ def connect(settings: Settings) -> Iterator[Connection]:
 
     :raises SourceError: when it cannot be made.
     """
-    with _connection(conninfo(settings), "SYNAPSE_DSN") as connection:
+    with _connection(build_conninfo(settings), "SYNAPSE_DSN") as connection:
         connection.isolation_level, connection.read_only = psycopg.IsolationLevel.REPEATABLE_READ, True
         yield connection
 
 
-def require_session(connection: Connection, settings: Settings) -> None:
-    """:raises SourceError: when the session is without what :func:`session` says, as behind a pooler that drops it."""
-    wanted = session(settings) | {"transaction_timeout": "0"}
+def require_session_settings(connection: Connection, settings: Settings) -> None:
+    """:raises SourceError: when the session lacks one of :func:`build_session_settings`, as behind a pooler."""
+    wanted = build_session_settings(settings) | {"transaction_timeout": "0"}
     rows = connection.execute(
         "select name, setting in ('0', 'off') from pg_settings where name = any(%s) order by name", [list(wanted)]
     ).fetchall()
@@ -131,8 +131,8 @@ def require_session(connection: Connection, settings: Settings) -> None:
 def _connection(info: str, setting: str, *, autocommit: bool = False) -> Connection:
     try:
         connection = psycopg.connect(info, autocommit=True)
-        connection.execute(NO_TRANSACTION_TIMEOUT)
+        connection.execute(DISABLE_TRANSACTION_TIMEOUT)
         connection.autocommit = autocommit
     except psycopg.OperationalError as error:
-        raise connection_failed(error, info, setting) from None
+        raise explain_connection_failure(error, info, setting) from None
     return connection

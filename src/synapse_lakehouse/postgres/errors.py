@@ -28,7 +28,7 @@ class ReadFailed(RuntimeError):
         super().__init__(f"{said} ({_CONFLICT})" if is_unsaid else said)
 
 
-def connection_failed(error: psycopg.Error, conninfo: str, setting: str = "SYNAPSE_DSN") -> SourceError:
+def explain_connection_failure(error: psycopg.Error, conninfo: str, setting: str = "SYNAPSE_DSN") -> SourceError:
     """The error of a connection that could not be made, naming host and database but never the password.
 
     :param setting: where ``conninfo`` comes from.

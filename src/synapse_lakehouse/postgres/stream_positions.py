@@ -9,7 +9,7 @@ from psycopg import sql
 
 from synapse_lakehouse.catalogue import Catalogue, Stream
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.postgres.access.schema_drift import readable
+from synapse_lakehouse.postgres.access.schema_drift import exclude_drifted_tables
 from synapse_lakehouse.postgres.connection import Connection, connect
 from synapse_lakehouse.postgres.errors import ReadFailed
 
@@ -21,7 +21,7 @@ _MOST_IDS: Final = 10_000
 
 
 @dataclass(frozen=True)
-class Standing:
+class LiveStreamPosition:
     """Where a stream stands.
 
     ``positions``: by writer, as ``stream_positions`` has them. ``handed_out``: the last id that its sequence gave out,
@@ -31,14 +31,16 @@ class Standing:
 
     positions: Mapping[str, int]
     handed_out: int
-    beyond: tuple[int, ...]
+    ids_beyond_end: tuple[int, ...]
 
 
-Closed = Callable[[Stream, Mapping[str, int], int], int | None]
+ComputeClosedEnd = Callable[[Stream, Mapping[str, int], int], int | None]
 """The id up to which a stream is known to be closed, from its positions and the last id handed out; None: not known."""
 
 
-def standings(settings: Settings, catalogue: Catalogue, closed: Closed) -> dict[str, Standing]:
+def read_live_positions(
+    settings: Settings, catalogue: Catalogue, closed: ComputeClosedEnd
+) -> dict[str, LiveStreamPosition]:
     """Every stream's standing by its name, as one snapshot shows them.
 
     :param closed: from where on rows are read.
@@ -47,14 +49,14 @@ def standings(settings: Settings, catalogue: Catalogue, closed: Closed) -> dict[
     """
     with connect(settings) as connection:
         try:
-            known = readable(catalogue, connection, may_be_partial=settings.may_be_partial)
+            known = exclude_drifted_tables(catalogue, connection, may_be_partial=settings.allows_partial_copy)
             return _standings(connection, known, closed)
         except psycopg.Error as error:
             raise ReadFailed(error) from None
 
 
-def _standings(connection: Connection, catalogue: Catalogue, closed: Closed) -> dict[str, Standing]:
-    be_brief(connection)
+def _standings(connection: Connection, catalogue: Catalogue, closed: ComputeClosedEnd) -> dict[str, LiveStreamPosition]:
+    set_short_timeout(connection)
     positions: dict[str, dict[str, int]] = {}
     for name, writer, position in connection.execute(
         "select stream_name, instance_name, stream_id from stream_positions"
@@ -63,19 +65,19 @@ def _standings(connection: Connection, catalogue: Catalogue, closed: Closed) -> 
     found = {}
     for stream in catalogue.streams:
         of_writers = positions.get(stream.stream_positions or "", {})
-        last = handed_out(connection, stream.sequence)
+        last = read_last_sequence_value(connection, stream.sequence)
         end = closed(stream, of_writers, last)
         beyond = () if end is None else _beyond(connection, catalogue, stream, end)
-        found[stream.name] = Standing(of_writers, last, beyond)
+        found[stream.name] = LiveStreamPosition(of_writers, last, beyond)
     return found
 
 
-def be_brief(connection: Connection) -> None:
+def set_short_timeout(connection: Connection) -> None:
     """Let statements of this transaction fail rather than burden a busy database."""
     connection.execute(sql.SQL("set local statement_timeout = {}").format(sql.Literal(f"{_MOST_SECONDS}s")))
 
 
-def handed_out(connection: Connection, sequence: str) -> int:
+def read_last_sequence_value(connection: Connection, sequence: str) -> int:
     """The last id that ``sequence`` gave out, 0 if none."""
     row = connection.execute(
         sql.SQL("select last_value - (not is_called)::int from {}").format(sql.Identifier(sequence))
@@ -87,7 +89,7 @@ def handed_out(connection: Connection, sequence: str) -> int:
 def _beyond(connection: Connection, catalogue: Catalogue, stream: Stream, end: int) -> tuple[int, ...]:
     counts_down = stream.sign == "negative"
     ids: set[int] = set()
-    for table, column in catalogue.backing(stream.name):
+    for table, column in catalogue.backing_tables(stream.name):
         statement = sql.SQL("select {id} from {table} where {id} {beyond} {end} order by {id} {order} limit {most}")
         rows = connection.execute(
             statement.format(

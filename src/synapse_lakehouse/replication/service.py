@@ -52,7 +52,7 @@ def serve(
     :raises SourceError: when the database cannot be read.
     """
     name = str(settings.synapse_server_name)
-    feed = Feed(settings, catalogue.load(), shapes=shapes_of(release))
+    feed = Feed(settings, catalogue.load_catalogue(), shapes=shapes_of(release))
     server = Server(feed, dialect, name, recorder(_folder(settings)))
 
     async def run() -> None:
@@ -83,7 +83,7 @@ def tap(settings: Settings, dialect: Dialect, host: str, port: int, tell: Callab
     """
     from synapse_lakehouse.replication.tap.iceberg_sink import Batch, Landing
 
-    declared, name, url = catalogue.load(), str(settings.synapse_server_name), settings.lakehouse_redis_url
+    declared, name, url = catalogue.load_catalogue(), str(settings.synapse_server_name), settings.lakehouse_redis_url
     if dialect is Dialect.REDIS and not url:
         raise ServiceError("LAKEHOUSE_REDIS_URL is not set: the Redis that Synapse's workers talk through.")
     if dialect is Dialect.REDIS and not is_address(str(url)):

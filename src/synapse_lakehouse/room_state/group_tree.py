@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from synapse_lakehouse.numba_jit import Codes, Longs, compiled
+from synapse_lakehouse.numba_jit import Int32Array, Int64Array, cached_njit
 
 NO_PREDECESSOR = -1
 """Stands for no predecessor."""
@@ -94,7 +94,7 @@ def number_groups(groups: pa.Table, edges: pa.Table) -> NumberedGroups:
     return NumberedGroups(table, _told(faults, ids, room, names))
 
 
-def _told(faults: dict[StateGroupFault, Longs], ids: Longs, room: Codes, names: pa.Array) -> pa.Table:
+def _told(faults: dict[StateGroupFault, Int64Array], ids: Int64Array, room: Int32Array, names: pa.Array) -> pa.Table:
     of_rooms = {fault: found[room[found] != NO_PREDECESSOR] for fault, found in faults.items()}
     found = np.concatenate(list(of_rooms.values()))
     kinds = [fault.value for fault, some in of_rooms.items() for _ in range(len(some))]
@@ -103,30 +103,30 @@ def _told(faults: dict[StateGroupFault, Longs], ids: Longs, room: Codes, names: 
     )
 
 
-def _longs(column: pa.ChunkedArray) -> Longs:
-    values: Longs = column.to_numpy().astype(np.int64, copy=False)
+def _longs(column: pa.ChunkedArray) -> Int64Array:
+    values: Int64Array = column.to_numpy().astype(np.int64, copy=False)
     return values
 
 
-def _trees(room: Codes, root: Longs) -> tuple[Codes, Longs]:
+def _trees(room: Int32Array, root: Int64Array) -> tuple[Int32Array, Int64Array]:
     """Every room with every tree that has groups of it, ordered by room and root."""
     has = (room != NO_PREDECESSOR) & (root != NO_PREDECESSOR)
     pairs = np.unique(room[has].astype(np.int64) * len(root) + root[has])
     return (pairs // max(len(root), 1)).astype(np.int32), pairs % max(len(root), 1)
 
 
-def _starts(tree_room: Codes, tree_size: Longs) -> Longs:
+def _starts(tree_room: Int32Array, tree_size: Int64Array) -> Int64Array:
     """The first position of each tree: 0 for a room's first, after the one before for all others."""
     ends = np.cumsum(tree_size)
     begins = ends - tree_size
     is_first = np.append(True, tree_room[1:] != tree_room[:-1]) if len(tree_room) else np.zeros(0, bool)
     of_room = np.cumsum(is_first) - 1
-    started: Longs = begins - begins[is_first][of_room]
+    started: Int64Array = begins - begins[is_first][of_room]
     return started
 
 
-@compiled
-def _from_the_roots(prev: Longs) -> tuple[Longs, Longs]:
+@cached_njit
+def _from_the_roots(prev: Int64Array) -> tuple[Int64Array, Int64Array]:
     """The nodes so that each comes after its predecessor, in ascending order where ids are; and each node's root, -1
     for those in or on a circle, which are not in the order."""
     n = len(prev)
@@ -151,8 +151,8 @@ def _from_the_roots(prev: Longs) -> tuple[Longs, Longs]:
     return order[:count], root
 
 
-@compiled
-def _sizes(prev: Longs, order: Longs) -> Longs:
+@cached_njit
+def _sizes(prev: Int64Array, order: Int64Array) -> Int64Array:
     size = np.ones(len(prev), np.int64)
     for place in range(len(order) - 1, -1, -1):
         node = order[place]
@@ -161,10 +161,10 @@ def _sizes(prev: Longs, order: Longs) -> Longs:
     return size
 
 
-@compiled
+@cached_njit
 def _preorder(
-    prev: Longs, order: Longs, root: Longs, size: Longs, tree_root: Longs, start: Longs
-) -> tuple[Longs, Longs, Longs]:
+    prev: Int64Array, order: Int64Array, root: Int64Array, size: Int64Array, tree_root: Int64Array, start: Int64Array
+) -> tuple[Int64Array, Int64Array, Int64Array]:
     """Each node of each tree of each room: the node, the tree's place in ``tree_root`` and its position."""
     n = len(prev)
     within = np.zeros(n, np.int64)

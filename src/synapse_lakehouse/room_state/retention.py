@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from synapse_lakehouse.config.homeserver_yaml import DAY, milliseconds, section
+from synapse_lakehouse.config.homeserver_yaml import DAY_MILLISECONDS, parse_duration, read_section
 from synapse_lakehouse.config.settings import Settings
 
 _MOST: Final = 2**63 - 1
@@ -28,7 +28,7 @@ class Retention:
     enabled: bool
     max_lifetime: int | None
     least_lifetime: int = 0
-    purge_interval: int = DAY
+    purge_interval: int = DAY_MILLISECONDS
 
     def variables(self, as_of: datetime) -> dict[str, Any]:
         """What dbt's models ask for."""
@@ -38,7 +38,7 @@ class Retention:
             "as_of": int(as_of.timestamp() * 1000),
             "retention_least_lifetime": self.least_lifetime,
             # Jobs begin one interval after the one before, and need their time.
-            "retention_purge_delay": self.purge_interval + DAY,
+            "retention_purge_delay": self.purge_interval + DAY_MILLISECONDS,
         }
 
 
@@ -47,7 +47,7 @@ def read_retention(settings: Settings) -> Retention:
 
     :raises RetentionError: on a file that cannot be read, or a value that means nothing.
     """
-    given = section(settings.synapse_config, "retention", RetentionError)
+    given = read_section(settings.synapse_config, "retention", RetentionError)
     policy = given.get("default_policy") or {}
     if not isinstance(policy, Mapping):
         raise RetentionError("retention.default_policy in SYNAPSE_CONFIG should be a section.")
@@ -60,9 +60,9 @@ def read_retention(settings: Settings) -> Retention:
     try:
         return Retention(
             enabled=bool(given.get("enabled")) if enabled is None else enabled,
-            max_lifetime=None if lifetime is None else milliseconds(lifetime),
-            least_lifetime=milliseconds(given.get("allowed_lifetime_min") or 0),
-            purge_interval=max(map(milliseconds, filter(None, intervals)), default=DAY),
+            max_lifetime=None if lifetime is None else parse_duration(lifetime),
+            least_lifetime=parse_duration(given.get("allowed_lifetime_min") or 0),
+            purge_interval=max(map(parse_duration, filter(None, intervals)), default=DAY_MILLISECONDS),
         )
     except ValueError as error:
         raise RetentionError(

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from synapse_lakehouse.numba_jit import Flags, Longs
+from synapse_lakehouse.numba_jit import BoolArray, Int64Array
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def find_reusable_state(before: pa.Table, nodes: pa.Table, changed: pa.Array) ->
     )
 
 
-def _runs(joined: pa.Table, starts: Longs, position: Longs, last: Longs, shift: Longs) -> pa.Table:
+def _runs(joined: pa.Table, starts: Int64Array, position: Int64Array, last: Int64Array, shift: Int64Array) -> pa.Table:
     return pa.table(
         {
             "room_id": joined["room_id"].take(pa.array(starts)),
@@ -87,16 +87,16 @@ def _untouched(before: pa.Table, nodes: pa.Table, runs: pa.Table) -> pa.Array:
     return alone["room_id"].combine_chunks()
 
 
-def _numbers(column: pa.ChunkedArray) -> Longs:
+def _numbers(column: pa.ChunkedArray) -> Int64Array:
     return _longs(column.combine_chunks().dictionary_encode().indices)
 
 
-def _longs(column: pa.ChunkedArray | pa.Array) -> Longs:
-    values: Longs = pc.fill_null(column, -1).to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+def _longs(column: pa.ChunkedArray | pa.Array) -> Int64Array:
+    values: Int64Array = pc.fill_null(column, -1).to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
     return values
 
 
-def _differs(values: Longs) -> Flags:
-    differs: Flags = np.ones(len(values), bool)
+def _differs(values: Int64Array) -> BoolArray:
+    differs: BoolArray = np.ones(len(values), bool)
     differs[1:] = values[1:] != values[:-1]
     return differs

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from synapse_lakehouse.numba_jit import Codes, Longs, compiled
+from synapse_lakehouse.numba_jit import Int32Array, Int64Array, cached_njit
 
 INTERVAL_KEY = ("room_id", "type", "state_key")
 
@@ -64,8 +64,10 @@ def _flatten(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from found.to_batches()
 
 
-@compiled
-def _innermost(key: Codes, first: Longs, last: Longs, event: Codes) -> tuple[Longs, Longs, Longs]:
+@cached_njit
+def _innermost(
+    key: Int32Array, first: Int64Array, last: Int64Array, event: Int32Array
+) -> tuple[Int64Array, Int64Array, Int64Array]:
     """Row, first and last position of each interval."""
     n = len(key)
     source, begins, ends = np.empty(2 * n, np.int64), np.empty(2 * n, np.int64), np.empty(2 * n, np.int64)
@@ -91,9 +93,17 @@ def _innermost(key: Codes, first: Longs, last: Longs, event: Codes) -> tuple[Lon
     return source[:count], begins[:count], ends[:count]
 
 
-@compiled
+@cached_njit
 def _emit(
-    source: Longs, begins: Longs, ends: Longs, event: Codes, count: int, since: int, row: int, begin: int, end: int
+    source: Int64Array,
+    begins: Int64Array,
+    ends: Int64Array,
+    event: Int32Array,
+    count: int,
+    since: int,
+    row: int,
+    begin: int,
+    end: int,
 ) -> int:
     """Add an interval, or lengthen the one before where it is of the same key (begun at ``since``) and event."""
     if count > since and ends[count - 1] + 1 == begin and event[source[count - 1]] == event[row]:

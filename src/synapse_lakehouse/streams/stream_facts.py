@@ -49,7 +49,7 @@ class StreamFactCounter:
 
     def stream_facts(self) -> list[dict[str, Any]]:
         """Rows of ``audit.stream_facts`` for the tables that bronze holds; of most unchanged ones they are known."""
-        known = [(*pair, self._known_fact(*pair)) for pair in self.held.catalogue.pairs()]
+        known = [(*pair, self._known_fact(*pair)) for pair in self.held.catalogue.stream_table_pairs()]
         unknown = [(stream, table) for stream, table, fact in known if fact is None]
         counted, news = self._counted(unknown), self._news(unknown)
         return [
@@ -146,7 +146,7 @@ class StreamFactCounter:
         published = release.tables if release else {}
         held = [
             (stream, table)
-            for stream, table in self.held.catalogue.pairs()
+            for stream, table in self.held.catalogue.stream_table_pairs()
             if (stream.name, table.name) in may_be_new and self.held.remembered(table.name, release) is not None
         ]
         unchanged = {
@@ -171,7 +171,9 @@ class StreamFactCounter:
 
     def _forgotten(self, release: Release | None) -> list[str]:
         published = release.tables if release else {}
-        names = {table.name for _, table in self.held.catalogue.pairs() if f"bronze.{table.name}" in published}
+        names = {
+            table.name for _, table in self.held.catalogue.stream_table_pairs() if f"bronze.{table.name}" in published
+        }
         return sorted(name for name in names if self.held.remembered(name, release) is None)
 
     def _stream_fact(

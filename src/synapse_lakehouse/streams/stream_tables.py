@@ -49,7 +49,7 @@ class StreamTables:
 
     def now(self, name: str, *columns: str) -> DataFrame:
         """Columns of a table of bronze on the run's branch; no rows where the catalogue does not have it."""
-        if name in {table.name for table in self.catalogue.copied()}:
+        if name in {table.name for table in self.catalogue.copied_tables()}:
             return self.spark.table(f"bronze.{name}").select(*columns)
         return self.spark.createDataFrame([], ", ".join(f"{column} string" for column in columns))
 
@@ -105,7 +105,7 @@ class StreamTables:
         changed = self.changed_names()
         return [
             (stream, table, before)
-            for stream, table in self.catalogue.pairs()
+            for stream, table in self.catalogue.stream_table_pairs()
             if table.name in changed and (before := self.before(table.name)) is not None
         ]
 

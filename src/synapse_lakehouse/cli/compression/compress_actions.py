@@ -26,7 +26,7 @@ from synapse_lakehouse.compressor.postgres.writer import GroupWriter
 from synapse_lakehouse.compressor.verify import verify_room
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.connection import Connection
-from synapse_lakehouse.printable_text import printable
+from synapse_lakehouse.printable_text import to_printable
 
 _READ: Final = "SYNAPSE_DSN"
 _PLANNED: Final = tuple(field.name for field in fields(RoomPlan))
@@ -96,7 +96,7 @@ def _write_plans(rows: Sequence[tuple[Any, ...]], format: output.OutputFormat) -
             "given back: by VACUUM to the database, by VACUUM FULL or pg_repack to the disk."
         )
     for room_id, why in skipped:
-        output.echo(f"Skipped {printable(room_id)}: {printable(why)}")
+        output.echo(f"Skipped {to_printable(room_id)}: {to_printable(why)}")
 
 
 def _line(one: RoomPlan) -> tuple[Any, ...]:
@@ -192,7 +192,7 @@ def undo(settings: Settings, files: Sequence[Path], *, yes: bool, repair: bool) 
     kept = sorted((undo_files.read(file) for file in files), key=lambda one: one.written, reverse=True)
     if not yes:
         for one in kept:
-            where = printable(f"{one.room_id} in {one.database}")
+            where = to_printable(f"{one.room_id} in {one.database}")
             output.echo(f"Would put back up to {len(one.groups)} state groups of {where}.")
         output.echo("This is a dry run, and nothing was changed. Add --yes to put them back.", err=True)
         return
@@ -211,10 +211,10 @@ def undo(settings: Settings, files: Sequence[Path], *, yes: bool, repair: bool) 
             writer = _writer(connection, CompressorSettings(), bar, "")
             done = restore_and_record(of_room, reading, writer, record, repair=repair)
             if done["outcome"] is Outcome.LEFT:
-                alone.append(f"Nothing of {printable(room_id)} was put back: {done['error']}")
+                alone.append(f"Nothing of {to_printable(room_id)} was put back: {done['error']}")
                 continue
             put_back, left = done["groups_rewritten"], done["groups_left"]
-            output.echo(f"Put back {put_back} state groups of {printable(room_id)}, left {left} as they are.")
+            output.echo(f"Put back {put_back} state groups of {to_printable(room_id)}, left {left} as they are.")
         if alone:
             raise CompressorError("\n".join(alone))
 
@@ -223,7 +223,7 @@ def _require_same_database(kept: Sequence[undo_files.UndoFile], connection: Conn
     for one in kept:
         if one.database != connection.info.dbname:
             raise CompressorError(
-                f"{one.path} is of the database {printable(one.database)}, not {connection.info.dbname}. "
+                f"{one.path} is of the database {to_printable(one.database)}, not {connection.info.dbname}. "
                 "Nothing was put back."
             )
 
@@ -242,7 +242,7 @@ def _writer(connection: Connection, wanted: CompressorSettings, bar: Progress, w
     task: TaskID = bar.add_task(name, total=None)
 
     def tell(said: str) -> None:
-        bar.update(task, description=printable(f"{name}, {said}"))
+        bar.update(task, description=to_printable(f"{name}, {said}"))
 
     load = Backpressure(connection, wanted.busy_sessions, wanted.lag_bytes, tell)
     return GroupWriter(connection, load, lambda work, total: bar.update(task, advance=work, total=total))

@@ -11,7 +11,7 @@ from synapse_lakehouse.compressor.outcomes import OutcomeRow
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSED, pyiceberg_catalog
 from synapse_lakehouse.local.services import connected
-from synapse_lakehouse.printable_text import printable
+from synapse_lakehouse.printable_text import to_printable
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -78,7 +78,7 @@ class _Journal:
             return ""
         rooms = dict.fromkeys(row["room_id"] for row in self._waiting)
         return (
-            f"What became of {printable(', '.join(rooms))} is not recorded in {COMPRESSED}, and `lakehouse compress "
+            f"What became of {to_printable(', '.join(rooms))} is not recorded in {COMPRESSED}, and `lakehouse compress "
             f"history` will not show it: {self._trouble}. What was done to Synapse's database stays, and is right. "
             "Keep what was said above, as it cannot be recorded later, and see that the lake's catalog runs and no "
             "disk is full (`lakehouse doctor`)."
@@ -115,4 +115,4 @@ class _Journal:
 
 
 def _said(error: Exception) -> str:
-    return printable(str(error).partition("\n")[0].rstrip(".")) or type(error).__name__
+    return to_printable(str(error).partition("\n")[0].rstrip(".")) or type(error).__name__

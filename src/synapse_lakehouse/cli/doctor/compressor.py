@@ -8,7 +8,7 @@ from synapse_lakehouse.compressor.algorithm.errors import CompressorError
 from synapse_lakehouse.compressor.postgres.connection import require_rights
 from synapse_lakehouse.compressor.postgres.session import SESSION_SETTINGS, WRITE_DSN_SETTING
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.postgres.connection import opened
+from synapse_lakehouse.postgres.connection import open_connection
 from synapse_lakehouse.postgres.errors import SourceError
 
 _SUBJECT = "compressor's role"
@@ -19,7 +19,7 @@ def examine(settings: Settings) -> Findings:
     if not settings.synapse_write_dsn:
         return
     try:
-        _, connection = opened(settings.synapse_write_dsn, SESSION_SETTINGS, WRITE_DSN_SETTING)
+        _, connection = open_connection(settings.synapse_write_dsn, SESSION_SETTINGS, WRITE_DSN_SETTING)
         with connection:
             connection.read_only = True
             require_rights(connection)

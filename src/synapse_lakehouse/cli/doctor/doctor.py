@@ -7,7 +7,7 @@ from rich.text import Text
 
 from synapse_lakehouse.cli import output
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.printable_text import printable_lines
+from synapse_lakehouse.printable_text import to_printable_lines
 
 _STYLES: Final = {"OK": "green", "WARN": "yellow", "FAIL": "bold red"}
 
@@ -34,7 +34,7 @@ def doctor(
         for one in found:
             finding = output.format_cell(one.message)
             if one.advice:
-                finding.append(f"\n{printable_lines(one.advice)}", style="italic")
+                finding.append(f"\n{to_printable_lines(one.advice)}", style="italic")
             table.add_row(Text(one.level, style=_STYLES[one.level]), one.subject, finding)
         output.create_console().print(table)
     else:

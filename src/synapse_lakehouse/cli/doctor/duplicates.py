@@ -17,13 +17,13 @@ _SLOW = "Raise LAKEHOUSE_STATEMENT_TIMEOUT_SECONDS, or ask a replica, and run th
 
 def examine(connection: Connection, declared: Catalogue) -> Findings:
     """Read every table with a unique key in full, a table in each transaction."""
-    tables, sound = duplicates.keyed(declared), 0
+    tables, sound = duplicates.list_tables_with_unique_key(declared), 0
     with output.progress_bar() as bar:
         task = bar.add_task("Reading all keys", total=len(tables))
         for table in tables:
             bar.update(task, description=f"Reading all keys of {table.name}")
             try:
-                found = duplicates.repeated(connection, table)
+                found = duplicates.find_duplicate_keys(connection, table)
             except ReadFailed as error:
                 yield DoctorFinding(
                     FindingLevel.WARN, _SUBJECT, f"{table.name} could not be read in full: {error}", _SLOW
@@ -38,7 +38,7 @@ def examine(connection: Connection, declared: Catalogue) -> Findings:
     )
 
 
-def _finding(table: str, key: tuple[str, ...], found: duplicates.Repeated) -> DoctorFinding:
+def _finding(table: str, key: tuple[str, ...], found: duplicates.DuplicateKeys) -> DoctorFinding:
     first = "; ".join(", ".join(map(output.format_value, one)) for one in found.first)
     keys = f"{found.keys:,} key{'' if found.keys == 1 else 's'} ({', '.join(key)})"
     message = f"{table} has {keys} that several rows share: {first}"

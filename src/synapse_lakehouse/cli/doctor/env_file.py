@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
-from synapse_lakehouse.config.settings import ENV_FILE, Settings, env_file_values
+from synapse_lakehouse.config.settings import ENV_FILE, Settings, read_env_file
 
 _ADDRESSES: Final = {"synapse_dsn", "synapse_write_dsn", "lakehouse_catalog_uri", "lakehouse_redis_url"}
 """Secret only with a password."""
@@ -20,7 +20,7 @@ _SECRETS_OF_OTHERS: Final = ("password", "secret", "token", "access_key")
 def examine() -> Findings:
     """May others read a secret in ``.env`` of the current folder?"""
     path = ENV_FILE.absolute()
-    secrets = [name for name, value in env_file_values().items() if value and _is_secret(name.lower(), value)]
+    secrets = [name for name, value in read_env_file().items() if value and _is_secret(name.lower(), value)]
     if secrets and (readers := _other_readers(path)):
         message = f"{readers} may read {path}, with {' and '.join(secrets)}."
         yield DoctorFinding(FindingLevel.WARN, "privacy", message, f"chmod 600 {path}")

@@ -12,7 +12,7 @@ from synapse_lakehouse import settings_check as configured
 from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
 from synapse_lakehouse.cli.runs import out_of_memory
 from synapse_lakehouse.cli.runs.out_of_memory import format_gibibytes
-from synapse_lakehouse.config.settings import Settings, env_file_values, misspelled
+from synapse_lakehouse.config.settings import Settings, find_misspelled_names, read_env_file
 from synapse_lakehouse.local import memory as available
 from synapse_lakehouse.local import network_environment
 from synapse_lakehouse.local.java import jars as spark_jars
@@ -23,7 +23,7 @@ _LEAST_FREE: Final = 2**30
 
 def check_setting_names() -> Findings:
     """Is something set that is no setting?"""
-    for name, meant in misspelled([*os.environ, *env_file_values()]).items():
+    for name, meant in find_misspelled_names([*os.environ, *read_env_file()]).items():
         advice = f"Did you mean {meant}?" if meant else "Remove it."
         yield DoctorFinding(
             FindingLevel.WARN,
@@ -65,13 +65,14 @@ def check_jars(settings: Settings) -> Findings:
 def check_catalogue() -> Findings:
     """Can the catalogue be read?"""
     try:
-        loaded = declared.load()
+        loaded = declared.load_catalogue()
     except (OSError, KeyError, TypeError, ValueError) as error:
-        message = f"{declared.path()} cannot be read: {error}"
+        message = f"{declared.find_sources_file()} cannot be read: {error}"
         yield DoctorFinding(FindingLevel.FAIL, "catalogue", message, "Undo the last change of that file.")
     else:
         message = (
-            f"{len(loaded.copied())} tables copied, {len(loaded.measured())} counted, {len(loaded.streams)} streams"
+            f"{len(loaded.copied_tables())} tables copied, {len(loaded.measured_tables())} counted, "
+            f"{len(loaded.streams)} streams"
         )
         yield DoctorFinding(FindingLevel.OK, "catalogue", message)
 
@@ -79,10 +80,10 @@ def check_catalogue() -> Findings:
 def check_configuration(settings: Settings) -> Findings:
     """Can what the operator configured be understood?"""
     try:
-        loaded = declared.load()
+        loaded = declared.load_catalogue()
     except (OSError, KeyError, TypeError, ValueError):
         return
-    wrong = list(configured.problems(loaded, settings))
+    wrong = list(configured.find_configuration_problems(loaded, settings))
     yield from (DoctorFinding(FindingLevel.FAIL, one.subject, one.message) for one in wrong)
     if not wrong:
         of = f" and in {settings.synapse_config}" if settings.synapse_config else ""

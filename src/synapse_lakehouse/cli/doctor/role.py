@@ -8,7 +8,7 @@ from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.cli.doctor import system_grants
 from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
 from synapse_lakehouse.compressor.postgres.progress_tables import PROGRESS_TABLES, list_privileges
-from synapse_lakehouse.postgres.access.grants import useful
+from synapse_lakehouse.postgres.access.grants import list_serving_grants
 from synapse_lakehouse.postgres.access.harden import PUBLIC_RIGHTS
 from synapse_lakehouse.postgres.connection import Connection
 
@@ -103,7 +103,7 @@ class _Excess:
 def reader_privileges(catalogue: Catalogue) -> AllowedPrivileges:
     """What the role may need that reads what ``catalogue`` lists, and serves it."""
     progress: AllowedPrivileges = {("SELECT", "table", name): None for name in PROGRESS_TABLES}
-    rights = useful(catalogue, has_secrets=True)
+    rights = list_serving_grants(catalogue, has_secrets=True)
     return {**progress, **{("SELECT", right.kind, right.name): right.columns for right in rights}}
 
 
@@ -204,9 +204,11 @@ def _definers(role: str, routines: Sequence[str]) -> Findings:
 
 def _public_rights(role: str, connection: Connection, script: str) -> Findings:
     """One finding for all that PostgreSQL lets every role do and hardening takes away."""
-    row = connection.execute(("select " + ", ".join(right.allowed for right in PUBLIC_RIGHTS)).encode()).fetchone()
+    row = connection.execute(
+        ("select " + ", ".join(right.is_allowed_sql for right in PUBLIC_RIGHTS)).encode()
+    ).fetchone()
     assert row is not None
-    if may := [right.may for right, is_allowed in zip(PUBLIC_RIGHTS, row, strict=True) if is_allowed]:
+    if may := [right.action for right, is_allowed in zip(PUBLIC_RIGHTS, row, strict=True) if is_allowed]:
         message = f"The role {role}, like everybody, may {' and '.join(may)} in this database."
         advice = f"`{script} --harden` prints statements that take this away, each with what it could break."
         yield DoctorFinding(FindingLevel.WARN, "role", message, advice)

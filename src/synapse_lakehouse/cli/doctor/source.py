@@ -10,7 +10,7 @@ from synapse_lakehouse.cli.doctor import role
 from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access import preflight
-from synapse_lakehouse.postgres.access.schema_drift import drift, drifted, novelties
+from synapse_lakehouse.postgres.access.schema_drift import find_drift, find_drifted_tables, find_unknown_objects
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.errors import SourceError
 
@@ -66,7 +66,7 @@ def _schema(connection: Connection, settings: Settings) -> Findings:
     declared = load_catalogue_or_none()
     if declared is None:
         return
-    version = preflight.schema_version(connection)
+    version = preflight.read_schema_version(connection)
     supported = f"{declared.oldest_schema_version} to {declared.newest_schema_version}"
     if declared.oldest_schema_version <= version <= declared.newest_schema_version:
         yield DoctorFinding(FindingLevel.OK, "schema", f"Synapse's version {version}; {supported} are supported")
@@ -77,9 +77,9 @@ def _schema(connection: Connection, settings: Settings) -> Findings:
             f"Synapse's schema version {version} is not supported; {supported} are.",
             "Upgrade Synapse." if version < declared.oldest_schema_version else "Upgrade the lakehouse.",
         )
-    departures = drift(declared, connection)
-    goes_on = settings.may_be_partial
-    kept = drifted(declared, connection) if goes_on else {}
+    departures = find_drift(declared, connection)
+    goes_on = settings.allows_partial_copy
+    kept = find_drifted_tables(declared, connection) if goes_on else {}
     for one in departures:
         mild = one.kind == "missing_unique_key" or one.table in kept
         yield DoctorFinding(
@@ -89,29 +89,29 @@ def _schema(connection: Connection, settings: Settings) -> Findings:
         yield DoctorFinding(
             FindingLevel.OK, "drift", "every table and column of the catalogue is there, with its type and key"
         )
-    if new := novelties(declared, connection):
+    if new := find_unknown_objects(declared, connection):
         message = f"The lakehouse has never heard of {', '.join(new)}, and does not copy it."
         yield DoctorFinding(
             FindingLevel.WARN, "novelties", message, "A newer lakehouse may know it; nothing else depends on it."
         )
     if any(one.kind not in _EXAMINED_FURTHER for one in departures) and not goes_on:
         return
-    declared = declared.without(kept)
-    problems = [("rights", problem) for problem in preflight.missing_rights(connection, declared)]
-    problems += [("row security", problem) for problem in preflight.row_security(connection, declared)]
+    declared = declared.without_tables(kept)
+    problems = [("rights", problem) for problem in preflight.find_missing_grants(connection, declared)]
+    problems += [("row security", problem) for problem in preflight.check_row_security(connection, declared)]
     for subject, problem in problems:
         yield DoctorFinding(FindingLevel.FAIL, subject, problem)
     if problems:
         return
     yield DoctorFinding(FindingLevel.OK, "rights", "the role may read all rows of all that the catalogue lists")
-    for problem in preflight.wrong_server_name(connection, declared, str(settings.synapse_server_name)):
+    for problem in preflight.check_server_name(connection, declared, str(settings.synapse_server_name)):
         yield DoctorFinding(FindingLevel.FAIL, "server name", problem)
 
 
 def load_catalogue_or_none() -> catalogue.Catalogue | None:
     """The catalogue; None where it cannot be read, which is a finding of its own."""
     try:
-        return catalogue.load()
+        return catalogue.load_catalogue()
     except (OSError, KeyError, TypeError, ValueError):
         return None
 

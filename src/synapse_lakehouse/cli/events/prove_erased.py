@@ -17,7 +17,7 @@ from synapse_lakehouse.iceberg.maintenance import erasure_scan
 from synapse_lakehouse.iceberg.maintenance.erasure_scan import CONTENT_COLUMNS, Content, Mentions, Remains, State
 from synapse_lakehouse.iceberg.maintenance.warehouse_files import Unreadable, parquet_files, readable
 from synapse_lakehouse.iceberg.read import duckdb_reader
-from synapse_lakehouse.printable_text import printable
+from synapse_lakehouse.printable_text import to_printable
 
 EXIT_CONTENT_IN_LAKE: Final = 1
 """Exit code where the lake holds content that Synapse's database no longer has, or may, as a file cannot be read."""
@@ -36,7 +36,7 @@ _NAMED: Final = 3
 
 def _user_id(text: str) -> str:
     if not re.fullmatch(r"@[^:]+:\S+", text):
-        raise typer.BadParameter(f"{printable(text)} is not a Matrix user id (@localpart:server).")
+        raise typer.BadParameter(f"{to_printable(text)} is not a Matrix user id (@localpart:server).")
     return text
 
 
@@ -57,7 +57,7 @@ def prove_erased(
         found = Remains(connection, settings, latest, user, files)
         if not found.is_erased():
             raise duckdb_reader.LakeError(
-                f"{printable(user)} is not on record as erased in release {latest.number}, of "
+                f"{to_printable(user)} is not on record as erased in release {latest.number}, of "
                 f"{output.format_time(latest.published_at.replace(microsecond=0))}, so there is nothing to "
                 "prove. If the erasure is more recent, run `make run` first. Synapse takes it back when an account is "
                 "reactivated."
@@ -130,7 +130,7 @@ def summarize_proof(
     user: str, release: Release, contents: Sequence[Content], unread: Sequence[Unreadable] = ()
 ) -> tuple[str, int]:
     """What follows from ``contents`` and files that could not be read, for people and as an exit code."""
-    user = printable(user)
+    user = to_printable(user)
     most = {state: max((one.events for one in contents if one.state is state), default=0) for state in State}
     lines, code = [], 0
     if in_source := most[State.IN_SOURCE]:

@@ -11,7 +11,7 @@ from synapse_lakehouse.cli.events.visibility import require_event
 from synapse_lakehouse.cli.lake import lake_session
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
-from synapse_lakehouse.printable_text import printable
+from synapse_lakehouse.printable_text import to_printable
 
 
 def state_at(
@@ -58,6 +58,6 @@ def _require_state(connection: DuckDBPyConnection, settings: Settings, release: 
     )
     if not connection.execute(known).fetchone():
         raise duckdb_reader.LakeError(
-            f"The state at {printable(event_id)} is not known: it is an outlier, kept outside its room's graph, or its "
-            "state group is gone or broken (silver.state_faults)."
+            f"The state at {to_printable(event_id)} is not known: it is an outlier, kept outside its room's graph, or "
+            "its state group is gone or broken (silver.state_faults)."
         )

@@ -12,7 +12,7 @@ from synapse_lakehouse.cli.events import room_membership
 from synapse_lakehouse.cli.lake import lake_session
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
-from synapse_lakehouse.printable_text import printable
+from synapse_lakehouse.printable_text import to_printable
 from synapse_lakehouse.room_state import visibility_rules
 
 _VIEW: Final = "gold.event_visibility"
@@ -59,7 +59,7 @@ def who_can_see(
         return
     for user_id, membership, outcome, rule, *_ in rows:
         output.create_console().print(
-            printable(f"{user_id} ({membership or 'membership not known'}): {outcome}, by the rule {rule}")
+            to_printable(f"{user_id} ({membership or 'membership not known'}): {outcome}, by the rule {rule}")
         )
         for number, line in enumerate(visibility_rules.explain_rule(rule), 1):
             output.create_console().print(f"  {number:2}. {line}")
@@ -91,7 +91,7 @@ def visible(
                 f"select 1 from gold.events where room_id = {duckdb_reader.literal(room)} limit 1"  # noqa: S608 - quoted
             ).fetchone()
         ):
-            raise duckdb_reader.LakeError(f"There is no event of the room {printable(room)} in release {at.number}.")
+            raise duckdb_reader.LakeError(f"There is no event of the room {to_printable(room)} in release {at.number}.")
         as_peeking = "coalesce(not as_member, true)" if peeking is None else peeking
         known = f"""
             with {room_membership.membership_ctes(user)},
@@ -128,8 +128,8 @@ def require_event(connection: DuckDBPyConnection, settings: Settings, release: R
     known = f"select 1 from bronze.events where event_id = {duckdb_reader.literal(event_id)}"  # noqa: S608 - quoted
     if not connection.execute(known).fetchone():
         raise duckdb_reader.LakeError(
-            f"Release {release.number} has no event {printable(event_id)}. It may have been purged, or be younger than "
-            "the release (`lakehouse releases` lists them). In a shell an id goes in single quotes: '$…'."
+            f"Release {release.number} has no event {to_printable(event_id)}. It may have been purged, or be younger "
+            "than the release (`lakehouse releases` lists them). In a shell an id goes in single quotes: '$…'."
         )
 
 
@@ -158,7 +158,8 @@ def _bind(
         raise duckdb_reader.LakeError(f"Release {release.number} does not know yet who may see what; a later one does.")
     if user and user.partition(":")[2] != release.server_name:
         raise duckdb_reader.LakeError(
-            f"{printable(user)} is not a user of {release.server_name}: other servers decide what their users may see."
+            f"{to_printable(user)} is not a user of {release.server_name}: other servers decide what their "
+            "users may see."
         )
     duckdb_reader.bind(connection, settings, release, [_VIEW])
     if as_of:

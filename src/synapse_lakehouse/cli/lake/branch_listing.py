@@ -7,7 +7,7 @@ from typing import Any
 
 from duckdb import DuckDBPyConnection
 
-from synapse_lakehouse.config.run import is_branch
+from synapse_lakehouse.config.run import is_run_branch
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import is_unbranched
 from synapse_lakehouse.iceberg.lease.current_holder import Holding, from_summary
@@ -34,7 +34,7 @@ def list_branches(connection: DuckDBPyConnection, settings: Settings) -> list[Ru
             continue
         metadata = duckdb_reader.metadata(connection, entry.location)
         for ref, pointer in metadata.get("refs", {}).items():
-            if is_branch(ref):
+            if is_run_branch(ref):
                 tables.setdefault(ref, []).append(name)
                 at = _snapshot(metadata, pointer["snapshot-id"])["timestamp-ms"]
                 written[ref] = max(written.get(ref, 0), at)

@@ -13,7 +13,7 @@ from synapse_lakehouse.cli import output
 from synapse_lakehouse.cli.lake import branch_listing, lake_session
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
-from synapse_lakehouse.printable_text import printable
+from synapse_lakehouse.printable_text import to_printable
 
 app = typer.Typer(help="List the branches of runs that were not published, or drop them.", invoke_without_command=True)
 
@@ -54,11 +54,11 @@ def drop(names: Annotated[list[str], typer.Argument(help="Branches as `lakehouse
         known = {one.name for one in branch_listing.list_branches(connection, settings)}
         if unknown := [name for name in names if name not in known]:
             raise duckdb_reader.LakeError(
-                f"No table has a branch {printable(' or '.join(unknown))}. Nothing was dropped; `lakehouse branches` "
-                "lists them."
+                f"No table has a branch {to_printable(' or '.join(unknown))}. Nothing was dropped; `lakehouse "
+                "branches` lists them."
             )
         for name, tables in drop_branches(settings, names):
-            output.echo(f"Dropped {printable(name)} from {tables} table{'' if tables == 1 else 's'}.")
+            output.echo(f"Dropped {to_printable(name)} from {tables} table{'' if tables == 1 else 's'}.")
 
 
 def drop_branches(settings: Settings, names: Sequence[str]) -> Iterator[tuple[str, int]]:

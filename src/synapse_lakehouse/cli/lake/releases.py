@@ -9,7 +9,7 @@ from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.cli import output
 from synapse_lakehouse.cli.lake import lake_session
 from synapse_lakehouse.iceberg.read import duckdb_reader
-from synapse_lakehouse.printable_text import printable
+from synapse_lakehouse.printable_text import to_printable
 
 _DAY: Final = len("2026-11-18")
 
@@ -58,7 +58,7 @@ def render_releases(known: Sequence[Release]) -> Table:
         moments = (one.interval_start, one.interval_end, one.published_at.replace(microsecond=0))
         run = output.format_cell(one.run_id)
         if one.partial:
-            run.append("\n" + printable(f"partial, without {', '.join(one.partial)}"))
+            run.append("\n" + to_printable(f"partial, without {', '.join(one.partial)}"))
         table.add_row(
             str(one.number), *map(output.format_cell, moments),
             *map(str, (len(one.tables), one.checks_passed, one.checks_warned)), run,

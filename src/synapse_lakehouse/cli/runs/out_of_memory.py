@@ -3,7 +3,7 @@
 from typing import Final
 
 from synapse_lakehouse.cli.runs.task_log import KILLED_TEXT
-from synapse_lakehouse.config.settings import Settings, heap_bytes
+from synapse_lakehouse.config.settings import Settings, parse_heap_size
 from synapse_lakehouse.local.memory import Memory
 
 BESIDE_HEAP: Final = 3 << 29
@@ -14,7 +14,7 @@ Airflow has 0.4 GiB of it, Spark's JVM 0.5, Python 0.3."""
 
 def required_bytes(settings: Settings) -> int:
     """Bytes that a run of the shipped sample needs; a larger database needs more."""
-    return BESIDE_HEAP + heap_bytes(settings.lakehouse_driver_memory)
+    return BESIDE_HEAP + parse_heap_size(settings.lakehouse_driver_memory)
 
 
 def explain_kill(failures: dict[str, str], kills: int, memory: Memory, settings: Settings) -> str | None:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from synapse_lakehouse.cli.output import PrintableConsole
 from synapse_lakehouse.cli.runs.task_log import RunStep
-from synapse_lakehouse.printable_text import printable
+from synapse_lakehouse.printable_text import to_printable
 
 PROGRESS_SECONDS: Final = 5.0
 """Where there is no terminal, what a task says is shown this often."""
@@ -26,7 +26,7 @@ console = PrintableConsole(soft_wrap=True)
 
 def print_stage(stage: str) -> None:
     """Say in a few words what comes next."""
-    console.print(Text(f"· {printable(stage)}", "dim"))
+    console.print(Text(f"· {to_printable(stage)}", "dim"))
 
 
 def show_steps(steps: Iterable[RunStep]) -> dict[str, str]:
@@ -38,7 +38,7 @@ def show_steps(steps: Iterable[RunStep]) -> dict[str, str]:
     said = time.monotonic()
     with console.status("starting Airflow") as status:
         for step in steps:
-            line = printable(step.text.partition("\n")[0])
+            line = to_printable(step.text.partition("\n")[0])
             status.update(Text.assemble(f"{step.task} ", (line, "dim")))
             overdue = not console.is_terminal and time.monotonic() - said > PROGRESS_SECONDS
             if step.kind in _MARKS:

@@ -17,7 +17,7 @@ from synapse_lakehouse.cli.lake import lake_session
 from synapse_lakehouse.cli.streams import positions
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
-from synapse_lakehouse.printable_text import printable
+from synapse_lakehouse.printable_text import to_printable
 
 _COVERAGE: Final = "audit.replication_coverage"
 _ROWS: Final = ("rows_source", "rows_read", "rows_written")
@@ -131,10 +131,10 @@ def render_summary(found: ReleaseSummary) -> RenderableType:
             f" published at {output.format_time(release.published_at.replace(microsecond=0))}",
         ),
         Text(f"Interval {output.format_time(release.interval_start)} to {output.format_time(release.interval_end)}"),
-        Text(f"Server   {printable(release.server_name)}"),
-        Text(f"Run      {printable(release.run_id)}"),
+        Text(f"Server   {to_printable(release.server_name)}"),
+        Text(f"Run      {to_printable(release.run_id)}"),
         *(
-            [Text(printable(f"Partial  not copied, left as before: {', '.join(release.partial)}"), "yellow")]
+            [Text(to_printable(f"Partial  not copied, left as before: {', '.join(release.partial)}"), "yellow")]
             * bool(release.partial)
         ),
         *_section("Tables", _tables(found.copied)),
@@ -169,7 +169,7 @@ def _tables(copied: Sequence[CopiedTable]) -> RenderableType:
     )  # fmt: skip
     if not empty:
         return table
-    return Group(table, Text(printable(f"{len(empty)} without rows: {', '.join(empty)}"), style="dim"))
+    return Group(table, Text(to_printable(f"{len(empty)} without rows: {', '.join(empty)}"), style="dim"))
 
 
 def _positions(found: Sequence[positions.StreamPosition]) -> Table:
@@ -186,7 +186,7 @@ def _positions(found: Sequence[positions.StreamPosition]) -> Table:
 
 def _heard(one: TapSummary) -> Text:
     return Text.assemble(
-        f"{printable(one.dialect)}: {one.heard:,} tokens of {one.writers:,} writers heard, ",
+        f"{to_printable(one.dialect)}: {one.heard:,} tokens of {one.writers:,} writers heard, ",
         f"{one.read:,} read from the database, ",
         (f"{one.unexplained:,} missing without an explanation", "yellow" if one.unexplained else "green"),
     )
@@ -198,7 +198,7 @@ def _checks(found: ReleaseSummary) -> Text:
         (f"{passed:,} passed", "green"), ", ", (f"{warned:,} warned", "yellow" if warned else ""), ", 0 failed"
     )
     for one in found.warned:
-        sentence = printable(f"warned: {one.subject}: {one.expectation} ({one.observed})")
+        sentence = to_printable(f"warned: {one.subject}: {one.expectation} ({one.observed})")
         text.append(f"\n{sentence}", style="yellow")
     return text
 

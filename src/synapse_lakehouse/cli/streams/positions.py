@@ -16,7 +16,7 @@ from synapse_lakehouse.cli.streams import gaps
 from synapse_lakehouse.cli.streams.positions_history import show_history as show_history
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
-from synapse_lakehouse.printable_text import printable
+from synapse_lakehouse.printable_text import to_printable
 from synapse_lakehouse.replication import tap_liveness
 
 
@@ -99,7 +99,7 @@ def render_positions(found: list[StreamPosition]) -> Table:
     table.add_column("Writers", overflow="fold")
     for one in found:
         writers = [output.format_cell(f"{name} {position}") for name, position in sorted(one.writers.items())]
-        writers += [Text(printable(f"{name} missing"), style="yellow") for name in one.missing_writers]
+        writers += [Text(to_printable(f"{name} missing"), style="yellow") for name in one.missing_writers]
         table.add_row(
             one.stream, *map(_number, (one.bound, one.previous, one.lag)), one.rule.replace("_", " "),
             f"{one.sequence} {_number(one.sequence_value)}", Text(", ").join(writers),

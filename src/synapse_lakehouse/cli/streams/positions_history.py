@@ -9,7 +9,7 @@ from rich.text import Text
 from synapse_lakehouse.cli import output
 from synapse_lakehouse.cli.lake import lake_session
 from synapse_lakehouse.iceberg.read import duckdb_reader
-from synapse_lakehouse.printable_text import printable
+from synapse_lakehouse.printable_text import to_printable
 
 _TABLE: Final = "audit.stream_watch"
 _SHOWN: Final = 24
@@ -66,7 +66,7 @@ def _drawn(rows: list[tuple[Any, ...]]) -> Table:
     for stream, handed_out, hour, day, lag, watched_at, since, lags, vanished in rows:
         table.add_row(
             stream, *(f"{one:,}" for one in (handed_out, hour, day)), "-" if lag is None else f"{lag:,}",
-            _span(since, watched_at), draw_bars(lags), Text(printable(", ".join(vanished)), style="red"),
+            _span(since, watched_at), draw_bars(lags), Text(to_printable(", ".join(vanished)), style="red"),
         )  # fmt: skip
     return table
 

@@ -8,13 +8,13 @@ of the depth is that of Griewank and Walther's "revolve" (ACM TOMS 26, 2000), wh
 
 import numpy as np
 
-from synapse_lakehouse.numba_jit import Longs, compiled
+from synapse_lakehouse.numba_jit import Int64Array, cached_njit
 
 INFINITE_COST = 10**12
 """More rows than any room has."""
 
 
-@compiled
+@cached_njit
 def maximum_line_length(depth: int, spans: int) -> int:
     """Nodes of the longest line that a tree ``depth`` deep below its first node holds under so many spans a step."""
     if spans < 0 or depth < 0:
@@ -27,7 +27,7 @@ def maximum_line_length(depth: int, spans: int) -> int:
     return nodes
 
 
-@compiled
+@cached_njit
 def minimum_line_cost(length: int, depth: int) -> int:
     """The least steps that the edges of a tree for a line of ``length`` nodes span together."""
     if length <= 1:
@@ -42,8 +42,8 @@ def minimum_line_cost(length: int, depth: int) -> int:
     return total
 
 
-@compiled
-def assign_line_bases(line: Longs, depth: int, bases: Longs, depths: Longs) -> None:
+@cached_njit
+def assign_line_bases(line: Int64Array, depth: int, bases: Int64Array, depths: Int64Array) -> None:
     """Hang the nodes of ``line`` below its first, ``depth`` deep at most, whose entry in ``depths`` is set.
 
     Writes the base and the depth of each other node to ``bases`` and ``depths``.

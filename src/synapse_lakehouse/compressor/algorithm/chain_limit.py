@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 
 from synapse_lakehouse.compressor.algorithm.state_groups import NONE, StateGroups
-from synapse_lakehouse.numba_jit import Codes, Flags
+from synapse_lakehouse.numba_jit import BoolArray, Int32Array
 
 
-def limit_chains(groups: StateGroups, in_range: Flags, max_chain: int) -> StateGroups:
+def limit_chains(groups: StateGroups, in_range: BoolArray, max_chain: int) -> StateGroups:
     """The same groups, those ``in_range`` stored whole where their chain would have more than ``max_chain`` nodes.
 
     That takes rows, so it comes after everything that saves them: chains get too long where a room grew while others of
@@ -35,7 +35,7 @@ def limit_chains(groups: StateGroups, in_range: Flags, max_chain: int) -> StateG
     return replace(groups, prev=prev, starts=starts, keys=keys, events=events)
 
 
-def _state(groups: StateGroups, group: int) -> tuple[Codes, Codes]:
+def _state(groups: StateGroups, group: int) -> tuple[Int32Array, Int32Array]:
     """Keys and events of a resolved state."""
     state: dict[int, int] = {}
     node = group

@@ -8,10 +8,10 @@ import pyarrow.compute as pc
 
 from synapse_lakehouse.compressor.algorithm.state_arrays import StateTables, encode_tables
 from synapse_lakehouse.compressor.algorithm.state_fingerprints import fingerprint_states
-from synapse_lakehouse.numba_jit import Longs
+from synapse_lakehouse.numba_jit import Int64Array
 
 
-def find_differing_groups(one: StateTables, other: StateTables) -> Longs:
+def find_differing_groups(one: StateTables, other: StateTables) -> Int64Array:
     """Ids of the groups that ``state_groups`` has in both, and that do not resolve to the same state.
 
     :raises BadGroups: for groups that cannot be what Synapse stored.
@@ -27,10 +27,10 @@ def find_differing_groups(one: StateTables, other: StateTables) -> Longs:
     found = fingerprint_states(groups)
     here, there = np.searchsorted(groups.ids, common + apart), np.searchsorted(groups.ids, common)
     wrong = (found.sizes[here] != found.sizes[there]) | (found.fingerprints[here] != found.fingerprints[there]).any(1)
-    return cast(Longs, common[wrong])
+    return cast(Int64Array, common[wrong])
 
 
-def replace_groups(contents: StateTables, groups: Longs, other: StateTables) -> StateTables:
+def replace_groups(contents: StateTables, groups: Int64Array, other: StateTables) -> StateTables:
     """``contents`` with ``groups`` stored as they are in ``other``."""
     chosen = pa.array(groups)
     edges, rows = (
@@ -46,8 +46,8 @@ def replace_groups(contents: StateTables, groups: Longs, other: StateTables) -> 
     return StateTables(contents.groups, edges, rows)
 
 
-def _ids(contents: StateTables) -> Longs:
-    return cast(Longs, contents.groups["id"].to_numpy())
+def _ids(contents: StateTables) -> Int64Array:
+    return cast(Int64Array, contents.groups["id"].to_numpy())
 
 
 def _highest(contents: StateTables) -> int:

@@ -8,24 +8,26 @@ group, or ``NONE``) and ``path`` (room to walk up a chain).
 import numpy as np
 
 from synapse_lakehouse.compressor.algorithm.state_groups import NONE
-from synapse_lakehouse.numba_jit import Codes, Longs, compiled
+from synapse_lakehouse.numba_jit import Int32Array, Int64Array, cached_njit
 
 INFEASIBLE = -1
 """Size of a delta that cannot be: the base has a key that the group lacks, and a delta removes nothing."""
 _BLOCK = 512
 
-StateSlots = tuple[Codes, Longs, Longs, Longs, Longs]
+StateSlots = tuple[Int32Array, Int64Array, Int64Array, Int64Array, Int64Array]
 
 
-@compiled
+@cached_njit
 def empty_slots(number: int, groups: int, key_count: int) -> StateSlots:
     """Empty slots."""
     states = np.empty((number, key_count), np.int32)
     return states, np.full(number, NONE), np.zeros(number, np.int64), np.full(groups, NONE), np.empty(groups, np.int64)
 
 
-@compiled
-def resolve_state(group: int, prev: Longs, starts: Longs, keys: Codes, events: Codes, slots: StateSlots) -> Codes:
+@cached_njit
+def resolve_state(
+    group: int, prev: Int64Array, starts: Int64Array, keys: Int32Array, events: Int32Array, slots: StateSlots
+) -> Int32Array:
     """The state of ``group``, resolved from the nearest group of its chain that is in a slot; it is now in one itself.
 
     It stays there while fewer others than there are slots are asked for.
@@ -51,12 +53,12 @@ def resolve_state(group: int, prev: Longs, starts: Longs, keys: Codes, events: C
             for row in range(starts[path[step]], starts[path[step] + 1]):
                 states[slot, keys[row]] = events[row]
         held[slot], place[group], used[slot] = group, slot, now + 1
-    state: Codes = states[place[group]]
+    state: Int32Array = states[place[group]]
     return state
 
 
-@compiled
-def count_delta_rows(state: Codes, base: Codes, most: int) -> int:
+@cached_njit
+def count_delta_rows(state: Int32Array, base: Int32Array, most: int) -> int:
     """Rows of the delta that makes ``state`` from ``base``; ``INFEASIBLE`` without one of at most ``most`` rows."""
     rows = 0
     for start in range(0, len(state), _BLOCK):
@@ -72,8 +74,8 @@ def count_delta_rows(state: Codes, base: Codes, most: int) -> int:
     return rows
 
 
-@compiled
-def count_own_delta_rows(group: int, starts: Longs, keys: Codes, events: Codes, base: Codes) -> int:
+@cached_njit
+def count_own_delta_rows(group: int, starts: Int64Array, keys: Int32Array, events: Int32Array, base: Int32Array) -> int:
     """Rows of the delta of ``group`` against the state of its own predecessor: those stored that are not redundant."""
     rows = 0
     for row in range(starts[group], starts[group + 1]):
@@ -81,8 +83,8 @@ def count_own_delta_rows(group: int, starts: Longs, keys: Codes, events: Codes, 
     return rows
 
 
-@compiled
-def write_delta(state: Codes, base: Codes, keys: Codes, events: Codes, row: int) -> int:
+@cached_njit
+def write_delta(state: Int32Array, base: Int32Array, keys: Int32Array, events: Int32Array, row: int) -> int:
     """Write the rows that make ``state`` from ``base`` from position ``row`` on; the position after the last."""
     for start in range(0, len(state), _BLOCK):
         ours, theirs = state[start : start + _BLOCK], base[start : start + _BLOCK]
@@ -97,8 +99,8 @@ def write_delta(state: Codes, base: Codes, keys: Codes, events: Codes, row: int)
     return row
 
 
-@compiled
-def ensure_capacity(codes: Codes, row: int, more: int) -> Codes:
+@cached_njit
+def ensure_capacity(codes: Int32Array, row: int, more: int) -> Int32Array:
     """``codes``, or a longer copy, so that ``more`` of them fit from position ``row`` on."""
     if row + more <= len(codes):
         return codes

@@ -18,7 +18,7 @@ from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, 
 from synapse_lakehouse.compressor.algorithm.state_arrays import CodeTexts, encode_tables
 from synapse_lakehouse.compressor.algorithm.state_fingerprints import fingerprint_states
 from synapse_lakehouse.compressor.algorithm.state_groups import StateGroups
-from synapse_lakehouse.numba_jit import Flags, Longs
+from synapse_lakehouse.numba_jit import BoolArray, Int64Array
 
 _HEAP_ROW, _INDEX_ROW = 24 + 4 + 8, 8 + 4 + 8
 """Bytes of a row of state_groups_state, and of its entry in the index, beside the texts."""
@@ -53,18 +53,18 @@ class PlannedGroups:
     after: StateGroups
     steps: tuple[ChunkResult, ...]
     """What the levels did, chunk by chunk."""
-    deduplicated: Flags
+    deduplicated: BoolArray
     """Groups to store without the copies of their rows, whether or not they change otherwise."""
 
     @property
-    def changed(self) -> Flags:
+    def changed(self) -> BoolArray:
         """Which groups are to be stored otherwise."""
         return self.before.changed(self.after) | self.deduplicated
 
     @property
-    def rows_before(self) -> Longs:
+    def rows_before(self) -> Int64Array:
         """Rows that are stored of each group, copies included."""
-        return cast(Longs, self.before.rows + self.stored.copies.rows)
+        return cast(Int64Array, self.before.rows + self.stored.copies.rows)
 
     def rooms(self, only: Collection[int] | None = None) -> list[RoomPlan]:
         """What it comes to for each room, by room_id; for those whose codes are given, or all."""
@@ -163,8 +163,9 @@ def _planned(
 
 
 def _room_plan(
-    room_id: str, of_room: Flags, changed: Flags, rows: tuple[Longs, Longs], sizes: tuple[Longs, Longs],
-    chains: tuple[Longs, Longs],
+    room_id: str, of_room: BoolArray, changed: BoolArray, rows: tuple[Int64Array, Int64Array],
+    sizes: tuple[Int64Array, Int64Array],
+    chains: tuple[Int64Array, Int64Array],
 ) -> RoomPlan:  # fmt: skip
     rewritten = of_room & changed
     return RoomPlan(
@@ -183,16 +184,16 @@ def _room_plan(
     )
 
 
-def _sizes(names: CodeTexts, groups: StateGroups) -> Longs:
+def _sizes(names: CodeTexts, groups: StateGroups) -> Int64Array:
     """Bytes that the rows of each group take, by their texts."""
     kinds, state_keys, events = (_lengths(texts) for texts in (names.types, names.state_keys, names.events))
     rooms = _lengths(names.rooms).mean() if len(names.rooms) else 0
     key = (kinds[names.key_types] + state_keys[names.key_state_keys])[groups.keys]
     row = _HEAP_ROW + rooms + key + events[groups.events] + _INDEX_ROW + key
     total = np.concatenate([[0], np.cumsum(row)])
-    return cast(Longs, (total[groups.starts[1:]] - total[groups.starts[:-1]]).astype(np.int64))
+    return cast(Int64Array, (total[groups.starts[1:]] - total[groups.starts[:-1]]).astype(np.int64))
 
 
-def _lengths(texts: pa.Array) -> Longs:
+def _lengths(texts: pa.Array) -> Int64Array:
     """Bytes of each text with its length."""
-    return cast(Longs, pc.binary_length(texts).to_numpy(zero_copy_only=False).astype(np.int64) + 1)
+    return cast(Int64Array, pc.binary_length(texts).to_numpy(zero_copy_only=False).astype(np.int64) + 1)

@@ -25,12 +25,12 @@ from synapse_lakehouse.compressor.algorithm.errors import BadGroups
 from synapse_lakehouse.compressor.algorithm.nearest_base import find_nearest_bases
 from synapse_lakehouse.compressor.algorithm.state_fingerprints import StateFingerprints, fingerprint_states
 from synapse_lakehouse.compressor.algorithm.state_groups import NONE, StateGroups
-from synapse_lakehouse.numba_jit import Codes, Flags, Longs, compiled
+from synapse_lakehouse.numba_jit import BoolArray, Int32Array, Int64Array, cached_njit
 
 _SLOTS = 64
 
 
-def minimize_rows(groups: StateGroups, in_range: Flags, max_chain: int) -> StateGroups:
+def minimize_rows(groups: StateGroups, in_range: BoolArray, max_chain: int) -> StateGroups:
     """The same groups, those ``in_range`` in fewer rows and in chains of at most ``max_chain`` nodes.
 
     ``groups`` holds the predecessors of all its groups. They are left as they are where nothing is won; a second time
@@ -53,7 +53,7 @@ def _worth(groups: StateGroups, max_chain: int) -> tuple[int, bool]:
     return len(groups.keys), bool(groups.chain_nodes().max(initial=0) > max_chain)
 
 
-def _once(groups: StateGroups, known: StateFingerprints, in_range: Flags, max_chain: int) -> StateGroups:
+def _once(groups: StateGroups, known: StateFingerprints, in_range: BoolArray, max_chain: int) -> StateGroups:
     base, rows = find_nearest_bases(groups, known, in_range)
     prev = np.where(in_range, _bounded(groups.prev, base, rows, known.sizes, in_range, max_chain), groups.prev)
     starts, keys, events = _stored(
@@ -62,8 +62,10 @@ def _once(groups: StateGroups, known: StateFingerprints, in_range: Flags, max_ch
     return replace(groups, prev=prev, starts=starts, keys=keys, events=events)
 
 
-@compiled
-def _bounded(prev: Longs, nearest: Longs, rows: Longs, sizes: Longs, in_range: Flags, max_chain: int) -> Longs:
+@cached_njit
+def _bounded(
+    prev: Int64Array, nearest: Int64Array, rows: Int64Array, sizes: Int64Array, in_range: BoolArray, max_chain: int
+) -> Int64Array:
     """A base for each group, itself or through others its nearest, such that no chain is longer than ``max_chain``.
 
     The forest falls into lines, each from a group through its child with the longest line below it. Groups that are
@@ -109,8 +111,8 @@ def _bounded(prev: Longs, nearest: Longs, rows: Longs, sizes: Longs, in_range: F
     return bases
 
 
-@compiled
-def _out_of_range_below(prev: Longs, in_range: Flags) -> Longs:
+@cached_njit
+def _out_of_range_below(prev: Int64Array, in_range: BoolArray) -> Int64Array:
     """How many groups that are not ``in_range`` follow on each group, one below the other, at most."""
     below = np.zeros(len(prev), np.int64)
     for group in range(len(prev) - 1, -1, -1):
@@ -119,8 +121,8 @@ def _out_of_range_below(prev: Longs, in_range: Flags) -> Longs:
     return below
 
 
-@compiled
-def _pieces(line: Longs, sizes: Longs, max_chain: int) -> tuple[int, int]:
+@cached_njit
+def _pieces(line: Int64Array, sizes: Int64Array, max_chain: int) -> tuple[int, int]:
     """In how many pieces, each with a whole state at its head, a line needs the fewest rows, and these rows."""
     length = len(line)
     best, least = 1, length * (sizes[line[length - 1]] + INFINITE_COST)
@@ -137,10 +139,16 @@ def _pieces(line: Longs, sizes: Longs, max_chain: int) -> tuple[int, int]:
     return best, least
 
 
-@compiled
+@cached_njit
 def _stored(
-    prev: Longs, starts: Longs, keys: Codes, events: Codes, key_count: int, in_range: Flags, bases: Longs
-) -> tuple[Longs, Codes, Codes]:
+    prev: Int64Array,
+    starts: Int64Array,
+    keys: Int32Array,
+    events: Int32Array,
+    key_count: int,
+    in_range: BoolArray,
+    bases: Int64Array,
+) -> tuple[Int64Array, Int32Array, Int32Array]:
     """The rows of all groups when those ``in_range`` hang on ``bases``; what neither changes is kept."""
     resolved = empty_slots(_SLOTS, len(prev), key_count)
     nothing = np.full(key_count, NONE, np.int32)

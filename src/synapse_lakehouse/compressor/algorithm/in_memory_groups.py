@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synapse_lakehouse.compressor.algorithm.state_groups import NONE, StateGroups
-from synapse_lakehouse.numba_jit import Codes, Flags, Longs, compiled
+from synapse_lakehouse.numba_jit import BoolArray, Int32Array, Int64Array, cached_njit
 
 
 @dataclass(frozen=True)
@@ -16,20 +16,20 @@ class GroupChunk:
 
     groups: StateGroups
     """With codes of keys that are the chunk's own."""
-    in_range: Flags
+    in_range: BoolArray
     """Which of the groups to compress."""
     last: int
     """Id of the last group of the room in the chunk."""
-    where: Longs
+    where: Int64Array
     """Where the groups are stored."""
-    keys: Codes
+    keys: Int32Array
     """The stored code for each code of a key."""
 
 
 class GroupStore:
     """The groups of some rooms; ``take`` and ``put`` cost what the chunk holds, not what the rooms hold."""
 
-    def __init__(self, groups: StateGroups, present: Flags, rooms: Codes, copies: StateGroups) -> None:
+    def __init__(self, groups: StateGroups, present: BoolArray, rooms: Int32Array, copies: StateGroups) -> None:
         """Take groups as ``indexed`` makes them, with a code of the room of each (any for one not ``present``)."""
         self.copies = copies
         self._ids, self._prev, self._present = groups.ids, groups.prev.copy(), present
@@ -44,7 +44,7 @@ class GroupStore:
         """Codes of the rooms that have groups, ascending."""
         return list(self._members)
 
-    def members(self, room: int) -> Flags:
+    def members(self, room: int) -> BoolArray:
         """Which of all groups are those of ``room``."""
         return np.isin(np.arange(len(self._ids)), self._members[room])
 
@@ -94,11 +94,11 @@ class GroupStore:
         groups, keys = self._gathered(everything)
         return StateGroups(groups.ids, groups.prev, groups.starts, keys[groups.keys], groups.events)
 
-    def _after(self, room: int, after: int | None) -> Longs:
+    def _after(self, room: int, after: int | None) -> Int64Array:
         members = self._members[room]
         return members if after is None else members[np.searchsorted(self._ids[members], after, side="right") :]
 
-    def _gathered(self, where: Longs) -> tuple[StateGroups, Codes]:
+    def _gathered(self, where: Int64Array) -> tuple[StateGroups, Int32Array]:
         starts = np.concatenate([[0], np.cumsum(self._count[where])])
         keys, events, codes = _gathered(where, starts, self._from, self._keys, self._events, self._chunk_key)
         prev = self._prev[where]
@@ -106,12 +106,12 @@ class GroupStore:
         return StateGroups(self._ids[where], prev, starts, keys, events), codes
 
 
-def _where(places: Longs, indices: Longs) -> NDArray[np.int64]:
+def _where(places: Int64Array, indices: Int64Array) -> NDArray[np.int64]:
     return np.where(indices == NONE, NONE, places[indices])
 
 
-@compiled
-def add_chain_groups(chosen: Longs, prev: Longs, marked: Flags) -> Longs:
+@cached_njit
+def add_chain_groups(chosen: Int64Array, prev: Int64Array, marked: BoolArray) -> Int64Array:
     """The groups ``chosen`` and all they rest on, once each. ``marked`` is false everywhere, before and after."""
     found = np.empty(2 * len(chosen), np.int64)
     count = 0
@@ -129,10 +129,15 @@ def add_chain_groups(chosen: Longs, prev: Longs, marked: Flags) -> Longs:
     return found[:count].copy()
 
 
-@compiled
+@cached_njit
 def _gathered(
-    where: Longs, starts: Longs, first: Longs, keys: Codes, events: Codes, chunk_key: Codes
-) -> tuple[Codes, Codes, Codes]:
+    where: Int64Array,
+    starts: Int64Array,
+    first: Int64Array,
+    keys: Int32Array,
+    events: Int32Array,
+    chunk_key: Int32Array,
+) -> tuple[Int32Array, Int32Array, Int32Array]:
     """Keys and events of the groups ``where``, and which key each new code of one stands for.
 
     ``chunk_key`` has a place for every key and is ``NONE`` everywhere, before and after.

@@ -15,13 +15,13 @@ from synapse_lakehouse.compressor.algorithm.deltas import (
 )
 from synapse_lakehouse.compressor.algorithm.level_sizes import ChainLevel, Levels
 from synapse_lakehouse.compressor.algorithm.state_groups import NONE, StateGroups
-from synapse_lakehouse.numba_jit import Codes, Flags, Longs, compiled
+from synapse_lakehouse.numba_jit import BoolArray, Int32Array, Int64Array, cached_njit
 
 _SLOTS_BESIDE_HEADS = 8
 
 
 def compress_by_levels(
-    groups: StateGroups, in_range: Flags, levels: Sequence[ChainLevel]
+    groups: StateGroups, in_range: BoolArray, levels: Sequence[ChainLevel]
 ) -> tuple[StateGroups, Levels]:
     """The same groups with those ``in_range`` hung into ``levels``, and the levels after that.
 
@@ -44,8 +44,8 @@ def compress_by_levels(
     return replace(groups, prev=prev, starts=starts, keys=keys, events=events), after
 
 
-@compiled
-def _next_base(group: int, sizes: Longs, lengths: Longs, heads: Longs) -> int:
+@cached_njit
+def _next_base(group: int, sizes: Int64Array, lengths: Int64Array, heads: Int64Array) -> int:
     """Take ``group`` into the first level with space, whose head it is hung on; full levels before it restart."""
     base = NONE
     for level in range(len(sizes)):
@@ -59,11 +59,11 @@ def _next_base(group: int, sizes: Longs, lengths: Longs, heads: Longs) -> int:
     return base
 
 
-@compiled
+@cached_njit
 def _hung(
-    prev: Longs, starts: Longs, keys: Codes, events: Codes, key_count: int,
-    in_range: Flags, sizes: Longs, lengths: Longs, heads: Longs,
-) -> tuple[Longs, Longs, Codes, Codes]:  # fmt: skip
+    prev: Int64Array, starts: Int64Array, keys: Int32Array, events: Int32Array, key_count: int,
+    in_range: BoolArray, sizes: Int64Array, lengths: Int64Array, heads: Int64Array,
+) -> tuple[Int64Array, Int64Array, Int32Array, Int32Array]:  # fmt: skip
     resolved = empty_slots(len(sizes) + _SLOTS_BESIDE_HEADS, len(prev), key_count)
     nothing = np.full(key_count, NONE, np.int32)
     new_prev, new_starts = prev.copy(), np.zeros(len(prev) + 1, np.int64)

@@ -12,7 +12,7 @@ from synapse_lakehouse.compressor.algorithm.deltas import (
 )
 from synapse_lakehouse.compressor.algorithm.state_fingerprints import StateFingerprints
 from synapse_lakehouse.compressor.algorithm.state_groups import NONE, StateGroups
-from synapse_lakehouse.numba_jit import Codes, Flags, Longs, compiled
+from synapse_lakehouse.numba_jit import BoolArray, Int32Array, Int64Array, cached_njit
 
 RECENT_GROUPS = 32
 """How many of the latest groups are compared with each, unless one key is all that differs."""
@@ -20,7 +20,7 @@ _CHILDREN = 16
 """How many of the latest groups that hang on the best one so far are compared too."""
 
 
-def find_oldest_twins(states: StateFingerprints, in_range: Flags) -> Longs:
+def find_oldest_twins(states: StateFingerprints, in_range: BoolArray) -> Int64Array:
     """The oldest group ``in_range`` with the same state, or ``NONE`` for that one itself."""
     chosen = np.flatnonzero(in_range)
     _, first, which = np.unique(states.fingerprints[chosen], axis=0, return_index=True, return_inverse=True)
@@ -30,7 +30,9 @@ def find_oldest_twins(states: StateFingerprints, in_range: Flags) -> Longs:
     return oldest
 
 
-def find_nearest_bases(groups: StateGroups, states: StateFingerprints, in_range: Flags) -> tuple[Longs, Longs]:
+def find_nearest_bases(
+    groups: StateGroups, states: StateFingerprints, in_range: BoolArray
+) -> tuple[Int64Array, Int64Array]:
     """For each group ``in_range`` an older one, or ``NONE``, and the rows of the delta against it.
 
     Its predecessor, the latest groups, and what hangs on the best of these are looked at; where one cannot be a base,
@@ -42,10 +44,17 @@ def find_nearest_bases(groups: StateGroups, states: StateFingerprints, in_range:
     )  # fmt: skip
 
 
-@compiled
+@cached_njit
 def _nearest(
-    prev: Longs, starts: Longs, keys: Codes, events: Codes, key_count: int, in_range: Flags, sizes: Longs, twin: Longs
-) -> tuple[Longs, Longs]:
+    prev: Int64Array,
+    starts: Int64Array,
+    keys: Int32Array,
+    events: Int32Array,
+    key_count: int,
+    in_range: BoolArray,
+    sizes: Int64Array,
+    twin: Int64Array,
+) -> tuple[Int64Array, Int64Array]:
     resolved = empty_slots(RECENT_GROUPS + _CHILDREN, len(prev), key_count)
     best, rows = np.full(len(prev), NONE), sizes.copy()
     latest_child, next_child = np.full(len(prev), NONE), np.full(len(prev), NONE)
@@ -85,10 +94,11 @@ def _nearest(
     return best, rows
 
 
-@compiled
+@cached_njit
 def _compare(
-    group: int, base: int, prev: Longs, starts: Longs, keys: Codes, events: Codes, sizes: Longs, resolved: StateSlots,
-    best: Longs, rows: Longs, compared: Longs,
+    group: int, base: int, prev: Int64Array, starts: Int64Array, keys: Int32Array, events: Int32Array,
+    sizes: Int64Array, resolved: StateSlots,
+    best: Int64Array, rows: Int64Array, compared: Int64Array,
 ) -> None:  # fmt: skip
     """Let ``base``, or the first that it hangs on and that can be one, be the best base of ``group`` if it is."""
     # Without a twin a delta has a row at least.

@@ -8,10 +8,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError
 from synapse_lakehouse.compressor.algorithm.level_sizes import Levels, parse_levels
-from synapse_lakehouse.config.homeserver_yaml import DAY, milliseconds, section
+from synapse_lakehouse.config.homeserver_yaml import DAY_MILLISECONDS, parse_duration, read_section
 from synapse_lakehouse.config.settings import Settings
 
-_CENTURY = 36_500 * DAY
+_CENTURY = 36_500 * DAY_MILLISECONDS
 _MOST = 1_000_000_000
 
 
@@ -50,8 +50,11 @@ class CompressorSettings(BaseModel):
     default_levels: Annotated[Levels, BeforeValidator(_levels)] = Field(
         parse_levels("100,50,25"), description="sizes of the levels, the most granular first, such as 100,50,25"
     )
-    time_between_runs: Annotated[int, BeforeValidator(milliseconds)] = Field(
-        DAY, ge=1, le=_CENTURY, description="time from one run to the next, in milliseconds or as 1d, 12h, 30m"
+    time_between_runs: Annotated[int, BeforeValidator(parse_duration)] = Field(
+        DAY_MILLISECONDS,
+        ge=1,
+        le=_CENTURY,
+        description="time from one run to the next, in milliseconds or as 1d, 12h, 30m",
     )
     rooms: Annotated[tuple[str, ...], BeforeValidator(_rooms)] = Field(
         (), description="rooms to take instead, by their ids"
@@ -94,7 +97,7 @@ def load_compressor_settings(settings: Settings) -> CompressorSettings:
 
     :raises CompressorError: on a file that cannot be read, or a setting that is unknown or means nothing.
     """
-    found = section(settings.synapse_config, "state_compressor", CompressorError)
+    found = read_section(settings.synapse_config, "state_compressor", CompressorError)
     given = {str(name): value for name, value in found.items() if value is not None}
     prefix = "lakehouse_compressor_"
     own = {name: getattr(settings, prefix + name) for name in CompressorSettings.model_fields}

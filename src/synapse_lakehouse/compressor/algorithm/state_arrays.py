@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from synapse_lakehouse.compressor.algorithm.in_memory_groups import GroupStore
 from synapse_lakehouse.compressor.algorithm.state_groups import NONE, StateGroups, index_groups
-from synapse_lakehouse.numba_jit import Codes, Longs
+from synapse_lakehouse.numba_jit import Int32Array, Int64Array
 
-_Encoded = tuple[Codes, pa.Array]
+_Encoded = tuple[Int32Array, pa.Array]
 
 _TEXT: Final = pa.dictionary(pa.int32(), pa.string())
 STATE_SCHEMAS: Final = {
@@ -62,11 +62,11 @@ class CodeTexts:
     types: pa.Array
     state_keys: pa.Array
     events: pa.Array
-    key_types: Codes
+    key_types: Int32Array
     """For each code of a key, the code of its type."""
-    key_state_keys: Codes
+    key_state_keys: Int32Array
 
-    def rows(self, groups: StateGroups, at: Longs | None = None) -> pa.Table:
+    def rows(self, groups: StateGroups, at: Int64Array | None = None) -> pa.Table:
         """The rows of ``groups``, or of those ``at`` some places: state_group, type, state_key, event_id."""
         chosen = np.arange(len(groups)) if at is None else at
         counts = groups.rows[chosen]
@@ -126,10 +126,10 @@ def _encoded(texts: pa.ChunkedArray) -> _Encoded:
     return dictionary.indices.to_numpy(zero_copy_only=False).astype(np.int32), dictionary.dictionary
 
 
-def _encoded_pairs(first: Codes, second: Codes, seconds: int) -> tuple[Longs, Codes]:
+def _encoded_pairs(first: Int32Array, second: Int32Array, seconds: int) -> tuple[Int64Array, Int32Array]:
     dictionary = pa.array(first.astype(np.int64) * seconds + second).dictionary_encode()
     return dictionary.dictionary.to_numpy(), dictionary.indices.to_numpy().astype(np.int32)
 
 
-def _longs(column: pa.ChunkedArray) -> Longs:
+def _longs(column: pa.ChunkedArray) -> Int64Array:
     return column.to_numpy().astype(np.int64)  # type: ignore[no-any-return]

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synapse_lakehouse.compressor.algorithm.state_groups import NONE, StateGroups
-from synapse_lakehouse.numba_jit import Codes, Flags, Longs, compiled
+from synapse_lakehouse.numba_jit import BoolArray, Int32Array, Int64Array, cached_njit
 
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _SEEDS = np.array([0x9E3779B97F4A7C15, 0xD1B54A32D192ED03], np.uint64)
@@ -17,12 +17,12 @@ _SEEDS = np.array([0x9E3779B97F4A7C15, 0xD1B54A32D192ED03], np.uint64)
 class StateFingerprints:
     """For each group: the number of keys in its state, and 128 bits that depend on nothing but its state."""
 
-    sizes: Longs
+    sizes: Int64Array
     fingerprints: NDArray[np.uint64]
 
-    def differ(self, other: "StateFingerprints") -> Flags:
+    def differ(self, other: "StateFingerprints") -> BoolArray:
         """Which groups resolve to something else in ``other``."""
-        return cast(Flags, (self.sizes != other.sizes) | (self.fingerprints != other.fingerprints).any(axis=1))
+        return cast(BoolArray, (self.sizes != other.sizes) | (self.fingerprints != other.fingerprints).any(axis=1))
 
 
 def fingerprint_states(groups: StateGroups) -> StateFingerprints:
@@ -30,7 +30,7 @@ def fingerprint_states(groups: StateGroups) -> StateFingerprints:
     return StateFingerprints(*_fingerprints(groups.prev, groups.starts, groups.keys, groups.events, groups.key_count))
 
 
-@compiled
+@cached_njit
 def _mixed(key: int, event: int, seed: np.uint64) -> np.uint64:
     """A hash of one row: SplitMix64's finaliser."""
     word = (np.uint64(key) << np.uint64(32)) + np.uint64(event) + seed
@@ -39,8 +39,8 @@ def _mixed(key: int, event: int, seed: np.uint64) -> np.uint64:
     return word ^ (word >> np.uint64(31))
 
 
-@compiled
-def find_children(prev: Longs) -> tuple[Longs, Longs]:
+@cached_njit
+def find_children(prev: Int64Array) -> tuple[Int64Array, Int64Array]:
     """The groups by their predecessor: those of ``p`` stand from ``starts[p + 1]`` up to ``starts[p + 2]``."""
     starts = np.zeros(len(prev) + 2, np.int64)
     for group in range(len(prev)):
@@ -54,10 +54,10 @@ def find_children(prev: Longs) -> tuple[Longs, Longs]:
     return starts, children
 
 
-@compiled
+@cached_njit
 def _fingerprints(
-    prev: Longs, starts: Longs, keys: Codes, events: Codes, key_count: int
-) -> tuple[Longs, NDArray[np.uint64]]:
+    prev: Int64Array, starts: Int64Array, keys: Int32Array, events: Int32Array, key_count: int
+) -> tuple[Int64Array, NDArray[np.uint64]]:
     """Walk down from each snapshot, and undo each group's rows on the way back."""
     sizes = np.zeros(len(prev), np.int64)
     prints = np.zeros((len(prev), 2), np.uint64)

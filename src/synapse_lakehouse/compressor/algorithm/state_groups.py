@@ -6,7 +6,7 @@ from typing import cast
 import numpy as np
 
 from synapse_lakehouse.compressor.algorithm.errors import BadGroups
-from synapse_lakehouse.numba_jit import Codes, Flags, Longs, compiled
+from synapse_lakehouse.numba_jit import BoolArray, Int32Array, Int64Array, cached_njit
 
 NONE = -1
 """Stands for no predecessor and for no event."""
@@ -19,20 +19,20 @@ class StateGroups:
     The state of a group is its predecessor's, with its rows added or put in the place of what had the same key.
     """
 
-    ids: Longs
-    prev: Longs
+    ids: Int64Array
+    prev: Int64Array
     """Index of the predecessor in ``ids``, or ``NONE``; always less than the group's own."""
-    starts: Longs
-    keys: Codes
+    starts: Int64Array
+    keys: Int32Array
     """Code of each row's (type, state_key), from 0."""
-    events: Codes
+    events: Int32Array
     """Code of each row's event_id, from 0."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @property
-    def rows(self) -> Longs:
+    def rows(self) -> Int64Array:
         """Number of rows of each group."""
         return np.diff(self.starts)
 
@@ -41,25 +41,30 @@ class StateGroups:
         """One more than the greatest code of a key."""
         return int(self.keys.max()) + 1 if len(self.keys) else 0
 
-    def prev_ids(self) -> Longs:
+    def prev_ids(self) -> Int64Array:
         """Id of each group's predecessor, or ``NONE``."""
         return np.where(self.prev == NONE, NONE, self.ids[self.prev]) if len(self) else self.prev
 
-    def changed(self, other: "StateGroups") -> Flags:
+    def changed(self, other: "StateGroups") -> BoolArray:
         """Which of the groups are stored otherwise in ``other``, which is made of the same states.
 
         Deltas of one group against one base differ only by redundant rows, so their numbers tell them apart.
         """
-        return cast(Flags, (self.prev != other.prev) | (self.rows != other.rows))
+        return cast(BoolArray, (self.prev != other.prev) | (self.rows != other.rows))
 
-    def chain_nodes(self) -> Longs:
+    def chain_nodes(self) -> Int64Array:
         """Number of groups that have to be read for the state of each one, itself included."""
         return _chain_nodes(self.prev)
 
 
 def index_groups(
-    ids: Longs, edge_groups: Longs, edge_prevs: Longs, row_groups: Longs, row_keys: Codes, row_events: Codes
-) -> tuple[StateGroups, StateGroups, Flags]:
+    ids: Int64Array,
+    edge_groups: Int64Array,
+    edge_prevs: Int64Array,
+    row_groups: Int64Array,
+    row_keys: Int32Array,
+    row_events: Int32Array,
+) -> tuple[StateGroups, StateGroups, BoolArray]:
     """The groups of three tables in any order, the same groups with their copies, and which ``state_groups`` has.
 
     A group known only from the edges counts as one without rows of its own unless it has some; rows of groups that
@@ -91,15 +96,15 @@ def index_groups(
     if contradiction != NONE:
         raise BadGroups(f"state group {every[contradiction]} has two events for one type and state key")
 
-    def chosen(rows: Flags) -> StateGroups:
+    def chosen(rows: BoolArray) -> StateGroups:
         starts = np.searchsorted(where[rows], np.arange(len(every) + 1))
         return StateGroups(every, prev, starts, row_keys[rows].astype(np.int32), row_events[rows].astype(np.int32))
 
     return chosen(~repeats), chosen(repeats), np.isin(every, ids)
 
 
-@compiled
-def _repeats(where: Longs, keys: Codes, events: Codes, key_count: int) -> tuple[Flags, int]:
+@cached_njit
+def _repeats(where: Int64Array, keys: Int32Array, events: Int32Array, key_count: int) -> tuple[BoolArray, int]:
     """Which rows say again what one before them said, and the first group that contradicts itself."""
     last = np.full(key_count, NONE)
     repeats = np.zeros(len(where), np.bool_)
@@ -114,8 +119,8 @@ def _repeats(where: Longs, keys: Codes, events: Codes, key_count: int) -> tuple[
     return repeats, NONE
 
 
-@compiled
-def _chain_nodes(prev: Longs) -> Longs:
+@cached_njit
+def _chain_nodes(prev: Int64Array) -> Int64Array:
     nodes = np.ones(len(prev), np.int64)
     for group in range(len(prev)):
         if prev[group] != NONE:

@@ -13,8 +13,8 @@ from synapse_lakehouse.compressor.errors import AnotherCompressor, convert_datab
 from synapse_lakehouse.compressor.postgres.progress_tables import PRIVILEGES, PROGRESS_TABLES, WRITTEN_TABLES
 from synapse_lakehouse.compressor.postgres.session import SESSION_SETTINGS, WRITE_DSN_SETTING
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.postgres.access.row_security import hidden_rows
-from synapse_lakehouse.postgres.connection import Connection, opened
+from synapse_lakehouse.postgres.access.row_security import find_hidden_rows
+from synapse_lakehouse.postgres.connection import Connection, open_connection
 
 _LOCK: Final = 7_365_871_530_442_099
 """The advisory lock that a compression holds on its database."""
@@ -43,7 +43,7 @@ def open_write_connection(dsn: str) -> Iterator[Connection]:
     :raises CompressorError: when the database takes no changes from this role, is of a Synapse that is too old, or a
         statement fails.
     """
-    _, connection = opened(dsn, SESSION_SETTINGS, WRITE_DSN_SETTING)
+    _, connection = open_connection(dsn, SESSION_SETTINGS, WRITE_DSN_SETTING)
     try:
         with connection:
             _take_lock(connection)
@@ -72,7 +72,7 @@ def require_rights(connection: Connection) -> None:
             "This database has no state_groups_pending_deletion: its Synapse deletes state groups at once, also while "
             "they are compressed, and a state could be lost. Upgrade Synapse, and start it once."
         )
-    if problems := hidden_rows(connection, PRIVILEGES):
+    if problems := find_hidden_rows(connection, PRIVILEGES):
         raise CompressorError("\n".join(problems))
     lacking = connection.execute(
         "select distinct name from unnest(%s::text[], %s::text[]) as needed(name, privilege)"

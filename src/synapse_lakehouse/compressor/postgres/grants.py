@@ -4,7 +4,7 @@ from typing import Final
 
 from synapse_lakehouse.compressor.postgres.progress_tables import CREATE_STATEMENTS, PRIVILEGES, PROGRESS_TABLES
 from synapse_lakehouse.compressor.postgres.session import SESSION_SETTINGS
-from synapse_lakehouse.postgres.access.grants import making
+from synapse_lakehouse.postgres.access.grants import build_role_sql
 
 _CONNECTIONS: Final = 4
 
@@ -21,7 +21,7 @@ def create_role_sql(role: str, reader: str = "lakehouse") -> str:
             f"-- The role {role} compresses room state, and does nothing else. Run this again after upgrading.",
             "BEGIN;",
             *(f"{statement};" for statement in CREATE_STATEMENTS),
-            *making(role, _CONNECTIONS, SESSION_SETTINGS),
+            *build_role_sql(role, _CONNECTIONS, SESSION_SETTINGS),
             *(f"GRANT {rights} ON {table} TO {role};" for table, rights in PRIVILEGES.items()),
             f"DO $$ BEGIN IF EXISTS (SELECT FROM pg_roles WHERE rolname = '{reader}') THEN",
             f"  GRANT SELECT ON {', '.join(PROGRESS_TABLES)} TO {reader};",

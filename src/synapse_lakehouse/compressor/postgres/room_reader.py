@@ -21,8 +21,8 @@ from synapse_lakehouse.compressor.postgres.transaction import GroupRooms
 from synapse_lakehouse.compressor.read_cost import ReadCost, measure_disk_bytes, measure_read_cost
 from synapse_lakehouse.compressor.saved_progress import SavedProgress
 from synapse_lakehouse.compressor.unreferenced_groups import find_unreferenced
-from synapse_lakehouse.numba_jit import Longs
-from synapse_lakehouse.postgres.snapshot.timeline import Lineage, lineage
+from synapse_lakehouse.numba_jit import Int64Array
+from synapse_lakehouse.postgres.snapshot.timeline import WalPosition, read_wal_position
 
 _IDS_AT_ONCE: Final = 50_000
 _BATCH_BYTES: Final = 2 << 20
@@ -64,18 +64,18 @@ class StoredRoom:
     room_id: str
     contents: StateTables
     saved: SavedProgress
-    pending: Longs
+    pending: Int64Array
     """Groups that Synapse is about to delete."""
-    unreferenced: Longs
+    unreferenced: Int64Array
     """Groups that no event and no group in use needs."""
     newest: int
     """Id of the newest group of the room."""
 
     @property
-    def ids(self) -> Longs:
+    def ids(self) -> Int64Array:
         """Its groups."""
         of_room = pc.equal(self.contents.groups["room_id"].cast(pa.string()), self.room_id)
-        return cast(Longs, self.contents.groups["id"].filter(of_room).to_numpy())
+        return cast(Int64Array, self.contents.groups["id"].filter(of_room).to_numpy())
 
     @cached_property
     def known(self) -> GroupRooms:
@@ -83,7 +83,7 @@ class StoredRoom:
         return GroupRooms(self.contents, self.room_id)
 
     @property
-    def untouchable(self) -> Longs:
+    def untouchable(self) -> Int64Array:
         """Groups that Synapse is about to delete or to store whole: those pending, and what hangs on them."""
         edges = self.contents.edges
         hung = edges["state_group"].to_numpy()[np.isin(edges["prev_state_group"].to_numpy(), self.pending)]
@@ -165,15 +165,15 @@ class RoomReader:
         """What reading the states of ``groups`` costs now."""
         return measure_read_cost(self._connection, groups)
 
-    def lineage(self) -> Lineage:
+    def lineage(self) -> WalPosition:
         """Which history of which database this is."""
-        return lineage(self._connection)
+        return read_wal_position(self._connection)
 
     def on_disk(self) -> int:
         """Bytes that the state of all rooms takes on the database's disk."""
         return measure_disk_bytes(self._connection)
 
-    def _unreferenced(self, of_room: Longs, contents: StateTables) -> Longs:
+    def _unreferenced(self, of_room: Int64Array, contents: StateTables) -> Int64Array:
         if not self._has("event_to_state_groups"):
             return np.empty(0, np.int64)
         return find_unreferenced(of_room, self._ids(_IN_USE, {"ids": of_room.tolist()}), contents.edges)
@@ -181,11 +181,11 @@ class RoomReader:
     def _has(self, table: str) -> bool:
         return self._connection.execute("select to_regclass(%s) is not null", [table]).fetchone() == (True,)
 
-    def _ids(self, query: str, parameters: Sequence[Any] | Mapping[str, Any]) -> Longs:
+    def _ids(self, query: str, parameters: Sequence[Any] | Mapping[str, Any]) -> Int64Array:
         found = self._connection.execute(query.encode(), parameters).fetchall()
         return np.fromiter((one for (one,) in found), np.int64, len(found))
 
-    def _fetched(self, schema: pa.Schema, table: str, ids: Longs) -> pa.Table:
+    def _fetched(self, schema: pa.Schema, table: str, ids: Int64Array) -> pa.Table:
         """The columns of ``schema``, texts as dictionaries where it says so; the first column is one of ``ids``."""
         query = sql.SQL("select {} from {} where {} = any({})")
         columns = sql.SQL(", ").join(map(sql.Identifier, schema.names))

@@ -14,8 +14,8 @@ from synapse_lakehouse.compressor.errors import convert_database_error
 from synapse_lakehouse.compressor.postgres.progress_tables import PRIVILEGES
 from synapse_lakehouse.compressor.postgres.room_reader import RoomReader
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.postgres.access.row_security import hidden_rows
-from synapse_lakehouse.postgres.connection import NO_TRANSACTION_TIMEOUT, opened, session
+from synapse_lakehouse.postgres.access.row_security import find_hidden_rows
+from synapse_lakehouse.postgres.connection import DISABLE_TRANSACTION_TIMEOUT, build_session_settings, open_connection
 from synapse_lakehouse.postgres.errors import ReadFailed
 
 ReaderFactory = Callable[[], AbstractContextManager[RoomReader]]
@@ -30,7 +30,7 @@ def connect_readers(dsn: str, settings: Settings, setting: str) -> Iterator[Read
     :raises CompressorError: when it is not Synapse's database, or the role lacks a right.
     :raises ReadFailed: when a statement fails otherwise, or a connection is lost.
     """
-    info, connection = opened(dsn, session(settings), setting)
+    info, connection = open_connection(dsn, build_session_settings(settings), setting)
     with connection, _explained():
         _require_synapse(connection, setting)
         with postgresql.connect(info) as arrow:
@@ -42,7 +42,7 @@ def connect_readers(dsn: str, settings: Settings, setting: str) -> Iterator[Read
                     assert row is not None
                     with arrow.cursor() as cursor:
                         cursor.execute(f"set transaction snapshot '{row[0]}'")
-                        cursor.execute(NO_TRANSACTION_TIMEOUT)
+                        cursor.execute(DISABLE_TRANSACTION_TIMEOUT)
                     try:
                         yield RoomReader(connection, arrow)
                     finally:
@@ -72,5 +72,5 @@ def _require_synapse(connection: psycopg.Connection[Any], setting: str) -> None:
             f"The database {row[1]} is not a Synapse homeserver's: it has no {', '.join(row[0])} that this role can "
             f"see. Correct the database in {setting}, or the role's rights and search_path."
         )
-    if problems := hidden_rows(connection, PRIVILEGES):
+    if problems := find_hidden_rows(connection, PRIVILEGES):
         raise CompressorError("\n".join(problems))

@@ -15,7 +15,7 @@ import pyarrow.csv as pa_csv
 from synapse_lakehouse.compressor.algorithm.row_changes import RowChanges
 from synapse_lakehouse.compressor.algorithm.state_arrays import StateTables
 from synapse_lakehouse.compressor.algorithm.state_groups import NONE
-from synapse_lakehouse.numba_jit import Flags, Longs
+from synapse_lakehouse.numba_jit import BoolArray, Int64Array
 from synapse_lakehouse.postgres.connection import Connection
 
 _LOCK: Final = "SELECT id FROM state_groups WHERE id = ANY(%s) ORDER BY id FOR KEY SHARE"
@@ -42,7 +42,7 @@ class GroupRooms:
         self._rooms = dict(zip(contents.groups["id"].to_pylist(), contents.groups["room_id"].to_pylist(), strict=True))
         self._room_id = room_id
 
-    def has(self, groups: Longs) -> Flags:
+    def has(self, groups: Int64Array) -> BoolArray:
         """Which of ``groups`` were there."""
         return np.array([group in self._rooms for group in groups.tolist()], bool)
 
@@ -51,7 +51,7 @@ class GroupRooms:
         return str(self._rooms.get(group, self._room_id))
 
 
-def encode_rows(changes: RowChanges, places: Longs, known: GroupRooms) -> memoryview:
+def encode_rows(changes: RowChanges, places: Int64Array, known: GroupRooms) -> memoryview:
     """The new rows of the changes at ``places``, as COPY takes them. To be made before anything is locked for them."""
     rows = changes.rows(places)
     groups, numbers = np.unique(rows["state_group"].to_numpy(), return_inverse=True)
@@ -63,7 +63,7 @@ def encode_rows(changes: RowChanges, places: Longs, known: GroupRooms) -> memory
 
 def rewrite_groups(
     connection: Connection, changes: RowChanges, start: int, end: int, known: GroupRooms, new_rows: memoryview
-) -> Longs:
+) -> Int64Array:
     """Store the changes from ``start`` up to ``end`` in the transaction that is open.
 
     :param new_rows: :func:`encode_rows` of all of them.
@@ -81,7 +81,7 @@ def rewrite_groups(
     return changes.ids[start:end][~possible]
 
 
-def _possible(connection: Connection, changes: RowChanges, start: int, end: int, known: GroupRooms) -> Flags:
+def _possible(connection: Connection, changes: RowChanges, start: int, end: int, known: GroupRooms) -> BoolArray:
     touched = changes.touched_groups(start, end)
     there = _ids(connection.execute(_LOCK.encode(), [touched.tolist()]))
     # What was gone already when the plan was made is gone for good.
@@ -94,7 +94,7 @@ def _possible(connection: Connection, changes: RowChanges, start: int, end: int,
     return ~(np.isin(ids, left) | np.isin(new, unsafe))
 
 
-def _ids(cursor: Any) -> Longs:
+def _ids(cursor: Any) -> Int64Array:
     return np.array([one for (one,) in cursor], np.int64)
 
 

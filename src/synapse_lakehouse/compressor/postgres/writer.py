@@ -11,7 +11,7 @@ import psycopg
 from synapse_lakehouse.compressor.algorithm.row_changes import RowChanges
 from synapse_lakehouse.compressor.backpressure import Backpressure
 from synapse_lakehouse.compressor.postgres.transaction import GroupRooms, TransactionSize, encode_rows, rewrite_groups
-from synapse_lakehouse.numba_jit import Longs
+from synapse_lakehouse.numba_jit import Int64Array
 from synapse_lakehouse.postgres.connection import Connection
 
 _TRIES: Final = 5
@@ -45,7 +45,7 @@ class GroupWriter:
     gave_up_on_locks: bool = False
     """Whether somebody held locks for so long that the rest was left."""
 
-    def write(self, changes: RowChanges, known: GroupRooms, save: SaveProgress) -> Longs:
+    def write(self, changes: RowChanges, known: GroupRooms, save: SaveProgress) -> Int64Array:
         """Store all ``changes``, as far as they can be now.
 
         :returns: ids of the groups that were left alone: gone, about to go, stored otherwise, or locked for long.
@@ -78,7 +78,7 @@ class GroupWriter:
 
     def _commit(
         self, changes: RowChanges, start: int, end: int, known: GroupRooms, new_rows: memoryview, save: SaveProgress
-    ) -> Longs:
+    ) -> Int64Array:
         with self.connection.transaction():
             left = rewrite_groups(self.connection, changes, start, end, known, new_rows)
             saved = save(self.connection, end)

@@ -7,7 +7,7 @@ from urllib.parse import quote, urlencode
 
 import psycopg2.extensions  # type: ignore[import-untyped]
 
-from synapse_lakehouse.config.connection_strings import is_misread, ports
+from synapse_lakehouse.config.connection_strings import is_misparsed, list_ports
 
 # Names of libpq's parameters (https://www.postgresql.org/docs/current/libpq-connect.html) that the driver has, too.
 _JDBC: Final = {
@@ -52,7 +52,7 @@ def parameters(uri: str) -> dict[str, str]:
             "LAKEHOUSE_CATALOG_URI is not a PostgreSQL connection string, or has a parameter that libpq does not know. "
             f"{_LOOKS_LIKE}, with all but letters and digits of user and password as %40, %2F and so on."
         ) from None
-    if is_misread(found):
+    if is_misparsed(found):
         raise CatalogError(
             "LAKEHOUSE_CATALOG_URI has a / or @ in its user, password or database. Write them as %2F and %40, or give "
             f"a number as port. {_LOOKS_LIKE}."
@@ -76,7 +76,9 @@ def jdbc(found: Mapping[str, str]) -> str:
             f"LAKEHOUSE_CATALOG_URI has {', '.join(unknown)}, which Spark's driver cannot be told. Leave it out: what "
             f"can be passed on is {', '.join(sorted(_JDBC))}."
         )
-    servers = (f"{_bracketed(host)}:{port or 5432}" for host, port in zip(hosts, cycle(ports(found)), strict=False))
+    servers = (
+        f"{_bracketed(host)}:{port or 5432}" for host, port in zip(hosts, cycle(list_ports(found)), strict=False)
+    )
     told = {_JDBC[name]: found[name] for name in sorted(found.keys() & _JDBC.keys())}
     if wanted := told.get("targetServerType"):
         told["targetServerType"] = _SERVER_TYPES.get(wanted, wanted)

@@ -22,9 +22,9 @@ from synapse_lakehouse.audit import store
 from synapse_lakehouse.iceberg.lease.current_holder import NOBODY, Holding, last_said
 from synapse_lakehouse.iceberg.write.append import append
 from synapse_lakehouse.iceberg.write.tables import load_or_none
-from synapse_lakehouse.printable_text import printable_logger
+from synapse_lakehouse.printable_text import get_printable_logger
 
-log = printable_logger(__name__)
+log = get_printable_logger(__name__)
 
 TABLE = "audit.leases"
 _POLL_SECONDS = 2.0

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from synapse_lakehouse.iceberg.write.commits import begin_branch, parquet_schema, replace_content
 from synapse_lakehouse.iceberg.write.tables import load_or_none
-from synapse_lakehouse.parquet_writer import row_groups, write
+from synapse_lakehouse.parquet_writer import group_batches, write_parquet
 
 _PROPERTY: Final = "made-of"
 _ORIGIN: Final = (_PROPERTY, "made-by", "read-from", "state-rows", "state-rules")
@@ -82,8 +82,8 @@ def replace_with_arrow(
     :param rows: with the table's columns, or more.
     """
     name, columns = ".".join(table.name()), table.schema().column_names
-    groups = (group.select(columns) for group in row_groups(rows))
-    file = write(groups, parquet_schema(table, columns), table.io, f"{table.location()}/data")
+    groups = (group.select(columns) for group in group_batches(rows))
+    file = write_parquet(groups, parquet_schema(table, columns), table.io, f"{table.location()}/data")
     replace_content(spark, name, branch, [file.path] if file else [], _told(made_now, more))
 
 

@@ -95,8 +95,8 @@ def ensure(catalog: Catalog, declared: catalogue.Catalogue) -> None:
         catalog.create_namespace_if_not_exists(schema)
     ensure_audit(catalog)
     ensure_commands(catalog)
-    _ensure_branched(catalog, "bronze", declared.copied())
-    _ensure_branched(catalog, "silver", catalogue.resolved_state())
+    _ensure_branched(catalog, "bronze", declared.copied_tables())
+    _ensure_branched(catalog, "silver", catalogue.load_state_tables())
 
 
 def _ensure_branched(catalog: Catalog, schema: str, declared: Iterable[catalogue.Table]) -> None:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 
-from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.local import child_processes, network_environment, services
 from synapse_lakehouse.local.airflow import credentials
 from synapse_lakehouse.local.java import class_archive, jars, runtime
@@ -133,7 +133,7 @@ def environment(settings: Settings, metadata: str, port: int) -> dict[str, str]:
     address = f"http://127.0.0.1:{port}"
     airflow = {
         "AIRFLOW_HOME": str(here),
-        "AIRFLOW__CORE__DAGS_FOLDER": str(PROJECT / "dags"),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(PROJECT_FOLDER / "dags"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
         "AIRFLOW__CORE__PARALLELISM": "4",
@@ -150,7 +150,7 @@ def environment(settings: Settings, metadata: str, port: int) -> dict[str, str]:
         "AIRFLOW__LOGGING__FILE_TASK_HANDLER_NEW_FILE_PERMISSIONS": "0o600",
     } | credentials.environment(here)
     programs = {"PATH": f"{BIN}:{base.get('PATH', os.defpath)}"}
-    return (base if SPARK in base else LOCAL_SPARK | base) | settings.environment() | airflow | programs
+    return (base if SPARK in base else LOCAL_SPARK | base) | settings.to_environment() | airflow | programs
 
 
 def _with_driver(driver: str, uri: str) -> str:

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from synapse_lakehouse.config.settings import PROJECT, Settings
+from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.local import child_processes
 from synapse_lakehouse.local.java import runtime
 
-_EXERCISE: Final = PROJECT / "spark_apps" / "record_classes.py"
+_EXERCISE: Final = PROJECT_FOLDER / "spark_apps" / "record_classes.py"
 
 
 def java_options(settings: Settings, jars: Sequence[Path]) -> str:

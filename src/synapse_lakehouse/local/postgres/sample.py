@@ -5,10 +5,10 @@ import hashlib
 import json
 import subprocess
 
-from synapse_lakehouse.config.settings import PROJECT
+from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.local.postgres.embedded_postgres import PostgresError, Server
 
-FOLDER = PROJECT / "sample"
+FOLDER = PROJECT_FOLDER / "sample"
 DUMP = FOLDER / "synapse.sql.gz"
 CONFIG = FOLDER / "homeserver.yaml"
 DATABASE = "synapse_sample"

@@ -35,10 +35,10 @@ class PublicRight:
     which ``{role}`` stands for the role; ``breaks``: what that could break, and how to undo it.
     """
 
-    may: str
-    allowed: str
-    revoke: str
-    breaks: str
+    action: str
+    is_allowed_sql: str
+    revoke_sql: str
+    side_effects: str
 
 
 def _of_functions(may: str, names: tuple[str, ...], breaks: str) -> PublicRight:
@@ -79,7 +79,7 @@ PUBLIC_RIGHTS: Final = (
 lifting one's own timeouts, PostgreSQL lets every role do."""
 
 
-def script(role: str) -> str:
+def build_hardening_sql(role: str) -> str:
     """SQL that takes :data:`PUBLIC_RIGHTS` away from everybody but Synapse's own role, in the current database.
 
     Each statement stands alone. A superuser runs them, as the functions are PostgreSQL's own.
@@ -92,10 +92,10 @@ def script(role: str) -> str:
     ]
     for right in PUBLIC_RIGHTS:
         lines = [
-            f"-- Only superusers, and roles with the right by name, may {right.may} then.",
-            *_wrapped(f"Could break: {right.breaks}"),
+            f"-- Only superusers, and roles with the right by name, may {right.action} then.",
+            *_wrapped(f"Could break: {right.side_effects}"),
         ]
-        parts.append("\n".join(lines) + right.revoke.format(role=role))
+        parts.append("\n".join(lines) + right.revoke_sql.format(role=role))
     return "\n".join(parts)
 
 

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from synapse_lakehouse.catalogue import Catalogue
-from synapse_lakehouse.postgres.access.grants import Right, needed
-from synapse_lakehouse.postgres.access.row_security import hidden_rows
-from synapse_lakehouse.postgres.access.schema_drift import drift, readable
+from synapse_lakehouse.postgres.access.grants import Grant, list_required_grants
+from synapse_lakehouse.postgres.access.row_security import find_hidden_rows
+from synapse_lakehouse.postgres.access.schema_drift import exclude_drifted_tables, find_drift
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.errors import SourceError
 
-_VERSION: Final = Right("table", "schema_version", ("version",))
+_VERSION: Final = Grant("table", "schema_version", ("version",))
 _OF_STATE: Final = ("state_groups", "state_group_edges", "state_groups_state")
 _SPLIT: Final = (
     "A homeserver with several databases (`databases` in homeserver.yaml, with data_stores: [state] in one of them) is "
@@ -29,14 +29,16 @@ _OF_ANOTHER: Final = {
 """By table of this server's users, a query for one of them where none is of the given server."""
 
 
-def check(connection: Connection, catalogue: Catalogue, server_name: str, *, may_be_partial: bool = False) -> int:
+def check_source_database(
+    connection: Connection, catalogue: Catalogue, server_name: str, *, may_be_partial: bool = False
+) -> int:
     """Refuse a database that cannot be copied whole.
 
     :param may_be_partial: let tables that drifted from the catalogue be, so that the others can be copied.
     :returns: its Synapse SCHEMA_VERSION.
     :raises SourceError: with every problem found, one a line.
     """
-    version = schema_version(connection)
+    version = read_schema_version(connection)
     if not catalogue.oldest_schema_version <= version <= catalogue.newest_schema_version:
         raise SourceError(
             f"This database has Synapse's schema version {version}; versions {catalogue.oldest_schema_version} to "
@@ -47,16 +49,16 @@ def check(connection: Connection, catalogue: Catalogue, server_name: str, *, may
                 else "Upgrade the lakehouse before Synapse next time."
             )
         )
-    catalogue = readable(catalogue, connection, may_be_partial=may_be_partial)
-    problems = [found.message for found in drift(catalogue, connection) if found.kind != "missing_unique_key"]
-    problems = problems or [*missing_rights(connection, catalogue), *row_security(connection, catalogue)]
-    problems = problems or wrong_server_name(connection, catalogue, server_name)
+    catalogue = exclude_drifted_tables(catalogue, connection, may_be_partial=may_be_partial)
+    problems = [found.message for found in find_drift(catalogue, connection) if found.kind != "missing_unique_key"]
+    problems = problems or [*find_missing_grants(connection, catalogue), *check_row_security(connection, catalogue)]
+    problems = problems or check_server_name(connection, catalogue, server_name)
     if problems:
         raise SourceError("\n".join(problems))
     return version
 
 
-def schema_version(connection: Connection) -> int:
+def read_schema_version(connection: Connection) -> int:
     """Synapse's SCHEMA_VERSION of the database.
 
     :raises SourceError: when it is not the one database of a Synapse homeserver, or the version cannot be read.
@@ -67,7 +69,7 @@ def schema_version(connection: Connection) -> int:
     ).fetchall()
     if problem := _another_database({name: exists for name, exists, _ in rows}, rows[0][2]):
         raise SourceError(problem)
-    if problems := _missing(connection, [_VERSION]) or hidden_rows(connection, [_VERSION.name]):
+    if problems := _missing(connection, [_VERSION]) or find_hidden_rows(connection, [_VERSION.name]):
         raise SourceError("\n".join(problems))
     row = connection.execute("select version from schema_version").fetchone()
     if row is None:
@@ -75,17 +77,17 @@ def schema_version(connection: Connection) -> int:
     return int(row[0])
 
 
-def row_security(connection: Connection, catalogue: Catalogue) -> list[str]:
+def check_row_security(connection: Connection, catalogue: Catalogue) -> list[str]:
     """A message if row-level security hides rows that the copy needs."""
-    return hidden_rows(connection, _tables(catalogue))
+    return find_hidden_rows(connection, _tables(catalogue))
 
 
-def missing_rights(connection: Connection, catalogue: Catalogue) -> list[str]:
+def find_missing_grants(connection: Connection, catalogue: Catalogue) -> list[str]:
     """Tables, columns and sequences that the role may not read, each with the GRANT that mends it."""
-    return _missing(connection, needed(catalogue))
+    return _missing(connection, list_required_grants(catalogue))
 
 
-def wrong_server_name(connection: Connection, catalogue: Catalogue, server_name: str) -> list[str]:
+def check_server_name(connection: Connection, catalogue: Catalogue, server_name: str) -> list[str]:
     """A sentence if no local user of the database belongs to the server_name that was set.
 
     Synapse looks at one account when it starts (``synapse.storage.databases.main.check_database_before_upgrade``), and
@@ -129,20 +131,20 @@ def _another_database(exists: Mapping[str, bool], name: str) -> str | None:
 
 
 def _tables(catalogue: Catalogue) -> list[str]:
-    return [right.name for right in needed(catalogue) if right.kind == "table"]
+    return [right.name for right in list_required_grants(catalogue) if right.kind == "table"]
 
 
-def _missing(connection: Connection, rights: Iterable[Right]) -> list[str]:
+def _missing(connection: Connection, rights: Iterable[Grant]) -> list[str]:
     row = connection.execute("select quote_ident(current_user)").fetchone()
     role = str(row[0]) if row else "?"
     return [
-        f"The role {role} may not read {right.name}{what}. As the owner of the database run: {right.grant(role)}"
+        f"The role {role} may not read {right.name}{what}. As the owner of the database run: {right.to_sql(role)}"
         for right in rights
         if (what := _unreadable(connection, right)) is not None
     ]
 
 
-def _unreadable(connection: Connection, right: Right) -> str | None:
+def _unreadable(connection: Connection, right: Grant) -> str | None:
     """The columns of ``right`` that the role lacks, in brackets; empty for a sequence; None if it has them all."""
     if right.kind == "sequence":
         row = connection.execute("select has_sequence_privilege(%s, 'SELECT')", [right.name]).fetchone()

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from synapse_lakehouse.postgres.connection import Connection
 
 
-def hidden_rows(connection: Connection, tables: Collection[str]) -> list[str]:
+def find_hidden_rows(connection: Connection, tables: Collection[str]) -> list[str]:
     """One message for all of ``tables`` that row-level security applies to in this session; empty if there are none.
 
     Sessions of the lakehouse have ``row_security = off``: a query of such a table then fails instead of leaving rows

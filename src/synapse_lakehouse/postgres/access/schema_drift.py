@@ -13,16 +13,16 @@ from typing import Any, Final, Literal
 
 import psycopg
 
-from synapse_lakehouse.catalogue import Catalogue, JsonKeysOfType, ListOfType, Table
+from synapse_lakehouse.catalogue import Catalogue, JsonKeysForTypeProjection, ListForTypeProjection, Table
 
-Kind = Literal[
+DriftKind = Literal[
     "missing_table", "missing_column", "changed_type", "missing_unique_key", "missing_sequence", "not_a_plain_table"
 ]
 
 OLDEST_SYNAPSE: Final = "1.159.0"
 """The first release whose schema has all that the catalogue lists: profile updates came with it."""
 
-TABLES = """
+COLUMN_TYPES_SQL = """
 select listed.name, to_regclass(listed.name) is not null, attribute.attname,
        format_type(attribute.atttypid, attribute.atttypmod)
 from unnest(%s::text[]) as listed(name)
@@ -30,7 +30,7 @@ left join pg_attribute as attribute
   on attribute.attrelid = to_regclass(listed.name) and attribute.attnum > 0 and not attribute.attisdropped
 """
 
-NOT_PLAIN = """
+TABLE_KINDS_SQL = """
 select listed.name, case
          when relkind = 'p' then 'a partitioned table'
          when relkind = 'v' then 'a view'
@@ -45,7 +45,7 @@ join pg_class on pg_class.oid = to_regclass(listed.name)
 left join pg_am on pg_am.oid = relam
 """
 
-UNIQUE_INDEXES = """
+UNIQUE_INDEXES_SQL = """
 select listed.name,
        array(select attname::text from pg_attribute
              where attrelid = indrelid and attnum = any((indkey::int2[])[0:indnkeyatts - 1])),
@@ -55,20 +55,20 @@ join pg_index on indrelid = to_regclass(listed.name)
 where indisunique and indisvalid and indexprs is null
 """
 
-MISSING_SEQUENCES = """
+MISSING_SEQUENCES_SQL = """
 select listed.name from unnest(%s::text[]) as listed(name)
 where not exists (select from pg_class where oid = to_regclass(listed.name) and relkind = 'S')
 """
 
 
-LAYOUTS = """
+TABLE_LAYOUTS_SQL = """
 select name, attrelid || ':' || string_agg(attnum::text, ',' order by attname)
 from unnest(%s::text[], %s::text[]) as listed(name, read)
 join pg_attribute on attrelid = to_regclass(name) and attname = read and not attisdropped
 group by name, attrelid
 """
 
-COLUMNS = """
+ALL_COLUMNS_SQL = """
 select relname::text, array_agg(attname::text order by attname) from pg_class
 join pg_attribute on attrelid = pg_class.oid and attnum > 0 and not attisdropped
 where relkind in ('r', 'p') and not relispartition and relnamespace = any(current_schemas(false)::regnamespace[])
@@ -80,12 +80,12 @@ group by 1 order by 1
 
 
 @dataclass(frozen=True)
-class Drift:
+class SchemaDrift:
     """One departure. ``table`` is the sequence's name when a sequence is missing; ``message`` is for the operator."""
 
     table: str
     column: str | None
-    kind: Kind
+    kind: DriftKind
     message: str
 
 
@@ -95,20 +95,20 @@ class _UniqueIndex:
     only_where: str | None
 
 
-def drift(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]]) -> list[Drift]:
+def find_drift(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]]) -> list[SchemaDrift]:
     """All departures of the connected database from ``catalogue``, in the catalogue's order; empty when it fits."""
-    elsewhere = catalogue.ids_elsewhere()
+    elsewhere = catalogue.uncatalogued_id_columns()
     names = [*(table.name for table in catalogue.tables), *elsewhere]
     types: dict[str, dict[str, str]] = {}
-    for name, exists, column, data_type in connection.execute(TABLES, [names]):
+    for name, exists, column, data_type in connection.execute(COLUMN_TYPES_SQL, [names]):
         if exists:
             types.setdefault(name, {})[column] = data_type
-    not_plain = dict(connection.execute(NOT_PLAIN, [[table.name for table in catalogue.tables]]).fetchall())
+    not_plain = dict(connection.execute(TABLE_KINDS_SQL, [[table.name for table in catalogue.tables]]).fetchall())
     indexes: dict[str, list[_UniqueIndex]] = defaultdict(list)
-    for name, columns, only_where in connection.execute(UNIQUE_INDEXES, [names]):
+    for name, columns, only_where in connection.execute(UNIQUE_INDEXES_SQL, [names]):
         indexes[name].append(_UniqueIndex(frozenset(columns), only_where))
 
-    found: list[Drift] = []
+    found: list[SchemaDrift] = []
     for table in catalogue.tables:
         if table.name not in types:
             found.append(_missing_table(table))
@@ -125,41 +125,45 @@ def drift(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]])
         for name, columns in elsewhere.items()
         for column in sorted(columns - types.get(name, {}).keys())
     ]
-    absent = connection.execute(MISSING_SEQUENCES, [catalogue.sequences()])
+    absent = connection.execute(MISSING_SEQUENCES_SQL, [catalogue.sequence_names()])
     found += [_missing_sequence(name) for (name,) in absent]
     return found
 
 
-def drifted(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]]) -> dict[str, str]:
+def find_drifted_tables(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]]) -> dict[str, str]:
     """Tables that cannot be copied as ``catalogue`` says, each with all that is wrong with it, for the operator."""
     tables = {table.name for table in catalogue.tables}
     found: dict[str, list[str]] = defaultdict(list)
-    for one in drift(catalogue, connection):
+    for one in find_drift(catalogue, connection):
         if one.table in tables and one.kind != "missing_unique_key":
             found[one.table].append(one.message)
     return {table: " ".join(messages) for table, messages in found.items()}
 
 
-def readable(
+def exclude_drifted_tables(
     catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]], *, may_be_partial: bool
 ) -> Catalogue:
     """``catalogue``, without the tables that drifted from it where they may be left out."""
-    return catalogue.without(drifted(catalogue, connection)) if may_be_partial else catalogue
+    return catalogue.without_tables(find_drifted_tables(catalogue, connection)) if may_be_partial else catalogue
 
 
-def layouts(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]]) -> dict[str, str]:
+def read_table_layouts(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]]) -> dict[str, str]:
     """By table, which object of the database it is and which of its columns, by their numbers, are read."""
-    reads = sorted({(table.name, name) for table in catalogue.tables for one in table.columns for name in one.reads})
-    return dict(connection.execute(LAYOUTS, [[table for table, _ in reads], [name for _, name in reads]]).fetchall())
+    reads = sorted(
+        {(table.name, name) for table in catalogue.tables for one in table.columns for name in one.source_columns}
+    )
+    return dict(
+        connection.execute(TABLE_LAYOUTS_SQL, [[table for table, _ in reads], [name for _, name in reads]]).fetchall()
+    )
 
 
-def novelties(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]]) -> list[str]:
+def find_unknown_objects(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]]) -> list[str]:
     """Tables (``threads``) and columns (``events.depth``) that this version of the lakehouse has never heard of."""
-    known = excluded_columns()
+    known = read_excluded_columns()
     for table in catalogue.tables:
-        known.setdefault(table.name, set()).update(name for column in table.columns for name in column.reads)
+        known.setdefault(table.name, set()).update(name for column in table.columns for name in column.source_columns)
     found = []
-    for name, columns in connection.execute(COLUMNS):
+    for name, columns in connection.execute(ALL_COLUMNS_SQL):
         if name not in known:
             found.append(name)
         else:
@@ -167,17 +171,17 @@ def novelties(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ..
     return found
 
 
-def excluded_columns() -> dict[str, set[str]]:
+def read_excluded_columns() -> dict[str, set[str]]:
     """Columns by table that Synapse is known to have and the catalogue leaves out."""
     lines = (files("synapse_lakehouse") / "postgres" / "excluded_columns.txt").read_text(encoding="utf-8").splitlines()
     return {table: set(columns.split()) for table, _, columns in (line.partition(":") for line in lines)}
 
 
-def _of_columns(table: Table, types: dict[str, str]) -> Iterator[Drift]:
+def _of_columns(table: Table, types: dict[str, str]) -> Iterator[SchemaDrift]:
     expected: dict[str, str] = {}
     for column in table.columns:
-        expected[column.reads[0]] = column.source_type
-        if isinstance(column.projection, JsonKeysOfType | ListOfType):
+        expected[column.source_columns[0]] = column.source_type
+        if isinstance(column.projection, JsonKeysForTypeProjection | ListForTypeProjection):
             expected[column.projection.type_column] = "text"
     for name, data_type in expected.items():
         if name not in types:
@@ -197,8 +201,8 @@ def _enforced(table: Table, indexes: list[_UniqueIndex]) -> bool:
     return without_nulls and with_nulls
 
 
-def _missing_table(table: Table) -> Drift:
-    return Drift(
+def _missing_table(table: Table) -> SchemaDrift:
+    return SchemaDrift(
         table.name,
         None,
         "missing_table",
@@ -208,8 +212,8 @@ def _missing_table(table: Table) -> Drift:
     )
 
 
-def _not_a_plain_table(table: Table, kind: str) -> Drift:
-    return Drift(
+def _not_a_plain_table(table: Table, kind: str) -> SchemaDrift:
+    return SchemaDrift(
         table.name,
         None,
         "not_a_plain_table",
@@ -219,8 +223,8 @@ def _not_a_plain_table(table: Table, kind: str) -> Drift:
     )
 
 
-def _missing_column(table: Table, column: str) -> Drift:
-    return Drift(
+def _missing_column(table: Table, column: str) -> SchemaDrift:
+    return SchemaDrift(
         table.name,
         column,
         "missing_column",
@@ -229,8 +233,8 @@ def _missing_column(table: Table, column: str) -> Drift:
     )
 
 
-def _changed_type(table: Table, column: str, expected: str, actual: str) -> Drift:
-    return Drift(
+def _changed_type(table: Table, column: str, expected: str, actual: str) -> SchemaDrift:
+    return SchemaDrift(
         table.name,
         column,
         "changed_type",
@@ -239,8 +243,8 @@ def _changed_type(table: Table, column: str, expected: str, actual: str) -> Drif
     )
 
 
-def _missing_unique_key(table: Table) -> Drift:
-    return Drift(
+def _missing_unique_key(table: Table) -> SchemaDrift:
+    return SchemaDrift(
         table.name,
         None,
         "missing_unique_key",
@@ -250,8 +254,8 @@ def _missing_unique_key(table: Table) -> Drift:
     )
 
 
-def _missing_id(table: str, column: str) -> Drift:
-    return Drift(
+def _missing_id(table: str, column: str) -> SchemaDrift:
+    return SchemaDrift(
         table,
         column,
         "missing_column",
@@ -260,8 +264,8 @@ def _missing_id(table: str, column: str) -> Drift:
     )
 
 
-def _missing_sequence(name: str) -> Drift:
-    return Drift(
+def _missing_sequence(name: str) -> SchemaDrift:
+    return SchemaDrift(
         name,
         None,
         "missing_sequence",

@@ -10,7 +10,7 @@ import pyarrow as pa
 _MODULUS = 1 << 64
 
 
-def content_hash(batches: pa.RecordBatchReader | pa.Table, columns: Sequence[str]) -> int:
+def hash_rows(batches: pa.RecordBatchReader | pa.Table, columns: Sequence[str]) -> int:
     """Sum of DuckDB's 64-bit hashes of all rows, modulo 2^64: 0 for no rows, and sums of parts add up.
 
     Comparable within one version of DuckDB, so never between runs.
@@ -20,7 +20,7 @@ def content_hash(batches: pa.RecordBatchReader | pa.Table, columns: Sequence[str
     return int(row[0] or 0) % _MODULUS if row else 0
 
 
-def combined(hashes: Iterable[int]) -> int:
+def combine_hashes(hashes: Iterable[int]) -> int:
     """The hash of parts together."""
     return sum(hashes) % _MODULUS
 

@@ -13,7 +13,7 @@ from synapse_lakehouse.catalogue import Catalogue, Table
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.errors import ReadFailed
 
-ROWS_AT_ONCE: Final = 4_000_000
+ROWS_PER_PASS: Final = 4_000_000
 """Keys that PostgreSQL is to hold against each other at once: a larger table is read in several goes, each for a part
 of the keys."""
 
@@ -24,19 +24,19 @@ _WITHOUT_INDEXES: Final = "set local enable_indexscan = off; set local enable_in
 
 
 @dataclass(frozen=True)
-class Repeated:
+class DuplicateKeys:
     """How many keys several rows have, and the first ones of them."""
 
     keys: int
     first: tuple[tuple[Any, ...], ...]
 
 
-def keyed(catalogue: Catalogue) -> list[Table]:
+def list_tables_with_unique_key(catalogue: Catalogue) -> list[Table]:
     """Tables whose key Synapse's schema promises to be unique."""
     return [table for table in catalogue.tables if table.key_enforced and table.primary_key]
 
 
-def repeated(connection: Connection, table: Table, rows_at_once: int = ROWS_AT_ONCE) -> Repeated:
+def find_duplicate_keys(connection: Connection, table: Table, rows_at_once: int = ROWS_PER_PASS) -> DuplicateKeys:
     """Keys of ``table`` that occur more than once, in a transaction of its own.
 
     :raises ReadFailed: when a statement fails, or takes longer than LAKEHOUSE_STATEMENT_TIMEOUT_SECONDS.
@@ -52,7 +52,7 @@ def repeated(connection: Connection, table: Table, rows_at_once: int = ROWS_AT_O
         # What vacuum may remove is held back for one table's time, not for all of them.
         connection.rollback()
     first = [key for one in found for key in one.first]
-    return Repeated(sum(one.keys for one in found), tuple(first[:_NAMED]))
+    return DuplicateKeys(sum(one.keys for one in found), tuple(first[:_NAMED]))
 
 
 def _parts(connection: Connection, table: Table, rows_at_once: int) -> int:
@@ -61,7 +61,7 @@ def _parts(connection: Connection, table: Table, rows_at_once: int) -> int:
     return 1 << max((max(rows, 1) - 1) // rows_at_once, 0).bit_length()
 
 
-def _in_part(connection: Connection, table: Table, part: int, parts: int) -> Repeated:
+def _in_part(connection: Connection, table: Table, part: int, parts: int) -> DuplicateKeys:
     statement = sql.SQL(
         "select count(*) over (), {key} from {table} where {hash} & {last} = {part}"
         " group by {key} having count(*) > 1 limit {named}"
@@ -76,4 +76,4 @@ def _in_part(connection: Connection, table: Table, part: int, parts: int) -> Rep
         named=sql.Literal(_NAMED),
     )
     rows = connection.execute(statement).fetchall()
-    return Repeated(rows[0][0] if rows else 0, tuple(row[1:] for row in rows))
+    return DuplicateKeys(rows[0][0] if rows else 0, tuple(row[1:] for row in rows))

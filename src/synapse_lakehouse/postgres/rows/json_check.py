@@ -4,7 +4,7 @@ from typing import Final
 
 from psycopg import sql
 
-OLDEST: Final = 140_000
+OLDEST_SERVER_VERSION: Final = 140_000
 """The oldest server version (``server_version_num``) that is read: its SQL is understood by all."""
 
 _WITH_INPUT_CHECK: Final = 160_000
@@ -16,16 +16,16 @@ _ALWAYS_SHALLOW: Final = 200
 _MOST_LEVELS: Final = 128
 """Of a text with more brackets than the stack has room for levels. Those in strings and side by side are no levels."""
 
-STRING: Final = r'"(?:[^"\\\u0001-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"'
+JSON_STRING_PATTERN: Final = r'"(?:[^"\\\u0001-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"'
 """Regular expression of a string in JSON."""
 _SCALAR: Final = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null"
 _SPACE: Final = r"[ \t\n\r]"
 
 # What most texts are: an object of scalars and of lists of scalars. One match costs a tenth of the general check.
 _W: Final = f"{_SPACE}*"
-_VALUE: Final = f"(?:{STRING}|{_SCALAR})"
+_VALUE: Final = f"(?:{JSON_STRING_PATTERN}|{_SCALAR})"
 _LIST: Final = rf"\[{_W}(?:{_VALUE}{_W}(?:,{_W}{_VALUE}{_W})*)?\]"
-_PAIR: Final = f"{STRING}{_W}:{_W}(?:{_VALUE}|{_LIST}){_W}"
+_PAIR: Final = f"{JSON_STRING_PATTERN}{_W}:{_W}(?:{_VALUE}|{_LIST}){_W}"
 _FLAT: Final = rf"^{_W}\{{{_W}(?:{_PAIR}(?:,{_W}{_PAIR})*)?\}}{_W}$"
 
 # JSON in general, from inside outwards: U+0001 stands for a string, U+0002 for any other value. Neither is in JSON.
@@ -54,7 +54,7 @@ _BY_PATTERNS: Final = (
 )
 
 
-def is_json(text: sql.Composable, server_version: int = OLDEST) -> sql.Composed:
+def build_is_json_sql(text: sql.Composable, server_version: int = OLDEST_SERVER_VERSION) -> sql.Composed:
     """Boolean expression: ``text`` (of the type text) can be cast to json and taken apart; NULL where it is NULL.
 
     PostgreSQL 16 and later check a value without an error (``pg_input_is_valid``). Before, regular expressions do: an
@@ -75,7 +75,7 @@ def is_json(text: sql.Composable, server_version: int = OLDEST) -> sql.Composed:
         most_levels=sql.Literal(_MOST_LEVELS),
         flat=sql.Literal(_FLAT),
         control=sql.Literal(_CONTROL),
-        string=sql.Literal(STRING),
+        string=sql.Literal(JSON_STRING_PATTERN),
         scalar=sql.Literal(_SCALAR),
         space=sql.Literal(f"{_SPACE}+"),
         innermost=sql.Literal(_INNERMOST),

@@ -10,14 +10,14 @@ RANGE_DIGITS: Final = 3
 """Hexadecimal digits of a key's MD5 that name its range: 4,096 ranges, whatever the key looks like."""
 
 
-def key_range(table: Table) -> sql.Composed:
+def key_range_postgres_sql(table: Table) -> sql.Composed:
     """PostgreSQL's expression of the range of a row's key."""
     return sql.SQL("left(md5(concat_ws(chr(31), {key})), {digits})").format(
         key=sql.SQL(", ").join(map(sql.Identifier, table.primary_key)), digits=sql.Literal(RANGE_DIGITS)
     )
 
 
-def range_in_lake(table: Table) -> str:
+def key_range_spark_sql(table: Table) -> str:
     """Spark's SQL for the same."""
     key = ", ".join(f"cast(`{name}` as string)" for name in table.primary_key)
     return f"left(md5(concat_ws(chr(31), {key})), {RANGE_DIGITS})"

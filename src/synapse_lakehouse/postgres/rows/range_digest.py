@@ -12,18 +12,18 @@ from typing import Final
 from psycopg import sql
 
 from synapse_lakehouse.catalogue import Column, Table
-from synapse_lakehouse.postgres.rows.json_check import OLDEST
-from synapse_lakehouse.postgres.rows.key_ranges import RANGE_DIGITS, key_range
-from synapse_lakehouse.postgres.rows.select_sql import expression, select
+from synapse_lakehouse.postgres.rows.json_check import OLDEST_SERVER_VERSION
+from synapse_lakehouse.postgres.rows.key_ranges import RANGE_DIGITS, key_range_postgres_sql
+from synapse_lakehouse.postgres.rows.select_sql import build_column_sql, build_select
 
 _HASH_DIGITS: Final = 7
 """Hexadecimal digits of MD5 in each of the two sums: sums of 2^35 rows still fit 64 bits."""
 
-RANGES: Final = 16**RANGE_DIGITS
+RANGE_COUNT: Final = 16**RANGE_DIGITS
 
 
 @dataclass(frozen=True)
-class Digest:
+class RangeDigest:
     """What a range of keys comes to on one side."""
 
     rows: int
@@ -31,45 +31,45 @@ class Digest:
     second: int
 
 
-NOTHING: Final = Digest(0, 0, 0)
+EMPTY_DIGEST: Final = RangeDigest(0, 0, 0)
 
-Digests = Mapping[str, Digest]
+DigestsByRange = Mapping[str, RangeDigest]
 """Digests by the names of the ranges that have rows."""
 
 
 @dataclass(frozen=True)
-class Slice:
+class KeySlice:
     """Part ``number`` (from 0) of ``of`` equal parts of a table's ranges; ``of`` divides their number."""
 
     number: int
     of: int
 
     def __contains__(self, name: object) -> bool:
-        return int(str(name), 16) * self.of // RANGES == self.number
+        return int(str(name), 16) * self.of // RANGE_COUNT == self.number
 
     @property
     def first(self) -> str:
         """The first of its ranges."""
-        return f"{self.number * RANGES // self.of:0{RANGE_DIGITS}x}"
+        return f"{self.number * RANGE_COUNT // self.of:0{RANGE_DIGITS}x}"
 
     @property
     def last(self) -> str:
         """The last of its ranges."""
-        return f"{(self.number + 1) * RANGES // self.of - 1:0{RANGE_DIGITS}x}"
+        return f"{(self.number + 1) * RANGE_COUNT // self.of - 1:0{RANGE_DIGITS}x}"
 
 
-def slices(rows: int, most_rows: int, at_least: int = 1) -> tuple[Slice, ...]:
+def slice_key_ranges(rows: int, most_rows: int, at_least: int = 1) -> tuple[KeySlice, ...]:
     """``at_least`` so many slices (a power of 2), and so many that none has more than ``most_rows`` of ``rows``."""
     of = at_least
-    while rows > most_rows * of and of < RANGES:
+    while rows > most_rows * of and of < RANGE_COUNT:
         of *= 2
-    return tuple(Slice(number, of) for number in range(of))
+    return tuple(KeySlice(number, of) for number in range(of))
 
 
-def in_source(table: Table, part: Slice, server_version: int = OLDEST) -> sql.Composed:
+def build_digest_query(table: Table, part: KeySlice, server_version: int = OLDEST_SERVER_VERSION) -> sql.Composed:
     """Statement that digests a slice of ``table`` in PostgreSQL: columns range, rows, first sum, second sum.
 
-    :param server_version: as in :func:`~synapse_lakehouse.postgres.rows.select_sql.select`.
+    :param server_version: as in :func:`~synapse_lakehouse.postgres.rows.select_sql.build_select`.
     """
     halves = (
         sql.SQL("sum(('x' || substr(hash, {start}, {digits}))::bit({bits})::int)").format(
@@ -80,40 +80,42 @@ def in_source(table: Table, part: Slice, server_version: int = OLDEST) -> sql.Co
     within: sql.Composable = sql.SQL("")
     if part.of > 1:
         within = sql.SQL(" where {} between {} and {}").format(
-            key_range(table), sql.Literal(part.first), sql.Literal(part.last)
+            key_range_postgres_sql(table), sql.Literal(part.first), sql.Literal(part.last)
         )
     return sql.SQL(
         "select range, count(*), {halves} from (select {range} as range, md5({row}) as hash from"
         " (select {columns} from {table}{within}) as projected) as hashed group by range"
     ).format(
         halves=sql.SQL(", ").join(halves),
-        range=key_range(table),
+        range=key_range_postgres_sql(table),
         row=sql.SQL(" || ").join(map(_text_in_source, table.columns)),
-        columns=sql.SQL(", ").join(expression(column, server_version) for column in table.columns),
+        columns=sql.SQL(", ").join(build_column_sql(column, server_version) for column in table.columns),
         table=sql.Identifier(table.name),
         within=within,
     )
 
 
-def rows_of(table: Table, ranges: Collection[str]) -> sql.Composed:
+def build_rows_query(table: Table, ranges: Collection[str]) -> sql.Composed:
     """Statement that reads the rows of ``table`` in ``ranges`` as bronze holds them."""
     names = sql.SQL(", ").join(map(sql.Literal, sorted(ranges)))
-    return select(table) + sql.SQL(" where {} in ({})").format(key_range(table), names)
+    return build_select(table) + sql.SQL(" where {} in ({})").format(key_range_postgres_sql(table), names)
 
 
-def hash_in_lake(table: Table) -> str:
+def row_hash_spark_sql(table: Table) -> str:
     """Spark's SQL for the MD5 of a row's text."""
     return f"md5(concat({', '.join(map(_text_in_lake, table.columns))}))"
 
 
-def sum_in_lake(number: int) -> str:
+def hash_sum_spark_sql(number: int) -> str:
     """Spark's SQL for the ``number``-th sum (0 or 1) over a column ``hash``."""
     return f"sum(cast(conv(substr(hash, {1 + number * _HASH_DIGITS}, {_HASH_DIGITS}), 16, 10) as int))"
 
 
-def differing(source: Digests, lake: Digests) -> list[str]:
+def find_differing_ranges(source: DigestsByRange, lake: DigestsByRange) -> list[str]:
     """Names of the ranges whose digests differ, in order."""
-    return sorted(one for one in source.keys() | lake.keys() if source.get(one, NOTHING) != lake.get(one, NOTHING))
+    return sorted(
+        one for one in source.keys() | lake.keys() if source.get(one, EMPTY_DIGEST) != lake.get(one, EMPTY_DIGEST)
+    )
 
 
 def _text_in_source(column: Column) -> sql.Composed:

@@ -12,15 +12,15 @@ from adbc_driver_manager import AdbcConnection, AdbcDatabase, AdbcStatement, Err
 from pyiceberg.io import FileIO, load_file_io
 
 from synapse_lakehouse import parquet_writer
-from synapse_lakehouse.postgres.connection import NO_TRANSACTION_TIMEOUT
+from synapse_lakehouse.postgres.connection import DISABLE_TRANSACTION_TIMEOUT
 from synapse_lakehouse.postgres.errors import ReadFailed
-from synapse_lakehouse.postgres.rows.content_hash import combined, content_hash
+from synapse_lakehouse.postgres.rows.content_hash import combine_hashes, hash_rows
 
 BATCH_BYTES = 2 << 20
 
 
 @dataclass(frozen=True)
-class Chunk:
+class ReadChunk:
     """What a worker needs to read a part of a table. Holds the password, so its repr is never logged.
 
     ``schema`` carries Iceberg's field ids in the metadata of its fields; ``unique_columns`` gain nothing from a
@@ -40,7 +40,7 @@ class Chunk:
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenPart:
     """A Parquet file that no table refers to yet (None if there were no rows), its rows and bytes.
 
     Content hashes of the rows as the source sent them, and as they were read again from the file; seconds in all.
@@ -59,7 +59,7 @@ class Written:
         return [self.path] if self.path else []
 
 
-def copy_chunks(chunks: Sequence[Chunk]) -> list[Written]:
+def copy_chunks(chunks: Sequence[ReadChunk]) -> list[WrittenPart]:
     """Read each of ``chunks``, all of one snapshot, once and over one connection, and write each to a new file.
 
     Without any, nothing is connected to.
@@ -74,7 +74,7 @@ def copy_chunks(chunks: Sequence[Chunk]) -> list[Written]:
             connection.set_autocommit(False)
             _run(connection, "set transaction isolation level repeatable read read only")
             _run(connection, f"set transaction snapshot '{chunks[0].snapshot}'")
-            _run(connection, NO_TRANSACTION_TIMEOUT)
+            _run(connection, DISABLE_TRANSACTION_TIMEOUT)
             return [_copy(chunk, connection) for chunk in chunks]
     except (Error, OSError) as error:
         # What breaks in the middle of a result comes as OSError, as does what breaks in the warehouse.
@@ -96,7 +96,7 @@ def _run(connection: AdbcConnection, statement: str) -> None:
         running.execute_update()
 
 
-def _copy(chunk: Chunk, connection: AdbcConnection) -> Written:
+def _copy(chunk: ReadChunk, connection: AdbcConnection) -> WrittenPart:
     started = time.monotonic()
     with AdbcStatement(connection) as reading:
         reading.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)})
@@ -107,24 +107,24 @@ def _copy(chunk: Chunk, connection: AdbcConnection) -> Written:
     return replace(written, seconds=time.monotonic() - started)
 
 
-def _write(chunk: Chunk, reader: pa.RecordBatchReader) -> Written:
+def _write(chunk: ReadChunk, reader: pa.RecordBatchReader) -> WrittenPart:
     received = 0
 
     def groups() -> Iterator[pa.Table]:
         nonlocal received
-        for group in parquet_writer.row_groups(reader):
-            received = combined([received, content_hash(group, chunk.schema.names)])
+        for group in parquet_writer.group_batches(reader):
+            received = combine_hashes([received, hash_rows(group, chunk.schema.names)])
             yield group
 
     io = load_file_io(chunk.io_properties, chunk.folder)
-    file = parquet_writer.write(groups(), chunk.schema, io, chunk.folder, chunk.unique_columns)
+    file = parquet_writer.write_parquet(groups(), chunk.schema, io, chunk.folder, chunk.unique_columns)
     if file is None:
-        return Written(None, 0, 0, 0, 0, 0.0)
-    return Written(file.path, file.rows, file.bytes, received, _stored(io, file.path), 0.0)
+        return WrittenPart(None, 0, 0, 0, 0, 0.0)
+    return WrittenPart(file.path, file.rows, file.bytes, received, _stored(io, file.path), 0.0)
 
 
 def _stored(io: FileIO, path: str) -> int:
     with io.new_input(path).open() as stream:
         file = pq.ParquetFile(stream)
         groups = (file.read_row_group(number, use_threads=False) for number in range(file.num_row_groups))
-        return combined(content_hash(group, group.column_names) for group in groups)
+        return combine_hashes(hash_rows(group, group.column_names) for group in groups)

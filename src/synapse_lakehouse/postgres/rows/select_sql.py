@@ -5,15 +5,22 @@ from typing import Final
 
 from psycopg import sql
 
-from synapse_lakehouse.catalogue import Column, Day, JsonKeys, JsonKeysOfType, ListOfType, Table
-from synapse_lakehouse.postgres.rows.json_check import OLDEST, STRING, is_json
-from synapse_lakehouse.postgres.rows.page_ranges import WHOLE, PageRange
+from synapse_lakehouse.catalogue import (
+    Column,
+    DayProjection,
+    JsonKeysForTypeProjection,
+    JsonKeysProjection,
+    ListForTypeProjection,
+    Table,
+)
+from synapse_lakehouse.postgres.rows.json_check import JSON_STRING_PATTERN, OLDEST_SERVER_VERSION, build_is_json_sql
+from synapse_lakehouse.postgres.rows.page_ranges import WHOLE_TABLE, PageRange
 
-UNREADABLE: Final = '"unreadable"'
+UNREADABLE_JSON: Final = '"unreadable"'
 """What bronze has in place of a text that should be a JSON object and cannot be parsed. Nothing of it may be copied, as
 nobody knows which keys it has. This is JSON, so that no query of the column fails at it, and no object."""
 
-NOT_AN_OBJECT: Final = '"not an object"'
+NON_OBJECT_JSON: Final = '"not an object"'
 """What bronze has in place of other JSON that is no object."""
 
 _EMPTY: Final = r'^(?:null|false|""|\[[ \t\n\r]*\]|-?0(?:\.0+)?(?:[eE][-+]?[0-9]+)?)$'
@@ -26,12 +33,12 @@ _INTEGER: Final = r"(?:^|[\[:, \t\n\r])-?([0-9]+)(?![0-9.eE])"
 _REFUSED: Final = r"\\u(?:0000|[dD][89a-fA-F][0-9a-fA-F]{2})"
 
 
-def select(
+def build_select(
     table: Table,
-    pages: PageRange = WHOLE,
+    pages: PageRange = WHOLE_TABLE,
     since: int | None = None,
     places: str | None = None,
-    server_version: int = OLDEST,
+    server_version: int = OLDEST_SERVER_VERSION,
 ) -> sql.Composed:
     """Statement that reads ``table`` as bronze holds it, or only the rows that live in a range of its pages.
 
@@ -39,35 +46,35 @@ def select(
     without a key, and each row is read once. With ``since``, only rows written by it or a later transaction are read;
     with ``places``, an array of ctids as PostgreSQL writes it, only rows that are there, and nothing else counts.
 
-    :param server_version: of the server that runs it, as in :func:`expression`.
+    :param server_version: of the server that runs it, as in :func:`build_column_sql`.
     """
     statement = sql.SQL("select {columns} from {table}").format(
-        columns=sql.SQL(", ").join(expression(column, server_version) for column in table.columns),
+        columns=sql.SQL(", ").join(build_column_sql(column, server_version) for column in table.columns),
         table=sql.Identifier(table.name),
     )
     if places is not None:
         return statement + sql.SQL(" where ctid = any({}::tid[])").format(sql.Literal(places))
     first, last = pages
     conditions = []
-    if (first, last) != WHOLE:
+    if (first, last) != WHOLE_TABLE:
         conditions.append(sql.SQL("ctid >= {}").format(sql.Literal(f"({first},0)")))
     if last is not None:
         conditions.append(sql.SQL("ctid < {}").format(sql.Literal(f"({last},0)")))
     if since is not None:
-        conditions.append(is_written_since(since))
+        conditions.append(build_changed_since_condition(since))
     return statement + sql.SQL(" where ") + sql.SQL(" and ").join(conditions) if conditions else statement
 
 
-def fingerprint(table: Table, layout: str) -> str:
+def fingerprint_select(table: Table, layout: str) -> str:
     """SHA-256 of the statement that reads ``table`` whole, and of what it reads from.
 
     It differs when the catalogue reads other columns, and when the source's table or one of its columns was made anew
     under an old name: then values changed without a new version of their rows.
     """
-    return hashlib.sha256(select(table).as_bytes() + layout.encode()).hexdigest()
+    return hashlib.sha256(build_select(table).as_bytes() + layout.encode()).hexdigest()
 
 
-def is_written_since(transaction: int) -> sql.Composed:
+def build_changed_since_condition(transaction: int) -> sql.Composed:
     """Condition on rows whose version was written by ``transaction`` (64 bits) or a later one.
 
     ``age`` compares in 32 bits against the next transaction id, so both sides must lie within half of that; older rows
@@ -79,38 +86,40 @@ def is_written_since(transaction: int) -> sql.Composed:
     )
 
 
-def expression(column: Column, server_version: int = OLDEST) -> sql.Composable:
+def build_column_sql(column: Column, server_version: int = OLDEST_SERVER_VERSION) -> sql.Composable:
     """SQL of one column, under its name in bronze. No value of the column makes it fail.
 
     :param server_version: of the server that runs it: a newer one needs less time for the same result.
     """
-    source = sql.Identifier(column.reads[0])
+    source = sql.Identifier(column.source_columns[0])
     match column.projection:
         case None:
             return source
-        case JsonKeys(keys=keys):
+        case JsonKeysProjection(keys=keys):
             value = _json_keys(source, keys, server_version)
-        case JsonKeysOfType(keys=keys, type_column=type_column, type=wanted):
+        case JsonKeysForTypeProjection(keys=keys, type_column=type_column, type=wanted):
             value = sql.SQL("case when {} = {} then {} end").format(
                 sql.Identifier(type_column), sql.Literal(wanted), _json_keys(source, keys, server_version)
             )
-        case ListOfType(type_column=type_column, types=types):
+        case ListForTypeProjection(type_column=type_column, types=types):
             value = sql.SQL(
                 "case when {type} in ({types}) then {source}"
                 " when {source} is not null then array_fill(null::text, array[cardinality({source})]) end"
             ).format(type=sql.Identifier(type_column), types=sql.SQL(", ").join(map(sql.Literal, types)), source=source)
-        case Day():
-            value = sql.SQL("{source} - mod({source}, {day})").format(source=source, day=sql.Literal(Day.MILLISECONDS))
+        case DayProjection():
+            value = sql.SQL("{source} - mod({source}, {day})").format(
+                source=source, day=sql.Literal(DayProjection.MILLISECONDS)
+            )
     return sql.SQL("{} as {}").format(value, sql.Identifier(column.name))
 
 
-def withheld(column: Column) -> sql.Composable:
+def build_null_column_sql(column: Column) -> sql.Composable:
     """SQL of a column that the role may not read, under its name: NULL, or a list of one NULL."""
-    value = sql.SQL("array[null]::text[]" if isinstance(column.projection, ListOfType) else "null::text")
+    value = sql.SQL("array[null]::text[]" if isinstance(column.projection, ListForTypeProjection) else "null::text")
     return sql.SQL("{} as {}").format(value, sql.Identifier(column.name))
 
 
-def measure(table: Table, stream_column: str) -> sql.Composed:
+def build_stream_id_counts(table: Table, stream_column: str) -> sql.Composed:
     """Statement that counts a table's stream ids by writer.
 
     Columns: writer (text or NULL), rows, rows without an id, smallest id, largest id. Distinct ids are not counted:
@@ -136,10 +145,10 @@ def _json_keys(source: sql.Identifier, keys: tuple[str, ...], server_version: in
         " from json_each({document}::json) as each where each.key in ({keys}))"
         " when {source} is not null then '{{}}' end"
     ).format(
-        is_json=is_json(source, server_version),
+        is_json=build_is_json_sql(source, server_version),
         has_long_integer=_has_long_integer(source),
-        unreadable=sql.Literal(UNREADABLE),
-        not_an_object=sql.Literal(NOT_AN_OBJECT),
+        unreadable=sql.Literal(UNREADABLE_JSON),
+        not_an_object=sql.Literal(NON_OBJECT_JSON),
         space=sql.Literal(" \t\n\r"),
         empty=sql.Literal(_EMPTY),
         named=named,
@@ -155,7 +164,10 @@ def _has_long_integer(source: sql.Identifier) -> sql.Composed:
         "regexp_replace({source}, {string}, '', 'g'), {integer}, 'g') as found where length(found[1]) > {longest})"
         " else false end"
     ).format(
-        source=source, string=sql.Literal(STRING), integer=sql.Literal(_INTEGER), longest=sql.Literal(_LONGEST_INTEGER)
+        source=source,
+        string=sql.Literal(JSON_STRING_PATTERN),
+        integer=sql.Literal(_INTEGER),
+        longest=sql.Literal(_LONGEST_INTEGER),
     )
 
 

@@ -7,13 +7,13 @@ from psycopg import sql
 
 from synapse_lakehouse.catalogue import POSTGRES_TYPES, Table
 from synapse_lakehouse.postgres.connection import Connection
-from synapse_lakehouse.postgres.rows.select_sql import is_written_since
+from synapse_lakehouse.postgres.rows.select_sql import build_changed_since_condition
 
 _AT_ONCE: Final = 10_000
 """So many keys PostgreSQL is asked for in one statement, to hold them in memory."""
 
 
-def has_older(connection: Connection, table: Table, keys: pa.Table, transaction: int) -> bool:
+def has_older_versions(connection: Connection, table: Table, keys: pa.Table, transaction: int) -> bool:
     """Whether a row of ``table`` has one of ``keys`` (columns of its primary key) and was written before
     ``transaction``."""
     asking = _statement(table, transaction)
@@ -40,5 +40,5 @@ def _statement(table: Table, transaction: int) -> sql.Composed:
             sql.SQL(f"{{}} {sign} {{}}").format(sql.Identifier(table.name, name), sql.Identifier("wanted", name))
             for name, sign in equal.items()
         ),
-        changed=is_written_since(transaction),
+        changed=build_changed_since_condition(transaction),
     )

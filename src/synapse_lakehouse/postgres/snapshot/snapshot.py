@@ -11,28 +11,32 @@ from psycopg import sql
 
 from synapse_lakehouse.catalogue import Catalogue, Table
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.postgres.access.preflight import check
-from synapse_lakehouse.postgres.access.schema_drift import drifted, layouts, novelties
-from synapse_lakehouse.postgres.connection import Connection, connect, require_session
+from synapse_lakehouse.postgres.access.preflight import check_source_database
+from synapse_lakehouse.postgres.access.schema_drift import find_drifted_tables, find_unknown_objects, read_table_layouts
+from synapse_lakehouse.postgres.connection import Connection, connect, require_session_settings
 from synapse_lakehouse.postgres.errors import ReadFailed, RecoveryConflict, SourceError, is_recovery_conflict
-from synapse_lakehouse.postgres.rows.select_sql import fingerprint, is_written_since, measure
-from synapse_lakehouse.postgres.snapshot.table_locks import hold, rewritten
-from synapse_lakehouse.postgres.snapshot.timeline import Lineage, lineage
-from synapse_lakehouse.postgres.snapshot.wal_flush import await_durable
-from synapse_lakehouse.printable_text import printable_logger
+from synapse_lakehouse.postgres.rows.select_sql import (
+    build_changed_since_condition,
+    build_stream_id_counts,
+    fingerprint_select,
+)
+from synapse_lakehouse.postgres.snapshot.table_locks import find_rewritten_tables, lock_tables
+from synapse_lakehouse.postgres.snapshot.timeline import WalPosition, read_wal_position
+from synapse_lakehouse.postgres.snapshot.wal_flush import wait_for_flush
+from synapse_lakehouse.printable_text import get_printable_logger
 
-MOST_PLACES: Final = 50_000
+MAX_CTIDS: Final = 50_000
 """Of more changed rows it is not kept where they are."""
 
 _SNAPSHOTS: Final = 3
 """So many are taken, the latter ones where a table was rewritten just when the one before was taken."""
 _COUNTER: Final = "lakehouse.changed"
 
-_log = printable_logger(__name__)
+_log = get_printable_logger(__name__)
 
 
 @dataclass(frozen=True)
-class Sequence:
+class SequenceValue:
     """A sequence as it stood when the snapshot was taken. Sequences are not transactional: it may run ahead."""
 
     name: str
@@ -41,7 +45,7 @@ class Sequence:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class PostgresSnapshot:
     """The state of the source that a run copies; ``name`` is what other transactions import.
 
     ``fingerprints`` tell by table whether the same is read as before. ``drifted``: tables that cannot be copied, with
@@ -55,22 +59,22 @@ class Snapshot:
     schema_version: int
     xmin: int
     xmax: int
-    lineage: Lineage
+    wal_position: WalPosition
     in_recovery: bool
-    sequences: tuple[Sequence, ...]
+    sequences: tuple[SequenceValue, ...]
     fingerprints: Mapping[str, str]
-    drifted: Mapping[str, str]
-    novelties: Collection[str]
+    drifted_tables: Mapping[str, str]
+    unknown_objects: Collection[str]
     is_durable: bool = True
 
     @property
-    def horizon(self) -> int | None:
+    def xmin_horizon(self) -> int | None:
         """The transaction since which a later run finds what changed; None: it cannot be told from transactions."""
         return self.xmin if self.is_durable else None
 
 
 @dataclass(frozen=True)
-class Heap:
+class HeapFile:
     """The file that a table's rows live in, and its pages. A rewritten table has another file."""
 
     filenode: int
@@ -78,10 +82,10 @@ class Heap:
 
 
 @dataclass(frozen=True)
-class Changes:
+class RowCounts:
     """Rows of a table, how many of them changed, and the ctids of these as PostgreSQL writes an array, if they are few.
 
-    Of changed rows only those in the pages before a certain one, where :func:`count_since` was told one.
+    Of changed rows only those in the pages before a certain one, where :func:`count_changed_rows` was told one.
 
     The ctids hold as long as the snapshot that they were found in.
     """
@@ -92,7 +96,7 @@ class Changes:
 
 
 @dataclass(frozen=True)
-class Measure:
+class StreamIdCounts:
     """Stream ids of one writer in a table that is counted and not copied."""
 
     writer: str | None
@@ -103,7 +107,7 @@ class Measure:
 
 
 @contextmanager
-def exported(settings: Settings, catalogue: Catalogue) -> Iterator[tuple[Connection, Snapshot]]:
+def export_snapshot(settings: Settings, catalogue: Catalogue) -> Iterator[tuple[Connection, PostgresSnapshot]]:
     """Take a snapshot after checking the source, and keep it importable, and its tables whole, while the context lasts.
 
     :raises SourceError: when the source cannot be read as the catalogue says, or its tables are rewritten again and
@@ -114,7 +118,7 @@ def exported(settings: Settings, catalogue: Catalogue) -> Iterator[tuple[Connect
     with connect(settings) as connection:
         on_standby = False
         try:
-            require_session(connection, settings)
+            require_session_settings(connection, settings)
             snapshot = _take_whole(connection, catalogue, settings)
             on_standby = snapshot.in_recovery
             yield connection, snapshot
@@ -127,7 +131,7 @@ def exported(settings: Settings, catalogue: Catalogue) -> Iterator[tuple[Connect
 
 
 @contextmanager
-def imported(settings: Settings, snapshot: Snapshot) -> Iterator[Connection]:
+def import_snapshot(settings: Settings, snapshot: PostgresSnapshot) -> Iterator[Connection]:
     """Another connection that sees what ``snapshot`` saw, which has to be kept importable meanwhile.
 
     :raises SourceError: when it cannot be made.
@@ -138,15 +142,15 @@ def imported(settings: Settings, snapshot: Snapshot) -> Iterator[Connection]:
         yield connection
 
 
-def _take_whole(connection: Connection, catalogue: Catalogue, settings: Settings) -> Snapshot:
+def _take_whole(connection: Connection, catalogue: Catalogue, settings: Settings) -> PostgresSnapshot:
     """A snapshot that has all rows of all its tables, and of which a crash takes nothing back, if that can be."""
     lost: list[str] = []
     for _ in range(_SNAPSHOTS):
         snapshot = _take(connection, catalogue, settings)
-        read = {table.name for table in catalogue.tables} - snapshot.drifted.keys()
-        hold(connection, read)
-        if not (lost := rewritten(connection, read)):
-            if not snapshot.in_recovery and not await_durable(connection, snapshot.lineage, settings):
+        read = {table.name for table in catalogue.tables} - snapshot.drifted_tables.keys()
+        lock_tables(connection, read)
+        if not (lost := find_rewritten_tables(connection, read)):
+            if not snapshot.in_recovery and not wait_for_flush(connection, snapshot.wal_position, settings):
                 _log.warning(
                     "PostgreSQL has not written its log to the disk for a while. As a crash could undo what is copied "
                     "now, the next run copies everything again. See what keeps the disk of Synapse's database busy."
@@ -161,14 +165,14 @@ def _take_whole(connection: Connection, catalogue: Catalogue, settings: Settings
     )
 
 
-def _take(connection: Connection, catalogue: Catalogue, settings: Settings) -> Snapshot:
+def _take(connection: Connection, catalogue: Catalogue, settings: Settings) -> PostgresSnapshot:
     # First, as what is read now is tidied up as well, and that would have to be on disk, too.
-    seen = lineage(connection)
-    version = check(
+    seen = read_wal_position(connection)
+    version = check_source_database(
         connection,
         catalogue,
         str(settings.synapse_server_name),
-        may_be_partial=settings.may_be_partial,
+        may_be_partial=settings.allows_partial_copy,
     )
     row = connection.execute(
         "select pg_export_snapshot(), now(), current_setting('server_version'),"
@@ -177,21 +181,22 @@ def _take(connection: Connection, catalogue: Catalogue, settings: Settings) -> S
     ).fetchone()
     assert row is not None
     name, taken_at, server_version, xmin, xmax, in_recovery = row
-    return Snapshot(
+    return PostgresSnapshot(
         name=name,
         taken_at=taken_at,
         server_version=server_version,
         schema_version=version,
         xmin=xmin,
         xmax=xmax,
-        lineage=seen,
+        wal_position=seen,
         in_recovery=in_recovery,
         sequences=tuple(_sequence(connection, stream.sequence) for stream in catalogue.streams),
         fingerprints={
-            name: fingerprint(catalogue.table(name), layout) for name, layout in layouts(catalogue, connection).items()
+            name: fingerprint_select(catalogue.table(name), layout)
+            for name, layout in read_table_layouts(catalogue, connection).items()
         },
-        drifted=drifted(catalogue, connection),
-        novelties=novelties(catalogue, connection),
+        drifted_tables=find_drifted_tables(catalogue, connection),
+        unknown_objects=find_unknown_objects(catalogue, connection),
     )
 
 
@@ -206,7 +211,7 @@ def _is_lost(connection: Connection) -> bool:
     return False
 
 
-def heap(connection: Connection, table: Table) -> Heap:
+def read_heap_file(connection: Connection, table: Table) -> HeapFile:
     """Where and how large the heap of ``table`` is."""
     row = connection.execute(
         "select pg_relation_filenode(t)::bigint, pg_relation_size(t) / current_setting('block_size')::int"
@@ -214,16 +219,16 @@ def heap(connection: Connection, table: Table) -> Heap:
         [table.name],
     ).fetchone()
     assert row is not None
-    return Heap(*row)
+    return HeapFile(*row)
 
 
-def count(connection: Connection, table: Table) -> int:
+def count_rows(connection: Connection, table: Table) -> int:
     """Rows of ``table`` that the snapshot sees."""
     row = connection.execute(sql.SQL("select count(*) from {}").format(sql.Identifier(table.name))).fetchone()
     return int(row[0]) if row else 0
 
 
-def count_since(connection: Connection, table: Table, transaction: int, before: int | None = None) -> Changes:
+def count_changed_rows(connection: Connection, table: Table, transaction: int, before: int | None = None) -> RowCounts:
     """Rows of ``table`` that the snapshot sees, and those that ``transaction`` or a later one wrote, in one scan.
 
     With ``before``, of the latter only those in the pages before that one.
@@ -242,18 +247,18 @@ def count_since(connection: Connection, table: Table, transaction: int, before: 
             " set_config({n}, (current_setting({n})::bigint + 1)::text, true)::bigint <= {most} end)::text"
             " from {table} where {changed}"
         ).format(
-            changed=is_written_since(transaction),
+            changed=build_changed_since_condition(transaction),
             counts=counts,
             n=sql.Literal(_COUNTER),
-            most=sql.Literal(MOST_PLACES),
+            most=sql.Literal(MAX_CTIDS),
             table=sql.Identifier(table.name),
         )
     ).fetchone()
     assert row is not None
     found, places = int(row[0]), (row[1] or "{}")
     now = _rows_scanned(connection, table)
-    rows = count(connection, table) if scanned is None or now is None else now - scanned
-    return Changes(rows, found, places if found <= MOST_PLACES else None)
+    rows = count_rows(connection, table) if scanned is None or now is None else now - scanned
+    return RowCounts(rows, found, places if found <= MAX_CTIDS else None)
 
 
 def _rows_scanned(connection: Connection, table: Table) -> int | None:
@@ -270,12 +275,12 @@ def _rows_scanned(connection: Connection, table: Table) -> int | None:
     return int(row[0]) if row else None
 
 
-def measured(connection: Connection, table: Table, stream_column: str) -> list[Measure]:
+def count_stream_ids(connection: Connection, table: Table, stream_column: str) -> list[StreamIdCounts]:
     """Stream ids of a table that is only counted, writer by writer."""
-    return [Measure(*row) for row in connection.execute(measure(table, stream_column)).fetchall()]
+    return [StreamIdCounts(*row) for row in connection.execute(build_stream_id_counts(table, stream_column)).fetchall()]
 
 
-def _sequence(connection: Connection, name: str) -> Sequence:
+def _sequence(connection: Connection, name: str) -> SequenceValue:
     row = connection.execute(sql.SQL("select last_value, is_called from {}").format(sql.Identifier(name))).fetchone()
     assert row is not None
-    return Sequence(name, int(row[0]), bool(row[1]))
+    return SequenceValue(name, int(row[0]), bool(row[1]))

@@ -11,7 +11,7 @@ from psycopg import sql
 from synapse_lakehouse.postgres.connection import Connection
 
 
-def hold(connection: Connection, tables: Collection[str]) -> None:
+def lock_tables(connection: Connection, tables: Collection[str]) -> None:
     """Let nobody rewrite or drop ``tables`` until the transaction ends; whoever wants to, waits for it.
 
     Reads nothing, and needs no more than a right to read a column of each, which LOCK TABLE would not be content with.
@@ -21,7 +21,7 @@ def hold(connection: Connection, tables: Collection[str]) -> None:
         connection.execute(sql.SQL(" union all ").join(touched))
 
 
-def rewritten(connection: Connection, tables: Collection[str]) -> list[str]:
+def find_rewritten_tables(connection: Connection, tables: Collection[str]) -> list[str]:
     """Those of ``tables`` that were rewritten or made anew since the transaction's snapshot was taken.
 
     A query of pg_class sees what the snapshot saw, while PostgreSQL's functions tell of the present.

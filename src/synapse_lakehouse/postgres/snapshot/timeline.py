@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 from synapse_lakehouse.postgres.connection import Connection
 
-HORIZON = 1 << 31
+MAX_XID_AGE = 1 << 31
 """Transaction ids are compared in 32 bits, so versions can be told apart within this many transactions only."""
 
 
 @dataclass(frozen=True)
-class Lineage:
+class WalPosition:
     """Which cluster, database and timeline a snapshot is of, and how far the write-ahead log had come.
 
     A restored dump is another database, a promoted standby another timeline: there, transaction ids mean other
@@ -23,7 +23,7 @@ class Lineage:
     timeline: int
     wal_lsn: str
 
-    def continues(self, base: "Lineage") -> bool:
+    def continues(self, base: "WalPosition") -> bool:
         """Whether everything that ``base`` saw lies in this snapshot's past."""
         return (self.system_identifier, self.database_oid, self.timeline) == (
             base.system_identifier,
@@ -31,14 +31,14 @@ class Lineage:
             base.timeline,
         ) and _position(base.wal_lsn) <= _position(self.wal_lsn)
 
-    def is_behind(self, other: "Lineage") -> bool:
+    def is_behind(self, other: "WalPosition") -> bool:
         """Whether the log of the same cluster and timeline had not come as far as in ``other``."""
         return (self.system_identifier, self.timeline) == (other.system_identifier, other.timeline) and _position(
             self.wal_lsn
         ) < _position(other.wal_lsn)
 
 
-def lineage(connection: Connection) -> Lineage:
+def read_wal_position(connection: Connection) -> WalPosition:
     """The lineage of the connected database."""
     row = connection.execute(
         "select system_identifier, (select oid::bigint from pg_database where datname = current_database()),"
@@ -54,7 +54,7 @@ def lineage(connection: Connection) -> Lineage:
         " from pg_control_system()"
     ).fetchone()
     assert row is not None
-    return Lineage(*row)
+    return WalPosition(*row)
 
 
 def _position(lsn: str) -> int:

@@ -5,7 +5,7 @@ from typing import Final
 
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.connection import Connection, connect
-from synapse_lakehouse.postgres.snapshot.timeline import Lineage
+from synapse_lakehouse.postgres.snapshot.timeline import WalPosition
 
 _LOOK_SECONDS: Final = 0.01
 
@@ -14,7 +14,7 @@ _PATIENT_SECONDS: Final = 0.1
 _MOST_SECONDS: Final = 30.0
 
 
-def await_durable(connection: Connection, seen: Lineage, settings: Settings) -> bool:
+def wait_for_flush(connection: Connection, seen: WalPosition, settings: Settings) -> bool:
     """Wait until the log of all that a snapshot of a primary saw end is on disk, most often no time at all.
 
     A commit with ``synchronous_commit`` off (Synapse's database setting of that name), and any rollback, is seen

@@ -32,7 +32,7 @@ from pyiceberg.expressions import (
 from pyiceberg.table import Table as IcebergTable
 
 from synapse_lakehouse.audit import store
-from synapse_lakehouse.catalogue import Catalogue, Contiguity, Load, Stream, Table
+from synapse_lakehouse.catalogue import Catalogue, Contiguity, LoadMode, Stream, Table
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS
 from synapse_lakehouse.iceberg.read.recent_rows import spans
@@ -230,7 +230,7 @@ def _to_read(declared: Catalogue, windows: Sequence[Window]) -> Iterator[tuple[S
     for one in windows:
         if one.bound is not None and one.bound > one.after:
             begins[one.stream] = min(begins.get(one.stream, one.after), one.after)
-    for stream, table in declared.pairs():
+    for stream, table in declared.stream_table_pairs():
         if stream.name in begins:
             yield stream, table, begins[stream.name]
 
@@ -260,7 +260,7 @@ def _scan(commands: IcebergTable, wanted: BooleanExpression, fields: Sequence[st
 
 def _leaves(declared: Catalogue, name: str) -> str | None:
     """Why a row of a stream that was announced may be gone; None where the stream's gaps tell."""
-    if all(table.load is Load.MEASURE for table, _ in declared.backing(name)):
+    if all(table.load is LoadMode.MEASURE for table, _ in declared.backing_tables(name)):
         return compare.NOT_COPIED
     return _GONE.get(declared.stream(name).contiguity)
 

@@ -18,7 +18,7 @@ _ABOUT: Final = {
 def about(catalogue: Catalogue, stream: str, row: str) -> dict[str, Any] | None:
     """``table_name`` that a landed row is of, and the keys of ``_ABOUT``; None if it is of no known form."""
     found = json.loads(row)
-    copied = {table.name for table in catalogue.copied()}
+    copied = {table.name for table in catalogue.copied_tables()}
     for shape in SHAPES.get(stream, ()):
         if shape.table in copied and (fields := _fields(shape, found)) is not None:
             told = {name: next((fields[one] for one in names if one in fields), None) for name, names in _ABOUT.items()}

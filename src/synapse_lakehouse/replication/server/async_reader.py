@@ -10,13 +10,13 @@ from time import monotonic
 from typing import Any, Final, TypeVar
 
 from synapse_lakehouse.postgres.errors import ReadFailed, SourceError
-from synapse_lakehouse.printable_text import printable_logger
+from synapse_lakehouse.printable_text import get_printable_logger
 from synapse_lakehouse.replication.protocol.commands import Position
 from synapse_lakehouse.replication.protocol.row_schemas import SHAPES
 from synapse_lakehouse.replication.protocol.stream_tokens import MEMORY_ONLY, Gap, Missed, Progress, Source, Update
 from synapse_lakehouse.replication.server.stream_reader import Feed, Heads
 
-log = printable_logger(__name__)
+log = get_printable_logger(__name__)
 
 AGAIN_SECONDS: Final = 1.0
 

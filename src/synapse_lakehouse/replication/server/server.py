@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
 
-from synapse_lakehouse.printable_text import printable_logger
+from synapse_lakehouse.printable_text import get_printable_logger
 from synapse_lakehouse.replication.protocol.commands import Command
 from synapse_lakehouse.replication.protocol.connection import PING_SECONDS, SILENCE_SECONDS
 from synapse_lakehouse.replication.protocol.dialect import Dialect
@@ -18,7 +18,7 @@ from synapse_lakehouse.replication.server.shared_pages import Page, SharedPages
 from synapse_lakehouse.replication.server.stream_reader import Feed, Heads
 from synapse_lakehouse.replication.server.subscriber import Subscriber
 
-log = printable_logger(__name__)
+log = get_printable_logger(__name__)
 
 MOST_SUBSCRIBERS: Final = 100
 MOST_OF_AN_ADDRESS: Final = 50

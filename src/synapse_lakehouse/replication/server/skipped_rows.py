@@ -4,9 +4,9 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
-from synapse_lakehouse.printable_text import printable_logger
+from synapse_lakehouse.printable_text import get_printable_logger
 
-log = printable_logger(__name__)
+log = get_printable_logger(__name__)
 
 MOST_NAMED: Final = 10
 """Rows that are named in ``WINDOW_SECONDS``; further ones are counted."""

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from psycopg import sql
 
 from synapse_lakehouse.catalogue import Catalogue, Table
-from synapse_lakehouse.postgres.rows.select_sql import expression, withheld
+from synapse_lakehouse.postgres.rows.select_sql import build_column_sql, build_null_column_sql
 from synapse_lakehouse.replication.protocol.row_schemas import Constant, Field, IsSet, Json, Shape
 
 Unreadable = Collection[tuple[str, str]]
@@ -81,7 +81,7 @@ def ids(catalogue: Catalogue, stream: str) -> sql.Composed:
             range=_range(catalogue, stream, table),
             order=_order(catalogue, stream, table),
         )
-        for table, _ in catalogue.backing(stream)
+        for table, _ in catalogue.backing_tables(stream)
     )
 
 
@@ -91,7 +91,7 @@ def writers(catalogue: Catalogue, stream: str) -> sql.Composed:
         sql.SQL("(select distinct coalesce({writer}, %(unnamed)s) from {table} where {range})").format(
             writer=_writer(table), table=sql.Identifier(table.name), range=_range(catalogue, stream, table)
         )
-        for table, _ in catalogue.backing(stream)
+        for table, _ in catalogue.backing_tables(stream)
     )
 
 
@@ -103,7 +103,7 @@ def last(catalogue: Catalogue, stream: str) -> sql.Composed:
         sql.SQL("(select {end} from {table})").format(
             end=end.format(sql.Identifier(table.streams[stream])), table=sql.Identifier(table.name)
         )
-        for table, _ in catalogue.backing(stream)
+        for table, _ in catalogue.backing_tables(stream)
     )
     return sql.SQL("select greatest({})").format(highest)
 
@@ -116,11 +116,11 @@ def is_negative(catalogue: Catalogue, stream: str) -> bool:
 def _wanted(table: Table, shape: Shape, name: str, unreadable: Unreadable) -> sql.Composable:
     """SQL of one column; a column of JSON text as it is, because its projection would parse it."""
     column = table.column(name)
-    if any((table.name, source) in unreadable for source in column.reads):
-        return withheld(column)
+    if any((table.name, source) in unreadable for source in column.source_columns):
+        return build_null_column_sql(column)
     if Json(name) in shape.fields:
-        return sql.SQL("{} as {}").format(sql.Identifier(column.reads[0]), sql.Identifier(name))
-    return expression(column)
+        return sql.SQL("{} as {}").format(sql.Identifier(column.source_columns[0]), sql.Identifier(name))
+    return build_column_sql(column)
 
 
 def _columns(shape: Shape) -> list[str]:

@@ -12,7 +12,7 @@ from synapse_lakehouse.catalogue import Catalogue, Stream
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.connection import Connection, connect
 from synapse_lakehouse.postgres.errors import ReadFailed
-from synapse_lakehouse.printable_text import printable_logger
+from synapse_lakehouse.printable_text import get_printable_logger
 from synapse_lakehouse.replication.protocol.row_schemas import SHAPES, Shape
 from synapse_lakehouse.replication.protocol.stream_tokens import Source, Update
 from synapse_lakehouse.replication.server import sql as server_sql
@@ -33,7 +33,7 @@ from synapse_lakehouse.streams.positions.safe_bound import (
 )
 from synapse_lakehouse.streams.positions.writers import MASTER, default_writer, read_configured_writers
 
-log = printable_logger(__name__)
+log = get_printable_logger(__name__)
 
 PAGE_ROWS: Final = 1000
 """Rows of one table that are read at a time, give or take those of one token."""
@@ -238,7 +238,7 @@ class Feed:
             for table in self._catalogue.tables
             for column in table.columns
             if column.only_served
-            for name in column.reads
+            for name in column.source_columns
         ]
         found = connection.execute(
             "select distinct name, read from unnest(%s::text[], %s::text[]) as served(name, read)"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from synapse_lakehouse.printable_text import printable_logger
+from synapse_lakehouse.printable_text import get_printable_logger
 from synapse_lakehouse.replication.protocol import commands as c
 from synapse_lakehouse.replication.protocol.commands import Command
 from synapse_lakehouse.replication.protocol.connection import Connection, Silent, ping
@@ -19,7 +19,7 @@ from synapse_lakehouse.streams.positions.writers import MASTER
 if TYPE_CHECKING:
     from synapse_lakehouse.replication.server.server import Server
 
-log = printable_logger(__name__)
+log = get_printable_logger(__name__)
 
 BUFFER_BYTES: Final = 4 << 20
 """What may wait for a subscriber that is slow to read, besides one page of rows."""

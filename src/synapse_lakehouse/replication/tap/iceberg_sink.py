@@ -24,7 +24,7 @@ from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS
 from synapse_lakehouse.iceberg.read.recent_rows import newest
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.iceberg.write.tables import COMMANDS_SCHEMA
-from synapse_lakehouse.printable_text import printable_logger
+from synapse_lakehouse.printable_text import get_printable_logger
 from synapse_lakehouse.replication.protocol import commands as c
 from synapse_lakehouse.replication.protocol.stream_tokens import Gap, Source, Update
 from synapse_lakehouse.replication.tap.command_log import record
@@ -32,7 +32,7 @@ from synapse_lakehouse.replication.tap.follower import Item
 from synapse_lakehouse.replication.tap.redact_fields import Keeping
 from synapse_lakehouse.replication.tap_liveness import CUT_OFF, FLUSH
 
-log = printable_logger(__name__)
+log = get_printable_logger(__name__)
 
 _AGAIN_SECONDS: Final = 0.5
 _LAST_SECONDS: Final = 5.0

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from synapse_lakehouse.catalogue import Catalogue, Day, JsonKeys
+from synapse_lakehouse.catalogue import Catalogue, DayProjection, JsonKeysProjection
 from synapse_lakehouse.replication.protocol.row_schemas import SHAPES, Constant, Field, IsSet, Json, Shape
 
 CACHES: Final = "caches"
@@ -87,9 +87,9 @@ def keep_of(catalogue: Catalogue, shape: Shape, field: Field) -> Keep | None:
     match catalogue.table(owner or shape.table).column(column).projection:
         case None:
             return _as_it_is
-        case Day():
-            return lambda value: value - value % Day.MILLISECONDS if isinstance(value, int) else None
-        case JsonKeys(keys=keys):
+        case DayProjection():
+            return lambda value: value - value % DayProjection.MILLISECONDS if isinstance(value, int) else None
+        case JsonKeysProjection(keys=keys):
             return lambda value: {key: value[key] for key in keys if key in value} if isinstance(value, dict) else None
     return None
 

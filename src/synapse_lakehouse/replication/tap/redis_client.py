@@ -17,7 +17,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from synapse_lakehouse.printable_text import printable_logger
+from synapse_lakehouse.printable_text import get_printable_logger
 from synapse_lakehouse.replication.protocol.commands import Command, Unknown
 from synapse_lakehouse.replication.protocol.connection import Silent
 from synapse_lakehouse.replication.protocol.decode import parse
@@ -26,7 +26,7 @@ from synapse_lakehouse.replication.protocol.stream_tokens import Endless, Missed
 from synapse_lakehouse.replication.server.async_reader import Reader
 from synapse_lakehouse.replication.tap.follower import DOCUMENTED, Attempts, Item, Patience, fill, items
 
-log = printable_logger(__name__)
+log = get_printable_logger(__name__)
 
 CLIENT_NAME: Final = "synapse-lakehouse"
 """As Redis lists it among its clients."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
-from synapse_lakehouse.printable_text import printable_logger
+from synapse_lakehouse.printable_text import get_printable_logger
 from synapse_lakehouse.replication.protocol.stream_tokens import Progress
 from synapse_lakehouse.replication.tap.follower import Item
 from synapse_lakehouse.replication.tap.iceberg_sink import Batch, Landing
 
-log = printable_logger(__name__)
+log = get_printable_logger(__name__)
 
 _LOOK_SECONDS: Final = 0.2
 

@@ -6,7 +6,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
-from synapse_lakehouse.printable_text import printable_logger
+from synapse_lakehouse.printable_text import get_printable_logger
 from synapse_lakehouse.replication.protocol import commands as c
 from synapse_lakehouse.replication.protocol.commands import Command
 from synapse_lakehouse.replication.protocol.connection import Connection, Silent, ping
@@ -16,7 +16,7 @@ from synapse_lakehouse.replication.protocol.stream_tokens import Endless, Progre
 from synapse_lakehouse.replication.server.async_reader import Reader
 from synapse_lakehouse.replication.tap.follower import DOCUMENTED, Attempts, Item, Patience, items
 
-log = printable_logger(__name__)
+log = get_printable_logger(__name__)
 
 _SHOWN: Final = 200
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from synapse_lakehouse.catalogue import Contiguity, Stream, Table, contiguity
+from synapse_lakehouse.catalogue import Contiguity, Stream, Table, effective_contiguity
 from synapse_lakehouse.iceberg.spark.session import each, iceberg, iceberg_table
-from synapse_lakehouse.postgres.rows.key_ranges import range_in_lake
-from synapse_lakehouse.postgres.rows.range_digest import hash_in_lake
+from synapse_lakehouse.postgres.rows.key_ranges import key_range_spark_sql
+from synapse_lakehouse.postgres.rows.range_digest import row_hash_spark_sql
 from synapse_lakehouse.streams.gaps.classify import Evidence
 from synapse_lakehouse.streams.stream_tables import StreamTables, union_all
 
@@ -48,9 +48,9 @@ def find_reread_ids(held: StreamTables, read_alike: Collection[str]) -> list[Rer
         said, as the catalogue may have changed.
     """
     again, files = held.changed_names().intersection(read_alike), {}
-    for stream, table in held.catalogue.pairs():
+    for stream, table in held.catalogue.stream_table_pairs():
         is_comparable = table.name in again and held.bound(stream) is not None
-        if is_comparable and contiguity(stream, table) is Contiguity.APPEND_ONLY:
+        if is_comparable and effective_contiguity(stream, table) is Contiguity.APPEND_ONLY:
             files[stream.name, table.name] = stream, table, _newer_files(held, stream, table)
     counted = [
         held.spark.read.parquet(*paths)
@@ -99,7 +99,7 @@ def find_added_ids(
 
 def _changed(held: StreamTables, one: RereadIds, mended: Collection[str]) -> DataFrame:
     kept = tuple(column for column in one.table.columns if not column.changes)
-    said = f.expr(hash_in_lake(one.table.model_copy(update={"columns": kept}))).alias("said")
+    said = f.expr(row_hash_spark_sql(one.table.model_copy(update={"columns": kept}))).alias("said")
     was, now = _then_and_now(held, one)
     was, now = (frame.select(*one.key, said) for frame in (_not_mended(was, one, mended), now))
     return _told(one, was.join(now, [*one.key, "said"], "left_anti").join(now, one.key, "left_semi"))
@@ -126,7 +126,7 @@ def _then_and_now(held: StreamTables, one: RereadIds) -> tuple[DataFrame, DataFr
 
 
 def _not_mended(rows: DataFrame, one: RereadIds, mended: Collection[str]) -> DataFrame:
-    return rows.where(~f.expr(range_in_lake(one.table)).isin(*mended)) if mended else rows
+    return rows.where(~f.expr(key_range_spark_sql(one.table)).isin(*mended)) if mended else rows
 
 
 def _told(one: RereadIds, rows: DataFrame) -> DataFrame:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from synapse_lakehouse.catalogue import Sequence, Stream
+from synapse_lakehouse.catalogue import StartupSequence, Stream
 from synapse_lakehouse.streams.positions.safe_bound import find_regressed_writers
 
 _LOGGED_AHEAD: Final = 32
@@ -43,7 +43,7 @@ class SequenceFault:
     repair: str
 
 
-def find_sequence_faults(stream: Stream | Sequence, now: StreamProgress) -> Iterator[SequenceFault]:
+def find_sequence_faults(stream: Stream | StartupSequence, now: StreamProgress) -> Iterator[SequenceFault]:
     """What does not fit together in a stream, or a sequence of none, worst first."""
     sign = stream.direction
     wrong = {writer: position for writer, position in now.positions.items() if sign * position < 0}

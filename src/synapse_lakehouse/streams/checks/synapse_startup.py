@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping
 import psycopg
 from psycopg import sql
 
-from synapse_lakehouse.catalogue import Catalogue, Sequence, Stream
+from synapse_lakehouse.catalogue import Catalogue, StartupSequence, Stream
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.errors import ReadFailed
-from synapse_lakehouse.postgres.stream_positions import be_brief, handed_out
+from synapse_lakehouse.postgres.stream_positions import read_last_sequence_value, set_short_timeout
 from synapse_lakehouse.streams.checks.sequences import SequenceFault, StreamProgress, find_sequence_faults
 
 
@@ -39,21 +39,21 @@ def check_startup(connection: Connection, declared: Catalogue) -> list[tuple[str
     :raises ReadFailed: when one cannot be read, or not soon: nobody may take that for a good sign.
     """
     try:
-        be_brief(connection)
+        set_short_timeout(connection)
         now = {name: _standing(connection, declared, one) for name, one in _checked(declared).items()}
     except psycopg.Error as error:
         raise ReadFailed(error) from None
     return list(find_startup_faults(declared, now))
 
 
-def _checked(declared: Catalogue) -> dict[str, Stream | Sequence]:
+def _checked(declared: Catalogue) -> dict[str, Stream | StartupSequence]:
     """Streams, and sequences of none, by name."""
     of_streams = {stream.sequence for stream in declared.streams}
-    streams: dict[str, Stream | Sequence] = {stream.name: stream for stream in declared.streams}
+    streams: dict[str, Stream | StartupSequence] = {stream.name: stream for stream in declared.streams}
     return streams | {one.name: one for one in declared.checked_at_start if one.name not in of_streams}
 
 
-def _standing(connection: Connection, declared: Catalogue, one: Stream | Sequence) -> StreamProgress:
+def _standing(connection: Connection, declared: Catalogue, one: Stream | StartupSequence) -> StreamProgress:
     stored = connection.execute(
         "select instance_name, stream_id from stream_positions where stream_name = %s", [one.stream_positions]
     ).fetchall()
@@ -61,16 +61,16 @@ def _standing(connection: Connection, declared: Catalogue, one: Stream | Sequenc
     row = connection.execute("select pg_is_in_recovery()").fetchone()
     return StreamProgress(
         # Last: what is committed meanwhile is not to be seen without its id.
-        handed_out=handed_out(connection, one.sequence),
+        handed_out=read_last_sequence_value(connection, one.sequence),
         positions={writer: int(position) for writer, position in stored},
         furthest=furthest,
         may_be_ahead=row != (False,),
     )
 
 
-def _ids(declared: Catalogue, one: Stream | Sequence) -> list[tuple[str, str]]:
+def _ids(declared: Catalogue, one: Stream | StartupSequence) -> list[tuple[str, str]]:
     """Tables, each with the column whose ids the sequence gives out."""
-    backing = declared.backing(one.name) if isinstance(one, Stream) else ()
+    backing = declared.backing_tables(one.name) if isinstance(one, Stream) else ()
     further = (other.ids for other in declared.checked_at_start if other.name == one.sequence)
     return [*((table.name, column) for table, column in backing), *(pair for ids in further for pair in ids.items())]
 

@@ -172,7 +172,7 @@ class GapDetector:
                     {"stream": f"'{stream.name}'", "id": distance_sql(stream, table)},
                     is_beyond_sql(stream, table, _after(searched[stream.name])),
                 )
-                for stream, table in self.held.catalogue.pairs()
+                for stream, table in self.held.catalogue.stream_table_pairs()
                 if stream.name in searched
             ]
         )
@@ -186,7 +186,7 @@ class GapDetector:
     def _present(self) -> Iterator[tuple[Stream, StreamGap]]:
         """Late and duplicate ids, looked up where counting says that there are some."""
         counted = {(fact["stream"], fact["table_name"]): fact for fact in self.facts}
-        for stream, table in self.held.catalogue.pairs():
+        for stream, table in self.held.catalogue.stream_table_pairs():
             fact = counted.get((stream.name, table.name))
             repeats = table.repeats_ids or not stream.unique_ids
             if fact and (fact["late_ids"] or (fact["duplicate_ids"] and not repeats)):
@@ -243,10 +243,12 @@ class GapDetector:
     def _shared(self) -> list[Any]:
         """Rows of stream, id and number of tables: new ids that several tables have, where one table should."""
         changed = {
-            stream.name for stream, table in self.held.catalogue.pairs() if table.name in self.held.changed_names()
+            stream.name
+            for stream, table in self.held.catalogue.stream_table_pairs()
+            if table.name in self.held.changed_names()
         }
         by_stream: dict[str, list[str]] = {}
-        for stream, table in self.held.catalogue.pairs():
+        for stream, table in self.held.catalogue.stream_table_pairs():
             if stream.name in self.windows and stream.name in changed and stream.unique_ids and not table.repeats_ids:
                 by_stream.setdefault(stream.name, []).append(
                     select_sql(

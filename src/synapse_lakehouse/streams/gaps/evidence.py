@@ -14,7 +14,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from synapse_lakehouse.catalogue import Contiguity, Stream, Table, contiguity
+from synapse_lakehouse.catalogue import Contiguity, Stream, Table, effective_contiguity
 from synapse_lakehouse.streams.gaps.classify import Evidence, Explanation
 from synapse_lakehouse.streams.stream_tables import StreamTables, distance_sql, has_id_sql, union_all
 
@@ -165,7 +165,7 @@ def find_vanished_ids(
     frames = [
         _gone(held, stream, table, before)
         for stream, table, before in held.changed()
-        if contiguity(stream, table) is Contiguity.APPEND_ONLY
+        if effective_contiguity(stream, table) is Contiguity.APPEND_ONLY
     ]
     if announced:
         frames.append(_announced(held, announced, since))
@@ -214,7 +214,7 @@ def find_regressed_keys(held: StreamTables) -> DataFrame | None:
     frames = []
     for stream, table, before in held.changed():
         bound = held.bound(stream)
-        if contiguity(stream, table) is Contiguity.UPSERT and bound is not None:
+        if effective_contiguity(stream, table) is Contiguity.UPSERT and bound is not None:
             key = f.to_json(f.struct(*(table.rises_per or table.primary_key))).alias("key")
             highest = f.max(f.expr(distance_sql(stream, table)))
             was = before.where(held.is_other(stream, table, [held.accepted])).groupBy(key).agg(highest.alias("id"))

@@ -23,7 +23,7 @@ def find_responsible_writers(
 
     :param writers: by stream, who writes it.
     """
-    table = next((one for one, _ in held.catalogue.backing(stream.name) if one.name == gap.table), None)
+    table = next((one for one, _ in held.catalogue.backing_tables(stream.name) if one.name == gap.table), None)
     if table is None or not table.writer_column:
         return []
     rows = held.before(table.name) if gap.verdict is GapClass.LOST else held.spark.table(f"bronze.{table.name}")

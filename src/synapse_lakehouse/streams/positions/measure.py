@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import Column, Row
 from pyspark.sql import functions as f
 
-from synapse_lakehouse.catalogue import Load, Stream, Table
+from synapse_lakehouse.catalogue import LoadMode, Stream, Table
 from synapse_lakehouse.streams.positions.safe_bound import (
     BoundRule,
     SafeBound,
@@ -43,7 +43,7 @@ class PositionMeasurer:
 
     def table_facts(self) -> list[dict[str, Any]]:
         """Rows of ``audit.table_facts``; what was measured of an unchanged table still holds."""
-        tables = [table for table in self.held.catalogue.copied() if table.name not in self.measured]
+        tables = [table for table in self.held.catalogue.copied_tables() if table.name not in self.measured]
         found = self._counted_keys(tables, f.xxhash64("key"))
         # Fewer hashes than keys: some are there twice, or share their hash.
         alike = [table for table in tables if (row := found.get(table.name)) and row.rows > row.null_keys + row["keys"]]
@@ -118,8 +118,8 @@ class PositionMeasurer:
     def _bound(self, stream: Stream, positions: dict[str, int], facts: Sequence[Mapping[str, Any]]) -> SafeBound:
         if not stream.stream_positions:
             return SafeBound(None, BoundRule.NO_POSITIONS)
-        backing = self.held.catalogue.backing(stream.name)
-        if any(table.name in self.kept and table.load is not Load.MEASURE for table, _ in backing):
+        backing = self.held.catalogue.backing_tables(stream.name)
+        if any(table.name in self.kept and table.load is not LoadMode.MEASURE for table, _ in backing):
             return SafeBound(self.held.bound(stream), BoundRule.HELD)
         # Once a run has seen positions, who has rows and no position is a writer that was taken out, unless it had one.
         seen = {writer for fact in facts for writer, rows in fact["rows_by_writer"] if rows}
@@ -140,7 +140,7 @@ class PositionMeasurer:
         """As :func:`positions.gapless_end` for each stream, over ids that need not fit in memory."""
         beyond = [
             _beyond(stream, table, stream.direction * closed[stream.name])
-            for stream, table in self.held.catalogue.pairs()
+            for stream, table in self.held.catalogue.stream_table_pairs()
             if stream.name in closed
         ]
         if not beyond:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from synapse_lakehouse.catalogue import Catalogue
-from synapse_lakehouse.config.homeserver_yaml import section
+from synapse_lakehouse.config.homeserver_yaml import read_section
 
 MASTER: Final = "master"
 """instance_name of Synapse's main process."""
@@ -70,7 +70,7 @@ def default_writer(writers: Collection[str]) -> str:
 
 def _from_config(path: Path | None) -> dict[str, frozenset[str]]:
     found = {}
-    for stream, given in section(path, "stream_writers", StreamWritersError).items():
+    for stream, given in read_section(path, "stream_writers", StreamWritersError).items():
         names = [given] if isinstance(given, str) else given
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise StreamWritersError(
