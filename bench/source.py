@@ -84,7 +84,7 @@ def filled(home: Path, scale: float, progress: Callable[[str], None]) -> Iterato
     """The database at ``scale``, as it was filled: a copy of one kept in ``home``, that is made anew when the generator
     changed. What a bench before added, changed and freed would show in the figures.
 
-    :raises PostgresError: when the server does not start or the sample's schema cannot be restored.
+    :raises EmbeddedPostgresError: when the server does not start or the sample's schema cannot be restored.
     """
     data = home / "postgres"
     with embedded_postgres.running(data, options=_SERVER_OPTIONS) as server:

@@ -14,12 +14,13 @@ from expectations.metric_expectation import FAIL, WARN, MetricExpectation, Metri
 from expectations.tables import ExpectRowsOfTable, expect_valid_key
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.errors import LakehouseError
 
 ORIGIN_TABLES: Final = {"gold.events": "bronze.events"}
 """Tables that have one row for each row of another."""
 
 
-class DbtArtifactError(RuntimeError):
+class DbtArtifactError(LakehouseError):
     """dbt's artifacts are missing or of another run."""
 
 

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.printable_text import to_printable
 
 
-class ValidationFailedError(RuntimeError):
+class ValidationFailedError(LakehouseError):
     """At least one expectation that blocks publishing was not met; the message names each."""
 
 

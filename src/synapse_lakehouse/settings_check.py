@@ -6,16 +6,16 @@ from typing import Final
 
 from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.compressor.algorithm import settings as compressor
-from synapse_lakehouse.compressor.algorithm.errors import CompressorError
 from synapse_lakehouse.config import homeserver_yaml
 from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.local.java import runtime
 from synapse_lakehouse.room_state import retention
 from synapse_lakehouse.streams.checks import acknowledged
 from synapse_lakehouse.streams.positions import writers
 
 
-class ConfigurationError(ValueError):
+class ConfigurationError(LakehouseError):
     """SYNAPSE_CONFIG cannot be read, or describes a homeserver that is not supported."""
 
 
@@ -59,12 +59,12 @@ def find_configuration_problems(declared: Catalogue, settings: Settings) -> Iter
     for subject, read in _OF_RUNS.items():
         try:
             read(declared, settings)
-        except (ValueError, runtime.JavaError) as error:
+        except LakehouseError as error:
             if str(error) not in known:
                 known.add(str(error))
                 yield ConfigurationProblem(subject, str(error))
     try:
         compressor.load_compressor_settings(settings)
-    except CompressorError as error:
+    except LakehouseError as error:
         if str(error) not in known:
             yield ConfigurationProblem("state compressor", str(error), stops_runs=False)

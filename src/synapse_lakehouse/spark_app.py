@@ -13,45 +13,15 @@ from threading import Lock
 from pyiceberg.catalog import Catalog
 from pyspark.sql import SparkSession
 
-from synapse_lakehouse.audit.releases import ReleaseError
-from synapse_lakehouse.compressor.algorithm.errors import BadGroups, CompressorError
 from synapse_lakehouse.config.run import Run, parse_run_arguments
 from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.errors import REPORT_PREFIX, LakehouseError
 from synapse_lakehouse.iceberg.catalog import aws_keys
 from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
-from synapse_lakehouse.iceberg.catalog.catalog_uri import CatalogError
-from synapse_lakehouse.iceberg.lease.lease import Lease, LeaseError
-from synapse_lakehouse.iceberg.read.duckdb_reader import LakeError
+from synapse_lakehouse.iceberg.lease.lease import Lease
 from synapse_lakehouse.iceberg.spark.session import spark_session
-from synapse_lakehouse.iceberg.spark.spark_network import SparkSecretError
-from synapse_lakehouse.local.java.jars import JarError
-from synapse_lakehouse.local.java.runtime import JavaError
-from synapse_lakehouse.local.postgres.embedded_postgres import PostgresError
-from synapse_lakehouse.local.services import ServicesError, connected
-from synapse_lakehouse.postgres.errors import SourceError
+from synapse_lakehouse.local.services import connected
 from synapse_lakehouse.printable_text import log_to_stderr, to_printable, to_printable_lines
-from synapse_lakehouse.room_state.retention import RetentionError
-from synapse_lakehouse.streams.checks.acknowledged import AcknowledgedIdsError
-from synapse_lakehouse.streams.positions.writers import StreamWritersError
-
-EXPECTED = (
-    SourceError,
-    ServicesError,
-    LeaseError,
-    ReleaseError,
-    CatalogError,
-    LakeError,
-    SparkSecretError,
-    StreamWritersError,
-    AcknowledgedIdsError,
-    CompressorError,
-    BadGroups,
-    RetentionError,
-    PostgresError,
-    JavaError,
-    JarError,
-)
-"""Errors whose message is for people and needs no stack trace."""
 
 
 @dataclass(frozen=True)
@@ -119,14 +89,16 @@ def run_spark_app(
             if always_needs_spark or app.spark_has_started:
                 app.spark.stop()
         print(f"progress: {work.__name__} done in {time.monotonic() - started:.1f} s", flush=True)
-    except EXPECTED as error:
-        sys.exit(f"error: {to_printable_lines(str(error))}")
+    except LakehouseError as error:
+        if error.is_transient:
+            raise
+        sys.exit(REPORT_PREFIX + to_printable_lines(str(error)))
     except Exception as error:
         # Whoever meets it first: Spark, a worker, the warehouse, or the catalog's PostgreSQL.
         if "No space left on device" not in str(error):
             raise
         sys.exit(
-            "error: The disk is full: the warehouse or Spark's scratch space has no room left. Nothing was published "
-            "and readers see the release before. Free space (`lakehouse doctor` shows how much there is), then run "
-            "again."
+            f"{REPORT_PREFIX}The disk is full: the warehouse or Spark's scratch space has no room left. Nothing was "
+            "published and readers see the release before. Free space (`lakehouse doctor` shows how much there is), "
+            "then run again."
         )

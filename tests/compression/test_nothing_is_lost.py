@@ -21,7 +21,7 @@ from synapse_lakehouse.compressor.postgres.room_reader import RoomReader
 from synapse_lakehouse.compressor.postgres.transaction import TransactionSize, rewrite_groups
 from synapse_lakehouse.local.postgres.embedded_postgres import Server
 from synapse_lakehouse.postgres.connection import Connection
-from synapse_lakehouse.postgres.errors import ReadFailed
+from synapse_lakehouse.postgres.errors import ReadError
 from tests.compression.conftest import BEST, EVERY_ROOM, Compress, rows, undo_files
 from tests.support.state_database import SCHEMA, all_states, state_database, store, stored
 from tests.support.state_rooms import World, linear
@@ -151,7 +151,7 @@ def test_who_goes_on_after_an_interruption_says_what_both_attempts_gave_back(
 
     def lost(*arguments: Any) -> Any:
         if writing_is_over:
-            raise ReadFailed(psycopg.OperationalError("the connection is lost"))
+            raise ReadError(psycopg.OperationalError("the connection is lost"))
         return contents(*arguments)
 
     writing_is_over = False

@@ -18,7 +18,7 @@ from synapse_lakehouse.compressor import apply, outcomes, undo_file
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError
 from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, Strategy
 from synapse_lakehouse.compressor.compress_room import plan_room
-from synapse_lakehouse.compressor.errors import Differs, NotApproved
+from synapse_lakehouse.compressor.errors import NotApprovedError, VerificationError
 from synapse_lakehouse.compressor.plan import find_rooms_without_savings
 from synapse_lakehouse.compressor.postgres.session import WRITE_DSN_SETTING
 from synapse_lakehouse.compressor.postgres.snapshot_reader import connect_readers
@@ -26,7 +26,7 @@ from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSED, PLAN, pyiceberg_catalog
 from synapse_lakehouse.iceberg.write import tables
-from synapse_lakehouse.postgres.errors import ReadFailed
+from synapse_lakehouse.postgres.errors import ReadError
 from tests.conftest import Published, lakehouse
 from tests.support.state_database import all_states, stored
 
@@ -107,7 +107,7 @@ def test_each_room_is_compressed_as_planned_and_recorded(own: Settings, lake: Ca
     # The run is cleared, and plans again: what was approved before is not approved now.
     approved = apply.plan_timestamp(planned_rooms)
     append_plan(lake, [dict(planned_rooms[0])])
-    with pytest.raises(NotApproved, match="planned anew since"):
+    with pytest.raises(NotApprovedError, match="planned anew since"):
         apply.apply_plan(own, lake, RUN, print, approved)
     apply.apply_plan(own, lake, RUN, print, apply.plan_timestamp(apply.read_plan(lake, RUN)))
     assert recorded(lake)[planned_rooms[0]["room_id"]]["groups_rewritten"] == 0
@@ -177,7 +177,7 @@ def test_a_room_that_is_wrong_afterwards_is_named_until_it_is_repaired(
     # Asking again does not make it right, and while it is wrong nothing is compressed, nor put back without a word.
     assert {one.room_id for one in apply.verify_run(own, lake, RUN) if one.faults} == {spoiled}
     append_plan(lake, [dict(apply.read_plan(lake, RUN)[0])])
-    with pytest.raises(Differs, match="undo --repair --yes"):
+    with pytest.raises(VerificationError, match="undo --repair --yes"):
         apply.apply_plan(own, lake, RUN, print)
     careful = lakehouse(own, "compress", "undo", *row["undo"], "--yes")
     assert careful.returncode == 1
@@ -198,7 +198,7 @@ def test_a_room_that_is_wrong_afterwards_is_named_until_it_is_repaired(
     ("error", "said"),
     [
         (psycopg.errors.DiskFull("could not extend file"), "disk of the database is full"),
-        (ReadFailed(psycopg.OperationalError("server closed the connection")), "server closed the connection"),
+        (ReadError(psycopg.OperationalError("server closed the connection")), "server closed the connection"),
         (OSError(28, "No space left on device"), "No space left on device"),
     ],
 )

@@ -50,9 +50,9 @@ def test_the_run_is_the_context_s(dags: "dict[str, DAG]") -> None:
 def test_only_what_an_app_did_not_explain_is_tried_again(output: str, again: bool) -> None:
     from airflow.sdk import RetryAction
 
-    from synapse_lakehouse.orchestration.spark_tasks import UnlessExplained
+    from synapse_lakehouse.orchestration.spark_tasks import RetryUnlessReported
 
-    decision = UnlessExplained().evaluate(RuntimeError(output), try_number=1, max_tries=2)
+    decision = RetryUnlessReported().evaluate(RuntimeError(output), try_number=1, max_tries=2)
     assert (decision.action is RetryAction.FAIL) is not again
 
 
@@ -111,7 +111,7 @@ def ended(task: str, error: Exception | None, reason: str | None = None) -> "Con
 def test_a_gate_that_crashed_is_told_and_one_that_judged_is_not_told_twice(news: dict[str, list[Finding]]) -> None:
     from synapse_lakehouse.orchestration import callbacks
 
-    callbacks.alert_on_dag_failure(ended("judge_bronze", callbacks.Told("2 checks failed")))
+    callbacks.alert_on_dag_failure(ended("judge_bronze", callbacks.AlreadyReportedError("2 checks failed")))
     assert news == {}
     callbacks.alert_on_dag_failure(ended("judge_bronze", RuntimeError("the lease was lost")))
     (failed,) = news["dag nightly"]
@@ -139,7 +139,7 @@ def test_a_task_that_nobody_waits_for_has_an_incident_of_its_own(news: dict[str,
     callbacks.alert_on_task_failure(ended("preflight", RuntimeError("too busy")))
     callbacks.resolve_dag_incident(ended("look", None))
     assert [one.subject for one in news["dag nightly, task preflight"]] == ["task preflight of DAG nightly"]
-    callbacks.alert_on_task_failure(ended("preflight", callbacks.Told("a sequence is behind")))
+    callbacks.alert_on_task_failure(ended("preflight", callbacks.AlreadyReportedError("a sequence is behind")))
     assert news["dag nightly, task preflight"] == [], "it could ask, so it is well"
 
 

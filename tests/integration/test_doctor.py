@@ -25,7 +25,7 @@ from synapse_lakehouse.local.postgres.embedded_postgres import Server, free_port
 from synapse_lakehouse.postgres.access import harden, preflight
 from synapse_lakehouse.postgres.access.grants import build_grants_sql
 from synapse_lakehouse.postgres.connection import build_conninfo, connect
-from synapse_lakehouse.postgres.errors import ReadFailed, SourceError
+from synapse_lakehouse.postgres.errors import ReadError, SourceError
 from synapse_lakehouse.postgres.rows import duplicates
 from synapse_lakehouse.postgres.rows.read import ReadChunk, copy_chunks
 from synapse_lakehouse.postgres.rows.select_sql import build_select
@@ -279,7 +279,7 @@ def test_no_reader_of_the_source_is_shown_a_part_of_a_table(
             tmp_path.as_uri(),
             {},
         )
-        with pytest.raises(ReadFailed, match="row-level security"):
+        with pytest.raises(ReadError, match="row-level security"):
             copy_chunks([chunk])
         with pytest.raises(psycopg.errors.InsufficientPrivilege, match="row-level security"):
             connection.execute("select room_id from rooms")

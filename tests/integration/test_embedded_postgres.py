@@ -66,7 +66,7 @@ def test_a_first_use_that_is_interrupted_leaves_nothing_to_the_next(tmp_path: Pa
 
 def test_a_server_that_does_not_start_is_explained_by_its_log_and_not_left_behind(made: Path) -> None:
     with (
-        pytest.raises(embedded_postgres.PostgresError, match=r"server\.log"),
+        pytest.raises(embedded_postgres.EmbeddedPostgresError, match=r"server\.log"),
         embedded_postgres.running(made, options=["port=none"]),
     ):
         pass
@@ -77,7 +77,7 @@ def test_a_server_that_does_not_answer_is_stopped_all_the_same(made: Path, monke
     monkeypatch.setattr(embedded_postgres, "START_SECONDS", 5)
     monkeypatch.setattr(embedded_postgres, "_answers", lambda port: False)
     with (
-        pytest.raises(embedded_postgres.PostgresError, match=r"did not answer.*server\.log"),
+        pytest.raises(embedded_postgres.EmbeddedPostgresError, match=r"did not answer.*server\.log"),
         embedded_postgres.running(made),
     ):
         pass

@@ -18,13 +18,13 @@ from synapse_lakehouse.alerts.sinks import MOST_SECONDS, sinks
 from synapse_lakehouse.config.settings import Settings
 
 
-class Interruption(Exception):
+class InterruptionError(Exception):
     """What a test that fails while the homeserver runs would raise."""
 
 
 def test_homeserver_runs_with_workers_and_stops_on_failure(tmp_path: Path) -> None:
     pids: list[int] = []
-    with pytest.raises(Interruption):
+    with pytest.raises(InterruptionError):
         _run_and_fail(tmp_path / "synapse", pids)
     assert len(pids) == 4
     assert not any(_runs(pid) for pid in pids)
@@ -36,7 +36,7 @@ def _run_and_fail(workdir: Path, pids: list[int]) -> None:
         pids += hs.processes.values()
         _use(hs)
         _be_alerted(hs)
-        raise Interruption
+        raise InterruptionError
 
 
 def _use(hs: Synapse) -> None:

@@ -18,7 +18,7 @@ from synapse_lakehouse.local import services
 from synapse_lakehouse.local.airflow import environment
 from synapse_lakehouse.local.postgres.embedded_postgres import Server
 from synapse_lakehouse.postgres.connection import build_conninfo
-from synapse_lakehouse.postgres.errors import ReadFailed
+from synapse_lakehouse.postgres.errors import ReadError
 from synapse_lakehouse.postgres.rows.read import ReadChunk, copy_chunks
 from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
 from tests.conftest import Published, publish
@@ -50,9 +50,9 @@ def test_errors_do_not_quote_what_is_in_the_tables(settings: Settings, source_co
         chunk = ReadChunk(
             build_conninfo(source), snapshot.name, failing, arrow_schema(table), (), tmp_path.as_uri(), {}
         )
-        with pytest.raises(ReadFailed) as broken:
+        with pytest.raises(ReadError) as broken:
             copy_chunks([chunk])
-    with pytest.raises(ReadFailed) as refused, export_snapshot(source, catalogue.load_catalogue()) as (connection, _):
+    with pytest.raises(ReadError) as refused, export_snapshot(source, catalogue.load_catalogue()) as (connection, _):
         connection.execute(failing)
     for caught in (broken, refused):
         told = "".join(traceback.format_exception(caught.value))

@@ -16,7 +16,7 @@ from synapse_lakehouse.iceberg.write.tables import arrow_schema
 from synapse_lakehouse.local.postgres import embedded_postgres, sample
 from synapse_lakehouse.local.postgres.embedded_postgres import Server
 from synapse_lakehouse.postgres.connection import build_conninfo
-from synapse_lakehouse.postgres.errors import RecoveryConflict
+from synapse_lakehouse.postgres.errors import RecoveryConflictError
 from synapse_lakehouse.postgres.rows.read import ReadChunk, copy_chunks
 from synapse_lakehouse.postgres.rows.select_sql import build_select
 from synapse_lakehouse.postgres.snapshot.snapshot import RowCounts, count_changed_rows, count_rows, export_snapshot
@@ -111,7 +111,7 @@ def test_a_cancelled_copy_is_told_from_other_failures(
             for _ in range(100):
                 count_rows(connection, table) if reading.endswith("keeps the snapshot") else copy_chunks([chunk])
 
-    with pytest.raises(RecoveryConflict, match="hot_standby_feedback"):
+    with pytest.raises(RecoveryConflictError, match="hot_standby_feedback"):
         copy_until_cancelled()
     with pytest.raises(ZeroDivisionError), export_snapshot(source, catalogue.load_catalogue()):
         raise ZeroDivisionError

@@ -23,7 +23,7 @@ from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
 from synapse_lakehouse.local.postgres.embedded_postgres import free_port
 from synapse_lakehouse.orchestration.stream_watch_tasks import preflight, watch_streams
 from synapse_lakehouse.postgres import stream_positions
-from synapse_lakehouse.postgres.errors import ReadFailed
+from synapse_lakehouse.postgres.errors import ReadError
 from tests.conftest import lakehouse
 
 WRITERS = "events:persister1,persister2 receipts:worker1"
@@ -159,7 +159,7 @@ def test_what_cannot_be_read_is_no_good_sign(source_copy: str, looked: Callable[
     looked()
     with psycopg.connect(source_copy, autocommit=True) as synapse:
         synapse.execute("alter table receipts_linearized rename to receipts_elsewhere")
-    with pytest.raises(ReadFailed):
+    with pytest.raises(ReadError):
         preflight()
 
 
@@ -212,7 +212,7 @@ def test_a_table_that_may_be_left_out_hides_no_other_stream(
 ) -> None:
     with psycopg.connect(source_copy, autocommit=True) as synapse:
         synapse.execute("alter table push_rules_stream rename column stream_id to id")
-    with pytest.raises(ReadFailed):
+    with pytest.raises(ReadError):
         watch_streams()
     monkeypatch.setenv("LAKEHOUSE_ON_DRIFT", "partial")
     looks = looked()

@@ -14,7 +14,7 @@ from synapse_lakehouse.replication.protocol.dialect import Dialect
 from synapse_lakehouse.replication.protocol.stream_tokens import WENT_BACK, Gap, Progress, Update
 from synapse_lakehouse.replication.server.async_reader import Reader
 from synapse_lakehouse.replication.tap.follower import Item, Patience
-from synapse_lakehouse.replication.tap.tcp_client import Address, WrongServer, follow
+from synapse_lakehouse.replication.tap.tcp_client import Address, WrongServerError, follow
 from tests.replication.conversation import Counted, serving
 from tests.replication.database import Database
 
@@ -214,7 +214,7 @@ def test_a_server_of_another_homeserver_is_refused() -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"SERVER other.example\nPOSITION events 5\n")
 
-    with pytest.raises(WrongServer, match=r"belongs to other\.example, not to synapse\.example"):
+    with pytest.raises(WrongServerError, match=r"belongs to other\.example, not to synapse\.example"):
         against(answer, 2)
 
 

@@ -23,7 +23,7 @@ from synapse_lakehouse.replication.protocol.dialect import Dialect
 from synapse_lakehouse.replication.protocol.stream_tokens import Gap, Progress
 from synapse_lakehouse.replication.tap import iceberg_sink as landing_module
 from synapse_lakehouse.replication.tap.follower import Item, Patience, items
-from synapse_lakehouse.replication.tap.iceberg_sink import AnotherTap, Batch, Landing, NotLanded
+from synapse_lakehouse.replication.tap.iceberg_sink import Batch, Landing, SinkWriteError, TapRunningError
 from synapse_lakehouse.replication.tap.redact_fields import WITHHELD_KEY, Keeping, hash_of
 from synapse_lakehouse.replication.tap.tap import Pace, land
 from synapse_lakehouse.replication.tap.tcp_client import Address, follow
@@ -131,7 +131,7 @@ def test_the_order_survives_a_clock_that_is_set_back_between_two_starts(
     assert Landing(catalog, "redis", Dialect.REDIS).positions() == {EP1: 9}
 
 
-class Crash(Exception):
+class CrashError(Exception):
     """The process is gone."""
 
 
@@ -142,10 +142,10 @@ def test_each_token_is_landed_once_whatever_crashes_when(catalog: Catalog, monke
     def crashing(self: Landing, batch: Batch) -> None:
         how = random.choice(["before", "after", "not", "not"])
         if how == "before":
-            raise Crash
+            raise CrashError
         append(self, batch)
         if how == "after":
-            raise Crash
+            raise CrashError
 
     async def heard(progress: Progress) -> AsyncGenerator[Item, None]:
         progress.disconnected()
@@ -174,7 +174,7 @@ def test_each_token_is_landed_once_whatever_crashes_when(catalog: Catalog, monke
     while Landing(catalog, "redis", Dialect.REDIS).positions().get(EP1) != last:
         try:
             asyncio.run(until_it_crashes())
-        except Crash:
+        except CrashError:
             crashes += 1
     assert crashes > 1
     rows = [(row["token"], row["ordinal"]) for row in landed(catalog, command="RDATA")]
@@ -226,7 +226,7 @@ def test_a_tap_that_cannot_write_ends_when_it_is_asked_to(catalog: Catalog, monk
             stop.set()
             await landing_it
 
-    with pytest.raises(NotLanded, match="reads from Synapse's database"):
+    with pytest.raises(SinkWriteError, match="reads from Synapse's database"):
         asyncio.run(until_asked())
     assert landed(catalog) == []
 
@@ -246,12 +246,12 @@ def test_of_two_taps_the_one_that_comes_later_stops(catalog: Catalog) -> None:
     first, second, other = landing(), landing(), landing(Dialect.TOKENS)
     first.append(batch())
     other.append(batch())
-    with pytest.raises(AnotherTap, match="Run only one"):
+    with pytest.raises(TapRunningError, match="Run only one"):
         second.append(batch())
     first.append(batch())
     successor = landing()
     successor.append(batch())
-    with pytest.raises(AnotherTap):
+    with pytest.raises(TapRunningError):
         first.append(batch())
     assert len(landed(catalog, command="TAP")) == 4
 
@@ -274,7 +274,7 @@ def test_a_tap_that_another_one_overtakes_while_it_commits_stops(
 
     monkeypatch.setattr(type(catalog), "commit_table", overtaken)
     monkeypatch.setattr(Landing, "_wait", lambda *_: None)
-    with pytest.raises(AnotherTap):
+    with pytest.raises(TapRunningError):
         first.append(batches[0])
     assert len(landed(catalog, command="POSITION")) == 1
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from synapse_lakehouse.postgres.errors import ReadFailed
+from synapse_lakehouse.postgres.errors import ReadError
 from synapse_lakehouse.replication.protocol.commands import Position
 from synapse_lakehouse.replication.protocol.stream_tokens import Gap, Missed, Progress, Update
 from synapse_lakehouse.replication.server.async_reader import NO_ROW, NOT_THAT_FAR, Reader
@@ -76,7 +76,7 @@ def test_a_reader_says_that_it_cannot_read(primary: Database) -> None:
     class Away(Feed):
         def heads(self) -> Heads:
             if fails.pop(0):
-                raise ReadFailed(ValueError("away"))
+                raise ReadError(ValueError("away"))
             return super().heads()
 
     async def scenario() -> None:

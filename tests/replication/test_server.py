@@ -16,7 +16,7 @@ from synapse_lakehouse.replication.protocol import connection
 from synapse_lakehouse.replication.protocol.dialect import Dialect
 from synapse_lakehouse.replication.server import subscriber
 from synapse_lakehouse.replication.server.server import Timing
-from synapse_lakehouse.replication.service import ServiceError
+from synapse_lakehouse.replication.service import ReplicationServiceError
 from tests.conftest import BIN, environment
 from tests.replication.conversation import Conversation, connected, serving, talk
 from tests.replication.database import Database
@@ -292,5 +292,5 @@ def test_the_command_serves_the_sample_and_says_good_bye(sample: Database) -> No
 
 @pytest.mark.parametrize("host", ["nowhere.invalid", "203.0.113.7"])
 def test_an_address_that_cannot_be_opened_is_named(sample: Database, host: str) -> None:
-    with pytest.raises(ServiceError, match=f"on {host} cannot be opened"):
+    with pytest.raises(ReplicationServiceError, match=f"on {host} cannot be opened"):
         service.serve(sample.settings, Dialect.TOKENS, host, 0, print)

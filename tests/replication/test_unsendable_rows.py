@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from synapse_lakehouse.postgres.errors import ReadFailed
+from synapse_lakehouse.postgres.errors import ReadError
 from synapse_lakehouse.replication.protocol.commands import Rdata
 from synapse_lakehouse.replication.protocol.decode import parse
 from synapse_lakehouse.replication.protocol.dialect import Dialect
@@ -198,7 +198,7 @@ def test_a_fault_that_no_row_caused_skips_nothing(homeserver: Database, caplog: 
     feed.heads()
     homeserver.do("alter table receipts_linearized rename to real_receipts")
     try:
-        with pytest.raises(ReadFailed):
+        with pytest.raises(ReadError):
             feed.page(("receipts", None), 1, 2)
     finally:
         homeserver.do("alter table real_receipts rename to receipts_linearized")

@@ -18,7 +18,7 @@ from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS
 from synapse_lakehouse.iceberg.lease.lease import Lease, holding, trim
-from synapse_lakehouse.iceberg.maintenance.maintenance import SharedWarehouse, forget_commands, kept_releases
+from synapse_lakehouse.iceberg.maintenance.maintenance import SharedWarehouseError, forget_commands, kept_releases
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.local.postgres.embedded_postgres import Server
 from tests.support.small_lake import SmallLake, small_lake
@@ -83,7 +83,7 @@ def test_files_beside_those_of_another_lake_are_not_swept(lake: SmallLake) -> No
     os.utime(stray, (0, 0))
     there = folder.with_name(f"other-{foreign.name}")
     shutil.copy(foreign, there)
-    with pytest.raises(SharedWarehouse, match=f"{there.name} is of another table"):
+    with pytest.raises(SharedWarehouseError, match=f"{there.name} is of another table"):
         lake.maintain()
     assert stray.exists()
     there.unlink()

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.cli import app as command
-from synapse_lakehouse.compressor.algorithm.errors import BadGroups
+from synapse_lakehouse.compressor.algorithm.errors import InvalidStateGroupsError
 from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, Strategy
 from synapse_lakehouse.compressor.compress_room import plan_room
 from synapse_lakehouse.compressor.plan import CompressionPlanner
@@ -95,7 +95,7 @@ def assert_same(app: SparkApp, release: Release, dsn: str) -> None:
             for room in chosen:
                 try:
                     expected[room] = asdict(plan_room(reader.room(room), wanted)[1]) | {"skipped": None}
-                except BadGroups as error:
+                except InvalidStateGroupsError as error:
                     expected[room] = {"skipped": str(error)}
         assert len(expected) > 5
         assert {room: {name: found[room][name] for name in row} for room, row in expected.items()} == expected

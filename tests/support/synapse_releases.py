@@ -18,7 +18,7 @@ _BUILD: Final = "setuptools<70\n"
 def release_python(version: str) -> Path:
     """Python of an environment that has this release of Synapse; installs it if need be.
 
-    :raises ServiceError: when uv is missing or the installation fails.
+    :raises ReplicationServiceError: when uv is missing or the installation fails.
     """
     if version == NEWEST:
         return synapse_python()

@@ -18,7 +18,7 @@ from synapse_lakehouse.iceberg.catalog.catalog import (
     worker_properties,
 )
 from synapse_lakehouse.iceberg.catalog.catalog_uri import CatalogError
-from synapse_lakehouse.iceberg.read.duckdb_reader import LakeError, entries
+from synapse_lakehouse.iceberg.read.duckdb_reader import LakeReadError, entries
 
 
 def of(uri: str) -> Settings:
@@ -73,7 +73,7 @@ def test_a_password_arrives_as_it_is_meant(given: str, meant: str) -> None:
     ],
 )
 def test_what_cannot_be_understood_is_refused_without_quoting_it(uri: str) -> None:
-    for use, error in ((spark_properties, CatalogError), (pyiceberg_catalog, CatalogError), (entries, LakeError)):
+    for use, error in ((spark_properties, CatalogError), (pyiceberg_catalog, CatalogError), (entries, LakeReadError)):
         with pytest.raises(error, match="LAKEHOUSE_CATALOG_URI") as refusal:
             use(of(uri))
         assert "ame@" not in str(refusal.value)

@@ -10,7 +10,7 @@ import pytest
 
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local import home_lock
-from synapse_lakehouse.local.airflow.environment import AirflowError
+from synapse_lakehouse.local.airflow.environment import LocalAirflowError
 
 ADDRESS = "http://127.0.0.1:8080"
 
@@ -69,7 +69,7 @@ def test_a_run_learns_in_which_settings_the_scheduler_differs_and_the_lock_holds
 def test_a_second_scheduler_is_refused(own: Settings) -> None:
     with (
         home_lock.scheduling(own, ADDRESS, print),
-        pytest.raises(AirflowError, match="already, on the same"),
+        pytest.raises(LocalAirflowError, match="already, on the same"),
         home_lock.scheduling(own, "http://127.0.0.1:8081", print),
     ):
         pass

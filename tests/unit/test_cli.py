@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.cli import app, output
-from synapse_lakehouse.cli.errors import Explaining, explanation
+from synapse_lakehouse.cli.errors import ErrorReportingGroup, error_message
 from synapse_lakehouse.cli.lake import query, releases
 from synapse_lakehouse.cli.runs import summary
 from synapse_lakehouse.cli.streams.positions import StreamPosition
@@ -61,14 +61,14 @@ def test_a_long_table_says_what_it_leaves_out(capsys: pytest.CaptureFixture[str]
 
 
 def test_errors_of_the_project_are_explained_and_others_are_not() -> None:
-    assert explanation(duckdb_reader.LakeError("say so")) == "say so"
-    assert explanation(KeyError("a bug")) is None
+    assert error_message(duckdb_reader.LakeReadError("say so")) == "say so"
+    assert error_message(KeyError("a bug")) is None
 
 
 def test_a_wrong_setting_is_named_without_its_value() -> None:
     with pytest.raises(ValidationError) as caught:
         Settings(_env_file=None, lakehouse_source_connections="many-secret")
-    said = explanation(caught.value)
+    said = error_message(caught.value)
     assert said is not None
     assert "LAKEHOUSE_SOURCE_CONNECTIONS" in said
     assert "many-secret" not in said
@@ -81,21 +81,21 @@ def test_properties_that_are_no_json_object_are_named_without_their_value(
     monkeypatch.setenv("LAKEHOUSE_CATALOG_PROPERTIES", value)
     with pytest.raises(ValidationError) as caught:
         Settings(_env_file=None)
-    said = explanation(caught.value)
+    said = error_message(caught.value)
     assert said is not None
     assert "LAKEHOUSE_CATALOG_PROPERTIES" in said
     assert "many-secret" not in said + "".join(traceback.format_exception(caught.value))
 
 
 def test_an_explained_error_ends_with_exit_code_1_and_no_trace() -> None:
-    failing = typer.Typer(cls=Explaining)
+    failing = typer.Typer(cls=ErrorReportingGroup)
 
     @failing.callback()
     def group() -> None: ...
 
     @failing.command()
     def fail() -> None:
-        raise duckdb_reader.LakeError("the reason")
+        raise duckdb_reader.LakeReadError("the reason")
 
     done = CliRunner().invoke(failing, ["fail"])
     assert done.exit_code == 1
@@ -195,7 +195,7 @@ def test_what_is_no_user_id_is_not_searched_for() -> None:
     ],
 )
 def test_a_query_that_would_write_is_told_what_is_allowed(sql: str, kind: str) -> None:
-    with duckdb.connect() as connection, pytest.raises(duckdb_reader.LakeError) as refused:
+    with duckdb.connect() as connection, pytest.raises(duckdb_reader.LakeReadError) as refused:
         query.run_query(connection, Settings(_env_file=None), sql)
     assert "one SELECT (or FROM, DESCRIBE, SUMMARIZE, SHOW)" in str(refused.value)
     assert f"this is {kind}. Nothing was run and nothing was changed." in str(refused.value)

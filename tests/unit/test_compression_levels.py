@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from synapse_lakehouse.compressor.algorithm import state_arrays
 from synapse_lakehouse.compressor.algorithm.chunks import ChunkResult, RoomProgress, compress_chunks
-from synapse_lakehouse.compressor.algorithm.errors import BadGroups
+from synapse_lakehouse.compressor.algorithm.errors import InvalidStateGroupsError
 from synapse_lakehouse.compressor.algorithm.level_sizes import ChainLevel, Levels, levels_from_rows, parse_levels
 from synapse_lakehouse.compressor.algorithm.levels import compress_by_levels
 from synapse_lakehouse.compressor.algorithm.state_fingerprints import fingerprint_states
@@ -193,7 +193,7 @@ def test_dollars_in_values_are_kept() -> None:
 def test_groups_that_cannot_be_are_refused(
     edges: list[tuple[int, int]], rows: list[tuple[int, str, str, str]], reason: str
 ) -> None:
-    with pytest.raises(BadGroups, match=reason):
+    with pytest.raises(InvalidStateGroupsError, match=reason):
         state_arrays.encode_tables(*_raw([1, 2, 3], edges, rows))
 
 

@@ -13,14 +13,14 @@ from synapse_lakehouse.dbt_build.changed_inputs import Increment
 from synapse_lakehouse.dbt_build.dbt_callback import Finding
 from synapse_lakehouse.dbt_build.incremental import Increments
 from synapse_lakehouse.dbt_build.incremental_models import LARGE, LargeModel
-from synapse_lakehouse.iceberg.read.duckdb_reader import LakeError
+from synapse_lakehouse.iceberg.read.duckdb_reader import LakeReadError
 
 CATALOG, SETTINGS = cast("Catalog", None), Settings(_env_file=None)
 
 
 class Broken(Increments):
     def look(self, *_: Any) -> None:
-        raise LakeError("the catalog\nis away")
+        raise LakeReadError("the catalog\nis away")
 
 
 def event(name: str, model: str, status: str = "success") -> Any:

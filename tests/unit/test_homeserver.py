@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from synapse_lakehouse.config.homeserver_yaml import read_section, require_one_database
+from synapse_lakehouse.errors import LakehouseError
 
 SECRET = "s3cret"
 
@@ -33,20 +34,20 @@ SECRET = "s3cret"
 def test_no_word_of_an_unreadable_file_is_repeated(content: str | bytes, said: str, tmp_path: Path) -> None:
     config = tmp_path / "homeserver.yaml"
     config.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(ValueError, match="SYNAPSE_CONFIG") as caught:
-        read_section(config, "retention", ValueError)
+    with pytest.raises(LakehouseError, match="SYNAPSE_CONFIG") as caught:
+        read_section(config, "retention", LakehouseError)
     assert said in str(caught.value)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"nowhere\.yaml cannot be read: No such file or directory"):
-        read_section(tmp_path / "nowhere.yaml", "retention", ValueError)
+    with pytest.raises(LakehouseError, match=r"nowhere\.yaml cannot be read: No such file or directory"):
+        read_section(tmp_path / "nowhere.yaml", "retention", LakehouseError)
 
 
 def test_a_folder_is_named_as_one(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"cannot be read: it is a folder"):
-        read_section(tmp_path, "retention", ValueError)
+    with pytest.raises(LakehouseError, match=r"cannot be read: it is a folder"):
+        read_section(tmp_path, "retention", LakehouseError)
 
 
 @pytest.mark.parametrize(
@@ -62,5 +63,5 @@ def test_a_homeserver_with_its_state_in_another_database_is_refused(
 ) -> None:
     config = tmp_path / "homeserver.yaml"
     config.write_text(f"databases: {databases}")
-    with pytest.raises(ValueError, match="is not supported yet") if is_refused else nullcontext():
-        require_one_database(config, ValueError)
+    with pytest.raises(LakehouseError, match="is not supported yet") if is_refused else nullcontext():
+        require_one_database(config, LakehouseError)

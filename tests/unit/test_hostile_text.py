@@ -20,7 +20,7 @@ from expectations.validation_result import CheckResult, ValidationFailedError, V
 from synapse_lakehouse.alerts.incidents import Finding, Kind, changes
 from synapse_lakehouse.alerts.message import MOST_AT_ONCE, messages
 from synapse_lakehouse.cli import app, output
-from synapse_lakehouse.cli.errors import Explaining
+from synapse_lakehouse.cli.errors import ErrorReportingGroup
 from synapse_lakehouse.cli.runs import run_output
 from synapse_lakehouse.cli.runs.task_log import RunStep
 from synapse_lakehouse.compressor.approval import describe_plan
@@ -101,7 +101,7 @@ def test_lines_tables_and_steps_of_a_terminal(capsys: pytest.CaptureFixture[str]
 
 
 def test_errors_and_refusals_of_arguments() -> None:
-    failing = typer.Typer(cls=Explaining)
+    failing = typer.Typer(cls=ErrorReportingGroup)
 
     @failing.callback()
     def _options() -> None:
@@ -110,7 +110,7 @@ def test_errors_and_refusals_of_arguments() -> None:
     @failing.command()
     def fail(number: int) -> None:
         """Fail."""
-        raise duckdb_reader.LakeError(hostile_text.ALL)
+        raise duckdb_reader.LakeReadError(hostile_text.ALL)
 
     for arguments in (["fail", "1"], ["fail", hostile_text.ALL], [hostile_text.ALL], ["fail", f"--{hostile_text.ALL}"]):
         done = CliRunner().invoke(failing, arguments)

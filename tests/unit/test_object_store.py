@@ -10,7 +10,7 @@ import pytest
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog import aws_keys, object_store
 from synapse_lakehouse.iceberg.read import duckdb_reader
-from synapse_lakehouse.iceberg.read.duckdb_reader import LakeError
+from synapse_lakehouse.iceberg.read.duckdb_reader import LakeReadError
 
 KEYS = {"s3.access-key-id": "key", "s3.secret-access-key": "it's secret"}
 
@@ -67,7 +67,7 @@ def test_nothing_but_the_warehouse_is_read() -> None:
         for file in ("s3://lake/other/file", "/etc/hostname", "https://s3/lake/warehouse/file"):
             with pytest.raises(duckdb.PermissionException):
                 connection.execute(f"from read_blob({duckdb_reader.literal(file)})")
-    with pytest.raises(LakeError, match="neither a folder nor on S3"):
+    with pytest.raises(LakeReadError, match="neither a folder nor on S3"):
         duckdb_reader.connect(on_s3("gs://lake/warehouse"))
 
 

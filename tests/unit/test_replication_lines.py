@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from synapse_lakehouse.replication.protocol import commands as c
 from synapse_lakehouse.replication.protocol.decode import parse
-from synapse_lakehouse.replication.protocol.dialect import Dialect, Malformed
+from synapse_lakehouse.replication.protocol.dialect import Dialect, MalformedCommandError
 from synapse_lakehouse.replication.protocol.encode import format_line
-from synapse_lakehouse.replication.protocol.framing import Lines, TooLong
+from synapse_lakehouse.replication.protocol.framing import Lines, LineTooLongError
 
 NAMES = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters=" \n\r"), min_size=1).filter(
     lambda name: name not in ("ALL", "None")
@@ -137,7 +137,7 @@ CUT_LINES = st.builds(lambda spoken, at: spoken[1].encode()[:at], st.sampled_fro
 def test_any_bytes_are_a_command_or_blank_or_refused(dialect: Dialect, line: bytes) -> None:
     try:
         command = parse(line, dialect)
-    except Malformed:
+    except MalformedCommandError:
         return
     if command is not None:
         assert parse(format_line(command, dialect), dialect) == command
@@ -154,12 +154,12 @@ def test_any_bytes_are_a_command_or_blank_or_refused(dialect: Dialect, line: byt
     ],
 )  # fmt: skip
 def test_known_commands_must_be_whole(line: str) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedCommandError):
         parse(line.encode(), Dialect.TOKENS)
 
 
 def test_a_refusal_quotes_nothing_of_the_line() -> None:
-    with pytest.raises(Malformed) as refused:
+    with pytest.raises(MalformedCommandError) as refused:
         parse(b'RDATA pushers 5 ["@a:x.org","app","secret key",', Dialect.TOKENS)
     assert str(refused.value) == "RDATA: not JSON, or text that cannot be written"
     assert "secret" not in repr(parse(b'USER_IP @a:x.org ["secret","127.0.0.1"]', Dialect.REDIS))
@@ -182,7 +182,7 @@ def test_a_refusal_quotes_nothing_of_the_line() -> None:
     ],
 )
 def test_what_a_dialect_cannot_say_is_refused(command: c.Command, dialect: Dialect) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedCommandError):
         format_line(command, dialect)
 
 
@@ -200,7 +200,7 @@ def test_lines_do_not_depend_on_how_they_arrive(lines: list[bytes], data: st.Dat
 def test_a_line_without_an_end_is_given_up_before_it_fills_memory() -> None:
     cutter = Lines(longest=100)
     assert cutter.feed(b"x" * 100 + b"\n" + b"y" * 60) == [b"x" * 100]
-    with pytest.raises(TooLong):
+    with pytest.raises(LineTooLongError):
         cutter.feed(b"y" * 41)
-    with pytest.raises(TooLong):
+    with pytest.raises(LineTooLongError):
         Lines(longest=100).feed(b"short\n" + b"z" * 101 + b"\n")

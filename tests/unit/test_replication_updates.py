@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from synapse_lakehouse.replication.protocol import stream_tokens
 from synapse_lakehouse.replication.protocol.commands import Position, Rdata
-from synapse_lakehouse.replication.protocol.stream_tokens import Endless, Missed, Progress, Update
+from synapse_lakehouse.replication.protocol.stream_tokens import EndlessTokenError, Missed, Progress, Update
 
 EP1 = ("events", "ep1")
 
@@ -97,7 +97,7 @@ def test_a_token_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) ->
     progress = Progress()
     for number in range(10):
         progress.rdata(Rdata("events", f"ep{number}", None, []))
-    with pytest.raises(Endless):
+    with pytest.raises(EndlessTokenError):
         progress.rdata(Rdata("events", "ep10", None, []))
 
 

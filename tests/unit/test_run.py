@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from synapse_lakehouse.config.run import Run, is_run_branch, parse_run_arguments
+from synapse_lakehouse.config.run import IncompleteIntervalError, Run, is_run_branch, parse_run_arguments
 
 START, END = datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC)
 
@@ -25,9 +25,9 @@ def test_branches_of_two_runs_of_one_interval_differ_and_are_known_as_branches()
 
 def test_an_interval_that_is_not_over_is_refused() -> None:
     run = Run("a", START, END)
-    run.refuse_the_future(now=END)
-    with pytest.raises(ValueError, match="is not over yet"):
-        run.refuse_the_future(now=END - timedelta(seconds=1))
+    run.require_complete(now=END)
+    with pytest.raises(IncompleteIntervalError):
+        run.require_complete(now=END - timedelta(seconds=1))
 
 
 @pytest.mark.parametrize(("start", "end"), [(END, START), (START, START), (START.replace(tzinfo=None), END)])

@@ -66,7 +66,7 @@ def test_a_run_is_triggered_after_a_login(address: str) -> None:
 
 def test_no_password_is_sent_to_another_user(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
-    with pytest.raises(scheduler_run.ScheduledError, match="Another user of this machine listens on the port"):
+    with pytest.raises(scheduler_run.SchedulerError, match="Another user of this machine listens on the port"):
         scheduler_run.trigger_run(address, CREDENTIAL, NOON, NOON, NOON)
 
 
@@ -77,6 +77,6 @@ def test_only_a_listener_of_this_user_is_ours(address: str) -> None:
 
 
 def test_a_wrong_password_is_refused_without_being_repeated(address: str) -> None:
-    with pytest.raises(scheduler_run.ScheduledError, match=r"401.*Invalid credentials") as refused:
+    with pytest.raises(scheduler_run.SchedulerError, match=r"401.*Invalid credentials") as refused:
         scheduler_run.trigger_run(address, CREDENTIAL | {"password": "other-word"}, NOON, NOON, NOON)
     assert "other-word" not in str(refused.value)

@@ -9,12 +9,15 @@ import pytest
 
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.airflow import environment
-from synapse_lakehouse.local.services import ServicesError, connected
+from synapse_lakehouse.local.services import LocalServicesError, connected
 
 
 def test_the_sample_is_not_taken_for_a_homeserver_that_was_named(tmp_path: Path) -> None:
     named = Settings(_env_file=None, lakehouse_home=tmp_path, synapse_server_name="example.org")
-    with pytest.raises(ServicesError, match=r"SYNAPSE_SERVER_NAME is example\.org, but SYNAPSE_DSN"), connected(named):
+    with (
+        pytest.raises(LocalServicesError, match=r"SYNAPSE_SERVER_NAME is example\.org, but SYNAPSE_DSN"),
+        connected(named),
+    ):
         pass
     assert not list(tmp_path.iterdir())
 
@@ -25,13 +28,13 @@ def test_a_home_that_cannot_be_made_is_explained(
 ) -> None:
     (tmp_path / "file").touch()
     given = Settings(_env_file=None, lakehouse_home=tmp_path / "file" / "home")
-    with pytest.raises(ServicesError, match=r"file/home cannot be created \(Not a directory\)"), begin(given):
+    with pytest.raises(LocalServicesError, match=r"file/home cannot be created \(Not a directory\)"), begin(given):
         pass
 
 
 def test_a_home_that_cannot_be_written_to_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As of a file system that is read-only; who runs the tests may be allowed everything else."""
     monkeypatch.setattr(os, "access", lambda path, mode: not (path == tmp_path and mode & os.W_OK))
-    with pytest.raises(ServicesError, match="cannot be written to"), connected(Settings(lakehouse_home=tmp_path)):
+    with pytest.raises(LocalServicesError, match="cannot be written to"), connected(Settings(lakehouse_home=tmp_path)):
         pass
     assert not list(tmp_path.iterdir())

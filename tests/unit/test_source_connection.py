@@ -5,7 +5,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from synapse_lakehouse.postgres.connection import add_session_settings
-from synapse_lakehouse.postgres.errors import ReadFailed, SourceError, explain_connection_failure, is_recovery_conflict
+from synapse_lakehouse.postgres.errors import ReadError, SourceError, explain_connection_failure, is_recovery_conflict
 
 
 def test_a_server_that_is_gone_without_a_word_is_noticed_and_an_operators_own_patience_stays() -> None:
@@ -50,11 +50,11 @@ def test_text_comes_as_utf_8_whatever_the_operator_s_tools_want(monkeypatch: pyt
 
 
 def test_a_standby_s_conflict_is_known_in_any_language() -> None:
-    class Conflict(Exception):
+    class ConflictError(Exception):
         sqlstate = "40001"
 
-    said = ReadFailed(Conflict("FEHLER: Anweisung wird abgebrochen\nDETAIL: mit Daten"))
+    said = ReadError(ConflictError("FEHLER: Anweisung wird abgebrochen\nDETAIL: mit Daten"))
     assert str(said) == "FEHLER: Anweisung wird abgebrochen (conflict with recovery)"
     assert is_recovery_conflict(said)
-    assert is_recovery_conflict(Conflict())
-    assert not is_recovery_conflict(ReadFailed(psycopg.errors.DivisionByZero("durch Null geteilt")))
+    assert is_recovery_conflict(ConflictError())
+    assert not is_recovery_conflict(ReadError(psycopg.errors.DivisionByZero("durch Null geteilt")))

@@ -40,7 +40,7 @@ def patrol(
     """Look at every stream and append the looks to ``audit.stream_watch``: the looks, and what is wrong.
 
     :raises SourceError: when the source cannot be connected to.
-    :raises ReadFailed: when it is too busy to be watched.
+    :raises ReadError: when it is too busy to be watched.
     :raises WritersError: when the configured writers cannot be understood.
     """
     declared = catalogue.load_catalogue()

@@ -9,11 +9,12 @@ from datetime import datetime
 from typing import Any, Final
 
 from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.errors import LakehouseError
 
 TABLE: Final = "audit.releases"
 
 
-class ReleaseError(RuntimeError):
+class ReleaseError(LakehouseError):
     """A run may not be published; readers see the release before."""
 
 

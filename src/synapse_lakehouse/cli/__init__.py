@@ -7,7 +7,7 @@ import typer
 from synapse_lakehouse.cli import grants, replicate
 from synapse_lakehouse.cli.compression import compress
 from synapse_lakehouse.cli.doctor import doctor
-from synapse_lakehouse.cli.errors import Explaining
+from synapse_lakehouse.cli.errors import ErrorReportingGroup
 from synapse_lakehouse.cli.events import prove_erased, state_at, visibility
 from synapse_lakehouse.cli.lake import branches, connect, query, releases
 from synapse_lakehouse.cli.runs import airflow, run, summary, ui
@@ -15,7 +15,7 @@ from synapse_lakehouse.cli.streams import positions
 from synapse_lakehouse.config import libpq_variables
 
 app = typer.Typer(
-    cls=Explaining,
+    cls=ErrorReportingGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,

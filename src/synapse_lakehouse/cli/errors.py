@@ -1,4 +1,4 @@
-"""Errors whose message is written for people end a command with that message and exit code 1, without a stack trace."""
+"""Print expected errors without a stack trace and exit with code 1."""
 
 import os
 from collections.abc import Iterator
@@ -9,13 +9,12 @@ from pydantic import ValidationError
 from typer.core import TyperGroup
 
 from synapse_lakehouse.cli import output
+from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.printable_text import to_printable_lines
 
-_PACKAGE = __name__.partition(".")[0]
 
-
-class Explaining(TyperGroup):
-    """A group of commands that explains the project's own errors."""
+class ErrorReportingGroup(TyperGroup):
+    """A group of commands that prints the message of a :class:`LakehouseError`."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         """Refuse what is no text: no identifier of Matrix, no SQL and no setting may be that."""
@@ -31,7 +30,7 @@ class Explaining(TyperGroup):
             with _printable_refusals():
                 return super().invoke(ctx)
         except Exception as error:
-            message = explanation(error)
+            message = error_message(error)
             if message is None:
                 raise
             output.echo(f"Error: {message}", err=True)
@@ -50,9 +49,9 @@ def _printable_refusals() -> Iterator[None]:
         raise
 
 
-def explanation(error: Exception) -> str | None:
-    """What to tell people about ``error``; None if it is not one that the project raised on purpose."""
+def error_message(error: Exception) -> str | None:
+    """The message of an expected error: a :class:`LakehouseError` or a wrong setting. None for every other error."""
     if isinstance(error, ValidationError):
         wrong = [f"  {'.'.join(map(str, one['loc'])).upper()}: {one['msg']}" for one in error.errors()]
         return "\n".join(["These settings are wrong; correct them in the environment or .env:", *wrong])
-    return str(error) if type(error).__module__.partition(".")[0] == _PACKAGE else None
+    return str(error) if isinstance(error, LakehouseError) else None

@@ -14,7 +14,7 @@ from synapse_lakehouse.compressor.algorithm.errors import CompressorError
 from synapse_lakehouse.compressor.algorithm.level_sizes import parse_levels
 from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, Strategy, load_compressor_settings
 from synapse_lakehouse.compressor.backpressure import Backpressure
-from synapse_lakehouse.compressor.errors import Differs, NotApproved
+from synapse_lakehouse.compressor.errors import NotApprovedError, VerificationError
 from synapse_lakehouse.compressor.outcomes import WRITTEN_OUTCOMES, Outcome, OutcomeRow, compress_and_record
 from synapse_lakehouse.compressor.postgres.connection import open_write_connection, require_write_dsn
 from synapse_lakehouse.compressor.postgres.session import WRITE_DSN_SETTING
@@ -48,14 +48,15 @@ def apply_plan(
     """Compress the rooms as the run planned it; again after an interruption, those that are left.
 
     :param approved: ``planned_at`` of the plan that was approved.
-    :raises NotApproved: when the run planned anew since; nothing was written.
-    :raises Differs: when a room does not resolve as before; nothing is written while one is known to be like that.
+    :raises NotApprovedError: when the run planned anew since; nothing was written.
+    :raises VerificationError: when a room does not resolve as before; nothing is written while one is known to
+        be like that.
     :raises CompressorError, SourceError: when it cannot go on; all that was written is right and stays.
     """
     _require_none_faulty(catalog)
     plan = read_plan(catalog, run)
     if approved and plan and plan_timestamp(plan) != approved:
-        raise NotApproved(
+        raise NotApprovedError(
             f"The plan that was approved is of {approved}; this run has planned anew since. Nothing was written. Clear "
             "the task show_plan and what comes after it, so that somebody sees the new plan."
         )
@@ -128,7 +129,7 @@ def _require_none_faulty(catalog: Catalog) -> None:
     for room_id, row in last.items():
         if row["outcome"] == Outcome.FAULTY:
             files = row["undo"] or []
-            raise Differs(
+            raise VerificationError(
                 f"{room_id} does not resolve as before it was compressed ({row['error']}), so nothing is compressed. "
                 f"Put it back: `lakehouse compress undo --repair --yes {' '.join(files)}`; if it is right by now, "
                 "clear the task verify of the run that found it.",

@@ -8,7 +8,7 @@ from typing import Final
 
 from synapse_lakehouse.compressor import undo_file
 from synapse_lakehouse.compressor.algorithm.compare_states import find_differing_groups
-from synapse_lakehouse.compressor.algorithm.errors import BadGroups, CompressorError
+from synapse_lakehouse.compressor.algorithm.errors import CompressorError, InvalidStateGroupsError
 from synapse_lakehouse.compressor.algorithm.estimate import (
     PlannedGroups,
     RoomPlan,
@@ -18,7 +18,7 @@ from synapse_lakehouse.compressor.algorithm.estimate import (
 from synapse_lakehouse.compressor.algorithm.row_changes import compute_changes
 from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, Strategy
 from synapse_lakehouse.compressor.algorithm.state_arrays import StateTables
-from synapse_lakehouse.compressor.errors import Differs, RoomLeft
+from synapse_lakehouse.compressor.errors import RoomSkippedError, VerificationError
 from synapse_lakehouse.compressor.postgres.room_reader import StoredRoom
 from synapse_lakehouse.compressor.postgres.snapshot_reader import ReaderFactory
 from synapse_lakehouse.compressor.postgres.writer import GroupWriter
@@ -59,8 +59,8 @@ class CompressionResult:
 def plan_room(room: StoredRoom, settings: CompressorSettings) -> tuple[PlannedGroups, RoomPlan]:
     """The plan of a room that was read.
 
-    :raises BadGroups: for groups that cannot be what Synapse stored.
-    :raises RoomLeft: for levels that no compressor writes.
+    :raises InvalidStateGroupsError: for groups that cannot be what Synapse stored.
+    :raises RoomSkippedError: for levels that no compressor writes.
     """
     is_best = settings.strategy is Strategy.BEST
     if not is_best:
@@ -82,14 +82,14 @@ def compress_room(
     A room that grows meanwhile, or some groups of which cannot be rewritten, may end with a chain that is too long; it
     is compressed again.
 
-    :param require: raises ``RoomLeft`` for a plan that should not be carried out.
+    :param require: raises ``RoomSkippedError`` for a plan that should not be carried out.
 
-    :raises BadGroups, RoomLeft: when the room cannot be compressed; nothing was written.
+    :raises InvalidStateGroupsError, RoomSkippedError: when the room cannot be compressed; nothing was written.
     :raises CompressorError: when what there was cannot be kept in ``undo_folder``, or is of another history of the
         database; nothing more was written.
-    :raises AnotherCompressor: when somebody else changed what is saved of the room; what was written stays.
-    :raises Differs: when a group resolves to another state than before it was ever written; the room was put back if
-        this call wrote it.
+    :raises CompressorRunningError: when somebody else changed what is saved of the room; what was written stays.
+    :raises VerificationError: when a group resolves to another state than before it was ever written; the room was put
+        back if this call wrote it.
     """
     began = time.monotonic()
     written = left = 0
@@ -103,7 +103,7 @@ def compress_room(
             with reading() as reader:
                 room, lineage = reader.room(room_id), reader.lineage()
             plans, numbers = plan_room(room, settings)
-        except (BadGroups, RoomLeft):
+        except (InvalidStateGroupsError, RoomSkippedError):
             # What was written before is compared; what became of the room since is no matter of ours.
             if plan_by_pass:
                 break
@@ -157,7 +157,7 @@ def _require_as_before(
             f"{' '.join(map(str, files))} is of other state groups by now. Nothing is written. Move these files away, "
             "and run it again."
         )
-    raise Differs(
+    raise VerificationError(
         f"{wrong} since compressing {room_id} was interrupted. Nothing more is written. {_by_hand(files)}", files
     )
 
@@ -173,7 +173,7 @@ def _wrong(right: StateTables, now: StateTables) -> str | None:
     """What is wrong with a room, said; None if it resolves as it should."""
     try:
         wrong = find_differing_groups(right, now)
-    except BadGroups as error:
+    except InvalidStateGroupsError as error:
         return f"State groups cannot be resolved any more ({error})"
     return f"State group {wrong[0]} resolves to another state, {len(wrong)} do so," if len(wrong) else None
 
@@ -186,21 +186,23 @@ def _put_back(
     reading: ReaderFactory,
     writer: GroupWriter,
     kept: Sequence[Path],
-) -> Differs:
+) -> VerificationError:
     """Put back what this pass wrote, and look again."""
     said = f"{wrong} after compressing {room.room_id}."
     if own is None:
-        return Differs(f"{said} Nothing was written. {_by_hand(kept)}", kept)
+        return VerificationError(f"{said} Nothing was written. {_by_hand(kept)}", kept)
     try:
         restore_groups(undo_file.read(own), room.contents, now, writer, room.known)
-    except BadGroups:
-        return Differs(f"{said} {_by_hand(kept)}", kept)
+    except InvalidStateGroupsError:
+        return VerificationError(f"{said} {_by_hand(kept)}", kept)
     with reading() as reader:
         again = reader.contents(room.room_id)
     if _wrong(room.contents, again):
-        return Differs(f"{said} It could not be put back whole. {_by_hand(kept)}", kept)
+        return VerificationError(f"{said} It could not be put back whole. {_by_hand(kept)}", kept)
     path = undo_file.mark_compared(own)
-    return Differs(f"{said} What was written was put back from {path}. Please report this.", [path], is_put_back=True)
+    return VerificationError(
+        f"{said} What was written was put back from {path}. Please report this.", [path], is_put_back=True
+    )
 
 
 def _by_hand(kept: Sequence[Path]) -> str:

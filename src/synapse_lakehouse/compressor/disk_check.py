@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from synapse_lakehouse.compressor.algorithm.estimate import RoomPlan
-from synapse_lakehouse.compressor.errors import RoomLeft
+from synapse_lakehouse.compressor.errors import RoomSkippedError
 from synapse_lakehouse.postgres.connection import Connection
 
 _MB: Final = 1_000_000
@@ -15,7 +15,7 @@ _MB: Final = 1_000_000
 def require_free_space(connection: Connection, plan: RoomPlan, undo_folder: Path) -> None:
     """Refuse what the disks would not hold, as far as can be seen from here.
 
-    :raises RoomLeft: naming the disk that is too small.
+    :raises RoomSkippedError: naming the disk that is too small.
     """
     needs = [(undo_folder, plan.bytes_before)]
     if (data := _data_directory(connection)) is not None:
@@ -23,7 +23,9 @@ def require_free_space(connection: Connection, plan: RoomPlan, undo_folder: Path
     for where, bytes_needed in needs:
         free = shutil.disk_usage(where).free
         if bytes_needed > free:
-            raise RoomLeft(f"it needs about {bytes_needed / _MB:.0f} MB in {where}, where {free / _MB:.0f} MB are free")
+            raise RoomSkippedError(
+                f"it needs about {bytes_needed / _MB:.0f} MB in {where}, where {free / _MB:.0f} MB are free"
+            )
 
 
 def _data_directory(connection: Connection) -> Path | None:

@@ -8,19 +8,19 @@ import psycopg
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError
 
 
-class RoomLeft(CompressorError):
+class RoomSkippedError(CompressorError):
     """This room is left as it is; the message says why. Others can be compressed."""
 
 
-class NotApproved(CompressorError):
+class NotApprovedError(CompressorError):
     """What would be applied is not what somebody approved."""
 
 
-class AnotherCompressor(CompressorError):
+class CompressorRunningError(CompressorError):
     """Somebody else compresses, too."""
 
 
-class Differs(CompressorError):
+class VerificationError(CompressorError):
     """A room does not read as before it was compressed. ``is_put_back``: whether it is stored as before by now."""
 
     def __init__(self, message: str, undo: Sequence[Path], *, is_put_back: bool = False) -> None:

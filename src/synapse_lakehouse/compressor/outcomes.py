@@ -9,16 +9,16 @@ from typing import Any, Final
 
 import psycopg
 
-from synapse_lakehouse.compressor.algorithm.errors import BadGroups, CompressorError
+from synapse_lakehouse.compressor.algorithm.errors import CompressorError, InvalidStateGroupsError
 from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, Strategy
 from synapse_lakehouse.compressor.compress_room import CompressionResult, compress_room
 from synapse_lakehouse.compressor.disk_check import require_free_space
-from synapse_lakehouse.compressor.errors import Differs, RoomLeft, convert_database_error
+from synapse_lakehouse.compressor.errors import RoomSkippedError, VerificationError, convert_database_error
 from synapse_lakehouse.compressor.postgres.snapshot_reader import ReaderFactory
 from synapse_lakehouse.compressor.postgres.writer import LOCKED_MESSAGE, GroupWriter
 from synapse_lakehouse.compressor.restore import restore_room
 from synapse_lakehouse.compressor.undo_file import UndoFile
-from synapse_lakehouse.postgres.errors import ReadFailed, SourceError
+from synapse_lakehouse.postgres.errors import ReadError, SourceError
 
 OutcomeRow = dict[str, Any]
 
@@ -52,7 +52,7 @@ def compress_and_record(
 
     Columns of ``audit.compression_runs`` but for those of the run; a room of which nothing was written has no numbers.
 
-    :raises CompressorError, SourceError, ReadFailed, OSError, psycopg.Error, KeyboardInterrupt: when no further room
+    :raises CompressorError, SourceError, ReadError, OSError, psycopg.Error, KeyboardInterrupt: when no further room
         should be tried; what was written is right and stays, or was put back.
     """
 
@@ -81,9 +81,9 @@ def restore_and_record(
     def work() -> OutcomeRow:
         try:
             numbers = restore_room(kept, reading, writer, repair=repair)
-        except RoomLeft as error:
+        except RoomSkippedError as error:
             return {"outcome": Outcome.LEFT, "error": str(error)}
-        except BadGroups as error:
+        except InvalidStateGroupsError as error:
             hint = "" if repair else " Where the undo files have these as they were, --repair puts them back."
             raise CompressorError(f"State groups of {kept[0].room_id} cannot be resolved: {error}.{hint}") from None
         return {"outcome": Outcome.UNDONE, "error": LOCKED_MESSAGE if writer.gave_up_on_locks else None, **numbers}
@@ -99,7 +99,7 @@ def _recorded(room: OutcomeRow, work: Callable[[], OutcomeRow], record: Callable
 
     try:
         became = work()
-    except (CompressorError, SourceError, ReadFailed, OSError, psycopg.Error, KeyboardInterrupt) as error:
+    except (CompressorError, SourceError, ReadError, OSError, psycopg.Error, KeyboardInterrupt) as error:
         done(_stopped(error))
         raise
     return done(became)
@@ -111,7 +111,7 @@ def _became(
     require = partial(require_free_space, writer.connection)
     try:
         done = compress_room(room_id, wanted, reading, writer, undo_folder, writer.connection.info.dbname, require)
-    except (BadGroups, RoomLeft) as error:
+    except (InvalidStateGroupsError, RoomSkippedError) as error:
         return {"outcome": Outcome.LEFT, "error": str(error)}
     rest = _rest(done, wanted, writer)
     return {
@@ -144,7 +144,7 @@ def _rest(done: CompressionResult, wanted: CompressorSettings, writer: GroupWrit
 
 
 def _stopped(error: BaseException) -> OutcomeRow:
-    if isinstance(error, Differs):
+    if isinstance(error, VerificationError):
         outcome = Outcome.PUT_BACK if error.is_put_back else Outcome.FAULTY
         return {"outcome": outcome, "error": str(error), "undo": list(map(str, error.undo))}
     said = convert_database_error(error) if isinstance(error, psycopg.Error) else error

@@ -13,14 +13,14 @@ from pyiceberg.expressions import And, EqualTo, NotNull, Or
 from pyspark.sql import DataFrame, SparkSession
 
 from synapse_lakehouse.audit.releases import Release
-from synapse_lakehouse.compressor.algorithm.errors import BadGroups, CompressorError
+from synapse_lakehouse.compressor.algorithm.errors import CompressorError, InvalidStateGroupsError
 from synapse_lakehouse.compressor.algorithm.estimate import RoomPlan
 from synapse_lakehouse.compressor.algorithm.in_memory_groups import add_chain_groups
 from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings
 from synapse_lakehouse.compressor.algorithm.state_arrays import STATE_SCHEMAS, BatchCollector, StateTables
 from synapse_lakehouse.compressor.algorithm.state_groups import NONE
 from synapse_lakehouse.compressor.compress_room import plan_room
-from synapse_lakehouse.compressor.errors import RoomLeft
+from synapse_lakehouse.compressor.errors import RoomSkippedError
 from synapse_lakehouse.compressor.postgres.room_reader import StoredRoom
 from synapse_lakehouse.compressor.saved_progress import SavedProgress
 from synapse_lakehouse.compressor.unreferenced_groups import find_unreferenced
@@ -219,6 +219,6 @@ def _plan(
     room = StoredRoom(room_id, contents, saved[room_id], pending, unreferenced, int(ids.max()))
     try:
         row: dict[str, Any] = asdict(plan_room(room, wanted)[1])
-    except (BadGroups, RoomLeft) as error:
+    except (InvalidStateGroupsError, RoomSkippedError) as error:
         row = {"room_id": room_id, "skipped": str(error)}
     yield from pa.Table.from_pylist([row | {"newest_group": room.newest}], schema=_PLANNED).to_batches()

@@ -9,7 +9,7 @@ from synapse_lakehouse.compressor import saved_progress
 from synapse_lakehouse.compressor.algorithm.chunks import ChunkResult
 from synapse_lakehouse.compressor.algorithm.row_changes import RowChanges
 from synapse_lakehouse.compressor.algorithm.settings import Strategy
-from synapse_lakehouse.compressor.errors import AnotherCompressor
+from synapse_lakehouse.compressor.errors import CompressorRunningError
 from synapse_lakehouse.compressor.postgres.room_reader import StoredRoom
 from synapse_lakehouse.postgres.connection import Connection
 
@@ -27,11 +27,11 @@ class ProgressTracker:
     def save(self, connection: Connection, end: int) -> Callable[[], None]:
         """Save, in the transaction that is open, that the changes up to ``end`` are stored; call the result after it.
 
-        :raises AnotherCompressor: when somebody else changed what is saved of the room.
+        :raises CompressorRunningError: when somebody else changed what is saved of the room.
         """
         room_id = self._room.room_id
         if not saved_progress.is_unchanged(connection, room_id, self._saved):
-            raise AnotherCompressor(
+            raise CompressorRunningError(
                 f"Another compressor works on {room_id}: its tables changed. What was stored so far is right and "
                 "stays. Let only one of them run."
             )

@@ -8,7 +8,7 @@ import numpy as np
 
 from synapse_lakehouse.compressor import undo_file as undo_files
 from synapse_lakehouse.compressor.algorithm.compare_states import find_differing_groups
-from synapse_lakehouse.compressor.algorithm.errors import BadGroups, CompressorError
+from synapse_lakehouse.compressor.algorithm.errors import CompressorError, InvalidStateGroupsError
 from synapse_lakehouse.compressor.algorithm.estimate import summarize_stored_room
 from synapse_lakehouse.compressor.postgres.snapshot_reader import ReaderFactory
 from synapse_lakehouse.compressor.postgres.writer import GroupWriter
@@ -24,8 +24,9 @@ def restore_room(
 
     :param repair: whether the files are right where a group resolves otherwise now.
     :returns: columns of ``audit.compression_runs`` from ``rows_before`` on; ``groups_rewritten`` were put back.
-    :raises BadGroups: for groups that cannot be what Synapse stored, and are not to be repaired or cannot be.
-    :raises RoomLeft: when there is no such room any more.
+    :raises InvalidStateGroupsError: for groups that cannot be what Synapse stored, and are not to be repaired or
+        cannot be.
+    :raises RoomSkippedError: when there is no such room any more.
     :raises CompressorError: when a group resolves to another state afterwards, or did before and is not to be repaired.
     """
     began = time.monotonic()
@@ -42,7 +43,7 @@ def restore_room(
         cost_before = reader.read_cost(sample_groups(room.ids))
     try:
         then = summarize_stored_room(room.contents, room_id)
-    except BadGroups:
+    except InvalidStateGroupsError:
         if not repair:
             raise
         then = None

@@ -8,7 +8,7 @@ from psycopg import Connection, sql
 from synapse_lakehouse.compressor.algorithm.chunks import ChunkResult, RoomProgress
 from synapse_lakehouse.compressor.algorithm.level_sizes import Levels, levels_from_rows
 from synapse_lakehouse.compressor.algorithm.settings import Strategy
-from synapse_lakehouse.compressor.errors import RoomLeft
+from synapse_lakehouse.compressor.errors import RoomSkippedError
 from synapse_lakehouse.compressor.postgres.progress_tables import (
     CREATE_STATEMENTS,
     PROGRESS_TABLES,
@@ -35,10 +35,10 @@ class SavedProgress:
     def require_levels(self) -> None:
         """Refuse levels that cannot be.
 
-        :raises RoomLeft: saying what to do about them.
+        :raises RoomSkippedError: saying what to do about them.
         """
         if self.fault:
-            raise RoomLeft(
+            raise RoomSkippedError(
                 f"What state_compressor_state says of it cannot be: {self.fault}. Delete its rows there and in "
                 "state_compressor_progress, and it is compressed from its beginning; or compress it with the strategy "
                 "best, which needs no levels."

@@ -7,7 +7,7 @@ from typing import cast
 import numpy as np
 
 from synapse_lakehouse.compressor.algorithm.compare_states import find_differing_groups
-from synapse_lakehouse.compressor.algorithm.errors import BadGroups
+from synapse_lakehouse.compressor.algorithm.errors import InvalidStateGroupsError
 from synapse_lakehouse.compressor.algorithm.state_arrays import StateTables, encode_tables
 from synapse_lakehouse.compressor.undo_file import UndoFile, contents_before
 from synapse_lakehouse.numba_jit import Int64Array
@@ -48,7 +48,7 @@ def verify_room(
             wrong = find_differing_groups(was, contents)
             if len(wrong):
                 faults.append(f"{len(wrong)} state groups resolve to another state than before, such as {wrong[0]}")
-    except BadGroups as error:
+    except InvalidStateGroupsError as error:
         faults.append(str(error))
     rows = int(np.isin(contents.rows["state_group"].to_numpy(), of_room).sum())
     return RoomVerification(room_id, len(of_room), rows, longest, compared, tuple(faults))
@@ -57,7 +57,7 @@ def verify_room(
 def measure_longest_chain(contents: StateTables, room_id: str) -> int:
     """Groups in the longest chain that a group of the room has.
 
-    :raises BadGroups: for groups that cannot be what Synapse stored.
+    :raises InvalidStateGroupsError: for groups that cannot be what Synapse stored.
     """
     groups = encode_tables(*contents)[0].groups()
     of_room = np.isin(groups.ids, _of_room(contents, room_id))

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import yaml
 
+from synapse_lakehouse.errors import LakehouseError
+
 DAY_MILLISECONDS: Final = 86_400_000
 """Milliseconds."""
 
@@ -21,7 +23,7 @@ _UNITS: Final = {
 }
 
 
-def read_section(config: Path | None, name: str, error: type[ValueError]) -> Mapping[str, Any]:
+def read_section(config: Path | None, name: str, error: type[LakehouseError]) -> Mapping[str, Any]:
     """The top-level section ``name`` of the file that SYNAPSE_CONFIG names; empty if there is none.
 
     :param error: what is raised, with a message for people, when the file cannot be read or has no section there. The
@@ -48,7 +50,7 @@ def read_section(config: Path | None, name: str, error: type[ValueError]) -> Map
     return found or {}
 
 
-def require_one_database(config: Path | None, error: type[ValueError]) -> None:
+def require_one_database(config: Path | None, error: type[LakehouseError]) -> None:
     """Refuse a homeserver that keeps its state elsewhere than its events (``synapse.config.database``).
 
     :param error: what is raised, as of :func:`read_section`.

@@ -6,7 +6,13 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from synapse_lakehouse.errors import LakehouseError
+
 BRANCH_PREFIX = "run_"
+
+
+class IncompleteIntervalError(LakehouseError):
+    """The data interval of a run has not ended."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +40,10 @@ class Run:
         """Iceberg tag of the interval once it is published."""
         return f"interval_{_stamp(self.start)}_{_stamp(self.end)}"
 
-    def refuse_the_future(self, now: datetime | None = None) -> None:
-        """:raises ValueError: when the interval is not over yet: its facts are not all there."""
+    def require_complete(self, now: datetime | None = None) -> None:
+        """:raises IncompleteIntervalError: when the interval is not over yet: its facts are not all there."""
         if self.end > (now or datetime.now(UTC)):
-            raise ValueError(
+            raise IncompleteIntervalError(
                 f"The interval {self.start:%Y-%m-%dT%H:%MZ} to {self.end:%Y-%m-%dT%H:%MZ} is not over yet, so what "
                 "belongs to it is not all there. Run it once it is over, or choose an earlier date."
             )

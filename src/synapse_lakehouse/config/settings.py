@@ -12,6 +12,7 @@ from pydantic import AwareDatetime, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from synapse_lakehouse.config import libpq_variables
+from synapse_lakehouse.errors import LakehouseError
 
 PROJECT_FOLDER = Path(__file__).parents[3]
 
@@ -47,7 +48,7 @@ MAX_DAYS: Final = 36_500
 """A century: dates end in the year 9999, and in the year 1."""
 
 
-class EnvFileError(ValueError):
+class EnvFileError(LakehouseError):
     """The file ``.env`` cannot be read; the message says why."""
 
 

@@ -22,7 +22,7 @@ def made(settings: Settings, branch: str, sql: str, found: Mapping[str, pa.Table
     """Rows of the model with ``sql``, as a reader on ``branch`` finds what it reads beside what was found.
 
     :param found: ``read_<table>``, rows to read instead of a whole table; with ``replaced``, keys of the rows to make.
-    :raises LakeError: when the lake cannot be read.
+    :raises LakeReadError: when the lake cannot be read.
     :raises ValueError: when the model reads a table of which nothing was found.
     """
 

@@ -82,7 +82,7 @@ class Increments:
         """What was found of a model, with the places of its outdated rows; where DuckDB can make them, the rows that
         ``sql``, dbt's, makes of it instead of what was found.
 
-        :raises LakeError: when the lake cannot be read.
+        :raises LakeReadError: when the lake cannot be read.
         """
         one = self._named(model)
         with ThreadPoolExecutor(1) as pool:

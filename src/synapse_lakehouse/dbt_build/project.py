@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -22,6 +21,7 @@ from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.dbt_build import incremental
 from synapse_lakehouse.dbt_build.dbt_callback import Finding
+from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.events import udf
 from synapse_lakehouse.iceberg.write import branches, input_fingerprint
 from synapse_lakehouse.room_state import integrity_checks, retention
@@ -31,6 +31,10 @@ from synapse_lakehouse.streams.gaps import udf as gaps_udf
 _FAILED: Final = frozenset({"error", "fail", "runtime error", "partial success"})
 _ASKED_LATE: Final = frozenset({"as_of", "made_of"})
 """Variables that say nothing of how models hang together."""
+
+
+class DbtBuildError(LakehouseError):
+    """dbt could not build every model, or a data test failed."""
 
 
 def build(app: SparkApp) -> None:
@@ -48,7 +52,7 @@ def build(app: SparkApp) -> None:
     built = invoke(app, ["build", "--exclude-resource-type", "unit_test"], progress)
     if not built.done.success:
         app.spark.stop()
-        sys.exit(f"error: {explanation(built.done)}")
+        raise DbtBuildError(explanation(built.done))
     store.append(app.catalog, "audit.views", views(built.done), app.run)
     store.append(app.catalog, "audit.integrity", findings(app), app.run)
     dbtRunner(built.project).invoke(["docs", "generate", "--static", "--no-compile", *arguments(app, built.told)])

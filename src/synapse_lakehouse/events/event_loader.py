@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.events import content_hash, event_class, synapse_json
 from synapse_lakehouse.events.content_hash import HashVerdict
 from synapse_lakehouse.events.redaction import ROOM_VERSION_RULES
@@ -110,7 +111,7 @@ _NO_STATE: Final = (None, None, None, False, None, None, None, None, None)
 _NO_FIELDS: Final = (None,) * 5 + _NO_STATE
 
 
-class _UnloadableError(ValueError):
+class _UnloadableError(LakehouseError):
     """The event cannot be loaded, for one of :data:`UNLOADABLE_REASONS`."""
 
 

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NoReturn
 
+from synapse_lakehouse.errors import LakehouseError
+
 _MOST_LEVELS: Final = 127
 _HALF_A_PAIR: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -77,7 +79,7 @@ def _has_constant(text: str) -> bool:
     return bool(constants)
 
 
-class _FlawError(ValueError):
+class _FlawError(LakehouseError, ValueError):
     """A number that JSON does not have, or that is too large for a float."""
 
 

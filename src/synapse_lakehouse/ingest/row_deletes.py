@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from synapse_lakehouse.catalogue import Table
+from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.iceberg.write.places import COLUMNS, Places, count, places, rows_at
 from synapse_lakehouse.ingest.baseline import Baseline
 from synapse_lakehouse.postgres.connection import Connection
@@ -36,7 +37,7 @@ _MOST_ROWS_HERE: Final = 20_000_000
 """In a larger table keys are looked up by Spark's workers."""
 
 
-class CopyWhole(RuntimeError):
+class FullCopyRequiredError(LakehouseError):
     """An increment would not give the source's rows, or cost more than copying the table whole; it says why."""
 
 
@@ -73,19 +74,20 @@ def find_rows_to_delete(
 
     :param expected_rows: rows that the source's snapshot sees.
     :param changed_rows: rows in ``changes``.
-    :raises CopyWhole: when the counts cannot be made to agree, as when keys repeat, or too much was deleted.
+    :raises FullCopyRequiredError: when the counts cannot be made to agree, as when keys repeat, or too much was
+        deleted.
     """
     to_go = base.rows + changed_rows - expected_rows
     if not to_go:
         return RowDeletes({}, 0, None)
     if to_go > _MOST_PLACES:
-        raise CopyWhole(f"{to_go:,} of its rows in the lake are outdated or were deleted")
+        raise FullCopyRequiredError(f"{to_go:,} of its rows in the lake are outdated or were deleted")
     outdated = _outdated(spark, table, lake, base, changes, changed_rows)
     if table.repeats_keys and outdated and _share_keys(connection, table, lake, outdated, base.since):
-        raise CopyWhole(f"keys of {table.name} repeat, and it is not known which rows of a key changed")
+        raise FullCopyRequiredError(f"keys of {table.name} repeat, and it is not known which rows of a key changed")
     surplus = to_go - count(outdated)
     if surplus < 0:
-        raise CopyWhole(f"{-surplus} rows of {table.name} are missing in the lake")
+        raise FullCopyRequiredError(f"{-surplus} rows of {table.name} are missing in the lake")
     if not surplus:
         return RowDeletes(outdated, count(outdated), None)
     held = _held(spark, table, base)
@@ -95,7 +97,7 @@ def find_rows_to_delete(
     gone = persist_to_disk(_gone(spark, connection, table, held, changes))
     deleted = _places(gone)
     if count(deleted) != surplus:
-        raise CopyWhole(f"{count(deleted)} rows of {table.name} were deleted where counts say {surplus}")
+        raise FullCopyRequiredError(f"{count(deleted)} rows of {table.name} were deleted where counts say {surplus}")
     both = {path: [*outdated.get(path, ()), *deleted.get(path, ())] for path in outdated.keys() | deleted.keys()}
     return RowDeletes(both, count(outdated), gone.select(*table.primary_key))
 
@@ -173,7 +175,7 @@ def _gone(
 def _differing(connection: Connection, table: Table, here: DataFrame) -> KeyBuckets:
     """The stretches of keys of which ``here`` has more rows than the source.
 
-    :raises CopyWhole: when the source has too many rows in them.
+    :raises FullCopyRequiredError: when the source has too many rows in them.
     """
     differing, rows = None, 0
     for grain in list_bucket_widths(table):
@@ -186,7 +188,7 @@ def _differing(connection: Connection, table: Table, here: DataFrame) -> KeyBuck
         if rows <= _FEW_KEYS:
             break
     if differing is None or rows > _MOST_KEYS:
-        raise CopyWhole(f"rows were deleted all over {table.name}")
+        raise FullCopyRequiredError(f"rows were deleted all over {table.name}")
     return differing
 
 

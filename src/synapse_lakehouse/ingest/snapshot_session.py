@@ -9,7 +9,7 @@ from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.iceberg.write import branches
 from synapse_lakehouse.ingest.baseline import PublishedTable, read_published_tables
 from synapse_lakehouse.postgres.connection import Connection
-from synapse_lakehouse.postgres.errors import RecoveryConflict
+from synapse_lakehouse.postgres.errors import RecoveryConflictError
 from synapse_lakehouse.postgres.snapshot.snapshot import PostgresSnapshot, export_snapshot
 from synapse_lakehouse.spark_app import SparkApp
 
@@ -30,13 +30,13 @@ def run_on_snapshot(app: SparkApp, work: SnapshotWork, declared: Catalogue | Non
 
     :param declared: what is copied; by default the project's catalogue.
     :raises SourceError: when the source cannot be read as the catalogue says.
-    :raises RecoveryConflict: when a standby took back one snapshot after the other.
+    :raises RecoveryConflictError: when a standby took back one snapshot after the other.
     """
     declared = declared or catalogue.load_catalogue()
     for _ in range(_RESTARTS):
         try:
             _attempt(app, work, declared)
-        except RecoveryConflict:
+        except RecoveryConflictError:
             app.report_progress(
                 "the standby cancelled the copy (conflict with recovery): starting over with a new snapshot"
             )

@@ -26,7 +26,7 @@ from synapse_lakehouse.ingest.baseline import (
 )
 from synapse_lakehouse.ingest.copy_progress import CopyProgress
 from synapse_lakehouse.ingest.read_plan import ReadExtent, ReadPart, ReadPlan, plan_growth, plan_read
-from synapse_lakehouse.ingest.row_deletes import CopyWhole, find_deleted_keys, find_rows_to_delete
+from synapse_lakehouse.ingest.row_deletes import FullCopyRequiredError, find_deleted_keys, find_rows_to_delete
 from synapse_lakehouse.ingest.worker_daemon import WORKER_ENVIRONMENT
 from synapse_lakehouse.postgres.connection import Connection, build_conninfo
 from synapse_lakehouse.postgres.rows.content_hash import combine_hashes
@@ -189,7 +189,7 @@ class TableCopy:
         if self._plan.base:
             try:
                 self._change(self._plan.base)
-            except CopyWhole as reason:
+            except FullCopyRequiredError as reason:
                 self.app.report_progress(f"{self.name} is copied whole: {reason}")
                 self._start_over()
         if self._growth:

@@ -17,7 +17,7 @@ from itertools import count
 from typing import IO, Any, Final
 
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.local.airflow.environment import AirflowError, home
+from synapse_lakehouse.local.airflow.environment import LocalAirflowError, home
 
 _PAUSE_SECONDS: Final = 0.1
 _SURELY_WRITTEN: Final = 10
@@ -36,14 +36,14 @@ class Scheduler:
 def scheduling(settings: Settings, address: str, tell: Callable[[str], None]) -> Iterator[None]:
     """Claim the database for the scheduler of the Airflow at ``address``; waits for tested runs to end.
 
-    :raises AirflowError: when another scheduler has it.
+    :raises LocalAirflowError: when another scheduler has it.
     """
     with _claims(settings) as claims:
         try:
             fcntl.flock(claims, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if other := _written(claims):
-                raise AirflowError(
+                raise LocalAirflowError(
                     f"Airflow is running at {other['address']} already, on the same {settings.lakehouse_home}. Use "
                     "that one, or set LAKEHOUSE_HOME to another folder."
                 ) from None

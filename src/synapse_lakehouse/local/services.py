@@ -10,6 +10,7 @@ import psycopg
 
 from synapse_lakehouse.config import libpq_variables
 from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.local import child_processes
 from synapse_lakehouse.local.postgres import embedded_postgres, roles, sample
 
@@ -21,7 +22,7 @@ _NAME_LENGTH: Final = 50
 """PostgreSQL cuts a database's name off after 63 bytes."""
 
 
-class ServicesError(RuntimeError):
+class LocalServicesError(LakehouseError):
     """What the settings leave out cannot be filled in; the message says what to do."""
 
 
@@ -33,9 +34,9 @@ def connected(settings: Settings | None = None, *, source: bool = True, latest: 
 
     :param source: whether Synapse's database is needed; without it the sample is not restored.
     :param latest: where no homeserver is named, take the lake that the latest run was of, else the sample's.
-    :raises PostgresError: when the embedded server does not start.
-    :raises ServicesError: when LAKEHOUSE_HOME cannot be created, or SYNAPSE_SERVER_NAME is another homeserver's than
-        the sample's, without its SYNAPSE_DSN.
+    :raises EmbeddedPostgresError: when the embedded server does not start.
+    :raises LocalServicesError: when LAKEHOUSE_HOME cannot be created, or SYNAPSE_SERVER_NAME is another homeserver's
+        than the sample's, without its SYNAPSE_DSN.
     """
     given = settings or Settings()
     libpq_variables.remove_from_environment()
@@ -73,7 +74,7 @@ def _latest(given: Settings) -> str:
     try:
         return place.read_text(encoding="utf-8") if place.exists() else ""
     except ValueError:
-        raise ServicesError(f"{place} is damaged: it is not UTF-8. Delete it, and run `make run` again.") from None
+        raise LocalServicesError(f"{place} is damaged: it is not UTF-8. Delete it, and run `make run` again.") from None
 
 
 def _lake(given: Settings) -> str:
@@ -100,16 +101,16 @@ def _warehouse(given: Settings, lake: str, catalog: str) -> str:
 
 
 def make_home(settings: Settings) -> None:
-    """:raises ServicesError: when LAKEHOUSE_HOME is not there and cannot be created, or cannot be written to."""
+    """:raises LocalServicesError: when LAKEHOUSE_HOME is not there and cannot be created, or cannot be written to."""
     try:
         settings.lakehouse_home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ServicesError(
+        raise LocalServicesError(
             f"LAKEHOUSE_HOME={settings.lakehouse_home} cannot be created ({error.strerror}). Set it to a folder that "
             "this user may make and write to."
         ) from None
     if not os.access(settings.lakehouse_home, os.W_OK | os.X_OK):
-        raise ServicesError(
+        raise LocalServicesError(
             f"LAKEHOUSE_HOME={settings.lakehouse_home} cannot be written to. Let this user write there, or set it to "
             "another folder."
         )
@@ -117,7 +118,7 @@ def make_home(settings: Settings) -> None:
 
 def _refuse_another_name(given: Settings) -> None:
     if given.synapse_server_name not in (None, sample.server_name()):
-        raise ServicesError(
+        raise LocalServicesError(
             f"SYNAPSE_SERVER_NAME is {given.synapse_server_name}, but SYNAPSE_DSN, its database, is not set: the "
             "shipped sample would be published in its place. Set both, or neither to use the sample."
         )
@@ -127,7 +128,7 @@ def _refuse_another_name(given: Settings) -> None:
 def embedded_server(settings: Settings) -> Iterator[embedded_postgres.Server]:
     """The PostgreSQL server under LAKEHOUSE_HOME.
 
-    :raises ServicesError: when LAKEHOUSE_HOME cannot be created.
+    :raises LocalServicesError: when LAKEHOUSE_HOME cannot be created.
     """
     make_home(settings)
     # Nobody writes to the sample, so that runs would wait for the log (source/durable.py).

@@ -13,6 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.printable_text import get_printable_logger
 
 if TYPE_CHECKING:
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
 log = get_printable_logger(__name__)
 
 
-class Told(AirflowFailException):
+class AlreadyReportedError(LakehouseError, AirflowFailException):
     """A task failed over what it found and told people of; that it failed is no further news."""
 
 
 def alert_on_dag_failure(context: Context) -> None:
     """Callback of a task that failed for good: its DAG's incident begins, unless it goes on already."""
-    if not isinstance(context.get("exception"), Told):
+    if not isinstance(context.get("exception"), AlreadyReportedError):
         dag_id = context["dag"].dag_id
         report_findings(Settings(), f"dag {dag_id}", [_failed(context, f"DAG {dag_id}")], context["ti"].log_url)
 
@@ -51,7 +52,7 @@ def resolve_dag_incident(context: Context) -> None:
 def alert_on_task_failure(context: Context) -> None:
     """As :func:`alert_on_dag_failure`, of a task that no other waits for: the incident is its own, which the success of
     another does not end. One that told of what it found could do its work, so its incident is over."""
-    if isinstance(context.get("exception"), Told):
+    if isinstance(context.get("exception"), AlreadyReportedError):
         resolve_task_incident(context)
     else:
         subject = f"task {context['ti'].task_id} of DAG {context['dag'].dag_id}"

@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, load_compressor_settings
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.orchestration.run_lifecycle import get_run
+from synapse_lakehouse.orchestration.run_lifecycle import fail_without_retry, get_run
 from synapse_lakehouse.printable_text import get_printable_logger, to_printable
 
 log = get_printable_logger(__name__)
@@ -75,23 +75,20 @@ def apply_compression() -> None:
     :raises AirflowFailException: when trying again would not help.
     :raises CompressorError, SourceError: when it stopped; a retry goes on from there.
     """
-    from synapse_lakehouse.compressor.algorithm.errors import CompressorError
     from synapse_lakehouse.compressor.apply import apply_plan
-    from synapse_lakehouse.compressor.errors import AnotherCompressor, Differs, NotApproved
+    from synapse_lakehouse.compressor.errors import CompressorRunningError, NotApprovedError, VerificationError
     from synapse_lakehouse.compressor.postgres.connection import require_write_dsn
     from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
 
     context = get_current_context()
     run, settings = get_run(context), Settings()
-    try:
+    with fail_without_retry():
         require_write_dsn(settings)
-    except CompressorError as refusal:
-        raise AirflowFailException(str(refusal)) from None
     shown = context["ti"].xcom_pull(task_ids="show_plan", key=_SHOWN)
     with closing(pyiceberg_catalog(settings)) as catalog:
         try:
             apply_plan(settings, catalog, run, lambda line: log.info("%s", line), shown)
-        except (AnotherCompressor, Differs, NotApproved) as refusal:
+        except (CompressorRunningError, VerificationError, NotApprovedError) as refusal:
             raise AirflowFailException(str(refusal)) from None
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import errno
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from airflow.sdk import Context, get_current_context
@@ -12,6 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.printable_text import get_printable_logger
 
 if TYPE_CHECKING:
@@ -20,6 +22,20 @@ if TYPE_CHECKING:
     from synapse_lakehouse.iceberg.lease.lease import Lease
 
 log = get_printable_logger(__name__)
+
+
+@contextmanager
+def fail_without_retry() -> Iterator[None]:
+    """Turn an expected error into one that Airflow does not retry, unless a retry may succeed.
+
+    :raises AirflowFailException: with the message of the error.
+    """
+    try:
+        yield
+    except LakehouseError as error:
+        if error.is_transient:
+            raise
+        raise AirflowFailException(str(error)) from None
 
 
 def get_run(context: Context) -> Run:
@@ -52,16 +68,14 @@ def open_run() -> None:
     from synapse_lakehouse import settings_check
     from synapse_lakehouse.postgres import connection
     from synapse_lakehouse.postgres.access import preflight
-    from synapse_lakehouse.postgres.errors import SourceError
 
     run, settings, declared = get_run(get_current_context()), Settings(), catalogue.load_catalogue()
-    try:
-        run.refuse_the_future()
-        # Also what only later tasks read, so that nobody waits for a copy to learn that it cannot be understood.
-        if wrong := [
-            one.message for one in settings_check.find_configuration_problems(declared, settings) if one.stops_runs
-        ]:
-            raise settings_check.ConfigurationError("\n".join(wrong))
+    with fail_without_retry():
+        run.require_complete()
+        # Also settings that only later tasks read, so that a wrong one fails the run before the copy.
+        problems = settings_check.find_configuration_problems(declared, settings)
+        if messages := [problem.message for problem in problems if problem.stops_runs]:
+            raise settings_check.ConfigurationError("\n".join(messages))
         with connection.connect(settings) as source:
             preflight.check_source_database(
                 source,
@@ -69,8 +83,6 @@ def open_run() -> None:
                 str(settings.synapse_server_name),
                 may_be_partial=settings.allows_partial_copy,
             )
-    except (ValueError, SourceError) as refusal:
-        raise AirflowFailException(str(refusal)) from None
     _open(run, settings)
 
 
@@ -81,10 +93,8 @@ def open_maintenance() -> None:
     :raises LeaseError: when another run held the lease all the while; a retry waits for it again.
     """
     run = get_run(get_current_context())
-    try:
-        run.refuse_the_future()
-    except ValueError as refusal:
-        raise AirflowFailException(str(refusal)) from None
+    with fail_without_retry():
+        run.require_complete()
     _open(run, Settings())
 
 

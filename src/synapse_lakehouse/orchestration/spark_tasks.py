@@ -12,6 +12,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import Asset, Context, RetryDecision, RetryPolicy, TriggerRule
 
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
+from synapse_lakehouse.errors import REPORT_PREFIX
 from synapse_lakehouse.iceberg.catalog.catalog import PRIVATE_FILES, export_secrets
 from synapse_lakehouse.orchestration.run_lifecycle import lake_run_id
 
@@ -26,15 +27,15 @@ RUN_ARGUMENTS: Final = (
 """``Run.to_arguments()`` as templates."""
 
 
-class UnlessExplained(RetryPolicy):
-    """Retry a Spark app that broke, but not one that explained its refusal: it would only say so again."""
+class RetryUnlessReported(RetryPolicy):
+    """Retry a Spark app that crashed, but not one that reported a :class:`~synapse_lakehouse.errors.LakehouseError`."""
 
     def evaluate(
         self, exception: BaseException, try_number: int, max_tries: int, context: Context | None = None
     ) -> RetryDecision:
-        """Fail at once where a line of the app's output is an explanation (``error: …``)."""
-        explained = any(line.startswith("error: ") for line in str(exception).splitlines())
-        return RetryDecision.fail("the app said why it cannot work") if explained else RetryDecision.default()
+        """Fail at once if a line of the app's output starts with ``error: ``."""
+        is_reported = any(line.startswith(REPORT_PREFIX) for line in str(exception).splitlines())
+        return RetryDecision.fail("a retry cannot mend this error") if is_reported else RetryDecision.default()
 
 
 def create_spark_task(
@@ -70,7 +71,7 @@ def create_spark_task(
         | PRIVATE_FILES,
         retries=2,
         retry_delay=timedelta(seconds=20),
-        retry_policy=UnlessExplained(),
+        retry_policy=RetryUnlessReported(),
         pool=pool,
         outlets=outlets,
         pre_execute=partial(_privately, pre_execute),

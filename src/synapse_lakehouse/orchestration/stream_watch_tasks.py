@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from airflow.sdk.exceptions import AirflowFailException
 from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.orchestration.callbacks import Told, report_findings
+from synapse_lakehouse.orchestration.callbacks import AlreadyReportedError, report_findings
+from synapse_lakehouse.orchestration.run_lifecycle import fail_without_retry
 from synapse_lakehouse.printable_text import get_printable_logger
 
 log = get_printable_logger(__name__)
@@ -22,27 +22,21 @@ def watch_streams(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
 
     :param ti: the task that runs this, as Airflow gives it; its log shows more.
     :raises AirflowFailException: when the source cannot be read as it is, or a setting means nothing.
-    :raises ReadFailed: when it is too busy to be watched; a retry may find it at rest.
+    :raises ReadError: when it is too busy to be watched; a retry may find it at rest.
     """
     from synapse_lakehouse.alerts.stream_check import check_lake, patrol
     from synapse_lakehouse.audit import store
     from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
-    from synapse_lakehouse.iceberg.catalog.catalog_uri import CatalogError
     from synapse_lakehouse.iceberg.write import tables
-    from synapse_lakehouse.postgres.errors import SourceError
-    from synapse_lakehouse.streams.positions.writers import StreamWritersError
     from synapse_lakehouse.streams.watch.observation import describe_observation
 
     settings = Settings()
-    try:
-        with closing(pyiceberg_catalog(settings)) as catalog:
-            tables.ensure_audit(catalog)
-            releases = store.releases(catalog)
-            landed, overdue = check_lake(settings, catalog, releases)
-            report_findings(settings, "lake", overdue, _log(ti))
-            looks, wrong = patrol(settings, catalog, releases)
-    except (SourceError, StreamWritersError, CatalogError) as refusal:
-        raise AirflowFailException(str(refusal)) from None
+    with fail_without_retry(), closing(pyiceberg_catalog(settings)) as catalog:
+        tables.ensure_audit(catalog)
+        releases = store.releases(catalog)
+        landed, overdue = check_lake(settings, catalog, releases)
+        report_findings(settings, "lake", overdue, _log(ti))
+        looks, wrong = patrol(settings, catalog, releases)
     report_findings(settings, "streams", wrong, _log(ti))
     for one in looks:
         log.info("%s", describe_observation(one))
@@ -54,29 +48,23 @@ def preflight(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
     """Say what Synapse would refuse or mend at its next start, before somebody restarts it.
 
     :param ti: the task that runs this, as Airflow gives it; its log shows more.
-    :raises Told: naming what does not fit, with the SQL that mends it, to be reviewed; it is never run.
+    :raises AlreadyReportedError: naming what does not fit, with the SQL that mends it, to be reviewed; it is never run.
     :raises AirflowFailException: when the source cannot be connected to.
-    :raises ReadFailed: when it is too busy to be asked, or a stream cannot be read; a retry may find it at rest.
+    :raises ReadError: when it is too busy to be asked, or a stream cannot be read; a retry may find it at rest.
     """
     from synapse_lakehouse.alerts.incidents import Finding, Kind
     from synapse_lakehouse.postgres.access.schema_drift import exclude_drifted_tables
     from synapse_lakehouse.postgres.connection import connect
-    from synapse_lakehouse.postgres.errors import SourceError
     from synapse_lakehouse.streams.checks import synapse_startup
 
     settings = Settings()
-    try:
-        with connect(settings) as source:
-            known = exclude_drifted_tables(
-                catalogue.load_catalogue(), source, may_be_partial=settings.allows_partial_copy
-            )
-            wrong = synapse_startup.check_startup(source, known)
-    except SourceError as refusal:
-        raise AirflowFailException(str(refusal)) from None
+    with fail_without_retry(), connect(settings) as source:
+        known = exclude_drifted_tables(catalogue.load_catalogue(), source, may_be_partial=settings.allows_partial_copy)
+        wrong = synapse_startup.check_startup(source, known)
     found = [Finding(Kind.SEQUENCE_BEHIND, subject, fault.message) for subject, fault in wrong]
     report_findings(settings, "preflight", found, _log(ti))
     if wrong:
-        raise Told(
+        raise AlreadyReportedError(
             "Synapse's sequences do not fit its database. Review what mends it, and run it with all of Synapse "
             "stopped:\n" + "\n".join(f"  {fault.message}\n    {fault.repair}" for _, fault in wrong)
         )

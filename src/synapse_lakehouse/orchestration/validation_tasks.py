@@ -10,7 +10,7 @@ from airflow.sdk import XComArg, get_current_context, task
 
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.orchestration.callbacks import Told, add_run_details, report_findings
+from synapse_lakehouse.orchestration.callbacks import AlreadyReportedError, add_run_details, report_findings
 from synapse_lakehouse.orchestration.run_lifecycle import create_lease, get_run
 from synapse_lakehouse.printable_text import get_printable_logger
 
@@ -30,7 +30,7 @@ def create_validation_task(title: str, judge: Callable[[], None]) -> XComArg:
 def judge_bronze() -> None:
     """The gate between bronze and what is derived from it.
 
-    :raises Told: when a check that blocks publishing failed.
+    :raises AlreadyReportedError: when a check that blocks publishing failed.
     """
     from expectations import validate
 
@@ -40,7 +40,7 @@ def judge_bronze() -> None:
 def judge_gold() -> None:
     """The gate between gold and its readers.
 
-    :raises Told: when a check that blocks publishing failed.
+    :raises AlreadyReportedError: when a check that blocks publishing failed.
     """
     from expectations import validate
 
@@ -66,9 +66,9 @@ def _judge(gate: Callable[[Settings, Catalog, Run], ValidationResult]) -> None:
     try:
         judgement.raise_if_failed()
     except ValidationFailedError as failure:
-        raise Told(str(failure)) from None
+        raise AlreadyReportedError(str(failure)) from None
     if judgement.warnings and fails_on_warnings:
-        raise Told(
+        raise AlreadyReportedError(
             f"The audit of {judgement.stage} has {judgement.warned} warnings and this run was started to fail on any, "
             "so nothing is published:\n" + "\n".join(f"  {check.sentence}" for check in judgement.warnings)
         )

@@ -6,21 +6,25 @@ from typing import Final
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from synapse_lakehouse.errors import LakehouseError
+
 _CONFLICT: Final = "conflict with recovery"
 _SERIALIZATION_FAILURE: Final = "40001"
 _NOT_THERE: Final = re.compile('(database|role) ".*" does not exist')
 
 
-class SourceError(RuntimeError):
+class SourceError(LakehouseError):
     """Synapse's database cannot be read as it is; nothing was changed in the lake or there."""
 
 
-class ReadFailed(RuntimeError):
+class ReadError(LakehouseError):
     """A statement failed, or its connection was lost: worth another try.
 
     Only the first line of what PostgreSQL said is kept. The others may quote what is in the tables, such as a whole
     value that is not JSON.
     """
+
+    is_transient = True
 
     def __init__(self, error: Exception) -> None:
         said = str(error).partition("\n")[0]
@@ -63,7 +67,7 @@ def explain_connection_failure(error: psycopg.Error, conninfo: str, setting: str
     return SourceError(f"No connection to {where}. {advice} PostgreSQL said: {said}")
 
 
-class RecoveryConflict(SourceError):
+class RecoveryConflictError(SourceError):
     """A standby took the snapshot back, because its primary removed row versions that the snapshot still saw."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from synapse_lakehouse.catalogue import Catalogue, Stream
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access.schema_drift import exclude_drifted_tables
 from synapse_lakehouse.postgres.connection import Connection, connect
-from synapse_lakehouse.postgres.errors import ReadFailed
+from synapse_lakehouse.postgres.errors import ReadError
 
 _MOST_SECONDS: Final = 10
 """A database that needs longer for a statement has no time to be watched."""
@@ -45,14 +45,14 @@ def read_live_positions(
 
     :param closed: from where on rows are read.
     :raises SourceError: when the source cannot be connected to.
-    :raises ReadFailed: when a statement fails, or takes too long.
+    :raises ReadError: when a statement fails, or takes too long.
     """
     with connect(settings) as connection:
         try:
             known = exclude_drifted_tables(catalogue, connection, may_be_partial=settings.allows_partial_copy)
             return _standings(connection, known, closed)
         except psycopg.Error as error:
-            raise ReadFailed(error) from None
+            raise ReadError(error) from None
 
 
 def _standings(connection: Connection, catalogue: Catalogue, closed: ComputeClosedEnd) -> dict[str, LiveStreamPosition]:

@@ -14,6 +14,7 @@ from typing import Final
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS, pyiceberg_catalog
 from synapse_lakehouse.replication.protocol.commands import Command
 from synapse_lakehouse.replication.protocol.dialect import Dialect
@@ -33,7 +34,7 @@ RECORDED_BYTES: Final = 64 << 20
 _FILES: Final = 4
 
 
-class ServiceError(RuntimeError):
+class ReplicationServiceError(LakehouseError):
     """The streams cannot be served; the message says what to do."""
 
 
@@ -48,7 +49,7 @@ def serve(
     """Serve the streams of the source until SIGINT or SIGTERM.
 
     :param release: of Synapse, whose row formats are served; by default the newest.
-    :raises ServiceError: when the port cannot be opened.
+    :raises ReplicationServiceError: when the port cannot be opened.
     :raises SourceError: when the database cannot be read.
     """
     name = str(settings.synapse_server_name)
@@ -69,7 +70,7 @@ def serve(
         known = (errno.EADDRINUSE, errno.EACCES, errno.EADDRNOTAVAIL)
         if error.errno not in known and not isinstance(error, socket.gaierror):
             raise
-        raise ServiceError(
+        raise ReplicationServiceError(
             f"Port {port} on {host} cannot be opened ({error.strerror}). Choose another with --port or --host."
         ) from None
 
@@ -77,17 +78,17 @@ def serve(
 def tap(settings: Settings, dialect: Dialect, host: str, port: int, tell: Callable[[str], None]) -> None:
     """Land what is heard, until SIGINT or SIGTERM: on Redis, or from a server at ``host`` and ``port`` over TCP.
 
-    :raises ServiceError: when LAKEHOUSE_REDIS_URL is missing, or not the address of a Redis.
+    :raises ReplicationServiceError: when LAKEHOUSE_REDIS_URL is missing, or not the address of a Redis.
     :raises SourceError: when the database, which has what is missed, cannot be read at the start.
-    :raises WrongServer: when the server belongs to another homeserver.
+    :raises WrongServerError: when the server belongs to another homeserver.
     """
     from synapse_lakehouse.replication.tap.iceberg_sink import Batch, Landing
 
     declared, name, url = catalogue.load_catalogue(), str(settings.synapse_server_name), settings.lakehouse_redis_url
     if dialect is Dialect.REDIS and not url:
-        raise ServiceError("LAKEHOUSE_REDIS_URL is not set: the Redis that Synapse's workers talk through.")
+        raise ReplicationServiceError("LAKEHOUSE_REDIS_URL is not set: the Redis that Synapse's workers talk through.")
     if dialect is Dialect.REDIS and not is_address(str(url)):
-        raise ServiceError(
+        raise ReplicationServiceError(
             "LAKEHOUSE_REDIS_URL is not the address of a Redis. It looks like redis://:password@host:6379; in the "
             "password, write / as %2F, @ as %40, # as %23, ? as %3F and % as %25."
         )

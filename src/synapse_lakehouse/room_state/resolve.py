@@ -72,7 +72,7 @@ def resolve_rooms(
 
     What is known of trees that did not change is carried over, if the rows of state groups are ``worth_carrying``.
 
-    :raises LakeError: when the lake cannot be read.
+    :raises LakeReadError: when the lake cannot be read.
     """
     made_now = _made_now(catalog, branch)
     positions, holding, faults = (catalog.load_table(name) for name in (_POSITIONS, _INTERVALS, "silver.state_faults"))

@@ -7,12 +7,13 @@ from typing import Any, Final
 
 from synapse_lakehouse.config.homeserver_yaml import DAY_MILLISECONDS, parse_duration, read_section
 from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.errors import LakehouseError
 
 _MOST: Final = 2**63 - 1
 """The longest lifetime that a table can have, in ms. Synapse computes with longer ones."""
 
 
-class RetentionError(ValueError):
+class RetentionError(LakehouseError):
     """LAKEHOUSE_RETENTION_* or the retention of SYNAPSE_CONFIG cannot be understood."""
 
 

@@ -11,12 +11,12 @@ from synapse_lakehouse.cli import output
 from synapse_lakehouse.cli.compression import compression_log
 from synapse_lakehouse.compressor import undo_file as undo_files
 from synapse_lakehouse.compressor import unreferenced_groups
-from synapse_lakehouse.compressor.algorithm.errors import BadGroups, CompressorError
+from synapse_lakehouse.compressor.algorithm.errors import CompressorError, InvalidStateGroupsError
 from synapse_lakehouse.compressor.algorithm.estimate import RoomPlan
 from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, Strategy
 from synapse_lakehouse.compressor.backpressure import Backpressure
 from synapse_lakehouse.compressor.compress_room import plan_room
-from synapse_lakehouse.compressor.errors import RoomLeft
+from synapse_lakehouse.compressor.errors import RoomSkippedError
 from synapse_lakehouse.compressor.outcomes import Outcome, OutcomeRow, compress_and_record, restore_and_record
 from synapse_lakehouse.compressor.postgres.connection import open_write_connection, require_write_dsn
 from synapse_lakehouse.compressor.postgres.room_reader import RoomReader
@@ -76,7 +76,7 @@ def _plans(reader: RoomReader, rooms: Sequence[str], wanted: CompressorSettings)
 def _plan(reader: RoomReader, room_id: str, wanted: CompressorSettings) -> tuple[Any, ...]:
     try:
         return (*astuple(plan_room(reader.room(room_id), wanted)[1]), None)
-    except (BadGroups, RoomLeft) as error:
+    except (InvalidStateGroupsError, RoomSkippedError) as error:
         return room_id, *[None] * (len(_PLANNED) - 1), str(error)
 
 
@@ -161,7 +161,7 @@ def _handed_over(room_id: str, reading: ReaderFactory, connection: Connection) -
     try:
         with reading() as reader:
             nobodys = reader.room(room_id).unreferenced
-    except RoomLeft:
+    except RoomSkippedError:
         # It was purged just now, and all its groups with it.
         return 0
     return unreferenced_groups.mark_pending_deletion(connection, nobodys)

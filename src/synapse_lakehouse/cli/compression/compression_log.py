@@ -9,6 +9,7 @@ from synapse_lakehouse.cli import output
 from synapse_lakehouse.cli.lake import lake_session
 from synapse_lakehouse.compressor.outcomes import OutcomeRow
 from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSED, pyiceberg_catalog
 from synapse_lakehouse.local.services import connected
 from synapse_lakehouse.printable_text import to_printable
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
 
-class NotRecorded(RuntimeError):
+class CompressionLogError(LakehouseError):
     """What was done is done, and the lake does not say so."""
 
 
@@ -28,8 +29,8 @@ def open_compression_log(settings: Settings, command: str) -> Iterator[Callable[
     ``command`` and the time are the id of its run. Nothing that is wrong with the lake stops the work on other rooms.
     Says so where there is no lake.
 
-    :raises NotRecorded: in the end, where there is a lake that did not take every row; if something else was raised,
-        that is raised, and this is only said.
+    :raises CompressionLogError: in the end, where there is a lake that did not take every row; if something else was
+        raised, that is raised, and this is only said.
     """
     if not lake_session.may_have_lake(settings):
         rows: list[OutcomeRow] = []
@@ -52,7 +53,7 @@ def open_compression_log(settings: Settings, command: str) -> Iterator[Callable[
                 output.echo(f"Error: {missing}", err=True)
             raise
         if missing := journal.missing():
-            raise NotRecorded(missing)
+            raise CompressionLogError(missing)
 
 
 class _Journal:

@@ -67,7 +67,7 @@ def show_history(rooms: Sequence[str], format: output.OutputFormat) -> None:
     """Write all runs and rooms for a program, or for people a chart by run and a line a room."""
     with lake_session.open_lake() as (settings, connection):
         if COMPRESSED not in duckdb_reader.entries(settings):
-            raise duckdb_reader.LakeError(_NOTHING)
+            raise duckdb_reader.LakeReadError(_NOTHING)
         duckdb_reader.bind(connection, settings, None, [COMPRESSED])
         wanted = f"room_id in ({', '.join(map(duckdb_reader.literal, rooms))})" if rooms else "true"
         latest = _LATEST.format(wanted=wanted)
@@ -77,7 +77,7 @@ def show_history(rooms: Sequence[str], format: output.OutputFormat) -> None:
             return
         by_run, by_room = (connection.execute(latest + query).fetchall() for query in (_RUNS, _ROOMS))
     if not by_run:
-        raise duckdb_reader.LakeError(_NOTHING)
+        raise duckdb_reader.LakeReadError(_NOTHING)
     _draw_runs(by_run)
     _draw_rooms(by_room)
 

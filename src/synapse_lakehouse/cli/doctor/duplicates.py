@@ -4,7 +4,7 @@ from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.cli import output
 from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
 from synapse_lakehouse.postgres.connection import Connection
-from synapse_lakehouse.postgres.errors import ReadFailed
+from synapse_lakehouse.postgres.errors import ReadError
 from synapse_lakehouse.postgres.rows import duplicates
 
 _SUBJECT = "duplicates"
@@ -24,7 +24,7 @@ def examine(connection: Connection, declared: Catalogue) -> Findings:
             bar.update(task, description=f"Reading all keys of {table.name}")
             try:
                 found = duplicates.find_duplicate_keys(connection, table)
-            except ReadFailed as error:
+            except ReadError as error:
                 yield DoctorFinding(
                     FindingLevel.WARN, _SUBJECT, f"{table.name} could not be read in full: {error}", _SLOW
                 )

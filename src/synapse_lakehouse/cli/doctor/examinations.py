@@ -7,8 +7,8 @@ from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.cli.doctor import compressor, duplicates, env_file, lake, machine, sequences, source
 from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.local.postgres.embedded_postgres import PostgresError
-from synapse_lakehouse.local.services import ServicesError, connected
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedPostgresError
+from synapse_lakehouse.local.services import LocalServicesError, connected
 from synapse_lakehouse.postgres.connection import connect
 from synapse_lakehouse.postgres.errors import SourceError
 from synapse_lakehouse.streams.checks import synapse_startup
@@ -51,7 +51,7 @@ def examine(given: Settings, *, deep: bool = False) -> list[DoctorFinding]:
     with ExitStack() as stack:
         try:
             settings = stack.enter_context(connected(given, source=False))
-        except (PostgresError, ServicesError) as error:
+        except (EmbeddedPostgresError, LocalServicesError) as error:
             return [*found, *machine.check_disk(given), DoctorFinding(FindingLevel.FAIL, "lake", str(error))]
         of = _source(given, connected(given), declared, deep=deep)
         found += [
@@ -76,6 +76,6 @@ def _source(
             of.bytes = source.measure_database_bytes(connection)
             if deep and declared:
                 of.found += duplicates.examine(connection, declared)
-    except (PostgresError, ServicesError, SourceError) as error:
+    except (EmbeddedPostgresError, LocalServicesError, SourceError) as error:
         of.found.append(DoctorFinding(FindingLevel.FAIL, "source", str(error)))
     return of

@@ -40,7 +40,7 @@ def examine(
             yield from _tap(connection, settings)
             if deep:
                 yield from integrity.examine(connection, settings)
-    except duckdb_reader.LakeError as error:
+    except duckdb_reader.LakeReadError as error:
         yield DoctorFinding(FindingLevel.FAIL, "lake", str(error))
 
 

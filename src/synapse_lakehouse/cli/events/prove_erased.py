@@ -56,7 +56,7 @@ def prove_erased(
         files, unread = readable(connection, parquet_files(connection, settings))
         found = Remains(connection, settings, latest, user, files)
         if not found.is_erased():
-            raise duckdb_reader.LakeError(
+            raise duckdb_reader.LakeReadError(
                 f"{to_printable(user)} is not on record as erased in release {latest.number}, of "
                 f"{output.format_time(latest.published_at.replace(microsecond=0))}, so there is nothing to "
                 "prove. If the erasure is more recent, run `make run` first. Synapse takes it back when an account is "
@@ -66,7 +66,7 @@ def prove_erased(
             found.prepare()
             mentions, contents = search_files(found)
         except duckdb.Error as error:
-            raise duckdb_reader.LakeError(
+            raise duckdb_reader.LakeReadError(
                 f"Not proven: the warehouse's files could not all be read ({str(error).splitlines()[0]}). If a run or "
                 "maintenance is replacing files at this moment, ask again when it is done; otherwise a file is damaged."
             ) from error

@@ -49,7 +49,7 @@ def state_at(
 def _require_state(connection: DuckDBPyConnection, settings: Settings, release: Release, event_id: str) -> None:
     """Make sure that the state at the event is known, when nothing of it was found.
 
-    :raises LakeError: when it is not.
+    :raises LakeReadError: when it is not.
     """
     duckdb_reader.bind(connection, settings, release, ["silver.event_circumstances"])
     known = (
@@ -57,7 +57,7 @@ def _require_state(connection: DuckDBPyConnection, settings: Settings, release: 
         f" where event_id = {duckdb_reader.literal(event_id)} and position >= 0 and state_is_known"
     )
     if not connection.execute(known).fetchone():
-        raise duckdb_reader.LakeError(
+        raise duckdb_reader.LakeReadError(
             f"The state at {to_printable(event_id)} is not known: it is an outlier, kept outside its room's graph, or "
             "its state group is gone or broken (silver.state_faults)."
         )

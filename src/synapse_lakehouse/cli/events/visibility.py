@@ -91,7 +91,9 @@ def visible(
                 f"select 1 from gold.events where room_id = {duckdb_reader.literal(room)} limit 1"  # noqa: S608 - quoted
             ).fetchone()
         ):
-            raise duckdb_reader.LakeError(f"There is no event of the room {to_printable(room)} in release {at.number}.")
+            raise duckdb_reader.LakeReadError(
+                f"There is no event of the room {to_printable(room)} in release {at.number}."
+            )
         as_peeking = "coalesce(not as_member, true)" if peeking is None else peeking
         known = f"""
             with {room_membership.membership_ctes(user)},
@@ -122,12 +124,12 @@ def visible(
 def require_event(connection: DuckDBPyConnection, settings: Settings, release: Release, event_id: str) -> None:
     """Make sure that ``release`` knows the event.
 
-    :raises LakeError: when it does not.
+    :raises LakeReadError: when it does not.
     """
     duckdb_reader.bind(connection, settings, release, ["bronze.events"])
     known = f"select 1 from bronze.events where event_id = {duckdb_reader.literal(event_id)}"  # noqa: S608 - quoted
     if not connection.execute(known).fetchone():
-        raise duckdb_reader.LakeError(
+        raise duckdb_reader.LakeReadError(
             f"Release {release.number} has no event {to_printable(event_id)}. It may have been purged, or be younger "
             "than the release (`lakehouse releases` lists them). In a shell an id goes in single quotes: '$…'."
         )
@@ -152,12 +154,14 @@ def _bind(
 ) -> None:
     """Make the view readable, with answers for ``user`` also where there never was a membership.
 
-    :raises LakeError: when the release has no such view, or ``user`` is not of this server.
+    :raises LakeReadError: when the release has no such view, or ``user`` is not of this server.
     """
     if _VIEW not in release.views:
-        raise duckdb_reader.LakeError(f"Release {release.number} does not know yet who may see what; a later one does.")
+        raise duckdb_reader.LakeReadError(
+            f"Release {release.number} does not know yet who may see what; a later one does."
+        )
     if user and user.partition(":")[2] != release.server_name:
-        raise duckdb_reader.LakeError(
+        raise duckdb_reader.LakeReadError(
             f"{to_printable(user)} is not a user of {release.server_name}: other servers decide what their "
             "users may see."
         )

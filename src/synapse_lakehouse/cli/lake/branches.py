@@ -53,7 +53,7 @@ def drop(names: Annotated[list[str], typer.Argument(help="Branches as `lakehouse
     with lake_session.open_lake() as (settings, connection):
         known = {one.name for one in branch_listing.list_branches(connection, settings)}
         if unknown := [name for name in names if name not in known]:
-            raise duckdb_reader.LakeError(
+            raise duckdb_reader.LakeReadError(
                 f"No table has a branch {to_printable(' or '.join(unknown))}. Nothing was dropped; `lakehouse "
                 "branches` lists them."
             )

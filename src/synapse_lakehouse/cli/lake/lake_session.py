@@ -25,11 +25,11 @@ def may_have_lake(settings: Settings) -> bool:
 def open_lake() -> Iterator[tuple[Settings, DuckDBPyConnection]]:
     """Settings in force and DuckDB on the lake, with the catalog's server running meanwhile.
 
-    :raises LakeError: when nothing was ever written to the lake.
+    :raises LakeReadError: when nothing was ever written to the lake.
     """
     given = Settings()
     if not may_have_lake(given):
-        raise duckdb_reader.LakeError(
+        raise duckdb_reader.LakeReadError(
             f"There is no lake in {given.lakehouse_home} yet. Run `make run` first, or set LAKEHOUSE_HOME to the "
             "folder of one."
         )

@@ -41,7 +41,7 @@ def run_query(
 
     What names unbranched tables only is answered before anything was released, too.
 
-    :raises LakeError: when it is not one SELECT, names a table that is not there, or DuckDB cannot run it.
+    :raises LakeReadError: when it is not one SELECT, names a table that is not there, or DuckDB cannot run it.
     """
     _require_one_select(connection, sql)
     known = duckdb_reader.entries(settings)
@@ -54,7 +54,7 @@ def run_query(
         duckdb_reader.bind(connection, settings, at, visible if lists else names)
         connection.execute(sql)
     except duckdb.Error as error:
-        raise duckdb_reader.LakeError(_explain(error, visible if at else sorted(known), at)) from error
+        raise duckdb_reader.LakeReadError(_explain(error, visible if at else sorted(known), at)) from error
     return [column[0] for column in connection.description or []], _rows(connection)
 
 
@@ -62,9 +62,9 @@ def _require_one_select(connection: DuckDBPyConnection, sql: str) -> None:
     try:
         types = [statement.type.name for statement in connection.extract_statements(sql)]
     except duckdb.Error as error:
-        raise duckdb_reader.LakeError(_explain(error, [], None)) from error
+        raise duckdb_reader.LakeReadError(_explain(error, [], None)) from error
     if types != [StatementType.SELECT.name]:
-        raise duckdb_reader.LakeError(
+        raise duckdb_reader.LakeReadError(
             "A query only reads: it is one SELECT (or FROM, DESCRIBE, SUMMARIZE, SHOW), and this is "
             f"{' and '.join(types) or 'no statement'}. Nothing was run and nothing was changed."
         )

@@ -14,11 +14,12 @@ from synapse_lakehouse.cli.runs import out_of_memory, run_output, scheduler_run,
 from synapse_lakehouse.cli.runs.local_run import LocalRun
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.local import child_processes, home_lock, memory
 from synapse_lakehouse.local.airflow import credentials, environment
 
 
-class RunError(RuntimeError):
+class RunError(LakehouseError):
     """A run that was refused, or for which the disk has no room; the message says what to do."""
 
 
@@ -35,10 +36,7 @@ def run(
     for one in chain(machine.check_setting_names(), machine.check_network()):
         run_output.print_stage(f"{one.message} {one.advice}")
     start = day.replace(tzinfo=UTC) if day else _midnight(now.date() - timedelta(days=1))
-    try:
-        Run("asked", start, start + timedelta(days=1)).refuse_the_future(now)
-    except ValueError as refusal:
-        raise RunError(str(refusal)) from None
+    Run("asked", start, start + timedelta(days=1)).require_complete(now)
     try:
         with child_processes.interruptible(), environment.prepared(settings, tell=run_output.print_stage) as prepared:
             _run(prepared, start, now)

@@ -11,6 +11,7 @@ from urllib.parse import quote, urlsplit
 from urllib.request import Request
 
 from synapse_lakehouse.cli.runs.task_log import RunStep, TaskState, extract_failure_reason
+from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.local import loopback
 from synapse_lakehouse.local.airflow.environment import DAG
 
@@ -18,11 +19,11 @@ POLL_SECONDS = 1.0
 START_SECONDS = 180.0
 
 
-class ScheduledError(RuntimeError):
+class SchedulerError(LakehouseError):
     """The running Airflow does not take the run, or was stopped; the message says why."""
 
 
-class NoAnswerError(ScheduledError):
+class SchedulerUnreachableError(SchedulerError):
     """Nobody listens where the running Airflow should."""
 
 
@@ -94,17 +95,17 @@ def trigger_run(
     """Have the running Airflow do a run for the interval from ``start`` to ``end``.
 
     :param credential: username and password of its login.
-    :raises ScheduledError: when its DAG is paused, it does not answer, or another user answers in its place.
+    :raises SchedulerError: when its DAG is paused, it does not answer, or another user answers in its place.
     """
     _await(address)
     if not loopback.is_ours(urlsplit(address).port or 0):
-        raise NoAnswerError(
+        raise SchedulerUnreachableError(
             f"Another user of this machine listens on the port of {address}, where the Airflow of `make ui` should, "
             "and is not told its password. Stop `make ui`, and start it with another PORT."
         )
     token = _call(f"{address}/auth/token", body=json.dumps(dict(credential)).encode())["access_token"]
     if _call(f"{address}/api/v2/dags/{DAG}", token)["is_paused"]:
-        raise ScheduledError(
+        raise SchedulerError(
             f"Airflow is running at {address} and the DAG {DAG} is paused there, so a run would wait for ever. Unpause "
             "it in the browser, or stop `make ui`; then run again."
         )
@@ -123,7 +124,7 @@ def _await(address: str) -> None:
     while time.monotonic() < deadline:
         try:
             _call(f"{address}/api/v2/monitor/health")
-        except NoAnswerError:
+        except SchedulerUnreachableError:
             time.sleep(POLL_SECONDS)
         else:
             return
@@ -137,9 +138,9 @@ def _call(url: str, token: str | None = None, body: bytes | None = None) -> dict
             return found
     except HTTPError as error:
         said = error.read().decode(errors="replace")[:500]
-        raise ScheduledError(f"The Airflow of `make ui` refused ({error.code}): {said}") from None
+        raise SchedulerError(f"The Airflow of `make ui` refused ({error.code}): {said}") from None
     except OSError as error:
-        raise NoAnswerError(
+        raise SchedulerUnreachableError(
             f"The Airflow of `make ui` does not answer at {url} ({error}). Was it stopped? What it had begun goes on "
             "when it is started again."
         ) from None

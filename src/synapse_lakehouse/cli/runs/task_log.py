@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, get_args
 
+from synapse_lakehouse.errors import REPORT_PREFIX
+
 _MARKER = re.compile(r"\[DAG TEST\] (starting|end task) task_id=(\S+)")
 _SAID = "progress: "
-_EXPLAINED = "error: "
 _SPARK_LOG = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d ")
 _EXCEPTION = re.compile(r"[\w.]*(Error|Exception)\b")
 _OUTPUT = "Last spark-submit output:\n"
@@ -85,8 +86,8 @@ def extract_failure_reason(message: str) -> str:
         return message.strip()
     said = [line for line in lines.splitlines() if line.strip() and not _SPARK_LOG.match(line)]
     for number, line in enumerate(said):
-        if line.startswith(_EXPLAINED):
-            return "\n".join(said[number:]).removeprefix(_EXPLAINED)
+        if line.startswith(REPORT_PREFIX):
+            return "\n".join(said[number:]).removeprefix(REPORT_PREFIX)
     exceptions = [number for number, line in enumerate(said) if _EXCEPTION.match(line)]
     if exceptions:
         return "\n".join(said[exceptions[-1] :][:_TAIL])

@@ -16,6 +16,7 @@ import typer
 from rich.text import Text
 
 from synapse_lakehouse.cli.runs.run_output import console, print_stage
+from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.local import child_processes, home_lock, loopback
 from synapse_lakehouse.local.airflow import credentials, environment
 
@@ -30,7 +31,7 @@ COMPONENTS = {
 }
 
 
-class UiError(RuntimeError):
+class UiError(LakehouseError):
     """Airflow's services could not be started or did not stay up; the message says which and why."""
 
 

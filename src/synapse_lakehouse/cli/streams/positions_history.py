@@ -36,14 +36,14 @@ def show_history(format: output.OutputFormat) -> None:
     """Write all looks for a program, or for people one line a stream."""
     with lake_session.open_lake() as (settings, connection):
         if _TABLE not in duckdb_reader.entries(settings):
-            raise duckdb_reader.LakeError(_NOTHING)
+            raise duckdb_reader.LakeReadError(_NOTHING)
         duckdb_reader.bind(connection, settings, None, [_TABLE])
         found = connection.execute(
             SUMMARY if format is output.OutputFormat.TABLE else f"from {_TABLE} order by watched_at, stream"
         )
         names, rows = [column[0] for column in found.description or ()], found.fetchall()
     if not rows:
-        raise duckdb_reader.LakeError(_NOTHING)
+        raise duckdb_reader.LakeReadError(_NOTHING)
     if format is not output.OutputFormat.TABLE:
         output.write_rows(names, rows, format)
         return

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from synapse_lakehouse.compressor.algorithm import levels
-from synapse_lakehouse.compressor.algorithm.errors import BadGroups
+from synapse_lakehouse.compressor.algorithm.errors import InvalidStateGroupsError
 from synapse_lakehouse.compressor.algorithm.in_memory_groups import GroupStore
 from synapse_lakehouse.compressor.algorithm.level_sizes import Levels, reset_levels
 from synapse_lakehouse.compressor.algorithm.state_fingerprints import fingerprint_states
@@ -51,7 +51,8 @@ def compress_chunks(
     :param rooms: those to compress; all if omitted.
     :param begun: last groups of chunks that were stored in part when a compression was stopped. They were worth it, and
         are finished whatever their rows are now.
-    :raises BadGroups: when a group would resolve to something else, which leaves ``stored`` as after the last step.
+    :raises InvalidStateGroupsError: when a group would resolve to something else, which leaves ``stored`` as after the
+        last step.
     """
     progress = dict(known)
     left: list[tuple[int, int]] = []
@@ -89,6 +90,8 @@ def _compress_chunk(
         after = reset_levels(saved, configured) if progress else configured
     else:
         if (wrong := fingerprint_states(chunk.groups).differ(fingerprint_states(compressed))).any():
-            raise BadGroups(f"state group {chunk.groups.ids[wrong.argmax()]} would resolve to another state")
+            raise InvalidStateGroupsError(
+                f"state group {chunk.groups.ids[wrong.argmax()]} would resolve to another state"
+            )
         stored.put(chunk, compressed)
     return ChunkResult(room, first, RoomProgress(chunk.last, after), rows_before, rows_after, is_skipped)

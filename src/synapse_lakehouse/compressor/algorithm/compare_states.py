@@ -14,7 +14,7 @@ from synapse_lakehouse.numba_jit import Int64Array
 def find_differing_groups(one: StateTables, other: StateTables) -> Int64Array:
     """Ids of the groups that ``state_groups`` has in both, and that do not resolve to the same state.
 
-    :raises BadGroups: for groups that cannot be what Synapse stored.
+    :raises InvalidStateGroupsError: for groups that cannot be what Synapse stored.
     """
     common = np.intersect1d(_ids(one), _ids(other))
     if not len(common):

@@ -1,9 +1,11 @@
 """What can be wrong with settings and groups."""
 
+from synapse_lakehouse.errors import LakehouseError
 
-class CompressorError(ValueError):
+
+class CompressorError(LakehouseError):
     """Compressing cannot be done as it was asked for; the message says why."""
 
 
-class BadGroups(ValueError):
+class InvalidStateGroupsError(LakehouseError):
     """State groups that cannot be what Synapse stored; the message names one and says what is wrong with it."""

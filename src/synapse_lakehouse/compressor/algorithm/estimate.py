@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from synapse_lakehouse.compressor.algorithm import fewest_rows
 from synapse_lakehouse.compressor.algorithm.chain_limit import limit_chains
 from synapse_lakehouse.compressor.algorithm.chunks import ChunkResult, RoomProgress, compress_chunks
-from synapse_lakehouse.compressor.algorithm.errors import BadGroups
+from synapse_lakehouse.compressor.algorithm.errors import InvalidStateGroupsError
 from synapse_lakehouse.compressor.algorithm.in_memory_groups import GroupStore
 from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, Strategy
 from synapse_lakehouse.compressor.algorithm.state_arrays import CodeTexts, encode_tables
@@ -90,7 +90,7 @@ def estimate_rooms(
     :param contents: ``state_groups``, ``state_group_edges`` and ``state_groups_state`` of rooms whose chains lead to no
         other ones. Rooms that are linked by their chains are planned together.
     :param known: the progress that was saved, by room_id; only levels have any.
-    :raises BadGroups: for groups that cannot be what Synapse stored.
+    :raises InvalidStateGroupsError: for groups that cannot be what Synapse stored.
     """
     stored, names = encode_tables(*contents)
     rooms = names.rooms.to_pylist()
@@ -101,7 +101,7 @@ def estimate_rooms(
 def summarize_stored_room(contents: tuple[pa.Table, pa.Table, pa.Table], room_id: str) -> RoomPlan:
     """A room as it is: the plan that changes nothing.
 
-    :raises BadGroups: for groups that cannot be what Synapse stored.
+    :raises InvalidStateGroupsError: for groups that cannot be what Synapse stored.
     """
     stored, names = encode_tables(*contents)
     groups = stored.groups()
@@ -129,7 +129,7 @@ def estimate_room(
     :param excluded: ids of groups that ``best`` hangs nothing on, and leaves as they are unless it has to cut there.
     :param untouchable: ids of groups that ``best`` leaves as they are in any case.
     :param begun: last group of a chunk that is stored in part; see ``compress_chunks``.
-    :raises BadGroups: for groups that cannot be what Synapse stored.
+    :raises InvalidStateGroupsError: for groups that cannot be what Synapse stored.
     """
     stored, names = encode_tables(*contents)
     room = names.rooms.to_pylist().index(room_id)
@@ -139,7 +139,7 @@ def estimate_room(
         allowed = stored.members(room) & ~np.isin(planned.before.ids, np.fromiter(untouchable, np.int64))
         after = limit_chains(planned.after, allowed, settings.max_chain)
         if (wrong := fingerprint_states(planned.before).differ(fingerprint_states(after))).any():
-            raise BadGroups(f"state group {after.ids[wrong.argmax()]} would resolve to another state")
+            raise InvalidStateGroupsError(f"state group {after.ids[wrong.argmax()]} would resolve to another state")
         planned = replace(planned, after=after)
     return planned, planned.rooms([room])[0]
 

@@ -21,7 +21,7 @@ from synapse_lakehouse.compressor.algorithm.deltas import (
     resolve_state,
     write_delta,
 )
-from synapse_lakehouse.compressor.algorithm.errors import BadGroups
+from synapse_lakehouse.compressor.algorithm.errors import InvalidStateGroupsError
 from synapse_lakehouse.compressor.algorithm.nearest_base import find_nearest_bases
 from synapse_lakehouse.compressor.algorithm.state_fingerprints import StateFingerprints, fingerprint_states
 from synapse_lakehouse.compressor.algorithm.state_groups import NONE, StateGroups
@@ -36,7 +36,7 @@ def minimize_rows(groups: StateGroups, in_range: BoolArray, max_chain: int) -> S
     ``groups`` holds the predecessors of all its groups. They are left as they are where nothing is won; a second time
     there is nothing to win. A group that is not ``in_range`` gets no chain above the bound either, unless it had one.
 
-    :raises BadGroups: when a group would resolve to another state.
+    :raises InvalidStateGroupsError: when a group would resolve to another state.
     """
     known = fingerprint_states(groups)
     while True:
@@ -44,7 +44,7 @@ def minimize_rows(groups: StateGroups, in_range: BoolArray, max_chain: int) -> S
         if _worth(better, max_chain) >= _worth(groups, max_chain):
             return groups
         if (wrong := known.differ(fingerprint_states(better))).any():
-            raise BadGroups(f"state group {groups.ids[wrong.argmax()]} would resolve to another state")
+            raise InvalidStateGroupsError(f"state group {groups.ids[wrong.argmax()]} would resolve to another state")
         groups = better
 
 

@@ -94,7 +94,7 @@ def encode_tables(
 ) -> tuple[GroupStore, CodeTexts]:
     """The groups of the three tables of ``Contents``; texts may be dictionaries.
 
-    :raises BadGroups: for groups that cannot be what Synapse stored.
+    :raises InvalidStateGroupsError: for groups that cannot be what Synapse stored.
     """
     room_codes, rooms = _encoded(state_groups["room_id"])
     types, type_names = _encoded(state_groups_state["type"])

@@ -5,7 +5,7 @@ from typing import cast
 
 import numpy as np
 
-from synapse_lakehouse.compressor.algorithm.errors import BadGroups
+from synapse_lakehouse.compressor.algorithm.errors import InvalidStateGroupsError
 from synapse_lakehouse.numba_jit import BoolArray, Int32Array, Int64Array, cached_njit
 
 NONE = -1
@@ -71,18 +71,20 @@ def index_groups(
     nothing mentions are left out. Of equal rows of a group, as nothing keeps them apart there, the first counts
     and the others are copies.
 
-    :raises BadGroups: for a group with two predecessors, a predecessor that is not older than its group (which covers
-        cycles), or two events for one key of a group.
+    :raises InvalidStateGroupsError: for a group with two predecessors, a predecessor that is not older than its
+        group (which covers cycles), or two events for one key of a group.
     """
     every = np.unique(np.concatenate([ids, edge_groups, edge_prevs]))
     prev = np.full(len(every), NONE)
     at = np.searchsorted(every, edge_groups)
     if len(at) != len(np.unique(at)):
         twice = every[np.flatnonzero(np.bincount(at) > 1)[0]]
-        raise BadGroups(f"state group {twice} has more than one predecessor")
+        raise InvalidStateGroupsError(f"state group {twice} has more than one predecessor")
     if (newer := edge_prevs >= edge_groups).any():
         edge = int(np.flatnonzero(newer)[0])
-        raise BadGroups(f"state group {edge_groups[edge]} has the predecessor {edge_prevs[edge]}, which is not older")
+        raise InvalidStateGroupsError(
+            f"state group {edge_groups[edge]} has the predecessor {edge_prevs[edge]}, which is not older"
+        )
     prev[at] = np.searchsorted(every, edge_prevs)
     where = np.minimum(np.searchsorted(every, row_groups), max(len(every) - 1, 0))
     known = every[where] == row_groups if len(every) else np.zeros(len(row_groups), bool)
@@ -94,7 +96,7 @@ def index_groups(
     key_count = int(row_keys.max()) + 1 if len(row_keys) else 0
     repeats, contradiction = _repeats(where, row_keys, row_events, key_count)
     if contradiction != NONE:
-        raise BadGroups(f"state group {every[contradiction]} has two events for one type and state key")
+        raise InvalidStateGroupsError(f"state group {every[contradiction]} has two events for one type and state key")
 
     def chosen(rows: BoolArray) -> StateGroups:
         starts = np.searchsorted(where[rows], np.arange(len(every) + 1))

@@ -9,7 +9,7 @@ import psycopg
 
 from synapse_lakehouse.compressor import saved_progress
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError
-from synapse_lakehouse.compressor.errors import AnotherCompressor, convert_database_error
+from synapse_lakehouse.compressor.errors import CompressorRunningError, convert_database_error
 from synapse_lakehouse.compressor.postgres.progress_tables import PRIVILEGES, PROGRESS_TABLES, WRITTEN_TABLES
 from synapse_lakehouse.compressor.postgres.session import SESSION_SETTINGS, WRITE_DSN_SETTING
 from synapse_lakehouse.config.settings import Settings
@@ -39,7 +39,7 @@ def open_write_connection(dsn: str) -> Iterator[Connection]:
     """The only connection of this kind, in autocommit mode; the tables of progress are there.
 
     :raises SourceError: when it cannot be made.
-    :raises AnotherCompressor: when another one of ours works on this database.
+    :raises CompressorRunningError: when another one of ours works on this database.
     :raises CompressorError: when the database takes no changes from this role, is of a Synapse that is too old, or a
         statement fails.
     """
@@ -59,7 +59,9 @@ def _take_lock(connection: Connection) -> None:
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while connection.execute("select pg_try_advisory_lock(%s)", [_LOCK]).fetchone() != (True,):
         if time.monotonic() > deadline:
-            raise AnotherCompressor("Another `lakehouse compress apply` is at work on this database. Let it end first.")
+            raise CompressorRunningError(
+                "Another `lakehouse compress apply` is at work on this database. Let it end first."
+            )
         time.sleep(0.2)
 
 

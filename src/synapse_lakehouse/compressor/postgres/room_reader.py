@@ -16,7 +16,7 @@ from synapse_lakehouse.compressor import saved_progress
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError
 from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, Strategy
 from synapse_lakehouse.compressor.algorithm.state_arrays import STATE_SCHEMAS, BatchCollector, StateTables
-from synapse_lakehouse.compressor.errors import RoomLeft
+from synapse_lakehouse.compressor.errors import RoomSkippedError
 from synapse_lakehouse.compressor.postgres.transaction import GroupRooms
 from synapse_lakehouse.compressor.read_cost import ReadCost, measure_disk_bytes, measure_read_cost
 from synapse_lakehouse.compressor.saved_progress import SavedProgress
@@ -127,14 +127,14 @@ class RoomReader:
     def room(self, room_id: str) -> StoredRoom:
         """One room.
 
-        :raises RoomLeft: when there is no such room.
+        :raises RoomSkippedError: when there is no such room.
         """
         known = saved_progress.read_progress(self._connection, room_id)
         heads = [one.head for one in known.progress.levels if one.head is not None] if known.progress else []
         contents = self.contents(room_id, heads)
         of_room = contents.groups.filter(pc.field("room_id").cast(pa.string()) == room_id)["id"].to_numpy()
         if not len(of_room):
-            raise RoomLeft("it is gone.")
+            raise RoomSkippedError("it is gone.")
         pending = np.empty(0, np.int64)
         if self._has("state_groups_pending_deletion"):
             pending = self._ids(

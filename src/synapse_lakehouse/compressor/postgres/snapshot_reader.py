@@ -16,7 +16,7 @@ from synapse_lakehouse.compressor.postgres.room_reader import RoomReader
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access.row_security import find_hidden_rows
 from synapse_lakehouse.postgres.connection import DISABLE_TRANSACTION_TIMEOUT, build_session_settings, open_connection
-from synapse_lakehouse.postgres.errors import ReadFailed
+from synapse_lakehouse.postgres.errors import ReadError
 
 ReaderFactory = Callable[[], AbstractContextManager[RoomReader]]
 """Makes a reader that sees a new snapshot, in one read-only, repeatable-read transaction."""
@@ -28,7 +28,7 @@ def connect_readers(dsn: str, settings: Settings, setting: str) -> Iterator[Read
 
     :raises SourceError: when no connection can be made.
     :raises CompressorError: when it is not Synapse's database, or the role lacks a right.
-    :raises ReadFailed: when a statement fails otherwise, or a connection is lost.
+    :raises ReadError: when a statement fails otherwise, or a connection is lost.
     """
     info, connection = open_connection(dsn, build_session_settings(settings), setting)
     with connection, _explained():
@@ -58,7 +58,7 @@ def _explained() -> Iterator[None]:
     except psycopg.errors.InsufficientPrivilege as error:
         raise convert_database_error(error) from None
     except (psycopg.Error, Error) as error:
-        raise ReadFailed(error) from None
+        raise ReadError(error) from None
 
 
 def _require_synapse(connection: psycopg.Connection[Any], setting: str) -> None:

@@ -38,7 +38,7 @@ def find(
     :param former: snapshots of tables that the model was built from.
     :param newer: rows of files that came since, as they are; not of all tables.
     :returns: None where more than ``most`` rows of the model, or of another table, are concerned.
-    :raises LakeError: when the lake cannot be read.
+    :raises LakeReadError: when the lake cannot be read.
     """
     files = ("common", model) if changed else (model,)
     asked = "".join((_FOLDER / f"{name}.sql").read_text(encoding="utf-8") for name in files)

@@ -8,6 +8,7 @@ from urllib.parse import quote, urlencode
 import psycopg2.extensions  # type: ignore[import-untyped]
 
 from synapse_lakehouse.config.connection_strings import is_misparsed, list_ports
+from synapse_lakehouse.errors import LakehouseError
 
 # Names of libpq's parameters (https://www.postgresql.org/docs/current/libpq-connect.html) that the driver has, too.
 _JDBC: Final = {
@@ -36,7 +37,7 @@ _PLACE: Final = frozenset({"dbname", "host", "passfile", "password", "port", "us
 _LOOKS_LIKE: Final = "It looks like postgresql://user:password@host:5432/iceberg"
 
 
-class CatalogError(ValueError):
+class CatalogError(LakehouseError):
     """The catalog's URI is missing or not of a kind that the lakehouse can use; the message holds nothing of it."""
 
 

@@ -19,6 +19,7 @@ from pyiceberg.expressions import LessThan
 from pyiceberg.table import Table
 
 from synapse_lakehouse.audit import store
+from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.iceberg.lease.current_holder import NOBODY, Holding, last_said
 from synapse_lakehouse.iceberg.write.append import append
 from synapse_lakehouse.iceberg.write.tables import load_or_none
@@ -30,7 +31,7 @@ TABLE = "audit.leases"
 _POLL_SECONDS = 2.0
 
 
-class LeaseError(RuntimeError):
+class LeaseError(LakehouseError):
     """The lease is held by somebody else, or was lost; the message says by whom and until when."""
 
 

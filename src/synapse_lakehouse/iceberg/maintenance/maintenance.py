@@ -18,6 +18,7 @@ from pyspark.sql import functions as f
 
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.audit.releases import Release, ReleaseError
+from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS
 from synapse_lakehouse.iceberg.lease import lease
 from synapse_lakehouse.iceberg.maintenance import compaction
@@ -33,7 +34,7 @@ LEASE_LOG: Final = timedelta(days=30)
 _ATTEMPTS: Final = 5
 
 
-class SharedWarehouse(RuntimeError):
+class SharedWarehouseError(LakehouseError):
     """The folder of a table has files of another table; none was swept."""
 
     def __init__(self, metadata: str) -> None:
@@ -199,7 +200,7 @@ def _sweep(spark: SparkSession, table: Any, before: datetime) -> int:
 
     Deletes nothing where a file that the table refers to is not found in its place: then names cannot be trusted.
 
-    :raises SharedWarehouse: when there is metadata of another table: then the files may be that one's.
+    :raises SharedWarehouseError: when there is metadata of another table: then the files may be that one's.
     """
     listed, limit = _listed(table), int(before.timestamp() * 1000)
     old = {path for path, file in listed.items() if file.written_ms < limit}
@@ -211,7 +212,7 @@ def _sweep(spark: SparkSession, table: Any, before: datetime) -> int:
         return 0
     for path in sorted(listed.keys() - referred):
         if path.endswith(".metadata.json") and _is_of_another(spark, table, listed[path].location):
-            raise SharedWarehouse(listed[path].location)
+            raise SharedWarehouseError(listed[path].location)
     for stray in old - referred:
         table.io().deleteFile(listed[stray].location)
     return len(old - referred)

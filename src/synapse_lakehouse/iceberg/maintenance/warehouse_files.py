@@ -25,10 +25,10 @@ def parquet_files(connection: DuckDBPyConnection, settings: Settings) -> dict[st
 
     Files in folders that no table of the catalog has are under the names of these.
 
-    :raises LakeError: when the warehouse is not a folder.
+    :raises LakeReadError: when the warehouse is not a folder.
     """
     if not settings.warehouse.startswith("file:"):
-        raise duckdb_reader.LakeError(
+        raise duckdb_reader.LakeReadError(
             f"The warehouse {settings.warehouse} is not a folder, and only folders can be searched."
         )
     root = Path(settings.warehouse.removeprefix("file://"))

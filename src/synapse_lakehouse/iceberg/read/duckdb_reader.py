@@ -21,6 +21,7 @@ from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.iceberg.catalog import object_store
 from synapse_lakehouse.iceberg.catalog.catalog import NAME, SCHEMAS, is_rest, is_unbranched, postgres
 from synapse_lakehouse.iceberg.catalog.catalog_uri import CatalogError
@@ -32,7 +33,7 @@ MACROS: Final = ("create or replace macro unix_millis(moment) as epoch_ms(moment
 _TABLE: Final = re.compile(r'(?=\b(\w+)["`]?\s*\.\s*["`]?(\w+))')
 
 
-class LakeError(RuntimeError):
+class LakeReadError(LakehouseError):
     """The lake cannot be read as asked; the message says why and what to do."""
 
 
@@ -48,11 +49,11 @@ def connect(settings: Settings, *, memory_limit: str | None = None) -> DuckDBPyC
     """An in-memory DuckDB, in UTC, that can read Iceberg tables in the warehouse and no other file.
 
     :param memory_limit: as Spark or DuckDB write it (``4g``); by default most of the machine's memory.
-    :raises LakeError: when the warehouse is neither a folder nor on S3.
+    :raises LakeReadError: when the warehouse is neither a folder nor on S3.
     """
     on_s3 = object_store.is_s3(settings)
     if not on_s3 and not settings.warehouse.startswith("file:"):
-        raise LakeError(
+        raise LakeReadError(
             f"The warehouse {settings.warehouse} is neither a folder nor on S3 (s3://bucket/prefix), and the DuckDB "
             "that answers queries here reads no others. Correct LAKEHOUSE_WAREHOUSE."
         )
@@ -81,7 +82,7 @@ def on_branch(settings: Settings, branch: str, names: Iterable[str]) -> DuckDBPy
     """A DuckDB with as much memory as Spark's driver; what does not fit goes to the disk.
 
     :param names: tables that are readable in it under their names, as a reader on ``branch`` finds them.
-    :raises LakeError: when the lake cannot be read.
+    :raises LakeReadError: when the lake cannot be read.
     """
     with ExitStack() as stack:
         connection = stack.enter_context(connect(settings, memory_limit=settings.lakehouse_driver_memory))
@@ -105,14 +106,14 @@ def extension_file(extension: str) -> Path:
 def entries(settings: Settings) -> dict[str, Entry]:
     """The lake's tables and views in the catalog by name (``gold.events``); none if the lake was never written.
 
-    :raises LakeError: when the catalog cannot be reached.
+    :raises LakeReadError: when the catalog cannot be reached.
     """
     try:
         if is_rest(settings):
             return _rest_entries(settings)
         where = {"connect_timeout": 10} | postgres(settings)
     except CatalogError as error:
-        raise LakeError(str(error)) from None
+        raise LakeReadError(str(error)) from None
     try:
         with closing(psycopg2.connect(**where)) as catalog, catalog.cursor() as cursor:
             cursor.execute(
@@ -124,7 +125,7 @@ def entries(settings: Settings) -> dict[str, Entry]:
     except psycopg2.errors.UndefinedTable:
         return {}
     except psycopg2.Error as error:
-        raise LakeError(
+        raise LakeReadError(
             f"The Iceberg catalog cannot be read: {' '.join(str(error).split())}. "
             "Check LAKEHOUSE_CATALOG_URI, and that its PostgreSQL is running."
         ) from None
@@ -142,7 +143,7 @@ def _rest_entries(settings: Settings) -> dict[str, Entry]:
     except CatalogError:
         raise
     except Exception as error:
-        raise LakeError(
+        raise LakeReadError(
             f"The Iceberg REST catalog cannot be read: {' '.join(str(error).split())}. Check LAKEHOUSE_CATALOG_URI."
         ) from error
 
@@ -150,7 +151,7 @@ def _rest_entries(settings: Settings) -> dict[str, Entry]:
 def releases(connection: DuckDBPyConnection, settings: Settings) -> list[Release]:
     """All releases, the latest first.
 
-    :raises LakeError: when the catalog cannot be reached.
+    :raises LakeReadError: when the catalog cannot be reached.
     """
     if "audit.releases" not in entries(settings):
         return []
@@ -163,15 +164,15 @@ def releases(connection: DuckDBPyConnection, settings: Settings) -> list[Release
 def release(connection: DuckDBPyConnection, settings: Settings, number: int | None = None) -> Release:
     """The release called ``number``; the latest if none is given.
 
-    :raises LakeError: when it does not exist.
+    :raises LakeReadError: when it does not exist.
     """
     known = releases(connection, settings)
     if not known:
-        raise LakeError("Nothing has been published yet, so there is nothing to read. Run `make run` first.")
+        raise LakeReadError("Nothing has been published yet, so there is nothing to read. Run `make run` first.")
     for one in known:
         if number in (None, one.number):
             return one
-    raise LakeError(
+    raise LakeReadError(
         f"There is no release {number}: they run from {known[-1].number} to {known[0].number}. "
         "`lakehouse releases` lists them."
     )
@@ -190,14 +191,14 @@ def bind(
     At a release, tables are read at its snapshots and views as it recorded them; unbranched tables as they are now.
     Without one, tables are read on ``branch`` where they have it, otherwise on main, and views as the catalog has them.
 
-    :raises LakeError: when a table cannot be read, as when its snapshot has been expired.
+    :raises LakeReadError: when a table cannot be read, as when its snapshot has been expired.
     """
     for name, sql in definitions(connection, settings, release, names, branch=branch):
         try:
             connection.execute(f"create or replace view {qualified(name)} as {sql}")
         except duckdb.Error as error:
             at = f" at release {release.number}" if release else ""
-            raise LakeError(
+            raise LakeReadError(
                 f"{name} cannot be read{at}: {str(error).splitlines()[0]}. If its snapshot has been expired, read a "
                 "later release (`lakehouse releases`); if its files are gone, run `lakehouse doctor`."
             ) from error
@@ -269,11 +270,11 @@ def named_in(sql: str) -> set[str]:
 def branch_snapshot(connection: DuckDBPyConnection, settings: Settings, table: str, branch: str) -> int | None:
     """Snapshot id of ``branch`` of ``table``; None if the table does not have that branch.
 
-    :raises LakeError: when there is no such table.
+    :raises LakeReadError: when there is no such table.
     """
     known = entries(settings)
     if table not in known:
-        raise LakeError(f"The lake has no table {table}.")
+        raise LakeReadError(f"The lake has no table {table}.")
     return _branch_snapshot(metadata(connection, known[table].location), branch)
 
 
@@ -281,7 +282,7 @@ def metadata(connection: DuckDBPyConnection, location: str) -> dict[str, Any]:
     """Iceberg's metadata of a table or view, as it lies in the file at ``location``."""
     row = connection.execute(f"select content from read_blob({literal(location)})").fetchone()  # noqa: S608
     if row is None:
-        raise LakeError(
+        raise LakeReadError(
             f"The metadata file {location} is gone: the warehouse is not the one that the catalog describes."
         )
     content = bytes(row[0])

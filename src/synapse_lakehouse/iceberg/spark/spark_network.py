@@ -7,6 +7,7 @@ import stat
 from typing import Final
 
 from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.errors import LakehouseError
 
 LOOPBACK: Final = "127.0.0.1"
 
@@ -24,7 +25,7 @@ SECRET: Final = "spark.authenticate.secret"  # noqa: S105 - the name of a proper
 _LOCAL: Final = {"spark.driver.bindAddress": LOOPBACK, "spark.driver.host": LOOPBACK}
 
 
-class SparkSecretError(ValueError):
+class SparkSecretError(LakehouseError):
     """The secret of a Spark cluster is missing or not secret; the message says what to do."""
 
 

@@ -8,11 +8,13 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
+from synapse_lakehouse.errors import LakehouseError
+
 USER: Final = "admin"
 _FERNET: Final = "AIRFLOW__CORE__FERNET_KEY"
 
 
-class CredentialsError(RuntimeError):
+class CredentialsError(LakehouseError):
     """A file of credentials is damaged; the message says which."""
 
 

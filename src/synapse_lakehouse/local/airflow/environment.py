@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import psycopg
 
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
+from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.local import child_processes, network_environment, services
 from synapse_lakehouse.local.airflow import credentials
 from synapse_lakehouse.local.java import class_archive, jars, runtime
@@ -41,7 +42,7 @@ LOCAL_SPARK = {
 BIN = Path(sys.executable).parent
 
 
-class AirflowError(RuntimeError):
+class LocalAirflowError(LakehouseError):
     """Airflow could not be prepared; the message ends with what it said."""
 
 
@@ -73,8 +74,7 @@ def prepared(
 
     :param port: where the API server of this Airflow listens or would listen.
     :param tell: called with a few words before each stage that may take long.
-    :raises AirflowError, JavaError, JarError, PostgresError, ServicesError: when something cannot be had; the message
-        says what to do.
+    :raises LakehouseError: when a part cannot be started or fetched.
     """
     given = settings or Settings()
     refuse_beside_services()
@@ -114,9 +114,9 @@ def end_runs(airflow: Airflow, run_id: str | None = None) -> None:
 
 
 def refuse_beside_services() -> None:
-    """:raises AirflowError: where an Airflow is configured already, as in the containers of docker-compose.yaml."""
+    """:raises LocalAirflowError: where an Airflow is configured, as in the containers of docker-compose.yaml."""
     if _DATABASE in os.environ:
-        raise AirflowError(
+        raise LocalAirflowError(
             f"An Airflow of its own is configured here ({_DATABASE} is set), as in the containers of Docker Compose, "
             "and this command would start a second one beside it. Use that one: trigger the DAG in its pages, and say "
             "`airflow …` instead of `lakehouse airflow …`."
@@ -175,5 +175,7 @@ def _airflow(airflow: Airflow, *arguments: str) -> str:
         [BIN / "airflow", *arguments], env=airflow.environment, capture_output=True, text=True, check=False
     )
     if done.returncode:
-        raise AirflowError(f"`airflow {' '.join(arguments)}` failed: {(done.stderr or done.stdout).strip()[-2000:]}")
+        raise LocalAirflowError(
+            f"`airflow {' '.join(arguments)}` failed: {(done.stderr or done.stdout).strip()[-2000:]}"
+        )
     return done.stdout

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.local import child_processes
 from synapse_lakehouse.local.java import runtime
 
@@ -29,7 +30,7 @@ _PACKAGE: Final = re.compile(rf"({_COORDINATES})@sha256:([0-9a-f]{{64}})")
 _FILE: Final = re.compile(r"([^_]+)_(.+)-(\d.*)\.jar")
 
 
-class JarError(RuntimeError):
+class JarError(LakehouseError):
     """A jar could not be fetched, or is not one that was accepted."""
 
 

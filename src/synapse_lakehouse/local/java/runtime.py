@@ -12,11 +12,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.errors import LakehouseError
 
 OLDEST = 17
 
 
-class JavaError(RuntimeError):
+class JavaError(LakehouseError):
     """No usable Java was found."""
 
 

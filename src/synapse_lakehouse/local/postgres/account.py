@@ -16,6 +16,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from synapse_lakehouse.errors import LakehouseError
+
 NAME: Final = "synapse-lakehouse-postgres"
 COPIES: Final = Path("/var/lib/synapse-lakehouse")
 """Where the programs are copied to when the account cannot reach them, as in a checkout below /root."""
@@ -27,7 +29,7 @@ _PAUSE_SECONDS: Final = 0.2
 _READABLE: Final = 0o005
 
 
-class AccountError(RuntimeError):
+class AccountError(LakehouseError):
     """The server cannot have an account of its own; the message says what to do."""
 
 

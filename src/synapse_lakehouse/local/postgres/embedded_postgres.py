@@ -20,6 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
+from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.local import child_processes
 from synapse_lakehouse.local.postgres import account
 
@@ -32,7 +33,7 @@ _HERE = "/proc/self/cwd"
 path where a folder above is closed to it."""
 
 
-class PostgresError(RuntimeError):
+class EmbeddedPostgresError(LakehouseError):
     """The embedded server could not be prepared, started or asked; the message says what to do."""
 
 
@@ -62,7 +63,7 @@ class Server:
     ) -> subprocess.CompletedProcess[bytes]:
         """Run a client program of the wheel (psql, pg_dump, pg_restore …) against ``database``.
 
-        :raises PostgresError: when it exits non-zero, with what it printed.
+        :raises EmbeddedPostgresError: when it exits non-zero, with what it printed.
         """
         done: subprocess.CompletedProcess[bytes] = subprocess.run(
             [BIN / name, *arguments],
@@ -80,7 +81,7 @@ class Server:
         )
         if done.returncode:
             said = done.stderr.decode(errors="replace").strip()
-            raise PostgresError(f"{name} failed: {said} The server's own log is {self.log}.")
+            raise EmbeddedPostgresError(f"{name} failed: {said} The server's own log is {self.log}.")
         return done
 
     def databases(self) -> set[str]:
@@ -108,7 +109,7 @@ def running(data: Path, port: int | None = None, options: Sequence[str] = ()) ->
 
     :param port: port for a server that is not running yet; a free one when omitted.
     :param options: further ``name=value`` server settings, effective when this call starts it.
-    :raises PostgresError: when the server cannot be initialised or started.
+    :raises EmbeddedPostgresError: when the server cannot be initialised or started.
     """
     data = data.resolve()
     data.parent.mkdir(parents=True, exist_ok=True)
@@ -147,7 +148,9 @@ def _initialised(data: Path) -> str:
         try:
             shutil.rmtree(data)
         except OSError as error:
-            raise PostgresError(f"{data} holds no complete database: delete it, and try again. ({error})") from None
+            raise EmbeddedPostgresError(
+                f"{data} holds no complete database: delete it, and try again. ({error})"
+            ) from None
     for abandoned in data.parent.glob(f"{data.name}.new-*"):
         shutil.rmtree(abandoned, ignore_errors=True)
     password = secrets.token_urlsafe(24)
@@ -203,9 +206,11 @@ def _awaited(data: Path, port: int) -> int:
     deadline = time.monotonic() + START_SECONDS
     while not _answers(port):
         if not _running_port(data):
-            raise PostgresError(f"The embedded PostgreSQL ended by itself; see {_log(data)}")
+            raise EmbeddedPostgresError(f"The embedded PostgreSQL ended by itself; see {_log(data)}")
         if time.monotonic() > deadline:
-            raise PostgresError(f"The embedded PostgreSQL did not answer within {START_SECONDS} s; see {_log(data)}")
+            raise EmbeddedPostgresError(
+                f"The embedded PostgreSQL did not answer within {START_SECONDS} s; see {_log(data)}"
+            )
         time.sleep(0.05)
     return port
 
@@ -227,8 +232,8 @@ def _start(data: Path, port: int, options: Sequence[str]) -> int:
         account.take_over(data)
         start = ["pg_ctl", "start", "--pgdata", _HERE, "--wait", "--timeout", str(START_SECONDS)]
         _run(data, [*start, "--log", f"{_HERE}/{_log(data).name}", "--options", flags])
-    except PostgresError as error:
-        raise PostgresError(f"{error} See {_log(data)}") from None
+    except EmbeddedPostgresError as error:
+        raise EmbeddedPostgresError(f"{error} See {_log(data)}") from None
     return port
 
 
@@ -240,7 +245,9 @@ def _stop(data: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
     while _running_port(data):
         if time.monotonic() > deadline:
-            raise PostgresError(f"The embedded PostgreSQL did not stop within {START_SECONDS} s; see {_log(data)}")
+            raise EmbeddedPostgresError(
+                f"The embedded PostgreSQL did not stop within {START_SECONDS} s; see {_log(data)}"
+            )
         time.sleep(0.05)
 
 
@@ -254,11 +261,11 @@ def _run(data: Path, command: Sequence[str], pass_fds: tuple[int, ...] = ()) -> 
     try:
         whole = account.command([str(account.programs(BIN) / name), *arguments])
     except account.AccountError as error:
-        raise PostgresError(str(error)) from None
+        raise EmbeddedPostgresError(str(error)) from None
     done = subprocess.run(
         whole, env=account.environment(), pass_fds=pass_fds, capture_output=True, cwd=data, start_new_session=True,
         check=False,
     )  # fmt: skip
     if done.returncode:
         said = (done.stderr or done.stdout).decode(errors="replace").strip()
-        raise PostgresError(f"The embedded PostgreSQL could not run {name}: {said}")
+        raise EmbeddedPostgresError(f"The embedded PostgreSQL could not run {name}: {said}")

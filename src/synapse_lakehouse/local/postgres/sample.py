@@ -6,7 +6,7 @@ import json
 import subprocess
 
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
-from synapse_lakehouse.local.postgres.embedded_postgres import PostgresError, Server
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedPostgresError, Server
 
 FOLDER = PROJECT_FOLDER / "sample"
 DUMP = FOLDER / "synapse.sql.gz"
@@ -22,10 +22,12 @@ def server_name() -> str:
 def restore(server: Server, database: str = DATABASE) -> str:
     """libpq URI of ``database`` on ``server``, holding the sample; restored when absent or made from another dump.
 
-    :raises PostgresError: when the dump is missing or does not restore.
+    :raises EmbeddedPostgresError: when the dump is missing or does not restore.
     """
     if not DUMP.exists():
-        raise PostgresError(f"The sample {DUMP} is missing: check it out again, or rebuild it with `make sample`.")
+        raise EmbeddedPostgresError(
+            f"The sample {DUMP} is missing: check it out again, or rebuild it with `make sample`."
+        )
     packed = DUMP.read_bytes()
     version = hashlib.sha256(packed).hexdigest()
     if database in server.databases():

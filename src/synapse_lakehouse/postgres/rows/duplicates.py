@@ -11,7 +11,7 @@ from psycopg import sql
 
 from synapse_lakehouse.catalogue import Catalogue, Table
 from synapse_lakehouse.postgres.connection import Connection
-from synapse_lakehouse.postgres.errors import ReadFailed
+from synapse_lakehouse.postgres.errors import ReadError
 
 ROWS_PER_PASS: Final = 4_000_000
 """Keys that PostgreSQL is to hold against each other at once: a larger table is read in several goes, each for a part
@@ -39,7 +39,7 @@ def list_tables_with_unique_key(catalogue: Catalogue) -> list[Table]:
 def find_duplicate_keys(connection: Connection, table: Table, rows_at_once: int = ROWS_PER_PASS) -> DuplicateKeys:
     """Keys of ``table`` that occur more than once, in a transaction of its own.
 
-    :raises ReadFailed: when a statement fails, or takes longer than LAKEHOUSE_STATEMENT_TIMEOUT_SECONDS.
+    :raises ReadError: when a statement fails, or takes longer than LAKEHOUSE_STATEMENT_TIMEOUT_SECONDS.
     """
     try:
         with connection.transaction():
@@ -47,7 +47,7 @@ def find_duplicate_keys(connection: Connection, table: Table, rows_at_once: int 
             parts = _parts(connection, table, rows_at_once)
             found = [_in_part(connection, table, part, parts) for part in range(parts)]
     except psycopg.Error as error:
-        raise ReadFailed(error) from None
+        raise ReadError(error) from None
     finally:
         # What vacuum may remove is held back for one table's time, not for all of them.
         connection.rollback()

@@ -13,7 +13,7 @@ from pyiceberg.io import FileIO, load_file_io
 
 from synapse_lakehouse import parquet_writer
 from synapse_lakehouse.postgres.connection import DISABLE_TRANSACTION_TIMEOUT
-from synapse_lakehouse.postgres.errors import ReadFailed
+from synapse_lakehouse.postgres.errors import ReadError
 from synapse_lakehouse.postgres.rows.content_hash import combine_hashes, hash_rows
 
 BATCH_BYTES = 2 << 20
@@ -64,7 +64,7 @@ def copy_chunks(chunks: Sequence[ReadChunk]) -> list[WrittenPart]:
 
     Without any, nothing is connected to.
 
-    :raises ReadFailed: when the source refuses or goes away.
+    :raises ReadError: when the source refuses or goes away.
     :raises OSError: when the warehouse cannot be written.
     """
     if not chunks:
@@ -80,7 +80,7 @@ def copy_chunks(chunks: Sequence[ReadChunk]) -> list[WrittenPart]:
         # What breaks in the middle of a result comes as OSError, as does what breaks in the warehouse.
         if isinstance(error, OSError) and "libpq" not in str(error):
             raise
-        raise ReadFailed(error) from None
+        raise ReadError(error) from None
 
 
 @cache

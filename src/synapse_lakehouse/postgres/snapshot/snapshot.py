@@ -14,7 +14,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access.preflight import check_source_database
 from synapse_lakehouse.postgres.access.schema_drift import find_drifted_tables, find_unknown_objects, read_table_layouts
 from synapse_lakehouse.postgres.connection import Connection, connect, require_session_settings
-from synapse_lakehouse.postgres.errors import ReadFailed, RecoveryConflict, SourceError, is_recovery_conflict
+from synapse_lakehouse.postgres.errors import ReadError, RecoveryConflictError, SourceError, is_recovery_conflict
 from synapse_lakehouse.postgres.rows.select_sql import (
     build_changed_since_condition,
     build_stream_id_counts,
@@ -112,8 +112,8 @@ def export_snapshot(settings: Settings, catalogue: Catalogue) -> Iterator[tuple[
 
     :raises SourceError: when the source cannot be read as the catalogue says, or its tables are rewritten again and
         again.
-    :raises ReadFailed: when a statement fails, or the connection is lost.
-    :raises RecoveryConflict: when a standby took the snapshot back; a new one may live longer.
+    :raises ReadError: when a statement fails, or the connection is lost.
+    :raises RecoveryConflictError: when a standby took the snapshot back; a new one may live longer.
     """
     with connect(settings) as connection:
         on_standby = False
@@ -124,9 +124,9 @@ def export_snapshot(settings: Settings, catalogue: Catalogue) -> Iterator[tuple[
             yield connection, snapshot
         except Exception as error:
             if is_recovery_conflict(error) or (on_standby and _is_lost(connection)):
-                raise RecoveryConflict from None
+                raise RecoveryConflictError from None
             if isinstance(error, psycopg.Error):
-                raise ReadFailed(error) from None
+                raise ReadError(error) from None
             raise
 
 

@@ -6,6 +6,7 @@ from contextlib import suppress
 from time import time
 from typing import Final
 
+from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.replication.protocol import commands as c
 from synapse_lakehouse.replication.protocol.commands import Command
 from synapse_lakehouse.replication.protocol.decode import parse
@@ -21,7 +22,7 @@ _PIECE: Final = 1 << 16
 _CLOSING_SECONDS: Final = 1.0
 
 
-class Silent(Exception):
+class ConnectionSilentError(LakehouseError):
     """The other side sent a PING once, and then nothing for too long."""
 
     def __init__(self, seconds: float) -> None:
@@ -81,8 +82,8 @@ class Connection:
     async def received(self, silence: float) -> AsyncIterator[Command]:
         """Commands until the other side closes. Whoever never sends a PING may be a person, and is not timed.
 
-        :param silence: seconds without a command that is known, after which :class:`Silent` is raised.
-        :raises Malformed, TooLong: on a line that is not a command.
+        :param silence: seconds without a command that is known, after which :class:`ConnectionSilentError` is raised.
+        :raises MalformedCommandError, LineTooLongError: on a line that is not a command.
         :raises OSError: when the connection is lost.
         """
         loop, lines = asyncio.get_running_loop(), Lines(self._longest)
@@ -93,7 +94,7 @@ class Connection:
                 async with asyncio.timeout(silence - waited if pinged else None):
                     data = await self._reader.read(_PIECE)
             except TimeoutError:
-                raise Silent(silence) from None
+                raise ConnectionSilentError(silence) from None
             if not data:
                 return
             waited += loop.time() - since

@@ -19,8 +19,8 @@ from synapse_lakehouse.replication.protocol.dialect import (
     NO_WORDS,
     NOW,
     Dialect,
-    Malformed,
-    Reason,
+    GrammarError,
+    MalformedCommandError,
     explained,
 )
 from synapse_lakehouse.replication.protocol.row_json import DECODER
@@ -32,7 +32,7 @@ _STATES: Final = {"start": True, "end": False}
 def parse(line: bytes, dialect: Dialect) -> Command | None:
     """The command of a line, given without its line feed; None for a blank one.
 
-    :raises Malformed: on a known command with anything wrong in it.
+    :raises MalformedCommandError: on a known command with anything wrong in it.
     """
     line = line.rstrip(b"\r")
     if not line.strip():
@@ -41,20 +41,20 @@ def parse(line: bytes, dialect: Dialect) -> Command | None:
     word = start.decode("utf-8", "surrogateescape")
     parser = _PARSERS.get(word)
     if b"\n" in line:
-        raise Malformed(word if parser else "a command", "more than one line")
+        raise MalformedCommandError(word if parser else "a command", "more than one line")
     if parser is None:
         meant = line.split()[0].decode("utf-8", "replace").upper()
         if meant in _PARSERS:
-            raise Malformed(
+            raise MalformedCommandError(
                 meant, "a command is written in capitals at the start of its line, and one space follows it"
             )
         return c.Unknown(word, rest.decode("utf-8", "surrogateescape"))
     try:
         return parser(rest.decode("utf-8"), dialect)
     except UnicodeDecodeError:
-        raise Malformed(word, "not UTF-8") from None
-    except (ValueError, RecursionError) as error:
-        raise Malformed(word, explained(error)) from None
+        raise MalformedCommandError(word, "not UTF-8") from None
+    except (GrammarError, ValueError, RecursionError) as error:
+        raise MalformedCommandError(word, explained(error)) from None
 
 
 def _rdata(rest: str, dialect: Dialect) -> Command:
@@ -77,13 +77,13 @@ def _position(rest: str, dialect: Dialect) -> Command:
 def _replicate(rest: str, dialect: Dialect) -> Command:
     if dialect is not Dialect.TOKENS:
         if rest.strip():
-            raise Reason(NO_ARGUMENTS)
+            raise GrammarError(NO_ARGUMENTS)
         return c.Replicate()
     stream, at = _split(rest, 2)
     token = None if at == NOW else _token(at)
     if stream == ALL:
         if token is not None:
-            raise Reason(ALL_IS_NOW)
+            raise GrammarError(ALL_IS_NOW)
         return c.Replicate()
     return c.Replicate(stream, token)
 
@@ -100,9 +100,9 @@ def _user_sync(rest: str, dialect: Dialect) -> Command:
         case [instance, user_id, device_id, state, last_sync_ms]:
             device_id = None if device_id == NO_DEVICE else device_id
         case _:
-            raise Reason(NO_WORDS)
+            raise GrammarError(NO_WORDS)
     if state not in _STATES:
-        raise Reason("neither start nor end")
+        raise GrammarError("neither start nor end")
     return c.UserSync(user_id, _STATES[state], _token(last_sync_ms), instance, device_id)
 
 
@@ -112,7 +112,7 @@ def _federation_ack(rest: str, dialect: Dialect) -> Command:
             return c.FederationAck(_token(token))
         case [instance, token]:
             return c.FederationAck(_token(token), instance)
-    raise Reason(NO_WORDS)
+    raise GrammarError(NO_WORDS)
 
 
 def _invalidate_cache(rest: str, dialect: Dialect) -> Command:
@@ -124,7 +124,7 @@ def _lock_released(rest: str, dialect: Dialect) -> Command:
     match DECODER.decode(rest):
         case [str(instance), str(name), str(key)]:
             return c.LockReleased(instance, name, key)
-    raise Reason("not a JSON list of three strings")
+    raise GrammarError("not a JSON list of three strings")
 
 
 def _one_word(make: Callable[[str], Command]) -> "_Parser":
@@ -159,18 +159,18 @@ _PARSERS: Final[dict[str, _Parser]] = {
 def _split(rest: str, count: int | None = None) -> list[str]:
     words = rest.strip(" ").split(" ")
     if not all(words) or (count is not None and len(words) != count):
-        raise Reason(NO_WORDS)
+        raise GrammarError(NO_WORDS)
     return words
 
 
 def _before_json(rest: str, count: int) -> list[str]:
     words = rest.split(" ", count - 1)
     if not all(words) or len(words) != count:
-        raise Reason(NO_WORDS)
+        raise GrammarError(NO_WORDS)
     return words
 
 
 def _token(text: str) -> int:
     if not _TOKEN.fullmatch(text) or abs(token := int(text)) >= 1 << 63:
-        raise Reason("not a number of 64 bits where one belongs")
+        raise GrammarError("not a number of 64 bits where one belongs")
     return token

@@ -3,6 +3,8 @@
 from enum import StrEnum
 from typing import Final
 
+from synapse_lakehouse.errors import LakehouseError
+
 BATCH: Final = "batch"
 """In place of a token: more rows of the same token follow."""
 NOW: Final = "NOW"
@@ -21,7 +23,7 @@ class Dialect(StrEnum):
     """As INSTANCES, one command a message on a Redis channel."""
 
 
-class Malformed(ValueError):
+class MalformedCommandError(LakehouseError):
     """A line that breaks the grammar of its command, or a command that its dialect cannot say.
 
     The message names the command and the reason, never what the line held.
@@ -31,7 +33,7 @@ class Malformed(ValueError):
         super().__init__(f"{word}: {reason}")
 
 
-class Reason(ValueError):
+class GrammarError(LakehouseError):
     """Why a line is malformed, in words that quote nothing of it."""
 
 
@@ -42,4 +44,4 @@ NO_ARGUMENTS: Final = "this dialect replicates everything from now on, so it tak
 
 def explained(error: Exception) -> str:
     """The reason that ``error`` gives, if it is one of ours; other messages may quote the line."""
-    return str(error) if isinstance(error, Reason) else "not JSON, or text that cannot be written"
+    return str(error) if isinstance(error, GrammarError) else "not JSON, or text that cannot be written"

@@ -14,8 +14,8 @@ from synapse_lakehouse.replication.protocol.dialect import (
     NO_WORDS,
     NOW,
     Dialect,
-    Malformed,
-    Reason,
+    GrammarError,
+    MalformedCommandError,
     explained,
 )
 from synapse_lakehouse.replication.protocol.row_json import ENCODER
@@ -27,7 +27,7 @@ _LONGEST_NAME: Final = 1000
 def format_line(command: Command, dialect: Dialect) -> bytes:
     """The command's line, without a line feed; parsing it gives the command back.
 
-    :raises Malformed: when a field would break the line, or the dialect has no way to say it.
+    :raises MalformedCommandError: when a field would break the line, or the dialect has no way to say it.
     """
     word = c.word(command)
     try:
@@ -35,10 +35,10 @@ def format_line(command: Command, dialect: Dialect) -> bytes:
         # A carriage return at the end would be taken for that of the line.
         line = f"{word} {rest}" if rest or dialect is Dialect.REDIS or word.endswith("\r") else word
         if "\n" in line or line.endswith("\r"):
-            raise Reason("a field holds a line break")
+            raise GrammarError("a field holds a line break")
         return line.encode("utf-8", "surrogateescape" if isinstance(command, c.Unknown) else "strict")
-    except (ValueError, RecursionError) as error:
-        raise Malformed(word if word in c.WORDS else "a command", explained(error)) from None
+    except (GrammarError, ValueError, RecursionError) as error:
+        raise MalformedCommandError(word if word in c.WORDS else "a command", explained(error)) from None
 
 
 def is_word(name: str) -> bool:
@@ -57,10 +57,10 @@ def _rest(command: Command, dialect: Dialect) -> str:
         case c.Replicate(stream, token):
             if dialect is Dialect.TOKENS:
                 if stream == ALL or (stream is None and token is not None):
-                    raise Reason(ALL_IS_NOW)
+                    raise GrammarError(ALL_IS_NOW)
                 return _words(stream or ALL, NOW if token is None else token)
             if (stream, token) != (None, None):
-                raise Reason(NO_ARGUMENTS)
+                raise GrammarError(NO_ARGUMENTS)
             return ""
         case c.UserSync(user_id, is_syncing, last_sync_ms, instance, device_id):
             device = (
@@ -68,7 +68,7 @@ def _rest(command: Command, dialect: Dialect) -> str:
             )
             known = [] if instance is None else [instance]
             if device_id is not None and (instance is None or device_id == NO_DEVICE):
-                raise Reason("a device needs an instance, and a name")
+                raise GrammarError("a device needs an instance, and a name")
             return _words(*known, user_id, *device, "start" if is_syncing else "end", last_sync_ms)
         case c.FederationAck(token, instance):
             return _words(*([] if instance is None else [instance]), token)
@@ -82,7 +82,7 @@ def _rest(command: Command, dialect: Dialect) -> str:
             return _words(text)
         case c.Unknown(word, text):
             if word in c.WORDS or " " in word:
-                raise Reason(NO_WORDS)
+                raise GrammarError(NO_WORDS)
             return text
         case c.Error(text) | c.Ping(text) | c.Name(text) | c.Sync(text):
             return text
@@ -91,17 +91,17 @@ def _rest(command: Command, dialect: Dialect) -> str:
 def _words(*values: str | int) -> str:
     words = [str(value) for value in values]
     if any(not word or " " in word for word in words):
-        raise Reason("a name is empty or has a space in it")
+        raise GrammarError("a name is empty or has a space in it")
     return " ".join(words)
 
 
 def _source(stream: str, instance: str | None, dialect: Dialect) -> Sequence[str]:
     if (instance is None) is not (dialect is Dialect.TOKENS):
-        raise Reason("the dialect of tokens knows no instances, and the others need one")
+        raise GrammarError("the dialect of tokens knows no instances, and the others need one")
     return (stream,) if instance is None else (stream, instance)
 
 
 def _needed(previous: int | None) -> int:
     if previous is None:
-        raise Reason("the previous position is missing")
+        raise GrammarError("the previous position is missing")
     return previous

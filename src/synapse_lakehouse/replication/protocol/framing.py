@@ -2,11 +2,13 @@
 
 from typing import Final
 
+from synapse_lakehouse.errors import LakehouseError
+
 LONGEST: Final = 1 << 20
 """Bytes that a line may have; Synapse's own stay far below."""
 
 
-class TooLong(ValueError):
+class LineTooLongError(LakehouseError):
     """A line without an end: the other side does not speak the protocol."""
 
 
@@ -21,13 +23,13 @@ class Lines:
     def feed(self, data: bytes) -> list[bytes]:
         """Lines that ``data`` ends.
 
-        :raises TooLong: when a line has more than ``longest`` bytes, ended or not.
+        :raises LineTooLongError: when a line has more than ``longest`` bytes, ended or not.
         """
         head, *others = data.split(b"\n")
         self._unfinished.append(head)
         self._size += len(head)
         if self._size > self._longest or any(len(line) > self._longest for line in others):
-            raise TooLong(f"a line of more than {self._longest} bytes")
+            raise LineTooLongError(f"a line of more than {self._longest} bytes")
         if not others:
             return []
         *whole, rest = others

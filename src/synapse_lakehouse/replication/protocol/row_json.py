@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NoReturn
 
-from synapse_lakehouse.replication.protocol.dialect import Reason
+from synapse_lakehouse.errors import LakehouseError
+from synapse_lakehouse.replication.protocol.dialect import GrammarError
 from synapse_lakehouse.replication.protocol.framing import LONGEST
 from synapse_lakehouse.replication.protocol.row_schemas import Json, Shape
 from synapse_lakehouse.replication.tap.redact_fields import Keep
@@ -24,7 +25,7 @@ _MOST_BYTES_OF_A_CHARACTER: Final = 6
 """``\\u0000`` is the longest form that the encoder gives to a byte of its input."""
 
 
-class UnsendableRowError(ValueError):
+class UnsendableRowError(LakehouseError):
     """A row that no line can carry. The message and ``column`` contain nothing of the row.
 
     :ivar column: the column at fault; None if it is not known.
@@ -36,13 +37,13 @@ class UnsendableRowError(ValueError):
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise Reason(f"{constant} is not JSON")
+    raise GrammarError(f"{constant} is not JSON")
 
 
 def _finite(text: str) -> float:
     value = float(text)
     if math.isinf(value):
-        raise Reason("a number is too large")
+        raise GrammarError("a number is too large")
     return value
 
 
@@ -81,7 +82,7 @@ def _decode_column(column: str, text: str, projection: Keep | None) -> Any:
         value = projection(value) if projection else None
         if any(level > MOST_LEVELS for level in _levels(value)):
             raise RecursionError
-    except Reason as error:
+    except GrammarError as error:
         reason = str(error)
     except RecursionError:
         reason = f"JSON that is nested more than {MOST_LEVELS} levels deep"

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.replication.protocol.commands import Position, Rdata
 
 REPEATING: Final = frozenset({"caches"})
@@ -70,7 +71,7 @@ def lowest(positions: Mapping[Source, int]) -> dict[str, int]:
     return found
 
 
-class Endless(ValueError):
+class EndlessTokenError(LakehouseError):
     """A token that gathers rows and never ends."""
 
 
@@ -94,7 +95,7 @@ class Progress:
     def rdata(self, command: Rdata) -> Update | None:
         """The token that this row completes; None while more rows are to come, or when all of it was seen before.
 
-        :raises Endless: as :meth:`gather`.
+        :raises EndlessTokenError: as :meth:`gather`.
         """
         update = self.gather(command)
         return self.update(update) if update else None
@@ -102,7 +103,7 @@ class Progress:
     def gather(self, command: Rdata) -> Update | None:
         """The token that this row completes, with no position moved; None while more rows are to come.
 
-        :raises Endless: when more than ``MOST_HELD`` waits for the last row of its token.
+        :raises EndlessTokenError: when more than ``MOST_HELD`` waits for the last row of its token.
         """
         source = (command.stream, command.instance)
         if command.token is None:
@@ -110,7 +111,9 @@ class Progress:
             self._held[source] += len(repr(command.row))
             if self._held.total() > MOST_HELD:
                 count = len(self._rows[source])
-                raise Endless(f"{command.stream}: {count} rows, too many to hold, and not the last of their token")
+                raise EndlessTokenError(
+                    f"{command.stream}: {count} rows, too many to hold, and not the last of their token"
+                )
             return None
         rows = self._rows.pop(source, [])
         del self._held[source]

@@ -9,7 +9,7 @@ from itertools import count
 from time import monotonic
 from typing import Any, Final, TypeVar
 
-from synapse_lakehouse.postgres.errors import ReadFailed, SourceError
+from synapse_lakehouse.postgres.errors import ReadError, SourceError
 from synapse_lakehouse.printable_text import get_printable_logger
 from synapse_lakehouse.replication.protocol.commands import Position
 from synapse_lakehouse.replication.protocol.row_schemas import SHAPES
@@ -147,7 +147,7 @@ class Reader:
             await self._take_turn(priority)
             try:
                 found = await asyncio.get_running_loop().run_in_executor(self._thread, call, *given)
-            except (ReadFailed, SourceError) as error:
+            except (ReadError, SourceError) as error:
                 if not self._was_read:
                     raise
                 if self.is_reading:

@@ -49,7 +49,7 @@ class SharedPages:
         """Rows of ``source`` after the token ``after``: not beyond a position that the source had, and at least one
         token further.
 
-        :raises ReadFailed: as :meth:`Reader.page`.
+        :raises ReadError: as :meth:`Reader.page`.
         """
         self._discard()
         entry = self._entries.get((source, after))

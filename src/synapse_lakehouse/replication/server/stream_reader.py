@@ -11,7 +11,7 @@ from psycopg import sql
 from synapse_lakehouse.catalogue import Catalogue, Stream
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.connection import Connection, connect
-from synapse_lakehouse.postgres.errors import ReadFailed
+from synapse_lakehouse.postgres.errors import ReadError
 from synapse_lakehouse.printable_text import get_printable_logger
 from synapse_lakehouse.replication.protocol.row_schemas import SHAPES, Shape
 from synapse_lakehouse.replication.protocol.stream_tokens import Source, Update
@@ -135,7 +135,7 @@ class Feed:
         """How far the streams are complete now. Never goes back, unless the database does.
 
         :raises SourceError: when the database cannot be reached.
-        :raises ReadFailed: when it cannot be read.
+        :raises ReadError: when it cannot be read.
         """
         if self._guessed:
             log.warning(
@@ -210,7 +210,7 @@ class Feed:
         A row that no line can carry is skipped and named in the log.
 
         :raises SourceError: when the database cannot be reached.
-        :raises ReadFailed: when it cannot be read.
+        :raises ReadError: when it cannot be read.
         """
         stream, instance = source
         with self._snapshot() as connection:
@@ -228,7 +228,7 @@ class Feed:
         except BaseException as error:
             self.close()
             if isinstance(error, psycopg.Error):
-                raise ReadFailed(error) from None
+                raise ReadError(error) from None
             raise
 
     def _unreadable_columns(self, connection: Connection) -> frozenset[tuple[str, str]]:

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.printable_text import get_printable_logger
 from synapse_lakehouse.replication.protocol import commands as c
 from synapse_lakehouse.replication.protocol.commands import Command
-from synapse_lakehouse.replication.protocol.connection import Connection, Silent, ping
-from synapse_lakehouse.replication.protocol.dialect import Dialect, Malformed
-from synapse_lakehouse.replication.protocol.framing import TooLong
+from synapse_lakehouse.replication.protocol.connection import Connection, ConnectionSilentError, ping
+from synapse_lakehouse.replication.protocol.dialect import Dialect, MalformedCommandError
+from synapse_lakehouse.replication.protocol.framing import LineTooLongError
 from synapse_lakehouse.replication.protocol.retired_streams import WITHOUT_TABLE
 from synapse_lakehouse.replication.protocol.stream_tokens import MEMORY_ONLY, Source
 from synapse_lakehouse.streams.positions.writers import MASTER
@@ -32,7 +33,7 @@ _OF_HTTP: Final = frozenset({"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PAT
 """First words of requests by web pages, whose bodies could otherwise be commands."""
 
 
-class _Refused(Exception):
+class _CommandRefusedError(LakehouseError):
     """The connection ends with an ERROR that says why."""
 
 
@@ -84,7 +85,7 @@ class Subscriber:
             ends = await asyncio.gather(*tasks, return_exceptions=True)
         faults = []
         for end in ends:
-            if isinstance(end, _Refused | Silent | Malformed | TooLong):
+            if isinstance(end, _CommandRefusedError | ConnectionSilentError | MalformedCommandError | LineTooLongError):
                 log.warning("%s is disconnected: %s", self, end)
                 self._connection.send(c.Error(str(end)))
             elif isinstance(end, Exception) and not isinstance(end, OSError):
@@ -140,9 +141,9 @@ class Subscriber:
             case c.Replicate(stream, token):
                 self._subscribe(stream, token)
             case command if isinstance(command, c.ONLY_SERVERS_SEND):
-                raise _Refused(f"{c.word(command)}: only servers send this")
+                raise _CommandRefusedError(f"{c.word(command)}: only servers send this")
             case c.Unknown(word) if word in _OF_HTTP:
-                raise _Refused(f"{word}: this port does not speak HTTP")
+                raise _CommandRefusedError(f"{word}: this port does not speak HTTP")
             case c.Ping() | c.Unknown() | c.Sync():
                 pass
             case _:
@@ -166,9 +167,11 @@ class Subscriber:
             log.warning("%s asks for %s, which nobody writes to the database: it gets no rows of it", self, stream)
             self._connection.send(_position((stream, None), 0, max(token or 0, 0)))
         elif stream not in heads.linear:
-            raise _Refused(f"REPLICATE: there is no such stream. There are: {', '.join(sorted(heads.linear))}")
+            raise _CommandRefusedError(
+                f"REPLICATE: there is no such stream. There are: {', '.join(sorted(heads.linear))}"
+            )
         elif token is not None and token < 0:
-            raise _Refused(f"{stream}: tokens count up from 0, also those of streams with negative ids")
+            raise _CommandRefusedError(f"{stream}: tokens count up from 0, also those of streams with negative ids")
         else:
             source = (stream, None)
             is_ahead = token is not None and token > heads.handed_out[stream]

@@ -68,7 +68,7 @@ class Attempts:
 async def items(command: Command, progress: Progress, reader: Reader | None) -> AsyncIterator[Item]:
     """What ``command`` brings; what it shows to be missed is read from a database.
 
-    :raises Endless: when a token never ends.
+    :raises EndlessTokenError: when a token never ends.
     """
     # Whoever says ERROR closes the connection.
     progress.is_connected = not isinstance(command, c.Error)

@@ -20,6 +20,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, EqualTo
 from pyiceberg.table import Table
 
+from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS
 from synapse_lakehouse.iceberg.read.recent_rows import newest
 from synapse_lakehouse.iceberg.write import tables
@@ -121,11 +122,11 @@ class Batch:
             column.append(value)
 
 
-class AnotherTap(RuntimeError):
+class TapRunningError(LakehouseError):
     """Another tap of the same source and dialect has landed meanwhile: both would land the same tokens."""
 
 
-class NotLanded(RuntimeError):
+class SinkWriteError(LakehouseError):
     """The tap ended before what it heard last could be written."""
 
 
@@ -165,8 +166,8 @@ class Landing:
     def append(self, batch: Batch) -> None:
         """Commit ``batch``, once, however often it takes.
 
-        :raises AnotherTap: when another tap has landed since this one read the positions.
-        :raises NotLanded: when it did not succeed and the tap is to end.
+        :raises TapRunningError: when another tap has landed since this one read the positions.
+        :raises SinkWriteError: when it did not succeed and the tap is to end.
         """
         rows, flush, pause = batch.arrow(), f"{self._source} {self._dialect} {uuid.uuid4().hex}", 1.0
         properties = {FLUSH: flush} if batch.has_end else {FLUSH: flush, CUT_OFF: "true"}
@@ -174,7 +175,7 @@ class Landing:
             try:
                 table = self._catalog.load_table(COMMANDS)
                 if self._landed(table) not in (None, self._last):
-                    raise AnotherTap(
+                    raise TapRunningError(
                         f"Another tap of {self._source} ({self._dialect}) landed meanwhile, so this one stops: both "
                         "would land the same tokens. Run only one; what this one did not land, that one has."
                     )
@@ -185,7 +186,7 @@ class Landing:
                 if self._commits % _TIDIED_EVERY == 0:
                     # Every commit writes down all snapshots; the files of those given up are deleted by maintenance.
                     table.maintenance.expire_snapshots().older_than(datetime.now(UTC) - _KEPT).commit()
-            except AnotherTap:
+            except TapRunningError:
                 raise
             except Exception as error:  # noqa: BLE001
                 # Whatever went wrong, what was heard must not be lost, nor written twice if it was written after all.
@@ -210,7 +211,7 @@ class Landing:
         """Wait before another try."""
         if self._is_ending.wait(seconds):
             if time.monotonic() >= self._until:
-                raise NotLanded(
+                raise SinkWriteError(
                     f"{COMMANDS} cannot be written, so what was heard last is not there. The next tap goes on from "
                     "what was written before, and reads from Synapse's database what that still has."
                 )

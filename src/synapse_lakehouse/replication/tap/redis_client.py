@@ -19,10 +19,10 @@ from redis.exceptions import RedisError
 
 from synapse_lakehouse.printable_text import get_printable_logger
 from synapse_lakehouse.replication.protocol.commands import Command, Unknown
-from synapse_lakehouse.replication.protocol.connection import Silent
+from synapse_lakehouse.replication.protocol.connection import ConnectionSilentError
 from synapse_lakehouse.replication.protocol.decode import parse
-from synapse_lakehouse.replication.protocol.dialect import Dialect, Malformed
-from synapse_lakehouse.replication.protocol.stream_tokens import Endless, Missed, Progress
+from synapse_lakehouse.replication.protocol.dialect import Dialect, MalformedCommandError
+from synapse_lakehouse.replication.protocol.stream_tokens import EndlessTokenError, Missed, Progress
 from synapse_lakehouse.replication.server.async_reader import Reader
 from synapse_lakehouse.replication.tap.follower import DOCUMENTED, Attempts, Item, Patience, fill, items
 
@@ -60,7 +60,7 @@ async def listen(
                         async for item in items(command, progress, reader):
                             attempts.brought(item)
                             yield item
-        except (RedisError, OSError, Silent, Endless, Malformed) as error:
+        except (RedisError, OSError, ConnectionSilentError, EndlessTokenError, MalformedCommandError) as error:
             log.warning("Redis is not heard any more: %s", type(error).__name__ if not str(error) else error)
         finally:
             progress.disconnected()
@@ -97,7 +97,7 @@ async def _messages(url: str, channel: str, patience: Patience) -> AsyncGenerato
                     yield message["data"]
         except RedisError:
             if watching.done():
-                raise Silent(patience.silence) from None
+                raise ConnectionSilentError(patience.silence) from None
             raise
         finally:
             watching.cancel()
@@ -123,11 +123,12 @@ async def _watch(subscription: PubSub, waiting: _Waiting, patience: Patience) ->
 def _parsed(data: bytes) -> Command | None:
     """The command of a message; None where it is blank.
 
-    :raises Malformed: where nobody can tell which token is lost with it, so that it is to be read from the database.
+    :raises MalformedCommandError: where nobody can tell which token is lost with it, so that it is to be read from the
+        database.
     """
     try:
         return parse(data, Dialect.REDIS)
-    except Malformed as refused:
+    except MalformedCommandError as refused:
         if data.startswith(_MOVES):
             raise
         log.warning("A message is not understood: %s", refused)

@@ -46,7 +46,7 @@ async def land(
 ) -> None:
     """Land ``items``, which move ``progress``, until ``stop`` is set; what was heard by then is landed too.
 
-    :raises NotLanded: when that cannot be written.
+    :raises SinkWriteError: when that cannot be written.
     :param beat: called again and again, but not while a batch is being written.
     :param reads: whether what was missed can be read; a tap that waits for that does not show that it listens.
     """

@@ -6,13 +6,14 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
+from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.printable_text import get_printable_logger
 from synapse_lakehouse.replication.protocol import commands as c
 from synapse_lakehouse.replication.protocol.commands import Command
-from synapse_lakehouse.replication.protocol.connection import Connection, Silent, ping
-from synapse_lakehouse.replication.protocol.dialect import Dialect, Malformed
-from synapse_lakehouse.replication.protocol.framing import TooLong
-from synapse_lakehouse.replication.protocol.stream_tokens import Endless, Progress
+from synapse_lakehouse.replication.protocol.connection import Connection, ConnectionSilentError, ping
+from synapse_lakehouse.replication.protocol.dialect import Dialect, MalformedCommandError
+from synapse_lakehouse.replication.protocol.framing import LineTooLongError
+from synapse_lakehouse.replication.protocol.stream_tokens import EndlessTokenError, Progress
 from synapse_lakehouse.replication.server.async_reader import Reader
 from synapse_lakehouse.replication.tap.follower import DOCUMENTED, Attempts, Item, Patience, items
 
@@ -21,15 +22,15 @@ log = get_printable_logger(__name__)
 _SHOWN: Final = 200
 
 
-class WrongServer(RuntimeError):
+class WrongServerError(LakehouseError):
     """The server belongs to another homeserver than the one that was asked for."""
 
 
-class Ended(Exception):
+class ConnectionClosedError(LakehouseError):
     """The server ended the connection."""
 
 
-class Broken(Exception):
+class ProtocolViolationError(LakehouseError):
     """The server does not keep to the protocol."""
 
 
@@ -59,7 +60,7 @@ async def follow(
 
     :param streams: what to ask for in the dialect of tokens; a stream without a position is followed from now on.
     :param reader: a database that has what is missed in the dialect of instances.
-    :raises WrongServer: when the server's name is not the one of ``address``.
+    :raises WrongServerError: when the server's name is not the one of ``address``.
     """
     attempts = Attempts(patience)
     while True:
@@ -70,7 +71,15 @@ async def follow(
                     async for item in items(command, progress, reader):
                         attempts.brought(item)
                         yield item
-        except (OSError, Ended, Broken, Silent, Malformed, TooLong, Endless) as error:
+        except (
+            OSError,
+            ConnectionClosedError,
+            ProtocolViolationError,
+            ConnectionSilentError,
+            MalformedCommandError,
+            LineTooLongError,
+            EndlessTokenError,
+        ) as error:
             log.warning("Connection %s:%d ended: %s", address.host, address.port, error or type(error).__name__)
         finally:
             progress.disconnected()
@@ -91,18 +100,24 @@ async def _commands(
             match command:
                 case c.Error(message):
                     yield command
-                    raise Ended(f"the server says: {message[:_SHOWN]!r}")
+                    raise ConnectionClosedError(f"the server says: {message[:_SHOWN]!r}")
                 case c.Server(server_name):
                     _check(server_name, address)
                     introduced = True
                 case c.Rdata() | c.Position() if not introduced:
-                    raise Broken("the server does not say who it is")
+                    raise ProtocolViolationError("the server does not say who it is")
                 case command if isinstance(command, c.ONLY_CLIENTS_SEND):
-                    raise Broken(f"{c.word(command)}: only clients send this")
+                    raise ProtocolViolationError(f"{c.word(command)}: only clients send this")
             if not isinstance(command, c.Ping):
                 yield command
-        raise Ended("the server closed it")
-    except (Broken, Silent, Malformed, TooLong, WrongServer) as error:
+        raise ConnectionClosedError("the server closed it")
+    except (
+        ProtocolViolationError,
+        ConnectionSilentError,
+        MalformedCommandError,
+        LineTooLongError,
+        WrongServerError,
+    ) as error:
         connection.send(c.Error(str(error)))
         raise
     finally:
@@ -112,7 +127,7 @@ async def _commands(
 
 def _check(server_name: str, address: Address) -> None:
     if server_name != address.server_name:
-        raise WrongServer(
+        raise WrongServerError(
             f"The server at {address.host}:{address.port} belongs to {server_name}, not to {address.server_name}."
         )
 

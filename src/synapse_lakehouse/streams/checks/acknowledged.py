@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from synapse_lakehouse.catalogue import Catalogue
+from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.streams.gaps.classify import FAULT_CLASSES, StreamGap
 
 ACKNOWLEDGED_FLAG: Final = "acknowledged"
@@ -17,7 +18,7 @@ AcknowledgedIds = Mapping[str, Sequence[tuple[int, int]]]
 _RANGE: Final = re.compile(r"-?(\d{1,18})(?:\.\.-?(\d{1,18}))?")
 
 
-class AcknowledgedIdsError(ValueError):
+class AcknowledgedIdsError(LakehouseError):
     """LAKEHOUSE_ACKNOWLEDGED_IDS cannot be understood."""
 
 

@@ -7,7 +7,7 @@ from psycopg import sql
 
 from synapse_lakehouse.catalogue import Catalogue, StartupSequence, Stream
 from synapse_lakehouse.postgres.connection import Connection
-from synapse_lakehouse.postgres.errors import ReadFailed
+from synapse_lakehouse.postgres.errors import ReadError
 from synapse_lakehouse.postgres.stream_positions import read_last_sequence_value, set_short_timeout
 from synapse_lakehouse.streams.checks.sequences import SequenceFault, StreamProgress, find_sequence_faults
 
@@ -36,13 +36,13 @@ def find_startup_faults(declared: Catalogue, now: Mapping[str, StreamProgress]) 
 def check_startup(connection: Connection, declared: Catalogue) -> list[tuple[str, SequenceFault]]:
     """The :func:`find_startup_faults` of all streams and other sequences; none where all fits.
 
-    :raises ReadFailed: when one cannot be read, or not soon: nobody may take that for a good sign.
+    :raises ReadError: when one cannot be read, or not soon: nobody may take that for a good sign.
     """
     try:
         set_short_timeout(connection)
         now = {name: _standing(connection, declared, one) for name, one in _checked(declared).items()}
     except psycopg.Error as error:
-        raise ReadFailed(error) from None
+        raise ReadError(error) from None
     return list(find_startup_faults(declared, now))
 
 

@@ -6,12 +6,13 @@ from typing import Final
 
 from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.config.homeserver_yaml import read_section
+from synapse_lakehouse.errors import LakehouseError
 
 MASTER: Final = "master"
 """instance_name of Synapse's main process."""
 
 
-class StreamWritersError(ValueError):
+class StreamWritersError(LakehouseError):
     """LAKEHOUSE_STREAM_WRITERS or the stream_writers of SYNAPSE_CONFIG cannot be understood."""
 
 

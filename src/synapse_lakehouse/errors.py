@@ -1,0 +1,16 @@
+"""The base class of every exception of this product."""
+
+from typing import ClassVar, Final
+
+REPORT_PREFIX: Final = "error: "
+"""Starts the line with which a Spark app reports a :class:`LakehouseError` that a retry cannot mend."""
+
+
+class LakehouseError(Exception):
+    """An expected error. Its message tells an operator what happened, what it means and what to do.
+
+    Commands and Spark apps print the message without a stack trace; every other exception is a bug.
+    """
+
+    is_transient: ClassVar[bool] = False
+    """Whether a retry of the same work may succeed."""
