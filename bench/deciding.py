@@ -12,6 +12,7 @@ from duckdb import DuckDBPyConnection
 from bench import apps
 from bench.commands import Example
 from bench.large_bronze import SERVER_NAME
+from sample import visibility_answers
 from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.dbt_build import project
@@ -20,7 +21,6 @@ from synapse_lakehouse.iceberg.write.branches import branched_tables
 from synapse_lakehouse.iceberg.write.publish import fast_forward, record
 from synapse_lakehouse.room_state.resolve import resolve_rooms
 from synapse_lakehouse.spark_app import SparkApp
-from tests.visibility import answers, holding
 
 VIEW: Final = "gold.event_visibility"
 _ASKED: Final = ("event_visibility", "events", "state_at_event", "current_rooms")
@@ -114,7 +114,7 @@ class Deciding:
     def differences(self, rooms: list[str], recorded_in: Path) -> int:
         """How many of Synapse's answers about ``rooms`` are not those of the view on main, or the other way round."""
         with self._reading(rooms) as connection:
-            return len(holding.differences(connection, answers.load(recorded_in)))
+            return len(visibility_answers.differences(connection, visibility_answers.load(recorded_in)))
 
     @contextmanager
     def _reading(self, rooms: list[str]) -> Iterator[DuckDBPyConnection]:

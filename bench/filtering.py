@@ -8,11 +8,11 @@ import psycopg
 from psycopg import sql
 
 from bench.large_bronze import SERVER_NAME, TABLES
+from sample import visibility_answers
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.local.postgres import sample
 from synapse_lakehouse.local.postgres.embedded_postgres import Server
-from tests.visibility import answers
 
 _DATABASE: Final = "filter"
 _BY_ROOM: Final = "room_id in ({rooms})"
@@ -35,8 +35,8 @@ def ask(settings: Settings, server: Server, rooms: Sequence[str], recorded_in: P
     """
     dsn = sample.restore(server, _DATABASE)
     _fill(settings, dsn, rooms)
-    seconds = answers.record(dsn, recorded_in, 0, {"server_name": SERVER_NAME})
-    recorded = answers.load(recorded_in)
+    seconds = visibility_answers.record(dsn, recorded_in, 0, {"server_name": SERVER_NAME})
+    recorded = visibility_answers.load(recorded_in)
     if recorded.errors:
         raise AssertionError(f"Synapse fails on what was made up: {next(iter(recorded.errors.items()))}")
     return len(recorded.answers), seconds

@@ -3,10 +3,13 @@
 ``python -m bench.tap`` publishes a made-up homeserver's replication commands on a Redis, at a rate, to the real tap.
 """
 
+import os
 import shutil
+import subprocess
+import sys
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -24,7 +27,7 @@ from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS, pyiceberg_catalog
 from synapse_lakehouse.iceberg.write.tables import load_or_none
 from synapse_lakehouse.local.services import connected
-from tests.support.tap import tapping
+from synapse_lakehouse.replication.tap.redis_client import CLIENT_NAME
 
 GOAL: Final = 20_000
 """RDATA a second, on one core."""
@@ -84,7 +87,7 @@ def main(
         redis(home, home / "log") as port,
     ):
         hub, url = Redis(port=port), f"redis://127.0.0.1:{port}"
-        with tapping(settings.model_copy(update={"lakehouse_redis_url": url}), hub) as tap:
+        with running_tap(settings.model_copy(update={"lakehouse_redis_url": url}), hub) as tap:
             rounds = []
             for number, rate in enumerate(RATES):
                 rounds.append(_round(settings, port, tap.pid, rate, _FIRST * (number + 1)))
@@ -138,6 +141,32 @@ def write(described: dict[str, str], rounds: list[Landed], waits: list[float]) -
             "",
         ]
     )
+
+
+@contextmanager
+def running_tap(settings: Settings, redis_client: Redis) -> Iterator[subprocess.Popen[str]]:
+    """Start ``lakehouse replicate tap``, wait for its subscription, and kill it at the end.
+
+    :raises TimeoutError: if the tap does not subscribe within 60 seconds.
+    :raises RuntimeError: if the tap ends before it subscribes.
+    """
+    command = [str(Path(sys.executable).with_name("lakehouse")), "replicate", "tap"]
+    with subprocess.Popen(
+        command, env=os.environ | settings.to_environment(), cwd=settings.lakehouse_home, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    ) as tap:  # fmt: skip
+        try:
+            deadline = time.monotonic() + 60
+            while not any(client["name"] == CLIENT_NAME for client in redis_client.client_list(_type="pubsub")):
+                if tap.poll() is not None:
+                    raise RuntimeError(f"The tap ended before it subscribed: {tap.communicate()[0]}")
+                if time.monotonic() > deadline:
+                    raise TimeoutError("The tap did not subscribe within 60 seconds.")
+                time.sleep(0.05)
+            yield tap
+        finally:
+            tap.kill()
+            tap.communicate()
 
 
 def _round(settings: Settings, port: int, pid: int, rate: int, first: int) -> Landed:

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import settings as hypothesis_settings
 from xdist.remote import Producer
 
+from sample import visibility_answers
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
@@ -32,7 +33,7 @@ from tests.support.cluster import cluster
 from tests.support.dbt import DbtSession, dbt_session
 from tests.support.privacy_canaries import PlantedSample, planted_sample
 from tests.support.scheduler import LAST, Sharing, lake, length
-from tests.visibility import answers, record
+from tests.visibility import record
 
 BIN = Path(sys.executable).parent
 
@@ -215,7 +216,8 @@ def harsh(server: Server, settings: Settings, tmp_path_factory: pytest.TempPathF
     with copied_source(server) as dsn, lake_maker(server, settings, tmp_path_factory.mktemp("harsh")) as new_lake:
         with psycopg.connect(dsn) as source:
             source.execute(record.HARSH_SQL.read_text())
-        lifetime = answers.load(record.HARSH).about["sections"]["retention"]["default_policy"]["max_lifetime"]
+        retention = visibility_answers.load(record.HARSH).about["sections"]["retention"]
+        lifetime = retention["default_policy"]["max_lifetime"]
         own = new_lake(
             synapse_dsn=dsn, lakehouse_retention_enabled=True, lakehouse_retention_max_lifetime=str(lifetime)
         )

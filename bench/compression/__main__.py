@@ -14,7 +14,7 @@ import typer
 from bench import machine
 from bench.compression import contest
 from bench.compression.report import Results, Round, write
-from bench.compression.rooms import LARGE, SHAPES, room
+from bench.compression.synthetic_rooms import LARGE, SHAPES, room
 from bench.compression.transactions import OPTIONS
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.local.postgres import embedded_postgres

@@ -16,11 +16,10 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from bench.compression.planning import WHOLE
-from bench.compression.rooms import ROOM, Tables
+from bench.compression.synthetic_rooms import ROOM, STATE_TABLES, Tables
 from bench.compression.transactions import transactions
 from sample.environment import compressor_python
 from synapse_lakehouse.local.postgres.embedded_postgres import Server
-from tests.support.state_database import SCHEMA
 
 _ORIGINAL: Final = "original"
 _COPY: Final = "copy"
@@ -74,7 +73,7 @@ def fill(server: Server, contents: Tables) -> None:
     anything = pa.repeat("$any", len(groups))
     in_room = pa.repeat(groups["room_id"][0], len(rows))
     with psycopg.connect(server.dsn(_ORIGINAL)) as connection:
-        connection.execute(SCHEMA.encode())
+        connection.execute(STATE_TABLES.encode())
         _insert(connection, "state_groups", groups.append_column("event_id", anything))
         _insert(connection, "state_group_edges", edges)
         _insert(connection, "state_groups_state", rows.append_column("room_id", in_room))

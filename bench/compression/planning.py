@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.compression.rooms import ROOM, SMALL, room
+from bench.compression.synthetic_rooms import ROOM, SMALL, room
 from synapse_lakehouse.compressor.algorithm.estimate import PlannedGroups, RoomPlan, estimate_room
 from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings
 from synapse_lakehouse.compressor.algorithm.state_fingerprints import fingerprint_states

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from bench.compression.synthetic_rooms import STATE_TABLES
 from synapse_lakehouse.cli.compression import compress_actions, compression_log
 from synapse_lakehouse.cli.compression.compress import INTERRUPTED
 from synapse_lakehouse.compressor import compress_room
@@ -23,7 +24,7 @@ from synapse_lakehouse.local.postgres.embedded_postgres import Server
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.errors import ReadError
 from tests.compression.conftest import BEST, EVERY_ROOM, Compress, rows, undo_files
-from tests.support.state_database import SCHEMA, all_states, state_database, store, stored
+from tests.support.state_database import all_states, state_database, store, stored
 from tests.support.state_rooms import World, linear
 
 
@@ -98,7 +99,7 @@ def restore(dsn: str, server: Server, was: World) -> World:
     server.tool("dropdb", "--force", str(name))
     server.create_database(str(name))
     with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute(SCHEMA.encode())
+        connection.execute(STATE_TABLES.encode())
     store(world, dsn)
     return world
 

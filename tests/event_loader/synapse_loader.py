@@ -13,7 +13,7 @@ from typing import Any
 
 from psycopg2.errors import InFailedSqlTransaction  # type: ignore[import-untyped]
 
-from tests.support.synapse import ask
+from sample.synapse_app import ask
 
 
 async def answer(store: Any, event_id: str) -> Any:

@@ -17,6 +17,7 @@ import pytest
 from pyiceberg.expressions import EqualTo
 from redis import Redis
 
+from bench.tap import running_tap
 from sample.client import MatrixError
 from sample.homeserver import Synapse, homeserver
 from sample.redis import redis
@@ -33,7 +34,6 @@ from synapse_lakehouse.replication.tap.redis_client import CLIENT_NAME, listen
 from synapse_lakehouse.replication.tap.tcp_client import Address, follow
 from tests.replication.conversation import serving
 from tests.replication.database import KNOWN, Database
-from tests.support.tap import tapping
 
 pytestmark = pytest.mark.heavy
 
@@ -150,12 +150,12 @@ def test_every_row_is_landed_or_its_absence_explained(new_lake: Callable[..., Se
         )  # fmt: skip
         hub, quiet = Redis(port=hs.redis_port), threading.Event()
         talking = threading.Thread(target=_talk, args=(hs, quiet, MatrixError))
-        with tapping(settings, hub):
+        with running_tap(settings, hub):
             time.sleep(5)
             talking.start()
             time.sleep(15)
         time.sleep(10)
-        with tapping(settings, hub) as tap:
+        with running_tap(settings, hub) as tap:
             time.sleep(10)
             os.kill(hub.info()["process_id"], signal.SIGKILL)
             time.sleep(3)

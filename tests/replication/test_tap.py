@@ -10,14 +10,14 @@ import pytest
 from redis import Redis
 
 from bench.meter import Meter
-from bench.tap import publish
+from bench.tap import publish, running_tap
 from sample.redis import redis
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS, pyiceberg_catalog
 from synapse_lakehouse.iceberg.write.tables import load_or_none
 from tests.conftest import lakehouse
 from tests.replication.database import Database
-from tests.support.tap import replicating, tapping
+from tests.support.tap import replicating
 
 pytestmark = pytest.mark.heavy
 
@@ -46,14 +46,14 @@ def test_what_a_killed_tap_missed_is_landed_by_the_next(
         given = homeserver.settings.model_dump(include={"synapse_dsn", "lakehouse_stream_writers", "synapse_config"})
         settings = new_lake(**given, lakehouse_redis_url=f"redis://127.0.0.1:{port}")
         catalog = pyiceberg_catalog(settings)
-        with tapping(settings, hub) as tap:
+        with running_tap(settings, hub) as tap:
             time.sleep(1)
             happens(2)
             assert tokens(1) == [(2, "redis")]
             happens(3)
             tap.kill()
         happens(4)
-        with tapping(settings, hub) as tap:
+        with running_tap(settings, hub) as tap:
             time.sleep(1)
             happens(5)
             assert tokens(4) == [(2, "redis"), (3, "database"), (4, "database"), (5, "redis")]
@@ -116,7 +116,7 @@ def test_a_tap_needs_no_more_memory_the_longer_it_listens(
         given = homeserver.settings.model_dump(include={"synapse_dsn", "lakehouse_stream_writers", "synapse_config"})
         settings = new_lake(**given, lakehouse_redis_url=f"redis://127.0.0.1:{port}")
         used = []
-        with tapping(settings, hub) as tap:
+        with running_tap(settings, hub) as tap:
             for number in range(6):
                 with Meter(tap.pid) as meter:
                     publish(port, "synapse.example", 5_000, 1_000_000 * (number + 1))

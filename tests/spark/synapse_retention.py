@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from tests.support.synapse import ask
+from sample.synapse_app import ask
 
 RETENTION = {"enabled": True, "default_policy": {"min_lifetime": "1s", "max_lifetime": "1h"}}
 

@@ -7,25 +7,9 @@ from contextlib import contextmanager
 import psycopg
 import pyarrow as pa
 
+from bench.compression.synthetic_rooms import STATE_TABLES
 from synapse_lakehouse.local.postgres.embedded_postgres import Server
 from tests.support.state_rooms import State, World, resolved
-
-SCHEMA = """
-CREATE TABLE state_groups (id bigint PRIMARY KEY, room_id text NOT NULL, event_id text NOT NULL);
-CREATE TABLE state_group_edges (state_group bigint NOT NULL, prev_state_group bigint NOT NULL);
-CREATE UNIQUE INDEX ON state_group_edges (state_group, prev_state_group);
-CREATE INDEX ON state_group_edges (prev_state_group);
-CREATE TABLE state_groups_state (
-    state_group bigint NOT NULL, room_id text NOT NULL, type text NOT NULL, state_key text NOT NULL,
-    event_id text NOT NULL
-);
-CREATE INDEX ON state_groups_state (state_group, type, state_key);
-CREATE INDEX ON state_groups (room_id);
-CREATE TABLE state_groups_pending_deletion (
-    sequence_number bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY, state_group bigint NOT NULL UNIQUE,
-    insertion_ts bigint NOT NULL
-);
-"""
 
 
 @contextmanager
@@ -35,7 +19,7 @@ def state_database(server: Server) -> Iterator[str]:
     server.create_database(name)
     with psycopg.connect(server.dsn(name), autocommit=True) as connection:
         connection.execute(f"ALTER DATABASE {name} SET synchronous_commit = off".encode())
-        connection.execute(SCHEMA.encode())
+        connection.execute(STATE_TABLES.encode())
     yield server.dsn(name)
     server.tool("dropdb", "--force", name)
 

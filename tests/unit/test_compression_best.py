@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.compression.rooms import SHAPES, SMALL, Shape, room
+from bench.compression.synthetic_rooms import SHAPES, SMALL, Shape, room
 from synapse_lakehouse.compressor.algorithm import fewest_rows, level_sizes, levels, state_arrays
 from synapse_lakehouse.compressor.algorithm.binomial_checkpointing import (
     assign_line_bases,

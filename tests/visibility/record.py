@@ -13,8 +13,8 @@ from pathlib import Path
 import psycopg
 import yaml
 
+from sample import visibility_answers
 from synapse_lakehouse.local.postgres import embedded_postgres, sample
-from tests.visibility import answers
 
 HERE = Path(__file__).resolve().parent
 SAMPLE = HERE / "sample_answers.parquet"
@@ -32,7 +32,7 @@ EXPIRED = (
 
 def record_sample(dsn: str, path: Path = SAMPLE) -> None:
     """Answers on ``dsn``, a copy of the sample that Synapse may write to."""
-    answers.record(dsn, path, TAKEN_AT, SECTIONS, sample=MANIFEST["sha256"])
+    visibility_answers.record(dsn, path, TAKEN_AT, SECTIONS, sample=MANIFEST["sha256"])
 
 
 def record_harsh(dsn: str, path: Path = HARSH) -> None:
@@ -42,7 +42,9 @@ def record_harsh(dsn: str, path: Path = HARSH) -> None:
         (oldest,) = source.execute(EXPIRED).fetchone() or (0,)
     retention = {"enabled": True, "default_policy": {"max_lifetime": TAKEN_AT - oldest}}
     harsh = hashlib.sha256(HARSH_SQL.read_bytes()).hexdigest()
-    answers.record(dsn, path, TAKEN_AT, SECTIONS | {"retention": retention}, sample=MANIFEST["sha256"], harsh=harsh)
+    visibility_answers.record(
+        dsn, path, TAKEN_AT, SECTIONS | {"retention": retention}, sample=MANIFEST["sha256"], harsh=harsh
+    )
 
 
 def main() -> None:

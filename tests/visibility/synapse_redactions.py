@@ -11,7 +11,7 @@ from typing import Any
 
 from synapse.storage.databases.main.events_worker import EventRedactBehaviour
 
-from tests.support.synapse import ask
+from sample.synapse_app import ask
 
 
 async def redactions(hs: Any) -> None:

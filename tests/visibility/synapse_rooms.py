@@ -11,7 +11,7 @@ from typing import Any
 
 from synapse.storage.databases.main.state_deltas import StateDelta
 
-from tests.support.synapse import ask
+from sample.synapse_app import ask
 
 COLUMNS = ("name", "canonical_alias", "join_rules", "history_visibility", "encryption", "guest_access", "room_type")
 

@@ -8,8 +8,9 @@ import duckdb
 import psycopg
 import pytest
 
+from sample import visibility_answers
 from synapse_lakehouse.local.postgres import sample
-from tests.visibility import answers, record
+from tests.visibility import record
 
 QUESTIONS = """
 select (select count(*) from (
@@ -32,7 +33,7 @@ where e.type = 'm.room.member' and new.membership = 'leave' and old.membership i
 
 @pytest.mark.parametrize("path", [record.SAMPLE, record.HARSH], ids=["sample", "harsh"])
 def test_answers_were_given_on_the_shipped_sample(path: Path) -> None:
-    recorded = answers.load(path)
+    recorded = visibility_answers.load(path)
     assert recorded.about["sample"] == hashlib.sha256(sample.DUMP.read_bytes()).hexdigest(), "run `make answers`"
     if path == record.HARSH:
         assert recorded.about["harsh"] == hashlib.sha256(record.HARSH_SQL.read_bytes()).hexdigest(), (
@@ -49,7 +50,7 @@ def test_answers_were_given_on_the_shipped_sample(path: Path) -> None:
 
 
 def test_every_question_about_the_sample_is_answered(sample_dsn: str) -> None:
-    recorded = answers.load(record.SAMPLE)
+    recorded = visibility_answers.load(record.SAMPLE)
     given = recorded.answers
     assert not recorded.errors
     with psycopg.connect(sample_dsn) as source:
@@ -70,7 +71,10 @@ def test_every_question_about_the_sample_is_answered(sample_dsn: str) -> None:
 def test_synapse_answers_the_same_again(kind: str, source_copy: str, tmp_path: Path) -> None:
     again: Callable[[str, Path], None] = getattr(record, f"record_{kind}")
     again(source_copy, tmp_path / "again.parquet")
-    recorded, now = answers.load(getattr(record, kind.upper())), answers.load(tmp_path / "again.parquet")
+    recorded, now = (
+        visibility_answers.load(getattr(record, kind.upper())),
+        visibility_answers.load(tmp_path / "again.parquet"),
+    )
     assert now.about == recorded.about
     assert now.errors == recorded.errors
     assert now.answers.equals(recorded.answers)

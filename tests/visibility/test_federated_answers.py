@@ -17,6 +17,7 @@ import httpx
 import pytest
 import yaml
 
+from sample import visibility_answers
 from sample.client import Client, MatrixError
 from sample.homeserver import Synapse
 from sample.settle import settle
@@ -26,7 +27,7 @@ from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.local.postgres import embedded_postgres
 from tests.conftest import lakehouse
 from tests.integration.federated_load import LOCAL, Load, federation
-from tests.visibility import answers, holding, over_federation
+from tests.visibility import holding, over_federation
 
 pytestmark = pytest.mark.heavy
 
@@ -125,9 +126,9 @@ def test_a_million_answers_of_a_federated_database_are_synapse_s(
         server.tool("createdb", "--template", "here", "asked")
         recorded_in = tmp_path / "answers.parquet"
         sections = {key: config[key] for key in ("server_name", "retention") if key in config}
-        answers.record(server.dsn("asked"), recorded_in, int(time.time() * 1000), sections)
+        visibility_answers.record(server.dsn("asked"), recorded_in, int(time.time() * 1000), sections)
 
-    recorded = answers.load(recorded_in)
+    recorded = visibility_answers.load(recorded_in)
     given = recorded.answers
     print(duckdb.sql("select outcome, count(*) from given group by all order by all").fetchall(), recorded.errors)
     assert len(given) >= ENOUGH
@@ -137,7 +138,7 @@ def test_a_million_answers_of_a_federated_database_are_synapse_s(
         names = ["gold.state_at_event", "gold.state_integrity", *over_federation.UNTOLD]
         duckdb_reader.bind(connection, lake, release, names)
         set_retention_time(connection, recorded.about["as_of"])
-        assert holding.differences(connection, recorded) == []
+        assert visibility_answers.differences(connection, recorded) == []
         assert len(states) > 100
         assert over_federation.differences(connection, states) == []
         found = "select check_name, subject, expected, found from gold.state_integrity where severity <> 'info'"

@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from sample import visibility_answers
 from sample.environment import synapse_python
 from synapse_lakehouse.cli.events.visibility import set_retention_time
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
@@ -17,19 +18,21 @@ from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.local.postgres.embedded_postgres import Server
 from synapse_lakehouse.room_state.visibility_rules import VISIBILITY_RULES
 from tests.conftest import HarshLake, copied_source
-from tests.visibility import answers, holding, record
+from tests.visibility import holding, record
 from tests.visibility.mutants import mutants
 
 
 def test_every_answer_on_the_harsh_sample_is_synapse_s(harsh: HarshLake) -> None:
-    recorded = answers.load(record.HARSH)
+    recorded = visibility_answers.load(record.HARSH)
     with duckdb_reader.connect(harsh.settings) as connection:
         sql = holding.bind_branch(connection, harsh.settings, harsh.run.branch, harsh.run.run_id)
         set_retention_time(connection, recorded.about["as_of"])
-        assert holding.differences(connection, recorded) == []
+        assert visibility_answers.differences(connection, recorded) == []
         rules = {rule for (rule,) in connection.execute("select distinct rule from gold.event_visibility").fetchall()}
         assert rules == {one.name for one in VISIBILITY_RULES} | {"call_invite", "sender_erased"}
-        survivors = [wrong for wrong in mutants(connection, sql) if not holding.differences(connection, recorded)]
+        survivors = [
+            wrong for wrong in mutants(connection, sql) if not visibility_answers.differences(connection, recorded)
+        ]
     assert survivors == []
 
 

@@ -3,18 +3,19 @@
 And what a state event replaced is known where that Synapse said so.
 """
 
+from sample import visibility_answers
 from synapse_lakehouse.cli.events.visibility import set_retention_time
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from tests.conftest import Published
-from tests.visibility import answers, holding, record
+from tests.visibility import holding, record
 
 
 def test_every_answer_on_the_sample_is_synapse_s(published: Published) -> None:
-    recorded = answers.load(record.SAMPLE)
+    recorded = visibility_answers.load(record.SAMPLE)
     with duckdb_reader.connect(published.settings) as connection:
         holding.bind_release(connection, published.settings, duckdb_reader.release(connection, published.settings))
         set_retention_time(connection, recorded.about["as_of"])
-        assert holding.differences(connection, recorded) == []
+        assert visibility_answers.differences(connection, recorded) == []
 
 
 def test_what_was_replaced_is_known_of_what_never_was_an_outlier(published: Published) -> None:

@@ -1,4 +1,4 @@
-"""Asks Synapse's own filter what every local user may see of every event. Run by Synapse's own Python.
+"""Run Synapse's own visibility filter for every local user and every event. Run by Synapse's own Python.
 
 Arguments: a libpq URI of a database that may be written to, a folder for scratch files, the file to write, the time
 in ms that the filter shall take for now, and sections of homeserver.yaml as JSON. Writes JSON lines:
@@ -18,7 +18,7 @@ from typing import Any
 
 from synapse.visibility import filter_and_transform_events_for_client
 
-from tests.support.synapse import ask
+from sample.synapse_app import ask
 
 MEMBERS = """
 select room_id, state_key from events where type = 'm.room.member' and state_key is not null

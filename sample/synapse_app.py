@@ -1,4 +1,4 @@
-"""A HomeServer of Synapse's own on a database, to be asked what its code answers. Imported by Synapse's own Python."""
+"""Start Synapse's HomeServer on a database, and run a coroutine on it. Imported by Synapse's own Python."""
 
 import sys
 from collections.abc import Awaitable, Callable

@@ -13,6 +13,24 @@ Tables = tuple[pa.Table, pa.Table, pa.Table]
 
 ROOM = "!room:example.org"
 
+STATE_TABLES = """
+CREATE TABLE state_groups (id bigint PRIMARY KEY, room_id text NOT NULL, event_id text NOT NULL);
+CREATE TABLE state_group_edges (state_group bigint NOT NULL, prev_state_group bigint NOT NULL);
+CREATE UNIQUE INDEX ON state_group_edges (state_group, prev_state_group);
+CREATE INDEX ON state_group_edges (prev_state_group);
+CREATE TABLE state_groups_state (
+    state_group bigint NOT NULL, room_id text NOT NULL, type text NOT NULL, state_key text NOT NULL,
+    event_id text NOT NULL
+);
+CREATE INDEX ON state_groups_state (state_group, type, state_key);
+CREATE INDEX ON state_groups (room_id);
+CREATE TABLE state_groups_pending_deletion (
+    sequence_number bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY, state_group bigint NOT NULL UNIQUE,
+    insertion_ts bigint NOT NULL
+);
+"""
+"""Synapse's tables of room state, and their indexes."""
+
 _CHAIN = 100
 
 

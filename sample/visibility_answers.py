@@ -1,6 +1,6 @@
-"""What a real Synapse answers to "may this user see this event?", recorded to be held against our own answers.
+"""Record Synapse's answers to "may this user see this event?", and compare them with ``gold.event_visibility``.
 
-Two recordings of the sample are shipped beside this file, and ``python -m tests.visibility.record`` makes them anew.
+``tests/visibility`` contains two recordings of the sample; ``python -m tests.visibility.record`` repeats them.
 """
 
 import json
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from duckdb import DuckDBPyConnection
 
 from sample.environment import synapse_python
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
@@ -29,13 +30,30 @@ SCHEMA = pa.schema(
     ]
 )
 
+_DIFFERENT = """
+select
+    coalesce(mine.room_id, synapse.room_id) as room_id, coalesce(mine.user_id, synapse.user_id) as user_id,
+    coalesce(mine.event_id, synapse.event_id) as event_id, coalesce(mine.peeking, synapse.peeking) as peeking,
+    mine.outcome, mine.rule, mine.membership, synapse.outcome as right_outcome, synapse.membership as right_membership
+from (
+    select *, count(*) over (partition by room_id, user_id, event_id, peeking) as times from gold.event_visibility
+) as mine
+full outer join synapse
+    on mine.room_id = synapse.room_id and mine.event_id = synapse.event_id and mine.peeking = synapse.peeking
+    and mine.user_id is not distinct from synapse.user_id
+where mine.times > 1 or (
+    mine.outcome is distinct from synapse.outcome
+    or synapse.outcome <> 'hidden' and mine.membership is distinct from synapse.membership
+) and not (synapse.outcome is null and mine.event_id in (select event_id from unanswered))
+"""
+
 
 class Recorded(NamedTuple):
-    """Answers as :data:`SCHEMA`, what they are answers to, and what Synapse failed on.
+    """Answers with the columns of :data:`SCHEMA`, the recorder's parameters, and Synapse's errors.
 
-    Rows are sorted by room, user (null, who never was a member, last), event and peeking. ``about`` holds ``as_of``
-    (ms) and ``sections`` of homeserver.yaml, and what the recorder added. ``errors`` is event id → error: where Synapse
-    raised there is no answer.
+    Rows are sorted by room, user, event and peeking. A null user, sorted last, stands for a user that never was a
+    member. ``about`` contains ``as_of`` (ms), ``sections`` of homeserver.yaml, and the recorder's own entries.
+    ``errors`` maps an event ID to the exception that Synapse raised; such an event has no answer.
     """
 
     answers: pa.Table
@@ -44,26 +62,26 @@ class Recorded(NamedTuple):
 
 
 def load(path: Path) -> Recorded:
-    """A recording."""
+    """Read a recording."""
     table = pq.read_table(path)
     kept = {key: json.loads((table.schema.metadata or {})[key]) for key in (b"about", b"errors")}
     return Recorded(table.replace_schema_metadata(None), kept[b"about"], kept[b"errors"])
 
 
 def record(dsn: str, path: Path, as_of: int, sections: Mapping[str, Any], **about: str) -> float:
-    """Ask Synapse for every answer on the database ``dsn``, which it may write to, and keep them in ``path``.
+    """Run Synapse's filter for all users and events of the database ``dsn``, and write the answers to ``path``.
 
-    Returns the seconds that Synapse took, once it had started.
+    Synapse writes to the database. Returns the seconds from Synapse's start to the last answer.
 
-    :param as_of: the time in ms for which Synapse shall judge retention.
+    :param as_of: Synapse's current time in ms, which decides retention.
     :param sections: sections of homeserver.yaml, such as ``server_name`` and ``retention``.
-    :param about: kept with the answers.
-    :raises subprocess.CalledProcessError: when Synapse does not start; what it printed is on stderr.
+    :param about: more entries for :attr:`Recorded.about`.
+    :raises subprocess.CalledProcessError: if Synapse does not start; its output is on stderr.
     """
     with TemporaryDirectory(prefix="visibility-") as scratch:
         lines = Path(scratch) / "answers"
         question = [dsn, scratch, str(lines), str(as_of), json.dumps(sections)]
-        command: list[str | Path] = [synapse_python(), "-m", "tests.visibility.synapse_answers", *question]
+        command: list[str | Path] = [synapse_python(), "-m", "sample.synapse_visibility", *question]
         subprocess.run(command, cwd=PROJECT_FOLDER, check=True)
         answers, last = _table(lines)
     errors = last["errors"]
@@ -75,8 +93,19 @@ def record(dsn: str, path: Path, as_of: int, sections: Mapping[str, Any], **abou
     return float(last["seconds"])
 
 
+def differences(connection: DuckDBPyConnection, recorded: Recorded) -> list[dict[str, Any]]:
+    """Return the rows that differ between ``gold.event_visibility`` and ``recorded``, and rows that occur twice.
+
+    Memberships are compared only for visible events. An event on which Synapse failed may have any answer.
+    """
+    connection.register("synapse", recorded.answers)
+    connection.register("unanswered", pa.table({"event_id": pa.array(recorded.errors, pa.string())}))
+    rows: list[dict[str, Any]] = connection.execute(_DIFFERENT).to_arrow_table().to_pylist()
+    return rows
+
+
 def _table(lines: Path) -> tuple[pa.Table, dict[str, Any]]:
-    """What :mod:`tests.visibility.synapse_answers` wrote, and its last line."""
+    """Read the file of :mod:`sample.synapse_visibility`: its answers, and its last line."""
     *_, last = _read(lines)
     words = [pa.array([word[part] for word in last["vocabulary"]], pa.string()) for part in (0, 1)]
     batches = []
