@@ -1,0 +1,85 @@
+"""Digests of a lake's content. Two lakes with the same rows have the same digests, whatever the order of the rows.
+
+``python -m tests.upgrade.content HOME HOME`` writes ``sample_content.json`` from two lakes that one version of the
+project made of the shipped sample for one data interval. Columns in which the two lakes differ depend on the run
+(times, run IDs, Iceberg snapshot IDs): the file lists them, and they are not compared.
+"""
+
+import json
+import sys
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import TypedDict
+
+from duckdb import DuckDBPyConnection
+
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.local.services import connected
+
+RECORDED = Path(__file__).with_name("sample_content.json")
+DATE = "2026-11-20"
+UNCOMPARED = {"audit.leases"}
+"""Tables whose number of rows depends on how long a run takes."""
+
+
+class Content(TypedDict):
+    """Content of one table or view."""
+
+    rows: int
+    digest: str
+    """Of whole rows, without the columns that depend on the run."""
+    columns: dict[str, str]
+    """Digest of each column that does not depend on the run."""
+    run_columns: list[str]
+
+
+def content(settings: Settings, run_columns: Mapping[str, Collection[str]] | None = None) -> dict[str, Content]:
+    """Content of every table and view of the newest release, by its name with the schema.
+
+    :param run_columns: for each table the columns that depend on the run.
+    """
+    with connected(settings) as joined, duckdb_reader.connect(joined) as connection:
+        names = sorted(duckdb_reader.entries(joined).keys() - UNCOMPARED)
+        duckdb_reader.bind(connection, joined, duckdb_reader.release(connection, joined), names)
+        return {name: _content(connection, name, set((run_columns or {}).get(name, ()))) for name in names}
+
+
+def _content(connection: DuckDBPyConnection, table: str, run_columns: set[str]) -> Content:
+    relation = connection.sql(f"from {duckdb_reader.qualified(table)}")
+    columns = [column for column in relation.columns if column not in run_columns]
+    texts = [f"""coalesce("{column}"::text, 'NULL')""" for column in columns]
+    row = "concat_ws(" + ", ".join(["'|'", *texts]) + ")" if texts else "''"
+    sums = [f"sum(md5_number_lower({text})::hugeint)::text" for text in (row, *texts)]
+    rows, digest, *digests = relation.aggregate(", ".join(["count(*)", *sums])).fetchall()[0]
+    return {
+        "rows": rows,
+        "digest": digest,
+        "columns": dict(zip(columns, digests, strict=True)),
+        "run_columns": sorted(run_columns),
+    }
+
+
+def recorded() -> dict[str, Content]:
+    """The recorded content of the sample's lake."""
+    content: dict[str, Content] = json.loads(RECORDED.read_text(encoding="utf-8"))
+    return content
+
+
+def differing_columns(first: Mapping[str, Content], second: Mapping[str, Content]) -> dict[str, list[str]]:
+    """For each table the columns whose digests differ."""
+    return {
+        name: [column for column, digest in table["columns"].items() if second[name]["columns"][column] != digest]
+        for name, table in first.items()
+    }
+
+
+def main() -> None:
+    """Command line."""
+    lakes = [Settings(_env_file=None, lakehouse_home=Path(home)) for home in sys.argv[1:3]]
+    run_columns = differing_columns(*(content(lake) for lake in lakes))
+    RECORDED.write_text(json.dumps(content(lakes[0], run_columns), indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
