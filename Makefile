@@ -50,8 +50,9 @@ format: setup ## Format and mend what the linter can mend
 	@$(UV) run --locked ruff format .
 	@$(UV) run --locked ruff check --fix .
 
-generate: setup ## Write the reference pages and pictures of docs/ from their declarations
+generate: setup ## Write what is derived: reference pages, pictures, the grants of the compose file's reader
 	@$(UV) run --locked python -m docs.generate
+	@$(UV) run --locked lakehouse grants --role lakehouse_reader > docker/postgres/reader.sql
 
 sample: setup test-tools ## Build the shipped sample anew from a real Synapse
 	@$(UV) run --locked python -m sample.build

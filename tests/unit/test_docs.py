@@ -50,6 +50,16 @@ def test_every_decision_is_short_and_in_the_index() -> None:
         assert len(lines) < 40
 
 
+def test_the_files_that_contributing_names_exist() -> None:
+    text = (PROJECT / "CONTRIBUTING.md").read_text()
+    paths = re.findall(r"`((?:src|dbt|docs|expectations|spark_apps|dags|tests|docker)[\w./-]*)`", text)
+    assert len(paths) > 40
+    assert [path for path in paths if not (PROJECT / path).exists()] == []
+    first = re.search(r"\]\(([^)]+)\)", text)
+    assert first
+    assert first[1] == "docs/glossary.md"
+
+
 def test_generated_pages_equal_their_declarations() -> None:
     """After a change of a declaration, run `make generate`."""
     assert [str(page) for page, content in pages().items() if page.read_text(encoding="utf-8") != content] == []
