@@ -51,10 +51,10 @@ def test_every_decision_is_short_and_in_the_index() -> None:
 
 
 def test_the_files_that_contributing_names_exist() -> None:
-    text = (PROJECT / "CONTRIBUTING.md").read_text()
+    text = (PROJECT_FOLDER / "CONTRIBUTING.md").read_text()
     paths = re.findall(r"`((?:src|dbt|docs|expectations|spark_apps|dags|tests|docker)[\w./-]*)`", text)
     assert len(paths) > 40
-    assert [path for path in paths if not (PROJECT / path).exists()] == []
+    assert [path for path in paths if not (PROJECT_FOLDER / path).exists()] == []
     first = re.search(r"\]\(([^)]+)\)", text)
     assert first
     assert first[1] == "docs/glossary.md"
