@@ -10,7 +10,7 @@ _USERS: Final = ("@alice:synapse.example", "@bob:synapse.example", "@carol:synap
 
 _WRITERS: Final = {
     "un_partial_stated_room": "master", "un_partial_stated_event": "master", "quarantined_media": "master",
-    "pushers": "master", "sticky_events": "persister1", "profile_updates": "persister1", "caches": "worker1",
+    "pushers": "master", "events": "persister1", "sticky_events": "persister1", "profile_updates": "persister1",
 }  # fmt: skip
 """By stream, the process that writes the rows of :func:`fill`; worker1 writes the others."""
 
@@ -47,6 +47,8 @@ def fill(database: Database) -> None:
                (rejected, changed))  # fmt: skip
         insert("quarantined_media", "quarantined_media_changes", "origin, media_id, quarantined",
                ("elsewhere.example" if changed else None, "media", changed))  # fmt: skip
+    # Synapse leaves these rows when it purges their events.
+    insert("events", "ex_outlier_stream", "event_id, state_group", ("$purged", 1))
     insert("un_partial_stated_room", "un_partial_stated_room_stream", "room_id", (room,))
     insert("thread_subscriptions", "thread_subscriptions", "room_id, event_id, user_id, subscribed, automatic",
            (room, event, alice, True, False))  # fmt: skip

@@ -220,7 +220,7 @@ def test_a_writer_whose_name_no_line_can_carry_is_left_out_and_stops_nobody(
         assert [line.split()[2] for line in lines if line.startswith("POSITION caches ")] == ["ep1", "ep2", "master"]
 
     talk(homeserver, Dialect.INSTANCES, follow, follow)
-    arguments = [record.args for record in caplog.records if record.name.endswith("replication.server")]
+    arguments = [record.args for record in caplog.records if record.name.endswith("replication.server.server")]
     named = [args[1] for args in arguments if isinstance(args, tuple) and len(args) == 2]
     assert sorted(map(str, named)) == sorted(("two words", r"line\nbreak", "", "x" * 2000))
 

@@ -40,7 +40,10 @@ def select(catalogue: Catalogue, stream: str, shape: Shape, unreadable: Unreadab
         table=sql.Identifier(table.name),
         range=_range(catalogue, stream, table),
         joins=sql.SQL(" ").join(
-            sql.SQL("left join {other} on {other}.event_id = own.event_id").format(other=sql.Identifier(other))
+            # Synapse does not announce a row whose event was purged.
+            sql.SQL("{kind} join {other} on {other}.event_id = own.event_id").format(
+                kind=sql.SQL("inner" if other == "events" else "left"), other=sql.Identifier(other)
+            )
             for other in joined
         ),
     )
