@@ -17,8 +17,8 @@ from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.dbt_build import project
 from synapse_lakehouse.iceberg.read import duckdb_reader
-from synapse_lakehouse.iceberg.write.branches import branched_tables
-from synapse_lakehouse.iceberg.write.publish import fast_forward, record
+from synapse_lakehouse.iceberg.write.branches import load_branched_tables
+from synapse_lakehouse.iceberg.write.publish import append_release, fast_forward_main
 from synapse_lakehouse.room_state.resolve import resolve_rooms
 from synapse_lakehouse.spark_app import SparkApp
 
@@ -52,7 +52,7 @@ class Deciding:
     def new_run(self) -> None:
         """Let what follows be of a new run."""
         self._app = self._new_app()
-        for table in branched_tables(self._app.catalog):
+        for table in load_branched_tables(self._app.catalog):
             # Spark remembers a table for half a minute, and others wrote to it.
             self._app.spark.sql(f"refresh table {'.'.join(table.name())}")
 
@@ -66,16 +66,18 @@ class Deciding:
 
     def _build(self, models: Iterable[str]) -> dict[str, float]:
         chosen = ["--select", *(f"+{name}" for name in models)]
-        done = project.invoke(self._app, ["run", *chosen]).done
+        done = project.run_dbt(self._app, ["run", *chosen]).done
         if not done.success:
-            raise RuntimeError(project.explanation(done))
-        self._views = {one["view_name"]: one["sql"] for one in project.views(done)}
+            raise RuntimeError(project.describe_failure(done))
+        self._views = {one["view_name"]: one["sql"] for one in project.build_view_rows(done)}
         return {one.node.name: one.execution_time for one in done.result.results}  # type: ignore[union-attr]
 
     def publish(self) -> dict[str, int]:
         """Make main of each table what the run made of it: their snapshots."""
-        names = [".".join(table.name()) for table in branched_tables(self._app.catalog)]
-        heads = {name: fast_forward(self._app.spark, name, self._app.run.branch, self._app.run.tag) for name in names}
+        names = [".".join(table.name()) for table in load_branched_tables(self._app.catalog)]
+        heads = {
+            name: fast_forward_main(self._app.spark, name, self._app.run.branch, self._app.run.tag) for name in names
+        }
         return {name: head for name, head in heads.items() if head}
 
     def release(self) -> Example:
@@ -99,7 +101,7 @@ class Deciding:
             checks_warned=0,
             published_at=datetime.now(UTC),
         )
-        record(self._app.catalog, release)
+        append_release(self._app.catalog, release)
         return Example(str(event), str(room), str(user), str(other))
 
     def count(self, rooms: list[str]) -> tuple[int, float]:
@@ -118,9 +120,11 @@ class Deciding:
 
     @contextmanager
     def _reading(self, rooms: list[str]) -> Iterator[DuckDBPyConnection]:
-        names = ", ".join(map(duckdb_reader.literal, rooms))
-        with duckdb_reader.connect(self._settings) as connection:
-            duckdb_reader.bind(connection, self._settings, None, sorted(duckdb_reader.named_in(self._views[VIEW])))
+        names = ", ".join(map(duckdb_reader.quote_literal, rooms))
+        with duckdb_reader.open_duckdb(self._settings) as connection:
+            duckdb_reader.create_views(
+                connection, self._settings, None, sorted(duckdb_reader.find_table_names(self._views[VIEW]))
+            )
             connection.execute(
                 f"create view {VIEW} as select * from ({self._views[VIEW]}) where room_id in ({names})"  # noqa: S608
             )

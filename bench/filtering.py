@@ -12,7 +12,7 @@ from sample import visibility_answers
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.local.postgres import sample
-from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 
 _DATABASE: Final = "filter"
 _BY_ROOM: Final = "room_id in ({rooms})"
@@ -28,12 +28,12 @@ _BY: Final = {
 }
 
 
-def ask(settings: Settings, server: Server, rooms: Sequence[str], recorded_in: Path) -> tuple[int, float]:
+def ask(settings: Settings, server: EmbeddedServer, rooms: Sequence[str], recorded_in: Path) -> tuple[int, float]:
     """Answers about all users, events and ways of reading of ``rooms``, kept in ``recorded_in``; seconds they took.
 
     The seconds are those of loading and filtering, on one core, as Synapse does when it is asked for a room at once.
     """
-    dsn = sample.restore(server, _DATABASE)
+    dsn = sample.restore_sample(server, _DATABASE)
     _fill(settings, dsn, rooms)
     seconds = visibility_answers.record(dsn, recorded_in, 0, {"server_name": SERVER_NAME})
     recorded = visibility_answers.load(recorded_in)
@@ -44,9 +44,9 @@ def ask(settings: Settings, server: Server, rooms: Sequence[str], recorded_in: P
 
 def _fill(settings: Settings, dsn: str, rooms: Sequence[str]) -> None:
     """Let the sample's database ``dsn`` hold ``rooms`` of main of bronze instead of its own."""
-    named = ", ".join(map(duckdb_reader.literal, rooms))
-    with duckdb_reader.connect(settings) as lake, psycopg.connect(dsn) as source:
-        duckdb_reader.bind(lake, settings, None, [f"bronze.{name}" for name in TABLES])
+    named = ", ".join(map(duckdb_reader.quote_literal, rooms))
+    with duckdb_reader.open_duckdb(settings) as lake, psycopg.connect(dsn) as source:
+        duckdb_reader.create_views(lake, settings, None, [f"bronze.{name}" for name in TABLES])
         source.execute("set session_replication_role = replica")
         source.execute("truncate events, rooms, state_groups, users cascade")
         for name in TABLES:

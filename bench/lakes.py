@@ -22,7 +22,7 @@ def new(home: Path, name: str, source: Source) -> Settings:
 
 def settings(source: Source) -> Settings:
     """Settings that read ``source``."""
-    return Settings().model_copy(update={"synapse_dsn": source.dsn, "synapse_server_name": sample.server_name()})
+    return Settings().model_copy(update={"synapse_dsn": source.dsn, "synapse_server_name": sample.read_server_name()})
 
 
 def declared(*tables: str) -> catalogue.Catalogue:

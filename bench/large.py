@@ -108,7 +108,7 @@ class _Lake:
     server: Server
     before: range
     """The events that are there from the start."""
-    databases: embedded_postgres.Server
+    databases: embedded_postgres.EmbeddedServer
     worker: Worker
     progress: Progress
 
@@ -141,7 +141,7 @@ def _lake(home: Path, scale: float, progress: Progress) -> Iterator[_Lake]:
     home.mkdir(parents=True)
     server = large_rooms.server(scale, MORE)
     before = range(round(len(server.events["room"]) / (1 + MORE)))
-    with embedded_postgres.running(home / "postgres") as databases:
+    with embedded_postgres.run_server(home / "postgres") as databases:
         databases.create_database("large")
         settings = Settings().model_copy(
             update={
@@ -158,7 +158,7 @@ def _lake(home: Path, scale: float, progress: Progress) -> Iterator[_Lake]:
 
 
 def _fill(settings: Settings, server: Server, events: range, progress: Progress) -> None:
-    rows = large_bronze.fill(catalog.pyiceberg_catalog(settings), server, events)
+    rows = large_bronze.fill(catalog.open_catalog(settings), server, events)
     progress(f"{len(events):,} events are {rows:,} rows of bronze")
 
 

@@ -33,7 +33,7 @@ def fill(lake: Catalog, server: Server, events: range) -> int:
     Users, and whom they ignore, come with the first event.
     """
     declared = catalogue.load_catalogue()
-    tables.ensure(lake, declared)
+    tables.ensure_tables(lake, declared)
     written = 0
     with duckdb.connect() as connection:
         connection.execute(f"create macro local_users() as {int(server.local_users)}")
@@ -43,7 +43,7 @@ def fill(lake: Catalog, server: Server, events: range) -> int:
                 connection.register(name, part)
             connection.execute(_SQL)
             for name in of_numbers:
-                rows, schema = connection.table(name).to_arrow_table(), tables.arrow_schema(declared.table(name))
+                rows, schema = connection.table(name).to_arrow_table(), tables.get_arrow_schema(declared.table(name))
                 written += rows.num_rows
                 if rows.num_rows:
                     lake.load_table(f"bronze.{name}").append(_complete(rows, schema))

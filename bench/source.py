@@ -40,7 +40,7 @@ _SERVER_OPTIONS = (
 class Source:
     """The filled database: its server and its process id, its name, and how many events it was filled with."""
 
-    server: embedded_postgres.Server
+    server: embedded_postgres.EmbeddedServer
     pid: int
     database: str
     events: int
@@ -87,11 +87,11 @@ def filled(home: Path, scale: float, progress: Callable[[str], None]) -> Iterato
     :raises EmbeddedPostgresError: when the server does not start or the sample's schema cannot be restored.
     """
     data = home / "postgres"
-    with embedded_postgres.running(data, options=_SERVER_OPTIONS) as server:
+    with embedded_postgres.run_server(data, options=_SERVER_OPTIONS) as server:
         pid = server_pid(data)
         events = round(EVENTS * scale)
         kept = Source(server, pid, f"synapse_bench_{events}_filled", events)
-        version = hashlib.sha256(_SQL.read_bytes() + sample.DUMP.read_bytes()).hexdigest()
+        version = hashlib.sha256(_SQL.read_bytes() + sample.SAMPLE_DUMP.read_bytes()).hexdigest()
         if kept.database not in server.databases() or _version(kept) != version:
             progress(f"filling a database with {events:,} events")
             _fill(kept, scale)
@@ -114,7 +114,7 @@ def _version(source: Source) -> str | None:
 
 def _fill(source: Source, scale: float) -> None:
     source.server.tool("dropdb", "--force", "--if-exists", source.database)
-    sample.restore(source.server, source.database)
+    sample.restore_sample(source.server, source.database)
     with source.connect() as connection:
         connection.execute("truncate events, event_json, state_groups_state cascade")
         connection.execute("drop schema if exists bench cascade")

@@ -10,9 +10,9 @@ from bench import lakes, parts
 from bench.contenders import Copied
 from bench.contenders.copy_limit import thrown_away
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.write import tables
-from synapse_lakehouse.iceberg.write.commits import parquet_schema
+from synapse_lakehouse.iceberg.write.commits import get_parquet_schema
 from synapse_lakehouse.postgres.connection import build_conninfo
 from synapse_lakehouse.postgres.rows import read
 from synapse_lakehouse.postgres.rows.page_ranges import PAGES_PER_CHUNK
@@ -47,15 +47,15 @@ class Stages:
         declared = lakes.declared(table).table(table)
         with self._reader(build_select(declared, (0, PAGES_PER_CHUNK)).as_string()) as cursor:
             self._batches = list(cursor.fetch_record_batch())
-        lake = pyiceberg_catalog(self.settings)
-        tables.ensure(lake, lakes.declared())
+        lake = open_catalog(self.settings)
+        tables.ensure_tables(lake, lakes.declared())
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         self._chunk = read.ReadChunk(
             conninfo="",
             snapshot="",
             statement="",
-            schema=parquet_schema(lake.load_table(f"bronze.{table}"), [column.name for column in declared.columns]),
+            schema=get_parquet_schema(lake.load_table(f"bronze.{table}"), [column.name for column in declared.columns]),
             unique_columns=(*declared.primary_key, "json"),
             folder=str(self.folder),
             io_properties={},

@@ -12,7 +12,7 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.catalogue import Stream, Table
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.spark.session import iceberg_table
+from synapse_lakehouse.iceberg.spark.session import load_iceberg_table
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.spark_app import SparkApp
 
@@ -38,7 +38,7 @@ class Streaming:
         self._settings, self._runs = settings, 0
         self._catalogue = catalogue.load_catalogue()
         self._app = self._new_app()
-        tables.ensure(self._app.catalog, self._catalogue)
+        tables.ensure_tables(self._app.catalog, self._catalogue)
         self._pairs = self._catalogue.stream_table_pairs()
         self._ends = dict.fromkeys({stream.name for stream, _ in self._pairs}, 0)
 
@@ -65,8 +65,8 @@ class Streaming:
 
     def found(self) -> Mapping[str, int]:
         """How many ids, gaps and late ids the last run found."""
-        facts = store.of_run(self._app.catalog, "audit.stream_facts", self._app.run.run_id)
-        positions = store.of_run(self._app.catalog, "audit.stream_positions", self._app.run.run_id)
+        facts = store.read_run_rows(self._app.catalog, "audit.stream_facts", self._app.run.run_id)
+        positions = store.read_run_rows(self._app.catalog, "audit.stream_positions", self._app.run.run_id)
         gaps = [dict(row["gaps"] or ()) for row in positions]
         return {
             "ids": sum(row["ids"] for row in facts),
@@ -106,7 +106,7 @@ class Streaming:
 
     def _begin_branch(self, name: str) -> None:
         """Let the run's branch begin with what main has; one that a writer makes begins with nothing."""
-        table = iceberg_table(self._app.spark, f"bronze.{name}")
+        table = load_iceberg_table(self._app.spark, f"bronze.{name}")
         if table.currentSnapshot() is not None and not table.refs().containsKey(self._app.run.branch):
             table.manageSnapshots().createBranch(self._app.run.branch, table.currentSnapshot().snapshotId()).commit()
 
@@ -132,15 +132,15 @@ class Streaming:
         sequences = {stream.sequence: self._ends.get(stream.name, 1) for stream in self._catalogue.streams}
         handed_out = [{"name": name, "last_value": last, "is_called": True} for name, last in sequences.items()]
         taken = {"branch": run.branch, "taken_at": now, "sequences": handed_out, "drifted": {}, "novelties": []}
-        store.append(self._app.catalog, "audit.snapshots", [taken], run)
+        store.append_audit_rows(self._app.catalog, "audit.snapshots", [taken], run)
         rows, ledger = 0, []
         for name in {table.name for _, table in self._pairs}:
-            table = iceberg_table(self._app.spark, f"bronze.{name}")
+            table = load_iceberg_table(self._app.spark, f"bronze.{name}")
             snapshot = table.snapshot(run.branch)
             rows += int(snapshot.summary()["total-records"])
             written = {"table_name": name, "snapshot_id": int(snapshot.snapshotId()), "statement": "bench"}
             ledger.append(written | {"branch": run.branch, "written_at": now})
-        store.append(self._app.catalog, "audit.ledger", ledger, run)
+        store.append_audit_rows(self._app.catalog, "audit.ledger", ledger, run)
         return rows
 
     def _new_app(self) -> SparkApp:

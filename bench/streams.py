@@ -79,7 +79,7 @@ def measure(home: Path, ids: int, progress: Progress) -> list[Measured]:
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
     done = []
-    with embedded_postgres.running(home / "postgres") as lakes:
+    with embedded_postgres.run_server(home / "postgres") as lakes:
         lakes.create_database("streams")
         own = {
             "lakehouse_warehouse": str(home / "warehouse"),

@@ -24,9 +24,9 @@ from bench.meter import Meter
 from bench.report import markdown
 from sample.redis import redis
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
-from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS, pyiceberg_catalog
-from synapse_lakehouse.iceberg.write.tables import load_or_none
-from synapse_lakehouse.local.services import connected
+from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS_TABLE, open_catalog
+from synapse_lakehouse.iceberg.write.tables import load_table_or_none
+from synapse_lakehouse.local.services import connect_services
 from synapse_lakehouse.replication.tap.redis_client import CLIENT_NAME
 
 GOAL: Final = 20_000
@@ -83,7 +83,7 @@ def main(
     home.mkdir(parents=True)
     described = machine.described()
     with (
-        connected(Settings().model_copy(update={"lakehouse_home": home})) as settings,
+        connect_services(Settings().model_copy(update={"lakehouse_home": home})) as settings,
         redis(home, home / "log") as port,
     ):
         hub, url = Redis(port=port), f"redis://127.0.0.1:{port}"
@@ -218,8 +218,8 @@ def _tokens(settings: Settings, first: int) -> list[int]:
 def _scanned(settings: Settings, condition: BooleanExpression) -> list[int]:
     # The first token of each writer brings a GAP, too: the database knows nothing of these.
     rows = And(EqualTo(term="command", value="RDATA"), condition)
-    with closing(pyiceberg_catalog(settings)) as catalog:
-        table = load_or_none(catalog, COMMANDS)
+    with closing(open_catalog(settings)) as catalog:
+        table = load_table_or_none(catalog, COMMANDS_TABLE)
         return table.scan(rows, selected_fields=("token",)).to_arrow()["token"].to_pylist() if table else []
 
 

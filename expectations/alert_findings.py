@@ -18,7 +18,7 @@ from expectations.streams import (
     ExpectUniqueStreamId,
 )
 from expectations.validation_result import CheckResult, ValidationResult
-from synapse_lakehouse.alerts.incidents import Finding, Kind, joined
+from synapse_lakehouse.alerts.incidents import AlertFinding, IncidentKind, merge_findings
 from synapse_lakehouse.printable_text import to_printable
 
 _BLOCKS: Final = "nothing is published while this is so"
@@ -26,24 +26,24 @@ _WARNS: Final = "a warning: it keeps no release from being published"
 _FAILS_ON_WARNINGS: Final = "a warning, and this run was started to fail on any, so it publishes nothing"
 
 _KINDS: Final = {
-    ExpectNoLostId.expectation_type: Kind.LOST_IDS,
-    ExpectNoLateId.expectation_type: Kind.LATE_IDS,
-    ExpectUniqueStreamId.expectation_type: Kind.DUPLICATE_IDS,
-    ExpectIdInOneTable.expectation_type: Kind.DUPLICATE_IDS,
-    ExpectUnchangedRows.expectation_type: Kind.CHANGED_ROWS,
-    ExpectGapsWithinBudget.expectation_type: Kind.GAP_BUDGET,
-    ExpectStreamToAdvance.expectation_type: Kind.STANDING_STILL,
-    ExpectStandbyToReplay.expectation_type: Kind.STANDING_STILL,
-    ExpectNoPositionRegression.expectation_type: Kind.POSITION_WENT_BACK,
-    ExpectSequenceNotBehind.expectation_type: Kind.SEQUENCE_BEHIND,
-    ExpectNoVanishedWriter.expectation_type: Kind.WRITER_VANISHED,
-    ExpectNoFinding.expectation_type: Kind.INTEGRITY,
-    ExpectRowsReceived.expectation_type: Kind.REPLICATION,
-    ExpectNoTokenRegression.expectation_type: Kind.REPLICATION,
+    ExpectNoLostId.expectation_type: IncidentKind.LOST_IDS,
+    ExpectNoLateId.expectation_type: IncidentKind.LATE_IDS,
+    ExpectUniqueStreamId.expectation_type: IncidentKind.DUPLICATE_IDS,
+    ExpectIdInOneTable.expectation_type: IncidentKind.DUPLICATE_IDS,
+    ExpectUnchangedRows.expectation_type: IncidentKind.CHANGED_ROWS,
+    ExpectGapsWithinBudget.expectation_type: IncidentKind.GAP_BUDGET,
+    ExpectStreamToAdvance.expectation_type: IncidentKind.STANDING_STILL,
+    ExpectStandbyToReplay.expectation_type: IncidentKind.STANDING_STILL,
+    ExpectNoPositionRegression.expectation_type: IncidentKind.POSITION_WENT_BACK,
+    ExpectSequenceNotBehind.expectation_type: IncidentKind.SEQUENCE_BEHIND,
+    ExpectNoVanishedWriter.expectation_type: IncidentKind.WRITER_VANISHED,
+    ExpectNoFinding.expectation_type: IncidentKind.INTEGRITY,
+    ExpectRowsReceived.expectation_type: IncidentKind.REPLICATION,
+    ExpectNoTokenRegression.expectation_type: IncidentKind.REPLICATION,
 }
 
 
-def build_findings(judgement: ValidationResult, *, is_first: bool, fails_on_warnings: bool) -> list[Finding]:
+def build_findings(judgement: ValidationResult, *, is_first: bool, fails_on_warnings: bool) -> list[AlertFinding]:
     """What is wrong, from all checks that were not met; several of a kind about one subject are one finding.
 
     :param is_first: whether there is no release yet.
@@ -52,13 +52,13 @@ def build_findings(judgement: ValidationResult, *, is_first: bool, fails_on_warn
     readers = "there is no release yet" if is_first else "readers have the release before"
     blocked, warned = f"{_BLOCKS}; {readers}", f"{_FAILS_ON_WARNINGS}; {readers}" if fails_on_warnings else _WARNS
     wrong = [(one, blocked) for one in judgement.failures] + [(one, warned) for one in judgement.warnings]
-    return joined(
-        Finding(_kind(one), one.subject, to_printable(f"{one.expectation} — {one.observed}"), consequence)
+    return merge_findings(
+        AlertFinding(_kind(one), one.subject, to_printable(f"{one.expectation} — {one.observed}"), consequence)
         for one, consequence in wrong
     )
 
 
-def _kind(check: CheckResult) -> Kind:
+def _kind(check: CheckResult) -> IncidentKind:
     if check.subject == integrity.subject_of_check("event_lost"):
-        return Kind.LOST_IDS
-    return _KINDS.get(check.type, Kind.AUDIT_FAILED if check.severity == "fail" else Kind.AUDIT_WARNED)
+        return IncidentKind.LOST_IDS
+    return _KINDS.get(check.type, IncidentKind.AUDIT_FAILED if check.severity == "fail" else IncidentKind.AUDIT_WARNED)

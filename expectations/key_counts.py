@@ -7,7 +7,7 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 
-from synapse_lakehouse.iceberg.read.duckdb_reader import qualified
+from synapse_lakehouse.iceberg.read.duckdb_reader import quote_table_name
 
 
 def count_keys_on_branch(
@@ -33,8 +33,8 @@ def count_keys(
 ) -> dict[str, int]:
     """``rows``, ``null_keys`` (rows with NULL in the key, but for what may be NULL there) and ``duplicate_keys`` (rows
     beyond the first of a key)."""
-    columns = [qualified(name) for name in key]
-    is_whole = " and ".join(f"{qualified(name)} is not null" for name in key if name not in nullable)
+    columns = [quote_table_name(name) for name in key]
+    is_whole = " and ".join(f"{quote_table_name(name)} is not null" for name in key if name not in nullable)
     with TemporaryDirectory() as spill, duckdb.connect(config={"temp_directory": spill}) as connection:
         counted = connection.from_arrow(rows).aggregate(
             f"count(*), count(*) filter ({is_whole}), count(distinct row({', '.join(columns)})) filter ({is_whole})"

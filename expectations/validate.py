@@ -19,16 +19,16 @@ from synapse_lakehouse.streams.checks.stalled_writers import choose_compared_rel
 def validate_bronze(settings: Settings, catalog: Catalog, run: Run) -> ValidationResult:
     """Judge the run's measures of bronze; every check is written to ``audit.checks``, whatever comes of it."""
     known = catalogue.load_catalogue()
-    snapshots = store.of_run(catalog, "audit.snapshots", run.run_id)
+    snapshots = store.read_run_rows(catalog, "audit.snapshots", run.run_id)
     measures = bronze.collect_metrics(
         known,
         snapshots=snapshots,
-        ledger=store.of_run(catalog, "audit.ledger", run.run_id),
-        table_facts=store.of_run(catalog, "audit.table_facts", run.run_id),
-        stream_positions=store.of_run(catalog, "audit.stream_positions", run.run_id),
-        stream_facts=store.of_run(catalog, "audit.stream_facts", run.run_id),
+        ledger=store.read_run_rows(catalog, "audit.ledger", run.run_id),
+        table_facts=store.read_run_rows(catalog, "audit.table_facts", run.run_id),
+        stream_positions=store.read_run_rows(catalog, "audit.stream_positions", run.run_id),
+        stream_facts=store.read_run_rows(catalog, "audit.stream_facts", run.run_id),
     )
-    heard = store.of_run(catalog, "audit.replication_coverage", run.run_id)
+    heard = store.read_run_rows(catalog, "audit.replication_coverage", run.run_id)
     drifted = {name for one in snapshots for name, _ in one["drifted"] or ()}
     hours = settings.lakehouse_stale_hours
     suite = [
@@ -47,18 +47,18 @@ def validate_gold(settings: Settings, catalog: Catalog, run: Run) -> ValidationR
     :raises ArtifactError: when dbt's artifacts are missing or of another run.
     """
     dbt = gold.read_artifacts(settings, run)
-    facts, found = (store.of_run(catalog, f"audit.{name}", run.run_id) for name in ("table_facts", "integrity"))
+    facts, found = (store.read_run_rows(catalog, f"audit.{name}", run.run_id) for name in ("table_facts", "integrity"))
     measures = gold.collect_metrics(dbt, catalog, run.branch, facts) | integrity.collect_metrics(found)
     return _judge(settings, catalog, run, "gold", [*gold.build_suite(dbt), *integrity.build_suite()], measures)
 
 
 def _moved(catalog: Catalog, run: Run, hours: int) -> dict[str, dict[str, Any]]:
     """What the run and two before it saw of the source."""
-    before = choose_compared_releases(store.releases(catalog), datetime.now(UTC), hours) or ()
+    before = choose_compared_releases(store.read_releases(catalog), datetime.now(UTC), hours) or ()
 
     def seen(name: str) -> list[list[dict[str, Any]]]:
-        then = [store.of_release(catalog, name, one) for one in before]
-        return [*then, store.of_run(catalog, name, run.run_id)] if then else []
+        then = [store.read_release_rows(catalog, name, one) for one in before]
+        return [*then, store.read_run_rows(catalog, name, run.run_id)] if then else []
 
     return stalled_source.collect_metrics(
         *map(seen, ("audit.snapshots", "audit.stream_positions", "audit.stream_facts"))
@@ -88,5 +88,5 @@ def _judge(
         }
         for check in checks
     ]
-    store.append(catalog, "audit.checks", rows, run)
+    store.append_audit_rows(catalog, "audit.checks", rows, run)
     return ValidationResult(stage, checks, page)

@@ -56,7 +56,7 @@ def build(workdir: Path, venv: Path = VENV) -> dict[str, Any]:
         print(f"{time.monotonic() - began:6.1f} s  {what}", flush=True)
 
     peers = dict(zip((SERVER_NAME, REMOTE_NAME), free_ports(2), strict=True))
-    with embedded_postgres.running(workdir / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:
+    with embedded_postgres.run_server(workdir / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:
         for database in (DATABASE, REMOTE_DATABASE):
             server.create_database(database)
         progress(f"starting Synapse {VERSION} with {', '.join(WORKERS)}, and another one to federate with")

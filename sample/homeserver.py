@@ -146,7 +146,7 @@ def homeserver(
         if dsn is None:
             # The data is made again rather than repaired: nothing needs to reach the disk in time.
             server = stack.enter_context(
-                embedded_postgres.running(workdir / "postgres", options=["fsync=off", "synchronous_commit=off"])
+                embedded_postgres.run_server(workdir / "postgres", options=["fsync=off", "synchronous_commit=off"])
             )
             server.create_database(DATABASE)
             dsn = server.dsn(DATABASE)

@@ -12,7 +12,7 @@ def build_models(app: SparkApp) -> None:
     # dbt takes seconds to load, while Spark starts.
     from synapse_lakehouse.dbt_build import project
 
-    project.build(app)
+    project.build_project(app)
 
 
 if __name__ == "__main__":

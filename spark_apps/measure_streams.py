@@ -26,18 +26,20 @@ def measure_streams(app: SparkApp) -> None:
     And ``replication_coverage``, where a tap heard something since the run before.
     """
     declared = catalogue.load_catalogue()
-    published = store.releases(app.catalog)
+    published = store.read_releases(app.catalog)
     accepted = published[-1] if published else None
-    (snapshot,) = store.of_run(app.catalog, "audit.snapshots", app.run.run_id)
-    ledger, repairs = (store.of_run(app.catalog, f"audit.{name}", app.run.run_id) for name in ("ledger", "repairs"))
+    (snapshot,) = store.read_run_rows(app.catalog, "audit.snapshots", app.run.run_id)
+    ledger, repairs = (
+        store.read_run_rows(app.catalog, f"audit.{name}", app.run.run_id) for name in ("ledger", "repairs")
+    )
     snapshots = {row["table_name"]: row["snapshot_id"] for row in ledger}
     mended: dict[str, list[str]] = {}
     for row in repairs:
         mended.setdefault(row["table_name"], []).extend(row["ranges"])
     statements = {row["table_name"]: row["statement"] for row in ledger}
-    ledger_before = store.ledger_of(app.catalog, accepted) if accepted else []
+    ledger_before = store.read_release_ledger(app.catalog, accepted) if accepted else []
     tables_before, facts_before, positions_before, then = (
-        store.of_release(app.catalog, f"audit.{name}", accepted) if accepted else []
+        store.read_release_rows(app.catalog, f"audit.{name}", accepted) if accepted else []
         for name in ("table_facts", "stream_facts", "stream_positions", "snapshots")
     )
     held = StreamTables(app.spark, declared, accepted, snapshots, app.catalog)
@@ -53,7 +55,7 @@ def measure_streams(app: SparkApp) -> None:
         vanished_before={row["stream"]: row["vanished_writers"] or () for row in positions_before},
     )
     table_facts = measuring.table_facts()
-    store.append(app.catalog, "audit.table_facts", table_facts, app.run)
+    store.append_audit_rows(app.catalog, "audit.table_facts", table_facts, app.run)
     app.report_progress(
         f"keys of {len(table_facts) - len(measuring.measured)} tables measured, the others are unchanged"
     )
@@ -61,11 +63,13 @@ def measure_streams(app: SparkApp) -> None:
         held=held,
         run=app.run,
         writers=measuring.likely_writers,
-        earlier=releases.of_interval(published, app.run),
+        earlier=releases.select_interval_releases(published, app.run),
         facts_before={(row["stream"], row["table_name"]): row for row in facts_before},
     )
     facts = counting.stream_facts()
-    positions = measuring.stream_positions([*store.of_run(app.catalog, "audit.stream_facts", app.run.run_id), *facts])
+    positions = measuring.stream_positions(
+        [*store.read_run_rows(app.catalog, "audit.stream_facts", app.run.run_id), *facts]
+    )
     known = acknowledged.parse_acknowledged_ids(declared, app.settings.lakehouse_acknowledged_ids)
     record_regressions(declared, positions, positions_before, known)
     bounded = sum(row["safe_bound"] is not None for row in positions)
@@ -85,17 +89,17 @@ def measure_streams(app: SparkApp) -> None:
         ),
     )
     bounds = {name: window.bound for name, window in examining.windows.items()}
-    covered = covering(app.catalog, app.run, declared, bounds, duckdb_spill.folder(app.settings))
+    covered = covering(app.catalog, app.run, declared, bounds, duckdb_spill.create_spill_folder(app.settings))
     found = examining.find_gaps(covered.announced() if covered else ())
     tally = log.record_gaps(app.catalog, app.run, found, known, examining.windows)
     tally.correct(positions, facts, partial(find_responsible_writers, held, measuring.likely_writers))
     examining.record_reread_ids(facts)
-    store.append(app.catalog, "audit.stream_facts", facts, app.run)
-    store.append(app.catalog, "audit.stream_positions", positions, app.run)
+    store.append_audit_rows(app.catalog, "audit.stream_facts", facts, app.run)
+    store.append_audit_rows(app.catalog, "audit.stream_positions", positions, app.run)
     app.report_progress(f"gaps examined: {tally}")
     if covered:
         coverage = covered.rows()
-        store.append(app.catalog, "audit.replication_coverage", coverage, app.run)
+        store.append_audit_rows(app.catalog, "audit.replication_coverage", coverage, app.run)
         app.report_progress(f"replication compared: {said(coverage)}")
 
 

@@ -10,15 +10,15 @@ from synapse_lakehouse.audit.releases import ReleaseError
 from synapse_lakehouse.compressor.algorithm.settings import load_compressor_settings
 from synapse_lakehouse.compressor.plan import CompressionPlanner, find_rooms_without_savings
 from synapse_lakehouse.compressor.postgres.snapshot_reader import connect_readers
-from synapse_lakehouse.iceberg.catalog.catalog import PLAN
+from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSION_PLAN_TABLE
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.spark_app import SparkApp, run_spark_app
 
 
 def plan_compression(app: SparkApp) -> None:
     """Append the plan of each room that the settings of the compressor choose."""
-    tables.ensure_audit(app.catalog)
-    latest = store.latest(app.catalog)
+    tables.ensure_audit_tables(app.catalog)
+    latest = store.read_latest_release(app.catalog)
     if not latest:
         raise ReleaseError("There is no release to plan from: the DAG lakehouse, or `lakehouse run`, makes one.")
     wanted = load_compressor_settings(app.settings)
@@ -33,7 +33,7 @@ def plan_compression(app: SparkApp) -> None:
             saved = {room: reader.saved(room) for room in rooms}
     found = planning.plan_rooms(saved)
     how = {"release": latest.number, "planned_at": datetime.now(UTC)} | wanted.layout_settings()
-    store.append(app.catalog, PLAN, [how | row for row in found], app.run)
+    store.append_audit_rows(app.catalog, COMPRESSION_PLAN_TABLE, [how | row for row in found], app.run)
     before, after = (sum(row.get(name) or 0 for row in found) for name in ("rows_before", "rows_after"))
     app.report_progress(f"{len(found)} rooms planned from release {latest.number}: {before} rows would be {after}")
 

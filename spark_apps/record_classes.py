@@ -8,7 +8,7 @@ from synapse_lakehouse.iceberg.spark import spark_network
 
 if __name__ == "__main__":
     spark = (
-        SparkSession.builder.config(map={**spark_network.properties("local[1]", Settings(_env_file=None))})
+        SparkSession.builder.config(map={**spark_network.get_network_properties("local[1]", Settings(_env_file=None))})
         .config("spark.ui.enabled", "false")
         .config("spark.sql.extensions", "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions")
         .config("spark.sql.defaultCatalog", "lake")

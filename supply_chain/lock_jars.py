@@ -4,19 +4,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
-from synapse_lakehouse.local.java import jars
+from synapse_lakehouse.java import jars
 
-LOCK = PROJECT_FOLDER / "src" / "synapse_lakehouse" / "local" / "java" / "jars.lock"
+LOCK = PROJECT_FOLDER / "src" / "synapse_lakehouse" / "java" / "jars.lock"
 
 
 def lock() -> str:
     """Content of ``jars.lock``, from Maven's repository."""
     with TemporaryDirectory() as folder:
-        report = jars.fetch(Path(folder), jars.WANTED)
-        found = jars.found(Path(folder))
-    if missing := [one for one in jars.WANTED if one not in found]:
+        report = jars.resolve_packages(Path(folder), jars.REQUIRED_PACKAGES)
+        found = jars.list_resolved_jars(Path(folder))
+    if missing := [one for one in jars.REQUIRED_PACKAGES if one not in found]:
         raise jars.JarError(f"{', '.join(missing)} could not be fetched. The resolver reports:\n{report[-2000:]}")
-    return jars.HEADER + "".join(f"{digest}  {coordinates}\n" for coordinates, digest in sorted(found.items()))
+    return jars.LOCK_FILE_HEADER + "".join(
+        f"{digest}  {coordinates}\n" for coordinates, digest in sorted(found.items())
+    )
 
 
 if __name__ == "__main__":

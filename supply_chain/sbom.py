@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
-from synapse_lakehouse.local.java import jars
+from synapse_lakehouse.java import jars
 
 SBOM = PROJECT_FOLDER / "sbom.cdx.json"
 _EXPORT = ["export", "--locked", "--no-dev", "--format", "cyclonedx1.5", "--quiet", "--preview"]
@@ -23,7 +23,7 @@ def sbom(uv: str) -> str:
     done = subprocess.run([uv, *_EXPORT], cwd=PROJECT_FOLDER, capture_output=True, text=True, check=True)
     bill: dict[str, Any] = json.loads(done.stdout)
     del bill["serialNumber"], bill["metadata"]["timestamp"], bill["metadata"]["tools"]
-    components = [_jar(coordinates, digest) for coordinates, digest in sorted(jars.locked().items())]
+    components = [_jar(coordinates, digest) for coordinates, digest in sorted(jars.read_lock_file().items())]
     bill["components"] += components
     root = bill["metadata"]["component"]["bom-ref"]
     (project,) = (one for one in bill["dependencies"] if one["ref"] == root)

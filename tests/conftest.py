@@ -22,13 +22,13 @@ from sample import visibility_answers
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
-from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.lease.lease import Lease
 from synapse_lakehouse.iceberg.write import tables
-from synapse_lakehouse.local.java import class_archive, jars
+from synapse_lakehouse.java import class_archive, jars
 from synapse_lakehouse.local.postgres import sample
-from synapse_lakehouse.local.postgres.embedded_postgres import Server
-from synapse_lakehouse.local.services import connected, embedded_server
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
+from synapse_lakehouse.local.services import connect_services, run_embedded_server
 from tests.support.cluster import cluster
 from tests.support.dbt import DbtSession, dbt_session
 from tests.support.privacy_canaries import PlantedSample, planted_sample
@@ -115,7 +115,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A LAKEHOUSE_HOME of the tests' own; only the fetched jars are shared with the checkout."""
     home = tmp_path_factory.mktemp("lakehouse")
     shared = Settings(_env_file=None, lakehouse_home=PROJECT_FOLDER / ".lakehouse")
-    class_archive.make(shared, jars.installed(shared))
+    class_archive.create_class_archive(shared, jars.install_jars(shared))
     (home / "spark").symlink_to(shared.lakehouse_home / "spark")
     return home
 
@@ -123,14 +123,14 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def settings(home: Path) -> Iterator[Settings]:
     """Settings of the shared lake, source and catalog running, the sample restored."""
-    with connected(Settings(_env_file=None, lakehouse_home=home)) as resolved:
+    with connect_services(Settings(_env_file=None, lakehouse_home=home)) as resolved:
         yield resolved
 
 
 @pytest.fixture(scope="session")
-def server(settings: Settings) -> Iterator[Server]:
+def server(settings: Settings) -> Iterator[EmbeddedServer]:
     """The PostgreSQL server of the tests."""
-    with embedded_server(settings) as server:
+    with run_embedded_server(settings) as server:
         yield server
 
 
@@ -141,7 +141,7 @@ def sample_dsn(settings: Settings) -> str:
     return settings.synapse_dsn
 
 
-def _await_no_sessions(server: Server, database: str) -> None:
+def _await_no_sessions(server: EmbeddedServer, database: str) -> None:
     """PostgreSQL copies no database that is in use, and what a test before has killed may still be reading there."""
     sessions = (
         "select pid, application_name, state, backend_start, query from pg_stat_activity"
@@ -155,7 +155,7 @@ def _await_no_sessions(server: Server, database: str) -> None:
 
 
 @contextmanager
-def copied_source(server: Server, database: str = sample.DATABASE) -> Iterator[str]:
+def copied_source(server: EmbeddedServer, database: str = sample.SAMPLE_DATABASE) -> Iterator[str]:
     """libpq URI of a copy of a database, by default of the sample's, that may be spoiled."""
     name = f"source_{uuid.uuid4().hex[:8]}"
     _await_no_sessions(server, database)
@@ -165,7 +165,7 @@ def copied_source(server: Server, database: str = sample.DATABASE) -> Iterator[s
 
 
 @contextmanager
-def lake_maker(server: Server, settings: Settings, folder: Path) -> Iterator[Callable[..., Settings]]:
+def lake_maker(server: EmbeddedServer, settings: Settings, folder: Path) -> Iterator[Callable[..., Settings]]:
     """Makes settings of an empty lake: own catalog database, own warehouse in ``folder``."""
     made: list[str] = []
 
@@ -182,14 +182,14 @@ def lake_maker(server: Server, settings: Settings, folder: Path) -> Iterator[Cal
 
 
 @pytest.fixture
-def source_copy(server: Server, sample_dsn: str) -> Iterator[str]:
+def source_copy(server: EmbeddedServer, sample_dsn: str) -> Iterator[str]:
     """A copy of the sample's database that a test may spoil."""
     with copied_source(server) as dsn:
         yield dsn
 
 
 @pytest.fixture
-def new_lake(server: Server, settings: Settings, tmp_path: Path) -> Iterator[Callable[..., Settings]]:
+def new_lake(server: EmbeddedServer, settings: Settings, tmp_path: Path) -> Iterator[Callable[..., Settings]]:
     """Makes settings of an empty lake."""
     with lake_maker(server, settings, tmp_path) as make:
         yield make
@@ -210,7 +210,7 @@ def publish(settings: Settings, source: PlantedSample, **variables: str) -> Publ
 
 
 @pytest.fixture(scope="session")
-def harsh(server: Server, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HarshLake]:
+def harsh(server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HarshLake]:
     """The shared lake of the harsh database, where Synapse recorded what it shows whom; copied by a cluster."""
     run = Run("harsh", datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC))
     with copied_source(server) as dsn, lake_maker(server, settings, tmp_path_factory.mktemp("harsh")) as new_lake:
@@ -221,7 +221,7 @@ def harsh(server: Server, settings: Settings, tmp_path_factory: pytest.TempPathF
         own = new_lake(
             synapse_dsn=dsn, lakehouse_retention_enabled=True, lakehouse_retention_max_lifetime=str(lifetime)
         )
-        tables.ensure(pyiceberg_catalog(own), catalogue.load_catalogue())
+        tables.ensure_tables(open_catalog(own), catalogue.load_catalogue())
         with cluster(tmp_path_factory.mktemp("cluster")) as spark:
             for app in ("snapshot_tables", "resolve_state"):
                 done = run_app(app, own, run, SPARK_MASTER=spark.master, **spark.variables())
@@ -234,7 +234,7 @@ def harsh(server: Server, settings: Settings, tmp_path_factory: pytest.TempPathF
 
 def run_app(name: str, settings: Settings, run: Run, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run ``spark_apps/<name>.py`` for a run that holds the lake lease, on this machine or on ``SPARK_MASTER``."""
-    lease = Lease(pyiceberg_catalog(settings), run.run_id, run.branch, 600)
+    lease = Lease(open_catalog(settings), run.run_id, run.branch, 600)
     lease.acquire()
     try:
         return subprocess.run(

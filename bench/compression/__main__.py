@@ -40,7 +40,7 @@ def main(
 def measure(home: Path, scale: float, rounds: int) -> Results:
     """Compress each room in ``rounds`` rounds; what is made for that stays below ``home``."""
     found = Results(scale, machine.described())
-    with embedded_postgres.running(
+    with embedded_postgres.run_server(
         home / "postgres", options=(*OPTIONS, "autovacuum=off", "max_wal_size=8GB")
     ) as server:
         for name, shape in SHAPES.items():

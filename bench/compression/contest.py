@@ -19,7 +19,7 @@ from bench.compression.planning import WHOLE
 from bench.compression.synthetic_rooms import ROOM, STATE_TABLES, Tables
 from bench.compression.transactions import transactions
 from sample.environment import compressor_python
-from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 
 _ORIGINAL: Final = "original"
 _COPY: Final = "copy"
@@ -65,7 +65,7 @@ class Rewritten:
     locks: list[float]
 
 
-def fill(server: Server, contents: Tables) -> None:
+def fill(server: EmbeddedServer, contents: Tables) -> None:
     """Let the server have one database to copy, with what is made up."""
     server.tool("dropdb", "--force", "--if-exists", _ORIGINAL)
     server.create_database(_ORIGINAL)
@@ -81,19 +81,19 @@ def fill(server: Server, contents: Tables) -> None:
         connection.execute("vacuum analyze")
 
 
-def plan(server: Server, strategy: str) -> Plan:
+def plan(server: EmbeddedServer, strategy: str) -> Plan:
     """Plan, and write nothing."""
     command = [sys.executable, "-m", "bench.compression.planning", strategy, server.dsn(_ORIGINAL)]
     return Plan(**json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout))
 
 
-def by_reference(server: Server, home: Path) -> Rewritten:
+def by_reference(server: EmbeddedServer, home: Path) -> Rewritten:
     """Compress as Synapse's own compressor does, which goes on to verify what it decided."""
     dsn = _copy(server)
     return _rewritten(server, [compressor_python(), "-c", _REFERENCE, dsn], home, {})
 
 
-def by_ours(server: Server, home: Path, strategy: str) -> Rewritten:
+def by_ours(server: EmbeddedServer, home: Path, strategy: str) -> Rewritten:
     """Compress with ``lakehouse compress apply``, which reads everything again afterwards and compares it."""
     dsn = _copy(server)
     options = ["--room", ROOM, "--strategy", strategy, "--chunk-size", str(WHOLE), "--yes", "--format", "json"]
@@ -102,7 +102,7 @@ def by_ours(server: Server, home: Path, strategy: str) -> Rewritten:
     return _rewritten(server, command, home, given)
 
 
-def _copy(server: Server) -> str:
+def _copy(server: EmbeddedServer) -> str:
     server.tool("dropdb", "--force", "--if-exists", _COPY)
     server.create_database(_COPY, _ORIGINAL)
     # What making the copy has left to be written is not what is measured.
@@ -110,7 +110,9 @@ def _copy(server: Server) -> str:
     return server.dsn(_COPY)
 
 
-def _rewritten(server: Server, command: Sequence[str | Path], home: Path, given: Mapping[str, str]) -> Rewritten:
+def _rewritten(
+    server: EmbeddedServer, command: Sequence[str | Path], home: Path, given: Mapping[str, str]
+) -> Rewritten:
     logged = server.log.stat().st_size
     began = time.monotonic()
     with (

@@ -18,14 +18,14 @@ class Ours:
         self.settings = settings
         self._runs = 0
         self._app = self._new_app()
-        tables.ensure(self._app.catalog, lakes.declared())
+        tables.ensure_tables(self._app.catalog, lakes.declared())
 
     def clear(self) -> None:
         """Drop all tables and their files, so that the next run copies everything."""
         for schema in ("bronze", "audit"):
             for _, name in self._app.catalog.list_tables(schema):
                 self._app.spark.sql(f"drop table if exists {schema}.{name} purge")
-        tables.ensure(self._app.catalog, lakes.declared())
+        tables.ensure_tables(self._app.catalog, lakes.declared())
 
     def copy(self, table: str) -> None:
         """Copy ``table`` onto the branch of a new run: all of it, or what changed since the run that was published."""
@@ -34,14 +34,14 @@ class Ours:
 
     def copied(self) -> Copied:
         """What the last copy wrote down."""
-        (row,) = store.of_run(self._app.catalog, "audit.ledger", self._app.run.run_id)
+        (row,) = store.read_run_rows(self._app.catalog, "audit.ledger", self._app.run.run_id)
         return Copied(row["rows_read"], row["bytes"])
 
     def publish(self) -> float:
         """Publish the last copy, as if it had been measured and all checks had passed; seconds that it took."""
-        copied = store.of_run(self._app.catalog, "audit.ledger", self._app.run.run_id)
+        copied = store.read_run_rows(self._app.catalog, "audit.ledger", self._app.run.run_id)
         facts = [{name: row[name] for name in ("table_name", "snapshot_id")} for row in copied]
-        store.append(self._app.catalog, "audit.table_facts", facts, self._app.run)
+        store.append_audit_rows(self._app.catalog, "audit.table_facts", facts, self._app.run)
         return apps.published(self._app)
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from bench import apps, parts
 from bench.contenders import Copied
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.spark.session import spark_session
+from synapse_lakehouse.iceberg.spark.session import create_spark_session
 
 _FETCH_SIZE = 10_000
 
@@ -19,7 +19,7 @@ class SparkJdbc:
     def __init__(self, settings: Settings) -> None:
         apps.give_memory(settings)
         self.settings = settings
-        self.spark = spark_session("bench-jdbc", settings)
+        self.spark = create_spark_session("bench-jdbc", settings)
         self.spark.sql("create namespace if not exists peer")
 
     def clear(self) -> None:

@@ -9,7 +9,7 @@ from synapse_lakehouse.compressor.algorithm import settings as compressor
 from synapse_lakehouse.config import homeserver_yaml
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.errors import LakehouseError
-from synapse_lakehouse.local.java import runtime
+from synapse_lakehouse.java import runtime
 from synapse_lakehouse.room_state import retention
 from synapse_lakehouse.streams.checks import acknowledged
 from synapse_lakehouse.streams.positions import writers
@@ -45,7 +45,7 @@ _OF_RUNS: Final[dict[str, Callable[[Catalogue, Settings], object]]] = {
     "stream writers": _writers,
     "acknowledged ids": _acknowledged,
     "retention": lambda _, settings: retention.read_retention(settings),
-    "Java options": lambda _, settings: runtime.refuse_options(settings),
+    "Java options": lambda _, settings: runtime.check_driver_options(settings),
 }
 """What the tasks of a run read, by its subject."""
 

@@ -17,10 +17,10 @@ from synapse_lakehouse.config.run import Run, parse_run_arguments
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.errors import REPORT_PREFIX, LakehouseError
 from synapse_lakehouse.iceberg.catalog import aws_keys
-from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.lease.lease import Lease
-from synapse_lakehouse.iceberg.spark.session import spark_session
-from synapse_lakehouse.local.services import connected
+from synapse_lakehouse.iceberg.spark.session import create_spark_session
+from synapse_lakehouse.local.services import connect_services
 from synapse_lakehouse.printable_text import log_to_stderr, to_printable, to_printable_lines
 
 
@@ -38,13 +38,13 @@ class SparkApp:
     @cached_property
     def catalog(self) -> Catalog:
         """The lake's catalog, without a JVM."""
-        return pyiceberg_catalog(self.settings)
+        return open_catalog(self.settings)
 
     @cached_property
     def spark(self) -> SparkSession:
         """The Spark session, on the run's branch; whoever asks while it starts waits for it."""
         with self._starting:
-            return spark_session(self.name, self.settings, self.run.branch if self.writes_branches else None)
+            return create_spark_session(self.name, self.settings, self.run.branch if self.writes_branches else None)
 
     @property
     def spark_has_started(self) -> bool:
@@ -77,14 +77,14 @@ def run_spark_app(
     log_to_stderr(logging.WARNING, "%(asctime)s %(name)s %(levelname)s %(message)s")
     run = parse_run_arguments(description)
     started = time.monotonic()
-    aws_keys.show()
+    aws_keys.restore_aws_keys()
     try:
-        with connected() as settings, ThreadPoolExecutor(1) as pool:
+        with connect_services() as settings, ThreadPoolExecutor(1) as pool:
             app = SparkApp(work.__name__, run, settings, moves_tables)
             if always_needs_spark:
                 # Spark takes seconds to start; meanwhile the lease is taken and the work loads its libraries.
                 pool.submit(lambda: app.spark)
-            with app.lease.kept() if moves_tables else nullcontext():
+            with app.lease.heartbeat() if moves_tables else nullcontext():
                 work(app)
             if always_needs_spark or app.spark_has_started:
                 app.spark.stop()

@@ -17,7 +17,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.local.postgres.embedded_postgres import free_port
+from synapse_lakehouse.local.postgres.embedded_postgres import find_free_port
 from tests.conftest import BIN, Published, environment
 
 # The pages are looked at, not the scheduler's own runs, which would take longer than all the tests here.
@@ -63,7 +63,7 @@ def ui_settings(published: Published) -> Settings:
 def ui(ui_settings: Settings) -> Iterator[Ui]:
     """``lakehouse ui`` on a free port, ready."""
     process = subprocess.Popen(
-        [BIN / "lakehouse", "ui", "--port", str(free_port())],
+        [BIN / "lakehouse", "ui", "--port", str(find_free_port())],
         env=environment(ui_settings) | NO_RUNS_BY_ITSELF, cwd=ui_settings.lakehouse_home,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip

@@ -11,7 +11,7 @@ from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from tests.browser.conftest import Ui, until
 from tests.conftest import Published, copied_source
 from tests.support.state_database import all_states, stored
@@ -23,7 +23,7 @@ ANSWER = "taskInstances/approve/-1/hitlDetails"
 
 
 @pytest.fixture(scope="module")
-def synapse(server: Server, sample_dsn: str) -> Iterator[str]:
+def synapse(server: EmbeddedServer, sample_dsn: str) -> Iterator[str]:
     """A copy of the sample's database, to be compressed."""
     with copied_source(server) as dsn:
         yield dsn

@@ -8,7 +8,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.audit.releases import Release
-from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from tests.browser.conftest import Ui, until
 from tests.conftest import Published
 
@@ -21,15 +21,15 @@ RUNS = "/api/v2/dags/lakehouse/dagRuns?run_type=backfill"
 def test_three_past_days_are_published_and_reading_them_again_changes_nothing(
     published: Published, airflow: httpx.Client, ui: Ui, logged_in: Chrome
 ) -> None:
-    catalog = pyiceberg_catalog(published.settings)
-    before = store.releases(catalog)
+    catalog = open_catalog(published.settings)
+    before = store.read_releases(catalog)
     order = ["backfill", "create", "--dag-id", "lakehouse", "--from-date", DAYS[0], "--to-date", DAYS[-1]]
     done = published.lakehouse("airflow", *order)
     assert done.returncode == 0, done.stdout + done.stderr
 
     until(lambda: len(ended(airflow)) == len(DAYS), runs=len(DAYS))
     assert set(ended(airflow)) == {"success"}
-    added = store.releases(catalog)[len(before) :]
+    added = store.read_releases(catalog)[len(before) :]
     assert sorted(f"{one.interval_start:%Y-%m-%d}" for one in added) == DAYS
     assert all(bronze(one) == bronze(before[-1]) for one in added), "the source did not change"
 

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from synapse_lakehouse.cli import app
-from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from tests.support.state_database import state_database, store
 from tests.support.state_rooms import KINDS, World, begin, grow
 
@@ -35,7 +35,7 @@ def compress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compress:
 
 
 @pytest.fixture
-def rooms(server: Server) -> Iterator[tuple[str, World]]:
+def rooms(server: EmbeddedServer) -> Iterator[tuple[str, World]]:
     """A database with rooms of every kind."""
     world = World(random.Random(4))
     grow(world, begin(world, KINDS, 260), 1400)

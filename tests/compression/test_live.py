@@ -82,7 +82,7 @@ def test_a_running_synapse_tells_the_same_state_of_every_event(
 ) -> None:
     print(f"KILLS_SEED={SEED}")
     chance = random.Random(SEED)
-    with embedded_postgres.running(tmp_path / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:
+    with embedded_postgres.run_server(tmp_path / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:
         server.create_database("synapse")
         dsn, folder = server.dsn("synapse"), tmp_path / "synapse"
         for name in ("SYNAPSE_DSN", "SYNAPSE_WRITE_DSN"):

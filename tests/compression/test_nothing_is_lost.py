@@ -20,7 +20,7 @@ from synapse_lakehouse.compressor.outcomes import OutcomeRow
 from synapse_lakehouse.compressor.postgres import writer
 from synapse_lakehouse.compressor.postgres.room_reader import RoomReader
 from synapse_lakehouse.compressor.postgres.transaction import TransactionSize, rewrite_groups
-from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.errors import ReadError
 from tests.compression.conftest import BEST, EVERY_ROOM, Compress, rows, undo_files
@@ -91,7 +91,7 @@ def test_what_an_interrupted_attempt_wrote_is_compared_by_the_next(
     assert all_states(dsn) == world.states
 
 
-def restore(dsn: str, server: Server, was: World) -> World:
+def restore(dsn: str, server: EmbeddedServer, was: World) -> World:
     """Bring a database back under its name in which the ids of ``!whole`` are other groups'."""
     name, first = conninfo_to_dict(dsn)["dbname"], min(group for group, room in was.groups.items() if room == "!whole")
     world = World(random.Random(11), next_id=first)
@@ -105,7 +105,11 @@ def restore(dsn: str, server: Server, was: World) -> World:
 
 
 def test_what_was_kept_of_a_database_that_was_restored_since_is_not_written_over_it(
-    compress: Compress, rooms: tuple[str, World], server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    compress: Compress,
+    rooms: tuple[str, World],
+    server: EmbeddedServer,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     dsn, was = rooms
     options = ("apply", *BEST, "--room", "!whole", "--yes")
@@ -247,7 +251,7 @@ def test_only_groups_that_an_undo_file_has_count_as_compared(
 
 @pytest.mark.parametrize("strategy", ["levels", "best"])
 def test_what_is_stopped_anywhere_goes_on_to_what_would_have_been(
-    compress: Compress, server: Server, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch, strategy: str
+    compress: Compress, server: EmbeddedServer, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch, strategy: str
 ) -> None:
     dsn, world = rooms
     options = ("--strategy", strategy, "--levels", "9,4", "--chunk-size", "60", *EVERY_ROOM, "--yes")

@@ -18,7 +18,7 @@ from synapse_lakehouse.compressor.algorithm import state_arrays
 from synapse_lakehouse.compressor.algorithm.chunks import ChunkResult, RoomProgress, compress_chunks
 from synapse_lakehouse.compressor.algorithm.level_sizes import levels_from_rows, parse_levels
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from tests.support.state_database import state_database, state_tables, store, stored
 from tests.support.state_rooms import KINDS, World, begin, grow, purge
 
@@ -36,7 +36,7 @@ def reference() -> Path:
 
 
 @pytest.fixture
-def database(server: Server) -> Iterator[str]:
+def database(server: EmbeddedServer) -> Iterator[str]:
     """An empty database with Synapse's tables of state."""
     with state_database(server) as dsn:
         yield dsn
@@ -106,7 +106,7 @@ def several_runs(python: Path, dsn: str, seed: int, groups: int) -> list[ChunkRe
 
 
 def test_the_command_stores_and_saves_what_the_reference_does(
-    reference: Path, server: Server, database: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    reference: Path, server: EmbeddedServer, database: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Turn by turn: each goes on from what the other saved."""
     monkeypatch.setenv("LAKEHOUSE_HOME", str(settings.lakehouse_home))

@@ -22,10 +22,10 @@ from synapse_lakehouse.cli.compression.compress import INTERRUPTED
 from synapse_lakehouse.compressor import outcomes
 from synapse_lakehouse.compressor.compress_room import compress_room as compress_room
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
-from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSED, pyiceberg_catalog
+from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSION_RUNS_TABLE, open_catalog
 from synapse_lakehouse.iceberg.write import tables
-from synapse_lakehouse.local.postgres.embedded_postgres import Server
-from synapse_lakehouse.local.services import embedded_server
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
+from synapse_lakehouse.local.services import run_embedded_server
 from tests.conftest import environment
 from tests.support.state_database import all_states
 
@@ -154,7 +154,7 @@ def test_the_embedded_lake_is_started_for_it(
 ) -> None:
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
     monkeypatch.setenv("SYNAPSE_WRITE_DSN", source_copy)
-    with embedded_server(Settings(_env_file=None)):
+    with run_embedded_server(Settings(_env_file=None)):
         pass
     applied = compress(*apply)
     assert (applied.exit_code, applied.stderr) == (0, "")
@@ -178,13 +178,13 @@ def test_what_was_stopped_and_what_was_done_before_is_recorded(
 def test_being_stopped_while_a_room_is_recorded_loses_nothing(
     apply: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append = store.append
+    append = store.append_audit_rows
 
     def interrupted(*arguments: Any) -> None:
-        monkeypatch.setattr(store, "append", append)
+        monkeypatch.setattr(store, "append_audit_rows", append)
         stop()
 
-    monkeypatch.setattr(store, "append", interrupted)
+    monkeypatch.setattr(store, "append_audit_rows", interrupted)
     assert compress(*apply).exit_code == INTERRUPTED
     assert [row["outcome"] for row in history()] == ["compressed"]
 
@@ -192,8 +192,8 @@ def test_being_stopped_while_a_room_is_recorded_loses_nothing(
 def test_who_is_killed_has_recorded_the_rooms_that_were_done(
     own: Settings, apply: list[str], rooms: list[str], source_copy: str
 ) -> None:
-    with closing(pyiceberg_catalog(own)) as catalog, psycopg.connect(source_copy) as holder:
-        tables.ensure_audit(catalog)
+    with closing(open_catalog(own)) as catalog, psycopg.connect(source_copy) as holder:
+        tables.ensure_audit_tables(catalog)
         # So long as these locks are held, the second room is not done.
         holder.execute("select from state_groups where room_id = %s for update", [rooms[1]])
         process = subprocess.Popen(
@@ -210,11 +210,11 @@ def test_who_is_killed_has_recorded_the_rooms_that_were_done(
 
 
 def recorded(catalog: Catalog) -> list[Row]:
-    return catalog.load_table(COMPRESSED).scan().to_arrow().to_pylist()  # type: ignore[no-any-return]
+    return catalog.load_table(COMPRESSION_RUNS_TABLE).scan().to_arrow().to_pylist()  # type: ignore[no-any-return]
 
 
 @pytest.fixture
-def outage(server: Server, own: Settings) -> Iterator[Callable[[bool], None]]:
+def outage(server: EmbeddedServer, own: Settings) -> Iterator[Callable[[bool], None]]:
     """Takes the lake's catalog away, or gives it back."""
     name = urlsplit(str(own.lakehouse_catalog_uri)).path.strip("/")
     with psycopg.connect(server.dsn(), autocommit=True) as connection:
@@ -265,12 +265,14 @@ def test_what_the_lake_never_took_is_said_loudly_and_stays_done(
 
 def test_others_may_append_at_the_same_time(own: Settings, apply: list[str], rooms: list[str]) -> None:
     over = threading.Event()
-    with closing(pyiceberg_catalog(own)) as catalog:
-        tables.ensure_audit(catalog)
+    with closing(open_catalog(own)) as catalog:
+        tables.ensure_audit_tables(catalog)
 
         def append() -> None:
             while not over.wait(0.05):
-                store.append(catalog, COMPRESSED, [{"run_id": "state_compression 1", "room_id": f"!{len(others)}"}])
+                store.append_audit_rows(
+                    catalog, COMPRESSION_RUNS_TABLE, [{"run_id": "state_compression 1", "room_id": f"!{len(others)}"}]
+                )
                 others.append(None)
 
         others: list[None] = []

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.compressor import saved_progress
 from synapse_lakehouse.compressor.postgres.progress_tables import PRIVILEGES
-from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from tests.compression.conftest import BEST, EVERY_ROOM, Compress, rows
 from tests.support.state_database import stored
 from tests.support.state_rooms import World
@@ -92,7 +92,7 @@ def test_a_room_that_cannot_be_read_takes_no_other_s_place(compress: Compress, r
     assert further["room_id"] != done["room_id"]
 
 
-def test_errors_are_for_people(compress: Compress, rooms: tuple[str, World], server: Server) -> None:
+def test_errors_are_for_people(compress: Compress, rooms: tuple[str, World], server: EmbeddedServer) -> None:
     dsn, _ = rooms
     unknown = compress(dsn, "plan", "--room", "!nowhere")
     assert (unknown.exit_code, unknown.stderr) == (1, "Error: There is no room !nowhere with state in this database.\n")

@@ -24,7 +24,7 @@ from synapse_lakehouse.compressor.postgres.session import WRITE_DSN_SETTING
 from synapse_lakehouse.compressor.postgres.snapshot_reader import connect_readers
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSED, PLAN, pyiceberg_catalog
+from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSION_PLAN_TABLE, COMPRESSION_RUNS_TABLE, open_catalog
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.postgres.errors import ReadError
 from tests.conftest import Published, lakehouse
@@ -44,8 +44,8 @@ def lake(own: Settings, source_copy: str) -> Iterator[Catalog]:
     """A lake in which a run planned rooms, of which three have something to rewrite, and one that is gone by now.
 
     It had planned another room before."""
-    with closing(pyiceberg_catalog(own)) as catalog:
-        tables.ensure_audit(catalog)
+    with closing(open_catalog(own)) as catalog:
+        tables.ensure_audit_tables(catalog)
         with connect_readers(source_copy, own, WRITE_DSN_SETTING) as reading, reading() as reader:
             rows: list[dict[str, Any]] = [
                 asdict(plan_room(reader.room(room), WANTED)[1]) for room in reader.rooms(WANTED)
@@ -59,11 +59,13 @@ def lake(own: Settings, source_copy: str) -> Iterator[Catalog]:
 
 def append_plan(catalog: Catalog, rows: list[dict[str, Any]]) -> None:
     now = {"release": 1, "planned_at": datetime.now(UTC)}
-    store.append(catalog, PLAN, [{**row, **now, **WANTED.layout_settings()} for row in rows], RUN)
+    store.append_audit_rows(
+        catalog, COMPRESSION_PLAN_TABLE, [{**row, **now, **WANTED.layout_settings()} for row in rows], RUN
+    )
 
 
 def recorded(catalog: Catalog) -> dict[str, dict[str, Any]]:
-    return {row["room_id"]: row for row in store.of_run(catalog, COMPRESSED, RUN.run_id)}
+    return {row["room_id"]: row for row in store.read_run_rows(catalog, COMPRESSION_RUNS_TABLE, RUN.run_id)}
 
 
 def test_each_room_is_compressed_as_planned_and_recorded(own: Settings, lake: Catalog, source_copy: str) -> None:

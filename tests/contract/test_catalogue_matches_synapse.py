@@ -10,7 +10,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from synapse_lakehouse.catalogue import LoadMode, load_catalogue
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
-from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.postgres.access.schema_drift import (
     ALL_COLUMNS_SQL,
     SchemaDrift,
@@ -29,7 +29,7 @@ METADATA_NEVER_STORED = {"redacted_by"}
 
 
 @pytest.fixture
-def connection(server: Server, sample_dsn: str) -> Iterator[Connection]:
+def connection(server: EmbeddedServer, sample_dsn: str) -> Iterator[Connection]:
     """A superuser's connection to the sample; whatever a test changes is rolled back."""
     with psycopg.connect(server.dsn(str(conninfo_to_dict(sample_dsn)["dbname"]))) as connected:
         yield connected

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from synapse_lakehouse.alerts.incidents import Finding, Kind
+from synapse_lakehouse.alerts.incidents import AlertFinding, IncidentKind
 from synapse_lakehouse.config.run import Run
 
 if TYPE_CHECKING:
@@ -86,13 +86,13 @@ def test_a_rehearsal_skips_publishing(rehearse: bool) -> None:
 
 
 @pytest.fixture
-def news(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Finding]]:
+def news(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[AlertFinding]]:
     """What is wrong in each scope, as the callbacks told last."""
     from synapse_lakehouse.orchestration import callbacks
 
-    told: dict[str, list[Finding]] = {}
+    told: dict[str, list[AlertFinding]] = {}
 
-    def tell(_settings: object, scope: str, found: list[Finding], _page: str = "") -> None:
+    def tell(_settings: object, scope: str, found: list[AlertFinding], _page: str = "") -> None:
         told[scope] = found
 
     monkeypatch.setattr(callbacks, "report_findings", tell)
@@ -108,14 +108,14 @@ def ended(task: str, error: Exception | None, reason: str | None = None) -> "Con
     return cast("Context", context)
 
 
-def test_a_gate_that_crashed_is_told_and_one_that_judged_is_not_told_twice(news: dict[str, list[Finding]]) -> None:
+def test_a_gate_that_crashed_is_told_and_one_that_judged_is_not_told_twice(news: dict[str, list[AlertFinding]]) -> None:
     from synapse_lakehouse.orchestration import callbacks
 
     callbacks.alert_on_dag_failure(ended("judge_bronze", callbacks.AlreadyReportedError("2 checks failed")))
     assert news == {}
     callbacks.alert_on_dag_failure(ended("judge_bronze", RuntimeError("the lease was lost")))
     (failed,) = news["dag nightly"]
-    assert failed.kind is Kind.RUN_FAILED
+    assert failed.kind is IncidentKind.RUN_FAILED
     assert failed.said.splitlines() == [
         "task judge_bronze of run r failed; its log ends with the reason",
         "interval 2026-11-17 00:00 to 2026-11-18 00:00 UTC",
@@ -123,7 +123,7 @@ def test_a_gate_that_crashed_is_told_and_one_that_judged_is_not_told_twice(news:
 
 
 def test_a_run_that_took_too_long_is_told_and_one_whose_task_failed_is_not_told_twice(
-    news: dict[str, list[Finding]],
+    news: dict[str, list[AlertFinding]],
 ) -> None:
     from synapse_lakehouse.orchestration import callbacks
 
@@ -133,7 +133,7 @@ def test_a_run_that_took_too_long_is_told_and_one_whose_task_failed_is_not_told_
     assert [one.said for one in news["dag nightly"]] == ["run r took longer than it may (0:05:00) and was ended"]
 
 
-def test_a_task_that_nobody_waits_for_has_an_incident_of_its_own(news: dict[str, list[Finding]]) -> None:
+def test_a_task_that_nobody_waits_for_has_an_incident_of_its_own(news: dict[str, list[AlertFinding]]) -> None:
     from synapse_lakehouse.orchestration import callbacks
 
     callbacks.alert_on_task_failure(ended("preflight", RuntimeError("too busy")))
@@ -146,5 +146,5 @@ def test_a_task_that_nobody_waits_for_has_an_incident_of_its_own(news: dict[str,
 def test_what_a_run_found_names_the_run() -> None:
     from synapse_lakehouse.orchestration.callbacks import add_run_details
 
-    (late,) = add_run_details([Finding(Kind.LATE_IDS, "stream events", "2 ids came late")], Run("r", *DAY))
+    (late,) = add_run_details([AlertFinding(IncidentKind.LATE_IDS, "stream events", "2 ids came late")], Run("r", *DAY))
     assert late.said == "2 ids came late\nrun r, interval 2026-11-17 00:00 to 2026-11-18 00:00 UTC"

@@ -21,8 +21,8 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.dbt_build import incremental
 from synapse_lakehouse.dbt_build import project as dbt_build_project
 from synapse_lakehouse.dbt_build.dbt_callback import Finding
-from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
-from synapse_lakehouse.iceberg.spark.session import spark_session
+from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
+from synapse_lakehouse.iceberg.spark.session import create_spark_session
 from synapse_lakehouse.room_state import resolve
 from synapse_lakehouse.spark_app import SparkApp
 
@@ -57,8 +57,8 @@ def run_dbt(arguments: list[str], find: Finding | None, told: list[str]) -> dict
 
 def main() -> None:
     settings = Settings(_env_file=None)
-    spark = spark_session("test dbt", settings)
-    dbt_build_project.prepare(spark)
+    spark = create_spark_session("test dbt", settings)
+    dbt_build_project.prepare_session(spark)
     for name, value in FOR_FEW_ROWS.items():
         spark.conf.set(name, value)
     find: Finding | None = None
@@ -72,17 +72,17 @@ def main() -> None:
         if "sql" in command:
             answer: Any = [row.asDict() for row in spark.sql(command["sql"]).collect()]
         elif "resolve" in command:
-            resolve.resolve_rooms(spark, pyiceberg_catalog(settings), settings, command["branch"], command["resolve"])
+            resolve.resolve_rooms(spark, open_catalog(settings), settings, command["branch"], command["resolve"])
             answer = None
         elif "increment" in command:
-            increment = incremental.of_models(pyiceberg_catalog(settings), command["branch"], command["increment"])
+            increment = incremental.of_models(open_catalog(settings), command["branch"], command["increment"])
             if command["most"] is not None:
                 increment = replace(increment, most=command["most"])
             find = Finding(increment, lambda: spark, settings, command["branch"], told.append)
             answer = increment.variables()
         elif "build" in command:
             with redirect_stdout(sys.stderr):
-                dbt_build_project.build(SparkApp("test", parse_run_arguments(None, command["build"]), settings))
+                dbt_build_project.build_project(SparkApp("test", parse_run_arguments(None, command["build"]), settings))
             answer = None
         else:
             answer = run_dbt(command["dbt"], find, told)

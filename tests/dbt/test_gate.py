@@ -7,7 +7,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from synapse_lakehouse.config.run import Run
-from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.write import branches
 from tests.conftest import Published, run_app
 
@@ -16,15 +16,15 @@ RUN = Run("test_gate", datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18
 
 @pytest.fixture
 def catalog(published: Published) -> Iterator[Catalog]:
-    catalog = pyiceberg_catalog(published.settings)
+    catalog = open_catalog(published.settings)
     yield catalog
-    branches.drop(catalog, RUN.branch)
+    branches.drop_branch(catalog, RUN.branch)
 
 
 def _mains(catalog: Catalog) -> dict[str, int]:
     return {
         ".".join(table.name()): table.refs()["main"].snapshot_id
-        for table in branches.branched_tables(catalog)
+        for table in branches.load_branched_tables(catalog)
         if "main" in table.refs()
     }
 
@@ -54,7 +54,7 @@ def test_what_does_not_hold_is_named_and_main_stays(catalog: Catalog, published:
     assert explained.count("speak against it") == 2
     assert "Traceback" not in done.stderr
     # what is made of the same as before was left as it is
-    on_branch = {".".join(one.name()) for one in branches.branched_tables(catalog) if RUN.branch in one.refs()}
+    on_branch = {".".join(one.name()) for one in branches.load_branched_tables(catalog) if RUN.branch in one.refs()}
     assert on_branch == {"bronze.event_relations", "gold.events"}
     # what was built stays on the branch, and only there
     rows = {ref: _rows(catalog, "gold.events", ref) for ref in ("main", RUN.branch)}

@@ -10,9 +10,9 @@ import pytest
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
-from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.write import tables
-from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from tests.conftest import environment, lake_maker
 from tests.support.dbt import DbtSession, dbt_session
 
@@ -46,7 +46,7 @@ def project(tmp_path: Path) -> Project:
 
 
 @pytest.fixture(scope="module")
-def lake(server: Server, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+def lake(server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     with lake_maker(server, settings, tmp_path_factory.mktemp("rebuild")) as new_lake:
         yield new_lake()
 
@@ -201,9 +201,9 @@ def test_tables_that_are_rebuilt_beside_each_other_each_keep_what_they_are_made_
 
 
 def test_state_of_trees_that_did_not_change_is_carried_over(session: DbtSession, lake: Settings) -> None:
-    catalog, whole = pyiceberg_catalog(lake), catalogue.load_catalogue()
+    catalog, whole = open_catalog(lake), catalogue.load_catalogue()
     names = ("state_groups", "state_group_edges", "state_groups_state")
-    tables.ensure(catalog, whole.model_copy(update={"tables": tuple(map(whole.table, names))}))
+    tables.ensure_tables(catalog, whole.model_copy(update={"tables": tuple(map(whole.table, names))}))
 
     def add(groups: dict[int, str], edges: dict[int, int], rows: dict[int, dict[str, str]]) -> None:
         stored = [
@@ -217,7 +217,7 @@ def test_state_of_trees_that_did_not_change_is_carried_over(session: DbtSession,
             stored,
         )
         for name, content in zip(names, contents, strict=True):
-            schema = tables.arrow_schema(whole.table(name))
+            schema = tables.get_arrow_schema(whole.table(name))
             catalog.load_table(f"bronze.{name}").append(pa.Table.from_pylist(content, schema=schema))
 
     def intervals(branch: str) -> list[dict[str, object]]:
@@ -261,12 +261,12 @@ def test_state_of_trees_that_did_not_change_is_carried_over(session: DbtSession,
 
 @pytest.mark.heavy
 def test_only_events_that_changed_are_made_anew(session: DbtSession, lake: Settings) -> None:
-    catalog, whole = pyiceberg_catalog(lake), catalogue.load_catalogue()
+    catalog, whole = open_catalog(lake), catalogue.load_catalogue()
     names = ("event_json", "events", "rooms")
-    tables.ensure(catalog, whole.model_copy(update={"tables": tuple(map(whole.table, names))}))
+    tables.ensure_tables(catalog, whole.model_copy(update={"tables": tuple(map(whole.table, names))}))
 
     def add(name: str, *rows: dict[str, object]) -> None:
-        schema = tables.arrow_schema(whole.table(name))
+        schema = tables.get_arrow_schema(whole.table(name))
         catalog.load_table(f"bronze.{name}").append(pa.Table.from_pylist(rows, schema=schema))
         session.sql(f"refresh table bronze.{name}")
 

@@ -59,7 +59,7 @@ def test_a_view_says_the_same_without_a_jvm(view: str, columns: str, expected: l
     sql = Template(text).render(names)
     with duckdb.connect() as lake:
         lake.execute("create schema bronze; create schema gold; set TimeZone = 'UTC'")
-        for statement in (*duckdb_reader.MACROS, HEARD, EVENTS):
+        for statement in (*duckdb_reader.SPARK_FUNCTION_MACROS, HEARD, EVENTS):
             lake.execute(statement)
         found = lake.execute(f"select {columns} from ({sql}) order by all")
         assert found.fetchall() == expected

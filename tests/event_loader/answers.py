@@ -91,9 +91,9 @@ def main() -> None:
     asked = list(rows(RECORDED_ROWS, SEED))
     with (
         tempfile.TemporaryDirectory(prefix="loader-") as folder,
-        embedded_postgres.running(Path(folder) / "pg") as server,
+        embedded_postgres.run_server(Path(folder) / "pg") as server,
     ):
-        given = of_synapse(sample.restore(server, "plain"), asked, Path(folder))
+        given = of_synapse(sample.restore_sample(server, "plain"), asked, Path(folder))
     recorded = json.dumps({"rows": digest(asked), "answers": given})
     RECORDED.write_bytes(gzip.compress(recorded.encode(), mtime=0))
 

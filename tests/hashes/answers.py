@@ -69,9 +69,9 @@ def main() -> None:
     """Command line."""
     with (
         tempfile.TemporaryDirectory(prefix="hashes-") as folder,
-        embedded_postgres.running(Path(folder) / "pg") as server,
+        embedded_postgres.run_server(Path(folder) / "pg") as server,
     ):
-        asked = questions(sample.restore(server, "plain"))
+        asked = questions(sample.restore_sample(server, "plain"))
     recorded = {
         name: {version: digest(said) for version, said in of_synapse(one).items()} for name, one in asked.items()
     }

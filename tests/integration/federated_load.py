@@ -18,7 +18,7 @@ import httpx
 from sample.client import ADMIN, V3, Client, MatrixError, q
 from sample.homeserver import Synapse, homeserver
 from sample.processes import free_ports
-from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 
 LOCAL, REMOTE = "here.example", "there.example"
 LINK_DOWN_SECONDS = 8.0
@@ -26,7 +26,7 @@ PAUSE_SECONDS = 0.05
 
 
 @contextmanager
-def federation(server: Server, folder: Path) -> Iterator[tuple[Synapse, Synapse]]:
+def federation(server: EmbeddedServer, folder: Path) -> Iterator[tuple[Synapse, Synapse]]:
     """LOCAL with workers and REMOTE without, which talk to each other, on new databases ``here`` and ``there``."""
     peers = dict(zip((LOCAL, REMOTE), free_ports(2), strict=True))
     for name in ("here", "there"):

@@ -15,25 +15,25 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from synapse_lakehouse.alerts import incident_log, notify
-from synapse_lakehouse.alerts.incidents import Finding, Kind, changes
-from synapse_lakehouse.alerts.notify import report
+from synapse_lakehouse.alerts.incidents import AlertFinding, IncidentKind, compute_incident_events
+from synapse_lakehouse.alerts.notify import update_incidents
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.write import tables
-from synapse_lakehouse.local.postgres.embedded_postgres import free_port
+from synapse_lakehouse.local.postgres.embedded_postgres import find_free_port
 from tests.support.alert_receivers import mail_handler
 
 SECRET = "sesame-open"
-LATE = Finding(Kind.LATE_IDS, "stream events", "2 ids came late")
-OVERDUE = Finding(Kind.RELEASE_OVERDUE, "the lake", "30 hours old")
+LATE = AlertFinding(IncidentKind.LATE_IDS, "stream events", "2 ids came late")
+OVERDUE = AlertFinding(IncidentKind.RELEASE_OVERDUE, "the lake", "30 hours old")
 
 
 @dataclass
 class Webhook:
     """Takes what is posted to it, while it is open."""
 
-    port: int = field(default_factory=free_port)
+    port: int = field(default_factory=find_free_port)
     titles: list[str] = field(default_factory=list)
     bodies: list[str] = field(default_factory=list)
     meanwhile: Callable[[], None] = lambda: None
@@ -77,8 +77,8 @@ def lake(new_lake: Callable[..., Settings]) -> Settings:
 @pytest.fixture
 def book(lake: Settings) -> Iterator[Catalog]:
     """The catalog of a lake of its own."""
-    with closing(pyiceberg_catalog(lake)) as catalog:
-        tables.ensure_audit(catalog)
+    with closing(open_catalog(lake)) as catalog:
+        tables.ensure_audit_tables(catalog)
         yield catalog
 
 
@@ -86,8 +86,8 @@ def book(lake: Settings) -> Iterator[Catalog]:
 def tell(lake: Settings, book: Catalog, hook: Webhook) -> Callable[..., None]:
     """Reports findings to that lake, whose alerts go to the webhook, or to other addresses."""
 
-    def tell(scope: str, *found: Finding, to: str = hook.address) -> None:
-        report(lake.model_copy(update={"lakehouse_alert_urls": to}), book, scope, found)
+    def tell(scope: str, *found: AlertFinding, to: str = hook.address) -> None:
+        update_incidents(lake.model_copy(update={"lakehouse_alert_urls": to}), book, scope, found)
 
     return tell
 
@@ -170,18 +170,18 @@ def test_a_sink_that_never_ends_its_answer_holds_nobody_up(
 def test_a_book_of_an_earlier_version_goes_on_and_what_follows_is_told_later_too(
     hook: Webhook, book: Catalog, tell: Callable[..., None]
 ) -> None:
-    with book.load_table(incident_log.TABLE).update_schema() as update:
+    with book.load_table(incident_log.INCIDENTS_TABLE).update_schema() as update:
         update.delete_column("consequence")
-    names = [name for name in store.TABLES[incident_log.TABLE].names if name != "consequence"]
-    (known,) = changes([], [OVERDUE], "streams", "", datetime.now(UTC) - timedelta(hours=1))
+    names = [name for name in store.AUDIT_SCHEMAS[incident_log.INCIDENTS_TABLE].names if name != "consequence"]
+    (known,) = compute_incident_events([], [OVERDUE], "streams", "", datetime.now(UTC) - timedelta(hours=1))
     row = {name: getattr(known, name, None) for name in names} | {"kind": known.kind.value}
     earlier = pa.Table.from_pylist(
-        [row], schema=pa.schema([store.TABLES[incident_log.TABLE].field(name) for name in names])
+        [row], schema=pa.schema([store.AUDIT_SCHEMAS[incident_log.INCIDENTS_TABLE].field(name) for name in names])
     )
-    book.load_table(incident_log.TABLE).append(earlier)
-    assert incident_log.read(book).events == (known,)
-    tables.ensure_audit(book)
-    assert incident_log.read(book).events == (known,)
+    book.load_table(incident_log.INCIDENTS_TABLE).append(earlier)
+    assert incident_log.read_incident_log(book).events == (known,)
+    tables.ensure_audit_tables(book)
+    assert incident_log.read_incident_log(book).events == (known,)
 
     tell("bronze", replace(LATE, consequence="nothing is published"))
     server = hook.open()
@@ -197,12 +197,18 @@ def test_news_of_others_is_left_to_them_for_minutes_as_they_may_be_telling_it(
 ) -> None:
     now = datetime.now(UTC)
     for minutes, subject in ((0, "new"), (10, "left untold")):
-        found = [Finding(Kind.LATE_IDS, subject, "late")]
-        incident_log.record(book, changes([], found, "bronze", "", now - timedelta(minutes=minutes)))
+        found = [AlertFinding(IncidentKind.LATE_IDS, subject, "late")]
+        incident_log.append_events(
+            book, compute_incident_events([], found, "bronze", "", now - timedelta(minutes=minutes))
+        )
     server = hook.open()
     tell("streams", OVERDUE)
     assert sorted(hook.titles) == ["example.org: late ids: left untold", "example.org: release overdue: the lake"]
-    tell("bronze", Finding(Kind.LATE_IDS, "new", "late"), Finding(Kind.LATE_IDS, "left untold", "late"))
+    tell(
+        "bronze",
+        AlertFinding(IncidentKind.LATE_IDS, "new", "late"),
+        AlertFinding(IncidentKind.LATE_IDS, "left untold", "late"),
+    )
     server.shutdown()
     assert hook.titles[2:] == ["example.org: late ids: new"]
 
@@ -211,13 +217,15 @@ def test_news_of_others_is_left_to_them_for_minutes_as_they_may_be_telling_it(
 def test_two_reports_at_once_do_not_both_tell_what_a_sink_that_is_back_has_missed(
     hook: Webhook, lake: Settings, book: Catalog, tell: Callable[..., None], scope: str
 ) -> None:
-    incident_log.record(book, changes([], [LATE], "bronze", "", datetime.now(UTC) - timedelta(minutes=10)))
+    incident_log.append_events(
+        book, compute_incident_events([], [LATE], "bronze", "", datetime.now(UTC) - timedelta(minutes=10))
+    )
 
     def tell_at_the_same_time() -> None:
-        with closing(pyiceberg_catalog(lake)) as catalog:
+        with closing(open_catalog(lake)) as catalog:
             settings = lake.model_copy(update={"lakehouse_alert_urls": hook.address})
-            report(settings, catalog, "bronze", [LATE])
-            report(settings, catalog, "lake", [OVERDUE])
+            update_incidents(settings, catalog, "bronze", [LATE])
+            update_incidents(settings, catalog, "lake", [OVERDUE])
 
     hook.meanwhile = tell_at_the_same_time
     server = hook.open()

@@ -71,8 +71,8 @@ def test_what_a_crash_of_the_source_undid_hides_nothing_that_came_after(
     few = catalogue.load_catalogue()
     tables = tuple(few.table(name) for name in ("blocked_rooms", "rooms"))
     monkeypatch.setattr(catalogue, "load_catalogue", lambda: few.model_copy(update={"tables": tables, "streams": ()}))
-    with embedded_postgres.running(tmp_path / "source", options=["autovacuum=off"]) as server:
-        dsn = sample.restore(server)
+    with embedded_postgres.run_server(tmp_path / "source", options=["autovacuum=off"]) as server:
+        dsn = sample.restore_sample(server)
         with advancing(new_lake(synapse_dsn=dsn)) as lake:
             lake.advance()
             monkeypatch.setattr(wal_flush, "_MOST_SECONDS", most_seconds)

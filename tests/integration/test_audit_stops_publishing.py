@@ -60,9 +60,9 @@ def test_planted_faults_are_caught_and_readers_see_the_release_before(spoiled: P
 
 
 def test_main_of_every_table_is_at_the_release(published: Published) -> None:
-    with duckdb_reader.connect(published.settings) as connection:
-        release = duckdb_reader.release(connection, published.settings)
+    with duckdb_reader.open_duckdb(published.settings) as connection:
+        release = duckdb_reader.get_release(connection, published.settings)
         for name, snapshot in release.tables.items():
-            location = duckdb_reader.entries(published.settings)[name].location
-            assert duckdb_reader.metadata(connection, location)["current-snapshot-id"] == snapshot, name
+            location = duckdb_reader.list_catalog_entries(published.settings)[name].location
+            assert duckdb_reader.read_metadata(connection, location)["current-snapshot-id"] == snapshot, name
     assert Path(published.settings.warehouse.removeprefix("file://")).is_dir()

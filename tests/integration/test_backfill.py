@@ -11,10 +11,10 @@ import pytest
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.local.postgres import sample
-from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from tests.conftest import lakehouse
 
 pytestmark = pytest.mark.heavy
@@ -30,9 +30,9 @@ Slices = dict[tuple[str, str], int]
 
 
 def test_days_in_any_order_and_twice_give_what_they_give_in_order(
-    server: Server, new_lake: Callable[..., Settings], source_copy: str
+    server: EmbeddedServer, new_lake: Callable[..., Settings], source_copy: str
 ) -> None:
-    server.tool("createdb", "--template", sample.DATABASE, "backfilled_source")
+    server.tool("createdb", "--template", sample.SAMPLE_DATABASE, "backfilled_source")
     for dsn in (source_copy, server.dsn("backfilled_source")):
         _spread(dsn)
     ordered, backfilled = new_lake(synapse_dsn=source_copy), new_lake(synapse_dsn=server.dsn("backfilled_source"))
@@ -74,10 +74,10 @@ def _ran(settings: Settings, day: str) -> Slices:
     """Run the day; rows in its interval by stream and table."""
     done: subprocess.CompletedProcess[str] = lakehouse(settings, "run", "--date", day)
     assert done.returncode == 0, done.stdout + done.stderr
-    catalog = pyiceberg_catalog(settings)
-    latest = store.releases(catalog)[-1]
+    catalog = open_catalog(settings)
+    latest = store.read_releases(catalog)[-1]
     assert f"{latest.interval_start:%Y-%m-%d}" == day
-    facts = store.of_run(catalog, "audit.stream_facts", latest.run_id)
+    facts = store.read_run_rows(catalog, "audit.stream_facts", latest.run_id)
     return {(row["stream"], row["table_name"]): row["rows_in_interval"] for row in facts}
 
 
@@ -91,9 +91,9 @@ def _backing() -> list[tuple[catalogue.Stream, catalogue.Table]]:
 
 
 def _content(settings: Settings) -> dict[str, Counter[str]]:
-    with duckdb_reader.connect(settings) as lake:
-        release = duckdb_reader.release(lake, settings)
-        duckdb_reader.bind(lake, settings, release, release.tables)
+    with duckdb_reader.open_duckdb(settings) as lake:
+        release = duckdb_reader.get_release(lake, settings)
+        duckdb_reader.create_views(lake, settings, release, release.tables)
         names = sorted(name for name in release.tables if name.startswith(("bronze.", "gold.")))
         # Lists, as of the events before an event, cannot be counted themselves.
         return {name: Counter(map(repr, lake.execute(f"select * from {name}").fetchall())) for name in names}

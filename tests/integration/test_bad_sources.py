@@ -8,7 +8,7 @@ from psycopg.conninfo import make_conninfo
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.local.postgres.embedded_postgres import Server, free_port
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer, find_free_port
 from synapse_lakehouse.postgres.access import preflight
 from synapse_lakehouse.postgres.connection import connect
 from synapse_lakehouse.postgres.errors import SourceError
@@ -32,7 +32,7 @@ def test_the_sample_passes(settings: Settings) -> None:
 
 
 def test_unreachable(settings: Settings) -> None:
-    dsn = f"postgresql://synapse:secret-word@127.0.0.1:{free_port()}/synapse"
+    dsn = f"postgresql://synapse:secret-word@127.0.0.1:{find_free_port()}/synapse"
     with pytest.raises(SourceError, match="cannot be reached") as caught:
         check(settings, synapse_dsn=dsn)
     assert "secret-word" not in str(caught.value)
@@ -44,7 +44,7 @@ def test_wrong_password(settings: Settings) -> None:
     assert "secret-word" not in str(caught.value)
 
 
-def test_no_such_database(settings: Settings, server: Server) -> None:
+def test_no_such_database(settings: Settings, server: EmbeddedServer) -> None:
     with pytest.raises(SourceError, match="Correct its name in SYNAPSE_DSN"):
         check(settings, synapse_dsn=server.dsn("no_such_database"))
 
@@ -96,7 +96,7 @@ def test_nobody_is_no_fault(
     assert check(settings, synapse_dsn=source_copy)
 
 
-def test_not_a_synapse_database(settings: Settings, server: Server) -> None:
+def test_not_a_synapse_database(settings: Settings, server: EmbeddedServer) -> None:
     with pytest.raises(SourceError, match="The database postgres is not a Synapse homeserver's"):
         check(settings, synapse_dsn=server.dsn("postgres"))
 

@@ -13,7 +13,7 @@ from synapse_lakehouse.cli.runs import summary
 from synapse_lakehouse.cli.streams import gaps, positions
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.write import tables
 
@@ -29,8 +29,8 @@ def lake(new_lake: Callable[..., Settings]) -> Settings:
 
 @pytest.fixture
 def catalog(lake: Settings) -> Iterator[Catalog]:
-    with closing(pyiceberg_catalog(lake)) as catalog:
-        tables.ensure_audit(catalog)
+    with closing(open_catalog(lake)) as catalog:
+        tables.ensure_audit_tables(catalog)
         yield catalog
 
 
@@ -40,28 +40,28 @@ def attempt(catalog: Catalog, run: Run, hour: int, **faults: str) -> None:
     bounds = [row | {"safe_bound": hour, "rule": "configured", "sequence_is_called": True} for row in found.values()]
     gap = {"first_id": hour, "last_id": hour, "flags": []}
     late = [row | gap | {"class": faults[name]} for name, row in found.items() if name in faults]
-    store.append(catalog, "audit.stream_positions", bounds, run)
+    store.append_audit_rows(catalog, "audit.stream_positions", bounds, run)
     if late:
         moment = {"measured_at": DAY + hour * HOUR + timedelta(minutes=1)}
-        store.append(catalog, "audit.stream_gaps", [row | moment for row in late], run)
+        store.append_audit_rows(catalog, "audit.stream_gaps", [row | moment for row in late], run)
     copied = {"table_name": "events", "extent": "changes", "rows_read": hour, "snapshot_id": hour}
-    store.append(catalog, "audit.ledger", [copied | {"written_at": DAY + hour * HOUR}], run)
+    store.append_audit_rows(catalog, "audit.ledger", [copied | {"written_at": DAY + hour * HOUR}], run)
     check = {"stage": "bronze", "subject": f"hour {hour}", "success": False, "checked_at": DAY + hour * HOUR}
-    store.append(catalog, "audit.checks", [check], run)
+    store.append_audit_rows(catalog, "audit.checks", [check], run)
 
 
 def publish(catalog: Catalog, run: Run, hour: int, *, accepted: int | None = None, snapshot: int) -> None:
     """A release of a run; a compaction, if it was ``accepted`` in an earlier hour."""
-    known = store.releases(catalog)
+    known = store.read_releases(catalog)
     maps: dict[str, Any] = {"tables": [("bronze.events", snapshot)], "positions": [], "views": []}
     moments = {"published_at": DAY + hour * HOUR, "accepted_at": DAY + (accepted or hour) * HOUR}
-    store.append(catalog, "audit.releases", [{"release": len(known) + 1} | maps | moments], run)
+    store.append_audit_rows(catalog, "audit.releases", [{"release": len(known) + 1} | maps | moments], run)
 
 
 def told(lake: Settings, number: int | None = None) -> list[tuple[str, str, int, int | None]]:
     """What is told of gaps: stream, class, the hour that they were found in, and the release."""
-    with duckdb_reader.connect(lake) as connection:
-        release = duckdb_reader.release(connection, lake, number)
+    with duckdb_reader.open_duckdb(lake) as connection:
+        release = duckdb_reader.get_release(connection, lake, number)
         found = gaps.read_gaps(connection, lake, release, is_latest=number is None)
     return [(one.stream, one.kind, one.first_id, one.release) for one in found]
 
@@ -93,8 +93,8 @@ def test_positions_checks_and_copied_rows_are_those_that_were_published(lake: Se
     attempt(catalog, FIRST, 1)
     publish(catalog, FIRST, 2, snapshot=1)
     attempt(catalog, FIRST, 3)
-    with duckdb_reader.connect(lake) as connection:
-        release = duckdb_reader.release(connection, lake)
+    with duckdb_reader.open_duckdb(lake) as connection:
+        release = duckdb_reader.get_release(connection, lake)
         (events, _), found = (
             positions.read_positions(connection, lake, release),
             summary.read_summary(connection, lake, release),

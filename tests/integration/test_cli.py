@@ -22,11 +22,11 @@ from synapse_lakehouse.audit import store
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.catalog.catalog import SCHEMAS, pyiceberg_catalog
+from synapse_lakehouse.iceberg.catalog.catalog import SCHEMAS, open_catalog
 from synapse_lakehouse.iceberg.lease.lease import Lease
 from synapse_lakehouse.iceberg.read import duckdb_reader
-from synapse_lakehouse.local.postgres.embedded_postgres import Server, free_port
-from synapse_lakehouse.local.services import embedded_server
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer, find_free_port
+from synapse_lakehouse.local.services import run_embedded_server
 
 Ask = Callable[..., Result]
 
@@ -37,13 +37,15 @@ BUSY = "select room_id, count(*) as events from gold.events group by room_id"
 
 
 @pytest.fixture(scope="module")
-def server(home: Path) -> Iterator[Server]:
-    with embedded_server(Settings(_env_file=None, lakehouse_home=home)) as running:
+def server(home: Path) -> Iterator[EmbeddedServer]:
+    with run_embedded_server(Settings(_env_file=None, lakehouse_home=home)) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def new_catalog(server: Server, home: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Settings]:
+def new_catalog(
+    server: EmbeddedServer, home: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Settings]:
     def make(name: str) -> Settings:
         server.create_database(name)
         return Settings(
@@ -59,10 +61,10 @@ def new_catalog(server: Server, home: Path, tmp_path_factory: pytest.TempPathFac
 @pytest.fixture(scope="module")
 def lake(new_catalog: Callable[[str], Settings]) -> Settings:
     settings = new_catalog("cli")
-    with closing(pyiceberg_catalog(settings)) as catalog:
+    with closing(open_catalog(settings)) as catalog:
         for schema in SCHEMAS:
             catalog.create_namespace(schema)
-        for name, columns in store.TABLES.items():
+        for name, columns in store.AUDIT_SCHEMAS.items():
             catalog.create_table(name, columns)
         for name in ("bronze.events", "gold.events"):
             catalog.create_table(name, EVENTS)
@@ -80,42 +82,44 @@ def _publish(catalog: Catalog, number: int, run: Run) -> None:
         tables[name] = table.refs()["main"].snapshot_id
     counted = {"rows_source": 10, "rows_read": 10, "rows_written": 10 * number, "bytes": 2048, "written_at": run.end}
     copied = {"table_name": "events", "load": "append", "snapshot_id": tables["bronze.events"]}
-    store.append(catalog, "audit.ledger", [copied | counted], run)
+    store.append_audit_rows(catalog, "audit.ledger", [copied | counted], run)
     events = {"stream": "events", "rule": "configured", "writers": [("p1", 29), ("p2", 31)], "safe_bound": 29}
     used = {"sequence": "events_stream_seq", "sequence_last_value": 33, "sequence_is_called": True}
     caches = {"stream": "caches", "rule": "no_positions", "sequence": "caches_seq", "sequence_last_value": 1}
     unused = {"sequence_is_called": False, "writers": [], "missing_writers": []}
     positions = [one | {"measured_at": run.end} for one in (events | used, caches | unused)]
-    store.append(catalog, "audit.stream_positions", positions, run)
+    store.append_audit_rows(catalog, "audit.stream_positions", positions, run)
     _gap(catalog, run, "rolled_back", 10 * number, 10 * number + 2)
     _gap(catalog, run, "in_flight", 30 + number, 30 + number)
     warned = {"stage": "bronze", "subject": "events", "expectation": "no late rows", "observed": "3 late rows"}
     void = warned | {"subject": "judged before", "severity": "warn", "success": False, "checked_at": run.start}
     counts = warned | {"severity": "warn", "success": number == 1, "checked_at": run.end}
-    store.append(catalog, "audit.checks", [void, counts], run)
+    store.append_audit_rows(catalog, "audit.checks", [void, counts], run)
     told = {"dialect": "redis", "stream": "events", "heard": 1200, "read": 3, "unexplained": 0, "measured_at": run.end}
     coverage = [told | {"instance": "p1"}, told | {"instance": "p2", "read": 4}]
     coverage.append(coverage[0] | {"stream": "receipts", "heard": 100, "read": 0})
     retried = [one | {"heard": 7, "measured_at": run.start} for one in coverage]
-    store.append(catalog, "audit.replication_coverage", [*retried, *coverage] if number == 2 else [], run)
+    store.append_audit_rows(catalog, "audit.replication_coverage", [*retried, *coverage] if number == 2 else [], run)
     release = {"release": number, "branch": run.branch, "tag": run.tag, "server_name": "example.org"}
     views = [("gold.busy_rooms", BUSY), ("gold.a_busiest", "select * from gold.busy_rooms where events > 10")]
     told = {"checks_passed": 40, "checks_warned": number - 1, "published_at": run.end, "positions": [("events", 29)]}
-    store.append(catalog, "audit.releases", [release | told | {"tables": list(tables.items()), "views": views}], run)
+    store.append_audit_rows(
+        catalog, "audit.releases", [release | told | {"tables": list(tables.items()), "views": views}], run
+    )
 
 
 def _fail(catalog: Catalog, run: Run) -> None:
     table = catalog.load_table("bronze.events")
     table.manage_snapshots().create_branch(table.refs()["main"].snapshot_id, run.branch).commit()
     table.append(_rows(3, 5), branch=run.branch)
-    store.append(catalog, "audit.snapshots", [{"branch": run.branch}], run)
+    store.append_audit_rows(catalog, "audit.snapshots", [{"branch": run.branch}], run)
 
     _gap(catalog, run, "lost", 7, 7, witness="accepted_row", table_name="events")
 
 
 def _gap(catalog: Catalog, run: Run, kind: str, first: int, last: int, **told: str) -> None:
     gap = {"stream": "events", "class": kind, "first_id": first, "last_id": last, "flags": [], "measured_at": run.end}
-    store.append(catalog, "audit.stream_gaps", [gap | told], run)
+    store.append_audit_rows(catalog, "audit.stream_gaps", [gap | told], run)
 
 
 def _rows(number: int, count: int) -> pa.Table:
@@ -157,7 +161,7 @@ def test_a_query_reads_views_at_their_release(ask: Ask) -> None:
 def test_a_query_lists_what_a_release_holds(ask: Ask) -> None:
     names = "select table_schema || '.' || table_name as name from information_schema.tables"
     listed = {row["name"] for row in _json(ask("query", names, "--format", "json"))}
-    assert listed == {*store.TABLES, "bronze.events", "gold.events", "gold.busy_rooms", "gold.a_busiest"}
+    assert listed == {*store.AUDIT_SCHEMAS, "bronze.events", "gold.events", "gold.busy_rooms", "gold.a_busiest"}
 
 
 def test_an_unknown_table_brings_the_near_names(ask: Ask) -> None:
@@ -201,9 +205,9 @@ def test_before_the_first_release(ask: Ask, new_catalog: Callable[[str], Setting
     assert done.exit_code == 1
     assert "Nothing has been published yet" in done.stderr
     assert "make run" in done.stderr
-    with closing(pyiceberg_catalog(empty)) as catalog:
+    with closing(open_catalog(empty)) as catalog:
         catalog.create_namespace("audit")
-        catalog.create_table("audit.checks", store.TABLES["audit.checks"])
+        catalog.create_table("audit.checks", store.AUDIT_SCHEMAS["audit.checks"])
     checks = "select count(*) as n from audit.checks"
     assert _json(ask("query", checks, "--format", "json", settings=empty)) == [{"n": 0}]
 
@@ -216,7 +220,7 @@ def test_without_any_lake_nothing_is_started(ask: Ask, tmp_path: Path) -> None:
 
 
 def test_an_unreachable_catalog(ask: Ask, lake: Settings) -> None:
-    uri = f"postgresql://someone:secret-word@127.0.0.1:{free_port()}/iceberg"
+    uri = f"postgresql://someone:secret-word@127.0.0.1:{find_free_port()}/iceberg"
     done = ask("positions", settings=lake.model_copy(update={"lakehouse_catalog_uri": uri}))
     assert done.exit_code == 1
     assert "The Iceberg catalog cannot be read" in done.stderr
@@ -262,17 +266,17 @@ def test_releases_and_summary(ask: Ask) -> None:
 
 def test_a_failed_runs_branch_is_read_listed_and_dropped(ask: Ask, lake: Settings) -> None:
     branch = RUNS[2].branch
-    with duckdb_reader.connect(lake) as connection:
-        duckdb_reader.bind(connection, lake, None, ["bronze.events", "gold.events"], branch=branch)
+    with duckdb_reader.open_duckdb(lake) as connection:
+        duckdb_reader.create_views(connection, lake, None, ["bronze.events", "gold.events"], branch=branch)
         found = connection.execute("select (select count(*) from bronze.events), (select count(*) from gold.events)")
         assert found.fetchall() == [(35, 30)]
-        assert duckdb_reader.branch_snapshot(connection, lake, "bronze.events", branch)
-        assert duckdb_reader.branch_snapshot(connection, lake, "gold.events", branch) is None
+        assert duckdb_reader.find_branch_snapshot(connection, lake, "bronze.events", branch)
+        assert duckdb_reader.find_branch_snapshot(connection, lake, "gold.events", branch) is None
     (listed,) = _json(ask("branches", "--format", "json"))
     assert (listed["branch"], listed["tables"], listed["run"], listed["state"]) == (branch, 1, RUNS[2].run_id, "left")
 
     assert "No table has a branch nonsense" in ask("branches", "drop", branch, "nonsense").stderr
-    with closing(pyiceberg_catalog(lake)) as catalog:
+    with closing(open_catalog(lake)) as catalog:
         lease = Lease(catalog, RUNS[2].run_id, branch, 60)
         lease.acquire()
         refused = ask("branches", "drop", branch)

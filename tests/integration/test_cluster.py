@@ -19,8 +19,8 @@ from tests.support.dataframe_compare import contents, differences, release_of
 def test_workers_copied_every_row(harsh: HarshLake) -> None:
     assert harsh.applications == 2, "the copy and the state were made by both workers"
     tables = catalogue.load_catalogue().copied_tables()
-    with duckdb_reader.connect(harsh.settings) as lake, psycopg.connect(str(harsh.settings.synapse_dsn)) as source:
-        duckdb_reader.bind(
+    with duckdb_reader.open_duckdb(harsh.settings) as lake, psycopg.connect(str(harsh.settings.synapse_dsn)) as source:
+        duckdb_reader.create_views(
             lake, harsh.settings, None, [f"bronze.{table.name}" for table in tables], branch=harsh.run.branch
         )
         assert {table.name: differences(table, lake, source) for table in tables} == {
@@ -34,8 +34,8 @@ def test_a_cluster_publishes_the_same_content(
 ) -> None:
     release = release_of(published.settings)
     here = contents(published.settings, release.tables)
-    with duckdb_reader.connect(published.settings) as lake:
-        duckdb_reader.bind(lake, published.settings, release, ["silver.as_of"])
+    with duckdb_reader.open_duckdb(published.settings) as lake:
+        duckdb_reader.create_views(lake, published.settings, release, ["silver.as_of"])
         ((as_of,),) = lake.execute("select as_of from silver.as_of").fetchall()
     elsewhere = new_lake(
         synapse_dsn=published.settings.synapse_dsn, lakehouse_as_of=datetime.fromtimestamp(as_of / 1000, UTC)

@@ -16,9 +16,9 @@ from tests.support.dataframe_compare import differences
 
 @pytest.fixture(scope="module")
 def lake(published: Published) -> Iterator[DuckDBPyConnection]:
-    with duckdb_reader.connect(published.settings) as connection:
-        release = duckdb_reader.release(connection, published.settings)
-        duckdb_reader.bind(connection, published.settings, release, release.tables)
+    with duckdb_reader.open_duckdb(published.settings) as connection:
+        release = duckdb_reader.get_release(connection, published.settings)
+        duckdb_reader.create_views(connection, published.settings, release, release.tables)
         yield connection
 
 

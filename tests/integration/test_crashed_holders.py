@@ -17,10 +17,10 @@ from synapse_lakehouse.audit import store
 from synapse_lakehouse.cli.lake.branches import drop_branches
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.lease.lease import Lease, LeaseError
 from synapse_lakehouse.iceberg.write import branches, tables
-from synapse_lakehouse.iceberg.write.publish import publish
+from synapse_lakehouse.iceberg.write.publish import publish_branch
 
 SECONDS = 1
 
@@ -28,8 +28,8 @@ SECONDS = 1
 def test_branches_of_crashed_holders_are_handed_on_until_somebody_has_disposed_of_them(
     new_lake: Callable[..., Settings],
 ) -> None:
-    with closing(pyiceberg_catalog(new_lake())) as catalog:
-        tables.ensure(catalog, catalogue.load_catalogue())
+    with closing(open_catalog(new_lake())) as catalog:
+        tables.ensure_tables(catalog, catalogue.load_catalogue())
         first, second, third = (Lease(catalog, f"holder {name}", name, SECONDS) for name in ("one", "two", "three"))
         assert first.acquire() == ()
         _write(catalog.load_table("bronze.rooms"), "one")
@@ -46,7 +46,7 @@ def test_branches_of_crashed_holders_are_handed_on_until_somebody_has_disposed_o
         third.renew()
         third.release()
         assert third.acquire(60) == ("one", "two"), "given back without having disposed of them"
-        branches.take_over(catalog, ("one", "two"), "three")
+        branches.resume_branch(catalog, ("one", "two"), "three")
         third.settle()
         held = {name: set(catalog.load_table(f"bronze.{name}").refs()) for name in ("rooms", "users")}
         assert held == {"rooms": {"main", "three"}, "users": {"main", "three"}}
@@ -55,8 +55,8 @@ def test_branches_of_crashed_holders_are_handed_on_until_somebody_has_disposed_o
 
 
 def test_who_comes_after_a_holder_that_left_its_work_undone_goes_on_from_it(new_lake: Callable[..., Settings]) -> None:
-    with closing(pyiceberg_catalog(new_lake())) as catalog:
-        tables.ensure(catalog, catalogue.load_catalogue())
+    with closing(open_catalog(new_lake())) as catalog:
+        tables.ensure_tables(catalog, catalogue.load_catalogue())
         first, second = (Lease(catalog, f"holder {name}", name, 60) for name in ("one", "two"))
         assert first.acquire() == ()
         _write(catalog.load_table("bronze.rooms"), "one")
@@ -64,13 +64,13 @@ def test_who_comes_after_a_holder_that_left_its_work_undone_goes_on_from_it(new_
         first.release(is_undone=True)
 
         assert first.acquire() == ("one",)
-        branches.take_over(catalog, ("one",), "one")
+        branches.resume_branch(catalog, ("one",), "one")
         assert _refs(catalog) == ({"main", "one"}, {"main"})
         first.settle()
         first.release(is_undone=True)
 
         assert second.acquire() == ("one",)
-        branches.take_over(catalog, ("one",), "two")
+        branches.resume_branch(catalog, ("one",), "two")
         assert _refs(catalog) == ({"main", "two"}, {"main"})
         second.settle()
         second.release()
@@ -79,8 +79,8 @@ def test_who_comes_after_a_holder_that_left_its_work_undone_goes_on_from_it(new_
 
 def test_who_drops_a_branch_leaves_what_others_left_undone(new_lake: Callable[..., Settings]) -> None:
     settings = new_lake()
-    with closing(pyiceberg_catalog(settings)) as catalog:
-        tables.ensure(catalog, catalogue.load_catalogue())
+    with closing(open_catalog(settings)) as catalog:
+        tables.ensure_tables(catalog, catalogue.load_catalogue())
         undone = Lease(catalog, "holder one", "one", 60)
         undone.acquire()
         _write(catalog.load_table("bronze.rooms"), "one")
@@ -98,20 +98,20 @@ def _refs(catalog: Catalog) -> tuple[set[str], ...]:
 def test_a_run_that_lost_its_lease_publishes_nothing(new_lake: Callable[..., Settings]) -> None:
     run = Run("slow", datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 11, 2, tzinfo=UTC))
     passed = {"suite": "", "expectation": "", "subject": "", "severity": "fail", "success": True, "observed": ""}
-    with closing(pyiceberg_catalog(new_lake())) as catalog:
-        tables.ensure(catalog, catalogue.load_catalogue())
+    with closing(open_catalog(new_lake())) as catalog:
+        tables.ensure_tables(catalog, catalogue.load_catalogue())
         checks = [passed | {"stage": stage, "checked_at": datetime.now(UTC)} for stage in ("bronze", "gold")]
-        store.append(catalog, "audit.checks", checks, run)
+        store.append_audit_rows(catalog, "audit.checks", checks, run)
         slow, quick = (Lease(catalog, holder, branch, SECONDS) for holder, branch in (("slow", run.branch), ("q", "q")))
         slow.acquire()
         time.sleep(SECONDS)
         assert quick.acquire() == (run.branch,)
         with pytest.raises(LeaseError, match="was lost to q"):
-            publish(cast("SparkSession", None), catalog, run, "it", slow.renew)
+            publish_branch(cast("SparkSession", None), catalog, run, "it", slow.renew)
         quick.release()
         with pytest.raises(LeaseError, match=r"does not hold the lake lease any more(?s:.*)Clear the whole run"):
             slow.renew()
-        assert store.releases(catalog) == []
+        assert store.read_releases(catalog) == []
 
 
 def _write(table: Table, branch: str) -> None:

@@ -18,10 +18,10 @@ from synapse_lakehouse.cli import app
 from synapse_lakehouse.compressor.postgres import grants as compressor_grants
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.catalog.catalog import SCHEMAS, pyiceberg_catalog
+from synapse_lakehouse.iceberg.catalog.catalog import SCHEMAS, open_catalog
 from synapse_lakehouse.iceberg.write import tables
-from synapse_lakehouse.iceberg.write.tables import arrow_schema
-from synapse_lakehouse.local.postgres.embedded_postgres import Server, free_port
+from synapse_lakehouse.iceberg.write.tables import get_arrow_schema
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer, find_free_port
 from synapse_lakehouse.postgres.access import harden, preflight
 from synapse_lakehouse.postgres.access.grants import build_grants_sql
 from synapse_lakehouse.postgres.connection import build_conninfo, connect
@@ -153,17 +153,17 @@ def test_sequences_are_held_against_positions_rows_and_the_release_before(
     examine: Examine, reader: str, source_copy: str, new_lake: Callable[..., Settings]
 ) -> None:
     lake = new_lake()
-    with pyiceberg_catalog(lake) as catalog:
+    with open_catalog(lake) as catalog:
         for schema in SCHEMAS:
             catalog.create_namespace(schema)
         for name in ("audit.releases", "audit.stream_positions", "audit.leases"):
-            catalog.create_table(name, store.TABLES[name])
+            catalog.create_table(name, store.AUDIT_SCHEMAS[name])
         now = datetime.now(UTC)
         run = Run("run", now - timedelta(days=1), now)
-        store.append(catalog, "audit.releases", [{"release": 1, "tables": [], "positions": [], "views": []}
+        store.append_audit_rows(catalog, "audit.releases", [{"release": 1, "tables": [], "positions": [], "views": []}
                                                  | {"published_at": now}], run)  # fmt: skip
         known = {"stream": "events", "writers": [("persister1", 4373)], "sequence_last_value": 4413}
-        store.append(catalog, "audit.stream_positions",
+        store.append_audit_rows(catalog, "audit.stream_positions",
                      [known | {"sequence_is_called": True, "measured_at": now}], run)  # fmt: skip
     own = {"synapse_dsn": reader, "lakehouse_catalog_uri": lake.lakehouse_catalog_uri}
     own["lakehouse_warehouse"] = lake.lakehouse_warehouse
@@ -187,10 +187,12 @@ def test_a_lake_of_another_homeserver_is_told_of(
 ) -> None:
     lake = new_lake()
     now = datetime.now(UTC)
-    with pyiceberg_catalog(lake) as catalog:
-        tables.ensure_audit(catalog)
+    with open_catalog(lake) as catalog:
+        tables.ensure_audit_tables(catalog)
         row = {"release": 1, "server_name": "example.org", "tables": [], "positions": [], "views": []}
-        store.append(catalog, "audit.releases", [row | {"published_at": now}], Run("run", now - timedelta(days=1), now))
+        store.append_audit_rows(
+            catalog, "audit.releases", [row | {"published_at": now}], Run("run", now - timedelta(days=1), now)
+        )
     own = {"lakehouse_catalog_uri": lake.lakehouse_catalog_uri, "lakehouse_warehouse": lake.lakehouse_warehouse}
     code, found = examine(**own)
     assert (code, found["homeserver"][0]["level"]) == (1, "FAIL")
@@ -211,20 +213,20 @@ def test_a_release_that_was_read_on_a_standby_saw_sequences_ahead(
     examine: Examine, reader: str, new_lake: Callable[..., Settings], in_recovery: bool | None, level: str
 ) -> None:
     lake = new_lake()
-    with pyiceberg_catalog(lake) as catalog:
+    with open_catalog(lake) as catalog:
         for schema in SCHEMAS:
             catalog.create_namespace(schema)
         for name in ("audit.releases", "audit.stream_positions", "audit.leases", "audit.snapshots"):
-            catalog.create_table(name, store.TABLES[name])
+            catalog.create_table(name, store.AUDIT_SCHEMAS[name])
         now = datetime.now(UTC)
         run = Run("run", now - timedelta(days=1), now)
         release = {"release": 1, "tables": [], "positions": [], "views": [], "published_at": now}
-        store.append(catalog, "audit.releases", [release], run)
+        store.append_audit_rows(catalog, "audit.releases", [release], run)
         known = {"stream": "events", "writers": [("persister1", 4373)], "sequence_last_value": 4413 + 32}
-        store.append(catalog, "audit.stream_positions",
+        store.append_audit_rows(catalog, "audit.stream_positions",
                      [known | {"sequence_is_called": True, "measured_at": now}], run)  # fmt: skip
         if in_recovery is not None:
-            store.append(catalog, "audit.snapshots", [{"in_recovery": in_recovery}], run)
+            store.append_audit_rows(catalog, "audit.snapshots", [{"in_recovery": in_recovery}], run)
     own = {"synapse_dsn": reader, "lakehouse_catalog_uri": lake.lakehouse_catalog_uri}
     _, found = examine(**own, lakehouse_warehouse=lake.lakehouse_warehouse)
     assert found["sequences"][-1]["level"] == level, found["sequences"]
@@ -274,7 +276,7 @@ def test_no_reader_of_the_source_is_shown_a_part_of_a_table(
             build_conninfo(own),
             str(row[0]),
             build_select(table).as_string(),
-            arrow_schema(table),
+            get_arrow_schema(table),
             (),
             tmp_path.as_uri(),
             {},
@@ -366,21 +368,23 @@ def test_an_unsupported_schema_version(examine: Examine, source_copy: str) -> No
     assert (code, found["schema"][0]["advice"]) == (1, "Upgrade Synapse.")
 
 
-def test_a_database_that_is_not_synapses(examine: Examine, server: Server) -> None:
+def test_a_database_that_is_not_synapses(examine: Examine, server: EmbeddedServer) -> None:
     code, found = examine(synapse_dsn=server.dsn())
     assert code == 1
     assert "not a Synapse homeserver's" in found["schema"][0]["message"]
 
 
 def test_an_unreachable_source_leaves_the_rest_examined(examine: Examine) -> None:
-    code, found = examine(synapse_dsn=f"postgresql://someone:secret-word@127.0.0.1:{free_port()}/synapse")
+    code, found = examine(synapse_dsn=f"postgresql://someone:secret-word@127.0.0.1:{find_free_port()}/synapse")
     assert (code, found["source"][0]["level"]) == (1, "FAIL")
     assert "lake" in found
     assert "secret-word" not in json.dumps(found)
 
 
 def test_an_unreachable_catalog(examine: Examine) -> None:
-    code, found = examine(lakehouse_catalog_uri=f"postgresql://someone:secret-word@127.0.0.1:{free_port()}/iceberg")
+    code, found = examine(
+        lakehouse_catalog_uri=f"postgresql://someone:secret-word@127.0.0.1:{find_free_port()}/iceberg"
+    )
     assert (code, found["lake"][0]["level"]) == (1, "FAIL")
     assert "secret-word" not in json.dumps(found)
 
@@ -399,7 +403,7 @@ def test_a_homeserver_s_database_is_examined_before_the_first_run(
     code, found = examine(**fresh, synapse_dsn=reader)
     assert (code, found["source"][0]["level"], found["set-up"][0]["level"]) == (0, "OK", "WARN")
     assert found["sequences"]
-    code, found = examine(**fresh, synapse_dsn=f"postgresql://someone:secret-word@127.0.0.1:{free_port()}/synapse")
+    code, found = examine(**fresh, synapse_dsn=f"postgresql://someone:secret-word@127.0.0.1:{find_free_port()}/synapse")
     assert (code, found["source"][0]["level"]) == (1, "FAIL")
     assert not (tmp_path / "home").exists()
 

@@ -30,7 +30,7 @@ with embedded_postgres.running(Path(sys.argv[1])):
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A complete cluster that nobody uses."""
     data = tmp_path_factory.mktemp("home") / "postgres"
-    with embedded_postgres.running(data):
+    with embedded_postgres.run_server(data):
         return data
 
 
@@ -57,7 +57,7 @@ def test_a_first_use_that_is_interrupted_leaves_nothing_to_the_next(tmp_path: Pa
 
     assert tmp_path.stat().st_mode & 0o777 == 0o700
     assert not data.exists()
-    with embedded_postgres.running(data) as server:
+    with embedded_postgres.run_server(data) as server:
         assert server.create_database("lake")
     assert {one.name for one in tmp_path.iterdir()} == {
         "postgres", "postgres.lock", "postgres.password", "postgres.start.lock"
@@ -67,7 +67,7 @@ def test_a_first_use_that_is_interrupted_leaves_nothing_to_the_next(tmp_path: Pa
 def test_a_server_that_does_not_start_is_explained_by_its_log_and_not_left_behind(made: Path) -> None:
     with (
         pytest.raises(embedded_postgres.EmbeddedPostgresError, match=r"server\.log"),
-        embedded_postgres.running(made, options=["port=none"]),
+        embedded_postgres.run_server(made, options=["port=none"]),
     ):
         pass
     assert not (made / "postmaster.pid").exists()
@@ -78,7 +78,7 @@ def test_a_server_that_does_not_answer_is_stopped_all_the_same(made: Path, monke
     monkeypatch.setattr(embedded_postgres, "_answers", lambda port: False)
     with (
         pytest.raises(embedded_postgres.EmbeddedPostgresError, match=r"did not answer.*server\.log"),
-        embedded_postgres.running(made),
+        embedded_postgres.run_server(made),
     ):
         pass
     assert not (made / "postmaster.pid").exists()
@@ -89,7 +89,7 @@ def test_a_folder_that_was_never_finished_is_made_anew(made: Path) -> None:
     for database in (made / "base").glob("[45]"):
         (database / "PG_VERSION").unlink()
 
-    with embedded_postgres.running(made) as server:
+    with embedded_postgres.run_server(made) as server:
         assert "postgres" in server.databases()
     assert server.password != before
 
@@ -105,7 +105,7 @@ class TestAsRoot:
         monkeypatch.setenv("PGOPTIONS", "-c sesame=1")
         tmp_path.chmod(0o700)
         data = tmp_path / "postgres"
-        with embedded_postgres.running(data):
+        with embedded_postgres.run_server(data):
             pid = int((data / "postmaster.pid").read_text().split()[0])
             processes = descendants(pid)
             assert len(processes) > 3
@@ -128,7 +128,7 @@ class TestAsRoot:
                 b"PATH", b"LC_ALL", b"TZ", b"PWD", b"OLDPWD", b"SHLVL", b"_", b"PG_GRANDPARENT_PID", b"PGSYSCONFDIR",
                 b"PGLOCALEDIR", b"PGDATA",
             }  # fmt: skip
-        assert pwd.getpwuid(data.stat().st_uid).pw_name == account.NAME
+        assert pwd.getpwuid(data.stat().st_uid).pw_name == account.ACCOUNT_NAME
         assert data.stat().st_mode & 0o777 == 0o700
         assert tmp_path.stat().st_mode & 0o777 == 0o700
 
@@ -143,18 +143,18 @@ class TestAsRoot:
             monkeypatch.setattr(account, "COPIES", Path(open_to_all) / "copies")
             monkeypatch.setattr(embedded_postgres, "BIN", closed / package.name / "pginstall" / "bin")
             for _ in range(2):
-                with embedded_postgres.running(tmp_path / "postgres") as server:
+                with embedded_postgres.run_server(tmp_path / "postgres") as server:
                     assert "postgres" in server.databases()
             (copy,) = account.COPIES.iterdir()
             assert {path.stat().st_uid for path in copy.rglob("*")} == {0}
             assert not [path for path in copy.rglob("*") if path.stat().st_mode & 0o022 and not path.is_symlink()]
 
     def test_a_folder_of_an_earlier_version_is_taken_over(self, made: Path) -> None:
-        with embedded_postgres.running(made) as server:
+        with embedded_postgres.run_server(made) as server:
             server.create_database("lake")
         nobody = pwd.getpwnam("nobody")
         for path in (made, *made.rglob("*")):
             os.chown(path, nobody.pw_uid, nobody.pw_gid)
-        with embedded_postgres.running(made) as server:
+        with embedded_postgres.run_server(made) as server:
             assert "lake" in server.databases()
-        assert {path.stat().st_uid for path in (made, *made.rglob("*"))} == {pwd.getpwnam(account.NAME).pw_uid}
+        assert {path.stat().st_uid for path in (made, *made.rglob("*"))} == {pwd.getpwnam(account.ACCOUNT_NAME).pw_uid}

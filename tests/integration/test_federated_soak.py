@@ -43,13 +43,13 @@ class MeasuredLake(AdvancingLake):
     def publish(self, app: SparkApp) -> None:
         """Publish, unless an id came at or below an accepted bound, a bound went back or a key repeats."""
         runpy.run_path(str(PROJECT_FOLDER / "spark_apps" / "measure_streams.py"))["measure_streams"](app)
-        facts = store.of_run(app.catalog, "audit.stream_facts", app.run.run_id)
+        facts = store.read_run_rows(app.catalog, "audit.stream_facts", app.run.run_id)
         assert {(row["stream"], row["table_name"], row["late_ids"]) for row in facts if row["late_ids"]} == set()
-        tables = store.of_run(app.catalog, "audit.table_facts", app.run.run_id)
+        tables = store.read_run_rows(app.catalog, "audit.table_facts", app.run.run_id)
         repeating = {table.name for table in catalogue.load_catalogue().copied_tables() if table.repeats_keys}
         unsound = {row["table_name"] for row in tables if row["null_keys"] or row["duplicate_keys"]}
         assert unsound <= repeating
-        positions = store.of_run(app.catalog, "audit.stream_positions", app.run.run_id)
+        positions = store.read_run_rows(app.catalog, "audit.stream_positions", app.run.run_id)
         assert [row for row in positions if _went_back(row)] == []
         assert [f"{row['stream']}: {fault}" for row in positions for fault in row["faults"]] == []
         self.bounded |= {row["stream"] for row in positions if row["previous_bound"] is not None}
@@ -60,9 +60,9 @@ class MeasuredLake(AdvancingLake):
 
     def published_events(self) -> set[str]:
         """Event ids of the latest release."""
-        with duckdb_reader.connect(self.settings) as lake:
-            release = duckdb_reader.release(lake, self.settings)
-            duckdb_reader.bind(lake, self.settings, release, ["bronze.events"])
+        with duckdb_reader.open_duckdb(self.settings) as lake:
+            release = duckdb_reader.get_release(lake, self.settings)
+            duckdb_reader.create_views(lake, self.settings, release, ["bronze.events"])
             return {row[0] for row in lake.execute("select event_id from bronze.events").fetchall()}
 
 
@@ -70,7 +70,7 @@ def test_increments_beside_a_busy_federation_end_equal_to_the_source(
     new_lake: Callable[..., Settings], tmp_path: Path
 ) -> None:
     print(f"SOAK_SEED={SEED}")
-    with embedded_postgres.running(tmp_path / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:
+    with embedded_postgres.run_server(tmp_path / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:
         source = server.dsn("here")
         with federation(server, tmp_path) as (local, remote):
             of_source = {"synapse_dsn": source, "synapse_server_name": LOCAL, "synapse_config": local.config_path}

@@ -168,7 +168,7 @@ def test_a_run_waits_its_turn_stays_within_its_connections_and_ctrl_c_leaves_not
     assert 1 < max(map(len, lasting)) <= settings.lakehouse_source_connections
     assert took < CANCEL_SECONDS
     assert run.returncode == 130
-    assert child_processes.members(children) == []
+    assert child_processes.list_session_members(children) == []
     assert runs.lease_holder(settings) is None
     assert _temporary_files(watcher) == before
 

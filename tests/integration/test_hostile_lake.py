@@ -19,8 +19,8 @@ from synapse_lakehouse.audit import store as audit_store
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.catalog.catalog import SCHEMAS, pyiceberg_catalog
-from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.iceberg.catalog.catalog import SCHEMAS, open_catalog
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from tests.conftest import lake_maker
 from tests.support import hostile_text
 from tests.support.state_database import state_database, store
@@ -59,13 +59,13 @@ REFUSED: Final = {
 
 
 @pytest.fixture(scope="module")
-def lake(server: Server, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+def lake(server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     with lake_maker(server, settings, tmp_path_factory.mktemp("hostile")) as make:
         made = make()
-        with closing(pyiceberg_catalog(made)) as catalog:
+        with closing(open_catalog(made)) as catalog:
             for schema in SCHEMAS:
                 catalog.create_namespace(schema)
-            for name, columns in audit_store.TABLES.items():
+            for name, columns in audit_store.AUDIT_SCHEMAS.items():
                 catalog.create_table(name, columns)
             rows = [
                 {"event_id": text, "type": text, "n": n}
@@ -75,7 +75,7 @@ def lake(server: Server, settings: Settings, tmp_path_factory: pytest.TempPathFa
             events.append(pa.Table.from_pylist(rows, schema=EVENTS))
             snapshot = events.refs()["main"].snapshot_id
             events.manage_snapshots().create_branch(snapshot, RUN.branch).commit()
-            for name, columns in audit_store.TABLES.items():
+            for name, columns in audit_store.AUDIT_SCHEMAS.items():
                 row = {field.name: value(field.type) for field in columns} | EXACT
                 row |= {"release": 1, "snapshot_id": snapshot, "tables": {"bronze." + hostile_text.ALL: snapshot}}
                 if name == "audit.releases":
@@ -85,7 +85,9 @@ def lake(server: Server, settings: Settings, tmp_path_factory: pytest.TempPathFa
                 if name == "audit.ledger":
                     row |= {"table_name": "events"}
                 known = {field.name for field in columns}
-                audit_store.append(catalog, name, [{key: one for key, one in row.items() if key in known}], RUN)
+                audit_store.append_audit_rows(
+                    catalog, name, [{key: one for key, one in row.items() if key in known}], RUN
+                )
         yield made
 
 
@@ -149,7 +151,7 @@ def test_what_refusals_quote_is_printable(ask: Callable[..., Result], name: str)
 
 
 def test_a_room_is_compressed_and_put_back_whatever_its_texts(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world, room = World(random.Random(1)), f"!{hostile_text.ALL}:x"
     state = {(hostile_text.ALL, str(number)): f"${number}{hostile_text.ALL}" for number in range(10)}

@@ -14,7 +14,7 @@ from synapse_lakehouse.audit import store
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.room_state.integrity_checks import INTEGRITY_CHECKS
@@ -26,9 +26,9 @@ FINDINGS = "select check_name, subject from gold.state_integrity where severity 
 
 
 def test_nothing_is_wrong_with_a_healthy_database(published: Published) -> None:
-    with duckdb_reader.connect(published.settings) as connection:
-        release = duckdb_reader.release(connection, published.settings)
-        duckdb_reader.bind(connection, published.settings, release, ["gold.state_integrity", "audit.checks"])
+    with duckdb_reader.open_duckdb(published.settings) as connection:
+        release = duckdb_reader.get_release(connection, published.settings)
+        duckdb_reader.create_views(connection, published.settings, release, ["gold.state_integrity", "audit.checks"])
         assert connection.execute(FINDINGS).fetchall() == []
         judged = connection.execute("select subject from audit.checks where subject like 'check %' and success")
         assert {subject for (subject,) in judged.fetchall()} == {f"check {check.name}" for check in INTEGRITY_CHECKS}
@@ -46,7 +46,7 @@ def planted(new_lake: Callable[..., Settings], source_copy: str) -> tuple[Settin
         expected = damage.plant(source)
     later = datetime(2027, 1, 1, tzinfo=UTC)
     settings = new_lake(synapse_dsn=source_copy, lakehouse_retention_enabled=True, lakehouse_as_of=later)
-    tables.ensure(pyiceberg_catalog(settings), catalogue.load_catalogue())
+    tables.ensure_tables(open_catalog(settings), catalogue.load_catalogue())
     for name in ("snapshot_tables", "resolve_state", "build_models"):
         done = run_app(name, settings, RUN)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -56,26 +56,26 @@ def planted(new_lake: Callable[..., Settings], source_copy: str) -> tuple[Settin
 @pytest.mark.heavy
 def test_every_kind_of_damage_is_found_told_and_explained(planted: tuple[Settings, set[tuple[str, str]]]) -> None:
     settings, expected = planted
-    with duckdb_reader.connect(settings) as connection:
-        duckdb_reader.bind(connection, settings, None, ["gold.state_integrity"], branch=RUN.branch)
+    with duckdb_reader.open_duckdb(settings) as connection:
+        duckdb_reader.create_views(connection, settings, None, ["gold.state_integrity"], branch=RUN.branch)
         found = set(connection.execute(FINDINGS).fetchall())
         unneeded = connection.execute("select 1 from gold.state_integrity where subject = '900000300'").fetchall()
-        snapshot = duckdb_reader.branch_snapshot(connection, settings, "gold.state_integrity", RUN.branch)
+        snapshot = duckdb_reader.find_branch_snapshot(connection, settings, "gold.state_integrity", RUN.branch)
     assert found == expected | damage.FOLLOWS
     assert {check for check, _ in expected} | {"state_group_unreferenced"} == {check.name for check in INTEGRITY_CHECKS}
     assert len(unneeded) == 2  # the end of the long chain, which no event needs
 
-    catalog = pyiceberg_catalog(settings)
+    catalog = open_catalog(settings)
     judgement = validate.validate_gold(settings, catalog, RUN)
     # Bronze was not measured here; of what was, nothing blocks.
     assert ["not measured" in check.observed for check in judgement.failures] == [True]
     warned = {check.subject for check in judgement.warnings}
     assert warned >= {f"check {name}" for name, _ in expected}
-    counted = {row["check_name"]: row["serious"] for row in store.of_run(catalog, "audit.integrity", RUN.run_id)}
+    counted = {row["check_name"]: row["serious"] for row in store.read_run_rows(catalog, "audit.integrity", RUN.run_id)}
     assert counted == {check.name: sum(name == check.name for name, _ in found) for check in INTEGRITY_CHECKS}
 
     release = {"release": 1, "tables": [("gold.state_integrity", snapshot)], "positions": [], "views": []}
-    store.append(catalog, "audit.releases", [release | {"published_at": datetime.now(UTC)}], RUN)
+    store.append_audit_rows(catalog, "audit.releases", [release | {"published_at": datetime.now(UTC)}], RUN)
     examined = CliRunner().invoke(app, ["doctor", "--deep", "--format", "json"], env=settings.to_environment())
     told = {one["subject"]: one for one in json.loads(examined.stdout)}
     assert examined.exit_code == 1

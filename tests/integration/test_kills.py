@@ -27,7 +27,7 @@ from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.run import is_run_branch
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.iceberg.maintenance import maintenance
-from synapse_lakehouse.iceberg.write.branches import branched_tables
+from synapse_lakehouse.iceberg.write.branches import load_branched_tables
 from synapse_lakehouse.postgres.connection import APPLICATION_NAME
 from tests.conftest import environment
 from tests.support.incremental_lake import AdvancingLake, advancing
@@ -163,10 +163,10 @@ def _require_clean(lake: AdvancingLake) -> None:
     """What readers see is the source, main is what they see, and no crashed run left a branch."""
     assert lake.departures() == {}
     catalog = lake.app().catalog
-    latest = store.releases(catalog)[-1]
+    latest = store.read_releases(catalog)[-1]
     heads = {
         ".".join(table.name()): head.snapshot_id
-        for table in branched_tables(catalog)
+        for table in load_branched_tables(catalog)
         if (head := table.current_snapshot())
     }
     assert heads == dict(latest.tables)
@@ -179,7 +179,7 @@ def _ledger(lake: AdvancingLake) -> list[dict[str, object]]:
 
 
 def _branches(catalog: Catalog) -> set[str]:
-    return {ref for table in branched_tables(catalog) for ref in table.refs() if is_run_branch(ref)}
+    return {ref for table in load_branched_tables(catalog) for ref in table.refs() if is_run_branch(ref)}
 
 
 def _orphans(catalog: Catalog) -> set[Path]:
@@ -272,7 +272,7 @@ def _kill_executor(pid: int, _: object, chance: random.Random) -> bool:
 
 def _kill_worker(pid: int, _: object, chance: random.Random) -> bool:
     # A daemon forks the workers, which look like it.
-    daemons = [one for one in _descendants(pid) if "synapse_lakehouse.ingest.worker_daemon" in one.command]
+    daemons = [one for one in _descendants(pid) if "synapse_lakehouse.iceberg.spark.worker_daemon" in one.command]
     return _kill([one.pid for one in daemons if one.parent in {other.pid for other in daemons}], chance)
 
 

@@ -14,9 +14,9 @@ from synapse_lakehouse.audit import store
 from synapse_lakehouse.config import libpq_variables
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
-from synapse_lakehouse.local.postgres.embedded_postgres import Server
-from synapse_lakehouse.local.services import connected
+from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
+from synapse_lakehouse.local.services import connect_services
 from synapse_lakehouse.postgres.connection import connect
 from tests.conftest import lakehouse
 
@@ -44,19 +44,19 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """Settings without a source and a catalog, of a home whose lake has one release."""
     given = Settings(_env_file=None, lakehouse_home=tmp_path_factory.mktemp("home"))
     run = Run("published", datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC))
-    with connected(given) as found, closing(pyiceberg_catalog(found)) as catalog:
+    with connect_services(given) as found, closing(open_catalog(found)) as catalog:
         catalog.create_namespace("audit")
-        catalog.create_table("audit.releases", store.TABLES["audit.releases"])
+        catalog.create_table("audit.releases", store.AUDIT_SCHEMAS["audit.releases"])
         release = {"release": 1, "branch": run.branch, "tag": run.tag, "server_name": "example.org"}
         counts = {"checks_passed": 1, "checks_warned": 0, "published_at": run.end, "positions": [], "tables": []}
-        store.append(catalog, "audit.releases", [release | counts | {"views": []}], run)
+        store.append_audit_rows(catalog, "audit.releases", [release | counts | {"views": []}], run)
         yield given
 
 
 def test_commands_answer_the_same_with_variables_for_the_source(embedded: Settings) -> None:
     expected = lakehouse(embedded, "releases", "--format", "json")
     assert json.loads(expected.stdout)[0]["release"] == 1
-    with connected(embedded) as found:
+    with connect_services(embedded) as found:
         # As the processes of a run have it.
         resolved = embedded.model_copy(update={"lakehouse_catalog_uri": found.lakehouse_catalog_uri})
         everything = {name: value for variables in FOR_THE_SOURCE for name, value in variables.items()}
@@ -73,7 +73,7 @@ def test_a_uri_of_the_embedded_server_is_left_alone(settings: Settings, monkeypa
 
 
 def test_the_source_is_connected_to_with_them(
-    server: Server, source_copy: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    server: EmbeddedServer, source_copy: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PGPASSWORD", server.password)
     monkeypatch.setenv("PGOPTIONS", "-c search_path=elsewhere")

@@ -17,7 +17,7 @@ from sample.traffic import forks, moderation, visibility
 from sample.traffic.stage import ADMINISTRATOR, CAST, Stage
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
-from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from tests.conftest import environment, lake_maker, lakehouse
 from tests.support.dbt import dbt_session
 
@@ -142,7 +142,7 @@ def _ids(events: list[Json]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def own(
-    said: tuple[Synapse, Answers], server: Server, settings: Settings, tmp_path_factory: pytest.TempPathFactory
+    said: tuple[Synapse, Answers], server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Settings]:
     """The lake in which a run published that homeserver."""
     hs, _ = said
@@ -156,8 +156,8 @@ def own(
 @pytest.fixture(scope="module")
 def lake(own: Settings) -> Iterator[DuckDBPyConnection]:
     """What was published."""
-    with duckdb_reader.connect(own) as connection:
-        duckdb_reader.bind(connection, own, duckdb_reader.release(connection, own), GOLD)
+    with duckdb_reader.open_duckdb(own) as connection:
+        duckdb_reader.create_views(connection, own, duckdb_reader.get_release(connection, own), GOLD)
         yield connection
 
 
@@ -293,8 +293,10 @@ def test_a_feed_that_is_cut_off_has_what_a_sync_from_there_has(
         models = ["feed_stays", "user_event_feed", "user_feed_starts"]
         done = session.dbt("run", "--select", *models, "--vars", told, branch="short")
         assert done["success"], done
-    with duckdb_reader.connect(own) as connection:
-        duckdb_reader.bind(connection, own, None, ["gold.user_event_feed", "gold.user_feed_starts"], branch="short")
+    with duckdb_reader.open_duckdb(own) as connection:
+        duckdb_reader.create_views(
+            connection, own, None, ["gold.user_event_feed", "gold.user_feed_starts"], branch="short"
+        )
         feed = _by_pair(
             connection.sql(
                 "select user_id, room_id, event_id from gold.user_event_feed order by stream_ordering"

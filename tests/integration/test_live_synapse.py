@@ -42,9 +42,9 @@ def test_a_live_homeserver_is_copied_and_then_equal_to_its_source(
         after = lakehouse(settings, "run")
         assert during.returncode == 0, during.stdout + during.stderr
         assert after.returncode == 0, after.stdout + after.stderr
-        with duckdb_reader.connect(settings) as lake, psycopg.connect(hs.dsn) as source:
-            release = duckdb_reader.release(lake, settings)
-            duckdb_reader.bind(lake, settings, release, release.tables)
+        with duckdb_reader.open_duckdb(settings) as lake, psycopg.connect(hs.dsn) as source:
+            release = duckdb_reader.get_release(lake, settings)
+            duckdb_reader.create_views(lake, settings, release, release.tables)
             differ = {
                 table.name: found
                 for table in catalogue.load_catalogue().copied_tables()

@@ -12,9 +12,9 @@ import yaml
 
 from sample.client import V3, MatrixError, q
 from sample.homeserver import Synapse, homeserver
-from synapse_lakehouse.alerts.incidents import Finding, Kind, changes
-from synapse_lakehouse.alerts.message import messages
-from synapse_lakehouse.alerts.sinks import MOST_SECONDS, sinks
+from synapse_lakehouse.alerts.incidents import AlertFinding, IncidentKind, compute_incident_events
+from synapse_lakehouse.alerts.message import build_messages
+from synapse_lakehouse.alerts.sinks import MAX_SECONDS, load_sinks
 from synapse_lakehouse.config.settings import Settings
 
 
@@ -71,12 +71,12 @@ def _be_alerted(hs: Synapse) -> None:
     room = alice.create_room(preset="private_chat")
     address = f"matrix://{alice.token}@{hs.url.removeprefix('http://')}/{room}?hsreq=no&discovery=no"
     settings = Settings(_env_file=None, synapse_server_name=hs.server_name, lakehouse_alert_urls=address)
-    (begun,) = changes(
-        [], [Finding(Kind.LATE_IDS, "stream events", "2 ids came late")], "bronze", "", datetime.now(UTC)
+    (begun,) = compute_incident_events(
+        [], [AlertFinding(IncidentKind.LATE_IDS, "stream events", "2 ids came late")], "bronze", "", datetime.now(UTC)
     )
-    (message,) = messages([begun], hs.server_name, settings.lakehouse_runbooks)
-    (sink,) = sinks(settings)
-    assert sink.take(message, MOST_SECONDS)
+    (message,) = build_messages([begun], hs.server_name, settings.lakehouse_runbooks)
+    (sink,) = load_sinks(settings)
+    assert sink.take(message, MAX_SECONDS)
     said = alice.call("GET", f"{V3}/rooms/{q(room)}/messages", params={"dir": "b", "limit": "5"})["chunk"]
     bodies = [one["content"]["body"] for one in said if one["type"] == "m.room.message"]
     assert any("late ids: stream events" in body and "docs/runbooks/late-ids.md" in body for body in bodies), bodies

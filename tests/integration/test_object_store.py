@@ -48,8 +48,8 @@ def test_a_lake_on_s3_has_the_same_content_and_is_read_the_same(
     published: Published, new_lake: Callable[..., Settings], endpoint: str
 ) -> None:
     release = release_of(published.settings)
-    with duckdb_reader.connect(published.settings) as here:
-        duckdb_reader.bind(here, published.settings, release, ["silver.as_of"])
+    with duckdb_reader.open_duckdb(published.settings) as here:
+        duckdb_reader.create_views(here, published.settings, release, ["silver.as_of"])
         ((as_of,),) = here.execute("select as_of from silver.as_of").fetchall()
     settings = new_lake(
         synapse_dsn=published.settings.synapse_dsn,

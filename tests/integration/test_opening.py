@@ -16,7 +16,7 @@ from synapse_lakehouse.audit import store
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.local.postgres import sample
 from synapse_lakehouse.orchestration import run_lifecycle
@@ -52,19 +52,19 @@ def lake(new_lake: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.
 
 
 def release_of(server_name: str, settings: Settings) -> None:
-    with closing(pyiceberg_catalog(settings)) as catalog:
-        tables.ensure_audit(catalog)
-        number = len(store.releases(catalog)) + 1
+    with closing(open_catalog(settings)) as catalog:
+        tables.ensure_audit_tables(catalog)
+        number = len(store.read_releases(catalog)) + 1
         row = {"release": number, "server_name": server_name, "tables": [], "positions": [], "views": []}
-        store.append(catalog, "audit.releases", [row], Run("run", START, END))
+        store.append_audit_rows(catalog, "audit.releases", [row], Run("run", START, END))
 
 
 @pytest.mark.parametrize("opening", OPENINGS)
 def test_a_lake_of_another_homeserver_is_refused(opening: Callable[[], None], lake: Callable[..., Settings]) -> None:
     settings = lake()
-    release_of(sample.server_name(), settings)
+    release_of(sample.read_server_name(), settings)
     release_of("example.org", settings)
-    refusal = rf"holds releases of example\.org, but .*{sample.server_name()}.*LAKEHOUSE_CATALOG_URI"
+    refusal = rf"holds releases of example\.org, but .*{sample.read_server_name()}.*LAKEHOUSE_CATALOG_URI"
     with pytest.raises(AirflowFailException, match=refusal):
         opening()
     assert lease_holder(settings) is None
@@ -73,7 +73,7 @@ def test_a_lake_of_another_homeserver_is_refused(opening: Callable[[], None], la
 @pytest.mark.parametrize("opening", OPENINGS)
 def test_a_lake_of_the_same_homeserver_is_opened(opening: Callable[[], None], lake: Callable[..., Settings]) -> None:
     settings = lake()
-    release_of(sample.server_name(), settings)
+    release_of(sample.read_server_name(), settings)
     opening()
     assert lease_holder(settings) == "manual__1"
 
@@ -82,12 +82,12 @@ def test_a_lake_of_the_same_homeserver_is_opened(opening: Callable[[], None], la
 def test_what_a_failed_copy_left_is_gone_on_with(has_copied: bool, lake: Callable[..., Settings]) -> None:
     settings, run = lake(), Run("manual__1", START, END)
     run_lifecycle.open_run()
-    with closing(pyiceberg_catalog(settings)) as catalog:
+    with closing(open_catalog(settings)) as catalog:
         table = catalog.load_table("bronze.rooms")
         table.append(pa.Table.from_pylist([{}], schema=table.schema().as_arrow()))
         table.manage_snapshots().create_branch(table.refs()["main"].snapshot_id, run.branch).commit()
         if has_copied:
-            store.append(catalog, "audit.ledger", [{"table_name": "rooms", "written_at": END}], run)
+            store.append_audit_rows(catalog, "audit.ledger", [{"table_name": "rooms", "written_at": END}], run)
         run_lifecycle.close_run()
         assert lease_holder(settings) is None
         run_lifecycle.open_run()
@@ -101,7 +101,7 @@ def test_a_setting_that_later_tasks_read_is_refused_at_once(
     settings = lake(**wrong)
     with pytest.raises(AirflowFailException, match=next(iter(wrong)).upper()) as refused:
         run_lifecycle.open_run()
-    with closing(pyiceberg_catalog(settings)) as catalog:
+    with closing(open_catalog(settings)) as catalog:
         assert not catalog.list_namespaces()
     done = CliRunner().invoke(app, ["doctor", "--format", "json"], env=settings.to_environment())
     assert done.exit_code == 1

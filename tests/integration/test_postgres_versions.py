@@ -15,10 +15,10 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
-from synapse_lakehouse.iceberg.write.tables import arrow_schema
-from synapse_lakehouse.local.java import jars
+from synapse_lakehouse.iceberg.write.tables import get_arrow_schema
+from synapse_lakehouse.java import jars
 from synapse_lakehouse.local.postgres import embedded_postgres, sample
-from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.postgres.access import harden
 from synapse_lakehouse.postgres.connection import build_conninfo, connect, require_session_settings
 from synapse_lakehouse.postgres.rows.read import ReadChunk, copy_chunks
@@ -41,13 +41,13 @@ class Other(NamedTuple):
     lake: SmallLake
     owner: psycopg.Connection[tuple[object, ...]]
     """A session that may do anything to the source, foreign keys notwithstanding."""
-    server: Server
+    server: EmbeddedServer
     version: str
 
 
 @pytest.fixture(scope="module", params=["14.23.0", "18.4.0"])
 def other(
-    request: pytest.FixtureRequest, server: Server, settings: Settings, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Other]:
     """A lake, its source in a server of another version, and whom the lakehouse is there."""
     with (
@@ -59,8 +59,8 @@ def other(
         patched.setattr(embedded_postgres, "BIN", programs)
         # PostgreSQL 14 needs a folder that its account can pass through, which pytest's are not.
         Path(home).chmod(0o711)
-        with embedded_postgres.running(Path(home) / "data") as running:
-            dsn = sample.restore(running)
+        with embedded_postgres.run_server(Path(home) / "data") as running:
+            dsn = sample.restore_sample(running)
             make(settings, READER, dsn)
             with psycopg.connect(dsn, autocommit=True) as owner:
                 owner.execute(f"alter role {READER} password 'p'".encode())
@@ -139,7 +139,7 @@ def test_no_timeout_of_the_server_ends_a_copy(other: Other, tmp_path: Path) -> N
                 (snapshot,) = connection.execute("select pg_export_snapshot()").fetchone() or ("",)
                 sleeping = ReadChunk(
                     build_conninfo(settings), str(snapshot), "select pg_sleep(1)::text as user_id",
-                    arrow_schema(other.lake.declared.table("erased_users")), (), tmp_path.as_uri(), {},
+                    get_arrow_schema(other.lake.declared.table("erased_users")), (), tmp_path.as_uri(), {},
                 )  # fmt: skip
                 assert [one.rows for one in copy_chunks([sleeping])] == [1]
                 time.sleep(1)
@@ -174,7 +174,7 @@ def _programs(version: str) -> Iterator[Path]:
     """Folder of the server of that version and the clients of the wheel's, where whoever runs a server can reach it."""
     name = f"{'arm64v8' if platform.machine() == 'aarch64' else 'amd64'}-{version}"
     coordinates = f"io.zonky.test.postgres:embedded-postgres-binaries-linux-{name.replace('-', ':')}"
-    (jar,) = jars.fetched(
+    (jar,) = jars.install_accepted_jars(
         PROJECT_FOLDER / ".lakehouse" / "postgres-versions", [coordinates], {coordinates: SERVERS[name]}
     )
     with TemporaryDirectory() as folder:

@@ -13,10 +13,10 @@ import pytest
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.write.tables import arrow_schema
+from synapse_lakehouse.iceberg.write.tables import get_arrow_schema
 from synapse_lakehouse.local import services
 from synapse_lakehouse.local.airflow import environment
-from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.postgres.connection import build_conninfo
 from synapse_lakehouse.postgres.errors import ReadError
 from synapse_lakehouse.postgres.rows.read import ReadChunk, copy_chunks
@@ -48,7 +48,7 @@ def test_errors_do_not_quote_what_is_in_the_tables(settings: Settings, source_co
     source = settings.model_copy(update={"synapse_dsn": source_copy})
     with export_snapshot(source, catalogue.load_catalogue()) as (_, snapshot):
         chunk = ReadChunk(
-            build_conninfo(source), snapshot.name, failing, arrow_schema(table), (), tmp_path.as_uri(), {}
+            build_conninfo(source), snapshot.name, failing, get_arrow_schema(table), (), tmp_path.as_uri(), {}
         )
         with pytest.raises(ReadError) as broken:
             copy_chunks([chunk])
@@ -60,7 +60,7 @@ def test_errors_do_not_quote_what_is_in_the_tables(settings: Settings, source_co
         assert CANARY not in told
 
 
-def test_canaries_are_found_nowhere(published: Published, server: Server, tmp_path: Path) -> None:
+def test_canaries_are_found_nowhere(published: Published, server: EmbeddedServer, tmp_path: Path) -> None:
     searched, warehouses = search(published, server, tmp_path)
     assert warehouses == {"warehouse"}
     assert {"logs", "postgres", "data_docs", "dbt", "printed"} <= searched
@@ -81,7 +81,7 @@ def _last_written(file: Path) -> float:
 
 @pytest.mark.heavy
 def test_canaries_are_found_nowhere_when_everybody_is_talkative(
-    published: Published, server: Server, new_lake: Callable[..., Settings], tmp_path: Path
+    published: Published, server: EmbeddedServer, new_lake: Callable[..., Settings], tmp_path: Path
 ) -> None:
     (tmp_path / "conf").mkdir()
     (tmp_path / "events").mkdir()
@@ -114,14 +114,14 @@ def test_spark_s_event_log_has_no_password_of_a_rest_catalog(home: Path, tmp_pat
 
 
 def test_airflows_task_logs_are_private(tmp_path: Path) -> None:
-    variables = environment.environment(
+    variables = environment.build_environment(
         Settings(_env_file=None, lakehouse_home=tmp_path), "postgresql://it/airflow", 8080
     )
     modes = {name: value for name, value in variables.items() if "FILE_TASK_HANDLER_NEW" in name}
     assert sorted(modes.values()) == ["0o600", "0o700"]
 
 
-def search(published: Published, server: Server, scratch: Path) -> tuple[set[str], set[str]]:
+def search(published: Published, server: EmbeddedServer, scratch: Path) -> tuple[set[str], set[str]]:
     """What was searched, and in which folders the copied rows were; nothing of the canaries was anywhere."""
     source, home = published.source, published.settings.lakehouse_home
     assert len(source.canaries.places) > 150

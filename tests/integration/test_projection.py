@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from psycopg import sql
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.postgres.rows.json_check import OLDEST_SERVER_VERSION, build_is_json_sql
 from synapse_lakehouse.postgres.rows.select_sql import NON_OBJECT_JSON, UNREADABLE_JSON, build_column_sql
 
@@ -23,7 +23,7 @@ Session = psycopg.Connection[tuple[object, ...]]
 
 
 @pytest.fixture(scope="module")
-def session(server: Server) -> Iterator[Session]:
+def session(server: EmbeddedServer) -> Iterator[Session]:
     with psycopg.connect(server.dsn("postgres"), autocommit=True) as connection:
         yield connection
 

@@ -15,7 +15,7 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.cli.doctor.finding import FindingLevel
 from synapse_lakehouse.cli.doctor.role import examine, reader_privileges
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.local.postgres.embedded_postgres import BIN, Server
+from synapse_lakehouse.local.postgres.embedded_postgres import BIN, EmbeddedServer
 from synapse_lakehouse.postgres.access.grants import SYSTEM_COLUMNS, list_serving_grants
 from synapse_lakehouse.postgres.rows.select_sql import build_select, build_stream_id_counts
 from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
@@ -41,7 +41,7 @@ class Role:
 
 
 @pytest.fixture(scope="module")
-def database(server: Server, sample_dsn: str) -> Iterator[str]:
+def database(server: EmbeddedServer, sample_dsn: str) -> Iterator[str]:
     """A copy of the sample, shared by these tests."""
     with copied_source(server) as dsn:
         yield dsn

@@ -9,7 +9,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from synapse_lakehouse.local.postgres import roles
-from synapse_lakehouse.local.postgres.embedded_postgres import Server, running
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer, run_server
 
 MADE_BY_THE_SUPERUSER = """
 create type kind as enum ('one', 'other');
@@ -22,15 +22,15 @@ insert into things (kind) values ('one');
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
     """A server on which databases may be made."""
-    with running(tmp_path_factory.mktemp("roles") / "postgres") as server:
+    with run_server(tmp_path_factory.mktemp("roles") / "postgres") as server:
         yield server
 
 
-def test_an_owner_makes_what_it_needs_and_runs_nothing(own: Server) -> None:
-    uri, other = roles.owner(own, "lake-example.org"), roles.owner(own, "airflow")
-    assert roles.owner(own, "lake-example.org") == uri
+def test_an_owner_makes_what_it_needs_and_runs_nothing(own: EmbeddedServer) -> None:
+    uri, other = roles.ensure_owner(own, "lake-example.org"), roles.ensure_owner(own, "airflow")
+    assert roles.ensure_owner(own, "lake-example.org") == uri
     own.create_database("anybody")
     with psycopg.connect(uri, autocommit=True) as connection:
         connection.execute("create table things (id int)")
@@ -55,19 +55,19 @@ def test_an_owner_makes_what_it_needs_and_runs_nothing(own: Server) -> None:
     assert own.password not in file.read_text()
 
 
-def test_the_superuser_runs_nothing_that_an_owner_made(own: Server) -> None:
-    with psycopg.connect(roles.owner(own, "trap"), autocommit=True) as connection:
+def test_the_superuser_runs_nothing_that_an_owner_made(own: EmbeddedServer) -> None:
+    with psycopg.connect(roles.ensure_owner(own, "trap"), autocommit=True) as connection:
         connection.execute("create function public.shobj_description(oid, name) returns text return current_user")
         connection.execute("alter database trap set search_path = public, pg_catalog")
     own.tool("psql", "-Xqc", "comment on database trap is 'remembered'")
     assert own.comment("trap") == "remembered"
 
 
-def test_a_database_of_the_superuser_is_handed_over(own: Server) -> None:
+def test_a_database_of_the_superuser_is_handed_over(own: EmbeddedServer) -> None:
     own.create_database("earlier")
     with psycopg.connect(own.dsn("earlier")) as superuser:
         superuser.execute(MADE_BY_THE_SUPERUSER.encode())
-    with psycopg.connect(roles.owner(own, "earlier"), autocommit=True) as connection:
+    with psycopg.connect(roles.ensure_owner(own, "earlier"), autocommit=True) as connection:
         owners = connection.execute(
             "select relowner::regrole::text from pg_class where relnamespace = 'public'::regnamespace union"
             " select typowner::regrole::text from pg_type where typnamespace = 'public'::regnamespace union"
@@ -81,12 +81,12 @@ def test_a_database_of_the_superuser_is_handed_over(own: Server) -> None:
         )
 
 
-def test_a_reader_reads_and_writes_nothing(own: Server, tmp_path: Path) -> None:
+def test_a_reader_reads_and_writes_nothing(own: EmbeddedServer, tmp_path: Path) -> None:
     for _ in range(2):
         own.create_database("sample")
         with psycopg.connect(own.dsn("sample")) as superuser:
             superuser.execute(MADE_BY_THE_SUPERUSER.encode())
-        uri = roles.reader(own, "sample")
+        uri = roles.ensure_reader(own, "sample")
         with psycopg.connect(uri, autocommit=True) as connection:
             assert connection.execute("select id from things").fetchall() == [(1,)]
             connection.execute("select last_value from things_id_seq")
@@ -96,9 +96,9 @@ def test_a_reader_reads_and_writes_nothing(own: Server, tmp_path: Path) -> None:
         own.tool("dropdb", "--force", "sample")
 
 
-def test_a_role_that_was_not_made_to_the_end_is_made(own: Server) -> None:
+def test_a_role_that_was_not_made_to_the_end_is_made(own: EmbeddedServer) -> None:
     own.password_file("half").touch(mode=0o600)
     own.password_file("half").write_text("known before")
     own.create_database("half")
-    with psycopg.connect(roles.owner(own, "half")) as connection:
+    with psycopg.connect(roles.ensure_owner(own, "half")) as connection:
         assert connection.execute("select current_user").fetchone() == ("half",)

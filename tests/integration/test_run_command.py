@@ -19,7 +19,7 @@ from synapse_lakehouse.alerts import incident_log
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.cli.runs.out_of_memory import format_gibibytes
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.local import child_processes, memory
 from tests.conftest import BIN, environment, lakehouse
 from tests.support import runs
@@ -31,7 +31,7 @@ def interrupt(run: subprocess.Popen[str], ends_with: int = 130) -> str:
     run.send_signal(signal.SIGINT)
     rest, _ = run.communicate(timeout=60)
     assert run.returncode == ends_with
-    assert child_processes.members(children) == []
+    assert child_processes.list_session_members(children) == []
     return rest
 
 
@@ -58,8 +58,8 @@ def test_a_first_run_that_is_refused_says_why_and_tells(new_lake: Callable[..., 
     assert "password for synapse_sample is wrong" in said
     assert "Traceback" not in said
     assert "secret-word" not in said
-    with closing(pyiceberg_catalog(own)) as catalog:
-        (incident,) = incident_log.read(catalog).events
+    with closing(open_catalog(own)) as catalog:
+        (incident,) = incident_log.read_incident_log(catalog).events
     assert (incident.kind, incident.begins) == ("run-failed", True)
 
 
@@ -69,8 +69,8 @@ def test_two_runs_of_an_interval_at_once_publish_one_after_the_other(new_lake: C
     together = [runs.start(settings, "--date", "2026-11-01") for _ in range(2)]
     said = [one.communicate(timeout=1200)[0] for one in together]
     assert [one.returncode for one in together] == [0, 0], said
-    catalog = pyiceberg_catalog(settings)
-    first, second = store.releases(catalog)
+    catalog = open_catalog(settings)
+    first, second = store.read_releases(catalog)
     assert first.interval_start == second.interval_start
     assert first.run_id != second.run_id
     assert first.tables["bronze.events"] == second.tables["bronze.events"], "the second found nothing new to copy"
@@ -96,7 +96,7 @@ def test_a_run_whose_airflow_is_killed_says_so_and_what_to_set(new_lake: Callabl
     said, _ = run.communicate(timeout=120)
     assert run.returncode == 1
     assert "was killed by signal 9" in said
-    assert f"The limit is {format_gibibytes(memory.memory().limit)}" in said
+    assert f"The limit is {format_gibibytes(memory.read_memory().limit)}" in said
     assert "LAKEHOUSE_DRIVER_MEMORY" in said
 
 
@@ -133,7 +133,7 @@ def test_a_run_that_was_killed_is_not_gone_on_with(new_lake: Callable[..., Setti
     run.kill()
     run.communicate(timeout=60)
     deadline = time.monotonic() + 10
-    while child_processes.members(children):
+    while child_processes.list_session_members(children):
         assert time.monotonic() < deadline
         time.sleep(0.1)
     assert _going_on(settings) == 1

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from tests.support import runs
 from tests.support.sockets import descendants, listening
 from tests.support.strangers import Stranger, stranger
@@ -36,7 +36,7 @@ def own(new_lake: Callable[..., Settings]) -> Settings:
     return new_lake(lakehouse_catalog_properties={"s3.secret-access-key": CANARY})
 
 
-def test_a_run_gives_nothing_to_another_user(own: Settings, server: Server, other: Stranger) -> None:
+def test_a_run_gives_nothing_to_another_user(own: Settings, server: EmbeddedServer, other: Stranger) -> None:
     run = runs.start(own, "--date", "2026-11-01")
     attacked: dict[tuple[IPv4Address | IPv6Address, int], list[str]] = {}
     secrets_of_run = {CANARY, server.password}
@@ -63,7 +63,7 @@ def test_a_run_gives_nothing_to_another_user(own: Settings, server: Server, othe
     _read_nothing(own, other, secrets_of_run)
 
 
-def test_the_ui_gives_nothing_to_another_user(own: Settings, server: Server, other: Stranger) -> None:
+def test_the_ui_gives_nothing_to_another_user(own: Settings, server: EmbeddedServer, other: Stranger) -> None:
     ui = runs.start_ui(own)
     try:
         address = re.search(r"http://127\.0\.0\.1:\d+", runs.read_until(ui, r"http://127\.0\.0\.1:\d+"))
@@ -105,7 +105,7 @@ def _read_nothing(own: Settings, other: Stranger, secrets_of_run: set[str]) -> N
     assert leaking == []
 
 
-def test_the_embedded_server_has_an_account_of_its_own(server: Server, other: Stranger) -> None:
+def test_the_embedded_server_has_an_account_of_its_own(server: EmbeddedServer, other: Stranger) -> None:
     (pid,) = _postmasters(server)
     status = dict(
         line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line
@@ -126,7 +126,7 @@ def test_the_embedded_server_has_an_account_of_its_own(server: Server, other: St
             psycopg.connect(f"postgresql://postgres:{password}@127.0.0.1:{server.port}/postgres")
 
 
-def _postmasters(server: Server) -> set[str]:
+def _postmasters(server: EmbeddedServer) -> set[str]:
     return {
         entry.name
         for entry in Path("/proc").iterdir()

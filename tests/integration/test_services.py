@@ -9,7 +9,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres import sample
-from synapse_lakehouse.local.services import connected, remember
+from synapse_lakehouse.local.services import connect_services, remember_lake
 
 
 def test_each_homeserver_has_a_lake_of_its_own_beside_the_sample_s(tmp_path: Path) -> None:
@@ -18,32 +18,32 @@ def test_each_homeserver_has_a_lake_of_its_own_beside_the_sample_s(tmp_path: Pat
     theirs = mine.model_copy(update={"synapse_dsn": "postgresql://db/synapse", "synapse_server_name": "[::1]:8448"})
 
     def places(given: Settings, **how: bool) -> tuple[str, str]:
-        with connected(given, **how) as settings:
+        with connect_services(given, **how) as settings:
             database = conninfo_to_dict(str(settings.lakehouse_catalog_uri))["dbname"]
             return str(database), settings.warehouse.removeprefix(tmp_path.as_uri())
 
     assert places(mine) == places(mine, source=False, latest=True) == ("iceberg", "/warehouse")
     assert places(theirs) == ("iceberg-___1__8448", "/warehouse-___1__8448")
-    with connected(theirs) as settings:
-        remember(theirs)
+    with connect_services(theirs) as settings:
+        remember_lake(theirs)
         assert places(settings) == places(theirs), "what a run's processes are told is what they take"
     assert places(mine, source=False, latest=True) == places(theirs)
     assert places(mine, source=False) == places(mine) == ("iceberg", "/warehouse")
-    remember(mine)
+    remember_lake(mine)
     assert places(mine, source=False, latest=True) == ("iceberg", "/warehouse")
     elsewhere = theirs.model_copy(update={"lakehouse_warehouse": "s3://lake/warehouse"})
-    with connected(elsewhere) as settings:
+    with connect_services(elsewhere) as settings:
         assert settings.warehouse == "s3://lake/warehouse/lake-___1__8448"
 
 
 def test_several_at_once_find_the_sample_whole(tmp_path: Path) -> None:
     tmp_path.chmod(0o711)
-    given = Settings(_env_file=None, lakehouse_home=tmp_path, synapse_server_name=sample.server_name())
+    given = Settings(_env_file=None, lakehouse_home=tmp_path, synapse_server_name=sample.read_server_name())
     together = Barrier(3)
 
     def users(_: int) -> object:
         together.wait()
-        with connected(given) as settings, psycopg.connect(str(settings.synapse_dsn)) as connection:
+        with connect_services(given) as settings, psycopg.connect(str(settings.synapse_dsn)) as connection:
             return connection.execute("select count(*) from users").fetchone()
 
     with ThreadPoolExecutor(3) as pool:
@@ -58,11 +58,14 @@ def test_a_warehouse_that_is_given_is_shared_with_nobody(tmp_path: Path) -> None
     theirs = mine.model_copy(update={"synapse_dsn": "postgresql://db/synapse", "synapse_server_name": "example.org"})
 
     def place(given: Settings) -> str:
-        with connected(given) as settings:
+        with connect_services(given) as settings:
             return settings.warehouse.removeprefix(tmp_path.as_uri())
 
     assert (place(mine), place(theirs)) == ("/disk", "/disk/lake-example.org")
-    with connected(theirs) as settings, psycopg.connect(str(settings.lakehouse_catalog_uri), autocommit=True) as lake:
+    with (
+        connect_services(theirs) as settings,
+        psycopg.connect(str(settings.lakehouse_catalog_uri), autocommit=True) as lake,
+    ):
         lake.execute("create table iceberg_tables (metadata_location text)")
         lake.execute("insert into iceberg_tables values (%s)", [f"{settings.warehouse}/bronze/events/metadata/1"])
         assert place(theirs) == "/disk/lake-example.org"

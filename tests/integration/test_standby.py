@@ -12,9 +12,9 @@ import pytest
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.write.tables import arrow_schema
+from synapse_lakehouse.iceberg.write.tables import get_arrow_schema
 from synapse_lakehouse.local.postgres import embedded_postgres, sample
-from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.postgres.connection import build_conninfo
 from synapse_lakehouse.postgres.errors import RecoveryConflictError
 from synapse_lakehouse.postgres.rows.read import ReadChunk, copy_chunks
@@ -33,24 +33,24 @@ class Pair(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedServer, EmbeddedServer]]:
     """A primary with the sample, and a standby that follows it and waits for no reader."""
     folder = tmp_path_factory.mktemp("replication")
-    with embedded_postgres.running(folder / "primary") as primary:
-        sample.restore(primary)
+    with embedded_postgres.run_server(folder / "primary") as primary:
+        sample.restore_sample(primary)
         data = folder / "standby"
         primary.tool(
             "pg_basebackup", "--pgdata", str(data), "--write-recovery-conf", "--checkpoint", "fast", "--no-sync"
         )
         (folder / "standby.password").write_text(primary.password)
-        with embedded_postgres.running(data, options=IMPATIENT) as standby:
+        with embedded_postgres.run_server(data, options=IMPATIENT) as standby:
             yield primary, standby
 
 
 @pytest.fixture
-def pair(servers: tuple[Server, Server]) -> Pair:
+def pair(servers: tuple[EmbeddedServer, EmbeddedServer]) -> Pair:
     primary, standby = servers
-    return Pair(primary.dsn(sample.DATABASE), standby.dsn(sample.DATABASE))
+    return Pair(primary.dsn(sample.SAMPLE_DATABASE), standby.dsn(sample.SAMPLE_DATABASE))
 
 
 def test_a_standby_is_checked_and_read_like_a_primary(settings: Settings, pair: Pair, tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def _chunk(source: Settings, table: catalogue.Table, snapshot: str, folder: Path
         conninfo=build_conninfo(source),
         snapshot=snapshot,
         statement=build_select(table).as_string(),
-        schema=pa.schema(arrow_schema(table)),
+        schema=pa.schema(get_arrow_schema(table)),
         unique_columns=(),
         folder=folder.as_uri(),
         io_properties={},

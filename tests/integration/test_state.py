@@ -22,9 +22,9 @@ RESOLVED = [
 
 @pytest.fixture(scope="module")
 def lake(published: Published) -> Iterator[DuckDBPyConnection]:
-    with duckdb_reader.connect(published.settings) as connection:
-        release = duckdb_reader.release(connection, published.settings)
-        duckdb_reader.bind(connection, published.settings, release, STATE + RESOLVED)
+    with duckdb_reader.open_duckdb(published.settings) as connection:
+        release = duckdb_reader.get_release(connection, published.settings)
+        duckdb_reader.create_views(connection, published.settings, release, STATE + RESOLVED)
         yield connection
 
 

@@ -14,13 +14,13 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
 from synapse_lakehouse.alerts import incident_log
-from synapse_lakehouse.alerts.incidents import Kind
+from synapse_lakehouse.alerts.incidents import IncidentKind
 from synapse_lakehouse.alerts.stream_check import check_lake
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
-from synapse_lakehouse.local.postgres.embedded_postgres import free_port
+from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
+from synapse_lakehouse.local.postgres.embedded_postgres import find_free_port
 from synapse_lakehouse.orchestration.stream_watch_tasks import preflight, watch_streams
 from synapse_lakehouse.postgres import stream_positions
 from synapse_lakehouse.postgres.errors import ReadError
@@ -82,7 +82,7 @@ def test_a_database_that_went_back_is_told_of_once_until_it_is_where_it_was(
     source_copy: str, looked: Callable[[], Looks]
 ) -> None:
     def told() -> list[tuple[str, str, bool]]:
-        with closing(pyiceberg_catalog(Settings())) as catalog:
+        with closing(open_catalog(Settings())) as catalog:
             rows = catalog.load_table("audit.incidents").scan().to_arrow().sort_by("at").to_pylist()
         return [(row["kind"], row["subject"], row["begins"]) for row in rows if row["kind"] and not row["sink"]]
 
@@ -165,7 +165,7 @@ def test_what_cannot_be_read_is_no_good_sign(source_copy: str, looked: Callable[
 
 def test_a_lake_that_never_had_a_release_is_overdue_from_when_it_was_made(looked: Callable[[], Looks]) -> None:
     looked()
-    with closing(pyiceberg_catalog(Settings())) as catalog:
+    with closing(open_catalog(Settings())) as catalog:
         assert check_lake(Settings(), catalog, []) == (None, [])
         impatient = Settings().model_copy(update={"lakehouse_overdue_hours": 0})
         _, (overdue,) = check_lake(impatient, catalog, [])
@@ -177,16 +177,16 @@ def test_a_lake_that_is_overdue_is_told_although_the_source_is_away(
 ) -> None:
     looked()
     long_ago = datetime.now(UTC) - timedelta(days=9)
-    with closing(pyiceberg_catalog(Settings())) as catalog:
+    with closing(open_catalog(Settings())) as catalog:
         run = Run("run", long_ago - timedelta(days=1), long_ago)
-        store.append(catalog, "audit.releases", [{"release": 1, "tables": [], "positions": [], "views": []}
+        store.append_audit_rows(catalog, "audit.releases", [{"release": 1, "tables": [], "positions": [], "views": []}
                                                  | {"published_at": long_ago}], run)  # fmt: skip
-    monkeypatch.setenv("SYNAPSE_DSN", f"postgresql://someone@127.0.0.1:{free_port()}/synapse")
+    monkeypatch.setenv("SYNAPSE_DSN", f"postgresql://someone@127.0.0.1:{find_free_port()}/synapse")
     with pytest.raises(AirflowFailException, match="No connection"):
         watch_streams(cast(RuntimeTaskInstanceProtocol, SimpleNamespace(log_url="https://airflow/log")))
-    with closing(pyiceberg_catalog(Settings())) as catalog:
-        assert [(one.kind, one.page) for one in incident_log.read(catalog).events] == [
-            (Kind.RELEASE_OVERDUE, "https://airflow/log")
+    with closing(open_catalog(Settings())) as catalog:
+        assert [(one.kind, one.page) for one in incident_log.read_incident_log(catalog).events] == [
+            (IncidentKind.RELEASE_OVERDUE, "https://airflow/log")
         ]
 
 
@@ -195,7 +195,7 @@ def test_a_lake_that_is_overdue_is_told_although_the_source_is_away(
 def test_a_source_that_is_away_is_said_without_a_traceback(
     task: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SYNAPSE_DSN", f"postgresql://someone@127.0.0.1:{free_port()}/synapse")
+    monkeypatch.setenv("SYNAPSE_DSN", f"postgresql://someone@127.0.0.1:{find_free_port()}/synapse")
     with pytest.raises(AirflowFailException, match="No connection"):
         task()
 

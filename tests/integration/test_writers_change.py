@@ -80,7 +80,7 @@ class Talk:
 def test_writers_that_rest_restart_are_renamed_or_added_raise_no_alarm(
     new_lake: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with embedded_postgres.running(tmp_path / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:
+    with embedded_postgres.run_server(tmp_path / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:
         server.create_database("synapse")
         dsn, folder = server.dsn("synapse"), tmp_path / "synapse"
         lake = new_lake(
@@ -116,6 +116,6 @@ def _run(lake: Settings, when: str) -> None:
 
 def _told(lake: Settings, sql: str) -> list[tuple[Any, ...]]:
     """What the tables of audits answer now."""
-    with duckdb_reader.connect(lake) as connection:
-        duckdb_reader.bind(connection, lake, None, TOLD)
+    with duckdb_reader.open_duckdb(lake) as connection:
+        duckdb_reader.create_views(connection, lake, None, TOLD)
         return connection.execute(sql).fetchall()

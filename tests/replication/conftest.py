@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from tests.conftest import copied_source
 from tests.replication.database import Database
 
@@ -18,7 +18,7 @@ def sample(settings: Settings) -> Iterator[Database]:
 
 
 @pytest.fixture(scope="session")
-def _copy(server: Server, settings: Settings) -> Iterator[str]:
+def _copy(server: EmbeddedServer, settings: Settings) -> Iterator[str]:
     assert settings.synapse_dsn
     with copied_source(server) as dsn:
         yield dsn

@@ -15,7 +15,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.run import Run
-from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS
+from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS_TABLE
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.replication.coverage.compare import Heard, Key, Window, since, windows
 from synapse_lakehouse.replication.coverage.job import TABLE, covering, said
@@ -50,7 +50,7 @@ class Lake:
     def rows(self, table: str, column: str, ids: Mapping[int, str | None]) -> None:
         """Rows of bronze by id, with their writers."""
         rows = [{column: one, "instance_name": writer} for one, writer in ids.items()]
-        schema = tables.arrow_schema(FEW.table(table))
+        schema = tables.get_arrow_schema(FEW.table(table))
         self.catalog.load_table(f"bronze.{table}").append(pa.Table.from_pylist(rows, schema=schema))
 
     def hear(self, positions: Mapping[Any, int], *items: Item, dialect: Dialect = Dialect.REDIS) -> None:
@@ -70,10 +70,10 @@ class Lake:
         covered = covering(self.catalog, run, FEW, bounds, self.folder)
         announced, rows = (covered.announced(), covered.rows()) if covered else ([], [])
         if rows:
-            store.append(self.catalog, TABLE, rows, run)
+            store.append_audit_rows(self.catalog, TABLE, rows, run)
         if publish:
             release = {"release": self.runs, "run_id": run.run_id, "published_at": datetime.now(UTC), "tables": []}
-            store.append(self.catalog, "audit.releases", [release | {"positions": [], "views": []}], run)
+            store.append_audit_rows(self.catalog, "audit.releases", [release | {"positions": [], "views": []}], run)
         return {(row["stream"], row["instance"]): row for row in rows}, announced
 
 
@@ -84,10 +84,10 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
         for schema in ("audit", "bronze"):
             catalog.create_namespace(schema)
         for name in (TABLE, "audit.snapshots", "audit.releases", "audit.stream_gaps"):
-            catalog.create_table(name, schema=store.TABLES[name])
+            catalog.create_table(name, schema=store.AUDIT_SCHEMAS[name])
         for table in FEW.copied_tables():
-            catalog.create_table(f"bronze.{table.name}", schema=tables.arrow_schema(table))
-        tables.ensure_commands(catalog)
+            catalog.create_table(f"bronze.{table.name}", schema=tables.get_arrow_schema(table))
+        tables.ensure_commands_table(catalog)
         yield Lake(catalog, tmp_path)
 
 
@@ -106,7 +106,7 @@ def counts(row: dict[str, Any], *names: str) -> dict[str, int]:
 def test_without_a_tap_nothing_is_compared(lake: Lake) -> None:
     lake.rows("events", "stream_ordering", {2: "p1"})
     assert lake.compare(events=2) == ({}, [])
-    lake.catalog.drop_table(COMMANDS)
+    lake.catalog.drop_table(COMMANDS_TABLE)
     assert lake.compare(events=2) == ({}, [])
 
 
@@ -178,7 +178,7 @@ def test_each_run_goes_on_where_the_published_one_before_it_ended(lake: Lake) ->
     assert counts(last, "after", "upto", "heard", "unexplained", "went_back") == {
         "after": 12, "upto": 13, "heard": 1, "unexplained": 0, "went_back": 0,
     }  # fmt: skip
-    lake.catalog.drop_table(COMMANDS)
+    lake.catalog.drop_table(COMMANDS_TABLE)
     lake.hear({P1: 40}, ev(P1, 40))
     assert counts(lake.compare(events=40)[0][P1], "listened_from", "upto", "unheard") == {
         "listened_from": 39, "upto": 40, "unheard": 0,

@@ -14,7 +14,7 @@ import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS, pyiceberg_catalog
+from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS_TABLE, open_catalog
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.replication.protocol import commands as c
@@ -44,7 +44,7 @@ def new_batch() -> Batch:
 
 
 def landed(catalog: Catalog, **wanted: str) -> list[dict[str, Any]]:
-    rows = catalog.load_table(COMMANDS).scan().to_arrow().sort_by("received_at").to_pylist()
+    rows = catalog.load_table(COMMANDS_TABLE).scan().to_arrow().sort_by("received_at").to_pylist()
     return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
 
 
@@ -301,7 +301,7 @@ def test_a_tap_that_hears_nothing_shows_that_it_listens(catalog: Catalog) -> Non
     assert found
     assert now - timedelta(seconds=5) < found <= now
     # Its snapshots are given up, its rows stay.
-    table = catalog.load_table(COMMANDS)
+    table = catalog.load_table(COMMANDS_TABLE)
     table.append(tables.COMMANDS_SCHEMA.empty_table())
     table.maintenance.expire_snapshots().older_than(datetime.now(UTC)).commit()
     again = last_landed(catalog)
@@ -312,7 +312,7 @@ def test_a_tap_that_hears_nothing_shows_that_it_listens(catalog: Catalog) -> Non
 def test_a_tap_that_hears_only_refusals_is_silent(new_lake: Callable[..., Settings]) -> None:
     """Also where what it landed while it was heard is known by its rows alone."""
     settings = new_lake()
-    catalog = pyiceberg_catalog(settings)
+    catalog = open_catalog(settings)
     greeting = b"SERVER synapse.example\nPOSITION events 5\n"
 
     async def follow_who_says(words: bytes) -> None:
@@ -333,7 +333,7 @@ def test_a_tap_that_hears_only_refusals_is_silent(new_lake: Callable[..., Settin
             )  # fmt: skip
 
     def last() -> set[datetime | None]:
-        with duckdb_reader.connect(settings) as connection:
+        with duckdb_reader.open_duckdb(settings) as connection:
             return {last_landed(catalog), last_landed_by_duckdb(connection, settings)}
 
     asyncio.run(follow_who_says(b"ERROR too many connections\n"))
@@ -345,7 +345,7 @@ def test_a_tap_that_hears_only_refusals_is_silent(new_lake: Callable[..., Settin
     asyncio.run(follow_who_says(greeting + b"ERROR there is no such stream\n"))
     assert len(landed(catalog)) > count
     assert last() == {listened}
-    table = catalog.load_table(COMMANDS)
+    table = catalog.load_table(COMMANDS_TABLE)
     listening = [one.snapshot_id for one in table.snapshots() if one.timestamp_ms <= listened.timestamp() * 1000]
     table.maintenance.expire_snapshots().by_ids(listening).commit()
     (known,) = last()

@@ -23,7 +23,7 @@ from sample.homeserver import Synapse, homeserver
 from sample.redis import redis
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS, pyiceberg_catalog
+from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS_TABLE, open_catalog
 from synapse_lakehouse.iceberg.read import duckdb_spill
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.replication.coverage.job import covering
@@ -180,22 +180,26 @@ def test_every_row_is_landed_or_its_absence_explained(new_lake: Callable[..., Se
 
 def _compared(settings: Settings) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[tuple[Any, ...]]]:
     """What the tap landed, held against the rows that the database has: coverage, and rows that are not there."""
-    with Database(settings) as database, closing(pyiceberg_catalog(settings)) as catalog:
+    with Database(settings) as database, closing(open_catalog(settings)) as catalog:
         bounds = database.feed().heads().linear
-        tables.ensure(catalog, KNOWN)
+        tables.ensure_tables(catalog, KNOWN)
         for table in KNOWN.copied_tables():
             for column in table.streams.values():
                 writer = table.writer_column or "null"
                 rows = database.do(f"select distinct {column}, {writer} from {table.name} where {column} is not null")
                 ids = [{column: one, **({writer: by} if table.writer_column else {})} for one, by in rows]
-                bronze = pa.Table.from_pylist(ids, schema=tables.arrow_schema(table))
+                bronze = pa.Table.from_pylist(ids, schema=tables.get_arrow_schema(table))
                 catalog.load_table(f"bronze.{table.name}").append(bronze)
         now = datetime.now(UTC)
         covered = covering(
-            catalog, Run("live", now - timedelta(days=1), now), KNOWN, bounds, duckdb_spill.folder(settings)
+            catalog,
+            Run("live", now - timedelta(days=1), now),
+            KNOWN,
+            bounds,
+            duckdb_spill.create_spill_folder(settings),
         )
         assert covered
-        heard = catalog.load_table(COMMANDS).scan(EqualTo(term="command", value="RDATA")).to_arrow().to_pylist()
+        heard = catalog.load_table(COMMANDS_TABLE).scan(EqualTo(term="command", value="RDATA")).to_arrow().to_pylist()
         key = ("stream", "instance", "token", "ordinal")
         landed = [tuple(row[name] for name in key) for row in heard if row["stream"] in STREAMS]
         return covered.rows(), covered.announced(), landed

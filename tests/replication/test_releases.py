@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.replication.protocol.dialect import Dialect
 from synapse_lakehouse.replication.protocol.row_schemas import SHAPES, Release, parse_release
 from synapse_lakehouse.replication.protocol.stream_tokens import Source
@@ -40,7 +40,7 @@ Token = tuple[str, str | None, int]
 
 
 @pytest.fixture(scope="module")
-def busy(server: Server, settings: Settings) -> Iterator[Database]:
+def busy(server: EmbeddedServer, settings: Settings) -> Iterator[Database]:
     """A copy of the sample in which every table behind a stream has rows, and some tokens several."""
     with copied_source(server) as dsn, Database(settings.model_copy(update={"synapse_dsn": dsn})) as database:
         every_stream.fill(database)

@@ -13,8 +13,8 @@ from bench.meter import Meter
 from bench.tap import publish, running_tap
 from sample.redis import redis
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS, pyiceberg_catalog
-from synapse_lakehouse.iceberg.write.tables import load_or_none
+from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS_TABLE, open_catalog
+from synapse_lakehouse.iceberg.write.tables import load_table_or_none
 from tests.conftest import lakehouse
 from tests.replication.database import Database
 from tests.support.tap import replicating
@@ -36,7 +36,7 @@ def test_what_a_killed_tap_missed_is_landed_by_the_next(
         while len(found) < count:
             assert time.monotonic() < deadline, found
             time.sleep(0.2)
-            table = load_or_none(catalog, COMMANDS)
+            table = load_table_or_none(catalog, COMMANDS_TABLE)
             rows = table.scan().to_arrow().to_pylist() if table else []
             found = [(row["token"], row["source"]) for row in rows if row["command"] == "RDATA"]
         return sorted(found)
@@ -45,7 +45,7 @@ def test_what_a_killed_tap_missed_is_landed_by_the_next(
         hub = Redis(port=port)
         given = homeserver.settings.model_dump(include={"synapse_dsn", "lakehouse_stream_writers", "synapse_config"})
         settings = new_lake(**given, lakehouse_redis_url=f"redis://127.0.0.1:{port}")
-        catalog = pyiceberg_catalog(settings)
+        catalog = open_catalog(settings)
         with running_tap(settings, hub) as tap:
             time.sleep(1)
             happens(2)
@@ -85,7 +85,7 @@ def test_a_tap_of_a_server_lands_what_it_serves_and_what_was_missed(
         while found != tokens:
             assert time.monotonic() < deadline, found
             time.sleep(0.5)
-            table = load_or_none(pyiceberg_catalog(settings), COMMANDS)
+            table = load_table_or_none(open_catalog(settings), COMMANDS_TABLE)
             rows = table.scan().to_arrow().to_pylist() if table else []
             found = sorted(row["token"] for row in rows if (row["command"], row["stream"]) == (command, "events"))
             found = found if command == "RDATA" else sorted(set(found))

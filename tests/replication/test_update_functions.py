@@ -13,7 +13,7 @@ import pytest
 from sample.environment import synapse_python
 from synapse_lakehouse.catalogue import DayProjection, ListForTypeProjection
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
-from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.replication.protocol.row_schemas import SHAPES
 from tests.conftest import copied_source
 from tests.replication import every_stream
@@ -51,7 +51,7 @@ last ones are sent where the role may not read keys."""
 
 
 @pytest.fixture(scope="module")
-def busy(server: Server, settings: Settings) -> Iterator[Database]:
+def busy(server: EmbeddedServer, settings: Settings) -> Iterator[Database]:
     """A copy of the sample in which every table behind a stream has rows, and some tokens several."""
     with copied_source(server) as dsn, Database(settings.model_copy(update={"synapse_dsn": dsn})) as database:
         every_stream.fill(database)

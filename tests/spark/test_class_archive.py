@@ -5,13 +5,13 @@ import sys
 from pathlib import Path
 
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.local.java import class_archive, jars, runtime
+from synapse_lakehouse.java import class_archive, jars, runtime
 
 
 def test_a_driver_loads_spark_and_iceberg_from_the_archive(home: Path, tmp_path: Path) -> None:
     settings = Settings(_env_file=None, lakehouse_home=home)
-    found = jars.installed(settings)
-    options = class_archive.java_options(settings, found)
+    found = jars.install_jars(settings)
+    options = class_archive.get_java_options(settings, found)
     assert options.startswith(settings.lakehouse_driver_java_options)
     script, log = tmp_path / "loads.py", tmp_path / "loaded.log"
     script.write_text(
@@ -19,9 +19,9 @@ def test_a_driver_loads_spark_and_iceberg_from_the_archive(home: Path, tmp_path:
         "SparkContext('local[1]')._jvm.java.lang.Class.forName('org.apache.iceberg.spark.SparkCatalog')\n"
     )
     subprocess.run(
-        [Path(sys.executable).with_name("spark-submit"), "--driver-class-path", class_archive.class_path(found),
+        [Path(sys.executable).with_name("spark-submit"), "--driver-class-path", class_archive.get_class_path(found),
          "--conf", f"spark.driver.defaultJavaOptions={options} -Xlog:class+load:file={log}", script],
-        env=runtime.environment(), capture_output=True, check=True,
+        env=runtime.build_java_environment(), capture_output=True, check=True,
     )  # fmt: skip
     shared = [line for line in log.read_text().splitlines() if "shared objects file (top)" in line]
     assert any("org.apache.spark.SparkContext " in line for line in shared)
@@ -30,4 +30,4 @@ def test_a_driver_loads_spark_and_iceberg_from_the_archive(home: Path, tmp_path:
 
 def test_without_an_archive_only_the_operators_options_are_used(tmp_path: Path) -> None:
     settings = Settings(_env_file=None, lakehouse_home=tmp_path, lakehouse_driver_java_options="-Xss4m")
-    assert class_archive.java_options(settings, [tmp_path / "one.jar"]) == "-Xss4m"
+    assert class_archive.get_java_options(settings, [tmp_path / "one.jar"]) == "-Xss4m"

@@ -11,7 +11,7 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.write import branches
-from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.spark_app import SparkApp
 from tests.support.small_lake import SmallLake, small_lake
 
@@ -22,7 +22,7 @@ CENSOR = (
 
 
 @pytest.fixture
-def lake(server: Server, settings: Settings, sample_dsn: str, tmp_path: Path) -> Iterator[SmallLake]:
+def lake(server: EmbeddedServer, settings: Settings, sample_dsn: str, tmp_path: Path) -> Iterator[SmallLake]:
     with small_lake(server, settings, tmp_path, map(catalogue.load_catalogue().table, FEW)) as lake:
         yield lake
 
@@ -34,23 +34,25 @@ def test_what_changed_before_a_failed_second_attempt_is_copied_by_the_next_run(l
         source.execute("update event_json set format_version = format_version where event_id < '$B'")
         first = lake.app()
         lake.copy(first)
-        store.append(first.catalog, "audit.stream_positions", [_position(1)], first.run)
+        store.append_audit_rows(first.catalog, "audit.stream_positions", [_position(1)], first.run)
         lake.publish(first)
-        release = store.latest(first.catalog)
+        release = store.read_latest_release(first.catalog)
         assert release
 
         source.execute(CENSOR)
         again = SparkApp("test", first.run, lake.settings)
         lake.copy(again)
-        store.append(again.catalog, "audit.stream_positions", [_position(2)], again.run)
-    branches.drop(again.catalog, again.run.branch)
-    positions = store.of_release(again.catalog, "audit.stream_positions", release)
+        store.append_audit_rows(again.catalog, "audit.stream_positions", [_position(2)], again.run)
+    branches.drop_branch(again.catalog, again.run.branch)
+    positions = store.read_release_rows(again.catalog, "audit.stream_positions", release)
     assert [one["safe_bound"] for one in positions] == [1]
     lake.maintain(days=30)
-    compacted = store.latest(again.catalog)
+    compacted = store.read_latest_release(again.catalog)
     assert compacted
-    assert compacted.compacts(release)
-    assert [one["safe_bound"] for one in store.of_release(again.catalog, "audit.stream_positions", compacted)] == [1]
+    assert compacted.is_compaction_of(release)
+    assert [
+        one["safe_bound"] for one in store.read_release_rows(again.catalog, "audit.stream_positions", compacted)
+    ] == [1]
 
     ledger = lake.advance()
     assert ledger["event_json"]["extent"] == "changes"

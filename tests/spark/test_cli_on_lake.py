@@ -10,7 +10,7 @@ import pytest
 
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
-from synapse_lakehouse.local.services import embedded_server
+from synapse_lakehouse.local.services import run_embedded_server
 
 BRANCH = "run_20261117T000000Z_0123abcd"
 
@@ -37,7 +37,7 @@ spark.stop()
 
 @pytest.fixture(scope="module")
 def lake(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    with embedded_server(Settings(_env_file=None, lakehouse_home=home)) as server:
+    with run_embedded_server(Settings(_env_file=None, lakehouse_home=home)) as server:
         server.create_database("written_by_spark")
         settings = Settings(
             _env_file=None,
@@ -50,15 +50,15 @@ def lake(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setti
 
 
 def test_views_over_views_are_read_from_the_catalog(lake: Settings) -> None:
-    with duckdb_reader.connect(lake) as connection:
-        duckdb_reader.bind(connection, lake, None, ["gold.a_busiest"])
+    with duckdb_reader.open_duckdb(lake) as connection:
+        duckdb_reader.create_views(connection, lake, None, ["gold.a_busiest"])
         rows = connection.execute("select * from gold.a_busiest order by room_id").fetchall()
     assert rows == [("!1", 10), ("!2", 10)]
 
 
 def test_a_branch_is_read_with_its_deletes(lake: Settings) -> None:
-    with duckdb_reader.connect(lake) as connection:
-        duckdb_reader.bind(connection, lake, None, ["gold.events"])
+    with duckdb_reader.open_duckdb(lake) as connection:
+        duckdb_reader.create_views(connection, lake, None, ["gold.events"])
         assert connection.execute("select count(*) from gold.events").fetchall() == [(29,)]
-        duckdb_reader.bind(connection, lake, None, ["gold.events"], branch=BRANCH)
+        duckdb_reader.create_views(connection, lake, None, ["gold.events"], branch=BRANCH)
         assert connection.execute("select count(*) from gold.events").fetchall() == [(30,)]

@@ -37,7 +37,7 @@ def test_closed_rows_may_not_change_but_where_synapse_changes_them(examined_lake
     )  # fmt: skip
     source.store()
     assert {found[4] for found in examined.examine()} <= {"purged", "rolled_back"}
-    facts = store.of_run(examined.app().catalog, "audit.stream_facts", f"test_{examined.runs - 1}")
+    facts = store.read_run_rows(examined.app().catalog, "audit.stream_facts", f"test_{examined.runs - 1}")
     reread = {(row["stream"], row["table_name"]): row["reread_ids"] for row in facts}
     assert reread["events", "events"] > 100
     assert reread["backfill", "events"] > 0
@@ -62,7 +62,7 @@ def test_closed_rows_may_not_change_but_where_synapse_changes_them(examined_lake
     def copied_and_mended(app: SparkApp) -> None:
         Examined.copy(examined, app)
         every = [f"{number:0{RANGE_DIGITS}x}" for number in range(RANGE_COUNT)]
-        store.append(app.catalog, "audit.repairs", [{"table_name": "events", "ranges": every}], app.run)
+        store.append_audit_rows(app.catalog, "audit.repairs", [{"table_name": "events", "ranges": every}], app.run)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(examined, "copy", copied_and_mended)

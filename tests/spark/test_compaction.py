@@ -6,13 +6,13 @@ import pyarrow as pa
 from pyspark.sql import functions as f
 
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.maintenance import compaction
-from synapse_lakehouse.iceberg.read.snapshot_diff import changed_keys, newer_rows
-from synapse_lakehouse.iceberg.spark.session import iceberg_table
+from synapse_lakehouse.iceberg.read.snapshot_diff import find_changed_keys, read_newer_rows
+from synapse_lakehouse.iceberg.spark.session import load_iceberg_table
 from synapse_lakehouse.iceberg.write import input_fingerprint
-from synapse_lakehouse.iceberg.write.commits import prepare_change, start_branch, write_position_deletes
-from synapse_lakehouse.iceberg.write.publish import fast_forward
+from synapse_lakehouse.iceberg.write.commits import prepare_row_change, reset_branch, write_position_deletes
+from synapse_lakehouse.iceberg.write.publish import fast_forward_main
 from tests.support.incremental_lake import advancing
 
 NAME = "bronze.numbers"
@@ -26,34 +26,34 @@ def test_deletes_that_mark_several_files_are_applied_and_gone(new_lake: Callable
         spark.sql(f"create table {NAME} (n bigint) tblproperties ('format-version' = '2')")
         for first in (0, 100):
             spark.range(first, first + 100).toDF("n").coalesce(1).writeTo(NAME).append()
-        table = iceberg_table(spark, NAME)
+        table = load_iceberg_table(spark, NAME)
         before = int(table.currentSnapshot().snapshotId())
-        start_branch(spark, NAME, "changed", before)
+        reset_branch(spark, NAME, "changed", before)
         marked = spark.table(NAME).where("n % 10 = 0").groupBy("_file").agg(f.collect_list("_pos").alias("rows"))
         places = {row["_file"]: [pa.array(row.rows[::-1])] for row in marked.collect()}
         deletes = write_position_deletes(places, f"{table.location()}/data", {})
-        changed = prepare_change(spark, NAME, "changed", [], deletes, {}).commit().snapshot_id
+        changed = prepare_row_change(spark, NAME, "changed", [], deletes, {}).commit().snapshot_id
 
-        compacted = compaction.compact(spark, NAME, changed, "compacted")
-        assert compaction.files(spark, NAME, compacted) == compaction.Files(data=1, small=1, deletes=0)
+        compacted = compaction.compact_table(spark, NAME, changed, "compacted")
+        assert compaction.count_files(spark, NAME, compacted) == compaction.FileCounts(data=1, small=1, deletes=0)
         left = spark.read.option("versionAsOf", compacted).table(NAME)
         assert sorted(row.n for row in left.collect()) == [n for n in range(200) if n % 10]
 
         # Who asks what changed is not told of files that were only written anew, nor need make anything of it anew.
-        found = pyiceberg_catalog(lake.settings).load_table(NAME)
-        assert input_fingerprint.said(found.snapshot_by_id(compacted), "made-of") == str(changed)
-        keys = changed_keys(found, before, compacted, ["n"])
+        found = open_catalog(lake.settings).load_table(NAME)
+        assert input_fingerprint.get_snapshot_property(found.snapshot_by_id(compacted), "made-of") == str(changed)
+        keys = find_changed_keys(found, before, compacted, ["n"])
         assert keys is not None
         assert sorted(keys["n"].to_pylist()) == list(range(0, 200, 10))
-        assert changed_keys(found, changed, compacted, ["n"]) == keys.slice(0, 0)
-        assert changed_keys(found, 42, compacted, ["n"]) is None
+        assert find_changed_keys(found, changed, compacted, ["n"]) == keys.slice(0, 0)
+        assert find_changed_keys(found, 42, compacted, ["n"]) is None
 
         # Rows of a newer file are those that are left of it.
         first = found.snapshots()[0].snapshot_id
-        assert sorted(newer_rows(found, first, changed)["n"].to_pylist()) == [n for n in range(100, 200) if n % 10]
-        assert len(newer_rows(found, before, changed)) == 0
+        assert sorted(read_newer_rows(found, first, changed)["n"].to_pylist()) == [n for n in range(100, 200) if n % 10]
+        assert len(read_newer_rows(found, before, changed)) == 0
         # None of them was there before.
-        former = changed_keys(found, first, compacted, ["n"], came=False)
+        former = find_changed_keys(found, first, compacted, ["n"], came=False)
         assert former is not None
         assert sorted(former["n"].to_pylist()) == list(range(0, 100, 10))
 
@@ -73,12 +73,14 @@ def test_tables_are_counted_by_their_files_as_totals_may_be_wrong(new_lake: Call
         for number, change in enumerate(changes):
             spark.conf.set("spark.wap.branch", f"change-{number}")
             spark.sql(change)
-            fast_forward(spark, NAME, f"change-{number}", f"tag-{number}")
-        head = iceberg_table(spark, NAME).currentSnapshot()
+            fast_forward_main(spark, NAME, f"change-{number}", f"tag-{number}")
+        head = load_iceberg_table(spark, NAME).currentSnapshot()
         totals = {name: head.summary().get(f"total-{name}") for name in ("records", "data-files", "delete-files")}
         assert totals == {"records": "1", "data-files": "1", "delete-files": "0"}
-        assert compaction.files(spark, NAME, head.snapshotId()) == compaction.Files(data=6, small=6, deletes=1)
-        compacted = compaction.compact(spark, NAME, head.snapshotId(), "compacted")
-        assert compaction.files(spark, NAME, compacted) == compaction.Files(data=1, small=1, deletes=0)
+        assert compaction.count_files(spark, NAME, head.snapshotId()) == compaction.FileCounts(
+            data=6, small=6, deletes=1
+        )
+        compacted = compaction.compact_table(spark, NAME, head.snapshotId(), "compacted")
+        assert compaction.count_files(spark, NAME, compacted) == compaction.FileCounts(data=1, small=1, deletes=0)
         left = spark.read.option("versionAsOf", compacted).table(NAME)
         assert sorted(row.n for row in left.collect()) == [1, 3, 10, 11, 12, 13, 14]

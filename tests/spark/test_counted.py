@@ -1,7 +1,7 @@
 """Ids are counted in blocks of 64, and each once."""
 
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.spark.session import spark_session
+from synapse_lakehouse.iceberg.spark.session import create_spark_session
 from synapse_lakehouse.streams.sql import ID_COUNTS
 
 
@@ -9,7 +9,7 @@ def test_ids_at_the_ends_of_blocks_of_several_writers_and_none(settings: Setting
     ids = [-(2**63), -65, -64, -64, -1, 0, 63, 64, 127, 128, 2**63 - 1]
     rows: list[tuple[str, str, str, int | None, bool | None]] = [("s", "t", "a", one, True) for one in ids]
     rows += [("s", "t", "b", one, None) for one in (64, 65, None, None)] + [("s", "other", "a", 1, False)]
-    spark = spark_session("counting", settings)
+    spark = create_spark_session("counting", settings)
     columns = "stream string, table_name string, writer string, id bigint, is_received boolean"
     spark.createDataFrame(rows, columns).createOrReplaceTempView("counted_ids")
     found = {(row.table_name, row.writer): row for row in spark.sql(ID_COUNTS).collect()}

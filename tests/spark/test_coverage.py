@@ -7,7 +7,7 @@ import pytest
 
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.replication.coverage.job import TABLE
 from synapse_lakehouse.replication.protocol import commands as c
 from synapse_lakehouse.replication.protocol.dialect import Dialect
@@ -38,7 +38,7 @@ class Tap:
             source, upto = (item.stream, item.instance), item.upto if isinstance(item, Gap) else item.token
             self.positions[source] = max(self.positions[source], upto)
         batch.end(self.positions)
-        with closing(pyiceberg_catalog(self._settings)) as catalog:
+        with closing(open_catalog(self._settings)) as catalog:
             landing = Landing(catalog, "redis", Dialect.REDIS)
             landing.positions()
             landing.append(batch)
@@ -51,9 +51,9 @@ def heard(token: int, event_id: str, room_id: str, state_key: str | None = None,
 
 def coverage(examined: Examined) -> dict[tuple[str, str], dict[str, Any]]:
     """Rows of the latest run by stream and writer; none if it wrote none."""
-    with closing(pyiceberg_catalog(examined.settings)) as catalog:
-        run = store.releases(catalog)[-1].run_id
-        return {(row["stream"], row["instance"]): row for row in store.of_run(catalog, TABLE, run)}
+    with closing(open_catalog(examined.settings)) as catalog:
+        run = store.read_releases(catalog)[-1].run_id
+        return {(row["stream"], row["instance"]): row for row in store.read_run_rows(catalog, TABLE, run)}
 
 
 def why(row: dict[str, Any]) -> set[tuple[str, str, int, int]]:

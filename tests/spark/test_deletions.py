@@ -4,7 +4,7 @@ import json
 from datetime import UTC, datetime
 
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.spark.session import spark_session
+from synapse_lakehouse.iceberg.spark.session import create_spark_session
 from synapse_lakehouse.ingest import deleted_keys
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -22,7 +22,7 @@ DELETED: dict[str, list[dict[str, str | None]]] = {
 
 
 def test_rows_that_went_with_their_room_or_event_say_so(settings: Settings) -> None:
-    spark = spark_session("deletions", settings)
+    spark = create_spark_session("deletions", settings)
     keys = {
         table: spark.createDataFrame(rows, ", ".join(f"{name} string" for name in rows[0]))
         for table, rows in DELETED.items()

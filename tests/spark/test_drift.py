@@ -10,7 +10,7 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.write import tables
-from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.postgres.errors import SourceError
 from synapse_lakehouse.spark_app import SparkApp
 from tests.conftest import copied_source, lake_maker
@@ -20,7 +20,9 @@ Source = psycopg.Connection[tuple[object, ...]]
 
 
 @pytest.fixture(scope="module")
-def lake(server: Server, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdvancingLake]:
+def lake(
+    server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[AdvancingLake]:
     """A lake that has what its source has, before each test and after it."""
     folder = tmp_path_factory.mktemp("drift")
     with (
@@ -49,11 +51,11 @@ def test_a_drifted_table_keeps_its_content_until_it_fits_again(lake: AdvancingLa
     assert before == {}
     assert {"room_depth", "threads"} & ledger.keys() == set()
     assert ledger["rooms"]["extent"] != "nothing"
-    first, second = store.releases(lake.app().catalog)
+    first, second = store.read_releases(lake.app().catalog)
     assert (first.partial, second.partial) == ((), ("room_depth", "threads"))
     for name in second.partial:
         assert first.tables[f"bronze.{name}"] == second.tables[f"bronze.{name}"]
-    (snapshot,) = store.of_run(lake.app().catalog, "audit.snapshots", second.run_id)
+    (snapshot,) = store.read_run_rows(lake.app().catalog, "audit.snapshots", second.run_id)
     assert snapshot["novelties"] == ["polls"]
     assert "min_depth" in dict(snapshot["drifted"])["room_depth"]
 
@@ -63,7 +65,7 @@ def test_a_drifted_table_keeps_its_content_until_it_fits_again(lake: AdvancingLa
     )
     lake.advance()
     assert lake.departures() == {}
-    assert store.releases(lake.app().catalog)[-1].partial == ()
+    assert store.read_releases(lake.app().catalog)[-1].partial == ()
 
 
 def test_a_column_made_anew_between_two_runs_is_read_anew(lake: AdvancingLake, source: Source) -> None:
@@ -79,7 +81,7 @@ def test_by_default_nothing_is_copied(new_lake: Callable[..., Settings], source_
     with advancing(new_lake(synapse_dsn=source_copy)) as lake:
         with pytest.raises(SourceError, match="room_depth has no column min_depth"):
             lake.advance()
-        assert store.releases(lake.app().catalog) == []
+        assert store.read_releases(lake.app().catalog) == []
 
 
 def test_columns_that_the_catalogue_gains_keep_the_ids_of_the_others() -> None:
@@ -87,19 +89,19 @@ def test_columns_that_the_catalogue_gains_keep_the_ids_of_the_others() -> None:
     table = known.table("rooms")
     older = table.model_copy(update={"columns": tuple(one for one in table.columns if one.name != "creator")})
     lake = InMemoryCatalog("lake")
-    tables.ensure(lake, known.model_copy(update={"tables": (older,)}))
+    tables.ensure_tables(lake, known.model_copy(update={"tables": (older,)}))
     before = {field.name: field.field_id for field in lake.load_table("bronze.rooms").schema().fields}
-    tables.ensure(lake, known.model_copy(update={"tables": (table,)}))
+    tables.ensure_tables(lake, known.model_copy(update={"tables": (table,)}))
     after = {field.name: field.field_id for field in lake.load_table("bronze.rooms").schema().fields}
     assert after == before | {"creator": max(before.values()) + 1}
-    tables.ensure(lake, known.model_copy(update={"tables": (older,)}))
+    tables.ensure_tables(lake, known.model_copy(update={"tables": (older,)}))
     assert {field.name for field in lake.load_table("bronze.rooms").schema().fields} == set(after)
 
 
 def test_a_run_that_is_tried_again_publishes_nothing_of_a_table_that_drifted_since(
     lake: AdvancingLake, source: Source
 ) -> None:
-    before = store.latest(lake.app().catalog)
+    before = store.read_latest_release(lake.app().catalog)
     assert before
     first = lake.app()
     source.execute("update room_depth set min_depth = min_depth + 1")
@@ -112,7 +114,7 @@ def test_a_run_that_is_tried_again_publishes_nothing_of_a_table_that_drifted_sin
     # Each task has a session of its own, which read nothing before.
     again.spark.sql("refresh table bronze.room_depth")
     lake.publish(again)
-    latest = store.latest(again.catalog)
+    latest = store.read_latest_release(again.catalog)
     assert latest
     assert latest.partial == ("room_depth",)
     assert latest.tables["bronze.room_depth"] == before.tables["bronze.room_depth"]

@@ -19,7 +19,7 @@ from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.ingest.ledger import snapshot_columns
 from synapse_lakehouse.local.postgres import sample
-from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
 from tests.support.incremental_lake import AdvancingLake, advancing
 from tests.upgrade.keep import KEPT, PLACE
@@ -28,7 +28,7 @@ DATABASES = {"source": "earlier_source", "catalog": "earlier_catalog"}
 
 
 @pytest.fixture
-def lake(server: Server, settings: Settings) -> Iterator[AdvancingLake]:
+def lake(server: EmbeddedServer, settings: Settings) -> Iterator[AdvancingLake]:
     """The kept lake where it was made, its catalog and its source restored."""
     with PLACE.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -44,7 +44,7 @@ def lake(server: Server, settings: Settings) -> Iterator[AdvancingLake]:
                 )
             own = {
                 "synapse_dsn": server.dsn(DATABASES["source"]),
-                "synapse_server_name": sample.server_name(),
+                "synapse_server_name": sample.read_server_name(),
                 "lakehouse_catalog_uri": server.dsn(DATABASES["catalog"]),
                 "lakehouse_warehouse": str(PLACE / "warehouse"),
             }
@@ -81,16 +81,16 @@ def test_a_lake_of_an_earlier_version_opens_and_advances(lake: AdvancingLake) ->
 
 def content(settings: Settings, release: int | None = None) -> dict[str, Counter[tuple[object, ...]]]:
     """Rows of every table of a release, by default of the latest."""
-    with duckdb_reader.connect(settings) as connection:
-        chosen = duckdb_reader.release(connection, settings, release)
-        duckdb_reader.bind(connection, settings, chosen, chosen.tables)
+    with duckdb_reader.open_duckdb(settings) as connection:
+        chosen = duckdb_reader.get_release(connection, settings, release)
+        duckdb_reader.create_views(connection, settings, chosen, chosen.tables)
         return {name: Counter(map(_hashable, connection.execute(f"from {name}").fetchall())) for name in chosen.tables}
 
 
 def told(settings: Settings) -> int:
     """How many tables and positions commands tell of the latest release."""
-    with duckdb_reader.connect(settings) as connection:
-        chosen = duckdb_reader.release(connection, settings, None)
+    with duckdb_reader.open_duckdb(settings) as connection:
+        chosen = duckdb_reader.get_release(connection, settings, None)
         of_run = summary.read_summary(connection, settings, chosen)
         gaps.read_gaps(connection, settings, chosen, is_latest=True)
         return min(len(of_run.copied), len(of_run.positions))
@@ -102,16 +102,16 @@ def adopt(lake: AdvancingLake) -> None:
     It is equal to what was copied, but another database: its transaction ids and the numbers of its tables are new.
     """
     declared, app = catalogue.load_catalogue(), lake.app()
-    tables.ensure(app.catalog, declared)
-    (first,) = store.releases(app.catalog)
+    tables.ensure_tables(app.catalog, declared)
+    (first,) = store.read_releases(app.catalog)
     with export_snapshot(lake.settings, declared) as (_, snapshot):
         ledger = [
             row
             | snapshot_columns(snapshot)
             | {"statement": snapshot.fingerprints[row["table_name"]], "written_at": datetime.now(UTC)}
-            for row in store.of_run(app.catalog, "audit.ledger", first.run_id)
+            for row in store.read_run_rows(app.catalog, "audit.ledger", first.run_id)
         ]
-    store.append(app.catalog, "audit.ledger", ledger)
+    store.append_audit_rows(app.catalog, "audit.ledger", ledger)
 
 
 def _hashable(row: tuple[object, ...]) -> tuple[object, ...]:

@@ -39,7 +39,7 @@ class DayLake(AdvancingLake):
         self.copy(app)
         runpy.run_path(str(PROJECT_FOLDER / "spark_apps" / "measure_streams.py"))["measure_streams"](app)
         self.publish(app)
-        (row,) = store.of_run(app.catalog, "audit.stream_facts", app.run.run_id)
+        (row,) = store.read_run_rows(app.catalog, "audit.stream_facts", app.run.run_id)
         return int(row["rows_in_interval"])
 
 

@@ -27,8 +27,8 @@ def test_rows_that_name_no_writer_make_nobody_look_missing(
         app = lake.app()
         lake.copy(app)
         runpy.run_path(str(PROJECT_FOLDER / "spark_apps" / "measure_streams.py"))["measure_streams"](app)
-        (position,) = store.of_run(app.catalog, "audit.stream_positions", app.run.run_id)
-        facts = store.of_run(app.catalog, "audit.stream_facts", app.run.run_id)
+        (position,) = store.read_run_rows(app.catalog, "audit.stream_positions", app.run.run_id)
+        facts = store.read_run_rows(app.catalog, "audit.stream_facts", app.run.run_id)
     assert (position["rule"], position["missing_writers"]) == ("assumed", [])
     assert position["safe_bound"] is not None
     assert {writer for fact in facts for writer, _ in fact["rows_by_writer"]} == {"worker1"}
@@ -40,12 +40,12 @@ def test_rows_that_are_only_counted_and_name_no_writer_are_those_of_the_only_one
     """As those that wait for devices since before Synapse named who wrote them."""
     with advancing(new_lake(synapse_dsn=source_copy, synapse_config=None)) as lake:
         app = lake.app()
-        tables.ensure_audit(app.catalog)
+        tables.ensure_audit_tables(app.catalog)
         with psycopg.connect(source_copy) as connection:
             connection.execute("update device_inbox set instance_name = null where stream_id % 2 = 0")
             count = connection.execute("select count(*) from device_inbox").fetchone()
             record_measured_tables(app, catalogue.load_catalogue(), connection)
             connection.rollback()
-        facts = store.of_run(app.catalog, "audit.stream_facts", app.run.run_id)
+        facts = store.read_run_rows(app.catalog, "audit.stream_facts", app.run.run_id)
     assert count
     assert [fact["rows_by_writer"] for fact in facts if fact["table_name"] == "device_inbox"] == [[("worker1", *count)]]

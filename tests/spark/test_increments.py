@@ -19,12 +19,12 @@ from pyspark.sql import SparkSession
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.write.commits import Prepared, prepare_change
+from synapse_lakehouse.iceberg.write.commits import PreparedCommit, prepare_row_change
 from synapse_lakehouse.ingest import copy_tables, row_deletes, table_copy
 from synapse_lakehouse.ingest.copy_progress import CopyProgress
 from synapse_lakehouse.ingest.row_counts import count_tables
 from synapse_lakehouse.ingest.table_copy import TableCopy
-from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.rows import page_ranges
 from synapse_lakehouse.postgres.rows.content_hash import combine_hashes
@@ -47,7 +47,7 @@ OF_EVERY_KIND = [
 
 
 @pytest.fixture(scope="module")
-def source_dsn(server: Server, sample_dsn: str) -> Iterator[str]:
+def source_dsn(server: EmbeddedServer, sample_dsn: str) -> Iterator[str]:
     """A copy of the sample for these tests, which all go on from where the one before left it and the lake."""
     with copied_source(server) as dsn:
         yield dsn
@@ -55,7 +55,7 @@ def source_dsn(server: Server, sample_dsn: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def lake(
-    server: Server, settings: Settings, source_dsn: str, tmp_path_factory: pytest.TempPathFactory
+    server: EmbeddedServer, settings: Settings, source_dsn: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[AdvancingLake]:
     with _lake_of(OF_EVERY_KIND, server, settings, source_dsn, tmp_path_factory.mktemp("increments")) as lake:
         yield lake
@@ -63,7 +63,7 @@ def lake(
 
 @contextmanager
 def _lake_of(
-    names: list[str], server: Server, settings: Settings, source: str, folder: Path
+    names: list[str], server: EmbeddedServer, settings: Settings, source: str, folder: Path
 ) -> Iterator[AdvancingLake]:
     few = FULL.model_copy(update={"tables": tuple(map(FULL.table, names)), "streams": ()})
     with pytest.MonkeyPatch.context() as patched, lake_maker(server, settings, folder) as make:
@@ -129,7 +129,7 @@ def test_what_happens_to_rows_reaches_the_lake_and_nothing_else_is_read(
 
 
 def test_deleted_rows_are_found_without_hashing_in_the_source(
-    lake: AdvancingLake, source: Source, server: Server, monkeypatch: pytest.MonkeyPatch
+    lake: AdvancingLake, source: Source, server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(row_deletes, "_FEW_KEYS", 0)
     lake.advance()
@@ -194,7 +194,7 @@ def test_random_histories(lake: AdvancingLake, source: Source) -> None:
 
 
 @pytest.mark.heavy
-def test_random_histories_of_all_tables(server: Server, settings: Settings, tmp_path: Path) -> None:
+def test_random_histories_of_all_tables(server: EmbeddedServer, settings: Settings, tmp_path: Path) -> None:
     with (
         copied_source(server) as dsn,
         _lake_of(ALL, server, settings, dsn, tmp_path) as lake,
@@ -294,8 +294,8 @@ def test_what_a_table_grew_by_is_readied_while_the_source_counts(
     written: list[str] = []
     meanwhile: list[Callable[[], None]] = []
 
-    def prepare(spark: SparkSession, of: str, *arguments: Any) -> Prepared:
-        prepared = prepare_change(spark, of, *arguments)
+    def prepare(spark: SparkSession, of: str, *arguments: Any) -> PreparedCommit:
+        prepared = prepare_row_change(spark, of, *arguments)
         if of == name:
             written.append(of)
             while meanwhile:
@@ -375,9 +375,9 @@ def test_what_is_left_of_a_source_that_was_behind_since_is_not_gone_on_from(
     lake: AdvancingLake, source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = _interrupted(lake, source, monkeypatch)
-    (last,) = store.of_run(app.catalog, "audit.snapshots", app.run.run_id)
+    (last,) = store.read_run_rows(app.catalog, "audit.snapshots", app.run.run_id)
     behind = {"run_id": "another", "wal_lsn": "0/1", "taken_at": last["taken_at"] + timedelta(milliseconds=1)}
-    store.append(app.catalog, "audit.snapshots", [last | behind])
+    store.append_audit_rows(app.catalog, "audit.snapshots", [last | behind])
     lake.copy(app)
     lake.publish(app)
     assert {row["extent"] for row in lake.ledger(app)} == {"whole"}
@@ -479,14 +479,16 @@ def test_a_source_that_was_behind_since_is_copied_whole(lake: AdvancingLake, sou
     lake.advance()
     assert {row["extent"] for row in lake.advance().values()} == {"nothing"}
     app = lake.app()
-    (last,) = store.of_run(app.catalog, "audit.snapshots", f"test_{lake.runs - 1}")
+    (last,) = store.read_run_rows(app.catalog, "audit.snapshots", f"test_{lake.runs - 1}")
     behind = last | {"run_id": app.run.run_id, "wal_lsn": "0/1", "taken_at": last["taken_at"] + timedelta(seconds=1)}
     earlier = behind | {"run_id": "before", "taken_at": last["taken_at"] - timedelta(seconds=1)}
     elsewhere = behind | {"run_id": "of another timeline", "timeline": last["timeline"] + 1}
-    store.append(app.catalog, "audit.snapshots", [earlier, elsewhere])
+    store.append_audit_rows(app.catalog, "audit.snapshots", [earlier, elsewhere])
     assert {row["extent"] for row in lake.advance().values()} == {"nothing"}
-    (last,) = store.of_run(app.catalog, "audit.snapshots", f"test_{lake.runs}")
-    store.append(app.catalog, "audit.snapshots", [behind | {"taken_at": last["taken_at"] + timedelta(seconds=1)}])
+    (last,) = store.read_run_rows(app.catalog, "audit.snapshots", f"test_{lake.runs}")
+    store.append_audit_rows(
+        app.catalog, "audit.snapshots", [behind | {"taken_at": last["taken_at"] + timedelta(seconds=1)}]
+    )
     time.sleep(1.1)
     assert {row["extent"] for row in lake.advance().values()} == {"whole"}
     assert lake.departures() == {}

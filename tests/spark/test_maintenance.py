@@ -16,11 +16,15 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS
-from synapse_lakehouse.iceberg.lease.lease import Lease, holding, trim
-from synapse_lakehouse.iceberg.maintenance.maintenance import SharedWarehouseError, forget_commands, kept_releases
+from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS_TABLE
+from synapse_lakehouse.iceberg.lease.lease import Lease, get_current_holder, trim_lease_log
+from synapse_lakehouse.iceberg.maintenance.maintenance import (
+    SharedWarehouseError,
+    delete_old_commands,
+    select_retained_releases,
+)
 from synapse_lakehouse.iceberg.write import tables
-from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from tests.support.small_lake import SmallLake, small_lake
 
 ERIN, ALICE, ELIZA, LOST = (f"@{name}:synapse.example" for name in ("erin", "alice", "eliza", "lost"))
@@ -29,7 +33,7 @@ TABLES = ["events", "event_json", "event_relations", "erased_users", "room_membe
 
 @pytest.fixture(scope="module")
 def lake(
-    server: Server, settings: Settings, sample_dsn: str, tmp_path_factory: pytest.TempPathFactory
+    server: EmbeddedServer, settings: Settings, sample_dsn: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SmallLake]:
     with small_lake(
         server, settings, tmp_path_factory.mktemp("maintained"), map(catalogue.load_catalogue().table, TABLES)
@@ -55,7 +59,7 @@ def test_a_table_that_cannot_be_compacted_keeps_no_other_from_being_looked_after
     damaged = Path(
         next(iter(catalog.load_table("bronze.events").scan().plan_files())).file.file_path.removeprefix("file:")
     )
-    whole, releases = damaged.read_bytes(), len(store.releases(catalog))
+    whole, releases = damaged.read_bytes(), len(store.read_releases(catalog))
     damaged.write_bytes(b"\0" * len(whole))
     try:
         with pytest.raises(Py4JJavaError):
@@ -67,7 +71,7 @@ def test_a_table_that_cannot_be_compacted_keeps_no_other_from_being_looked_after
             for name in ("events", "room_memberships")
         }
         assert marked["room_memberships"] == 0 < marked["events"]
-        assert len(store.releases(catalog)) == releases + 1
+        assert len(store.read_releases(catalog)) == releases + 1
     finally:
         damaged.write_bytes(whole)
     lake.maintain()
@@ -216,35 +220,35 @@ def test_the_log_of_leases_is_trimmed_and_the_lease_goes_on(lake: SmallLake) -> 
     lease = Lease(catalog, "somebody", "", 300)
     lease.acquire()
     lease.renew()
-    trim(catalog, datetime.now(UTC) - timedelta(days=1))
+    trim_lease_log(catalog, datetime.now(UTC) - timedelta(days=1))
     assert catalog.load_table("audit.leases").scan().to_arrow().num_rows >= 2
-    trim(catalog, datetime.now(UTC))
+    trim_lease_log(catalog, datetime.now(UTC))
     assert catalog.load_table("audit.leases").scan().to_arrow().num_rows == 0
-    held = holding(catalog)
+    held = get_current_holder(catalog)
     assert held is not None
     assert held.holder == "somebody"
     lease.renew()
     lease.release()
-    assert holding(catalog) is None
+    assert get_current_holder(catalog) is None
 
 
 def test_old_commands_go_and_a_tap_s_last_positions_stay(lake: SmallLake) -> None:
     catalog, now = lake.app().catalog, datetime.now(UTC)
-    tables.ensure_commands(catalog)
-    heard = catalog.load_table(COMMANDS)
+    tables.ensure_commands_table(catalog)
+    heard = catalog.load_table(COMMANDS_TABLE)
     for dialect, said, days in [
         ("redis", "RDATA", 40), ("redis", "TAP", 39), ("redis", "TAP", 1), ("redis", "RDATA", 1),
         ("tokens", "RDATA", 50), ("tokens", "TAP", 49), ("tokens", "TAP", 48),
     ]:  # fmt: skip
         row = {"received_at": now - timedelta(days=days), "source": "x", "dialect": dialect, "command": said}
         heard.append(pa.Table.from_pylist([row], schema=tables.COMMANDS_SCHEMA))
-    forget_commands(lake.app().spark, now - timedelta(days=30))
-    left = catalog.load_table(COMMANDS).scan().to_arrow().to_pylist()
+    delete_old_commands(lake.app().spark, now - timedelta(days=30))
+    left = catalog.load_table(COMMANDS_TABLE).scan().to_arrow().to_pylist()
     assert sorted((row["dialect"], row["command"], (now - row["received_at"]).days) for row in left) == [
         ("redis", "RDATA", 1), ("redis", "TAP", 1), ("tokens", "TAP", 48)
     ]  # fmt: skip
-    lake.app().spark.sql(f"drop table {COMMANDS} purge")
-    tables.ensure_commands(catalog)
+    lake.app().spark.sql(f"drop table {COMMANDS_TABLE} purge")
+    tables.ensure_commands_table(catalog)
 
 
 def test_a_branch_is_given_up_where_nothing_was_ever_published(lake: SmallLake) -> None:
@@ -261,10 +265,10 @@ def test_a_branch_is_given_up_where_nothing_was_ever_published(lake: SmallLake) 
 
 
 def test_the_latest_release_stays_however_old(lake: SmallLake) -> None:
-    published = store.releases(lake.app().catalog)
-    assert kept_releases(published, datetime.now(UTC)) == published[-1:]
-    assert kept_releases(published, datetime.now(UTC) - timedelta(days=1)) == published
-    assert kept_releases([], datetime.now(UTC)) == []
+    published = store.read_releases(lake.app().catalog)
+    assert select_retained_releases(published, datetime.now(UTC)) == published[-1:]
+    assert select_retained_releases(published, datetime.now(UTC) - timedelta(days=1)) == published
+    assert select_retained_releases([], datetime.now(UTC)) == []
 
 
 def _prune(source: psycopg.Connection[tuple[Any, ...]], limit: str) -> None:

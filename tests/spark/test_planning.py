@@ -25,7 +25,7 @@ from synapse_lakehouse.compressor.postgres.snapshot_reader import connect_reader
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.write import tables
-from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.spark_app import SparkApp
 from tests.support.incremental_lake import advancing
 from tests.support.state_database import fetched, state_database, store
@@ -46,7 +46,7 @@ HOW = [
 
 
 @contextmanager
-def rooms(server: Server) -> Iterator[tuple[str, World, Callable[[int], None]]]:
+def rooms(server: EmbeddedServer) -> Iterator[tuple[str, World, Callable[[int], None]]]:
     """A database with rooms of every kind, some groups of which nothing needs or are about to go; and how they grow."""
     world = World(random.Random(7))
     growing = begin(world, KINDS, 400)
@@ -69,7 +69,7 @@ def copied(app: SparkApp, dsn: str) -> Release:
     published: dict[str, int] = {}
     for name, columns in COLUMNS.items():
         table = app.catalog.load_table(f"bronze.{name}")
-        schema, rows = tables.arrow_schema(catalogue.load_catalogue().table(name)), fetched(dsn, columns, name)
+        schema, rows = tables.get_arrow_schema(catalogue.load_catalogue().table(name)), fetched(dsn, columns, name)
         values = [
             rows[column.name].cast(column.type)
             if column.name in rows.column_names
@@ -104,12 +104,12 @@ def assert_same(app: SparkApp, release: Release, dsn: str) -> None:
 
 @pytest.mark.heavy
 def test_the_lake_plans_as_the_database_does(
-    server: Server, new_lake: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch
+    server: EmbeddedServer, new_lake: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with rooms(server) as (dsn, world, more), advancing(new_lake(synapse_dsn=dsn)) as lake:
         now = datetime.now(UTC)
         app = SparkApp("test", Run("plan", now.replace(year=2025), now), lake.settings, writes_branches=False)
-        tables.ensure(app.catalog, catalogue.load_catalogue())
+        tables.ensure_tables(app.catalog, catalogue.load_catalogue())
         more(1200)
         purge(world, 0.02, set())
         more(100)

@@ -11,7 +11,7 @@ import pytest
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.iceberg.spark import spark_network
 from synapse_lakehouse.iceberg.spark.spark_network import SparkSecretError
-from synapse_lakehouse.local.java import class_archive, jars, runtime
+from synapse_lakehouse.java import class_archive, jars, runtime
 from tests.conftest import BIN
 from tests.support.sockets import listening_until_end
 
@@ -86,8 +86,8 @@ def listens_on(starter: str, app: Path, home: Path, folder: Path) -> set[IPv4Add
     variables |= settings.to_environment() | {"PYTHONPATH": str(PROJECT_FOLDER)}
     command = [sys.executable]
     if starter == "spark-submit":
-        variables = runtime.environment(variables)
-        class_path = class_archive.class_path(jars.installed(settings))
+        variables = runtime.build_java_environment(variables)
+        class_path = class_archive.get_class_path(jars.install_jars(settings))
         command = [str(BIN / "spark-submit"), "--master", "local[1]", "--driver-class-path", class_path]
     with (folder / "log").open("w+") as log:
         process = subprocess.Popen([*command, str(app)], env=variables, stdout=log, stderr=log, text=True)
@@ -101,13 +101,13 @@ def test_drivers_on_a_cluster_have_its_secret_and_encrypt(tmp_path: Path) -> Non
     file = tmp_path / "spark.secret"
     file.touch(mode=0o600)
     file.write_text(SECRET)
-    found = spark_network.properties("spark://master:7077", of(file))
+    found = spark_network.get_network_properties("spark://master:7077", of(file))
     assert found["spark.authenticate.secret"] == "sesame"
     assert {found[f"spark.{name}"] for name in ("authenticate", "network.crypto.enabled", "io.encryption.enabled")} == {
         "true"
     }
     assert "spark.driver.bindAddress" not in found
-    generated_by_spark = spark_network.properties("yarn", of())
+    generated_by_spark = spark_network.get_network_properties("yarn", of())
     assert "spark.authenticate.secret" not in generated_by_spark
     assert generated_by_spark["spark.authenticate"] == "true"
 
@@ -128,7 +128,7 @@ def test_a_secret_that_is_none_is_refused(content: str | None, mode: int, why: s
         file.write_text(content)
         file.chmod(mode)
     with pytest.raises(SparkSecretError, match=why) as refusal:
-        spark_network.properties("spark://master:7077", of(file))
+        spark_network.get_network_properties("spark://master:7077", of(file))
     assert "sesame" not in str(refusal.value)
 
 
@@ -155,4 +155,4 @@ def test_the_secret_of_a_cluster_is_in_no_argument_list(home: Path, tmp_path: Pa
 
 def test_a_cluster_without_a_secret_is_refused() -> None:
     with pytest.raises(SparkSecretError, match="LAKEHOUSE_SPARK_SECRET_FILE is not set"):
-        spark_network.properties("spark://master:7077", of())
+        spark_network.get_network_properties("spark://master:7077", of())

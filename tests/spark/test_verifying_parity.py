@@ -23,7 +23,7 @@ from synapse_lakehouse.ingest.reconcile import (
     reconcile_tables,
 )
 from synapse_lakehouse.ingest.repair import Repair
-from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.postgres.rows.range_digest import KeySlice
 from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
 from synapse_lakehouse.spark_app import SparkApp
@@ -63,7 +63,7 @@ insert into odd values
 
 @pytest.fixture(scope="module")
 def lake(
-    server: Server, settings: Settings, sample_dsn: str, tmp_path_factory: pytest.TempPathFactory
+    server: EmbeddedServer, settings: Settings, sample_dsn: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SmallLake]:
     with small_lake(
         server, settings, tmp_path_factory.mktemp("proven"), [*map(catalogue.load_catalogue().table, COPIED), ODD]
@@ -101,7 +101,7 @@ def test_what_differs_is_read_again_and_recorded(lake: SmallLake) -> None:
     assert found["events"] > 2
     assert found["odd"] == 1
     assert {found[name] for name in COPIED[1:]} == {0}
-    repairs = {row["table_name"]: row for row in store.of_run(app.catalog, "audit.repairs", app.run.run_id)}
+    repairs = {row["table_name"]: row for row in store.read_run_rows(app.catalog, "audit.repairs", app.run.run_id)}
     assert (repairs["events"]["rows_added"], repairs["events"]["rows_removed"]) == (1, 1)
     assert repairs["events"]["rows_changed"] == found["events"] - 2
     assert repairs["odd"]["rows_added"] == 2
@@ -128,7 +128,7 @@ def test_a_repair_takes_longer_than_the_source_lets_a_session_idle(
     with export_snapshot(lake.settings, lake.declared) as (connection, taken):
         connection.execute("set idle_in_transaction_session_timeout = '1500ms'")
         reconcile_tables(app, lake.declared, connection, taken)
-    repairs = {row["table_name"]: row for row in store.of_run(app.catalog, "audit.repairs", app.run.run_id)}
+    repairs = {row["table_name"]: row for row in store.read_run_rows(app.catalog, "audit.repairs", app.run.run_id)}
     assert repairs["odd"]["rows_added"] == 2
     lake.publish(app)
     assert lake.equal_to_source()
@@ -141,7 +141,7 @@ def test_what_was_written_after_the_audit_is_not_published(lake: SmallLake) -> N
         {"table_name": row["table_name"], "snapshot_id": row["snapshot_id"], "measured_at": datetime.now(UTC)}
         for row in lake.ledger(app)
     ]
-    store.append(app.catalog, "audit.table_facts", measured, app.run)
+    store.append_audit_rows(app.catalog, "audit.table_facts", measured, app.run)
     before = {name: app.catalog.load_table(f"bronze.{name}") for name in (*COPIED, "odd")}
     _begin_branch(app, before["room_memberships"])
     app.spark.sql("insert into bronze.room_memberships (event_id, room_id) values ('$unaudited', '!nowhere')")
@@ -173,7 +173,9 @@ def test_the_source_is_asked_no_longer_than_the_budget_allows_and_tables_take_tu
         assert timeout == ("1h",)
         old = {"slice": 0, "slices": 1, "differing": 0, "seconds": 0.1, "compared_at": datetime(2000, 1, 1, tzinfo=UTC)}
         slow = {"differing": None, "seconds": 31.0, "compared_at": datetime.now(UTC)}
-        store.append(app.catalog, "audit.parity", [old | {"table_name": "odd"}, old | slow | {"table_name": "events"}])
+        store.append_audit_rows(
+            app.catalog, "audit.parity", [old | {"table_name": "odd"}, old | slow | {"table_name": "events"}]
+        )
         turns = list_slices_by_age(app, lake.declared, connection)
         assert [unit.part.of for unit in turns if unit.table.name == "events"] == [2, 2]
         assert [unit.table.name for unit in turns[-2:]] == ["events"] * 2, "its halves wait for all others"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
-from synapse_lakehouse.local.java import runtime
+from synapse_lakehouse.java import runtime
 
 _START_SECONDS = 120
 _WORKERS = ("one", "two")
@@ -62,7 +62,7 @@ def cluster(folder: Path) -> Iterator[Cluster]:
 @contextmanager
 def _daemon(name: str, log: Path, *arguments: str) -> Iterator[None]:
     """A Spark daemon in a process group of its own, gone when the context ends."""
-    variables = runtime.environment() | {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1"}
+    variables = runtime.build_java_environment() | {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1"}
     with log.open("wb") as output:
         process = subprocess.Popen(
             [f"{variables['SPARK_HOME']}/bin/spark-class", f"org.apache.spark.deploy.{name}", *arguments],

@@ -24,18 +24,19 @@ def differences(
 
 def release_of(settings: Settings) -> Release:
     """The first release of a lake."""
-    with duckdb_reader.connect(settings) as connection:
-        return duckdb_reader.releases(connection, settings)[-1]
+    with duckdb_reader.open_duckdb(settings) as connection:
+        return duckdb_reader.list_releases(connection, settings)[-1]
 
 
 def contents(settings: Settings, snapshots: Mapping[str, int]) -> dict[str, tuple[int, int]]:
     """Rows and an order-free hash of tables at snapshots."""
-    known = duckdb_reader.entries(settings)
-    with duckdb_reader.connect(settings) as connection:
+    known = duckdb_reader.list_catalog_entries(settings)
+    with duckdb_reader.open_duckdb(settings) as connection:
         return {
             name: row
             for name, snapshot in snapshots.items()
             for row in connection.execute(
-                f"select count(*), sum(hash(t)::hugeint) from {duckdb_reader.scan(known[name].location, snapshot)} t"
+                "select count(*), sum(hash(t)::hugeint)"
+                f" from {duckdb_reader.iceberg_scan_sql(known[name].location, snapshot)} t"
             ).fetchall()
         }

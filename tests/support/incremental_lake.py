@@ -15,7 +15,7 @@ from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.write import tables
-from synapse_lakehouse.iceberg.write.publish import publish
+from synapse_lakehouse.iceberg.write.publish import publish_branch
 from synapse_lakehouse.ingest.copy_tables import copy_tables
 from synapse_lakehouse.ingest.snapshot_session import run_on_snapshot
 from synapse_lakehouse.spark_app import SparkApp
@@ -46,37 +46,40 @@ class AdvancingLake:
 
     def ledger(self, app: SparkApp) -> list[dict[str, Any]]:
         """The run's rows of the ledger."""
-        return store.of_run(app.catalog, "audit.ledger", app.run.run_id)
+        return store.read_run_rows(app.catalog, "audit.ledger", app.run.run_id)
 
     def copy(self, app: SparkApp) -> None:
         """Bring the run's branch up to the source."""
-        tables.ensure(app.catalog, catalogue.load_catalogue())
+        tables.ensure_tables(app.catalog, catalogue.load_catalogue())
         run_on_snapshot(app, copy_tables)
 
     def publish(self, app: SparkApp) -> None:
         """Publish the run's branch, as if its audits had passed."""
         passed = {"suite": "", "expectation": "", "subject": "", "severity": "fail", "success": True, "observed": ""}
         checks = [passed | {"stage": stage, "checked_at": datetime.now(UTC)} for stage in ("bronze", "gold")]
-        store.append(app.catalog, "audit.checks", checks, app.run)
+        store.append_audit_rows(app.catalog, "audit.checks", checks, app.run)
         self.measure(app)
-        publish(app.spark, app.catalog, app.run, str(self.settings.synapse_server_name), lambda: None)
+        publish_branch(app.spark, app.catalog, app.run, str(self.settings.synapse_server_name), lambda: None)
 
     def measure(self, app: SparkApp) -> None:
         """Say of what the run copied, unless it is said, that it was measured."""
-        measured = {row["table_name"] for row in store.of_run(app.catalog, "audit.table_facts", app.run.run_id)}
+        measured = {row["table_name"] for row in store.read_run_rows(app.catalog, "audit.table_facts", app.run.run_id)}
         told = {"rows": 0, "null_keys": 0, "duplicate_keys": 0, "measured_at": datetime.now(UTC)}
         facts = [
             told | {name: row[name] for name in ("table_name", "snapshot_id")}
             for row in self.ledger(app)
             if row["table_name"] not in measured
         ]
-        store.append(app.catalog, "audit.table_facts", facts, app.run)
+        store.append_audit_rows(app.catalog, "audit.table_facts", facts, app.run)
 
     def departures(self) -> dict[str, tuple[int, int]]:
         """Tables that are not equal to the source: rows that only the lake has, and that only the source has."""
-        with duckdb_reader.connect(self.settings) as lake, psycopg.connect(str(self.settings.synapse_dsn)) as source:
-            release = duckdb_reader.release(lake, self.settings)
-            duckdb_reader.bind(lake, self.settings, release, release.tables)
+        with (
+            duckdb_reader.open_duckdb(self.settings) as lake,
+            psycopg.connect(str(self.settings.synapse_dsn)) as source,
+        ):
+            release = duckdb_reader.get_release(lake, self.settings)
+            duckdb_reader.create_views(lake, self.settings, release, release.tables)
             found = {
                 table.name: differences(table, lake, source) for table in catalogue.load_catalogue().copied_tables()
             }

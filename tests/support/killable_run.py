@@ -49,13 +49,13 @@ def main() -> None:
 
 def _run(lake: AdvancingLake, app: SparkApp) -> None:
     """Open, copy, publish and close, as the DAG's tasks do."""
-    tables.ensure(app.catalog, catalogue.load_catalogue())
+    tables.ensure_tables(app.catalog, catalogue.load_catalogue())
     lease = Lease(app.catalog, app.run.run_id, app.run.branch, lake.settings.lakehouse_lease_seconds)
     crashed = lease.acquire(WAIT_SECONDS)
     if app.run.branch not in crashed:
-        branches.drop(app.catalog, app.run.branch)
+        branches.drop_branch(app.catalog, app.run.branch)
     if crashed:
-        branches.take_over(app.catalog, crashed, app.run.branch)
+        branches.resume_branch(app.catalog, crashed, app.run.branch)
         lease.settle()
     try:
         _copied_and_published(lake, app, lease)
@@ -66,7 +66,7 @@ def _run(lake: AdvancingLake, app: SparkApp) -> None:
 
 
 def _copied_and_published(lake: AdvancingLake, app: SparkApp, lease: Lease) -> None:
-    with lease.kept():
+    with lease.heartbeat():
         lake.copy(app)
         lake.publish(app)
 

@@ -145,8 +145,8 @@ class PlantedSample:
 def planted_sample(folder: Path) -> Iterator[PlantedSample]:
     """A :class:`PlantedSample` on a server of its own, whose files are in ``folder``."""
     canaries, name, password = Canaries(), "canary_reader", secrets.token_hex(12)
-    with embedded_postgres.running(folder) as server:
-        dsn = sample.restore(server)
+    with embedded_postgres.run_server(folder) as server:
+        dsn = sample.restore_sample(server)
         with psycopg.connect(dsn) as owner:
             canaries.plant(owner)
             owner.execute(build_grants_sql(catalogue.load_catalogue(), Settings(_env_file=None), name).encode())

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
-from synapse_lakehouse.iceberg.lease.lease import Lease, holding
+from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
+from synapse_lakehouse.iceberg.lease.lease import Lease, get_current_holder
 from synapse_lakehouse.iceberg.write import tables
-from synapse_lakehouse.local.postgres.embedded_postgres import free_port
+from synapse_lakehouse.local.postgres.embedded_postgres import find_free_port
 from tests.conftest import BIN, environment
 
 
@@ -21,7 +21,7 @@ def start(settings: Settings, *arguments: str) -> subprocess.Popen[str]:
 
 def start_ui(settings: Settings) -> subprocess.Popen[str]:
     """``lakehouse ui`` as a terminal would start it, on a free port."""
-    return _start(settings, "ui", "--port", str(free_port()))
+    return _start(settings, "ui", "--port", str(find_free_port()))
 
 
 def _start(settings: Settings, *arguments: str) -> subprocess.Popen[str]:
@@ -49,8 +49,8 @@ def children(run: subprocess.Popen[str]) -> set[int]:
 
 def lease_of_another_run(settings: Settings) -> Lease:
     """The lake's lease, which the run ``the first run`` holds for ten minutes, unless it gives it back."""
-    catalog = pyiceberg_catalog(settings)
-    tables.ensure(catalog, catalogue.load_catalogue())
+    catalog = open_catalog(settings)
+    tables.ensure_tables(catalog, catalogue.load_catalogue())
     lease = Lease(catalog, "the first run", "run_20261120T000000Z_00000000", seconds=600)
     lease.acquire()
     return lease
@@ -58,6 +58,6 @@ def lease_of_another_run(settings: Settings) -> Lease:
 
 def lease_holder(settings: Settings) -> str | None:
     """Who holds the lease of the lake."""
-    with closing(pyiceberg_catalog(settings)) as catalog:
-        held = holding(catalog)
+    with closing(open_catalog(settings)) as catalog:
+        held = get_current_holder(catalog)
     return held.holder if held else None

@@ -21,7 +21,7 @@ from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.ingest.copy_tables import copy_tables
 from synapse_lakehouse.ingest.reconcile import reconcile_tables
 from synapse_lakehouse.ingest.snapshot_session import run_on_snapshot
-from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
 from synapse_lakehouse.spark_app import SparkApp
 from tests.conftest import copied_source, lake_maker
@@ -37,14 +37,14 @@ class SmallLake(AdvancingLake):
 
     def copy(self, app: SparkApp) -> None:
         """Bring the run's branch up to the source."""
-        tables.ensure(app.catalog, self.declared)
+        tables.ensure_tables(app.catalog, self.declared)
         run_on_snapshot(app, copy_tables, self.declared)
 
     def verify(self, app: SparkApp) -> list[dict[str, Any]]:
         """Compare the run's branch with the source: rows of audit.parity."""
         with export_snapshot(self.settings, self.declared) as (connection, snapshot):
             reconcile_tables(app, self.declared, connection, snapshot)
-        return store.of_run(app.catalog, "audit.parity", app.run.run_id)
+        return store.read_run_rows(app.catalog, "audit.parity", app.run.run_id)
 
     def maintain(self, days: int = 0) -> None:
         """Run the app that looks after the lake's files."""
@@ -66,9 +66,12 @@ class SmallLake(AdvancingLake):
 
     def equal_to_source(self) -> bool:
         """Whether the latest release has the source's rows; to Python not even a NaN is equal to itself."""
-        with duckdb_reader.connect(self.settings) as lake, psycopg.connect(str(self.settings.synapse_dsn)) as source:
-            release = duckdb_reader.release(lake, self.settings)
-            duckdb_reader.bind(lake, self.settings, release, release.tables)
+        with (
+            duckdb_reader.open_duckdb(self.settings) as lake,
+            psycopg.connect(str(self.settings.synapse_dsn)) as source,
+        ):
+            release = duckdb_reader.get_release(lake, self.settings)
+            duckdb_reader.create_views(lake, self.settings, release, release.tables)
             comparable = [
                 table
                 for table in self.declared.copied_tables()
@@ -78,7 +81,9 @@ class SmallLake(AdvancingLake):
 
 
 @contextmanager
-def small_lake(server: Server, settings: Settings, folder: Path, declared: Iterable[Table]) -> Iterator[SmallLake]:
+def small_lake(
+    server: EmbeddedServer, settings: Settings, folder: Path, declared: Iterable[Table]
+) -> Iterator[SmallLake]:
     """An empty lake of a few tables of a copy of the sample, which may be spoiled."""
     few = catalogue.load_catalogue().model_copy(update={"tables": tuple(declared)})
     with (

@@ -8,12 +8,12 @@ import psycopg
 import pyarrow as pa
 
 from bench.compression.synthetic_rooms import STATE_TABLES
-from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from tests.support.state_rooms import State, World, resolved
 
 
 @contextmanager
-def state_database(server: Server) -> Iterator[str]:
+def state_database(server: EmbeddedServer) -> Iterator[str]:
     """An empty database with Synapse's tables of state."""
     name = f"compression_{uuid.uuid4().hex[:8]}"
     server.create_database(name)

@@ -42,7 +42,7 @@ class Examined(AdvancingLake):
 
     def bound(self) -> int:
         """The safe bound of events that the latest release accepted."""
-        return audit_store.releases(self.app().catalog)[-1].positions["events"]
+        return audit_store.read_releases(self.app().catalog)[-1].positions["events"]
 
 
 class Database:

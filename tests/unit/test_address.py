@@ -11,14 +11,14 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog import catalog_uri, pgpass
 from synapse_lakehouse.iceberg.catalog.catalog import (
     export_secrets,
-    pyiceberg_catalog,
-    redacted,
-    spark_properties,
-    spark_properties_with_secrets,
-    worker_properties,
+    get_redaction_pattern,
+    get_spark_properties,
+    get_spark_properties_with_secrets,
+    open_catalog,
+    remove_secrets,
 )
 from synapse_lakehouse.iceberg.catalog.catalog_uri import CatalogError
-from synapse_lakehouse.iceberg.read.duckdb_reader import LakeReadError, entries
+from synapse_lakehouse.iceberg.read.duckdb_reader import LakeReadError, list_catalog_entries
 
 
 def of(uri: str) -> Settings:
@@ -39,19 +39,21 @@ def of(uri: str) -> Settings:
     ],
 )
 def test_jdbc_is_told_what_libpq_is(given: str, told: str) -> None:
-    assert spark_properties(of(f"postgresql://{given}"))["spark.sql.catalog.lake.uri"] == f"jdbc:postgresql://{told}"
+    assert (
+        get_spark_properties(of(f"postgresql://{given}"))["spark.sql.catalog.lake.uri"] == f"jdbc:postgresql://{told}"
+    )
 
 
 @pytest.mark.parametrize(("given", "meant"), [("p%40%2F%23%25", "p@/#%"), ("pa#ss", "pa#ss"), ("pa?s:s", "pa?s:s")])
 def test_a_password_arrives_as_it_is_meant(given: str, meant: str) -> None:
     uri = f"postgresql://u:{given}@h:5432/d?sslmode=require"
-    assert meant not in " ".join(spark_properties(of(uri)).values())
-    assert spark_properties_with_secrets(of(uri))["spark.sql.catalog.lake.jdbc.password"] == meant
-    file = pgpass.file(catalog_uri.parameters(uri))
+    assert meant not in " ".join(get_spark_properties(of(uri)).values())
+    assert get_spark_properties_with_secrets(of(uri))["spark.sql.catalog.lake.jdbc.password"] == meant
+    file = pgpass.write_pgpass_file(catalog_uri.parse_libpq_uri(uri))
     assert file
     *_, line = Path(file).read_text().splitlines()
     assert line == "*:*:d:u:" + meant.replace(":", r"\:")
-    alchemy = make_url(catalog_uri.sqlalchemy(catalog_uri.parameters(uri)))
+    alchemy = make_url(catalog_uri.to_sqlalchemy_url(catalog_uri.parse_libpq_uri(uri)))
     _, arguments = alchemy.get_dialect()().create_connect_args(alchemy)
     assert arguments == {"user": "u", "password": meant, "host": "h", "port": "5432", "dbname": "d"} | {
         "sslmode": "require"
@@ -73,7 +75,11 @@ def test_a_password_arrives_as_it_is_meant(given: str, meant: str) -> None:
     ],
 )
 def test_what_cannot_be_understood_is_refused_without_quoting_it(uri: str) -> None:
-    for use, error in ((spark_properties, CatalogError), (pyiceberg_catalog, CatalogError), (entries, LakeReadError)):
+    for use, error in (
+        (get_spark_properties, CatalogError),
+        (open_catalog, CatalogError),
+        (list_catalog_entries, LakeReadError),
+    ):
         with pytest.raises(error, match="LAKEHOUSE_CATALOG_URI") as refusal:
             use(of(uri))
         assert "ame@" not in str(refusal.value)
@@ -91,7 +97,7 @@ def test_what_cannot_be_understood_is_refused_without_quoting_it(uri: str) -> No
 )
 def test_what_spark_cannot_be_told_is_refused_and_not_dropped(uri: str, why: str) -> None:
     with pytest.raises(CatalogError, match=why):
-        spark_properties(of(uri))
+        get_spark_properties(of(uri))
 
 
 def test_spark_shows_nobody_a_secret_of_the_catalog() -> None:
@@ -99,9 +105,11 @@ def test_spark_shows_nobody_a_secret_of_the_catalog() -> None:
     shown = {"s3.region": "eu-central-1", "io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}
     for uri in ("https://u:sesame@rest.example.org/api", "postgresql://u:sesame@h/d"):
         settings = of(uri).model_copy(update={"lakehouse_catalog_properties": secrets | shown})
-        properties = spark_properties_with_secrets(settings)
+        properties = get_spark_properties_with_secrets(settings)
         hidden = {
-            key for key, value in properties.items() if re.search(redacted(), key) or re.search(redacted(), value)
+            key
+            for key, value in properties.items()
+            if re.search(get_redaction_pattern(), key) or re.search(get_redaction_pattern(), value)
         }
         assert {key for key, value in properties.items() if "sesame" in value} <= hidden
         assert {f"spark.sql.catalog.lake.{key}" for key in shown}.isdisjoint(hidden)
@@ -115,11 +123,11 @@ def test_spark_and_its_workers_get_no_secret_of_a_rest_catalog(monkeypatch: pyte
     environment: dict[str, str] = {}
     monkeypatch.setattr(os, "environ", environment)
     export_secrets(given)
-    properties = spark_properties(given)
+    properties = get_spark_properties(given)
     assert "sesame" not in " ".join(properties.values())
     for name in ("uri", "credential", "header.Authorization"):
         assert "sesame" in environment[properties[f"spark.sql.catalog.lake.{name}"].removeprefix("env:")]
     assert environment["ICEBERG_S3_SECRET_ACCESS_KEY"] == "sesame"
     assert properties["spark.sql.catalog.lake.s3.region"] == "eu-central-1"
-    workers = worker_properties({"uri": "https://u:sesame@rest.example.org"} | given.lakehouse_catalog_properties)
+    workers = remove_secrets({"uri": "https://u:sesame@rest.example.org"} | given.lakehouse_catalog_properties)
     assert workers == {"s3.region": "eu-central-1"}

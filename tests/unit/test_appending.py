@@ -10,7 +10,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from pyiceberg.table.update import update_table_metadata
 
-from synapse_lakehouse.iceberg.write.append import append
+from synapse_lakehouse.iceberg.write.append import append_rows
 
 ROWS = pa.table({"n": pa.array([1, 2], pa.int64())})
 RETRIED = {"commit.retry.num-retries": "2", "commit.retry.min-wait-ms": "1"}
@@ -29,8 +29,8 @@ def test_rows_of_two_that_read_the_same_are_both_there(lake: InMemoryCatalog, me
     merged = {"commit.manifest-merge.enabled": merging, "commit.manifest.min-count-to-merge": "2"}
     first = lake.create_table("audit.rows", schema=ROWS.schema, properties=RETRIED | merged)
     second = lake.load_table("audit.rows")
-    append(first, ROWS, {"by": "first"})
-    append(second, ROWS.slice(1), {"by": "second"})
+    append_rows(first, ROWS, {"by": "first"})
+    append_rows(second, ROWS.slice(1), {"by": "second"})
     table = lake.load_table("audit.rows")
     assert sorted(table.scan().to_arrow()["n"].to_pylist()) == [1, 2, 2]
     assert [one.summary.additional_properties["by"] for one in table.snapshots() if one.summary] == ["first", "second"]
@@ -39,9 +39,9 @@ def test_rows_of_two_that_read_the_same_are_both_there(lake: InMemoryCatalog, me
 def test_one_that_is_not_to_try_again_is_told_of_the_other(lake: InMemoryCatalog) -> None:
     first = lake.create_table("audit.rows", schema=ROWS.schema, properties=NEVER_RETRIED)
     second = lake.load_table("audit.rows")
-    append(first, ROWS)
+    append_rows(first, ROWS)
     with pytest.raises(CommitFailedException):
-        append(second, ROWS)
+        append_rows(second, ROWS)
     assert lake.load_table("audit.rows").scan().count() == 2
 
 
@@ -56,5 +56,5 @@ def test_what_a_table_keeps_is_copied_a_few_times_at_most(
         return update_table_metadata(*arguments, **options)
 
     monkeypatch.setattr(pyiceberg.table, "update_table_metadata", counted)
-    append(table, ROWS)
+    append_rows(table, ROWS)
     assert 0 < len(worked_out) <= 4

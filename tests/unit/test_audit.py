@@ -15,7 +15,7 @@ from pyiceberg.catalog.memory import InMemoryCatalog
 from pyiceberg.expressions import EqualTo
 
 from synapse_lakehouse.audit import store
-from synapse_lakehouse.audit.releases import TABLE, Release
+from synapse_lakehouse.audit.releases import RELEASES_TABLE, Release
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.replication.coverage import job
@@ -29,14 +29,14 @@ RUN = Run("run", DAY, DAY + timedelta(days=1))
 def catalog(tmp_path: Path) -> Catalog:
     """A lake with empty audit tables."""
     catalog = InMemoryCatalog("lake", warehouse=tmp_path.as_uri())
-    tables.ensure_audit(catalog)
+    tables.ensure_audit_tables(catalog)
     return catalog
 
 
 def _publish(catalog: Catalog, numbers: Sequence[int]) -> None:
     """Releases in one file, as a compaction of the table leaves them."""
     told = {"tables": [("gold.events", 1)], "positions": [], "views": [], "published_at": DAY}
-    store.append(catalog, TABLE, [told | {"release": number} for number in numbers], RUN)
+    store.append_audit_rows(catalog, RELEASES_TABLE, [told | {"release": number} for number in numbers], RUN)
 
 
 @given(files=st.lists(st.lists(st.integers(1, 1 << 40), min_size=1, max_size=3), max_size=4))
@@ -45,42 +45,42 @@ def test_the_latest_release_is_the_one_with_the_highest_number_in_whatever_file(
 ) -> None:
     catalog = InMemoryCatalog("lake", warehouse=tmp_path_factory.mktemp("lake").as_uri())
     catalog.create_namespace("audit")
-    catalog.create_table(TABLE, schema=store.TABLES[TABLE])
+    catalog.create_table(RELEASES_TABLE, schema=store.AUDIT_SCHEMAS[RELEASES_TABLE])
     distinct = iter(dict.fromkeys(number for file in files for number in file))
     kept = [[number for number, _ in zip(distinct, file, strict=False)] for file in files]
     for file in filter(None, kept):
         _publish(catalog, file)
     everything = sorted((number for file in kept for number in file), reverse=True)
-    assert [one.number for one in store.newest_first(catalog)] == everything
-    latest = store.latest(catalog)
+    assert [one.number for one in store.iterate_newest_releases(catalog)] == everything
+    latest = store.read_latest_release(catalog)
     assert (latest.number if latest else None) == next(iter(everything), None)
 
 
 def test_what_a_run_wrote_is_read_from_its_own_files(catalog: Catalog) -> None:
     named = [f"scheduled__2026-05-0{day}T00:00:00+00:00" for day in range(1, 6)]
     for run_id in named:
-        store.append(catalog, "audit.snapshots", [{"taken_at": DAY}], replace(RUN, run_id=run_id))
+        store.append_audit_rows(catalog, "audit.snapshots", [{"taken_at": DAY}], replace(RUN, run_id=run_id))
     of_run = EqualTo(term="run_id", value=named[2])
     assert len(list(catalog.load_table("audit.snapshots").scan(row_filter=of_run).plan_files())) == 1
-    assert [row["run_id"] for row in store.of_run(catalog, "audit.snapshots", named[2])] == [named[2]]
+    assert [row["run_id"] for row in store.read_run_rows(catalog, "audit.snapshots", named[2])] == [named[2]]
 
 
 def test_the_latest_release_is_read_from_one_file(catalog: Catalog) -> None:
     for number in range(1, 6):
         _publish(catalog, [number])
-    files = [task.file.file_path for task in catalog.load_table(TABLE).scan().plan_files()]
+    files = [task.file.file_path for task in catalog.load_table(RELEASES_TABLE).scan().plan_files()]
     oldest, *_ = sorted(files, key=lambda file: Path(file.removeprefix("file://")).stat().st_mtime_ns)
     Path(oldest.removeprefix("file://")).unlink()
-    latest = store.latest(catalog)
+    latest = store.read_latest_release(catalog)
     assert latest is not None
     assert (latest.number, latest.tables) == (5, {"gold.events": 1})
     with pytest.raises(FileNotFoundError):
-        store.releases(catalog)
+        store.read_releases(catalog)
 
 
 def test_many_commits_leave_few_manifests(catalog: Catalog) -> None:
     for _ in range(35):
-        store.append(catalog, "audit.snapshots", [{"branch": "b"}], RUN)
+        store.append_audit_rows(catalog, "audit.snapshots", [{"branch": "b"}], RUN)
     table = catalog.load_table("audit.snapshots")
     snapshot = table.current_snapshot()
     assert snapshot is not None
@@ -92,17 +92,19 @@ def test_a_lake_of_an_earlier_version_gathers_its_manifests_too(catalog: Catalog
     name = "commit.manifest-merge.enabled"
     with catalog.load_table("audit.ledger").transaction() as change:
         change.remove_properties(name)
-    tables.ensure_audit(catalog)
+    tables.ensure_audit_tables(catalog)
     assert catalog.load_table("audit.ledger").properties[name] == "true"
 
 
 def _look(catalog: Catalog, hour: int, **columns: object) -> None:
-    store.append(catalog, "audit.snapshots", [{"taken_at": DAY, "began_at": DAY + hour * HOUR, **columns}], RUN)
+    store.append_audit_rows(
+        catalog, "audit.snapshots", [{"taken_at": DAY, "began_at": DAY + hour * HOUR, **columns}], RUN
+    )
 
 
 def _write(catalog: Catalog, hour: float, *tables: str) -> None:
     told = [{"table_name": name, "rows_read": int(hour), "written_at": DAY + hour * HOUR} for name in tables]
-    store.append(catalog, "audit.ledger", told, RUN)
+    store.append_audit_rows(catalog, "audit.ledger", told, RUN)
 
 
 def _told(rows: list[dict[str, Any]]) -> dict[str, int]:
@@ -112,15 +114,15 @@ def _told(rows: list[dict[str, Any]]) -> dict[str, int]:
 def test_only_the_last_attempt_at_a_run_counts(catalog: Catalog) -> None:
     _look(catalog, 1)
     _write(catalog, 1.5, "events", "rooms")
-    assert store.has_copied(catalog, RUN)
-    assert _told(store.of_run(catalog, "audit.ledger", RUN.run_id)) == {"events": 1, "rooms": 1}
+    assert store.is_copy_complete(catalog, RUN)
+    assert _told(store.read_run_rows(catalog, "audit.ledger", RUN.run_id)) == {"events": 1, "rooms": 1}
 
     _look(catalog, 2)
-    assert not store.has_copied(catalog, RUN)
-    assert store.of_run(catalog, "audit.ledger", RUN.run_id) == []
+    assert not store.is_copy_complete(catalog, RUN)
+    assert store.read_run_rows(catalog, "audit.ledger", RUN.run_id) == []
     _write(catalog, 2.5, "events")
     _write(catalog, 3, "events")
-    assert _told(store.of_run(catalog, "audit.ledger", RUN.run_id)) == {"events": 3}
+    assert _told(store.read_run_rows(catalog, "audit.ledger", RUN.run_id)) == {"events": 3}
 
 
 def test_a_release_has_what_its_own_attempt_wrote(catalog: Catalog) -> None:
@@ -131,41 +133,43 @@ def test_a_release_has_what_its_own_attempt_wrote(catalog: Catalog) -> None:
     release = _release(catalog, published_hour=3)
     _look(catalog, 4)
     _write(catalog, 4.5, "events", "rooms")
-    assert _told(store.of_release(catalog, "audit.ledger", release)) == {"events": 2}
-    (look,) = store.of_release(catalog, "audit.snapshots", release)
+    assert _told(store.read_release_rows(catalog, "audit.ledger", release)) == {"events": 2}
+    (look,) = store.read_release_rows(catalog, "audit.snapshots", release)
     assert look["began_at"] == DAY + 2 * HOUR
 
 
 def test_attempts_of_versions_that_did_not_say_when_they_began_are_all_one(catalog: Catalog) -> None:
     for minutes in (2, 1):
         taken_at = DAY + timedelta(minutes=minutes)
-        store.append(catalog, "audit.snapshots", [{"taken_at": taken_at, "schema_version": minutes}], RUN)
+        store.append_audit_rows(catalog, "audit.snapshots", [{"taken_at": taken_at, "schema_version": minutes}], RUN)
     _write(catalog, 1.5, "events", "rooms")
     _write(catalog, 2.5, "events")
-    assert _told(store.of_run(catalog, "audit.ledger", RUN.run_id)) == {"events": 2, "rooms": 1}
-    assert [one["schema_version"] for one in store.of_run(catalog, "audit.snapshots", RUN.run_id)] == [2]
+    assert _told(store.read_run_rows(catalog, "audit.ledger", RUN.run_id)) == {"events": 2, "rooms": 1}
+    assert [one["schema_version"] for one in store.read_run_rows(catalog, "audit.snapshots", RUN.run_id)] == [2]
     _look(catalog, 3, schema_version=3)
-    assert [one["schema_version"] for one in store.of_run(catalog, "audit.snapshots", RUN.run_id)] == [3]
-    assert not store.has_copied(catalog, RUN)
+    assert [one["schema_version"] for one in store.read_run_rows(catalog, "audit.snapshots", RUN.run_id)] == [3]
+    assert not store.is_copy_complete(catalog, RUN)
 
 
 def test_a_lake_that_no_run_opened_since_lacks_columns(tmp_path: Path) -> None:
     catalog = InMemoryCatalog("lake", warehouse=tmp_path.as_uri())
     catalog.create_namespace("audit")
-    for name in ("audit.snapshots", "audit.ledger", TABLE):
-        earlier = [field for field in store.TABLES[name] if field.name not in ("began_at", "accepted_at", "written_at")]
+    for name in ("audit.snapshots", "audit.ledger", RELEASES_TABLE):
+        earlier = [
+            field for field in store.AUDIT_SCHEMAS[name] if field.name not in ("began_at", "accepted_at", "written_at")
+        ]
         table = catalog.create_table(name, schema=pa.schema(earlier))
-        table.append(pa.Table.from_pylist([store.stamp(RUN)], schema=table.schema().as_arrow()))
-    assert len(store.of_run(catalog, "audit.ledger", RUN.run_id)) == 1
-    assert len(store.of_run(catalog, "audit.snapshots", RUN.run_id)) == 1
-    assert store.has_copied(catalog, RUN)
+        table.append(pa.Table.from_pylist([store.get_run_columns(RUN)], schema=table.schema().as_arrow()))
+    assert len(store.read_run_rows(catalog, "audit.ledger", RUN.run_id)) == 1
+    assert len(store.read_run_rows(catalog, "audit.snapshots", RUN.run_id)) == 1
+    assert store.is_copy_complete(catalog, RUN)
 
 
 def test_a_tap_is_compared_from_where_the_last_release_was_that_compared_it(catalog: Catalog) -> None:
     def compare(run: Run, hour: int) -> None:
-        store.append(catalog, "audit.snapshots", [{"began_at": DAY + hour * HOUR}], run)
+        store.append_audit_rows(catalog, "audit.snapshots", [{"began_at": DAY + hour * HOUR}], run)
         row = {"dialect": "redis", "stream": "events", "upto": hour, "measured_at": DAY + hour * HOUR}
-        store.append(catalog, job.TABLE, [row], run)
+        store.append_audit_rows(catalog, job.TABLE, [row], run)
 
     first, second, third = (Run(name, RUN.start, RUN.end) for name in ("first", "second", "third"))
     assert job.latest(catalog) == []
@@ -174,7 +178,7 @@ def test_a_tap_is_compared_from_where_the_last_release_was_that_compared_it(cata
     _release(catalog, published_hour=2, run=first)
     compare(second, 3)
     _release(catalog, published_hour=4, run=second)
-    store.append(catalog, "audit.snapshots", [{"began_at": DAY + 5 * HOUR}], third)
+    store.append_audit_rows(catalog, "audit.snapshots", [{"began_at": DAY + 5 * HOUR}], third)
     _release(catalog, published_hour=6, run=third)
     compare(second, 7)
     compare(first, 8)
@@ -183,9 +187,9 @@ def test_a_tap_is_compared_from_where_the_last_release_was_that_compared_it(cata
 
 def _release(catalog: Catalog, published_hour: int, run: Run = RUN) -> Release:
     """A new release that ``run`` published."""
-    number, moment = len(store.releases(catalog)) + 1, DAY + published_hour * HOUR
+    number, moment = len(store.read_releases(catalog)) + 1, DAY + published_hour * HOUR
     told = {"release": number, "tables": [], "positions": [], "views": [], "published_at": moment}
-    store.append(catalog, TABLE, [told | {"accepted_at": moment}], run)
-    release = store.latest(catalog)
+    store.append_audit_rows(catalog, RELEASES_TABLE, [told | {"accepted_at": moment}], run)
+    release = store.read_latest_release(catalog)
     assert release is not None
     return release

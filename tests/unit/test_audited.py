@@ -11,7 +11,7 @@ from pyiceberg.catalog.memory import InMemoryCatalog
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.audit.releases import ReleaseError
 from synapse_lakehouse.config.run import Run
-from synapse_lakehouse.iceberg.write.publish import require_audited
+from synapse_lakehouse.iceberg.write.publish import require_audits_passed
 
 DAY = datetime(2026, 11, 18, tzinfo=UTC)
 RUN = Run("scheduled__1", DAY, DAY + timedelta(days=1))
@@ -24,35 +24,35 @@ def lake(tmp_path: Path) -> Catalog:
     catalog = InMemoryCatalog("lake", warehouse=tmp_path.as_uri())
     catalog.create_namespace("audit")
     for name in ("audit.snapshots", "audit.checks"):
-        catalog.create_table(name, schema=store.TABLES[name])
+        catalog.create_table(name, schema=store.AUDIT_SCHEMAS[name])
     return catalog
 
 
 def judge(lake: Catalog, stage: str, hour: int, *checks: dict[str, Any]) -> None:
     plain = {"stage": stage, "suite": stage, "severity": "fail", "success": True, "observed": ""}
     moment = {"checked_at": DAY + timedelta(hours=hour)}
-    store.append(lake, "audit.checks", [plain | moment | check for check in checks], RUN)
+    store.append_audit_rows(lake, "audit.checks", [plain | moment | check for check in checks], RUN)
 
 
 def test_a_check_that_failed_and_that_the_next_judgement_does_not_have_blocks_no_longer(lake: Catalog) -> None:
     judge(lake, "bronze", 1, KEYS, BOUND | {"success": False})
     with pytest.raises(ReleaseError, match="gold of run scheduled__1 were never judged"):
-        require_audited(lake, RUN)
+        require_audits_passed(lake, RUN)
     judge(lake, "gold", 2, KEYS)
     with pytest.raises(ReleaseError, match="1 checks of run scheduled__1 failed"):
-        require_audited(lake, RUN)
+        require_audits_passed(lake, RUN)
 
     judge(lake, "bronze", 3, KEYS)
 
-    assert require_audited(lake, RUN) == (2, 0)
+    assert require_audits_passed(lake, RUN) == (2, 0)
 
 
 def test_a_later_judgement_that_fails_blocks(lake: Catalog) -> None:
     judge(lake, "bronze", 1, KEYS, BOUND | {"severity": "warn", "success": False})
     judge(lake, "gold", 2, KEYS)
-    assert require_audited(lake, RUN) == (2, 1)
+    assert require_audits_passed(lake, RUN) == (2, 1)
 
     judge(lake, "gold", 3, KEYS | {"success": False})
 
     with pytest.raises(ReleaseError, match=r"failed, the first on bronze\.rooms"):
-        require_audited(lake, RUN)
+        require_audits_passed(lake, RUN)

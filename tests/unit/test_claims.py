@@ -21,7 +21,9 @@ def own(tmp_path: Path) -> Settings:
     return Settings(_env_file=None, lakehouse_home=tmp_path)
 
 
-@pytest.mark.parametrize("claim", [home_lock.testing, partial(home_lock.scheduling, address=ADDRESS)])
+@pytest.mark.parametrize(
+    "claim", [home_lock.claim_for_test_run, partial(home_lock.claim_for_scheduler, address=ADDRESS)]
+)
 def test_who_comes_next_waits_for_a_tested_run(own: Settings, claim: Callable[..., Any]) -> None:
     waiting, started = threading.Event(), threading.Event()
 
@@ -31,7 +33,7 @@ def test_who_comes_next_waits_for_a_tested_run(own: Settings, claim: Callable[..
             started.set()
 
     second = threading.Thread(target=begin)
-    with home_lock.testing(own, print):
+    with home_lock.claim_for_test_run(own, print):
         second.start()
         assert waiting.wait(10)
         assert not started.is_set()
@@ -41,18 +43,18 @@ def test_who_comes_next_waits_for_a_tested_run(own: Settings, claim: Callable[..
 
 def test_a_scheduler_that_was_killed_has_nothing(own: Settings) -> None:
     lock = own.lakehouse_home / "airflow" / "scheduler.lock"
-    with home_lock.scheduling(own, ADDRESS, print):
+    with home_lock.claim_for_scheduler(own, ADDRESS, print):
         left = lock.read_text()
     lock.write_text(left)
-    with home_lock.testing(own, print) as scheduler:
+    with home_lock.claim_for_test_run(own, print) as scheduler:
         assert scheduler is None
         assert lock.read_text() == ""
 
 
 def test_a_run_learns_where_the_scheduler_is(own: Settings) -> None:
-    with home_lock.scheduling(own, ADDRESS, print), home_lock.testing(own, print) as scheduler:
-        assert scheduler == home_lock.Scheduler(ADDRESS, ())
-    with home_lock.testing(own, print) as scheduler:
+    with home_lock.claim_for_scheduler(own, ADDRESS, print), home_lock.claim_for_test_run(own, print) as scheduler:
+        assert scheduler == home_lock.RunningScheduler(ADDRESS, ())
+    with home_lock.claim_for_test_run(own, print) as scheduler:
         assert scheduler is None
 
 
@@ -60,16 +62,16 @@ def test_a_run_learns_in_which_settings_the_scheduler_differs_and_the_lock_holds
     other = own.model_copy(
         update={"synapse_dsn": "postgresql://me:secret-word@here/synapse", "lakehouse_erasure_days": 7}
     )
-    with home_lock.scheduling(own, ADDRESS, print), home_lock.testing(other, print) as scheduler:
-        assert scheduler == home_lock.Scheduler(ADDRESS, ("LAKEHOUSE_ERASURE_DAYS", "SYNAPSE_DSN"))
-    with home_lock.scheduling(other, ADDRESS, print):
+    with home_lock.claim_for_scheduler(own, ADDRESS, print), home_lock.claim_for_test_run(other, print) as scheduler:
+        assert scheduler == home_lock.RunningScheduler(ADDRESS, ("LAKEHOUSE_ERASURE_DAYS", "SYNAPSE_DSN"))
+    with home_lock.claim_for_scheduler(other, ADDRESS, print):
         assert "secret-word" not in (own.lakehouse_home / "airflow" / "scheduler.lock").read_text()
 
 
 def test_a_second_scheduler_is_refused(own: Settings) -> None:
     with (
-        home_lock.scheduling(own, ADDRESS, print),
+        home_lock.claim_for_scheduler(own, ADDRESS, print),
         pytest.raises(LocalAirflowError, match="already, on the same"),
-        home_lock.scheduling(own, "http://127.0.0.1:8081", print),
+        home_lock.claim_for_scheduler(own, "http://127.0.0.1:8081", print),
     ):
         pass

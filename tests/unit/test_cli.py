@@ -123,12 +123,12 @@ def test_wrong_usage_ends_with_exit_code_2(arguments: list[str]) -> None:
     ],
 )
 def test_names_in_sql(sql: str, expected: set[str]) -> None:
-    assert duckdb_reader.named_in(sql) == expected
+    assert duckdb_reader.find_table_names(sql) == expected
 
 
 def test_literals_and_identifiers_cannot_be_broken_out_of() -> None:
-    assert duckdb_reader.literal("a'; drop") == "'a''; drop'"
-    assert duckdb_reader.qualified('gold.a"b') == '"gold"."a""b"'
+    assert duckdb_reader.quote_literal("a'; drop") == "'a''; drop'"
+    assert duckdb_reader.quote_table_name('gold.a"b') == '"gold"."a""b"'
 
 
 def test_the_summary_fits_80_columns_and_condenses_empty_tables() -> None:

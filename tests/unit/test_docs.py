@@ -78,8 +78,8 @@ def test_audit_tables_are_described_as_they_are_created() -> None:
     sources = yaml.safe_load((PROJECT_FOLDER / "dbt/models/audit/_audit__sources.yml").read_text())["sources"]
     declared = {f"{source['schema']}.{table['name']}": table for source in sources for table in source["tables"]}
 
-    assert set(declared) == set(store.TABLES)
-    for name, schema in store.TABLES.items():
+    assert set(declared) == set(store.AUDIT_SCHEMAS)
+    for name, schema in store.AUDIT_SCHEMAS.items():
         columns = [(column["name"], column["data_type"]) for column in declared[name]["columns"]]
         assert columns == [(field.name, _sql_type(field.type)) for field in schema], name
         assert set(declared[name]["config"]["meta"]["primary_key"]) <= set(schema.names)

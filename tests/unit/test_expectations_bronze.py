@@ -11,7 +11,7 @@ from expectations.alert_findings import build_findings
 from expectations.streams import ExpectGapsWithinBudget, ExpectIdInOneTable, ExpectNoLostId
 from expectations.validation_result import CheckResult, ValidationFailedError, ValidationResult
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.alerts.incidents import Finding, Kind
+from synapse_lakehouse.alerts.incidents import AlertFinding, IncidentKind
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
@@ -397,35 +397,35 @@ def test_every_table_and_stream_of_the_catalogue_is_judged() -> None:
 
 def test_gate_reads_the_runs_measures_and_records_its_checks(settings: Settings) -> None:
     catalog = InMemoryCatalog("lake", warehouse=settings.warehouse)
-    tables.ensure_audit(catalog)
+    tables.ensure_audit_tables(catalog)
     known = catalogue.load_catalogue()
-    store.append(catalog, "audit.snapshots", [{"novelties": [], "drifted": [], "taken_at": DAY}], RUN)
-    store.append(
+    store.append_audit_rows(catalog, "audit.snapshots", [{"novelties": [], "drifted": [], "taken_at": DAY}], RUN)
+    store.append_audit_rows(
         catalog, "audit.ledger",
         [{"table_name": one.name, "rows_source": 7, "rows_read": 7, "rows_written": 7, "hash_read": "0",
           "hash_written": "0", "written_at": DAY}
          for one in known.copied_tables()], RUN,
     )  # fmt: skip
-    store.append(
+    store.append_audit_rows(
         catalog, "audit.table_facts",
         [{"table_name": one.name, "rows": 7, "null_keys": 0, "duplicate_keys": int(one.name == "events"),
           "measured_at": DAY} for one in known.copied_tables()], RUN,
     )  # fmt: skip
-    store.append(
+    store.append_audit_rows(
         catalog, "audit.stream_positions",
         [{"stream": one.name, "writers": [("main", 1)], "missing_writers": [], "rule": "configured", "safe_bound": 1,
           "sequence_last_value": 2, "sequence_is_called": True, "gaps": [], "shared_ids": 0, "faults": [],
           "went_back": [], "measured_at": DAY}
          for one in known.streams], RUN,
     )  # fmt: skip
-    store.append(
+    store.append_audit_rows(
         catalog, "audit.stream_facts",
         [{"stream": one.name, "table_name": backing.name, "null_ids": 0, "duplicate_ids": 0, "reread_ids": 0,
               "measured_at": DAY}
          for one in known.streams for backing, _ in known.backing_tables(one.name)], RUN,
     )  # fmt: skip
     other = Run("another", RUN.start, RUN.end)
-    store.append(catalog, "audit.table_facts", [{"table_name": "rooms", "rows": 0, "null_keys": 9}], other)
+    store.append_audit_rows(catalog, "audit.table_facts", [{"table_name": "rooms", "rows": 0, "null_keys": 9}], other)
 
     judgement = validate.validate_bronze(settings, catalog, RUN)
 
@@ -461,9 +461,9 @@ def test_an_alert_says_what_follows_and_a_failure_counts_more_than_a_warning(
         "bronze", [check("a", "warn", "1 id"), check("a", "fail", "2 ids"), check("b", "warn", "3 ids")], ""
     )
     assert build_findings(judgement, is_first=first, fails_on_warnings=strict) == [
-        Finding(
-            Kind.LOST_IDS, "a", "no row is gone — 2 ids\nno row is gone — 1 id",
+        AlertFinding(
+            IncidentKind.LOST_IDS, "a", "no row is gone — 2 ids\nno row is gone — 1 id",
             f"nothing is published while this is so; {blocked}",
         ),
-        Finding(Kind.LOST_IDS, "b", "no row is gone — 3 ids", warned),
+        AlertFinding(IncidentKind.LOST_IDS, "b", "no row is gone — 3 ids", warned),
     ]  # fmt: skip

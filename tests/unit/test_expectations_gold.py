@@ -11,7 +11,7 @@ from pyiceberg.catalog.memory import InMemoryCatalog
 
 from expectations import gold, key_counts, validate
 from expectations.alert_findings import build_findings
-from synapse_lakehouse.alerts.incidents import Finding, Kind
+from synapse_lakehouse.alerts.incidents import AlertFinding, IncidentKind
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
@@ -60,9 +60,11 @@ def lake(settings: Settings) -> InMemoryCatalog:
     for schema in ("audit", "gold"):
         catalog.create_namespace(schema)
     for name in ("audit.snapshots", "audit.table_facts", "audit.integrity", "audit.checks"):
-        catalog.create_table(name, schema=store.TABLES[name])
+        catalog.create_table(name, schema=store.AUDIT_SCHEMAS[name])
     find(catalog)
-    store.append(catalog, "audit.table_facts", [{"table_name": "events", "rows": 3, "measured_at": DAY}], RUN)
+    store.append_audit_rows(
+        catalog, "audit.table_facts", [{"table_name": "events", "rows": 3, "measured_at": DAY}], RUN
+    )
     events = catalog.create_table("gold.events", schema=EVENTS)
     events.append(pa.table({"event_id": ["$0"], "room_id": ["!a"]}, schema=EVENTS))
     write(catalog, ["$1", "$2"])
@@ -76,7 +78,7 @@ def find(catalog: InMemoryCatalog, **serious: int) -> None:
         | {"counted_at": DAY + timedelta(seconds=len(serious))}
         for one in integrity_checks.INTEGRITY_CHECKS
     ]
-    store.append(catalog, "audit.integrity", rows, RUN)
+    store.append_audit_rows(catalog, "audit.integrity", rows, RUN)
 
 
 def write(catalog: InMemoryCatalog, event_ids: list[str | None]) -> None:
@@ -129,7 +131,9 @@ def test_damage_in_synapse_s_database_is_told_and_holds_no_release_back(
     judgement.raise_if_failed()
     said = "no pieces of state that are not what was said last — 3 findings, and 1 for information"
     assert [check.sentence for check in judgement.warnings] == [f"check state_reset: {said}"]
-    told = Finding(Kind.INTEGRITY, "check state_reset", said, "a warning: it keeps no release from being published")
+    told = AlertFinding(
+        IncidentKind.INTEGRITY, "check state_reset", said, "a warning: it keeps no release from being published"
+    )
     assert build_findings(judgement, is_first=False, fails_on_warnings=False) == [told]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from expectations import data_docs, replication_tap
 from expectations.alert_findings import build_findings
 from expectations.validation_result import ValidationResult
-from synapse_lakehouse.alerts.incidents import Finding, Kind
+from synapse_lakehouse.alerts.incidents import AlertFinding, IncidentKind
 from synapse_lakehouse.config.settings import Settings
 from tests.support.validation import RUN
 
@@ -40,15 +40,15 @@ def test_what_a_tap_missed_warns_and_is_named(settings: Settings) -> None:
     assert len(checks) == 6
     judgement = ValidationResult("bronze", checks, "")
     assert build_findings(judgement, is_first=False, fails_on_warnings=False) == [
-        Finding(
-            Kind.REPLICATION,
+        AlertFinding(
+            IncidentKind.REPLICATION,
             "replication of events",
             "every row was heard, unless the tap knows that it missed it — 3 ids never announced: 7..9 of ep2"
             " (80 heard, 4 read from the database)",
             WARNS,
         ),
-        Finding(
-            Kind.REPLICATION,
+        AlertFinding(
+            IncidentKind.REPLICATION,
             "replication of to_device",
             "no writer goes back behind what it announced — 1 command behind an earlier one",
             WARNS,

@@ -12,7 +12,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.dbt_build.changed_inputs import Increment
 from synapse_lakehouse.dbt_build.dbt_callback import Finding
 from synapse_lakehouse.dbt_build.incremental import Increments
-from synapse_lakehouse.dbt_build.incremental_models import LARGE, LargeModel
+from synapse_lakehouse.dbt_build.incremental_models import LARGE_MODELS, LargeModel
 from synapse_lakehouse.iceberg.read.duckdb_reader import LakeReadError
 
 CATALOG, SETTINGS = cast("Catalog", None), Settings(_env_file=None)
@@ -57,7 +57,7 @@ def test_a_model_is_looked_for_as_soon_as_what_it_asks_is_built() -> None:
     def next_lines(count: int) -> list[str]:
         return [told.get(timeout=10) for _ in range(count)]
 
-    finding = Finding(Looked(tuple(map(Increment, LARGE)), CATALOG), spark, SETTINGS, "run", print)
+    finding = Finding(Looked(tuple(map(Increment, LARGE_MODELS)), CATALOG), spark, SETTINGS, "run", print)
     assert next_lines(1) == ["look for event_fields"]
     finding(event("NodeFinished", "event_fields", "error"))
     finding(event("NodeExecuting", "event_fields"))

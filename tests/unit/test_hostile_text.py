@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 from expectations.alert_findings import build_findings
 from expectations.data_docs_theme import _TEMPLATES
 from expectations.validation_result import CheckResult, ValidationFailedError, ValidationResult
-from synapse_lakehouse.alerts.incidents import Finding, Kind, changes
-from synapse_lakehouse.alerts.message import MOST_AT_ONCE, messages
+from synapse_lakehouse.alerts.incidents import AlertFinding, IncidentKind, compute_incident_events
+from synapse_lakehouse.alerts.message import MAX_SINGLE_MESSAGES, build_messages
 from synapse_lakehouse.cli import app, output
 from synapse_lakehouse.cli.errors import ErrorReportingGroup
 from synapse_lakehouse.cli.runs import run_output
@@ -121,15 +121,17 @@ def test_errors_and_refusals_of_arguments() -> None:
     assert not hostile_text.unshown(done.output)
 
 
-@pytest.mark.parametrize("number", [1, MOST_AT_ONCE + 1])
+@pytest.mark.parametrize("number", [1, MAX_SINGLE_MESSAGES + 1])
 def test_alerts_for_every_kind_of_sink(number: int) -> None:
     now = datetime(2026, 11, 17, tzinfo=UTC)
     found = [
-        Finding(Kind.INTEGRITY, f"{number} {hostile_text.ALL}", hostile_text.ALL, hostile_text.ALL)
+        AlertFinding(IncidentKind.INTEGRITY, f"{number} {hostile_text.ALL}", hostile_text.ALL, hostile_text.ALL)
         for number in range(number)
     ]
-    begun = changes([], found, "gold", "https://lake/1.html", now)
-    for message in messages([*begun, *changes(begun, [], "gold", "", now + timedelta(hours=1))], "x", "https://docs"):
+    begun = compute_incident_events([], found, "gold", "https://lake/1.html", now)
+    for message in build_messages(
+        [*begun, *compute_incident_events(begun, [], "gold", "", now + timedelta(hours=1))], "x", "https://docs"
+    ):
         assert "\n" not in message.title
         for text in (message.title, message.body):
             assert not hostile_text.unshown(text)

@@ -8,24 +8,34 @@ from hypothesis import strategies as st
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.alerts import rules
-from synapse_lakehouse.alerts.incidents import Event, Finding, Kind, changes, current
-from synapse_lakehouse.alerts.message import MOST_AT_ONCE, messages
+from synapse_lakehouse.alerts.incidents import (
+    AlertFinding,
+    IncidentEvent,
+    IncidentKind,
+    compute_incident_events,
+    list_open_incidents,
+)
+from synapse_lakehouse.alerts.message import MAX_SINGLE_MESSAGES, build_messages
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.streams.checks.sequences import StreamProgress, find_sequence_faults
 from synapse_lakehouse.streams.watch.observation import StreamObservation, observe_stream
 
 NOW = datetime(2026, 11, 17, tzinfo=UTC)
-LATE = Finding(Kind.LATE_IDS, "stream events", "2 ids came late")
-WARNED = Finding(Kind.AUDIT_WARNED, "stream backfill", "no position of ep2")
-FINDINGS = st.frozensets(st.builds(Finding, st.sampled_from(Kind), st.sampled_from(["a", "b"]), st.just("wrong")))
+LATE = AlertFinding(IncidentKind.LATE_IDS, "stream events", "2 ids came late")
+WARNED = AlertFinding(IncidentKind.AUDIT_WARNED, "stream backfill", "no position of ep2")
+FINDINGS = st.frozensets(
+    st.builds(AlertFinding, st.sampled_from(IncidentKind), st.sampled_from(["a", "b"]), st.just("wrong"))
+)
 
 
-def told(reports: list[list[Finding]]) -> list[list[tuple[str, bool]]]:
+def told(reports: list[list[AlertFinding]]) -> list[list[tuple[str, bool]]]:
     """What each of several reports on one scope tells."""
-    events: list[Event] = []
+    events: list[IncidentEvent] = []
     news = []
     for number, found in enumerate(reports):
-        new = changes(current(events, "bronze"), found, "bronze", "", NOW + timedelta(days=number))
+        new = compute_incident_events(
+            list_open_incidents(events, "bronze"), found, "bronze", "", NOW + timedelta(days=number)
+        )
         news.append([(one.subject, one.begins) for one in new])
         events += new
     return news
@@ -43,23 +53,27 @@ def test_an_incident_is_told_when_it_begins_and_when_it_is_over() -> None:
 
 
 def test_scopes_do_not_end_each_other_s_incidents() -> None:
-    (begun,) = changes([], [LATE], "bronze", "", NOW)
-    assert current([begun], "streams") == []
-    assert current([begun], "bronze") == [begun]
+    (begun,) = compute_incident_events([], [LATE], "bronze", "", NOW)
+    assert list_open_incidents([begun], "streams") == []
+    assert list_open_incidents([begun], "bronze") == [begun]
 
 
 @given(st.lists(FINDINGS, max_size=6))
-def test_what_goes_on_is_what_was_found_last(reports: list[frozenset[Finding]]) -> None:
-    events: list[Event] = []
+def test_what_goes_on_is_what_was_found_last(reports: list[frozenset[AlertFinding]]) -> None:
+    events: list[IncidentEvent] = []
     for number, found in enumerate(reports):
-        events += changes(current(events, "s"), found, "s", "", NOW + timedelta(minutes=number))
-        assert {(one.kind, one.subject) for one in current(events, "s")} == {(one.kind, one.subject) for one in found}
+        events += compute_incident_events(
+            list_open_incidents(events, "s"), found, "s", "", NOW + timedelta(minutes=number)
+        )
+        assert {(one.kind, one.subject) for one in list_open_incidents(events, "s")} == {
+            (one.kind, one.subject) for one in found
+        }
     assert len({one.id for one in events}) == len(events)
 
 
 def test_a_message_says_what_where_since_when_and_what_to_do() -> None:
-    (begun,) = changes([], [LATE], "bronze", "https://lake/docs/1.html", NOW)
-    (message,) = messages([begun], "example.org", "https://runbooks")
+    (begun,) = compute_incident_events([], [LATE], "bronze", "https://lake/docs/1.html", NOW)
+    (message,) = build_messages([begun], "example.org", "https://runbooks")
     assert message.title == "example.org: late ids: stream events"
     assert message.body.splitlines() == [
         "2 ids came late",
@@ -67,26 +81,27 @@ def test_a_message_says_what_where_since_when_and_what_to_do() -> None:
         "What to do: https://runbooks/late-ids.md",
         "More: https://lake/docs/1.html",
     ]
-    (over,) = messages(changes([begun], [], "bronze", "", NOW), "example.org", "https://runbooks")
+    (over,) = build_messages(compute_incident_events([begun], [], "bronze", "", NOW), "example.org", "https://runbooks")
     assert over.title == "example.org: late ids: stream events — over"
-    assert over.is_good_news
+    assert over.is_resolution
 
 
 def test_what_follows_is_said_while_it_goes_on_and_not_when_it_is_over() -> None:
     late = replace(LATE, consequence="nothing is published while this is so")
-    more = Finding(Kind.LATE_IDS, "stream events", "1 more", "a warning")
-    (begun,) = changes([], [late, more], "bronze", "", NOW)
-    (message,) = messages([begun], "example.org", "docs")
+    more = AlertFinding(IncidentKind.LATE_IDS, "stream events", "1 more", "a warning")
+    (begun,) = compute_incident_events([], [late, more], "bronze", "", NOW)
+    (message,) = build_messages([begun], "example.org", "docs")
     assert message.body.splitlines()[:3] == ["2 ids came late", "1 more", "nothing is published while this is so"]
-    (over,) = messages(changes([begun], [], "bronze", "", NOW), "example.org", "docs")
+    (over,) = build_messages(compute_incident_events([begun], [], "bronze", "", NOW), "example.org", "docs")
     assert over.body.splitlines() == ["2 ids came late", "1 more", "over at 2026-11-17 00:00 UTC"]
 
 
 def test_a_storm_is_one_message() -> None:
     found = [
-        Finding(Kind.LATE_IDS, f"stream {number}", f"id {number} late\nrun r") for number in range(MOST_AT_ONCE + 1)
+        AlertFinding(IncidentKind.LATE_IDS, f"stream {number}", f"id {number} late\nrun r")
+        for number in range(MAX_SINGLE_MESSAGES + 1)
     ]
-    (message,) = messages(changes([], found, "bronze", "", NOW), "example.org", "docs/runbooks")
+    (message,) = build_messages(compute_incident_events([], found, "bronze", "", NOW), "example.org", "docs/runbooks")
     assert message.title == "example.org: 6 changes at once"
     assert "6 times late ids (docs/runbooks/late-ids.md)" in message.body
     assert "- late ids: stream 4: id 4 late\n- late" in message.body
@@ -94,11 +109,13 @@ def test_a_storm_is_one_message() -> None:
 
 
 def test_a_storm_says_when_what_follows_and_where_more_is_to_be_seen() -> None:
-    found = [Finding(Kind.LATE_IDS, f"stream {number}", "late", "nothing is published") for number in range(4)]
-    begun = changes([], found, "bronze", "https://lake/docs/1.html", NOW)
-    begun += changes([], [WARNED], "gold", "https://lake/docs/2.html", NOW)
-    over = changes([replace(begun[0], subject="other")], [], "streams", "", NOW + timedelta(hours=1))
-    (message,) = messages([*begun, *over], "example.org", "docs/runbooks")
+    found = [
+        AlertFinding(IncidentKind.LATE_IDS, f"stream {number}", "late", "nothing is published") for number in range(4)
+    ]
+    begun = compute_incident_events([], found, "bronze", "https://lake/docs/1.html", NOW)
+    begun += compute_incident_events([], [WARNED], "gold", "https://lake/docs/2.html", NOW)
+    over = compute_incident_events([replace(begun[0], subject="other")], [], "streams", "", NOW + timedelta(hours=1))
+    (message,) = build_messages([*begun, *over], "example.org", "docs/runbooks")
     assert message.body.splitlines()[-4:] == [
         "from 2026-11-17 00:00 UTC to 2026-11-17 01:00 UTC",
         "nothing is published",
@@ -109,8 +126,8 @@ def test_a_storm_says_when_what_follows_and_where_more_is_to_be_seen() -> None:
 
 def test_every_kind_has_a_runbook_with_the_answers_of_one() -> None:
     folder = PROJECT_FOLDER / "docs" / "runbooks"
-    assert {path.stem for path in folder.glob("*.md")} - {"README"} == {kind.value for kind in Kind}
-    for kind in Kind:
+    assert {path.stem for path in folder.glob("*.md")} - {"README"} == {kind.value for kind in IncidentKind}
+    for kind in IncidentKind:
         text = (folder / f"{kind}.md").read_text()
         for heading in ("## What it means", "## What to look at", "## What to do"):
             assert heading in text, kind
@@ -123,8 +140,8 @@ def watched(positions: dict[str, int], handed_out: int, before: StreamObservatio
     )
 
 
-def of_looks(now: StreamObservation) -> list[Kind]:
-    found = rules.of_looks([(catalogue.load_catalogue().stream("events"), now)], {"events": {"ep1", "ep2"}})
+def of_looks(now: StreamObservation) -> list[IncidentKind]:
+    found = rules.check_streams([(catalogue.load_catalogue().stream("events"), now)], {"events": {"ep1", "ep2"}})
     return [one.kind for one in found]
 
 
@@ -132,8 +149,8 @@ def test_watching_finds_what_is_wrong_with_a_stream_and_nothing_else() -> None:
     well = watched({"ep1": 7, "ep2": 9}, 9)
     assert of_looks(well) == []
     assert of_looks(watched({"ep1": 7, "ep2": 90}, 95, well)) == [], "an idle writer"
-    assert of_looks(watched({"ep2": 9}, 9, well)) == [Kind.WRITER_VANISHED]
-    assert of_looks(watched({"ep1": 6, "ep2": 9}, 9, well)) == [Kind.POSITION_WENT_BACK]
+    assert of_looks(watched({"ep2": 9}, 9, well)) == [IncidentKind.WRITER_VANISHED]
+    assert of_looks(watched({"ep1": 6, "ep2": 9}, 9, well)) == [IncidentKind.POSITION_WENT_BACK]
 
 
 def test_a_database_that_went_back_is_told_of_until_it_is_where_it_was_or_a_release_accepted_it() -> None:
@@ -141,8 +158,8 @@ def test_a_database_that_went_back_is_told_of_until_it_is_where_it_was_or_a_rele
     well = watched({"ep1": 90, "ep2": 900}, 900)
     restored = watched({"ep1": 80, "ep2": 800}, 900, well)
     going_on = watched({"ep1": 80, "ep2": 850}, 900, restored)
-    assert [of_looks(one) for one in (restored, going_on)] == [[Kind.POSITION_WENT_BACK]] * 2
-    (told,) = rules.of_looks([(stream, restored)], {})
+    assert [of_looks(one) for one in (restored, going_on)] == [[IncidentKind.POSITION_WENT_BACK]] * 2
+    (told,) = rules.check_streams([(stream, restored)], {})
     assert "ep1 from 90 to 80, ep2 from 900 to 800" in told.said
     assert "setval('events_stream_seq', 900)" in told.said
 
@@ -159,32 +176,35 @@ def test_the_first_look_at_a_database_that_went_back_tells_of_it() -> None:
     stream = catalogue.load_catalogue().stream("events")
     released = StreamProgress(900, {"ep1": 900}, {})
     assert of_looks(observe_stream(stream, {"ep1": 800}, 950, (), frozenset({"ep1"}), None, NOW, released)) == [
-        Kind.POSITION_WENT_BACK
+        IncidentKind.POSITION_WENT_BACK
     ]
 
 
 def test_all_that_is_wrong_with_a_stream_is_told() -> None:
     stream = catalogue.load_catalogue().stream("events")
     worst, mild = (one.message for one in find_sequence_faults(stream, StreamProgress(5, {"ep1": 9}, {"events": 9})))
-    found = [Finding(Kind.SEQUENCE_BEHIND, "stream events", one) for one in (worst, mild)]
-    (begun,) = changes([], found, "preflight", "", NOW)
+    found = [AlertFinding(IncidentKind.SEQUENCE_BEHIND, "stream events", one) for one in (worst, mild)]
+    (begun,) = compute_incident_events([], found, "preflight", "", NOW)
     assert begun.said.splitlines() == [worst, mild]
 
 
 def test_a_lake_is_overdue_after_so_many_hours_whether_or_not_there_was_ever_a_release() -> None:
     hours, made = timedelta(hours=26), NOW - timedelta(hours=40)
-    assert rules.of_releases(None, NOW - hours, hours, NOW) == []
-    assert rules.of_releases(NOW - hours, made, hours, NOW) == []
-    (finding,) = rules.of_releases(NOW - timedelta(hours=30), made, hours, NOW)
+    assert rules.check_releases(None, NOW - hours, hours, NOW) == []
+    assert rules.check_releases(NOW - hours, made, hours, NOW) == []
+    (finding,) = rules.check_releases(NOW - timedelta(hours=30), made, hours, NOW)
     assert finding.said == "the latest release is 30 hours old, 26 are allowed"
-    (finding,) = rules.of_releases(None, made, hours, NOW)
+    (finding,) = rules.check_releases(None, made, hours, NOW)
     assert finding.said == "there is no release yet, and the lake is 40 hours old, 26 are allowed"
 
 
 def test_a_tap_is_silent_after_so_many_minutes_if_one_was_ever_used() -> None:
     limit = timedelta(minutes=15)
-    assert rules.of_tap(None, limit, NOW) == []
-    assert rules.of_tap(NOW - limit, limit, NOW) == []
-    assert rules.of_tap(NOW - timedelta(days=9), timedelta(0), NOW) == []
-    (finding,) = rules.of_tap(NOW - timedelta(minutes=90), limit, NOW)
-    assert (finding.kind, finding.said) == (Kind.TAP_SILENT, "it has not listened for 90 minutes, 15 are allowed")
+    assert rules.check_tap(None, limit, NOW) == []
+    assert rules.check_tap(NOW - limit, limit, NOW) == []
+    assert rules.check_tap(NOW - timedelta(days=9), timedelta(0), NOW) == []
+    (finding,) = rules.check_tap(NOW - timedelta(minutes=90), limit, NOW)
+    assert (finding.kind, finding.said) == (
+        IncidentKind.TAP_SILENT,
+        "it has not listened for 90 minutes, 15 are allowed",
+    )

@@ -10,7 +10,7 @@ import pytest
 
 from supply_chain import lock_jars
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.local.java import jars
+from synapse_lakehouse.java import jars
 
 GOOD = f"org.example:good:1.0@sha256:{'a' * 64}"
 ACCEPTED = {"org.example:one_2.13:1.0": b"one", "org.example:two:2.0": b"two"}
@@ -34,7 +34,7 @@ def resolver(monkeypatch: pytest.MonkeyPatch) -> Resolver:
                 (folder / "jars" / f"{group}_{artifact}-{version}.jar").write_bytes(content)
             return "resolved"
 
-        monkeypatch.setattr(jars, "fetch", fetch)
+        monkeypatch.setattr(jars, "resolve_packages", fetch)
         return asked
 
     return resolve
@@ -48,12 +48,15 @@ def resolver(monkeypatch: pytest.MonkeyPatch) -> Resolver:
 def test_what_is_no_coordinate_with_a_hash_is_refused(packages: str, settings: Settings) -> None:
     given = settings.model_copy(update={"lakehouse_spark_packages": f"{GOOD}, {packages}"})
     with pytest.raises(jars.JarError, match=f"LAKEHOUSE_SPARK_PACKAGES has '{packages}', .*group:artifact:version@sha"):
-        jars.installed(given)
+        jars.install_jars(given)
 
 
 def test_packages_have_coordinates_and_a_hash() -> None:
-    assert jars.packages(f" {GOOD} ,a:b:1@sha256:{'0' * 64},") == {"org.example:good:1.0": "a" * 64, "a:b:1": "0" * 64}
-    assert jars.packages("") == {}
+    assert jars.parse_packages(f" {GOOD} ,a:b:1@sha256:{'0' * 64},") == {
+        "org.example:good:1.0": "a" * 64,
+        "a:b:1": "0" * 64,
+    }
+    assert jars.parse_packages("") == {}
 
 
 def test_what_runs_beside_unchecked_jars_is_spark_s_own() -> None:
@@ -63,16 +66,16 @@ def test_what_runs_beside_unchecked_jars_is_spark_s_own() -> None:
 
 
 def test_the_lock_has_all_that_is_wanted() -> None:
-    assert set(jars.WANTED) < jars.locked().keys()
-    assert all(len(digest) == 64 for digest in jars.locked().values())
-    assert lock_jars.LOCK.read_text().startswith(jars.HEADER)
+    assert set(jars.REQUIRED_PACKAGES) < jars.read_lock_file().keys()
+    assert all(len(digest) == 64 for digest in jars.read_lock_file().values())
+    assert lock_jars.LOCK.read_text().startswith(jars.LOCK_FILE_HEADER)
 
 
 def test_accepted_jars_are_fetched_once(tmp_path: Path, resolver: Resolver) -> None:
     asked = resolver()
     wanted = ["org.example:one_2.13:1.0"]
 
-    first, second = (jars.fetched(tmp_path, wanted, DIGESTS) for _ in range(2))
+    first, second = (jars.install_accepted_jars(tmp_path, wanted, DIGESTS) for _ in range(2))
 
     assert [path.read_bytes() for path in first] == [b"one", b"two"]
     assert first == second
@@ -85,29 +88,29 @@ def test_one_that_nobody_accepted_is_refused_each_time(tmp_path: Path, resolver:
         with pytest.raises(
             jars.JarError, match=f"org.evil:evil-all_2.13:6.6@sha256:{hashlib.sha256(b'evil').hexdigest()}"
         ):
-            jars.fetched(tmp_path, ["org.example:one_2.13:1.0"], DIGESTS)
+            jars.install_accepted_jars(tmp_path, ["org.example:one_2.13:1.0"], DIGESTS)
 
 
 def test_one_with_other_bytes_is_refused(tmp_path: Path, resolver: Resolver) -> None:
     resolver(**{"org.example:two:2.0": b"evil"})
     with pytest.raises(jars.JarError, match=r"org\.example:two:2\.0 has the SHA-256"):
-        jars.fetched(tmp_path, ["org.example:one_2.13:1.0"], DIGESTS)
+        jars.install_accepted_jars(tmp_path, ["org.example:one_2.13:1.0"], DIGESTS)
 
 
 def test_one_that_changed_on_the_disk_is_refused(tmp_path: Path, resolver: Resolver) -> None:
     resolver()
-    paths = jars.fetched(tmp_path, ["org.example:one_2.13:1.0"], DIGESTS)
+    paths = jars.install_accepted_jars(tmp_path, ["org.example:one_2.13:1.0"], DIGESTS)
     paths[1].write_bytes(b"evil")
     with pytest.raises(jars.JarError, match=r"org\.example:two:2\.0 has the SHA-256"):
-        jars.fetched(tmp_path, ["org.example:one_2.13:1.0"], DIGESTS)
+        jars.install_accepted_jars(tmp_path, ["org.example:one_2.13:1.0"], DIGESTS)
 
 
 def test_one_that_was_put_beside_them_is_refused(tmp_path: Path, resolver: Resolver) -> None:
     resolver()
-    paths = jars.fetched(tmp_path, ["org.example:one_2.13:1.0"], DIGESTS)
+    paths = jars.install_accepted_jars(tmp_path, ["org.example:one_2.13:1.0"], DIGESTS)
     paths[0].with_name("evil.jar").write_bytes(b"evil")
     with pytest.raises(jars.JarError, match=r"evil\.jar@sha256"):
-        jars.fetched(tmp_path, ["org.example:one_2.13:1.0"], DIGESTS)
+        jars.install_accepted_jars(tmp_path, ["org.example:one_2.13:1.0"], DIGESTS)
 
 
 @pytest.mark.heavy

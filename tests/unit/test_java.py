@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from synapse_lakehouse.local.java import runtime
+from synapse_lakehouse.java import runtime
 
 
 def fake_java(folder: Path, version: str) -> Path:
@@ -21,19 +21,19 @@ def fake_java(folder: Path, version: str) -> Path:
 
 def test_java_home_wins_over_the_path(tmp_path: Path) -> None:
     wanted, other = fake_java(tmp_path / "wanted", "17.0.15"), fake_java(tmp_path / "other", "21.0.1")
-    assert runtime.home({"JAVA_HOME": str(wanted), "PATH": str(other / "bin")}) == wanted
+    assert runtime.find_java_home({"JAVA_HOME": str(wanted), "PATH": str(other / "bin")}) == wanted
 
 
 def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
     old, good = fake_java(tmp_path / "old", "1.8.0_402"), fake_java(tmp_path / "good", "17.0.15")
-    assert runtime.home({"JAVA_HOME": str(old), "PATH": str(good / "bin")}) == good
+    assert runtime.find_java_home({"JAVA_HOME": str(old), "PATH": str(good / "bin")}) == good
 
 
 def test_without_any_the_message_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "find_spec", lambda name: None)
     old = fake_java(tmp_path / "old", "11.0.2")
     with pytest.raises(runtime.JavaError, match=r"version 11.*apt-get install openjdk-17.*uv sync --extra jre"):
-        runtime.home({"JAVA_HOME": str(old), "PATH": str(tmp_path)})
+        runtime.find_java_home({"JAVA_HOME": str(old), "PATH": str(tmp_path)})
 
 
 def test_where_the_environment_is_read_only_its_wrapper_is_in_the_home(

@@ -71,9 +71,9 @@ def test_the_catalog_takes_what_spark_can_be_given(monkeypatch: pytest.MonkeyPat
         synapse_dsn="postgresql://h/d",
         synapse_server_name="s",
     )
-    found = catalog_uri.parameters(str(settings.lakehouse_catalog_uri))
+    found = catalog_uri.parse_libpq_uri(str(settings.lakehouse_catalog_uri))
     assert found.keys() - {"options"} == CATALOG_PARAMETERS
-    assert "password" not in catalog_uri.jdbc(found)
+    assert "password" not in catalog_uri.to_jdbc_url(found)
     assert {"hostaddr", "sslcrl"} <= conninfo_to_dict(str(settings.synapse_dsn)).keys()
     http = Settings(_env_file=None, lakehouse_catalog_uri="https://h/api")
     assert http.lakehouse_catalog_uri == "https://h/api"

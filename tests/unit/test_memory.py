@@ -37,10 +37,10 @@ class Machine:
         return self.cgroups / path
 
     def memory(self) -> Memory:
-        return memory.memory(self.proc, self.cgroups)
+        return memory.read_memory(self.proc, self.cgroups)
 
     def kills(self) -> int:
-        return memory.kills(self.proc, self.cgroups)
+        return memory.count_memory_kills(self.proc, self.cgroups)
 
 
 @pytest.fixture
@@ -84,9 +84,9 @@ def test_a_container_sees_its_own_group_at_the_root(kernel: Machine) -> None:
 
 
 def test_this_machine_has_memory() -> None:
-    found = memory.memory()
+    found = memory.read_memory()
     assert 0 < found.free <= found.limit
-    assert memory.kills() >= 0
+    assert memory.count_memory_kills() >= 0
 
 
 @pytest.mark.parametrize(("ends", "killed"), [("kill -9 $$", True), ("exit 1", False), ("kill -15 $$", False)])
@@ -97,7 +97,7 @@ def test_an_airflow_that_was_killed_is_noticed(
     (tmp_path / "bin" / "airflow").write_text(f"#!/bin/sh\n{ends}\n")
     (tmp_path / "bin" / "airflow").chmod(0o700)
     monkeypatch.setattr(environment, "BIN", tmp_path / "bin")
-    prepared = environment.Airflow(Settings(_env_file=None, lakehouse_home=tmp_path), dict(os.environ))
+    prepared = environment.PreparedAirflow(Settings(_env_file=None, lakehouse_home=tmp_path), dict(os.environ))
     now = datetime.now(UTC)
     attempt = LocalRun(prepared, now, now, now, tmp_path / "logs" / "run.log")
 
@@ -128,7 +128,7 @@ def test_what_was_killed_is_explained_with_the_limit_and_the_setting(why: str, k
 def test_the_doctor_compares_it_with_what_a_run_needs(
     limit: int, free: int, level: FindingLevel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "memory", lambda: Memory(limit, free, "x"))
+    monkeypatch.setattr(memory, "read_memory", lambda: Memory(limit, free, "x"))
     (finding,) = machine.check_memory(Settings(_env_file=None))
     assert finding.level is level
     assert (

@@ -143,17 +143,17 @@ def test_streams_with_positions_are_judged_and_nothing_where_it_is_switched_off(
 
 def test_the_gate_finds_what_three_runs_saw(tmp_path: Path) -> None:
     catalog = InMemoryCatalog("lake", warehouse=tmp_path.as_uri())
-    tables.ensure_audit(catalog)
+    tables.ensure_audit_tables(catalog)
     now = datetime.now(UTC)
     for number, hours in enumerate((50, 30, 3, 0)):
         of = Run(f"run {number}", now - timedelta(hours=hours), now + timedelta(hours=1))
         snapshot, position, fact = run(900, 10 + number, standby=True)
-        store.append(catalog, "audit.snapshots", [snapshot], of)
-        store.append(catalog, "audit.stream_positions", [position | {"measured_at": NOW}], of)
-        store.append(catalog, "audit.stream_facts", [fact | {"measured_at": NOW}], of)
+        store.append_audit_rows(catalog, "audit.snapshots", [snapshot], of)
+        store.append_audit_rows(catalog, "audit.stream_positions", [position | {"measured_at": NOW}], of)
+        store.append_audit_rows(catalog, "audit.stream_facts", [fact | {"measured_at": NOW}], of)
         if hours:
             published = {"release": number, "tables": [], "positions": [], "views": [], "published_at": of.start}
-            store.append(catalog, "audit.releases", [published], of)
+            store.append_audit_rows(catalog, "audit.releases", [published], of)
     found = validate._moved(catalog, of, 24)
     assert found.keys() == {stalled_source.SOURCE_SUBJECT, "stream events"}
     seen_rows = [found["stream events"][name].rows["events", "one"] for name in ("first", "middle", "last")]

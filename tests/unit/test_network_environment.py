@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from requests.utils import should_bypass_proxies
 
-from synapse_lakehouse.local.network_environment import unusable, usable
+from synapse_lakehouse.local.network_environment import find_unusable_variables, remove_unusable_variables
 
 PROXIES = ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "All_Proxy")
 GOOD = ["http://proxy:3128", "proxy:3128", "proxy", "socks5://127.0.0.1:1080", "socks5h://127.0.0.1:1080",
@@ -37,7 +37,7 @@ def client_starts(variables: dict[str, str]) -> bool:
 @pytest.mark.parametrize("name", PROXIES)
 @pytest.mark.parametrize("value", GOOD)
 def test_a_usable_proxy_stays(name: str, value: str) -> None:
-    found = usable({name: value})
+    found = remove_unusable_variables({name: value})
 
     assert found[name] == value
     assert client_starts(found)
@@ -46,19 +46,21 @@ def test_a_usable_proxy_stays(name: str, value: str) -> None:
 @pytest.mark.parametrize("name", PROXIES)
 @pytest.mark.parametrize("value", BAD)
 def test_one_that_airflow_cannot_use_is_left_out(name: str, value: str) -> None:
-    assert set(unusable({name: value})) == {name}
-    assert usable({name: value}) == {}
+    assert set(find_unusable_variables({name: value})) == {name}
+    assert remove_unusable_variables({name: value}) == {}
 
 
 @given(st.sampled_from(PROXIES), TEXT, TEXT)
 def test_no_value_stops_airflow(name: str, proxy: str, bypassed: str) -> None:
-    assert client_starts(usable({name: proxy, "no_proxy": bypassed}))
-    assert client_starts(usable({name: f"socks5h://{proxy}", "NO_PROXY": bypassed}))
+    assert client_starts(remove_unusable_variables({name: proxy, "no_proxy": bypassed}))
+    assert client_starts(remove_unusable_variables({name: f"socks5h://{proxy}", "NO_PROXY": bypassed}))
 
 
 @pytest.mark.parametrize("given_no_proxy", [{}, {"no_proxy": "example.org"}, {"NO_PROXY": "[::1], fe80::/10 a:x"}])
 def test_this_machine_is_reached_directly(given_no_proxy: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    found = usable({"ALL_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"} | given_no_proxy)
+    found = remove_unusable_variables(
+        {"ALL_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"} | given_no_proxy
+    )
     for name, value in found.items():
         monkeypatch.setenv(name, value)
 
@@ -82,7 +84,7 @@ def test_this_machine_is_reached_directly(given_no_proxy: dict[str, str], monkey
     ],
 )
 def test_what_bypasses_the_proxy_goes_on_doing_so(given_no_proxy: str, bypassed: str) -> None:
-    found = usable({"https_proxy": "http://proxy", "no_proxy": given_no_proxy})
+    found = remove_unusable_variables({"https_proxy": "http://proxy", "no_proxy": given_no_proxy})
 
     assert found["no_proxy"] == found["NO_PROXY"] == ",".join(filter(None, [bypassed, "127.0.0.1", "localhost"]))
 
@@ -95,12 +97,12 @@ def test_certificates_that_cannot_be_loaded_are_left_out(tmp_path: Path) -> None
     }
     for name, wrong in values.items():
         for value in wrong:
-            assert set(unusable({name: value})) == {name}
-            assert usable({name: value}) == {}
+            assert set(find_unusable_variables({name: value})) == {name}
+            assert remove_unusable_variables({name: value}) == {}
 
 
 def test_certificates_that_can_be_loaded_stay() -> None:
     import certifi
 
     variables = {"SSL_CERT_FILE": certifi.where(), "SSL_CERT_DIR": "/etc/ssl/certs", "PATH": "/bin"}
-    assert usable(variables) == variables
+    assert remove_unusable_variables(variables) == variables

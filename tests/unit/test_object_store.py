@@ -21,11 +21,11 @@ def on_s3(warehouse: str = "s3://lake/warehouse/", **properties: str) -> Setting
 
 
 def test_a_region_is_said_once_and_a_folder_needs_nothing() -> None:
-    told = object_store.properties(on_s3(**{"client.region": "eu-central-1", "s3.endpoint": "https://s3"}))
+    told = object_store.get_catalog_properties(on_s3(**{"client.region": "eu-central-1", "s3.endpoint": "https://s3"}))
     assert told["client.region"] == told["s3.region"] == "eu-central-1"
     assert told["io-impl"] == "org.apache.iceberg.aws.s3.S3FileIO"
-    assert object_store.properties(on_s3(**{"io-impl": "another"}))["io-impl"] == "another"
-    assert object_store.properties(on_s3("warehouse", **{"header.x": "1"})) == {"header.x": "1"}
+    assert object_store.get_catalog_properties(on_s3(**{"io-impl": "another"}))["io-impl"] == "another"
+    assert object_store.get_catalog_properties(on_s3("warehouse", **{"header.x": "1"})) == {"header.x": "1"}
 
 
 @pytest.mark.parametrize(
@@ -38,8 +38,8 @@ def test_a_region_is_said_once_and_a_folder_needs_nothing() -> None:
 )
 def test_duckdb_takes_what_it_is_told(properties: dict[str, str], options: str) -> None:
     with duckdb.connect(config={"autoinstall_known_extensions": False}) as connection:
-        connection.execute(f"load {duckdb_reader.literal(str(duckdb_reader.extension_file('httpfs')))}")
-        connection.execute(duckdb_reader.secret(on_s3(**properties, **KEYS)))
+        connection.execute(f"load {duckdb_reader.quote_literal(str(duckdb_reader.find_extension_file('httpfs')))}")
+        connection.execute(duckdb_reader.create_secret_sql(on_s3(**properties, **KEYS)))
         ((scope, told),) = connection.execute("select scope, secret_string from duckdb_secrets()").fetchall()
     found = dict(one.split("=", 1) for one in told.split(";"))
     assert scope == ["s3://lake/warehouse/"]
@@ -51,36 +51,38 @@ def test_duckdb_takes_what_it_is_told(properties: dict[str, str], options: str) 
 
 def test_keys_that_are_not_set_are_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "from outside")
-    assert "key_id 'from outside'" in duckdb_reader.secret(on_s3())
-    assert "key_id 'key'" in duckdb_reader.secret(on_s3(**KEYS))
+    assert "key_id 'from outside'" in duckdb_reader.create_secret_sql(on_s3())
+    assert "key_id 'key'" in duckdb_reader.create_secret_sql(on_s3(**KEYS))
 
 
 def test_what_is_shown_has_no_keys() -> None:
-    shown = duckdb_reader.secret(on_s3(**KEYS, **{"s3.endpoint": "https://k:hidden@s3"}), with_keys=False)
+    shown = duckdb_reader.create_secret_sql(on_s3(**KEYS, **{"s3.endpoint": "https://k:hidden@s3"}), with_keys=False)
     assert "secret'" not in shown
     assert "hidden" not in shown
     assert "credential_chain" in shown
 
 
 def test_nothing_but_the_warehouse_is_read() -> None:
-    with duckdb_reader.connect(on_s3(**KEYS)) as connection:
+    with duckdb_reader.open_duckdb(on_s3(**KEYS)) as connection:
         for file in ("s3://lake/other/file", "/etc/hostname", "https://s3/lake/warehouse/file"):
             with pytest.raises(duckdb.PermissionException):
-                connection.execute(f"from read_blob({duckdb_reader.literal(file)})")
+                connection.execute(f"from read_blob({duckdb_reader.quote_literal(file)})")
     with pytest.raises(LakeReadError, match="neither a folder nor on S3"):
-        duckdb_reader.connect(on_s3("gs://lake/warehouse"))
+        duckdb_reader.open_duckdb(on_s3("gs://lake/warehouse"))
 
 
 def test_keys_reach_a_driver_under_names_that_spark_does_not_hand_on(monkeypatch: pytest.MonkeyPatch) -> None:
     outside = {"AWS_ACCESS_KEY_ID": "outside", "AWS_SECRET_ACCESS_KEY": "too", "AWS_SESSION_TOKEN": "and this"}
     monkeypatch.setattr(os, "environ", dict(outside))
     for _ in range(2):
-        aws_keys.hide({})
+        aws_keys.hide_aws_keys({})
         assert os.environ == {name.replace("AWS", "ICEBERG_S3"): value for name, value in outside.items()}
-        aws_keys.show()
+        aws_keys.restore_aws_keys()
         assert os.environ.items() >= outside.items()
-    aws_keys.hide(KEYS)
+    aws_keys.hide_aws_keys(KEYS)
     assert os.environ == {"ICEBERG_S3_ACCESS_KEY_ID": "key", "ICEBERG_S3_SECRET_ACCESS_KEY": "it's secret"}
-    assert aws_keys.of_java() == {"aws.accessKeyId": "key", "aws.secretAccessKey": "it's secret"}
-    told = object_store.without_keys(object_store.properties(on_s3(**KEYS, **{"s3.endpoint": "https://s3"})))
+    assert aws_keys.get_java_properties() == {"aws.accessKeyId": "key", "aws.secretAccessKey": "it's secret"}
+    told = object_store.remove_s3_keys(
+        object_store.get_catalog_properties(on_s3(**KEYS, **{"s3.endpoint": "https://s3"}))
+    )
     assert told.keys() == {"io-impl", "s3.endpoint"}

@@ -21,16 +21,16 @@ time.sleep(600)
 
 
 def test_a_whole_session_is_stopped_the_deaf_by_force() -> None:
-    leader = child_processes.start([sys.executable, "-c", FAMILY], os.environ, subprocess.PIPE)
+    leader = child_processes.start_process([sys.executable, "-c", FAMILY], os.environ, subprocess.PIPE)
     assert leader.stdout
     assert leader.stdout.readline() == b"deaf\n"
     deadline = time.monotonic() + 10
-    while len(child_processes.members({leader.pid})) < 3 and time.monotonic() < deadline:
+    while len(child_processes.list_session_members({leader.pid})) < 3 and time.monotonic() < deadline:
         time.sleep(0.05)
 
-    child_processes.stop([leader], grace_seconds=1)
+    child_processes.stop_sessions([leader], grace_seconds=1)
 
-    assert child_processes.members({leader.pid}) == []
+    assert child_processes.list_session_members({leader.pid}) == []
     assert leader.returncode == -signal.SIGTERM
     leader.stdout.close()
 
@@ -40,7 +40,7 @@ def test_being_asked_to_end_is_an_interrupt() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(5)
 
-    with pytest.raises(KeyboardInterrupt), child_processes.interruptible():
+    with pytest.raises(KeyboardInterrupt), child_processes.interrupt_on_signals():
         work()
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
@@ -64,9 +64,9 @@ def test_nothing_outlives_a_parent_that_was_killed() -> None:
     parent.kill()
     parent.communicate()
     deadline = time.monotonic() + 10
-    while child_processes.members({child}) and time.monotonic() < deadline:
+    while child_processes.list_session_members({child}) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert child_processes.members({child}) == []
+    assert child_processes.list_session_members({child}) == []
 
 
 # Two that do not listen to SIGTERM, stopped one after the other with all the patience of the world.
@@ -91,15 +91,15 @@ def test_asking_again_and_again_hurries_and_skips_nothing() -> None:
     assert driver.stdout
     sessions = set(map(int, driver.stdout.readline().split()))
     driver.send_signal(signal.SIGSTOP)
-    for number in child_processes.ENDINGS:
+    for number in child_processes.END_SIGNALS:
         driver.send_signal(number)
     driver.send_signal(signal.SIGCONT)
     while driver.poll() is None:
         driver.send_signal(signal.SIGINT)
         time.sleep(0.001)
     try:
-        assert child_processes.members(sessions) == []
+        assert child_processes.list_session_members(sessions) == []
     finally:
-        for session in child_processes.members(sessions):
+        for session in child_processes.list_session_members(sessions):
             os.kill(session, signal.SIGKILL)
         driver.stdout.close()

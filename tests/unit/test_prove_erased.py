@@ -11,8 +11,8 @@ import pytest
 
 from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.cli.events.prove_erased import summarize_proof
-from synapse_lakehouse.iceberg.maintenance.erasure_scan import HAS_CONTENT, Content, State
-from synapse_lakehouse.iceberg.maintenance.warehouse_files import Unreadable
+from synapse_lakehouse.iceberg.maintenance.erasure_scan import HAS_CONTENT, ContentState, FoundContent
+from synapse_lakehouse.iceberg.maintenance.warehouse_files import UnreadableFiles
 
 MOMENT = datetime(2026, 11, 18, tzinfo=UTC)
 RELEASE = Release(
@@ -22,22 +22,30 @@ RELEASE = Release(
 USER = "@erin:synapse.example"
 
 
-def content(state: State, events: int) -> Content:
-    return Content("bronze.event_json", state, events, ("a.parquet",))
+def content(state: ContentState, events: int) -> FoundContent:
+    return FoundContent("bronze.event_json", state, events, ("a.parquet",))
 
 
 @pytest.mark.parametrize(
     ("found", "code", "said"),
     [
         ([], 0, "Proven: no Parquet file"),
-        ([content(State.IN_SOURCE, 3)], 3, "3 messages of @erin:synapse.example are in the lake because"),
-        ([content(State.LEFT_BEHIND, 4)], 3, "Of 4 events, of anyone, Synapse's database has reactions and no JSON"),
-        ([content(State.REPLACED, 2)], 1, "content of 2 messages of @erin:synapse.example and of 0 purged events"),
-        ([content(State.PURGED, 5), content(State.IN_SOURCE, 3)], 1, "and of 5 purged events"),
+        ([content(ContentState.IN_SOURCE, 3)], 3, "3 messages of @erin:synapse.example are in the lake because"),
+        (
+            [content(ContentState.LEFT_BEHIND, 4)],
+            3,
+            "Of 4 events, of anyone, Synapse's database has reactions and no JSON",
+        ),
+        (
+            [content(ContentState.REPLACED, 2)],
+            1,
+            "content of 2 messages of @erin:synapse.example and of 0 purged events",
+        ),
+        ([content(ContentState.PURGED, 5), content(ContentState.IN_SOURCE, 3)], 1, "and of 5 purged events"),
     ],
 )
 def test_the_verdict_tells_what_the_lake_keeps_from_what_synapse_has(
-    found: list[Content], code: int, said: str
+    found: list[FoundContent], code: int, said: str
 ) -> None:
     text, exit_code = summarize_proof(USER, RELEASE, found)
     assert exit_code == code
@@ -45,7 +53,7 @@ def test_the_verdict_tells_what_the_lake_keeps_from_what_synapse_has(
 
 
 def test_a_release_that_does_not_know_what_synapse_deleted_is_no_proof() -> None:
-    for found in ([], [content(State.IN_SOURCE, 3)]):
+    for found in ([], [content(ContentState.IN_SOURCE, 3)]):
         text, exit_code = summarize_proof(USER, replace(RELEASE, partial=("event_json", "rooms")), found)
         assert exit_code == 1
         assert "Not proven: release 7 is partial and holds event_json as" in text
@@ -53,8 +61,8 @@ def test_a_release_that_does_not_know_what_synapse_deleted_is_no_proof() -> None
 
 
 def test_what_cannot_be_read_is_no_proof_whatever_else_was_found() -> None:
-    half = [Unreadable("bronze.events", (Path("half.parquet"), Path("other.parquet")))]
-    for found in ([], [content(State.IN_SOURCE, 3)]):
+    half = [UnreadableFiles("bronze.events", (Path("half.parquet"), Path("other.parquet")))]
+    for found in ([], [content(ContentState.IN_SOURCE, 3)]):
         text, exit_code = summarize_proof(USER, RELEASE, found, half)
         assert exit_code == 1
         assert "Not proven: 2 files" in text

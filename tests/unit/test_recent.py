@@ -10,10 +10,10 @@ from pyiceberg.catalog.memory import InMemoryCatalog
 from pyiceberg.table import Table
 
 from synapse_lakehouse.audit import store
-from synapse_lakehouse.iceberg.read.recent_rows import since_run
+from synapse_lakehouse.iceberg.read.recent_rows import read_rows_since_run
 
 DAY = datetime(2026, 5, 1, tzinfo=UTC)
-SCHEMA = pa.schema([store.TABLES["audit.snapshots"].field(name) for name in ("run_id", "taken_at")])
+SCHEMA = pa.schema([store.AUDIT_SCHEMAS["audit.snapshots"].field(name) for name in ("run_id", "taken_at")])
 NAMES = [f"scheduled__2026-05-0{day}T00:00:00+00:00" for day in range(1, 5)]
 
 
@@ -30,7 +30,7 @@ def test_rows_since_a_run_are_never_missed(
         _written(table, file)
     first = min((minute for file in files for name, minute in file if name == run_id), default=0)
     since = sorted((name, minute) for file in files for name, minute in file if minute >= first)
-    found = since_run(table, run_id, "taken_at", ["run_id", "taken_at"]).to_pylist()
+    found = read_rows_since_run(table, run_id, "taken_at", ["run_id", "taken_at"]).to_pylist()
     read = sorted((row["run_id"], (row["taken_at"] - DAY) // timedelta(minutes=1)) for row in found)
     assert [one for one in read if one[1] >= first] == since
 
@@ -39,7 +39,7 @@ def test_files_that_are_older_than_the_run_are_not_read(tmp_path_factory: pytest
     table = _looks(tmp_path_factory, "full")
     for minute, name in enumerate(NAMES):
         _written(table, [(name, minute)])
-    assert since_run(table, NAMES[2], "taken_at", ["run_id"])["run_id"].to_pylist() == NAMES[:1:-1]
+    assert read_rows_since_run(table, NAMES[2], "taken_at", ["run_id"])["run_id"].to_pylist() == NAMES[:1:-1]
 
 
 def _looks(folder: pytest.TempPathFactory, kept: str) -> Table:

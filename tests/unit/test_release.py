@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from synapse_lakehouse.audit.releases import Release, accepted_bounds, of_interval
+from synapse_lakehouse.audit.releases import Release, compute_accepted_bounds, select_interval_releases
 from synapse_lakehouse.config.run import Run
 
 DAY = datetime(2026, 11, 1, tzinfo=UTC)
@@ -24,11 +24,11 @@ def test_each_release_of_the_interval_comes_with_the_one_before_it() -> None:
         release(5, 1, "run 4"),
     ]
     day = Run("now", first.interval_start, first.interval_end)
-    assert of_interval(published, day) == [(third, first), (second, again)]
-    assert compacted not in [one for _, one in of_interval(published, day)]
-    assert of_interval(published, Run("now", third.interval_start, third.interval_end)) == [(None, third)]
-    assert of_interval(published, Run("now", DAY, DAY + timedelta(days=1))) == []
-    assert of_interval([], day) == []
+    assert select_interval_releases(published, day) == [(third, first), (second, again)]
+    assert compacted not in [one for _, one in select_interval_releases(published, day)]
+    assert select_interval_releases(published, Run("now", third.interval_start, third.interval_end)) == [(None, third)]
+    assert select_interval_releases(published, Run("now", DAY, DAY + timedelta(days=1))) == []
+    assert select_interval_releases([], day) == []
 
 
 def test_a_run_that_was_cleared_and_published_again_is_no_compaction() -> None:
@@ -37,12 +37,15 @@ def test_a_run_that_was_cleared_and_published_again_is_no_compaction() -> None:
     again = replace(release(3, 1, "run"), accepted_at=DAY + timedelta(hours=2))
     published = [first, compacted, again, replace(again, number=4)]
     day = Run("run", first.interval_start, first.interval_end)
-    assert of_interval(published, day) == [(None, first), (compacted, again)]
+    assert select_interval_releases(published, day) == [(None, first), (compacted, again)]
     of_an_earlier_version = [replace(first, accepted_at=None), replace(compacted, accepted_at=first.published_at)]
-    assert of_interval(of_an_earlier_version, day) == [(None, of_an_earlier_version[0])]
+    assert select_interval_releases(of_an_earlier_version, day) == [(None, of_an_earlier_version[0])]
 
 
 def test_a_bound_that_cannot_be_measured_now_stays_accepted() -> None:
     before = replace(release(1, 1), positions={"events": 7, "receipts": 5})
-    assert accepted_bounds(before, {"events": None, "receipts": 9, "caches": None}) == {"events": 7, "receipts": 9}
-    assert accepted_bounds(None, {"events": None, "receipts": 9}) == {"receipts": 9}
+    assert compute_accepted_bounds(before, {"events": None, "receipts": 9, "caches": None}) == {
+        "events": 7,
+        "receipts": 9,
+    }
+    assert compute_accepted_bounds(None, {"events": None, "receipts": 9}) == {"receipts": 9}

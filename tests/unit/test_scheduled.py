@@ -12,7 +12,7 @@ import pytest
 
 from synapse_lakehouse.cli.runs import scheduler_run
 from synapse_lakehouse.local import loopback
-from synapse_lakehouse.local.postgres.embedded_postgres import free_port
+from synapse_lakehouse.local.postgres.embedded_postgres import find_free_port
 
 CREDENTIAL = {"username": "admin", "password": "generated"}
 NOON = datetime(2026, 11, 18, 12, tzinfo=UTC)
@@ -52,7 +52,7 @@ class Airflow(BaseHTTPRequestHandler):
 @pytest.fixture
 def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Where such an Airflow listens; the environment names a proxy where nobody does."""
-    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{find_free_port()}")
     with ThreadingHTTPServer(("127.0.0.1", 0), Airflow) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
@@ -72,8 +72,8 @@ def test_no_password_is_sent_to_another_user(address: str, monkeypatch: pytest.M
 
 def test_only_a_listener_of_this_user_is_ours(address: str) -> None:
     port = int(address.rpartition(":")[2])
-    assert loopback.is_ours(port)
-    assert not loopback.is_ours(free_port())
+    assert loopback.is_own_listener(port)
+    assert not loopback.is_own_listener(find_free_port())
 
 
 def test_a_wrong_password_is_refused_without_being_repeated(address: str) -> None:

@@ -39,13 +39,13 @@ def test_queries_that_spill_at_once_answer_right_and_leave_nothing(tmp_path: Pat
 
 def test_what_a_killed_process_left_goes_after_a_day(tmp_path: Path) -> None:
     settings = Settings(_env_file=None, lakehouse_home=tmp_path)
-    left, recent = duckdb_spill.folder(settings), duckdb_spill.folder(settings)
+    left, recent = duckdb_spill.create_spill_folder(settings), duckdb_spill.create_spill_folder(settings)
     for folder in (left, recent):
         folder.mkdir()
         (folder / "rows.tmp").write_text("what somebody wrote")
     yesterday = time.time() - 25 * 3600
     os.utime(left, (yesterday, yesterday))
-    duckdb_spill.folder(settings)
+    duckdb_spill.create_spill_folder(settings)
     assert not left.exists()
     assert recent.exists()
     assert left.parent.stat().st_mode & 0o077 == 0, "rows hold messages"
@@ -53,4 +53,4 @@ def test_what_a_killed_process_left_goes_after_a_day(tmp_path: Path) -> None:
 
 def test_a_home_that_cannot_be_written_refuses_no_query(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert duckdb_spill.folder(Settings(_env_file=None, lakehouse_home=tmp_path / "file")).name
+    assert duckdb_spill.create_spill_folder(Settings(_env_file=None, lakehouse_home=tmp_path / "file")).name

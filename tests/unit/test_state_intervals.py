@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.iceberg.write.tables import arrow_schema
+from synapse_lakehouse.iceberg.write.tables import get_arrow_schema
 from synapse_lakehouse.room_state.group_tree import NumberedGroups, StateGroupFault, number_groups
 from synapse_lakehouse.room_state.state_intervals import INTERVAL_KEY, flatten_intervals
 from tests.support.state_rooms import State, World, resolved, worlds
 
-SCHEMA = arrow_schema(next(table for table in catalogue.load_state_tables() if table.name == "state_intervals"))
+SCHEMA = get_arrow_schema(next(table for table in catalogue.load_state_tables() if table.name == "state_intervals"))
 
 
 def _forest(groups: dict[int, str], edges: list[tuple[int, int]]) -> NumberedGroups:

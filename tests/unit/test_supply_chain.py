@@ -14,7 +14,7 @@ from jsonschema.validators import Draft7Validator
 
 from supply_chain import sbom
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
-from synapse_lakehouse.local.java import jars
+from synapse_lakehouse.java import jars
 
 PYPROJECT: dict[str, Any] = tomllib.loads((PROJECT_FOLDER / "pyproject.toml").read_text())
 LOCK: dict[str, Any] = tomllib.loads((PROJECT_FOLDER / "uv.lock").read_text())
@@ -54,7 +54,7 @@ def test_the_bill_has_every_package_with_its_hashes() -> None:
 def test_the_bill_has_every_jar_with_its_hash() -> None:
     found = {f"{one['group']}:{one['name']}:{one['version']}": hashes(one) for one in components("maven").values()}
 
-    assert found == {coordinates: {digest} for coordinates, digest in jars.locked().items()}
+    assert found == {coordinates: {digest} for coordinates, digest in jars.read_lock_file().items()}
 
 
 def test_the_bill_obeys_cyclonedx(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,20 +21,20 @@ def lake(tmp_path: Path) -> Catalog:
 
 
 def test_no_bounds_of_message_content_reach_metadata(lake: Catalog) -> None:
-    tables.ensure(lake, FEW)
+    tables.ensure_tables(lake, FEW)
     assert lake.load_table("bronze.event_json").properties[BOUNDS] == "none"
 
 
 def test_a_table_of_before_gets_what_it_lacks_and_keeps_what_was_set(lake: Catalog) -> None:
     lake.create_namespace("bronze")
     own = tables.BRANCHED | {"write.parquet.compression-codec": "gzip"}
-    lake.create_table("bronze.event_json", schema=tables.arrow_schema(EVENTS), properties=own)
+    lake.create_table("bronze.event_json", schema=tables.get_arrow_schema(EVENTS), properties=own)
     kept = lake.load_table("bronze.event_json").properties
-    tables.ensure(lake, FEW)
+    tables.ensure_tables(lake, FEW)
     assert lake.load_table("bronze.event_json").properties == kept | {BOUNDS: "none"}
 
     before = lake.load_table("bronze.event_json").metadata_location
-    tables.ensure(lake, FEW)
+    tables.ensure_tables(lake, FEW)
     assert lake.load_table("bronze.event_json").metadata_location == before
 
 

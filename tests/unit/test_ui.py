@@ -13,7 +13,7 @@ import pytest
 
 from synapse_lakehouse.cli.runs import ui
 from synapse_lakehouse.local import child_processes
-from synapse_lakehouse.local.postgres.embedded_postgres import free_port
+from synapse_lakehouse.local.postgres.embedded_postgres import find_free_port
 
 SERVICE = """#!/bin/sh
 echo $$ > "$SERVICES/$1"
@@ -49,7 +49,7 @@ def command(tmp_path: Path) -> Iterator[list[str]]:
     (tmp_path / "airflow").chmod(0o700)
     yield [sys.executable, "-c", DRIVER, str(tmp_path)]
     for service in services(tmp_path):
-        for member in child_processes.members({service}):
+        for member in child_processes.list_session_members({service}):
             os.kill(member, signal.SIGKILL)
 
 
@@ -78,7 +78,7 @@ def test_an_airflow_that_answers_for_any_host_is_noticed(answering: int, refuses
 @pytest.mark.parametrize("answering", [400], indirect=True)
 def test_a_proxy_sees_nothing_of_it(answering: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "all_proxy"):
-        monkeypatch.setenv(name, f"http://127.0.0.1:{free_port()}")
+        monkeypatch.setenv(name, f"http://127.0.0.1:{find_free_port()}")
     assert ui._refuses_strangers(answering)
 
 
@@ -101,7 +101,7 @@ def test_services_are_stopped_when_nobody_reads_on(command: list[str], tmp_path:
         driver.send_signal(signal.SIGINT)
         driver.wait(60)
     assert len(services(tmp_path)) == len(ui.COMPONENTS)
-    assert child_processes.members(services(tmp_path)) == []
+    assert child_processes.list_session_members(services(tmp_path)) == []
 
 
 def test_services_are_stopped_when_the_terminal_is_closed(command: list[str], tmp_path: Path) -> None:
@@ -113,4 +113,4 @@ def test_services_are_stopped_when_the_terminal_is_closed(command: list[str], tm
     os.close(ours)
     driver.wait(60)
     assert len(services(tmp_path)) == len(ui.COMPONENTS)
-    assert child_processes.members(services(tmp_path)) == []
+    assert child_processes.list_session_members(services(tmp_path)) == []

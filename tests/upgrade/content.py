@@ -15,7 +15,7 @@ from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
-from synapse_lakehouse.local.services import connected
+from synapse_lakehouse.local.services import connect_services
 
 RECORDED = Path(__file__).with_name("sample_content.json")
 DATE = "2026-11-20"
@@ -39,14 +39,14 @@ def content(settings: Settings, run_columns: Mapping[str, Collection[str]] | Non
 
     :param run_columns: for each table the columns that depend on the run.
     """
-    with connected(settings) as joined, duckdb_reader.connect(joined) as connection:
-        names = sorted(duckdb_reader.entries(joined).keys() - UNCOMPARED)
-        duckdb_reader.bind(connection, joined, duckdb_reader.release(connection, joined), names)
+    with connect_services(settings) as joined, duckdb_reader.open_duckdb(joined) as connection:
+        names = sorted(duckdb_reader.list_catalog_entries(joined).keys() - UNCOMPARED)
+        duckdb_reader.create_views(connection, joined, duckdb_reader.get_release(connection, joined), names)
         return {name: _content(connection, name, set((run_columns or {}).get(name, ()))) for name in names}
 
 
 def _content(connection: DuckDBPyConnection, table: str, run_columns: set[str]) -> Content:
-    relation = connection.sql(f"from {duckdb_reader.qualified(table)}")
+    relation = connection.sql(f"from {duckdb_reader.quote_table_name(table)}")
     columns = [column for column in relation.columns if column not in run_columns]
     texts = [f"""coalesce("{column}"::text, 'NULL')""" for column in columns]
     row = "concat_ws(" + ", ".join(["'|'", *texts]) + ")" if texts else "''"

@@ -67,8 +67,8 @@ def main() -> None:
     argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args()
     PLACE.mkdir()
     try:
-        with embedded_postgres.running(PLACE / "postgres") as server:
-            source = sample.restore(server, "source")
+        with embedded_postgres.run_server(PLACE / "postgres") as server:
+            source = sample.restore_sample(server, "source")
             reduce(source)
             dump = _dump(server, "source")
             server.create_database("lake")
@@ -83,7 +83,7 @@ def main() -> None:
         shutil.rmtree(PLACE)
 
 
-def _run(server: embedded_postgres.Server, source: str) -> None:
+def _run(server: embedded_postgres.EmbeddedServer, source: str) -> None:
     home = PLACE / "home"
     home.mkdir()
     jars = PROJECT_FOLDER / ".lakehouse" / "spark"
@@ -91,8 +91,8 @@ def _run(server: embedded_postgres.Server, source: str) -> None:
         (home / "spark").symlink_to(jars.resolve())
     settings = {
         "SYNAPSE_DSN": source,
-        "SYNAPSE_SERVER_NAME": sample.server_name(),
-        "SYNAPSE_CONFIG": str(sample.CONFIG),
+        "SYNAPSE_SERVER_NAME": sample.read_server_name(),
+        "SYNAPSE_CONFIG": str(sample.SAMPLE_CONFIG),
         "LAKEHOUSE_HOME": str(home),
         "LAKEHOUSE_CATALOG_URI": server.dsn("lake"),
         "LAKEHOUSE_WAREHOUSE": str(PLACE / "warehouse"),
@@ -101,7 +101,7 @@ def _run(server: embedded_postgres.Server, source: str) -> None:
     subprocess.run(command, env=os.environ | settings, check=True)
 
 
-def _dump(server: embedded_postgres.Server, database: str) -> bytes:
+def _dump(server: embedded_postgres.EmbeddedServer, database: str) -> bytes:
     done = server.tool("pg_dump", "--no-owner", "--no-acl", database=database, stdout=subprocess.PIPE)
     return bytes(done.stdout)
 

@@ -11,16 +11,18 @@ VIEW = "gold.event_visibility"
 
 def bind_branch(connection: DuckDBPyConnection, settings: Settings, branch: str, run_id: str) -> str:
     """Make the view readable over tables that no release has yet; its SQL."""
-    duckdb_reader.bind(connection, settings, None, ["audit.views"])
+    duckdb_reader.create_views(connection, settings, None, ["audit.views"])
     found = connection.execute(
         "select sql from audit.views where run_id = $1 and view_name = $2 order by tried_at desc", [run_id, VIEW]
     ).fetchone()
     assert found
-    duckdb_reader.bind(connection, settings, None, sorted(duckdb_reader.named_in(found[0])), branch=branch)
+    duckdb_reader.create_views(
+        connection, settings, None, sorted(duckdb_reader.find_table_names(found[0])), branch=branch
+    )
     connection.execute(f"create or replace view {VIEW} as {found[0]}")
     return str(found[0])
 
 
 def bind_release(connection: DuckDBPyConnection, settings: Settings, release: Release) -> None:
     """Make the view readable as ``release`` has it."""
-    duckdb_reader.bind(connection, settings, release, [VIEW])
+    duckdb_reader.create_views(connection, settings, release, [VIEW])

@@ -20,10 +20,10 @@ HERE = Path(__file__).resolve().parent
 SAMPLE = HERE / "sample_answers.parquet"
 HARSH = HERE / "harsh_answers.parquet"
 HARSH_SQL = HERE / "harsh.sql"
-MANIFEST = json.loads((sample.FOLDER / "manifest.json").read_text())
+MANIFEST = json.loads((sample.SAMPLE_FOLDER / "manifest.json").read_text())
 
 TAKEN_AT = int(datetime.fromisoformat(MANIFEST["taken_at"]).timestamp() * 1000)
-SECTIONS = {key: yaml.safe_load(sample.CONFIG.read_text())[key] for key in ("server_name", "retention")}
+SECTIONS = {key: yaml.safe_load(sample.SAMPLE_CONFIG.read_text())[key] for key in ("server_name", "retention")}
 # Of the messages of rooms without a policy of their own, this share is older than the default policy allows.
 EXPIRED = (
     "select percentile_disc(0.2) within group (order by origin_server_ts) from events where type = 'm.room.message'"
@@ -51,10 +51,10 @@ def main() -> None:
     """Command line."""
     with (
         tempfile.TemporaryDirectory(prefix="visibility-") as folder,
-        embedded_postgres.running(Path(folder) / "pg") as server,
+        embedded_postgres.run_server(Path(folder) / "pg") as server,
     ):
-        record_sample(sample.restore(server, "plain"))
-        record_harsh(sample.restore(server, "harsh"))
+        record_sample(sample.restore_sample(server, "plain"))
+        record_harsh(sample.restore_sample(server, "harsh"))
 
 
 if __name__ == "__main__":

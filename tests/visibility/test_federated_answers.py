@@ -105,7 +105,7 @@ def test_a_million_answers_of_a_federated_database_are_synapse_s(
 ) -> None:
     seed = int(time.time())
     print(f"seed {seed}")
-    with embedded_postgres.running(tmp_path / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:
+    with embedded_postgres.run_server(tmp_path / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:
         source = server.dsn("here")
         with federation(server, tmp_path) as (local, remote):
             config = yaml.safe_load(local.config_path.read_text())
@@ -132,11 +132,11 @@ def test_a_million_answers_of_a_federated_database_are_synapse_s(
     given = recorded.answers
     print(duckdb.sql("select outcome, count(*) from given group by all order by all").fetchall(), recorded.errors)
     assert len(given) >= ENOUGH
-    with duckdb_reader.connect(lake) as connection:
-        release = duckdb_reader.release(connection, lake)
+    with duckdb_reader.open_duckdb(lake) as connection:
+        release = duckdb_reader.get_release(connection, lake)
         holding.bind_release(connection, lake, release)
         names = ["gold.state_at_event", "gold.state_integrity", *over_federation.UNTOLD]
-        duckdb_reader.bind(connection, lake, release, names)
+        duckdb_reader.create_views(connection, lake, release, names)
         set_retention_time(connection, recorded.about["as_of"])
         assert visibility_answers.differences(connection, recorded) == []
         assert len(states) > 100

@@ -13,9 +13,9 @@ from sample import visibility_answers
 from sample.environment import synapse_python
 from synapse_lakehouse.cli.events.visibility import set_retention_time
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
-from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.read import duckdb_reader
-from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.room_state.visibility_rules import VISIBILITY_RULES
 from tests.conftest import HarshLake, copied_source
 from tests.visibility import holding, record
@@ -24,7 +24,7 @@ from tests.visibility.mutants import mutants
 
 def test_every_answer_on_the_harsh_sample_is_synapse_s(harsh: HarshLake) -> None:
     recorded = visibility_answers.load(record.HARSH)
-    with duckdb_reader.connect(harsh.settings) as connection:
+    with duckdb_reader.open_duckdb(harsh.settings) as connection:
         sql = holding.bind_branch(connection, harsh.settings, harsh.run.branch, harsh.run.run_id)
         set_retention_time(connection, recorded.about["as_of"])
         assert visibility_answers.differences(connection, recorded) == []
@@ -36,7 +36,7 @@ def test_every_answer_on_the_harsh_sample_is_synapse_s(harsh: HarshLake) -> None
     assert survivors == []
 
 
-def test_synapse_shows_the_same_events_redacted(harsh: HarshLake, server: Server, tmp_path: Path) -> None:
+def test_synapse_shows_the_same_events_redacted(harsh: HarshLake, server: EmbeddedServer, tmp_path: Path) -> None:
     verdicts = Counter(row["verdict"] for row in _rows(harsh, "silver.redactions"))
     assert set(verdicts) == {
         "applies", "target_unknown", "target_is_create", "redaction_unknown", "rejected", "other_room", "other_server",
@@ -55,7 +55,9 @@ def test_synapse_shows_the_same_events_redacted(harsh: HarshLake, server: Server
     assert derived.keys() - said.keys() <= unreadable
 
 
-def test_rooms_have_the_properties_that_synapse_gives_them(harsh: HarshLake, server: Server, tmp_path: Path) -> None:
+def test_rooms_have_the_properties_that_synapse_gives_them(
+    harsh: HarshLake, server: EmbeddedServer, tmp_path: Path
+) -> None:
     said = _synapse_says(harsh, server, tmp_path, "rooms")
     names = dict.fromkeys(next(iter(said.values()))) | {"join_rules": "join_rule"}
     derived = {
@@ -67,7 +69,7 @@ def test_rooms_have_the_properties_that_synapse_gives_them(harsh: HarshLake, ser
     assert {row["room_type"] for row in said.values()} >= {None, "plain"}
 
 
-def _synapse_says(harsh: HarshLake, server: Server, scratch: Path, of: str) -> dict[str, Any]:
+def _synapse_says(harsh: HarshLake, server: EmbeddedServer, scratch: Path, of: str) -> dict[str, Any]:
     # Synapse writes to the database when it starts.
     with copied_source(server, str(conninfo_to_dict(str(harsh.settings.synapse_dsn))["dbname"])) as copy:
         command: list[str | Path] = [synapse_python(), "-m", f"tests.visibility.synapse_{of}", copy, scratch]
@@ -78,7 +80,7 @@ def _synapse_says(harsh: HarshLake, server: Server, scratch: Path, of: str) -> d
 
 
 def _rows(harsh: HarshLake, table: str) -> list[dict[str, Any]]:
-    loaded = pyiceberg_catalog(harsh.settings).load_table(table)
+    loaded = open_catalog(harsh.settings).load_table(table)
     branch = harsh.run.branch
     assert set(loaded.refs()) == {branch}, "published too early"
     rows: list[dict[str, Any]] = loaded.scan(snapshot_id=loaded.refs()[branch].snapshot_id).to_arrow().to_pylist()

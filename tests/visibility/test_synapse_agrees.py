@@ -12,16 +12,18 @@ from tests.visibility import holding, record
 
 def test_every_answer_on_the_sample_is_synapse_s(published: Published) -> None:
     recorded = visibility_answers.load(record.SAMPLE)
-    with duckdb_reader.connect(published.settings) as connection:
-        holding.bind_release(connection, published.settings, duckdb_reader.release(connection, published.settings))
+    with duckdb_reader.open_duckdb(published.settings) as connection:
+        holding.bind_release(connection, published.settings, duckdb_reader.get_release(connection, published.settings))
         set_retention_time(connection, recorded.about["as_of"])
         assert visibility_answers.differences(connection, recorded) == []
 
 
 def test_what_was_replaced_is_known_of_what_never_was_an_outlier(published: Published) -> None:
-    with duckdb_reader.connect(published.settings) as connection:
+    with duckdb_reader.open_duckdb(published.settings) as connection:
         names = ["silver.event_circumstances", "bronze.ex_outlier_stream"]
-        duckdb_reader.bind(connection, published.settings, duckdb_reader.release(connection, published.settings), names)
+        duckdb_reader.create_views(
+            connection, published.settings, duckdb_reader.get_release(connection, published.settings), names
+        )
         # Synapse writes down what an event replaces when it gets its place in the room, but not of one that was kept
         # outside before.
         known = connection.execute("""

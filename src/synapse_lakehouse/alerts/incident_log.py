@@ -7,57 +7,59 @@ from typing import Any, Final
 
 from pyiceberg.catalog import Catalog
 
-from synapse_lakehouse.alerts.incidents import Event, Kind
+from synapse_lakehouse.alerts.incidents import IncidentEvent, IncidentKind
 from synapse_lakehouse.audit import store
 
-TABLE: Final = "audit.incidents"
+INCIDENTS_TABLE: Final = "audit.incidents"
 
 
 @dataclass(frozen=True)
-class Log:
+class IncidentLog:
     """``events``: oldest first. ``told``: pairs of an event's id and the sink that took it."""
 
-    events: tuple[Event, ...]
+    events: tuple[IncidentEvent, ...]
     told: frozenset[tuple[str, str]]
 
 
-def read(catalog: Catalog) -> Log:
+def read_incident_log(catalog: Catalog) -> IncidentLog:
     """All of the log: incidents are few."""
-    rows = catalog.load_table(TABLE).scan().to_arrow().sort_by("at").to_pylist()
-    return Log(
+    rows = catalog.load_table(INCIDENTS_TABLE).scan().to_arrow().sort_by("at").to_pylist()
+    return IncidentLog(
         tuple(_event(row) for row in rows if not row["sink"]),
         frozenset((row["id"], row["sink"]) for row in rows if row["sink"]),
     )
 
 
-def record(catalog: Catalog, events: Collection[Event]) -> None:
+def append_events(catalog: Catalog, events: Collection[IncidentEvent]) -> None:
     """Append what begins and what ends."""
     if events:
-        store.append(catalog, TABLE, [_row(one) for one in events])
+        store.append_audit_rows(catalog, INCIDENTS_TABLE, [_row(one) for one in events])
 
 
-def record_told(catalog: Catalog, events: Collection[Event], sink: str) -> None:
+def append_deliveries(catalog: Catalog, events: Collection[IncidentEvent], sink: str) -> None:
     """Append that ``sink`` took the news of ``events``."""
     if events:
-        store.append(catalog, TABLE, _told(events, sink))
+        store.append_audit_rows(catalog, INCIDENTS_TABLE, _told(events, sink))
 
 
-def introduce(catalog: Catalog, past: Collection[Event], sink: str) -> set[str]:
+def register_sink(catalog: Catalog, past: Collection[IncidentEvent], sink: str) -> set[str]:
     """Append that there is a new ``sink``, which is not to hear of ``past``: the ids of what it need not be told."""
-    store.append(catalog, TABLE, [{"id": "", "sink": sink, "at": datetime.now(UTC)}, *_told(past, sink)])
+    store.append_audit_rows(
+        catalog, INCIDENTS_TABLE, [{"id": "", "sink": sink, "at": datetime.now(UTC)}, *_told(past, sink)]
+    )
     return {one.id for one in past}
 
 
-def _told(events: Collection[Event], sink: str) -> list[dict[str, Any]]:
+def _told(events: Collection[IncidentEvent], sink: str) -> list[dict[str, Any]]:
     now = datetime.now(UTC)
     return [_row(one) | {"sink": sink, "at": now} for one in events]
 
 
-def _row(event: Event) -> dict[str, Any]:
+def _row(event: IncidentEvent) -> dict[str, Any]:
     return asdict(event) | {"kind": event.kind.value}
 
 
-def _event(row: dict[str, Any]) -> Event:
+def _event(row: dict[str, Any]) -> IncidentEvent:
     # Earlier versions kept no consequence apart from what is said.
-    more = {"kind": Kind(row["kind"]), "consequence": row.get("consequence") or ""}
-    return Event(**{field.name: row.get(field.name) for field in fields(Event)} | more)
+    more = {"kind": IncidentKind(row["kind"]), "consequence": row.get("consequence") or ""}
+    return IncidentEvent(**{field.name: row.get(field.name) for field in fields(IncidentEvent)} | more)

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 
-class Kind(StrEnum):
+class IncidentKind(StrEnum):
     """What can be the matter; the value names the runbook, ``docs/runbooks/<value>.md``."""
 
     LOST_IDS = "lost-ids"
@@ -28,32 +28,32 @@ class Kind(StrEnum):
     RELEASE_OVERDUE = "release-overdue"
 
 
-MILD: Final = frozenset(
+WARNING_KINDS: Final = frozenset(
     {
-        Kind.AUDIT_WARNED,
-        Kind.INTEGRITY,
-        Kind.REPLICATION,
-        Kind.TAP_SILENT,
-        Kind.GAP_BUDGET,
-        Kind.STANDING_STILL,
+        IncidentKind.AUDIT_WARNED,
+        IncidentKind.INTEGRITY,
+        IncidentKind.REPLICATION,
+        IncidentKind.TAP_SILENT,
+        IncidentKind.GAP_BUDGET,
+        IncidentKind.STANDING_STILL,
     }
 )
 """What can wait for the morning: it is told, but as a warning."""
 
 
 @dataclass(frozen=True)
-class Finding:
+class AlertFinding:
     """Something that is wrong at present. ``subject``: what it is wrong with, as ``stream events``; ``said``: how, in
     words and numbers, never with content; ``consequence``: what follows while it is so, or ""."""
 
-    kind: Kind
+    kind: IncidentKind
     subject: str
     said: str
     consequence: str = ""
 
 
 @dataclass(frozen=True)
-class Event:
+class IncidentEvent:
     """The beginning or the end of an incident: a row of ``audit.incidents``.
 
     ``scope``: who looks after it, and ends it by finding it no more. ``page``: where more is to be seen, or "".
@@ -62,7 +62,7 @@ class Event:
     id: str
     at: datetime
     scope: str
-    kind: Kind
+    kind: IncidentKind
     subject: str
     said: str
     begins: bool
@@ -70,37 +70,39 @@ class Event:
     consequence: str = ""
 
 
-def current(events: Iterable[Event], scope: str) -> list[Event]:
+def list_open_incidents(events: Iterable[IncidentEvent], scope: str) -> list[IncidentEvent]:
     """The beginnings of what goes on in ``scope``; ``events`` in the order in which they were recorded."""
     last = {(one.kind, one.subject): one for one in events if one.scope == scope}
     return [one for one in last.values() if one.begins]
 
 
-def goes_on_elsewhere(events: Iterable[Event], one: Event) -> bool:
+def is_open_in_another_scope(events: Iterable[IncidentEvent], one: IncidentEvent) -> bool:
     """Whether somebody else, in another scope, looks after the same and has not found it over: they tell of it."""
     same = (other for other in events if (other.kind, other.subject) == (one.kind, one.subject))
     last = {other.scope: other.begins for other in same if other.scope != one.scope}
     return any(last.values())
 
 
-def joined(found: Iterable[Finding]) -> list[Finding]:
+def merge_findings(found: Iterable[AlertFinding]) -> list[AlertFinding]:
     """``found``, several of a kind about one subject as one that says all of it, in their order, the worst first."""
-    alike: dict[tuple[Kind, str], list[Finding]] = {}
+    alike: dict[tuple[IncidentKind, str], list[AlertFinding]] = {}
     for one in found:
         alike.setdefault((one.kind, one.subject), []).append(one)
     return [replace(several[0], said="\n".join(one.said for one in several)) for several in alike.values()]
 
 
-def changes(going_on: Sequence[Event], found: Collection[Finding], scope: str, page: str, at: datetime) -> list[Event]:
+def compute_incident_events(
+    going_on: Sequence[IncidentEvent], found: Collection[AlertFinding], scope: str, page: str, at: datetime
+) -> list[IncidentEvent]:
     """What begins and what ends now that ``found`` is all that is wrong in ``scope``."""
-    wrong = {(one.kind, one.subject): one for one in joined(found)}
+    wrong = {(one.kind, one.subject): one for one in merge_findings(found)}
     known = {(one.kind, one.subject) for one in going_on}
     over = [one for one in going_on if (one.kind, one.subject) not in wrong]
 
-    def event(one: Finding | Event, *, begins: bool) -> Event:
+    def event(one: AlertFinding | IncidentEvent, *, begins: bool) -> IncidentEvent:
         name = f"{at:%Y%m%dT%H%M%S.%f} {one.kind} {one.subject}"
         consequence = one.consequence if begins else ""
-        return Event(name, at, scope, one.kind, one.subject, one.said, begins, page, consequence)
+        return IncidentEvent(name, at, scope, one.kind, one.subject, one.said, begins, page, consequence)
 
     begun = [event(one, begins=True) for key, one in wrong.items() if key not in known]
     return begun + [event(one, begins=False) for one in over]

@@ -8,51 +8,51 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from synapse_lakehouse.alerts.incidents import MILD, Event, Kind
+from synapse_lakehouse.alerts.incidents import WARNING_KINDS, IncidentEvent, IncidentKind
 from synapse_lakehouse.printable_text import to_chat_text, to_printable
 
-MOST_AT_ONCE: Final = 5
+MAX_SINGLE_MESSAGES: Final = 5
 """More than so many that are to be told at once are folded into one message."""
 
 _NAMED: Final = 20
 
 
 @dataclass(frozen=True)
-class Message:
+class AlertMessage:
     """``events``: what it tells of."""
 
     title: str
     body: str
-    is_good_news: bool
-    is_mild: bool
-    events: tuple[Event, ...]
+    is_resolution: bool
+    is_warning: bool
+    events: tuple[IncidentEvent, ...]
 
 
-def messages(events: Sequence[Event], server_name: str, runbooks: str) -> list[Message]:
+def build_messages(events: Sequence[IncidentEvent], server_name: str, runbooks: str) -> list[AlertMessage]:
     """A message for each of ``events``, or one for all when they are many.
 
     :param runbooks: where the runbooks are: a URL or a folder, without a trailing slash.
     """
-    if len(events) > MOST_AT_ONCE:
+    if len(events) > MAX_SINGLE_MESSAGES:
         return [_storm(events, server_name, runbooks)]
     return [_single(one, server_name, runbooks) for one in events]
 
 
-def _single(event: Event, server_name: str, runbooks: str) -> Message:
+def _single(event: IncidentEvent, server_name: str, runbooks: str) -> AlertMessage:
     said = [to_chat_text(one) for one in (event.said, event.consequence) if one]
     where = [f"since {event.at:%Y-%m-%d %H:%M} UTC" if event.begins else f"over at {event.at:%Y-%m-%d %H:%M} UTC"]
     where += [f"What to do: {runbooks}/{event.kind}.md"] if event.begins else []
     where += [f"More: {event.page}"] if event.page else []
-    return Message(
+    return AlertMessage(
         title=f"{server_name}: {_what(event)}",
         body="\n".join([*said, *where]),
-        is_good_news=not event.begins,
-        is_mild=event.kind in MILD,
+        is_resolution=not event.begins,
+        is_warning=event.kind in WARNING_KINDS,
         events=(event,),
     )
 
 
-def _storm(events: Sequence[Event], server_name: str, runbooks: str) -> Message:
+def _storm(events: Sequence[IncidentEvent], server_name: str, runbooks: str) -> AlertMessage:
     counts, moments = Counter((one.kind, one.begins) for one in events), [one.at for one in events]
     lines = [
         f"{count} times {_title(kind)}{'' if begins else ', over'} ({runbooks}/{kind}.md)"
@@ -64,16 +64,16 @@ def _storm(events: Sequence[Event], server_name: str, runbooks: str) -> Message:
     lines += [f"at {first}" if first == last else f"from {first} to {last}"]
     lines += _each(to_chat_text(one.consequence) for one in events)
     lines += [f"More: {page}" for page in _each(one.page for one in events)]
-    return Message(
+    return AlertMessage(
         title=f"{server_name}: {len(events)} changes at once",
         body="\n".join(lines),
-        is_good_news=not any(one.begins for one in events),
-        is_mild=all(one.kind in MILD for one in events),
+        is_resolution=not any(one.begins for one in events),
+        is_warning=all(one.kind in WARNING_KINDS for one in events),
         events=tuple(events),
     )
 
 
-def _what(event: Event) -> str:
+def _what(event: IncidentEvent) -> str:
     return f"{_title(event.kind)}: {to_chat_text(to_printable(event.subject))}{'' if event.begins else ' — over'}"
 
 
@@ -86,5 +86,5 @@ def _first_line(said: str) -> str:
     return said.partition("\n")[0]
 
 
-def _title(kind: Kind) -> str:
+def _title(kind: IncidentKind) -> str:
     return kind.replace("-", " ")

@@ -7,24 +7,24 @@ from dataclasses import dataclass, field
 from threading import Thread
 from typing import Final
 
-from synapse_lakehouse.alerts.message import Message
+from synapse_lakehouse.alerts.message import AlertMessage
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.printable_text import get_printable_logger
 
 log = get_printable_logger(__name__)
 
-MOST_SECONDS: Final = 60.0
+MAX_SECONDS: Final = 60.0
 """What a sink gets of a report's time."""
 
 
 @dataclass(frozen=True)
-class Sink:
+class AlertSink:
     """``name``: stands for the address, which holds a password or token and is never logged or stored."""
 
     name: str
     address: str = field(repr=False)
 
-    def take(self, message: Message, seconds: float) -> bool:
+    def take(self, message: AlertMessage, seconds: float) -> bool:
         """Send ``message``; whether it arrived. Nothing that goes wrong is raised.
 
         :param seconds: how long to wait for that: a sink may make its senders wait, or answer without end.
@@ -41,11 +41,11 @@ class Sink:
             )
         return any(arrived)
 
-    def _send(self, message: Message) -> bool:
+    def _send(self, message: AlertMessage) -> bool:
         import apprise  # half a second, which runs without news save
 
         logging.getLogger("apprise").setLevel(logging.CRITICAL)  # it would quote addresses and answers
-        urgency = apprise.NotifyType.WARNING if message.is_mild else apprise.NotifyType.FAILURE
+        urgency = apprise.NotifyType.WARNING if message.is_warning else apprise.NotifyType.FAILURE
         sender = apprise.Apprise()
         try:
             if not sender.add(self.address):
@@ -59,7 +59,7 @@ class Sink:
                 title=message.title,
                 body=message.body,
                 body_format=apprise.NotifyFormat.TEXT,
-                notify_type=apprise.NotifyType.SUCCESS if message.is_good_news else urgency,
+                notify_type=apprise.NotifyType.SUCCESS if message.is_resolution else urgency,
             )
         except Exception as error:  # noqa: BLE001 - whatever a sink does, the data are not to suffer
             log.warning("alert sink %s failed with %s", self.name, type(error).__name__)
@@ -69,8 +69,8 @@ class Sink:
         return bool(arrived)
 
 
-def sinks(settings: Settings) -> Iterator[Sink]:
+def load_sinks(settings: Settings) -> Iterator[AlertSink]:
     """The configured sinks, each named by its kind and a hash of its address."""
     for address in settings.lakehouse_alert_urls.split():
         kind = address.partition("://")[0] if "://" in address else "unknown"
-        yield Sink(f"{kind} {hashlib.sha256(address.encode()).hexdigest()[:8]}", address)
+        yield AlertSink(f"{kind} {hashlib.sha256(address.encode()).hexdigest()[:8]}", address)

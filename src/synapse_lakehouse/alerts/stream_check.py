@@ -7,7 +7,7 @@ from pyiceberg.catalog import Catalog
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.alerts import rules
-from synapse_lakehouse.alerts.incidents import Finding
+from synapse_lakehouse.alerts.incidents import AlertFinding
 from synapse_lakehouse.audit import releases as audit_releases
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.audit.releases import Release
@@ -23,20 +23,22 @@ from synapse_lakehouse.streams.watch.observation import StreamObservation, find_
 
 def check_lake(
     settings: Settings, catalog: Catalog, releases: Sequence[Release]
-) -> tuple[datetime | None, list[Finding]]:
+) -> tuple[datetime | None, list[AlertFinding]]:
     """When the replication tap last listened, if one was ever used; and what is overdue in the lake."""
     now = datetime.now(UTC)
     latest = max((one.published_at for one in releases), default=None)
     # A table that nothing was written to was updated last when it was made.
-    made = datetime.fromtimestamp(catalog.load_table(audit_releases.TABLE).metadata.last_updated_ms / 1000, UTC)
+    made = datetime.fromtimestamp(
+        catalog.load_table(audit_releases.RELEASES_TABLE).metadata.last_updated_ms / 1000, UTC
+    )
     overdue = timedelta(hours=settings.lakehouse_overdue_hours)
     landed, silent = tap_liveness.last_landed(catalog), timedelta(minutes=settings.lakehouse_tap_minutes)
-    return landed, [*rules.of_releases(latest, made, overdue, now), *rules.of_tap(landed, silent, now)]
+    return landed, [*rules.check_releases(latest, made, overdue, now), *rules.check_tap(landed, silent, now)]
 
 
-def patrol(
+def observe_streams(
     settings: Settings, catalog: Catalog, releases: Sequence[Release]
-) -> tuple[list[StreamObservation], list[Finding]]:
+) -> tuple[list[StreamObservation], list[AlertFinding]]:
     """Look at every stream and append the looks to ``audit.stream_watch``: the looks, and what is wrong.
 
     :raises SourceError: when the source cannot be connected to.
@@ -62,7 +64,7 @@ def patrol(
         for stream, one in ((stream, found[stream.name]) for stream in declared.streams)
     ]  # fmt: skip
     history.append_observations(catalog, looks)
-    return looks, rules.of_looks(list(zip(declared.streams, looks, strict=True)), writers)
+    return looks, rules.check_streams(list(zip(declared.streams, looks, strict=True)), writers)
 
 
 def _released(catalog: Catalog, latest: Release, since: Mapping[str, datetime]) -> dict[str, StreamProgress]:
@@ -71,6 +73,6 @@ def _released(catalog: Catalog, latest: Release, since: Mapping[str, datetime]) 
         return {}
     return {
         row["stream"]: StreamProgress.of_row(row)
-        for row in store.of_release(catalog, "audit.stream_positions", latest)
+        for row in store.read_release_rows(catalog, "audit.stream_positions", latest)
         if row["stream"] not in since or since[row["stream"]] < latest.published_at
     }

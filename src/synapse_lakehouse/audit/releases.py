@@ -11,7 +11,7 @@ from typing import Any, Final
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.errors import LakehouseError
 
-TABLE: Final = "audit.releases"
+RELEASES_TABLE: Final = "audit.releases"
 
 
 class ReleaseError(LakehouseError):
@@ -45,13 +45,13 @@ class Release:
     accepted_at: datetime | None = None
 
     @property
-    def judged_until(self) -> datetime:
+    def audited_until(self) -> datetime:
         """What its run wrote down later is of another attempt: the run was cleared and tried again."""
         return self.accepted_at or self.published_at
 
-    def compacts(self, former: "Release | None") -> bool:
+    def is_compaction_of(self, former: "Release | None") -> bool:
         """Whether it is ``former``, the release before it, in other files. Earlier versions only told their run."""
-        return former is not None and former.run_id == self.run_id and self.accepted_at in (None, former.judged_until)
+        return former is not None and former.run_id == self.run_id and self.accepted_at in (None, former.audited_until)
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> "Release":
@@ -61,7 +61,7 @@ class Release:
         return cls(**values | maps | {"partial": tuple(values.get("partial") or ())})
 
 
-def of_another_server(latest: Release | None, server_name: str) -> str | None:
+def describe_server_mismatch(latest: Release | None, server_name: str) -> str | None:
     """What to say where the ``latest`` release is of another homeserver than ``server_name``: stream ids of the one
     would be held against those of the other."""
     if latest is None or latest.server_name in (None, server_name):
@@ -73,16 +73,16 @@ def of_another_server(latest: Release | None, server_name: str) -> str | None:
     )
 
 
-def accepting(published: Sequence[Release]) -> list[tuple[Release | None, Release]]:
+def exclude_compactions(published: Sequence[Release]) -> list[tuple[Release | None, Release]]:
     """The releases that are more than others in other files, each after the one before it.
 
     :param published: all releases, oldest first.
     """
     pairs = zip([None, *published], published, strict=False)
-    return [(former, one) for former, one in pairs if not one.compacts(former)]
+    return [(former, one) for former, one in pairs if not one.is_compaction_of(former)]
 
 
-def of_interval(published: Sequence[Release], run: Run) -> list[tuple[Release | None, Release]]:
+def select_interval_releases(published: Sequence[Release], run: Run) -> list[tuple[Release | None, Release]]:
     """The releases of ``run``'s interval, each after the one before it: what it has more was seen first by its run.
 
     Compactions are left out, as they have nothing more.
@@ -90,10 +90,14 @@ def of_interval(published: Sequence[Release], run: Run) -> list[tuple[Release | 
     :param published: all releases, oldest first.
     """
     interval = run.start, run.end
-    return [(former, one) for former, one in accepting(published) if (one.interval_start, one.interval_end) == interval]
+    return [
+        (former, one)
+        for former, one in exclude_compactions(published)
+        if (one.interval_start, one.interval_end) == interval
+    ]
 
 
-def accepted_bounds(latest: Release | None, measured: Mapping[str, int | None]) -> dict[str, int]:
+def compute_accepted_bounds(latest: Release | None, measured: Mapping[str, int | None]) -> dict[str, int]:
     """Safe bounds by stream that a new release accepts: as ``measured`` by its run; where that found none, as when a
     writer is missing, the bound of the ``latest`` release stays, for what it closed stays closed."""
     return {**(latest.positions if latest else {}), **{name: one for name, one in measured.items() if one is not None}}

@@ -12,10 +12,10 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import EqualTo
 
-from synapse_lakehouse.audit.releases import TABLE, Release
+from synapse_lakehouse.audit.releases import RELEASES_TABLE, Release
 from synapse_lakehouse.config.run import Run
-from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSED, PLAN
-from synapse_lakehouse.iceberg.read.recent_rows import bounds, read
+from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSION_PLAN_TABLE, COMPRESSION_RUNS_TABLE
+from synapse_lakehouse.iceberg.read.recent_rows import get_column_bounds, read_planned_files
 from synapse_lakehouse.iceberg.write import append as write_append
 
 _STRING, _LONG, _INT, _BOOLEAN, _DOUBLE = pa.string(), pa.int64(), pa.int32(), pa.bool_(), pa.float64()
@@ -38,7 +38,7 @@ _COMPRESSED_HOW: Final = {"room_id": _STRING, "strategy": _STRING} | {
     "max_chain": _LONG,
 }
 
-TABLES: Final[dict[str, pa.Schema]] = {
+AUDIT_SCHEMAS: Final[dict[str, pa.Schema]] = {
     name: pa.schema(list(columns.items()))
     for name, columns in {
         # One row a run: the state of the source inside the exported snapshot.
@@ -155,7 +155,7 @@ TABLES: Final[dict[str, pa.Schema]] = {
         # One row per run of the compressor and room, planned from a release; rows and bytes are those of the room in
         # state_groups_state, bytes_needed what is needed until VACUUM; skipped: why the room is not compressed;
         # newest_group: the id of the newest group that the plan is about.
-        PLAN: _RUN
+        COMPRESSION_PLAN_TABLE: _RUN
         | {"release": _LONG}
         | _COMPRESSED_HOW
         | {"groups": _LONG, "groups_to_rewrite": _LONG, "rows_before": _LONG, "rows_after": _LONG}
@@ -167,7 +167,7 @@ TABLES: Final[dict[str, pa.Schema]] = {
         # or that was tried again, has a further row, which counts. A run by hand has no interval. chain and read_ms:
         # groups that Synapse reads for the state of one, the mean, and milliseconds that it takes, the median, of
         # groups_sampled of the room. disk_bytes: what the state of all rooms takes on the database's disk.
-        COMPRESSED: _RUN
+        COMPRESSION_RUNS_TABLE: _RUN
         | _COMPRESSED_HOW
         | {"outcome": _STRING, "error": _STRING, "rows_before": _LONG, "rows_after": _LONG, "bytes_before": _LONG}
         | {"bytes_after": _LONG, "groups_rewritten": _LONG, "groups_left": _LONG, "longest_chain": _LONG}
@@ -184,15 +184,15 @@ TABLES: Final[dict[str, pa.Schema]] = {
 _NEVER: Final = datetime.fromtimestamp(0, UTC)
 
 
-def append(catalog: Catalog, table: str, rows: list[dict[str, Any]], run: Run | None = None) -> None:
+def append_audit_rows(catalog: Catalog, table: str, rows: list[dict[str, Any]], run: Run | None = None) -> None:
     """Append ``rows`` (columns of ``TABLES[table]``; absent ones are NULL), stamped with ``run`` where one is given."""
-    stamped = stamp(run) if run else {}
-    write_append.append(
-        catalog.load_table(table), pa.Table.from_pylist([stamped | row for row in rows], schema=TABLES[table])
+    stamped = get_run_columns(run) if run else {}
+    write_append.append_rows(
+        catalog.load_table(table), pa.Table.from_pylist([stamped | row for row in rows], schema=AUDIT_SCHEMAS[table])
     )
 
 
-def stamp(run: Run) -> dict[str, Any]:
+def get_run_columns(run: Run) -> dict[str, Any]:
     """Columns that say which run a row is of."""
     return {"run_id": run.run_id, "interval_start": run.start, "interval_end": run.end}
 
@@ -206,38 +206,38 @@ _KEYS: Final = {
     "audit.parity": ("table_name", "slice"),
     "audit.repairs": ("table_name", "slice"),
     "audit.views": ("view_name",),
-    PLAN: ("room_id",),
-    COMPRESSED: ("room_id",),
+    COMPRESSION_PLAN_TABLE: ("room_id",),
+    COMPRESSION_RUNS_TABLE: ("room_id",),
     "audit.integrity": ("check_name",),
     "audit.replication_coverage": ("dialect", "stream", "instance"),
 }
 
 
-def of_run(catalog: Catalog, table: str, run_id: str) -> list[dict[str, Any]]:
+def read_run_rows(catalog: Catalog, table: str, run_id: str) -> list[dict[str, Any]]:
     """The rows of a run's last attempt, which began when it looked at the source last. A task that was retried wrote
     its rows again: the last ones count."""
     return _last(table, _of_attempt(catalog, table, run_id))
 
 
-def of_release(catalog: Catalog, table: str, release: Release) -> list[dict[str, Any]]:
+def read_release_rows(catalog: Catalog, table: str, release: Release) -> list[dict[str, Any]]:
     """The rows of a release's run as they were when it was published. A run that was cleared wrote others since, of
     which perhaps nothing was published."""
-    return _last(table, _of_attempt(catalog, table, release.run_id, release.judged_until))
+    return _last(table, _of_attempt(catalog, table, release.run_id, release.audited_until))
 
 
-def ledger_of(catalog: Catalog, release: Release) -> list[dict[str, Any]]:
+def read_release_ledger(catalog: Catalog, release: Release) -> list[dict[str, Any]]:
     """The rows of ``audit.ledger`` of what a release holds, by the snapshots: who compacts it writes them anew."""
     table, held = "audit.ledger", release.tables
     rows = _by_time(catalog, table, release.run_id)
     return _last(table, (one for one in rows if one["snapshot_id"] == held.get(f"bronze.{one['table_name']}")))
 
 
-def has_copied(catalog: Catalog, run: Run) -> bool:
+def is_copy_complete(catalog: Catalog, run: Run) -> bool:
     """Whether the run's last copy was finished: then its ledger is written."""
     return catalog.table_exists("audit.ledger") and bool(_of_attempt(catalog, "audit.ledger", run.run_id))
 
 
-def checks_of_run(catalog: Catalog, run_id: str) -> list[dict[str, Any]]:
+def read_run_checks(catalog: Catalog, run_id: str) -> list[dict[str, Any]]:
     """The checks of a run's last attempt, as each stage was judged last."""
     rows = _of_attempt(catalog, "audit.checks", run_id)
     last = {row["stage"]: row["checked_at"] for row in rows}
@@ -260,7 +260,9 @@ def _until(until: datetime | None, table: str, rows: list[dict[str, Any]]) -> li
 def _by_time(catalog: Catalog, table: str, run_id: str) -> list[dict[str, Any]]:
     scan = catalog.load_table(table).scan(row_filter=EqualTo(term="run_id", value=run_id))
     # A lake of an earlier version lacks columns until its next run.
-    rows: list[dict[str, Any]] = [dict.fromkeys(TABLES[table].names) | row for row in scan.to_arrow().to_pylist()]
+    rows: list[dict[str, Any]] = [
+        dict.fromkeys(AUDIT_SCHEMAS[table].names) | row for row in scan.to_arrow().to_pylist()
+    ]
     return sorted(rows, key=lambda row: [row[name] or _NEVER for name in _moments(table)])
 
 
@@ -270,7 +272,7 @@ def _moment(table: str) -> str:
 
 
 def _moments(table: str) -> list[str]:
-    return [str(field.name) for field in reversed(TABLES[table]) if field.type == _TIME]
+    return [str(field.name) for field in reversed(AUDIT_SCHEMAS[table]) if field.type == _TIME]
 
 
 def _last(table: str, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -278,23 +280,25 @@ def _last(table: str, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return list({tuple(row[key] for key in _KEYS[table]): row for row in rows}.values())
 
 
-def latest(catalog: Catalog) -> Release | None:
+def read_latest_release(catalog: Catalog) -> Release | None:
     """What readers see, if anything was published. One file is read, however many releases there are."""
-    table = catalog.load_table(TABLE)
-    files = [(bounds(table, one, "release"), one) for one in table.scan().plan_files()]
+    table = catalog.load_table(RELEASES_TABLE)
+    files = [(get_column_bounds(table, one, "release"), one) for one in table.scan().plan_files()]
     newest = max((numbers[1] for numbers, _ in files if numbers), default=None)
-    rows = read(table, [one for numbers, one in files if numbers is None or numbers[1] == newest]).to_pylist()
+    rows = read_planned_files(
+        table, [one for numbers, one in files if numbers is None or numbers[1] == newest]
+    ).to_pylist()
     return Release.of_row(max(rows, key=lambda row: row["release"])) if rows else None
 
 
-def newest_first(catalog: Catalog) -> Iterator[Release]:
+def iterate_newest_releases(catalog: Catalog) -> Iterator[Release]:
     """All releases. The newest is read alone, as mostly nobody asks for more."""
-    if newest := latest(catalog):
+    if newest := read_latest_release(catalog):
         yield newest
-        yield from (one for one in reversed(releases(catalog)) if one.number < newest.number)
+        yield from (one for one in reversed(read_releases(catalog)) if one.number < newest.number)
 
 
-def releases(catalog: Catalog) -> list[Release]:
+def read_releases(catalog: Catalog) -> list[Release]:
     """All releases, oldest first."""
-    rows = catalog.load_table(TABLE).scan().to_arrow().to_pylist()
+    rows = catalog.load_table(RELEASES_TABLE).scan().to_arrow().to_pylist()
     return sorted(map(Release.of_row, rows), key=lambda release: release.number)

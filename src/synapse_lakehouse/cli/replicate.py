@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from synapse_lakehouse.cli import output
-from synapse_lakehouse.local.services import connected
+from synapse_lakehouse.local.services import connect_services
 from synapse_lakehouse.printable_text import log_to_stderr
 from synapse_lakehouse.replication.protocol import row_schemas
 from synapse_lakehouse.replication.protocol.dialect import Dialect
@@ -63,7 +63,7 @@ def serve(
     from synapse_lakehouse.replication import service
 
     log_to_stderr(logging.INFO, "%(asctime)s %(levelname)s %(message)s")
-    with connected() as settings:
+    with connect_services() as settings:
         release = row_schemas.parse_release(row_format) if row_format else None
         service.serve(settings, Dialect(dialect), host, port, output.echo, release)
 
@@ -84,5 +84,5 @@ def tap(
     from synapse_lakehouse.replication import service
 
     log_to_stderr(logging.INFO, "%(asctime)s %(levelname)s %(message)s")
-    with connected() as settings:
+    with connect_services() as settings:
         service.tap(settings, dialect, host, port, output.echo)

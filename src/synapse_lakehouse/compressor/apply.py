@@ -23,12 +23,12 @@ from synapse_lakehouse.compressor.postgres.writer import GroupWriter
 from synapse_lakehouse.compressor.verify import RoomVerification, verify_room
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSED, PLAN
+from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSION_PLAN_TABLE, COMPRESSION_RUNS_TABLE
 
 
 def read_plan(catalog: Catalog, run: Run) -> list[OutcomeRow]:
     """What the run planned last: rows of ``gold.compression_plan``, the most to win first, those skipped at the end."""
-    rows = store.of_run(catalog, PLAN, run.run_id)
+    rows = store.read_run_rows(catalog, COMPRESSION_PLAN_TABLE, run.run_id)
     last = max((row["planned_at"] for row in rows), default=None)
     return sorted((row for row in rows if row["planned_at"] == last), key=_won)
 
@@ -66,7 +66,7 @@ def apply_plan(
         undo_file.undo_folder(settings.lakehouse_home),
     )
     record = partial(_record, catalog, run)
-    recorded = store.of_run(catalog, COMPRESSED, run.run_id)
+    recorded = store.read_run_rows(catalog, COMPRESSION_RUNS_TABLE, run.run_id)
     done = {row["room_id"]: row["finished_at"] for row in recorded if row["outcome"] in WRITTEN_OUTCOMES}
     with connect_readers(dsn, settings, WRITE_DSN_SETTING) as reading, open_write_connection(dsn) as connection:
         for planned in plan:
@@ -89,7 +89,7 @@ def verify_run(settings: Settings, catalog: Catalog, run: Run) -> list[RoomVerif
     """
     found: list[RoomVerification] = []
     with connect_readers(require_write_dsn(settings), settings, WRITE_DSN_SETTING) as reading:
-        for row in store.of_run(catalog, COMPRESSED, run.run_id):
+        for row in store.read_run_rows(catalog, COMPRESSION_RUNS_TABLE, run.run_id):
             if row["outcome"] not in (*WRITTEN_OUTCOMES, Outcome.FAULTY):
                 continue
             kept, unread = _readable(row["undo"] or ())
@@ -120,7 +120,9 @@ def _readable(files: Sequence[str]) -> tuple[list[undo_file.UndoFile], tuple[str
 
 def _require_none_faulty(catalog: Catalog) -> None:
     """Whatever was done to a room last, by any run or by hand, must have left it right."""
-    told = catalog.load_table(COMPRESSED).scan(selected_fields=("room_id", "outcome", "error", "undo", "finished_at"))
+    told = catalog.load_table(COMPRESSION_RUNS_TABLE).scan(
+        selected_fields=("room_id", "outcome", "error", "undo", "finished_at")
+    )
     last = {
         row["room_id"]: row
         for row in told.to_arrow().sort_by("finished_at").to_pylist()
@@ -138,7 +140,7 @@ def _require_none_faulty(catalog: Catalog) -> None:
 
 
 def _record(catalog: Catalog, run: Run, row: OutcomeRow) -> None:
-    store.append(catalog, COMPRESSED, [row], run)
+    store.append_audit_rows(catalog, COMPRESSION_RUNS_TABLE, [row], run)
 
 
 def _as_planned(wanted: CompressorSettings, planned: OutcomeRow) -> CompressorSettings:

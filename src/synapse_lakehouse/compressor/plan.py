@@ -24,7 +24,7 @@ from synapse_lakehouse.compressor.errors import RoomSkippedError
 from synapse_lakehouse.compressor.postgres.room_reader import StoredRoom
 from synapse_lakehouse.compressor.saved_progress import SavedProgress
 from synapse_lakehouse.compressor.unreferenced_groups import find_unreferenced
-from synapse_lakehouse.iceberg.catalog.catalog import PLAN
+from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSION_PLAN_TABLE
 from synapse_lakehouse.numba_jit import Int64Array
 
 _READ: Final = (*STATE_SCHEMAS, "event_to_state_groups", "state_groups_pending_deletion")
@@ -97,7 +97,7 @@ def find_rooms_without_savings(catalog: Catalog, wanted: CompressorSettings) -> 
 
     They are as good as compressed: without this the largest of them would be planned each time, and no other room.
     """
-    table = catalog.load_table(PLAN)
+    table = catalog.load_table(COMPRESSION_PLAN_TABLE)
     alike = (EqualTo(term=name, value=value) for name, value in wanted.layout_settings().items())
     nothing = Or(EqualTo(term="groups_to_rewrite", value=0), NotNull(term="skipped"))
     chosen = reduce(And, alike, And(nothing, NotNull(term="newest_group")))

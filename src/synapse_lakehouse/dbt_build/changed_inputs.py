@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from synapse_lakehouse.dbt_build.incremental_models import EVENTS, LARGE, LargeModel
-from synapse_lakehouse.iceberg.read.snapshot_diff import changed_keys, newer_rows
+from synapse_lakehouse.dbt_build.incremental_models import EVENTS, LARGE_MODELS, LargeModel
+from synapse_lakehouse.iceberg.read.snapshot_diff import find_changed_keys, read_newer_rows
 from synapse_lakehouse.iceberg.write import input_fingerprint
-from synapse_lakehouse.iceberg.write.tables import load_or_none
+from synapse_lakehouse.iceberg.write.tables import load_table_or_none
 
 WORTH_IT: Final = 100_000
 """With fewer events a table is built anew sooner than what changed is told apart."""
@@ -65,9 +65,9 @@ class Increment:
 
 def since_built(catalog: Catalog, branch: str, worth_it: int = WORTH_IT) -> tuple[Increment, ...]:
     """What the large models on ``branch`` have to be built from."""
-    tables = {name: load_or_none(catalog, name) for model in LARGE for name in model.made_of}
-    now = {name: input_fingerprint.snapshot_of(table, branch) for name, table in tables.items()}
-    many = int(input_fingerprint.said(now[EVENTS], "total-records") or 0) >= worth_it
+    tables = {name: load_table_or_none(catalog, name) for model in LARGE_MODELS for name in model.made_of}
+    now = {name: input_fingerprint.find_snapshot(table, branch) for name, table in tables.items()}
+    many = int(input_fingerprint.get_snapshot_property(now[EVENTS], "total-records") or 0) >= worth_it
     present = {name: snapshot.snapshot_id if snapshot else None for name, snapshot in now.items()}
 
     @cache
@@ -87,8 +87,8 @@ def since_built(catalog: Catalog, branch: str, worth_it: int = WORTH_IT) -> tupl
 
     def increment(model: LargeModel) -> Increment:
         read = {name: present[name] for name in model.made_of}
-        said = input_fingerprint.said(
-            input_fingerprint.snapshot_of(load_or_none(catalog, model.table), branch), "read-from"
+        said = input_fingerprint.get_snapshot_property(
+            input_fingerprint.find_snapshot(load_table_or_none(catalog, model.table), branch), "read-from"
         )
         before = _read(said or "")
         if model.is_whole:
@@ -101,7 +101,7 @@ def since_built(catalog: Catalog, branch: str, worth_it: int = WORTH_IT) -> tupl
         fresh = _fresh(tables[of], before[of], read[of], found[of]) if of else None
         return Increment(model, read, before, found, newer, fresh)
 
-    return tuple(map(increment, LARGE))
+    return tuple(map(increment, LARGE_MODELS))
 
 
 def _rows(table: Table | None, columns: tuple[str, ...], before: int | None, now: int | None) -> pa.Table | None:
@@ -113,21 +113,21 @@ def _rows(table: Table | None, columns: tuple[str, ...], before: int | None, now
         return nothing
     if not columns:
         return nothing if table.snapshot_by_id(before) else None
-    rows = changed_keys(table, before, now, columns)
+    rows = find_changed_keys(table, before, now, columns)
     return None if rows is None else rows.group_by(list(columns)).aggregate([])
 
 
 def _newer(table: Table | None, before: int | None, now: int | None) -> pa.Table:
     if table is None:
         raise ValueError("A table that is not there has no rows that changed.")
-    return newer_rows(table, before, now) if before and now else table.schema().as_arrow().empty_table()
+    return read_newer_rows(table, before, now) if before and now else table.schema().as_arrow().empty_table()
 
 
 def _fresh(table: Table | None, before: int | None, now: int | None, changed: pa.Table) -> pa.Table | None:
     """Those of the ``changed`` keys that the table did not have before."""
     if table is None or before is None or now is None:
         return None
-    former = changed_keys(table, before, now, changed.column_names, came=False)
+    former = find_changed_keys(table, before, now, changed.column_names, came=False)
     return None if former is None else _without(changed, former)
 
 

@@ -33,7 +33,7 @@ def made(settings: Settings, branch: str, sql: str, found: Mapping[str, pa.Table
         return f"select * from {name}"  # noqa: S608
 
     asked = _OF_WHAT_WAS_FOUND.sub(read, sql)
-    with duckdb_reader.on_branch(settings, branch, sorted(duckdb_reader.named_in(asked))) as lake:
+    with duckdb_reader.open_branch(settings, branch, sorted(duckdb_reader.find_table_names(asked))) as lake:
         lake.execute(_MACRO)
         for name, rows in found.items():
             lake.register(name, rows)

@@ -16,7 +16,7 @@ from synapse_lakehouse.dbt_build import concerned, duckdb_build
 from synapse_lakehouse.dbt_build.changed_inputs import WORTH_IT, Increment, since_built
 from synapse_lakehouse.iceberg.write import input_fingerprint
 from synapse_lakehouse.iceberg.write.places import Places, places
-from synapse_lakehouse.iceberg.write.position_deletes import take_away
+from synapse_lakehouse.iceberg.write.position_deletes import delete_rows
 
 _FOUND: Final = "synapse_lakehouse.found."
 """Settings of a Spark session that name what was found of each model."""
@@ -75,7 +75,7 @@ class Increments:
             return Found(found, f"{to_read:,} rows to read")
         table, concerned_rows = self.catalog.load_table(one.model.table), found["replaced"].num_rows
         return Found(
-            found, f"{concerned_rows:,} rows are concerned", table, input_fingerprint.snapshot_of(table, branch)
+            found, f"{concerned_rows:,} rows are concerned", table, input_fingerprint.find_snapshot(table, branch)
         )
 
     def make(self, settings: Settings, branch: str, model: str, found: Found, sql: str) -> Found:
@@ -109,8 +109,8 @@ class Increments:
         if found.table and found.now:
             spark.conf.set(_FOUND + model, _ANEW)
             # From now on the table does not say what it was made of, so that nobody goes on from it.
-            rules = input_fingerprint.said(found.now, "made-by") or ""
-            take_away(spark, found.table, branch, found.now.snapshot_id, found.outdated, {"made-by": rules})
+            rules = input_fingerprint.get_snapshot_property(found.now, "made-by") or ""
+            delete_rows(spark, found.table, branch, found.now.snapshot_id, found.outdated, {"made-by": rules})
         spark.conf.set(_FOUND + model, ",".join(found.tables))
 
     def _named(self, model: str) -> Increment:

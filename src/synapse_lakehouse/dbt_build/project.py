@@ -37,7 +37,7 @@ class DbtBuildError(LakehouseError):
     """dbt could not build every model, or a data test failed."""
 
 
-def build(app: SparkApp) -> None:
+def build_project(app: SparkApp) -> None:
     """Build every model and run every data test, then document them; exit with what does not hold."""
     home = app.settings.lakehouse_home / "dbt"
     (home / "target" / "run_results.json").unlink(missing_ok=True)
@@ -49,16 +49,18 @@ def build(app: SparkApp) -> None:
             relation, took = event.data.node_info.node_relation, event.data.run_result.execution_time
             app.report_progress(f"{relation.schema}.{relation.alias}: {event.data.run_result.status} in {took:.1f} s")
 
-    built = invoke(app, ["build", "--exclude-resource-type", "unit_test"], progress)
+    built = run_dbt(app, ["build", "--exclude-resource-type", "unit_test"], progress)
     if not built.done.success:
         app.spark.stop()
-        raise DbtBuildError(explanation(built.done))
-    store.append(app.catalog, "audit.views", views(built.done), app.run)
-    store.append(app.catalog, "audit.integrity", findings(app), app.run)
-    dbtRunner(built.project).invoke(["docs", "generate", "--static", "--no-compile", *arguments(app, built.told)])
+        raise DbtBuildError(describe_failure(built.done))
+    store.append_audit_rows(app.catalog, "audit.views", build_view_rows(built.done), app.run)
+    store.append_audit_rows(app.catalog, "audit.integrity", count_integrity_findings(app), app.run)
+    dbtRunner(built.project).invoke(
+        ["docs", "generate", "--static", "--no-compile", *get_dbt_arguments(app, built.told)]
+    )
 
 
-class Built(NamedTuple):
+class DbtResult(NamedTuple):
     """What a command of dbt came to, the project that it built, and the variables that it was told."""
 
     done: dbtRunnerResult
@@ -66,38 +68,38 @@ class Built(NamedTuple):
     told: Mapping[str, Any]
 
 
-def invoke(app: SparkApp, command: Iterable[str], *callbacks: Callable[[EventMsg], None]) -> Built:
+def run_dbt(app: SparkApp, command: Iterable[str], *callbacks: Callable[[EventMsg], None]) -> DbtResult:
     """Let dbt carry out a command that builds models, the large ones of what changed."""
-    known = variables(app)
+    known = get_dbt_variables(app)
     with ThreadPoolExecutor(1) as pool:
         # Nothing of this needs Spark, which still starts.
-        reading = pool.submit(parsed, app, known)
+        reading = pool.submit(parse_project, app, known)
         increment = incremental.of_models(app.catalog, app.run.branch)
         told = known | increment.variables()
         with closing(Finding(increment, lambda: app.spark, app.settings, app.run.branch, app.report_progress)) as find:
             find.project = reading.result()
-            prepare(app.spark)
-            done = dbtRunner(find.project, [*callbacks, find]).invoke([*command, *arguments(app, told)])
-    return Built(done, find.project, told)
+            prepare_session(app.spark)
+            done = dbtRunner(find.project, [*callbacks, find]).invoke([*command, *get_dbt_arguments(app, told)])
+    return DbtResult(done, find.project, told)
 
 
-def parsed(app: SparkApp, told: Mapping[str, Any]) -> Manifest | None:
+def parse_project(app: SparkApp, told: Mapping[str, Any]) -> Manifest | None:
     """The project as dbt reads it; None where it cannot, which it says when it builds.
 
     What is only asked while building is not told, so that dbt, where nothing else changed either, goes on from what it
     read for the run before.
     """
     known = {name: value for name, value in told.items() if name not in _ASKED_LATE}
-    read = dbtRunner().invoke(["parse", *arguments(app, known)])
+    read = dbtRunner().invoke(["parse", *get_dbt_arguments(app, known)])
     return read.result if isinstance(read.result, Manifest) else None
 
 
-def arguments(app: SparkApp, told: Mapping[str, Any]) -> list[str]:
+def get_dbt_arguments(app: SparkApp, told: Mapping[str, Any]) -> list[str]:
     """What every command of dbt is given: where the project and its artifacts are, and variables."""
     return [*_folders(app.settings.lakehouse_home / "dbt"), "--vars", json.dumps(told)]
 
 
-def views(result: dbtRunnerResult) -> list[dict[str, Any]]:
+def build_view_rows(result: dbtRunnerResult) -> list[dict[str, Any]]:
     """Rows of ``audit.views``: what publishing makes of the views that dbt tried."""
     results = result.result.results if isinstance(result.result, RunExecutionResult) else []
     models = [one.node for one in results if isinstance(one.node, ModelNode)]
@@ -108,7 +110,7 @@ def views(result: dbtRunnerResult) -> list[dict[str, Any]]:
     ]
 
 
-def findings(app: SparkApp) -> list[dict[str, Any]]:
+def count_integrity_findings(app: SparkApp) -> list[dict[str, Any]]:
     """Rows of ``audit.integrity``, one for each check whether it found something or not."""
     counted = app.spark.sql(
         "select check_name, count(*) as findings, count_if(severity <> 'info') as serious"
@@ -122,13 +124,13 @@ def findings(app: SparkApp) -> list[dict[str, Any]]:
     return [row | {"counted_at": datetime.now(UTC)} for row in found.values()]
 
 
-def variables(app: SparkApp) -> dict[str, Any]:
+def get_dbt_variables(app: SparkApp) -> dict[str, Any]:
     """What the models want to know beside the tables."""
-    taken = [one["taken_at"] for one in store.of_run(app.catalog, "audit.snapshots", app.run.run_id)]
+    taken = [one["taken_at"] for one in store.read_run_rows(app.catalog, "audit.snapshots", app.run.run_id)]
     as_of = app.settings.lakehouse_as_of or max(taken, default=app.run.end)
-    names = branches.branched(app.catalog)
+    names = branches.list_branched_tables(app.catalog)
     with ThreadPoolExecutor(4) as pool:
-        made = pool.map(lambda name: input_fingerprint.made_of(app.catalog, name, app.run.branch), names)
+        made = pool.map(lambda name: input_fingerprint.read_fingerprint(app.catalog, name, app.run.branch), names)
     return {
         "server_name": app.settings.synapse_server_name,
         "made_of": dict(zip(names, made, strict=True)),
@@ -141,7 +143,7 @@ def variables(app: SparkApp) -> dict[str, Any]:
     } | retention.read_retention(app.settings).variables(as_of)
 
 
-def explanation(result: dbtRunnerResult) -> str:
+def describe_failure(result: dbtRunnerResult) -> str:
     """What failed, by name, and what that means."""
     if result.exception:
         return f"dbt could not start building the models, so nothing is published: {result.exception}"
@@ -167,7 +169,7 @@ def _folders(home: Path) -> list[str]:
     return ["--project-dir", project, "--profiles-dir", project, *targets]
 
 
-def prepare(spark: SparkSession) -> None:
+def prepare_session(spark: SparkSession) -> None:
     """Set a session up for dbt and these models."""
     udf.register(spark)
     gaps_udf.register(spark)

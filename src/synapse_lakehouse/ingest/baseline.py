@@ -13,7 +13,7 @@ from pyiceberg.table.snapshots import Operation
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.catalogue import Catalogue, Table
-from synapse_lakehouse.iceberg.read.recent_rows import since_run
+from synapse_lakehouse.iceberg.read.recent_rows import read_rows_since_run
 from synapse_lakehouse.postgres.rows.page_ranges import WHOLE_TABLE, PageRange, find_remaining_pages
 from synapse_lakehouse.postgres.snapshot.snapshot import HeapFile, PostgresSnapshot
 from synapse_lakehouse.postgres.snapshot.timeline import MAX_XID_AGE, WalPosition
@@ -78,7 +78,7 @@ class PublishedTable:
 def read_published_tables(lake: Lake, catalogue: Catalogue) -> dict[str, PublishedTable]:
     """By name, the tables that are copied, and what the newest release has of them. Asks the source nothing."""
     found = {table.name: PublishedTable(lake.load_table(f"bronze.{table.name}")) for table in catalogue.copied_tables()}
-    newest = store.latest(lake)
+    newest = store.read_latest_release(lake)
     return found | _released(lake, newest, found) if newest else found
 
 
@@ -86,7 +86,7 @@ def add_older_releases(lake: Lake, found: Mapping[str, PublishedTable]) -> dict[
     """The same, with what older releases have of tables that the newest, a partial one, has not."""
     missing = {name: one for name, one in found.items() if one.published is None}
     older: dict[str, PublishedTable] = {}
-    for release in islice(store.newest_first(lake), 1, None) if missing else ():
+    for release in islice(store.iterate_newest_releases(lake), 1, None) if missing else ():
         older |= _released(lake, release, missing)
         missing = {name: one for name, one in missing.items() if name not in older}
         if not missing:
@@ -95,9 +95,9 @@ def add_older_releases(lake: Lake, found: Mapping[str, PublishedTable]) -> dict[
 
 
 def _released(lake: Lake, release: Release, wanted: Mapping[str, PublishedTable]) -> dict[str, PublishedTable]:
-    looks = since_run(lake.load_table(_LOOKS), release.run_id, "taken_at", _LOOK)
+    looks = read_rows_since_run(lake.load_table(_LOOKS), release.run_id, "taken_at", _LOOK)
     set_back = _set_back(looks.to_pylist())
-    rows = {row["table_name"]: row for row in store.ledger_of(lake, release) if row["table_name"] in wanted}
+    rows = {row["table_name"]: row for row in store.read_release_ledger(lake, release) if row["table_name"] in wanted}
     return {
         name: replace(wanted[name], published=row, source_was_restored=_origin(row) in set_back)
         for name, row in rows.items()

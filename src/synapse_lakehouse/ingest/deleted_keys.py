@@ -25,9 +25,9 @@ def record_deleted_keys(deleted: Mapping[str, DataFrame], run: Run, now: datetim
     if not deleted:
         return
     rows_of_run = build_deletion_rows(deleted, now).withColumns(
-        {name: f.lit(value) for name, value in store.stamp(run).items()}
+        {name: f.lit(value) for name, value in store.get_run_columns(run).items()}
     )
-    rows_of_run.select(*store.TABLES[_TABLE].names).writeTo(_TABLE).append()
+    rows_of_run.select(*store.AUDIT_SCHEMAS[_TABLE].names).writeTo(_TABLE).append()
 
 
 def build_deletion_rows(deleted: Mapping[str, DataFrame], now: datetime) -> DataFrame:

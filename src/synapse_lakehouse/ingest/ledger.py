@@ -35,7 +35,7 @@ def record_snapshot(app: SparkApp, snapshot: PostgresSnapshot, began_at: datetim
         "novelties": list(snapshot.unknown_objects),
         "began_at": began_at,
     }
-    store.append(app.catalog, "audit.snapshots", [row | snapshot_columns(snapshot)], app.run)
+    store.append_audit_rows(app.catalog, "audit.snapshots", [row | snapshot_columns(snapshot)], app.run)
 
 
 def record_measured_tables(app: SparkApp, catalogue: Catalogue, connection: Connection) -> None:
@@ -63,7 +63,7 @@ def record_measured_tables(app: SparkApp, catalogue: Catalogue, connection: Conn
                     "measured_at": now,
                 }
             )
-    store.append(app.catalog, "audit.stream_facts", rows, app.run)
+    store.append_audit_rows(app.catalog, "audit.stream_facts", rows, app.run)
 
 
 def _writers(app: SparkApp, catalogue: Catalogue, connection: Connection) -> dict[str, Collection[str]]:

@@ -80,11 +80,11 @@ def reconcile_tables(app: SparkApp, catalogue: Catalogue, connection: Connection
         for repair in repairs:
             wait_with_keepalive(pool.submit(here(repair.do)), connection)
     now = datetime.now(UTC)
-    store.append(app.catalog, "audit.parity", [_parity_row(unit, now) for unit in units], app.run)
+    store.append_audit_rows(app.catalog, "audit.parity", [_parity_row(unit, now) for unit in units], app.run)
     if repairs:
-        store.append(app.catalog, "audit.repairs", [repair.row() for repair in repairs], app.run)
+        store.append_audit_rows(app.catalog, "audit.repairs", [repair.row() for repair in repairs], app.run)
     if gone := [row for repair in repairs for row in repair.deletions()]:
-        store.append(app.catalog, "audit.deletions", gone, app.run)
+        store.append_audit_rows(app.catalog, "audit.deletions", gone, app.run)
     rows = sum(one.rows for unit in verified for one in (unit.source or {}).values())
     app.report_progress(
         f"{rows:,} rows in {len(verified)} of {len(units)} slices compared with the source, which spent "

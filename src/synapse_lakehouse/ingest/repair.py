@@ -13,9 +13,9 @@ from pyspark.sql import functions as f
 
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.catalogue import Table
-from synapse_lakehouse.iceberg.catalog.catalog import worker_properties
-from synapse_lakehouse.iceberg.write.commits import parquet_schema
-from synapse_lakehouse.iceberg.write.position_deletes import amend
+from synapse_lakehouse.iceberg.catalog.catalog import remove_secrets
+from synapse_lakehouse.iceberg.write.commits import get_parquet_schema
+from synapse_lakehouse.iceberg.write.position_deletes import replace_rows
 from synapse_lakehouse.ingest.table_copy import copy_in_worker
 from synapse_lakehouse.postgres.connection import build_conninfo
 from synapse_lakehouse.postgres.rows.content_hash import combine_hashes
@@ -46,10 +46,10 @@ class Repair:
             conninfo=build_conninfo(app.settings),
             snapshot=self.snapshot.name,
             statement=build_rows_query(self.table, self.ranges).as_string(),
-            schema=parquet_schema(lake, [column.name for column in self.table.columns]),
+            schema=get_parquet_schema(lake, [column.name for column in self.table.columns]),
             unique_columns=(*self.table.primary_key, "json"),
             folder=f"{lake.location()}/data",
-            io_properties=worker_properties(app.catalog.properties | app.settings.lakehouse_catalog_properties),
+            io_properties=remove_secrets(app.catalog.properties | app.settings.lakehouse_catalog_properties),
         )
         started = time.monotonic()
         (written,) = copy_in_worker(spark, [chunk])
@@ -57,7 +57,7 @@ class Repair:
         outdated = f"{key_range_spark_sql(self.table)} in ({', '.join(repr(one) for one in self.ranges)})"
         paths = [written.path] if written.path else []
         self._compare(spark.table(self.name).where(outdated), spark.read.parquet(*paths) if paths else None)
-        snapshot_id = amend(spark, self.name, app.run.branch, outdated, paths, app.run.run_id)
+        snapshot_id = replace_rows(spark, self.name, app.run.branch, outdated, paths, app.run.run_id)
         self._correct_ledger(snapshot_id, written)
         app.report_progress(
             f"{self.name} differed from the source in {len(self.ranges)} ranges of keys and was mended: "
@@ -102,11 +102,13 @@ class Repair:
 
     def _correct_ledger(self, snapshot_id: int, again: WrittenPart) -> None:
         hashes = {"hash_read": again.hash_received, "hash_written": again.hash_stored}
-        for row in store.of_run(self.app.catalog, "audit.ledger", self.app.run.run_id):
+        for row in store.read_run_rows(self.app.catalog, "audit.ledger", self.app.run.run_id):
             if row["table_name"] == self.table.name:
                 more = {name: row[name] + again.rows for name in ("rows_read", "rows_written")}
                 hashed = {name: f"{combine_hashes([int(row[name], 16), one]):016x}" for name, one in hashes.items()}
                 by_key = {"rows": again.rows} | {name: f"{one:016x}" for name, one in hashes.items()}
                 ranges = {"ranges": [*(row["ranges"] or ()), by_key]}
                 now = {"branch": self.app.run.branch, "snapshot_id": snapshot_id, "written_at": datetime.now(UTC)}
-                store.append(self.app.catalog, "audit.ledger", [row | more | hashed | ranges | now], self.app.run)
+                store.append_audit_rows(
+                    self.app.catalog, "audit.ledger", [row | more | hashed | ranges | now], self.app.run
+                )

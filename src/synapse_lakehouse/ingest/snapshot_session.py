@@ -63,7 +63,7 @@ def _copied(app: SparkApp, declared: Catalogue, snapshot: PostgresSnapshot) -> C
     """What of ``declared`` can be copied from the snapshot, after telling what cannot."""
     # What an attempt before left of a table that this one cannot copy is of another snapshot, and perhaps half.
     if snapshot.drifted_tables:
-        branches.drop(app.catalog, app.run.branch, [f"bronze.{name}" for name in snapshot.drifted_tables])
+        branches.drop_branch(app.catalog, app.run.branch, [f"bronze.{name}" for name in snapshot.drifted_tables])
     for reason in snapshot.drifted_tables.values():
         app.report_progress(f"left as it was: {reason}")
     for novelty in snapshot.unknown_objects:

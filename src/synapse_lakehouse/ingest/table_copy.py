@@ -8,14 +8,15 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from synapse_lakehouse.catalogue import Table
-from synapse_lakehouse.iceberg.catalog.catalog import worker_properties
+from synapse_lakehouse.iceberg.catalog.catalog import remove_secrets
+from synapse_lakehouse.iceberg.spark.worker_daemon import build_worker_environment
 from synapse_lakehouse.iceberg.write.commits import (
-    Commit,
-    Prepared,
-    parquet_schema,
-    prepare_change,
+    CommitResult,
+    PreparedCommit,
+    get_parquet_schema,
+    prepare_row_change,
     replace_content,
-    start_branch,
+    reset_branch,
     write_position_deletes,
 )
 from synapse_lakehouse.ingest.baseline import (
@@ -27,7 +28,6 @@ from synapse_lakehouse.ingest.baseline import (
 from synapse_lakehouse.ingest.copy_progress import CopyProgress
 from synapse_lakehouse.ingest.read_plan import ReadExtent, ReadPart, ReadPlan, plan_growth, plan_read
 from synapse_lakehouse.ingest.row_deletes import FullCopyRequiredError, find_deleted_keys, find_rows_to_delete
-from synapse_lakehouse.ingest.worker_daemon import WORKER_ENVIRONMENT
 from synapse_lakehouse.postgres.connection import Connection, build_conninfo
 from synapse_lakehouse.postgres.rows.content_hash import combine_hashes
 from synapse_lakehouse.postgres.rows.page_ranges import WHOLE_TABLE, PageRange, count_pages
@@ -46,7 +46,7 @@ from synapse_lakehouse.spark_app import SparkApp
 
 def copy_in_worker(spark: SparkSession, chunks: Sequence[ReadChunk]) -> list[WrittenPart]:
     """Let one of Spark's workers do :func:`copy_chunks`."""
-    spark.sparkContext.environment |= WORKER_ENVIRONMENT
+    spark.sparkContext.environment |= build_worker_environment(copy_chunks.__module__)
     (written,) = spark.sparkContext.parallelize([list(chunks)], 1).map(copy_chunks).collect()
     return written
 
@@ -77,7 +77,7 @@ class TableCopy:
         self.base = self._left or in_lake.find_baseline(table, snapshot)
         self.end = plan_growth(self.base, self.heap.pages)
         """What is read while the source counts, if anything is."""
-        self._growth: Prepared | None = None
+        self._growth: PreparedCommit | None = None
         """The commit of the end, which is the table's where nothing else changed."""
         self._counted = RowCounts(0, 0, None)
         self._rows_written = self._outdated = 0
@@ -87,7 +87,7 @@ class TableCopy:
         self._written: list[WrittenPart] = []
         self._ranges: list[dict[str, Any]] = []
         self._changes: list[str] = []
-        self._commit: Commit | None = None
+        self._commit: CommitResult | None = None
         self._rows_deleted = 0
         self.deleted: DataFrame | None = None
         """Keys that the published table had and the source no longer has, if there are any."""
@@ -105,7 +105,7 @@ class TableCopy:
         if self.base and self.end and self.end.written and self.end.written.paths:
             said = self._told(WHOLE_TABLE, is_first=True)
             at = self.base.snapshot_id
-            self._growth = prepare_change(*self._target, self.end.written.paths, None, said, at)
+            self._growth = prepare_row_change(*self._target, self.end.written.paths, None, said, at)
 
     def plan(self) -> ReadPlan:
         """What to read, after making the run's branch what that is added to."""
@@ -119,7 +119,7 @@ class TableCopy:
                 if self._main:
                     self._find_vanished(self._left.snapshot_id)
             case ReadExtent.NOTHING if self.app.run.branch in self._lake.refs():
-                start_branch(*self._target, None)
+                reset_branch(*self._target, None)
         return self._plan
 
     def chunk(self, part: ReadPart) -> ReadChunk:
@@ -130,7 +130,7 @@ class TableCopy:
             statement=build_select(
                 self.table, part.pages, part.since, part.places, self.connection.info.server_version
             ).as_string(),
-            schema=parquet_schema(self._lake, [column.name for column in self.table.columns]),
+            schema=get_parquet_schema(self._lake, [column.name for column in self.table.columns]),
             unique_columns=(*self.table.primary_key, "json"),
             folder=self._folder,
             io_properties=self._io,
@@ -180,7 +180,7 @@ class TableCopy:
             self._committed(replace_content(*self._target, written.paths, self._told(part.pages, is_first=True)))
         elif written.path:
             said = self._told(part.pages, is_first=False)
-            self._committed(prepare_change(*self._target, written.paths, None, said).commit())
+            self._committed(prepare_row_change(*self._target, written.paths, None, said).commit())
         expected = self._counted.rows if self._plan.extent is ReadExtent.WHOLE else None
         self._pace = self._pace.after(written, count_pages(part.pages, self.heap.pages), expected)
         return self._pace
@@ -216,7 +216,7 @@ class TableCopy:
         else:
             at = base.snapshot_id if self._plan.extent is ReadExtent.CHANGES else None
             said = self._told(WHOLE_TABLE, is_first=True)
-            self._committed(prepare_change(*self._target, self._changes, deletes, said, at).commit())
+            self._committed(prepare_row_change(*self._target, self._changes, deletes, said, at).commit())
         self._outdated, self._rows_deleted, self.deleted = removed.outdated, removed.rows_deleted, removed.deleted
 
     def _start_over(self) -> None:
@@ -233,7 +233,7 @@ class TableCopy:
 
     def _start_branch(self) -> None:
         at = self._plan.base or self._main
-        start_branch(*self._target, at.snapshot_id if at else None)
+        reset_branch(*self._target, at.snapshot_id if at else None)
 
     def _find_vanished(self, now: int) -> None:
         assert self._main
@@ -241,7 +241,7 @@ class TableCopy:
         self._rows_deleted = keys.count()
         self.deleted = keys if self._rows_deleted else None
 
-    def _committed(self, commit: Commit) -> None:
+    def _committed(self, commit: CommitResult) -> None:
         self._commit = commit
         self._rows_written += commit.rows_added
 
@@ -262,16 +262,16 @@ class TableCopy:
 
     @property
     def _io(self) -> dict[str, str]:
-        return worker_properties(self.app.catalog.properties | self.app.settings.lakehouse_catalog_properties)
+        return remove_secrets(self.app.catalog.properties | self.app.settings.lakehouse_catalog_properties)
 
-    def _as_it_was(self) -> Commit:
+    def _as_it_was(self) -> CommitResult:
         assert self._plan.base
         snapshot = self._lake.snapshot_by_id(self._plan.base.snapshot_id)
         assert snapshot
         assert snapshot.summary
         totals = snapshot.summary.additional_properties
         counts = (int(totals.get(f"total-{one}") or 0) for one in ("data-files", "files-size"))
-        return Commit(snapshot.snapshot_id, 0, *counts)
+        return CommitResult(snapshot.snapshot_id, 0, *counts)
 
 
 def _hashes(written: Sequence[WrittenPart]) -> dict[str, str]:

@@ -1,6 +1,5 @@
-"""Child processes that never outlive their purpose, as whole sessions are stopped; and taking turns with others."""
+"""Child processes that never outlive their purpose, as whole sessions are stopped."""
 
-import fcntl
 import os
 import signal
 import subprocess
@@ -14,10 +13,10 @@ from typing import IO
 
 GRACE_SECONDS = 15.0
 # SIGINT too: a shell starts background jobs with it ignored.
-ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def start(
+def start_process(
     command: Sequence[str],
     environment: Mapping[str, str],
     output: int | IO[bytes],
@@ -34,7 +33,7 @@ def start(
     )  # fmt: skip
 
 
-def stop(*groups: Sequence[subprocess.Popen[bytes]], grace_seconds: float = GRACE_SECONDS) -> None:
+def stop_sessions(*groups: Sequence[subprocess.Popen[bytes]], grace_seconds: float = GRACE_SECONDS) -> None:
     """Stop every process of the leaders' sessions, group after group: politely, and after ``grace_seconds`` by force.
 
     Being asked to end meanwhile means by force at once, and never skips anything.
@@ -45,7 +44,7 @@ def stop(*groups: Sequence[subprocess.Popen[bytes]], grace_seconds: float = GRAC
             sessions = {leader.pid for leader in leaders}
             _signal(sessions, signal.SIGTERM)
             deadline = time.monotonic() + grace_seconds
-            while members(sessions):
+            while list_session_members(sessions):
                 if asked or time.monotonic() > deadline:
                     _signal(sessions, signal.SIGKILL)
                 time.sleep(0.1)
@@ -53,7 +52,7 @@ def stop(*groups: Sequence[subprocess.Popen[bytes]], grace_seconds: float = GRAC
                 leader.wait()
 
 
-def members(sessions: set[int]) -> list[int]:
+def list_session_members(sessions: set[int]) -> list[int]:
     """Ids of the live processes in ``sessions``, also of those that moved to another process group."""
     return [
         int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _session(entry) in sessions
@@ -61,7 +60,7 @@ def members(sessions: set[int]) -> list[int]:
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
+def interrupt_on_signals() -> Iterator[None]:
     """Inside, a request to end (SIGTERM, a closed terminal) is what Ctrl-C is: one KeyboardInterrupt, however often it
     comes until that was dealt with."""
 
@@ -74,30 +73,8 @@ def interruptible() -> Iterator[None]:
 
 
 @contextmanager
-def alone(lock: Path) -> Iterator[None]:
-    """Inside, no other process is inside with the same ``lock`` file; a process that dies leaves."""
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with lock.open("a") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        yield
-
-
-@contextmanager
-def first(lock: Path) -> Iterator[bool]:
-    """Whether no other process is inside with the same ``lock`` file; nobody waits for another."""
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with lock.open("a") as held:
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
-
-
-@contextmanager
 def _handling(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    before = {number: signal.signal(number, handler) for number in ENDINGS}
+    before = {number: signal.signal(number, handler) for number in END_SIGNALS}
     try:
         yield
     finally:
@@ -115,6 +92,6 @@ def _session(process: Path) -> int | None:
 
 
 def _signal(sessions: set[int], number: signal.Signals) -> None:
-    for pid in members(sessions):
+    for pid in list_session_members(sessions):
         with suppress(ProcessLookupError):
             os.kill(pid, number)

@@ -17,7 +17,7 @@ from itertools import count
 from typing import IO, Any, Final
 
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.local.airflow.environment import LocalAirflowError, home
+from synapse_lakehouse.local.airflow.environment import LocalAirflowError, get_airflow_home
 
 _PAUSE_SECONDS: Final = 0.1
 _SURELY_WRITTEN: Final = 10
@@ -25,7 +25,7 @@ _SURELY_WRITTEN: Final = 10
 
 
 @dataclass(frozen=True)
-class Scheduler:
+class RunningScheduler:
     """Who has the database. ``others``: the settings in which it differs, by name; its runs go by its own."""
 
     address: str
@@ -33,7 +33,7 @@ class Scheduler:
 
 
 @contextmanager
-def scheduling(settings: Settings, address: str, tell: Callable[[str], None]) -> Iterator[None]:
+def claim_for_scheduler(settings: Settings, address: str, tell: Callable[[str], None]) -> Iterator[None]:
     """Claim the database for the scheduler of the Airflow at ``address``; waits for tested runs to end.
 
     :raises LocalAirflowError: when another scheduler has it.
@@ -60,13 +60,13 @@ def scheduling(settings: Settings, address: str, tell: Callable[[str], None]) ->
 
 
 @contextmanager
-def testing(settings: Settings, tell: Callable[[str], None]) -> Iterator[Scheduler | None]:
+def claim_for_test_run(settings: Settings, tell: Callable[[str], None]) -> Iterator[RunningScheduler | None]:
     """Claim the home for `airflow dags test`, after those before; if a scheduler has it, who that is instead."""
     with _claims(settings) as claims:
         yield _scheduler(claims, settings, tell)
 
 
-def _scheduler(claims: IO[str], settings: Settings, tell: Callable[[str], None]) -> Scheduler | None:
+def _scheduler(claims: IO[str], settings: Settings, tell: Callable[[str], None]) -> RunningScheduler | None:
     for attempt in count():
         try:
             fcntl.flock(claims, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -74,7 +74,7 @@ def _scheduler(claims: IO[str], settings: Settings, tell: Callable[[str], None])
             if written := _written(claims):
                 theirs, ours = written["settings"], _digests(settings, written["salt"])
                 differ = (name for name in theirs.keys() | ours.keys() if theirs.get(name) != ours.get(name))
-                return Scheduler(written["address"], tuple(sorted(differ)))
+                return RunningScheduler(written["address"], tuple(sorted(differ)))
             if attempt == _SURELY_WRITTEN:
                 tell("waiting for another `lakehouse run` to end")
             time.sleep(_PAUSE_SECONDS)
@@ -101,6 +101,6 @@ def _digests(settings: Settings, salt: str) -> Mapping[str, str]:
 
 
 def _claims(settings: Settings) -> IO[str]:
-    file = home(settings) / "scheduler.lock"
+    file = get_airflow_home(settings) / "scheduler.lock"
     file.touch(mode=0o600)
     return file.open("r+", encoding="utf-8")

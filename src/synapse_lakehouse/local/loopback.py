@@ -11,7 +11,7 @@ open_url: Final = build_opener(ProxyHandler({})).open
 """As :func:`urllib.request.urlopen`, without a proxy."""
 
 
-def is_ours(port: int) -> bool:
+def is_own_listener(port: int) -> bool:
     """Whether this user listens on TCP ``port``, and nobody else on any address.
 
     A port that is free for a moment is open to every user of the machine.

@@ -18,7 +18,7 @@ class Memory:
     source: str
 
 
-def memory(proc: Path = PROC, cgroups: Path = CGROUPS) -> Memory:
+def read_memory(proc: Path = PROC, cgroups: Path = CGROUPS) -> Memory:
     """The least limit of the machine and of the control groups of this process, of version 1 or 2."""
     machine = {line.split(":")[0]: int(line.split()[1]) << 10 for line in _lines(proc / "meminfo")}
     least = Memory(machine["MemTotal"], machine["MemAvailable"], "the machine's memory")
@@ -32,7 +32,7 @@ def memory(proc: Path = PROC, cgroups: Path = CGROUPS) -> Memory:
     return least
 
 
-def kills(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
+def count_memory_kills(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
     """How many processes the kernel killed for memory, in this process's control groups or else on the machine."""
     counts = [
         _counter(folder / name, "oom_kill")

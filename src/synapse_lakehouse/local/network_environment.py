@@ -16,9 +16,10 @@ _SCHEMES: Final = {"http", "https", "socks5", "socks5h"}
 _NAME: Final = re.compile(r"(\*?\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*(:\d{1,5})?")
 
 
-def usable(variables: Mapping[str, str]) -> dict[str, str]:
-    """``variables`` without those that :func:`unusable` names; requests to this machine bypass all proxies."""
-    excluded = unusable(variables)
+def remove_unusable_variables(variables: Mapping[str, str]) -> dict[str, str]:
+    """``variables`` without those that :func:`find_unusable_variables` names; requests to this machine
+    bypass all proxies."""
+    excluded = find_unusable_variables(variables)
     kept = {name: value for name, value in variables.items() if name not in excluded}
     if any(value and (_is_proxy(name) or name.lower() == "no_proxy") for name, value in kept.items()):
         given = [entry for name, value in kept.items() if name.lower() == "no_proxy" for entry in _bypassed(value)]
@@ -28,7 +29,7 @@ def usable(variables: Mapping[str, str]) -> dict[str, str]:
     return kept
 
 
-def unusable(variables: Mapping[str, str]) -> dict[str, str]:
+def find_unusable_variables(variables: Mapping[str, str]) -> dict[str, str]:
     """Variables that would end Airflow, with the reason."""
     checks = {name: _proxy for name in variables if _is_proxy(name)} | _FILES
     reasons = {name: check(variables[name]) for name, check in checks.items() if variables.get(name)}

@@ -8,10 +8,10 @@ from typing import Final
 
 import psycopg
 
+from synapse_lakehouse import file_lock
 from synapse_lakehouse.config import libpq_variables
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.errors import LakehouseError
-from synapse_lakehouse.local import child_processes
 from synapse_lakehouse.local.postgres import embedded_postgres, roles, sample
 
 CATALOG_DATABASE = "iceberg"
@@ -27,7 +27,9 @@ class LocalServicesError(LakehouseError):
 
 
 @contextmanager
-def connected(settings: Settings | None = None, *, source: bool = True, latest: bool = False) -> Iterator[Settings]:
+def connect_services(
+    settings: Settings | None = None, *, source: bool = True, latest: bool = False
+) -> Iterator[Settings]:
     """Settings in which the catalog and the source are set, with their servers running while the context lasts.
 
     The embedded catalog and warehouse are a homeserver's own, since ids of one would look lost or late in another's.
@@ -47,23 +49,23 @@ def connected(settings: Settings | None = None, *, source: bool = True, latest: 
         if given.lakehouse_catalog_uri and not needs_sample:
             yield given
             return
-        server = stack.enter_context(embedded_server(given))
+        server = stack.enter_context(run_embedded_server(given))
         found: dict[str, object] = {}
-        with child_processes.alone(given.lakehouse_home / "services.lock"):
+        with file_lock.exclusive_lock(given.lakehouse_home / "services.lock"):
             if not given.lakehouse_catalog_uri:
                 lake = _lake(given) or (_latest(given) if latest else "")
-                catalog = roles.owner(server, CATALOG_DATABASE + lake)
+                catalog = roles.ensure_owner(server, CATALOG_DATABASE + lake)
                 found["lakehouse_catalog_uri"] = catalog
                 found["lakehouse_warehouse"] = _warehouse(given, lake, catalog)
             if needs_sample:
-                sample.restore(server)
-                found["synapse_dsn"] = roles.reader(server, sample.DATABASE)
-                found["synapse_server_name"] = sample.server_name()
-                found["synapse_config"] = given.synapse_config or sample.CONFIG
+                sample.restore_sample(server)
+                found["synapse_dsn"] = roles.ensure_reader(server, sample.SAMPLE_DATABASE)
+                found["synapse_server_name"] = sample.read_server_name()
+                found["synapse_config"] = given.synapse_config or sample.SAMPLE_CONFIG
         yield given.model_copy(update=found)
 
 
-def remember(given: Settings) -> None:
+def remember_lake(given: Settings) -> None:
     """Let the lake of ``given`` be the one that is read where no homeserver is named."""
     if not given.lakehouse_catalog_uri:
         (given.lakehouse_home / _LATEST).write_text(_lake(given), encoding="utf-8")
@@ -80,7 +82,7 @@ def _latest(given: Settings) -> str:
 def _lake(given: Settings) -> str:
     """What tells the names of a homeserver's catalog and warehouse from the sample's."""
     name = given.synapse_server_name
-    if not name or (given.uses_sample and name == sample.server_name()):
+    if not name or (given.uses_sample and name == sample.read_server_name()):
         return ""
     return "-" + re.sub(r"[^a-z0-9.-]", "_", name.lower())[:_NAME_LENGTH]
 
@@ -100,7 +102,7 @@ def _warehouse(given: Settings, lake: str, catalog: str) -> str:
     return f"{root}/lake{lake}" if lake and not is_earlier else root
 
 
-def make_home(settings: Settings) -> None:
+def create_home(settings: Settings) -> None:
     """:raises LocalServicesError: when LAKEHOUSE_HOME is not there and cannot be created, or cannot be written to."""
     try:
         settings.lakehouse_home.mkdir(parents=True, exist_ok=True)
@@ -117,7 +119,7 @@ def make_home(settings: Settings) -> None:
 
 
 def _refuse_another_name(given: Settings) -> None:
-    if given.synapse_server_name not in (None, sample.server_name()):
+    if given.synapse_server_name not in (None, sample.read_server_name()):
         raise LocalServicesError(
             f"SYNAPSE_SERVER_NAME is {given.synapse_server_name}, but SYNAPSE_DSN, its database, is not set: the "
             "shipped sample would be published in its place. Set both, or neither to use the sample."
@@ -125,12 +127,14 @@ def _refuse_another_name(given: Settings) -> None:
 
 
 @contextmanager
-def embedded_server(settings: Settings) -> Iterator[embedded_postgres.Server]:
+def run_embedded_server(settings: Settings) -> Iterator[embedded_postgres.EmbeddedServer]:
     """The PostgreSQL server under LAKEHOUSE_HOME.
 
     :raises LocalServicesError: when LAKEHOUSE_HOME cannot be created.
     """
-    make_home(settings)
+    create_home(settings)
     # Nobody writes to the sample, so that runs would wait for the log (source/durable.py).
-    with embedded_postgres.running(settings.lakehouse_home / "postgres", options=["wal_writer_delay=10ms"]) as server:
+    with embedded_postgres.run_server(
+        settings.lakehouse_home / "postgres", options=["wal_writer_delay=10ms"]
+    ) as server:
         yield server

@@ -17,7 +17,7 @@ from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.printable_text import get_printable_logger
 
 if TYPE_CHECKING:
-    from synapse_lakehouse.alerts.incidents import Finding
+    from synapse_lakehouse.alerts.incidents import AlertFinding
 
 log = get_printable_logger(__name__)
 
@@ -37,11 +37,13 @@ def alert_on_timeout(context: Context) -> None:
     """Callback of a DAG: its incident begins when a run took longer than it may. Airflow then ends the run's tasks as
     skipped, so that none of them tells."""
     if context.get("reason") == "timed_out":
-        from synapse_lakehouse.alerts.incidents import Finding, Kind
+        from synapse_lakehouse.alerts.incidents import AlertFinding, IncidentKind
 
         subject = f"DAG {context['dag'].dag_id}"
         said = f"run {context['run_id']} took longer than it may ({context['dag'].dagrun_timeout}) and was ended"
-        report_findings(Settings(), f"dag {context['dag'].dag_id}", [Finding(Kind.RUN_FAILED, subject, said)])
+        report_findings(
+            Settings(), f"dag {context['dag'].dag_id}", [AlertFinding(IncidentKind.RUN_FAILED, subject, said)]
+        )
 
 
 def resolve_dag_incident(context: Context) -> None:
@@ -64,33 +66,33 @@ def resolve_task_incident(context: Context) -> None:
     report_findings(Settings(), _own(context), [])
 
 
-def report_findings(settings: Settings, scope: str, found: Sequence[Finding], page: str = "") -> None:
+def report_findings(settings: Settings, scope: str, found: Sequence[AlertFinding], page: str = "") -> None:
     """Tell of what began and what ended, now that ``found`` is all that is wrong in ``scope``; never fails.
 
     :param page: where more is to be seen.
     """
-    from synapse_lakehouse.alerts.notify import report
-    from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+    from synapse_lakehouse.alerts.notify import update_incidents
+    from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 
     try:
-        with closing(pyiceberg_catalog(settings)) as catalog:
-            report(settings, catalog, scope, found, page)
+        with closing(open_catalog(settings)) as catalog:
+            update_incidents(settings, catalog, scope, found, page)
     except Exception:
         # Whatever is the matter with the alerts, the data are not to suffer.
         log.warning("no alert could be sent", exc_info=True)
 
 
-def add_run_details(found: Sequence[Finding], run: Run) -> list[Finding]:
+def add_run_details(found: Sequence[AlertFinding], run: Run) -> list[AlertFinding]:
     """``found``, each with the run that found it."""
     return [replace(one, said=f"{one.said}\nrun {run.run_id}, {_interval(run.start, run.end)}") for one in found]
 
 
-def _failed(context: Context, subject: str) -> Finding:
-    from synapse_lakehouse.alerts.incidents import Finding, Kind
+def _failed(context: Context, subject: str) -> AlertFinding:
+    from synapse_lakehouse.alerts.incidents import AlertFinding, IncidentKind
 
     said = f"task {context['ti'].task_id} of run {context['run_id']} failed; its log ends with the reason"
     start, end = context.get("data_interval_start"), context.get("data_interval_end")
-    return Finding(Kind.RUN_FAILED, subject, f"{said}\n{_interval(start, end)}" if start and end else said)
+    return AlertFinding(IncidentKind.RUN_FAILED, subject, f"{said}\n{_interval(start, end)}" if start and end else said)
 
 
 def _own(context: Context) -> str:

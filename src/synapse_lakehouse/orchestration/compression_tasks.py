@@ -43,11 +43,11 @@ def describe_plan_for_approval() -> str:
     """
     from synapse_lakehouse.compressor.apply import plan_timestamp, read_plan
     from synapse_lakehouse.compressor.approval import describe_plan
-    from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+    from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 
     context = get_current_context()
     run, settings = get_run(context), Settings()
-    with closing(pyiceberg_catalog(settings)) as catalog:
+    with closing(open_catalog(settings)) as catalog:
         planned = read_plan(catalog, run)
     rows, skipped = ([row for row in planned if row[name]] for name in ("groups_to_rewrite", "skipped"))
     for row in skipped:
@@ -78,14 +78,14 @@ def apply_compression() -> None:
     from synapse_lakehouse.compressor.apply import apply_plan
     from synapse_lakehouse.compressor.errors import CompressorRunningError, NotApprovedError, VerificationError
     from synapse_lakehouse.compressor.postgres.connection import require_write_dsn
-    from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+    from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 
     context = get_current_context()
     run, settings = get_run(context), Settings()
     with fail_without_retry():
         require_write_dsn(settings)
     shown = context["ti"].xcom_pull(task_ids="show_plan", key=_SHOWN)
-    with closing(pyiceberg_catalog(settings)) as catalog:
+    with closing(open_catalog(settings)) as catalog:
         try:
             apply_plan(settings, catalog, run, lambda line: log.info("%s", line), shown)
         except (CompressorRunningError, VerificationError, NotApprovedError) as refusal:
@@ -98,10 +98,10 @@ def verify_compression() -> None:
     :raises AirflowFailException: naming what is wrong.
     """
     from synapse_lakehouse.compressor.apply import verify_run
-    from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+    from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 
     run, settings = get_run(get_current_context()), Settings()
-    with closing(pyiceberg_catalog(settings)) as catalog:
+    with closing(open_catalog(settings)) as catalog:
         found = verify_run(settings, catalog, run)
     for one in found:
         log.info(

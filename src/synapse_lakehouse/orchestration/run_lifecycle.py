@@ -105,12 +105,12 @@ def close_run() -> None:
     :raises AirflowFailException: when the disk has no room for that.
     """
     from synapse_lakehouse.audit import store
-    from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+    from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 
     run, settings = get_run(get_current_context()), Settings()
-    with closing(pyiceberg_catalog(settings)) as catalog:
+    with closing(open_catalog(settings)) as catalog:
         try:
-            create_lease(run, catalog, settings).release(is_undone=not store.has_copied(catalog, run))
+            create_lease(run, catalog, settings).release(is_undone=not store.is_copy_complete(catalog, run))
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
@@ -123,11 +123,11 @@ def close_run() -> None:
 def report_maintenance() -> None:
     """Say what was compared with the source, what that cost it, and what had to be mended."""
     from synapse_lakehouse.audit import store
-    from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+    from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 
     run = get_run(get_current_context())
-    with closing(pyiceberg_catalog(Settings())) as catalog:
-        slices, repairs = (store.of_run(catalog, f"audit.{name}", run.run_id) for name in ("parity", "repairs"))
+    with closing(open_catalog(Settings())) as catalog:
+        slices, repairs = (store.read_run_rows(catalog, f"audit.{name}", run.run_id) for name in ("parity", "repairs"))
     for one in slices:
         name, number, of = one["table_name"], one["slice"] + 1, one["slices"]
         if one["differing"] is None:
@@ -162,19 +162,19 @@ def create_lease(run: Run, catalog: Catalog, settings: Settings) -> Lease:
 
 def _open(run: Run, settings: Settings) -> None:
     from synapse_lakehouse.audit import releases, store
-    from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+    from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
     from synapse_lakehouse.iceberg.write import branches, tables
 
-    with closing(pyiceberg_catalog(settings)) as catalog:
-        latest = store.latest(catalog) if catalog.table_exists(releases.TABLE) else None
-        if refusal := releases.of_another_server(latest, str(settings.synapse_server_name)):
+    with closing(open_catalog(settings)) as catalog:
+        latest = store.read_latest_release(catalog) if catalog.table_exists(releases.RELEASES_TABLE) else None
+        if refusal := releases.describe_server_mismatch(latest, str(settings.synapse_server_name)):
             raise AirflowFailException(refusal)
-        tables.ensure(catalog, catalogue.load_catalogue())
+        tables.ensure_tables(catalog, catalogue.load_catalogue())
         lease = create_lease(run, catalog, settings)
         crashed = lease.acquire(settings.lakehouse_lease_wait_seconds)
         if run.branch not in crashed:
-            branches.drop(catalog, run.branch)
+            branches.drop_branch(catalog, run.branch)
         if crashed:
             log.warning("%s did not finish, or crashed: going on from what it copied", crashed[-1])
-            branches.take_over(catalog, crashed, run.branch)
+            branches.resume_branch(catalog, crashed, run.branch)
             lease.settle()

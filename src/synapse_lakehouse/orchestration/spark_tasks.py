@@ -13,7 +13,7 @@ from airflow.sdk import Asset, Context, RetryDecision, RetryPolicy, TriggerRule
 
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.errors import REPORT_PREFIX
-from synapse_lakehouse.iceberg.catalog.catalog import PRIVATE_FILES, export_secrets
+from synapse_lakehouse.iceberg.catalog.catalog import PRIVATE_FILE_OPTIONS, export_secrets
 from synapse_lakehouse.orchestration.run_lifecycle import lake_run_id
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def create_spark_task(
             "spark.driver.defaultJavaOptions": "{{ spark_java_options() }}",
             "spark.log.level": "{{ settings().lakehouse_log_level }}",
         }
-        | PRIVATE_FILES,
+        | PRIVATE_FILE_OPTIONS,
         retries=2,
         retry_delay=timedelta(seconds=20),
         retry_policy=RetryUnlessReported(),
@@ -96,22 +96,22 @@ def spark_jars() -> str:
 
 def spark_class_path() -> str:
     """The same jars for the driver's own class path."""
-    from synapse_lakehouse.local.java import class_archive
+    from synapse_lakehouse.java import class_archive
 
-    return class_archive.class_path(_jars())
+    return class_archive.get_class_path(_jars())
 
 
 def spark_java_options() -> str:
     """Options of the driver's JVM."""
-    from synapse_lakehouse.local.java import class_archive
+    from synapse_lakehouse.java import class_archive
 
-    return class_archive.java_options(Settings(), _jars())
+    return class_archive.get_java_options(Settings(), _jars())
 
 
 def _jars() -> list[Path]:
-    from synapse_lakehouse.local.java import jars
+    from synapse_lakehouse.java import jars
 
-    return jars.installed(Settings())
+    return jars.install_jars(Settings())
 
 
 TEMPLATE_MACROS: Final = {

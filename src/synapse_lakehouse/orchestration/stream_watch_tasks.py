@@ -24,19 +24,19 @@ def watch_streams(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
     :raises AirflowFailException: when the source cannot be read as it is, or a setting means nothing.
     :raises ReadError: when it is too busy to be watched; a retry may find it at rest.
     """
-    from synapse_lakehouse.alerts.stream_check import check_lake, patrol
+    from synapse_lakehouse.alerts.stream_check import check_lake, observe_streams
     from synapse_lakehouse.audit import store
-    from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+    from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
     from synapse_lakehouse.iceberg.write import tables
     from synapse_lakehouse.streams.watch.observation import describe_observation
 
     settings = Settings()
-    with fail_without_retry(), closing(pyiceberg_catalog(settings)) as catalog:
-        tables.ensure_audit(catalog)
-        releases = store.releases(catalog)
+    with fail_without_retry(), closing(open_catalog(settings)) as catalog:
+        tables.ensure_audit_tables(catalog)
+        releases = store.read_releases(catalog)
         landed, overdue = check_lake(settings, catalog, releases)
         report_findings(settings, "lake", overdue, _log(ti))
-        looks, wrong = patrol(settings, catalog, releases)
+        looks, wrong = observe_streams(settings, catalog, releases)
     report_findings(settings, "streams", wrong, _log(ti))
     for one in looks:
         log.info("%s", describe_observation(one))
@@ -52,7 +52,7 @@ def preflight(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
     :raises AirflowFailException: when the source cannot be connected to.
     :raises ReadError: when it is too busy to be asked, or a stream cannot be read; a retry may find it at rest.
     """
-    from synapse_lakehouse.alerts.incidents import Finding, Kind
+    from synapse_lakehouse.alerts.incidents import AlertFinding, IncidentKind
     from synapse_lakehouse.postgres.access.schema_drift import exclude_drifted_tables
     from synapse_lakehouse.postgres.connection import connect
     from synapse_lakehouse.streams.checks import synapse_startup
@@ -61,7 +61,7 @@ def preflight(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
     with fail_without_retry(), connect(settings) as source:
         known = exclude_drifted_tables(catalogue.load_catalogue(), source, may_be_partial=settings.allows_partial_copy)
         wrong = synapse_startup.check_startup(source, known)
-    found = [Finding(Kind.SEQUENCE_BEHIND, subject, fault.message) for subject, fault in wrong]
+    found = [AlertFinding(IncidentKind.SEQUENCE_BEHIND, subject, fault.message) for subject, fault in wrong]
     report_findings(settings, "preflight", found, _log(ti))
     if wrong:
         raise AlreadyReportedError(

@@ -51,13 +51,13 @@ def _judge(gate: Callable[[Settings, Catalog, Run], ValidationResult]) -> None:
     from expectations.alert_findings import build_findings
     from expectations.validation_result import ValidationFailedError
     from synapse_lakehouse.audit import store
-    from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+    from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 
     context = get_current_context()
     run, settings = get_run(context), Settings()
-    with closing(pyiceberg_catalog(settings)) as catalog, create_lease(run, catalog, settings).kept():
+    with closing(open_catalog(settings)) as catalog, create_lease(run, catalog, settings).heartbeat():
         judgement = gate(settings, catalog, run)
-        is_first = store.latest(catalog) is None
+        is_first = store.read_latest_release(catalog) is None
     fails_on_warnings = context["params"]["fail_on_warnings"]
     found = build_findings(judgement, is_first=is_first, fails_on_warnings=fails_on_warnings)
     report_findings(settings, judgement.stage, add_run_details(found, run), judgement.data_docs)

@@ -15,7 +15,7 @@ from typing import Final
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.errors import LakehouseError
-from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS, pyiceberg_catalog
+from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS_TABLE, open_catalog
 from synapse_lakehouse.replication.protocol.commands import Command
 from synapse_lakehouse.replication.protocol.dialect import Dialect
 from synapse_lakehouse.replication.protocol.row_schemas import Release, shapes_of
@@ -93,7 +93,7 @@ def tap(settings: Settings, dialect: Dialect, host: str, port: int, tell: Callab
             "password, write / as %2F, @ as %40, # as %23, ? as %3F and % as %25."
         )
     source = "redis" if dialect is Dialect.REDIS else "tcp"
-    landing = Landing(pyiceberg_catalog(settings), source, dialect)
+    landing = Landing(open_catalog(settings), source, dialect)
     alive = _folder(settings) / "tap.alive"
     progress = Progress(landing.positions())
     streams, keeping = [stream.name for stream in declared.streams], Keeping(declared)
@@ -113,7 +113,7 @@ def tap(settings: Settings, dialect: Dialect, host: str, port: int, tell: Callab
         if dialect is not Dialect.TOKENS:
             # A wrong SYNAPSE_DSN is told now; an outage later on, whenever it is first noticed, is waited for.
             await reader.heads()
-        tell(f"Landing the replication of {name} in {COMMANDS}.")
+        tell(f"Landing the replication of {name} in {COMMANDS_TABLE}.")
         await land(
             items, progress, landing, lambda: Batch(keeping, source, dialect), _stopped(),
             beat=alive.touch, reads=lambda: reader.is_reading,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS
+from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS_TABLE
 from synapse_lakehouse.iceberg.read import duckdb_reader
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ def last_landed(catalog: Catalog) -> datetime | None:
     """When a tap last committed while it listened, or first did, if it never listened; None if none ever committed."""
     from pyiceberg.expressions import EqualTo
 
-    from synapse_lakehouse.iceberg.read.recent_rows import newest
-    from synapse_lakehouse.iceberg.write.tables import load_or_none
+    from synapse_lakehouse.iceberg.read.recent_rows import read_newest_rows
+    from synapse_lakehouse.iceberg.write.tables import load_table_or_none
 
-    table = load_or_none(catalog, COMMANDS)
+    table = load_table_or_none(catalog, COMMANDS_TABLE)
     if table is None or table.current_snapshot() is None:
         return None
     summaries = (
@@ -38,7 +38,9 @@ def last_landed(catalog: Catalog) -> datetime | None:
     )
     if (landed := _latest(summaries)) is not None:
         return landed
-    moments = newest(table, "received_at", EqualTo(term="command", value="TAP"), ("received_at",))["received_at"]
+    moments = read_newest_rows(table, "received_at", EqualTo(term="command", value="TAP"), ("received_at",))[
+        "received_at"
+    ]
     if not len(moments):
         # There is nothing but refusals, so it is small.
         moments = table.scan(selected_fields=("received_at",)).to_arrow().sort_by("received_at")["received_at"][:1]
@@ -47,18 +49,18 @@ def last_landed(catalog: Catalog) -> datetime | None:
 
 def last_landed_by_duckdb(connection: DuckDBPyConnection, settings: Settings) -> datetime | None:
     """As :func:`last_landed`, for who has DuckDB at hand."""
-    entry = duckdb_reader.entries(settings).get(COMMANDS)
+    entry = duckdb_reader.list_catalog_entries(settings).get(COMMANDS_TABLE)
     if entry is None:
         return None
-    told: Mapping[str, Any] = duckdb_reader.metadata(connection, entry.location)
+    told: Mapping[str, Any] = duckdb_reader.read_metadata(connection, entry.location)
     snapshots = told.get("snapshots") or []
     if not snapshots:
         return None
     if (landed := _latest((one["timestamp-ms"], one.get("summary") or {}) for one in snapshots)) is not None:
         return landed
-    duckdb_reader.bind(connection, settings, None, [COMMANDS])
+    duckdb_reader.create_views(connection, settings, None, [COMMANDS_TABLE])
     listened = "coalesce(max(received_at) filter (command = 'TAP'), min(received_at))"
-    row = connection.execute(f"select {listened} from {COMMANDS}").fetchone()  # noqa: S608
+    row = connection.execute(f"select {listened} from {COMMANDS_TABLE}").fetchone()  # noqa: S608
     return row[0] if row else None
 
 

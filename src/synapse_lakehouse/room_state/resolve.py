@@ -18,7 +18,7 @@ from pyspark.sql.functions import col
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader, snapshot_diff
 from synapse_lakehouse.iceberg.write import input_fingerprint
-from synapse_lakehouse.iceberg.write.tables import load_or_none
+from synapse_lakehouse.iceberg.write.tables import load_table_or_none
 from synapse_lakehouse.room_state import group_tree, reuse, state_intervals
 from synapse_lakehouse.room_state.reuse import ReusableState
 
@@ -62,7 +62,7 @@ _RULES: Final = hashlib.sha256(
 def is_up_to_date(catalog: Catalog, branch: str) -> bool:
     """Whether the three tables are up to bronze on ``branch``."""
     # Written last, so that a run that died in between makes all of them again.
-    return input_fingerprint.made_of(catalog, _INTERVALS, branch) == _made_now(catalog, branch)
+    return input_fingerprint.read_fingerprint(catalog, _INTERVALS, branch) == _made_now(catalog, branch)
 
 
 def resolve_rooms(
@@ -76,27 +76,27 @@ def resolve_rooms(
     """
     made_now = _made_now(catalog, branch)
     positions, holding, faults = (catalog.load_table(name) for name in (_POSITIONS, _INTERVALS, "silver.state_faults"))
-    rows = input_fingerprint.snapshot_of(load_or_none(catalog, _ROWS), branch)
+    rows = input_fingerprint.find_snapshot(load_table_or_none(catalog, _ROWS), branch)
     read = {_ROWS_READ: str(rows.snapshot_id) if rows else "", _RULES_READ: _RULES}
-    with duckdb_reader.on_branch(settings, branch, [*SOURCE_TABLES, _POSITIONS, _INTERVALS]) as lake:
+    with duckdb_reader.open_branch(settings, branch, [*SOURCE_TABLES, _POSITIONS, _INTERVALS]) as lake:
         found = group_tree.number_groups(
             _arrow(lake, "select id, room_id from bronze.state_groups"),
             _arrow(lake, "select state_group, prev_state_group from bronze.state_group_edges"),
         )
-        is_worth_it = int(input_fingerprint.said(rows, "total-records") or 0) >= worth_carrying
+        is_worth_it = int(input_fingerprint.get_snapshot_property(rows, "total-records") or 0) >= worth_carrying
         same = _carried(lake, catalog, branch, found) if is_worth_it else None
-        input_fingerprint.replace_with_arrow(spark, faults, branch, found.faults.to_batches(_AT_ONCE), made_now)
+        input_fingerprint.replace_table_from_arrow(spark, faults, branch, found.faults.to_batches(_AT_ONCE), made_now)
         numbered = found.nodes.filter(pc.field("is_group"))
-        input_fingerprint.replace_with_arrow(spark, positions, branch, numbered.to_batches(_AT_ONCE), made_now)
+        input_fingerprint.replace_table_from_arrow(spark, positions, branch, numbered.to_batches(_AT_ONCE), made_now)
         if same:
-            input_fingerprint.replace_with_arrow(spark, holding, branch, _amended(lake, same), made_now, read)
+            input_fingerprint.replace_table_from_arrow(spark, holding, branch, _amended(lake, same), made_now, read)
     if not same:
-        input_fingerprint.replace(spark, _INTERVALS, branch, _resolved(spark, found.nodes), made_now, read)
+        input_fingerprint.replace_table(spark, _INTERVALS, branch, _resolved(spark, found.nodes), made_now, read)
     return found
 
 
 def _made_now(catalog: Catalog, branch: str) -> str:
-    return input_fingerprint.ingredients(catalog, branch, SOURCE_TABLES, _RULES)
+    return input_fingerprint.compute_fingerprint(catalog, branch, SOURCE_TABLES, _RULES)
 
 
 def _resolved(spark: SparkSession, nodes: pa.Table) -> DataFrame:
@@ -116,14 +116,23 @@ def _carried(
     lake: DuckDBPyConnection, catalog: Catalog, branch: str, found: group_tree.NumberedGroups
 ) -> ReusableState | None:
     """What stays of the intervals before; None where that cannot be known, or nothing stays."""
-    table = load_or_none(catalog, _INTERVALS)
-    before, rows = input_fingerprint.snapshot_of(table, branch), load_or_none(catalog, _ROWS)
-    read, now = input_fingerprint.said(before, _ROWS_READ), input_fingerprint.snapshot_of(rows, branch)
-    positions = input_fingerprint.made_of(catalog, _POSITIONS, branch)
-    consistent = positions == input_fingerprint.made_of(catalog, _INTERVALS, branch)
-    if not read or not rows or not now or not consistent or input_fingerprint.said(before, _RULES_READ) != _RULES:
+    table = load_table_or_none(catalog, _INTERVALS)
+    before, rows = input_fingerprint.find_snapshot(table, branch), load_table_or_none(catalog, _ROWS)
+    read, now = (
+        input_fingerprint.get_snapshot_property(before, _ROWS_READ),
+        input_fingerprint.find_snapshot(rows, branch),
+    )
+    positions = input_fingerprint.read_fingerprint(catalog, _POSITIONS, branch)
+    consistent = positions == input_fingerprint.read_fingerprint(catalog, _INTERVALS, branch)
+    if (
+        not read
+        or not rows
+        or not now
+        or not consistent
+        or input_fingerprint.get_snapshot_property(before, _RULES_READ) != _RULES
+    ):
         return None
-    changed = snapshot_diff.changed_keys(rows, int(read), now.snapshot_id, ["state_group"])
+    changed = snapshot_diff.find_changed_keys(rows, int(read), now.snapshot_id, ["state_group"])
     if changed is None:
         return None
     known = _arrow(lake, "select room_id, state_group, root, position, last_position from silver.state_positions")

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.catalogue import Catalogue, Stream, Table
 from synapse_lakehouse.iceberg.read import snapshot_diff
-from synapse_lakehouse.iceberg.spark.session import iceberg_table
+from synapse_lakehouse.iceberg.spark.session import load_iceberg_table
 from synapse_lakehouse.iceberg.write import input_fingerprint
 
 _TASKS_A_CORE: Final = 4
@@ -61,7 +61,7 @@ class StreamTables:
     def remembered(self, name: str, release: Release | None) -> int | None:
         """The snapshot that ``release`` has of a table; None where it has none, or where that is gone by now."""
         snapshot = release.tables.get(f"bronze.{name}") if release else None
-        known = snapshot is not None and iceberg_table(self.spark, f"bronze.{name}").snapshot(snapshot) is not None
+        known = snapshot is not None and load_iceberg_table(self.spark, f"bronze.{name}").snapshot(snapshot) is not None
         return snapshot if known else None
 
     def is_other(self, stream: Stream, table: Table, releases: Sequence[Release | None]) -> str:
@@ -89,11 +89,16 @@ class StreamTables:
     def _changed_ids(self, name: str, column: str, then: Collection[int | None]) -> pa.Array | None:
         table = self.lake.load_table(f"bronze.{name}")
         snapshot = table.snapshot_by_id(self.snapshots.get(name, -1))
-        if snapshot is None or int(input_fingerprint.said(snapshot, "total-records") or 0) < LARGE_TABLE_ROWS:
+        if (
+            snapshot is None
+            or int(input_fingerprint.get_snapshot_property(snapshot, "total-records") or 0) < LARGE_TABLE_ROWS
+        ):
             return None
         found = [pa.chunked_array([], pa.int64())]
         for one in then:
-            changed = None if one is None else snapshot_diff.changed_keys(table, one, snapshot.snapshot_id, [column])
+            changed = (
+                None if one is None else snapshot_diff.find_changed_keys(table, one, snapshot.snapshot_id, [column])
+            )
             if changed is None:
                 return None
             found.append(changed[column].cast(pa.int64()))

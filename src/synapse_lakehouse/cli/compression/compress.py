@@ -70,12 +70,12 @@ def _configured(settings: Settings, **given: object) -> "CompressorSettings":
 @contextmanager
 def _source(given: Settings) -> Iterator[Settings]:
     """Settings with the database to read: SYNAPSE_DSN, or the sample."""
-    from synapse_lakehouse.local.services import connected
+    from synapse_lakehouse.local.services import connect_services
 
     if given.synapse_dsn:
         yield given
     else:
-        with connected(given) as settings:
+        with connect_services(given) as settings:
             yield settings
 
 
@@ -126,7 +126,7 @@ def apply(
     not resolve as before is put back, and the command fails. Where there is a lake, it records each room.
     """
     from synapse_lakehouse.cli.compression import compress_actions
-    from synapse_lakehouse.local.child_processes import interruptible
+    from synapse_lakehouse.local.child_processes import interrupt_on_signals
 
     settings = Settings()
     wanted = _configured(
@@ -134,7 +134,7 @@ def apply(
         number_of_rooms=number_of_rooms,
     )  # fmt: skip
     try:
-        with interruptible():
+        with interrupt_on_signals():
             compress_actions.apply(
                 settings, wanted, room or [], format, yes=yes, hand_over_unreferenced=hand_over_unreferenced
             )

@@ -10,8 +10,8 @@ from synapse_lakehouse.cli.lake import lake_session
 from synapse_lakehouse.compressor.outcomes import OutcomeRow
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.errors import LakehouseError
-from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSED, pyiceberg_catalog
-from synapse_lakehouse.local.services import connected
+from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSION_RUNS_TABLE, open_catalog
+from synapse_lakehouse.local.services import connect_services
 from synapse_lakehouse.printable_text import to_printable
 
 if TYPE_CHECKING:
@@ -79,7 +79,8 @@ class _Journal:
             return ""
         rooms = dict.fromkeys(row["room_id"] for row in self._waiting)
         return (
-            f"What became of {to_printable(', '.join(rooms))} is not recorded in {COMPRESSED}, and `lakehouse compress "
+            f"What became of {to_printable(', '.join(rooms))} is not recorded in {COMPRESSION_RUNS_TABLE}, and "
+            "`lakehouse compress "
             f"history` will not show it: {self._trouble}. What was done to Synapse's database stays, and is right. "
             "Keep what was said above, as it cannot be recorded later, and see that the lake's catalog runs and no "
             "disk is full (`lakehouse doctor`)."
@@ -92,7 +93,7 @@ class _Journal:
             self._catalog = self._catalog or self._opened()
             if self._waiting:
                 # Should an attempt have been heard that failed, a row is there twice, and the last one counts.
-                store.append(self._catalog, COMPRESSED, self._waiting)
+                store.append_audit_rows(self._catalog, COMPRESSION_RUNS_TABLE, self._waiting)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with the lake, Synapse's database is not to suffer
             if not self._trouble:
                 output.echo(
@@ -108,9 +109,9 @@ class _Journal:
         from synapse_lakehouse.iceberg.write import tables
 
         with ExitStack() as opening:
-            lake = opening.enter_context(connected(self._settings, source=False, latest=True))
-            catalog = opening.enter_context(closing(pyiceberg_catalog(lake)))
-            tables.ensure_audit(catalog)
+            lake = opening.enter_context(connect_services(self._settings, source=False, latest=True))
+            catalog = opening.enter_context(closing(open_catalog(lake)))
+            tables.ensure_audit_tables(catalog)
             self._stack.push(opening.pop_all())
         return catalog
 

@@ -9,7 +9,7 @@ from rich.text import Text
 from synapse_lakehouse.cli import output
 from synapse_lakehouse.cli.lake import lake_session
 from synapse_lakehouse.cli.streams.positions_history import draw_bars
-from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSED
+from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSION_RUNS_TABLE
 from synapse_lakehouse.iceberg.read import duckdb_reader
 
 _MB: Final = 1_000_000
@@ -27,7 +27,7 @@ _MEASURED: Final = (
 _LATEST: Final = f"""
 with runs as (
     -- A lake of an earlier version has no such columns.
-    from {COMPRESSED} union all by name
+    from {COMPRESSION_RUNS_TABLE} union all by name
     select {_MEASURED} where false
 ),
 latest as (
@@ -66,10 +66,10 @@ _NOTHING: Final = (
 def show_history(rooms: Sequence[str], format: output.OutputFormat) -> None:
     """Write all runs and rooms for a program, or for people a chart by run and a line a room."""
     with lake_session.open_lake() as (settings, connection):
-        if COMPRESSED not in duckdb_reader.entries(settings):
+        if COMPRESSION_RUNS_TABLE not in duckdb_reader.list_catalog_entries(settings):
             raise duckdb_reader.LakeReadError(_NOTHING)
-        duckdb_reader.bind(connection, settings, None, [COMPRESSED])
-        wanted = f"room_id in ({', '.join(map(duckdb_reader.literal, rooms))})" if rooms else "true"
+        duckdb_reader.create_views(connection, settings, None, [COMPRESSION_RUNS_TABLE])
+        wanted = f"room_id in ({', '.join(map(duckdb_reader.quote_literal, rooms))})" if rooms else "true"
         latest = _LATEST.format(wanted=wanted)
         if format is not output.OutputFormat.TABLE:
             found = connection.execute(latest + _ROOMS_OF_RUNS)

@@ -8,7 +8,7 @@ from synapse_lakehouse.cli.doctor import compressor, duplicates, env_file, lake,
 from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedPostgresError
-from synapse_lakehouse.local.services import LocalServicesError, connected
+from synapse_lakehouse.local.services import LocalServicesError, connect_services
 from synapse_lakehouse.postgres.connection import connect
 from synapse_lakehouse.postgres.errors import SourceError
 from synapse_lakehouse.streams.checks import synapse_startup
@@ -50,10 +50,10 @@ def examine(given: Settings, *, deep: bool = False) -> list[DoctorFinding]:
         return [*found, *of.found, *machine.check_disk(given, of.bytes), set_up]
     with ExitStack() as stack:
         try:
-            settings = stack.enter_context(connected(given, source=False))
+            settings = stack.enter_context(connect_services(given, source=False))
         except (EmbeddedPostgresError, LocalServicesError) as error:
             return [*found, *machine.check_disk(given), DoctorFinding(FindingLevel.FAIL, "lake", str(error))]
-        of = _source(given, connected(given), declared, deep=deep)
+        of = _source(given, connect_services(given), declared, deep=deep)
         found += [
             *of.found,
             *compressor.examine(given),

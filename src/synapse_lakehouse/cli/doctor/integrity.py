@@ -25,14 +25,14 @@ order by list_position(['fail', 'warn', 'info'], severity), room_id, subject
 
 def examine(connection: DuckDBPyConnection, settings: Settings) -> Findings:
     """One finding for each check that found something; nothing before the first release."""
-    known = duckdb_reader.releases(connection, settings)
+    known = duckdb_reader.list_releases(connection, settings)
     if not known:
         return
     if _TABLE not in known[0].tables:
         message = f"Release {known[0].number} was made before there was {_TABLE}."
         yield DoctorFinding(FindingLevel.WARN, "integrity", message, "Run `make run`.")
         return
-    duckdb_reader.bind(connection, settings, known[0], [_TABLE])
+    duckdb_reader.create_views(connection, settings, known[0], [_TABLE])
     first: dict[str, list[tuple[Any, ...]]] = {}
     for check, *row in connection.execute(_FIRST).fetchall():
         first.setdefault(check, []).append(tuple(row))

@@ -27,12 +27,12 @@ def examine(
     :param deep: say what is wrong in the source as a whole, too.
     """
     try:
-        known = duckdb_reader.entries(settings)
+        known = duckdb_reader.list_catalog_entries(settings)
         if not known:
             yield DoctorFinding(FindingLevel.WARN, "lake", "The catalog has no tables yet.", "Run `make run`.")
             return
         yield DoctorFinding(FindingLevel.OK, "lake", f"{len(known)} tables and views in the catalog")
-        with duckdb_reader.connect(settings) as connection:
+        with duckdb_reader.open_duckdb(settings) as connection:
             yield from _releases(connection, settings)
             if declared:
                 yield from sequences.compare_with_release(connection, settings, declared, standings)
@@ -45,7 +45,7 @@ def examine(
 
 
 def _releases(connection: DuckDBPyConnection, settings: Settings) -> Findings:
-    known = duckdb_reader.releases(connection, settings)
+    known = duckdb_reader.list_releases(connection, settings)
     if not known:
         yield DoctorFinding(FindingLevel.WARN, "releases", "Nothing was published yet.", "Run `make run`.")
         return
@@ -54,7 +54,7 @@ def _releases(connection: DuckDBPyConnection, settings: Settings) -> Findings:
     yield DoctorFinding(
         FindingLevel.OK, "releases", f"{len(known)}, the latest is {latest.number}, published {days:.1f} days ago"
     )
-    if problem := releases.of_another_server(latest, settings.synapse_server_name or sample.server_name()):
+    if problem := releases.describe_server_mismatch(latest, settings.synapse_server_name or sample.read_server_name()):
         yield DoctorFinding(FindingLevel.FAIL, "homeserver", problem)
 
 

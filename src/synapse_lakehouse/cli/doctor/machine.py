@@ -13,10 +13,10 @@ from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Fi
 from synapse_lakehouse.cli.runs import out_of_memory
 from synapse_lakehouse.cli.runs.out_of_memory import format_gibibytes
 from synapse_lakehouse.config.settings import Settings, find_misspelled_names, read_env_file
+from synapse_lakehouse.java import jars as spark_jars
+from synapse_lakehouse.java import runtime as spark_java
 from synapse_lakehouse.local import memory as available
 from synapse_lakehouse.local import network_environment
-from synapse_lakehouse.local.java import jars as spark_jars
-from synapse_lakehouse.local.java import runtime as spark_java
 
 _LEAST_FREE: Final = 2**30
 
@@ -35,7 +35,7 @@ def check_setting_names() -> Findings:
 
 def check_network() -> Findings:
     """Are there proxy or TLS variables that Airflow cannot use?"""
-    for name, reason in network_environment.unusable(os.environ).items():
+    for name, reason in network_environment.find_unusable_variables(os.environ).items():
         message = f"{name} is left out for Airflow and all that it starts: {reason}."
         yield DoctorFinding(FindingLevel.WARN, "network", message, f"Correct or unset {name}.")
 
@@ -43,16 +43,16 @@ def check_network() -> Findings:
 def check_java() -> Findings:
     """Is there a Java that Spark accepts?"""
     try:
-        home = spark_java.home(dict(os.environ))
+        home = spark_java.find_java_home(dict(os.environ))
     except spark_java.JavaError as error:
         yield DoctorFinding(FindingLevel.FAIL, "Java", str(error))
     else:
-        yield DoctorFinding(FindingLevel.OK, "Java", f"version {spark_java.OLDEST} or later in {home}")
+        yield DoctorFinding(FindingLevel.OK, "Java", f"version {spark_java.OLDEST_JAVA} or later in {home}")
 
 
 def check_jars(settings: Settings) -> Findings:
     """Were Spark's jars fetched?"""
-    missing = [one for one in spark_jars.locked() if not any(settings.lakehouse_home.glob(_pattern(one)))]
+    missing = [one for one in spark_jars.read_lock_file() if not any(settings.lakehouse_home.glob(_pattern(one)))]
     if missing:
         message = f"Not fetched yet: {', '.join(missing)}."
         yield DoctorFinding(
@@ -94,7 +94,7 @@ def check_configuration(settings: Settings) -> Findings:
 
 def check_memory(settings: Settings) -> Findings:
     """Is there memory for a run?"""
-    found, needed = available.memory(), out_of_memory.required_bytes(settings)
+    found, needed = available.read_memory(), out_of_memory.required_bytes(settings)
     message = (
         f"{format_gibibytes(found.free)} free of {format_gibibytes(found.limit)} ({found.source}); a run of the "
         f"shipped sample needs {format_gibibytes(needed)} with "

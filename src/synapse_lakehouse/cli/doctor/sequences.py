@@ -31,7 +31,7 @@ def compare_with_release(
     connection: DuckDBPyConnection, settings: Settings, declared: Catalogue, now: Mapping[str, StreamProgress]
 ) -> Findings:
     """Is no position behind where the latest release saw it?"""
-    known = duckdb_reader.releases(connection, settings)
+    known = duckdb_reader.list_releases(connection, settings)
     if not known:
         return
     ahead = _may_be_ahead(connection, settings, known[0].run_id)
@@ -47,10 +47,10 @@ def compare_with_release(
 
 def _may_be_ahead(connection: DuckDBPyConnection, settings: Settings, run_id: str) -> bool:
     """Whether the run read a standby, or it is not known that it did not."""
-    duckdb_reader.bind(connection, settings, None, [_SNAPSHOTS])
-    if _SNAPSHOTS not in duckdb_reader.entries(settings):
+    duckdb_reader.create_views(connection, settings, None, [_SNAPSHOTS])
+    if _SNAPSHOTS not in duckdb_reader.list_catalog_entries(settings):
         return True
-    connection.execute(f"set variable run = {duckdb_reader.literal(run_id)}")
+    connection.execute(f"set variable run = {duckdb_reader.quote_literal(run_id)}")
     rows = connection.execute(f"select bool_or(in_recovery) from {_SNAPSHOTS} where run_id = getvariable('run')")  # noqa: S608
     return rows.fetchone() != (False,)
 

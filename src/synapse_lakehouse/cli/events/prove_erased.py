@@ -14,8 +14,18 @@ from synapse_lakehouse.cli import output
 from synapse_lakehouse.cli.lake import lake_session
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.maintenance import erasure_scan
-from synapse_lakehouse.iceberg.maintenance.erasure_scan import CONTENT_COLUMNS, Content, Mentions, Remains, State
-from synapse_lakehouse.iceberg.maintenance.warehouse_files import Unreadable, parquet_files, readable
+from synapse_lakehouse.iceberg.maintenance.erasure_scan import (
+    CONTENT_COLUMNS,
+    ContentState,
+    ErasureScan,
+    FoundContent,
+    UserMentions,
+)
+from synapse_lakehouse.iceberg.maintenance.warehouse_files import (
+    UnreadableFiles,
+    list_parquet_files,
+    split_readable_files,
+)
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.printable_text import to_printable
 
@@ -51,10 +61,10 @@ def prove_erased(
     Exit code 3: all that is left is in Synapse's database itself. Exit code 0: no message content is left.
     """
     with lake_session.open_lake() as (settings, connection):
-        published = duckdb_reader.releases(connection, settings)
-        latest = duckdb_reader.release(connection, settings)
-        files, unread = readable(connection, parquet_files(connection, settings))
-        found = Remains(connection, settings, latest, user, files)
+        published = duckdb_reader.list_releases(connection, settings)
+        latest = duckdb_reader.get_release(connection, settings)
+        files, unread = split_readable_files(connection, list_parquet_files(connection, settings))
+        found = ErasureScan(connection, settings, latest, user, files)
         if not found.is_erased():
             raise duckdb_reader.LakeReadError(
                 f"{to_printable(user)} is not on record as erased in release {latest.number}, of "
@@ -80,14 +90,14 @@ def prove_erased(
     raise typer.Exit(code)
 
 
-def search_files(found: Remains) -> tuple[list[Mentions], list[Content]]:
+def search_files(found: ErasureScan) -> tuple[list[UserMentions], list[FoundContent]]:
     """What every table's files hold, with a bar that shows how far it is where somebody watches."""
     console = output.PrintableConsole(stderr=True)
     tables = track(
         sorted(found.files), "Reading every file", console=console, transient=True, disable=not console.is_terminal
     )
-    mentions: list[Mentions] = []
-    contents: list[Content] = []
+    mentions: list[UserMentions] = []
+    contents: list[FoundContent] = []
     for table in tables:
         mentions.append(found.mentions(table))
         contents += found.content(table)
@@ -98,12 +108,12 @@ def describe_content(
     connection: DuckDBPyConnection,
     settings: Settings,
     published: Sequence[Release],
-    mentions: Sequence[Mentions],
-    contents: Sequence[Content],
+    mentions: Sequence[UserMentions],
+    contents: Sequence[FoundContent],
 ) -> Iterator[tuple[str, str, int, int, str]]:
     """Rows for people: of each table what remains of message content, then rows that name the user."""
     for one in contents:
-        if one.state in {State.IN_SOURCE, State.LEFT_BEHIND}:
+        if one.state in {ContentState.IN_SOURCE, ContentState.LEFT_BEHIND}:
             yield one.table, one.state, one.events, 0, f"in Synapse's database, at release {published[0].number}"
         else:
             yield (
@@ -111,7 +121,7 @@ def describe_content(
                 one.state,
                 0,
                 one.events,
-                "; ".join(erasure_scan.keepers(connection, settings, published, one)),
+                "; ".join(erasure_scan.describe_references(connection, settings, published, one)),
             )
     for named in mentions:
         if named.rows:
@@ -120,38 +130,39 @@ def describe_content(
             yield named.table, _IDS, 0, named.rows_elsewhere, "in files that the present release does not read"
 
 
-def describe_unreadable(unread: Unreadable) -> tuple[str, str, int, int, str]:
+def describe_unreadable(unread: UnreadableFiles) -> tuple[str, str, int, int, str]:
     """A row for people: files of a table of which nobody can say what they hold."""
     names = ", ".join(map(str, unread.files[:_NAMED])) + (" and others" if len(unread.files) > _NAMED else "")
     return unread.table, _UNREADABLE, 0, 0, f"not proven: {len(unread.files)} half-written or damaged: {names}"
 
 
 def summarize_proof(
-    user: str, release: Release, contents: Sequence[Content], unread: Sequence[Unreadable] = ()
+    user: str, release: Release, contents: Sequence[FoundContent], unread: Sequence[UnreadableFiles] = ()
 ) -> tuple[str, int]:
     """What follows from ``contents`` and files that could not be read, for people and as an exit code."""
     user = to_printable(user)
-    most = {state: max((one.events for one in contents if one.state is state), default=0) for state in State}
+    most = {state: max((one.events for one in contents if one.state is state), default=0) for state in ContentState}
     lines, code = [], 0
-    if in_source := most[State.IN_SOURCE]:
+    if in_source := most[ContentState.IN_SOURCE]:
         code = EXIT_CONTENT_IN_SOURCE
         lines.append(
             f"{in_source} messages of {user} are in the lake because Synapse's database has them: erasing a user hides "
             "messages from those who were not in the room, and deletes none. Redact them or purge the rooms in "
             "Synapse; the runs after that and maintenance take them out of the lake."
         )
-    if left := most[State.LEFT_BEHIND]:
+    if left := most[ContentState.LEFT_BEHIND]:
         code = EXIT_CONTENT_IN_SOURCE
         lines.append(
             f"Of {left} events, of anyone, Synapse's database has reactions and no JSON any more, as after a purge "
             "that was not completed. Delete these rows of event_relations there; the runs after that and maintenance "
             "take them out of the lake."
         )
-    if most[State.REPLACED] or most[State.PURGED]:
+    if most[ContentState.REPLACED] or most[ContentState.PURGED]:
         code = EXIT_CONTENT_IN_LAKE
         lines.append(
-            f"The lake's files hold the content of {most[State.REPLACED]} messages of {user} and of "
-            f"{most[State.PURGED]} purged events, of anyone, that Synapse's database no longer has. The reason in each "
+            f"The lake's files hold the content of {most[ContentState.REPLACED]} messages of {user} and of "
+            f"{most[ContentState.PURGED]} purged events, of anyone, that Synapse's database no longer has. "
+            "The reason in each "
             "row says when that ends; the DAG lake_maintenance ends it."
         )
     if broken := sum(len(one.files) for one in unread):

@@ -25,17 +25,17 @@ def state_at(
 ) -> None:
     """Show the state of a room after an event, or before it: which state event is in force for each piece of state."""
     with lake_session.open_lake() as (settings, connection):
-        at = duckdb_reader.release(connection, settings, release)
+        at = duckdb_reader.get_release(connection, settings, release)
         require_event(connection, settings, at, event_id)
-        duckdb_reader.bind(connection, settings, at, ["gold.state_at_event", "gold.events"])
+        duckdb_reader.create_views(connection, settings, at, ["gold.state_at_event", "gold.events"])
         wanted = "before_event_id" if before else "after_event_id"
         rows = connection.execute(
             f"""
             select state.type, state.state_key, {wanted}, sender, membership, before_is_known
             from gold.state_at_event as state
             left join gold.events as events on {wanted} = events.event_id
-            where state.event_id = {duckdb_reader.literal(event_id)}
-                {f"and state.type = {duckdb_reader.literal(type)}" if type else ""}
+            where state.event_id = {duckdb_reader.quote_literal(event_id)}
+                {f"and state.type = {duckdb_reader.quote_literal(type)}" if type else ""}
                 and ({wanted} is not null or {str(before).lower()} and not before_is_known)
             order by state.type, state.state_key
             """  # noqa: S608 - quoted
@@ -51,10 +51,10 @@ def _require_state(connection: DuckDBPyConnection, settings: Settings, release: 
 
     :raises LakeReadError: when it is not.
     """
-    duckdb_reader.bind(connection, settings, release, ["silver.event_circumstances"])
+    duckdb_reader.create_views(connection, settings, release, ["silver.event_circumstances"])
     known = (
         "select 1 from silver.event_circumstances"  # noqa: S608 - quoted
-        f" where event_id = {duckdb_reader.literal(event_id)} and position >= 0 and state_is_known"
+        f" where event_id = {duckdb_reader.quote_literal(event_id)} and position >= 0 and state_is_known"
     )
     if not connection.execute(known).fetchone():
         raise duckdb_reader.LakeReadError(

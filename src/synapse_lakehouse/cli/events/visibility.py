@@ -34,16 +34,16 @@ def who_can_see(
 ) -> None:
     """Say which users of this server may see an event, and what decided: as a member, and to one who only peeks in."""
     with lake_session.open_lake() as (settings, connection):
-        at = duckdb_reader.release(connection, settings, release)
+        at = duckdb_reader.get_release(connection, settings, release)
         _bind(connection, settings, at, user, as_of)
         require_event(connection, settings, at, event_id)
         rows = connection.execute(
             f"""
             select
-                coalesce(user_id, {duckdb_reader.literal(_ANYBODY)}), membership, outcome, rule,
+                coalesce(user_id, {duckdb_reader.quote_literal(_ANYBODY)}), membership, outcome, rule,
                 max(outcome) filter (peeking) over one, max(rule) filter (peeking) over one
             from {_VIEW}
-            where event_id = {duckdb_reader.literal(event_id)} {_only(user)}
+            where event_id = {duckdb_reader.quote_literal(event_id)} {_only(user)}
             window one as (partition by user_id)
             qualify not peeking
             order by user_id nulls last
@@ -82,13 +82,13 @@ def visible(
 ) -> None:
     """Say what a user may see: of each room where the user ever was a member, how much; of one room, which events."""
     with lake_session.open_lake() as (settings, connection):
-        at = duckdb_reader.release(connection, settings, release)
+        at = duckdb_reader.get_release(connection, settings, release)
         _bind(connection, settings, at, user, as_of)
-        duckdb_reader.bind(connection, settings, at, ["gold.events", *room_membership.MEMBERSHIP_TABLES])
+        duckdb_reader.create_views(connection, settings, at, ["gold.events", *room_membership.MEMBERSHIP_TABLES])
         if (
             room
             and not connection.execute(
-                f"select 1 from gold.events where room_id = {duckdb_reader.literal(room)} limit 1"  # noqa: S608 - quoted
+                f"select 1 from gold.events where room_id = {duckdb_reader.quote_literal(room)} limit 1"  # noqa: S608 - quoted
             ).fetchone()
         ):
             raise duckdb_reader.LakeReadError(
@@ -102,8 +102,8 @@ def visible(
                 from {_VIEW} as view
                 join gold.readers using (room_id)
                 left join standing on view.room_id = standing.room_id
-                where view.user_id = {duckdb_reader.literal(user)} and peeking = {as_peeking}
-                    and {f"view.room_id = {duckdb_reader.literal(room)}" if room else "not never_a_member"}
+                where view.user_id = {duckdb_reader.quote_literal(user)} and peeking = {as_peeking}
+                    and {f"view.room_id = {duckdb_reader.quote_literal(room)}" if room else "not never_a_member"}
             )
             """  # noqa: S608 - quoted
         if room:
@@ -126,8 +126,8 @@ def require_event(connection: DuckDBPyConnection, settings: Settings, release: R
 
     :raises LakeReadError: when it does not.
     """
-    duckdb_reader.bind(connection, settings, release, ["bronze.events"])
-    known = f"select 1 from bronze.events where event_id = {duckdb_reader.literal(event_id)}"  # noqa: S608 - quoted
+    duckdb_reader.create_views(connection, settings, release, ["bronze.events"])
+    known = f"select 1 from bronze.events where event_id = {duckdb_reader.quote_literal(event_id)}"  # noqa: S608 - quoted
     if not connection.execute(known).fetchone():
         raise duckdb_reader.LakeReadError(
             f"Release {release.number} has no event {to_printable(event_id)}. It may have been purged, or be younger "
@@ -146,7 +146,7 @@ def set_retention_time(connection: DuckDBPyConnection, as_of: int) -> None:
 
 
 def _only(user: str | None) -> str:
-    return f"and user_id = {duckdb_reader.literal(user)}" if user else ""
+    return f"and user_id = {duckdb_reader.quote_literal(user)}" if user else ""
 
 
 def _bind(
@@ -165,7 +165,7 @@ def _bind(
             f"{to_printable(user)} is not a user of {release.server_name}: other servers decide what their "
             "users may see."
         )
-    duckdb_reader.bind(connection, settings, release, [_VIEW])
+    duckdb_reader.create_views(connection, settings, release, [_VIEW])
     if as_of:
         set_retention_time(connection, as_of_milliseconds(as_of))
     if user:
@@ -174,9 +174,9 @@ def _bind(
 
 def _answer_for(connection: DuckDBPyConnection, settings: Settings, release: Release, user: str) -> None:
     """Let ``user`` be read of in every room: where no membership is known, as somebody who never had one."""
-    stored = dict(duckdb_reader.definitions(connection, settings, release, ["gold.visibility_intervals"]))
+    stored = dict(duckdb_reader.iterate_view_definitions(connection, settings, release, ["gold.visibility_intervals"]))
     connection.execute(f"create view gold.stored_intervals as {stored['gold.visibility_intervals']}")
-    asked = duckdb_reader.literal(user)
+    asked = duckdb_reader.quote_literal(user)
     connection.execute(
         f"""
         create or replace view gold.readers as

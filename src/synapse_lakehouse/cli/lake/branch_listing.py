@@ -10,7 +10,7 @@ from duckdb import DuckDBPyConnection
 from synapse_lakehouse.config.run import is_run_branch
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import is_unbranched
-from synapse_lakehouse.iceberg.lease.current_holder import Holding, from_summary
+from synapse_lakehouse.iceberg.lease.current_holder import LeaseHolder, parse_current_lease
 from synapse_lakehouse.iceberg.read import duckdb_reader
 
 
@@ -26,13 +26,13 @@ class RunBranch:
 
 def list_branches(connection: DuckDBPyConnection, settings: Settings) -> list[RunBranch]:
     """Branches of runs on any table, by name; that of a run that is at work is among them."""
-    known = duckdb_reader.entries(settings)
+    known = duckdb_reader.list_catalog_entries(settings)
     tables: dict[str, list[str]] = {}
     written: dict[str, int] = {}
     for name, entry in sorted(known.items()):
         if entry.is_view or is_unbranched(name):
             continue
-        metadata = duckdb_reader.metadata(connection, entry.location)
+        metadata = duckdb_reader.read_metadata(connection, entry.location)
         for ref, pointer in metadata.get("refs", {}).items():
             if is_run_branch(ref):
                 tables.setdefault(ref, []).append(name)
@@ -45,15 +45,15 @@ def list_branches(connection: DuckDBPyConnection, settings: Settings) -> list[Ru
     ]
 
 
-def read_lease_holder(connection: DuckDBPyConnection, settings: Settings) -> Holding | None:
+def read_lease_holder(connection: DuckDBPyConnection, settings: Settings) -> LeaseHolder | None:
     """Who holds the lake lease, perhaps expired; None if nobody does."""
-    entry = duckdb_reader.entries(settings).get("audit.leases")
+    entry = duckdb_reader.list_catalog_entries(settings).get("audit.leases")
     if entry is None:
         return None
-    metadata = duckdb_reader.metadata(connection, entry.location)
+    metadata = duckdb_reader.read_metadata(connection, entry.location)
     current = metadata.get("current-snapshot-id")
     summary = _snapshot(metadata, current)["summary"] if current not in (None, -1) else {}
-    return from_summary(summary)
+    return parse_current_lease(summary)
 
 
 def _snapshot(metadata: Mapping[str, Any], snapshot: int) -> Mapping[str, Any]:
@@ -62,9 +62,9 @@ def _snapshot(metadata: Mapping[str, Any], snapshot: int) -> Mapping[str, Any]:
 
 
 def _runs(
-    connection: DuckDBPyConnection, settings: Settings, known: Mapping[str, duckdb_reader.Entry]
+    connection: DuckDBPyConnection, settings: Settings, known: Mapping[str, duckdb_reader.CatalogEntry]
 ) -> dict[str, str]:
     if "audit.snapshots" not in known:
         return {}
-    duckdb_reader.bind(connection, settings, None, ["audit.snapshots"])
+    duckdb_reader.create_views(connection, settings, None, ["audit.snapshots"])
     return dict(connection.execute("select branch, any_value(run_id) from audit.snapshots group by branch").fetchall())

@@ -68,17 +68,17 @@ def drop_branches(settings: Settings, names: Sequence[str]) -> Iterator[tuple[st
 
     :raises LeaseError: when a run is at work.
     """
-    from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+    from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
     from synapse_lakehouse.iceberg.lease.lease import Lease
     from synapse_lakehouse.iceberg.write import branches
 
-    with closing(pyiceberg_catalog(settings)) as catalog:
+    with closing(open_catalog(settings)) as catalog:
         holder = f"lakehouse branches drop, process {os.getpid()} on {socket.gethostname()}"
         lease = Lease(catalog, holder, "", settings.lakehouse_lease_seconds)
         lease.acquire()
         try:
-            with lease.kept():
+            with lease.heartbeat():
                 for name in dict.fromkeys(names):
-                    yield name, branches.drop(catalog, name)
+                    yield name, branches.drop_branch(catalog, name)
         finally:
             lease.release()

@@ -9,7 +9,7 @@ import typer
 from synapse_lakehouse.cli import output
 from synapse_lakehouse.cli.lake import connect_snippets, lake_session
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.catalog.catalog import postgres
+from synapse_lakehouse.iceberg.catalog.catalog import get_postgres_parameters
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.local import child_processes
 
@@ -20,12 +20,12 @@ def connect(
     hold: Annotated[bool, typer.Option("--hold", help="Keep the embedded catalog running until Ctrl-C.")] = False,
 ) -> None:
     """Print how to read the lake from Spark, DuckDB, PyIceberg or Trino. Passwords come from the environment."""
-    with child_processes.interruptible(), lake_session.open_lake() as (settings, connection):
-        at = duckdb_reader.release(connection, settings, release)
+    with child_processes.interrupt_on_signals(), lake_session.open_lake() as (settings, connection):
+        at = duckdb_reader.get_release(connection, settings, release)
         output.echo(connect_snippets.render_snippet(tool, connection, settings, at))
         if Settings().lakehouse_catalog_uri or tool is connect_snippets.Tool.DUCKDB:
             return
-        password = settings.lakehouse_home / f"postgres.{postgres(settings)['user']}.password"
+        password = settings.lakehouse_home / f"postgres.{get_postgres_parameters(settings)['user']}.password"
         output.echo(
             "The catalog's PostgreSQL is embedded: it runs, on a port of its own choice, only while something of the "
             f"lakehouse runs.{'' if hold else ' With --hold it stays until Ctrl-C, with the port above.'}\n"

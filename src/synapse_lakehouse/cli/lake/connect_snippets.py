@@ -11,18 +11,18 @@ from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog import catalog_uri, object_store
 from synapse_lakehouse.iceberg.catalog.catalog import (
+    CATALOG_NAME,
     LOGIN,
-    NAME,
     SCHEMAS,
     SECRETS,
-    is_rest,
+    get_postgres_parameters,
+    get_spark_properties_with_secrets,
     is_unbranched,
-    postgres,
-    rest_uri,
-    spark_properties_with_secrets,
+    parse_rest_uri,
+    uses_rest_catalog,
 )
 from synapse_lakehouse.iceberg.read import duckdb_reader
-from synapse_lakehouse.local.java import jars
+from synapse_lakehouse.java import jars
 
 _SECRET: Final = re.compile(SECRETS, re.IGNORECASE)
 _LOGIN: Final = re.compile(LOGIN)
@@ -53,19 +53,22 @@ def render_snippet(tool: Tool, connection: DuckDBPyConnection, settings: Setting
 
 def _duckdb(connection: DuckDBPyConnection, settings: Settings, release: Release) -> str:
     """The tables are read where the catalog says they are at present, so neither it nor a password is needed."""
-    known = [name for name in duckdb_reader.entries(settings) if is_unbranched(name)]
+    known = [name for name in duckdb_reader.list_catalog_entries(settings) if is_unbranched(name)]
     names = sorted({*release.tables, *release.views, *known})
     return "\n".join(
         [
             f"-- The lake at release {release.number}, for DuckDB 1.5 (`duckdb -init FILE`, or execute() in Python).",
             "-- On another machine: install avro; install iceberg; load iceberg;",
-            *(f"load {duckdb_reader.literal(str(duckdb_reader.extension_file(one)))};" for one in ("avro", "iceberg")),
-            *(_on_s3(settings) if object_store.is_s3(settings) else []),
-            *(f"create schema if not exists {schema};" for schema in SCHEMAS),
-            *(f"{macro};" for macro in duckdb_reader.MACROS),
             *(
-                f"create or replace view {duckdb_reader.qualified(name)} as {sql};"
-                for name, sql in duckdb_reader.definitions(connection, settings, release, names)
+                f"load {duckdb_reader.quote_literal(str(duckdb_reader.find_extension_file(one)))};"
+                for one in ("avro", "iceberg")
+            ),
+            *(_on_s3(settings) if object_store.uses_s3(settings) else []),
+            *(f"create schema if not exists {schema};" for schema in SCHEMAS),
+            *(f"{macro};" for macro in duckdb_reader.SPARK_FUNCTION_MACROS),
+            *(
+                f"create or replace view {duckdb_reader.quote_table_name(name)} as {sql};"
+                for name, sql in duckdb_reader.iterate_view_definitions(connection, settings, release, names)
             ),
             f"-- select * from {_example(release)} limit 10;",  # noqa: S608
         ]
@@ -76,16 +79,16 @@ def _on_s3(settings: Settings) -> list[str]:
     return [
         "-- The warehouse is on S3, its keys are those of the environment or of ~/.aws:",
         "install httpfs; load httpfs; install aws; load aws;",
-        f"{duckdb_reader.secret(settings, with_keys=False)};",
+        f"{duckdb_reader.create_secret_sql(settings, with_keys=False)};",
     ]
 
 
 def _spark(settings: Settings, release: Release) -> str:
     extensions = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
-    properties = {"spark.sql.extensions": extensions} | _bare(spark_properties_with_secrets(settings))
+    properties = {"spark.sql.extensions": extensions} | _bare(get_spark_properties_with_secrets(settings))
     # Else spark-sql makes a Hive metastore in the current folder.
     properties["spark.sql.catalogImplementation"] = "in-memory"
-    packages = ",".join([*jars.WANTED, *jars.packages(settings.lakehouse_spark_packages)])
+    packages = ",".join([*jars.REQUIRED_PACKAGES, *jars.parse_packages(settings.lakehouse_spark_packages)])
     name = _example(release)
     return "\n".join(
         [
@@ -104,11 +107,11 @@ def _spark(settings: Settings, release: Release) -> str:
 
 def _pyiceberg(settings: Settings, release: Release) -> str:
     properties = _bare({"warehouse": settings.warehouse} | settings.lakehouse_catalog_properties)
-    if is_rest(settings):
-        properties |= _bare({"type": "rest", "uri": rest_uri(settings)})
+    if uses_rest_catalog(settings):
+        properties |= _bare({"type": "rest", "uri": parse_rest_uri(settings)})
     else:
-        where = {name: value for name, value in postgres(settings).items() if "password" not in name}
-        properties |= {"type": "sql", "uri": catalog_uri.sqlalchemy(where)}
+        where = {name: value for name, value in get_postgres_parameters(settings).items() if "password" not in name}
+        properties |= {"type": "sql", "uri": catalog_uri.to_sqlalchemy_url(where)}
     lines = [f"    {key!r}: {_in_python(key, value)}," for key, value in sorted(properties.items())]
     name = _example(release)
     return "\n".join(
@@ -117,7 +120,7 @@ def _pyiceberg(settings: Settings, release: Release) -> str:
             *(["import os"] if any(map(_SECRET.search, properties)) else []),
             "from pyiceberg.catalog import load_catalog",
             "",
-            f"catalog = load_catalog({NAME!r}, **{{",
+            f"catalog = load_catalog({CATALOG_NAME!r}, **{{",
             *lines,
             "})",
             f"# Release {release.number}: snapshot id by table.",
@@ -131,28 +134,28 @@ def _pyiceberg(settings: Settings, release: Release) -> str:
 
 
 def _trino(settings: Settings, release: Release) -> str:
-    if is_rest(settings):
+    if uses_rest_catalog(settings):
         catalog = {
             "iceberg.catalog.type": "rest",
-            "iceberg.rest-catalog.uri": rest_uri(settings),
+            "iceberg.rest-catalog.uri": parse_rest_uri(settings),
             "iceberg.rest-catalog.warehouse": settings.warehouse,
         }
     else:
-        where = postgres(settings)
+        where = get_postgres_parameters(settings)
         catalog = {
             "iceberg.catalog.type": "jdbc",
             "iceberg.jdbc-catalog.driver-class": "org.postgresql.Driver",
-            "iceberg.jdbc-catalog.connection-url": catalog_uri.jdbc(where),
+            "iceberg.jdbc-catalog.connection-url": catalog_uri.to_jdbc_url(where),
             "iceberg.jdbc-catalog.connection-user": where.get("user", ""),
             "iceberg.jdbc-catalog.connection-password": "${ENV:PGPASSWORD}",
-            "iceberg.jdbc-catalog.catalog-name": NAME,
+            "iceberg.jdbc-catalog.catalog-name": CATALOG_NAME,
             "iceberg.jdbc-catalog.default-warehouse-dir": settings.warehouse,
             "iceberg.jdbc-catalog.schema-version": "V1",
         }
     name = _example(release)
     return "\n".join(
         [
-            f"# etc/catalog/{NAME}.properties on every Trino node. {_secrets(settings, catalog)}",
+            f"# etc/catalog/{CATALOG_NAME}.properties on every Trino node. {_secrets(settings, catalog)}",
             "connector.name=iceberg",
             *(f"{key}={value}" for key, value in _bare(catalog | _trino_files(settings)).items()),
             f"# At release {release.number}: SELECT * FROM lake.{name} FOR VERSION AS OF {release.tables[name]};",  # noqa: S608
@@ -186,7 +189,10 @@ def _secrets(settings: Settings, properties: Mapping[str, str]) -> str:
     found = {_variable(key) for key in properties if _SECRET.search(key)}
     found |= {"PGPASSWORD"} if any("postgresql" in value for value in properties.values()) else set()
     needed = [f"Secrets come from the environment: {', '.join(sorted(found))}."] if found else []
-    given = [*settings.lakehouse_catalog_properties.values(), *([rest_uri(settings)] if is_rest(settings) else [])]
+    given = [
+        *settings.lakehouse_catalog_properties.values(),
+        *([parse_rest_uri(settings)] if uses_rest_catalog(settings) else []),
+    ]
     needed += ["Users and passwords in URIs are left out: add them."] if any(map(_LOGIN.search, given)) else []
     return " ".join(needed) or "It needs no secrets."
 

@@ -9,7 +9,7 @@ from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
-from synapse_lakehouse.local.services import connected
+from synapse_lakehouse.local.services import connect_services
 
 ReleaseOption = Annotated[
     int | None, typer.Option("--release", min=1, help="Number of a release; the latest if omitted.")
@@ -33,5 +33,8 @@ def open_lake() -> Iterator[tuple[Settings, DuckDBPyConnection]]:
             f"There is no lake in {given.lakehouse_home} yet. Run `make run` first, or set LAKEHOUSE_HOME to the "
             "folder of one."
         )
-    with connected(given, source=False, latest=True) as settings, duckdb_reader.connect(settings) as connection:
+    with (
+        connect_services(given, source=False, latest=True) as settings,
+        duckdb_reader.open_duckdb(settings) as connection,
+    ):
         yield settings, connection

@@ -14,7 +14,7 @@ from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.cli import output
 from synapse_lakehouse.cli.lake import lake_session
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.catalog.catalog import NAME, SCHEMAS, is_unbranched
+from synapse_lakehouse.iceberg.catalog.catalog import CATALOG_NAME, SCHEMAS, is_unbranched
 from synapse_lakehouse.iceberg.read import duckdb_reader
 
 _BATCH: Final = 2048
@@ -44,14 +44,14 @@ def run_query(
     :raises LakeReadError: when it is not one SELECT, names a table that is not there, or DuckDB cannot run it.
     """
     _require_one_select(connection, sql)
-    known = duckdb_reader.entries(settings)
-    names = sorted(name for name in duckdb_reader.named_in(sql) if name.partition(".")[0] in SCHEMAS)
+    known = duckdb_reader.list_catalog_entries(settings)
+    names = sorted(name for name in duckdb_reader.find_table_names(sql) if name.partition(".")[0] in SCHEMAS)
     lists = _LISTS_TABLES.search(sql) is not None
     is_unreleased = not lists and all(is_unbranched(name) for name in names)
-    at = None if is_unreleased and number is None else duckdb_reader.release(connection, settings, number)
+    at = None if is_unreleased and number is None else duckdb_reader.get_release(connection, settings, number)
     visible = _visible(known, at)
     try:
-        duckdb_reader.bind(connection, settings, at, visible if lists else names)
+        duckdb_reader.create_views(connection, settings, at, visible if lists else names)
         connection.execute(sql)
     except duckdb.Error as error:
         raise duckdb_reader.LakeReadError(_explain(error, visible if at else sorted(known), at)) from error
@@ -70,7 +70,7 @@ def _require_one_select(connection: DuckDBPyConnection, sql: str) -> None:
         )
 
 
-def _visible(known: dict[str, duckdb_reader.Entry], release: Release | None) -> list[str]:
+def _visible(known: dict[str, duckdb_reader.CatalogEntry], release: Release | None) -> list[str]:
     """Names that can be read at ``release``."""
     unbranched = [name for name in known if is_unbranched(name)]
     return sorted({*unbranched, *release.tables, *release.views} if release else unbranched)
@@ -84,7 +84,7 @@ def _rows(connection: DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
 def _explain(error: duckdb.Error, visible: list[str], release: Release | None) -> str:
     said = str(error).strip()
     if unknown := _UNKNOWN_TABLE.search(said):
-        return f"{_unknown_table(unknown[1].removeprefix(f'{NAME}.'), visible, release)}{_line(said)}"
+        return f"{_unknown_table(unknown[1].removeprefix(f'{CATALOG_NAME}.'), visible, release)}{_line(said)}"
     if isinstance(error, duckdb.PermissionException):
         return f"A query reads the lake's tables and no other files. DuckDB said: {said}"
     return f"DuckDB cannot run this query. {said}"

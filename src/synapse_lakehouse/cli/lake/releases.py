@@ -24,7 +24,7 @@ def releases(
 ) -> None:
     """List the releases, the latest first."""
     with lake_session.open_lake() as (settings, connection):
-        known = duckdb_reader.releases(connection, settings)
+        known = duckdb_reader.list_releases(connection, settings)
     if format is output.OutputFormat.TABLE:
         output.create_console().print(render_releases(known))
         return

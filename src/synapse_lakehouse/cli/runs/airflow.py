@@ -9,6 +9,6 @@ from synapse_lakehouse.local.airflow import environment as embedded
 
 def airflow(context: typer.Context) -> None:
     """Run a command of Airflow on this lakehouse's Airflow, as `backfill create --dag-id lakehouse …`."""
-    with embedded.prepared() as prepared:
+    with embedded.prepare_airflow() as prepared:
         done = subprocess.run([embedded.BIN / "airflow", *context.args], env=prepared.environment, check=False)
     raise typer.Exit(done.returncode)

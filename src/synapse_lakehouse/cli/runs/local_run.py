@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from synapse_lakehouse import file_lock
 from synapse_lakehouse.cli.runs.task_log import KILLED_TEXT, RunStep, TaskLogParser
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.local import child_processes
@@ -23,7 +24,7 @@ _GRACE_SECONDS = 3.0
 class LocalRun:
     """The DAG for the interval that Airflow infers from ``logical_date``; its log is kept in ``log``."""
 
-    prepared: environment.Airflow
+    prepared: environment.PreparedAirflow
     logical_date: datetime
     start: datetime
     end: datetime
@@ -43,9 +44,9 @@ class LocalRun:
         date = self.logical_date.replace(tzinfo=None).isoformat()
         with self.log.open("wb") as kept, ExitStack() as beginning:
             # Airflow writes its DAGs down first, which fails where another run does for the first time, too.
-            beginning.enter_context(child_processes.alone(self.prepared.home / "dags.lock"))
-            self._child = child_processes.start(
-                [str(environment.BIN / "airflow"), "dags", "test", environment.DAG, date],
+            beginning.enter_context(file_lock.exclusive_lock(self.prepared.home / "dags.lock"))
+            self._child = child_processes.start_process(
+                [str(environment.BIN / "airflow"), "dags", "test", environment.MAIN_DAG, date],
                 self.prepared.environment | {"AIRFLOW__LOGGING__JSON_LOGS": "True"},
                 subprocess.PIPE,
                 if_orphaned=signal.SIGKILL,
@@ -75,20 +76,20 @@ class LocalRun:
         """
         if self._child is None:
             return
-        child_processes.stop([self._child], grace_seconds=_GRACE_SECONDS)
+        child_processes.stop_sessions([self._child], grace_seconds=_GRACE_SECONDS)
         if self.failed() and self._progress.run_id:
-            environment.end_runs(self.prepared, self._progress.run_id)
+            environment.end_test_runs(self.prepared, self._progress.run_id)
             self._release_lease(Run(self._progress.run_id, self.start, self.end))
 
     def _release_lease(self, run: Run) -> None:
         from synapse_lakehouse.audit import store
-        from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+        from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
         from synapse_lakehouse.iceberg.lease.lease import Lease
 
         settings = self.prepared.settings
-        with closing(pyiceberg_catalog(settings)) as catalog:
+        with closing(open_catalog(settings)) as catalog:
             lease = Lease(catalog, run.run_id, run.branch, settings.lakehouse_lease_seconds)
-            lease.release(is_undone=not store.has_copied(catalog, run))
+            lease.release(is_undone=not store.is_copy_complete(catalog, run))
 
     def _last_words(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines()[-_TAIL:]

@@ -38,7 +38,10 @@ def run(
     start = day.replace(tzinfo=UTC) if day else _midnight(now.date() - timedelta(days=1))
     Run("asked", start, start + timedelta(days=1)).require_complete(now)
     try:
-        with child_processes.interruptible(), environment.prepared(settings, tell=run_output.print_stage) as prepared:
+        with (
+            child_processes.interrupt_on_signals(),
+            environment.prepare_airflow(settings, tell=run_output.print_stage) as prepared,
+        ):
             _run(prepared, start, now)
     except OSError as error:
         if error.errno != errno.ENOSPC:
@@ -49,10 +52,10 @@ def run(
         ) from None
 
 
-def _run(prepared: environment.Airflow, start: datetime, now: datetime) -> None:
-    run_output.print_stage(f"running the DAG {environment.DAG} for {start:%Y-%m-%d}, UTC")
-    kills = memory.kills()
-    with home_lock.testing(prepared.settings, run_output.print_stage) as scheduler:
+def _run(prepared: environment.PreparedAirflow, start: datetime, now: datetime) -> None:
+    run_output.print_stage(f"running the DAG {environment.MAIN_DAG} for {start:%Y-%m-%d}, UTC")
+    kills = memory.count_memory_kills()
+    with home_lock.claim_for_test_run(prepared.settings, run_output.print_stage) as scheduler:
         attempt = _attempt(prepared, scheduler, start, now)
         try:
             with closing(attempt):
@@ -62,7 +65,9 @@ def _run(prepared: environment.Airflow, start: datetime, now: datetime) -> None:
             raise typer.Exit(130) from None
     if attempt.failed():
         run_output.print_failures(failures, attempt.where)
-        why = out_of_memory.explain_kill(failures, memory.kills() - kills, memory.memory(), prepared.settings)
+        why = out_of_memory.explain_kill(
+            failures, memory.count_memory_kills() - kills, memory.read_memory(), prepared.settings
+        )
         if why:
             run_output.console.print(Text(why, "red"))
         raise typer.Exit(1)
@@ -70,7 +75,7 @@ def _run(prepared: environment.Airflow, start: datetime, now: datetime) -> None:
 
 
 def _attempt(
-    prepared: environment.Airflow, scheduler: home_lock.Scheduler | None, start: datetime, now: datetime
+    prepared: environment.PreparedAirflow, scheduler: home_lock.RunningScheduler | None, start: datetime, now: datetime
 ) -> LocalRun | scheduler_run.ScheduledRun:
     """Where `make ui` runs its scheduler does the run, which would take it over anyway."""
     # Any moment of the day after means the day before to Airflow; the present one has not been used by another run.
@@ -83,7 +88,7 @@ def _attempt(
             "`make ui` and start it with these, or give this command the settings that it has."
         )
     if scheduler:
-        credential = {"username": credentials.USER, "password": credentials.password(prepared.home)}
+        credential = {"username": credentials.ADMIN_USER, "password": credentials.read_admin_password(prepared.home)}
         return scheduler_run.trigger_run(scheduler.address, credential, logical_date, start, end)
     log = prepared.settings.lakehouse_home / "logs" / f"run_{start:%Y%m%d}_{now:%Y%m%dT%H%M%S%f}.log"
     return LocalRun(prepared, logical_date, start, end, log)

@@ -13,7 +13,7 @@ from urllib.request import Request
 from synapse_lakehouse.cli.runs.task_log import RunStep, TaskState, extract_failure_reason
 from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.local import loopback
-from synapse_lakehouse.local.airflow.environment import DAG
+from synapse_lakehouse.local.airflow.environment import MAIN_DAG
 
 POLL_SECONDS = 1.0
 START_SECONDS = 180.0
@@ -38,7 +38,7 @@ class ScheduledRun:
     @property
     def where(self) -> str:
         """Where to read on."""
-        return f"{self.address}/dags/{DAG}/runs/{quote(self.run_id)}"
+        return f"{self.address}/dags/{MAIN_DAG}/runs/{quote(self.run_id)}"
 
     @property
     def farewell(self) -> str:
@@ -86,7 +86,7 @@ class ScheduledRun:
         )
 
     def _get(self, path: str) -> dict[str, Any]:
-        return _call(f"{self.address}/api/v2/dags/{DAG}/dagRuns/{quote(self.run_id)}{path}", self.token)
+        return _call(f"{self.address}/api/v2/dags/{MAIN_DAG}/dagRuns/{quote(self.run_id)}{path}", self.token)
 
 
 def trigger_run(
@@ -98,15 +98,16 @@ def trigger_run(
     :raises SchedulerError: when its DAG is paused, it does not answer, or another user answers in its place.
     """
     _await(address)
-    if not loopback.is_ours(urlsplit(address).port or 0):
+    if not loopback.is_own_listener(urlsplit(address).port or 0):
         raise SchedulerUnreachableError(
             f"Another user of this machine listens on the port of {address}, where the Airflow of `make ui` should, "
             "and is not told its password. Stop `make ui`, and start it with another PORT."
         )
     token = _call(f"{address}/auth/token", body=json.dumps(dict(credential)).encode())["access_token"]
-    if _call(f"{address}/api/v2/dags/{DAG}", token)["is_paused"]:
+    if _call(f"{address}/api/v2/dags/{MAIN_DAG}", token)["is_paused"]:
         raise SchedulerError(
-            f"Airflow is running at {address} and the DAG {DAG} is paused there, so a run would wait for ever. Unpause "
+            f"Airflow is running at {address} and the DAG {MAIN_DAG} is paused there, so a run would wait for ever. "
+            "Unpause "
             "it in the browser, or stop `make ui`; then run again."
         )
     body = {
@@ -115,7 +116,9 @@ def trigger_run(
         "data_interval_end": end.isoformat(),
     }
     return ScheduledRun(
-        address, token, _call(f"{address}/api/v2/dags/{DAG}/dagRuns", token, json.dumps(body).encode())["dag_run_id"]
+        address,
+        token,
+        _call(f"{address}/api/v2/dags/{MAIN_DAG}/dagRuns", token, json.dumps(body).encode())["dag_run_id"],
     )
 
 

@@ -77,14 +77,16 @@ class ReleaseSummary:
 def summary(release: lake_session.ReleaseOption = None) -> None:
     """Sum up a release: interval, rows and bytes table by table, stream positions, checks, where to look."""
     with lake_session.open_lake() as (settings, connection):
-        found = read_summary(connection, settings, duckdb_reader.release(connection, settings, release))
+        found = read_summary(connection, settings, duckdb_reader.get_release(connection, settings, release))
     output.create_console().print(render_summary(found))
 
 
 def read_summary(connection: DuckDBPyConnection, settings: Settings, release: Release) -> ReleaseSummary:
     """All that the summary of ``release`` says."""
-    duckdb_reader.bind(connection, settings, None, ["audit.ledger", "audit.releases", "audit.checks", _COVERAGE])
-    duckdb_reader.set_release(connection, release)
+    duckdb_reader.create_views(
+        connection, settings, None, ["audit.ledger", "audit.releases", "audit.checks", _COVERAGE]
+    )
+    duckdb_reader.set_release_variables(connection, release)
     ledger = connection.execute(
         "select table_name, extent, rows_source, rows_read, rows_written, bytes, seconds"
         " from audit.ledger join (select run_id, tables from audit.releases where release = getvariable('release'))"
@@ -110,7 +112,7 @@ def read_summary(connection: DuckDBPyConnection, settings: Settings, release: Re
 
 def _heard_by_taps(connection: DuckDBPyConnection, settings: Settings) -> list[TapSummary]:
     # A lake of before there were taps has no such table, until its next run.
-    if _COVERAGE not in duckdb_reader.entries(settings):
+    if _COVERAGE not in duckdb_reader.list_catalog_entries(settings):
         return []
     rows = connection.execute(
         "with last as (from audit.replication_coverage"

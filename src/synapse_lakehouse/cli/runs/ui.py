@@ -42,12 +42,12 @@ def ui(
     require_free_port(port)
     try:
         with (
-            child_processes.interruptible(),
-            environment.prepared(port=port, tell=print_stage) as prepared,
-            home_lock.scheduling(prepared.settings, f"http://127.0.0.1:{port}", print_stage),
+            child_processes.interrupt_on_signals(),
+            environment.prepare_airflow(port=port, tell=print_stage) as prepared,
+            home_lock.claim_for_scheduler(prepared.settings, f"http://127.0.0.1:{port}", print_stage),
         ):
             # Those that were killed; all others ended before this scheduler got its turn.
-            environment.end_runs(prepared)
+            environment.end_test_runs(prepared)
             _serve(prepared, port)
     except KeyboardInterrupt:
         # Perhaps nobody listens any more; rich ends the command at a closed pipe.
@@ -73,7 +73,7 @@ def require_free_port(port: int) -> None:
             ) from None
 
 
-def _serve(prepared: environment.Airflow, port: int) -> None:
+def _serve(prepared: environment.PreparedAirflow, port: int) -> None:
     logs = prepared.settings.lakehouse_home / "logs" / "ui"
     logs.mkdir(parents=True, exist_ok=True)
     running: dict[str, subprocess.Popen[bytes]] = {}
@@ -81,13 +81,15 @@ def _serve(prepared: environment.Airflow, port: int) -> None:
         print_stage("starting Airflow")
         for name, arguments in COMPONENTS.items():
             with (logs / f"{name}.log").open("wb") as log:
-                running[name] = child_processes.start(
+                running[name] = child_processes.start_process(
                     [str(environment.BIN / "airflow"), *arguments], prepared.environment, log.fileno()
                 )
         _await_ready(running, port, logs)
         console.print(Text.assemble("Airflow is at ", (f"http://127.0.0.1:{port}", "bold")))
-        passwords = credentials.passwords_file(prepared.home)
-        console.print(f"Log in as {credentials.USER} with the password in {passwords}, which only this user may read.")
+        passwords = credentials.get_passwords_file(prepared.home)
+        console.print(
+            f"Log in as {credentials.ADMIN_USER} with the password in {passwords}, which only this user may read."
+        )
         console.print(f"Logs of its services: {logs}. Ctrl-C stops everything.")
         while True:
             _check_alive(running, logs)
@@ -95,7 +97,7 @@ def _serve(prepared: environment.Airflow, port: int) -> None:
     finally:
         # Nothing is said before: who closed the terminal, or ended a `| tee`, would get an error in place of the end.
         leaders = list(running.values())
-        child_processes.stop(leaders[:1], leaders[1:])
+        child_processes.stop_sessions(leaders[:1], leaders[1:])
 
 
 def _await_ready(running: dict[str, subprocess.Popen[bytes]], port: int, logs: Path) -> None:
@@ -107,7 +109,7 @@ def _await_ready(running: dict[str, subprocess.Popen[bytes]], port: int, logs: P
                 f"Not healthy within {READY_SECONDS} s: {', '.join(sorted(missing))}. See the logs in {logs}."
             )
         time.sleep(0.5)
-    if not loopback.is_ours(port):
+    if not loopback.is_own_listener(port):
         raise UiError(
             f"Another user of this machine listens on port {port}, too. Choose another port, as in `make ui PORT=…`, "
             "and enter no password where that user answers."

@@ -5,7 +5,7 @@ from typing import Final
 
 from duckdb import DuckDBPyConnection
 
-from synapse_lakehouse.audit.releases import Release, accepting
+from synapse_lakehouse.audit.releases import Release, exclude_compactions
 from synapse_lakehouse.cli import output
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
@@ -59,16 +59,16 @@ def read_gaps(connection: DuckDBPyConnection, settings: Settings, release: Relea
 
     :param is_latest: whether to have the faults of later runs, too, which were not published.
     """
-    if "audit.stream_gaps" not in duckdb_reader.entries(settings):
+    if "audit.stream_gaps" not in duckdb_reader.list_catalog_entries(settings):
         return []
-    accepted = [one for _, one in accepting(duckdb_reader.releases(connection, settings)[::-1])]
+    accepted = [one for _, one in exclude_compactions(duckdb_reader.list_releases(connection, settings)[::-1])]
     shown = max(one.number for one in accepted if one.number <= release.number)
     told = (
-        f"({duckdb_reader.literal(one.run_id)}, {one.number},"
-        f" {duckdb_reader.literal(one.judged_until.isoformat())}::timestamptz)"
+        f"({duckdb_reader.quote_literal(one.run_id)}, {one.number},"
+        f" {duckdb_reader.quote_literal(one.audited_until.isoformat())}::timestamptz)"
         for one in accepted
     )
-    duckdb_reader.bind(connection, settings, None, ["audit.stream_gaps", "audit.stream_positions"])
+    duckdb_reader.create_views(connection, settings, None, ["audit.stream_gaps", "audit.stream_positions"])
     sql = _READ.format(accepted=", ".join(told), number=shown, is_latest=str(is_latest).lower())
     return [GapRow(*row) for row in connection.execute(sql).fetchall()]
 

@@ -52,7 +52,7 @@ def positions(
         show_history(format)
         return
     with lake_session.open_lake() as (settings, connection):
-        at = duckdb_reader.release(connection, settings, release)
+        at = duckdb_reader.get_release(connection, settings, release)
         if show_gaps:
             gaps.write_gaps(gaps.read_gaps(connection, settings, at, is_latest=release is None), format)
             return
@@ -74,8 +74,8 @@ def positions(
 
 def read_positions(connection: DuckDBPyConnection, settings: Settings, release: Release) -> list[StreamPosition]:
     """Positions that the run of ``release`` measured, by stream."""
-    duckdb_reader.bind(connection, settings, None, ["audit.stream_positions"])
-    duckdb_reader.set_release(connection, release)
+    duckdb_reader.create_views(connection, settings, None, ["audit.stream_positions"])
+    duckdb_reader.set_release_variables(connection, release)
     rows = connection.execute(
         "with last as (from audit.stream_positions"
         " where run_id = getvariable('run') and measured_at <= getvariable('judged_until')"

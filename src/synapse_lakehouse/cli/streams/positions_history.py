@@ -35,9 +35,9 @@ from looks group by stream order by stream
 def show_history(format: output.OutputFormat) -> None:
     """Write all looks for a program, or for people one line a stream."""
     with lake_session.open_lake() as (settings, connection):
-        if _TABLE not in duckdb_reader.entries(settings):
+        if _TABLE not in duckdb_reader.list_catalog_entries(settings):
             raise duckdb_reader.LakeReadError(_NOTHING)
-        duckdb_reader.bind(connection, settings, None, [_TABLE])
+        duckdb_reader.create_views(connection, settings, None, [_TABLE])
         found = connection.execute(
             SUMMARY if format is output.OutputFormat.TABLE else f"from {_TABLE} order by watched_at, stream"
         )

@@ -42,9 +42,9 @@ def find(
     """
     files = ("common", model) if changed else (model,)
     asked = "".join((_FOLDER / f"{name}.sql").read_text(encoding="utf-8") for name in files)
-    with duckdb_reader.on_branch(settings, branch, sorted(duckdb_reader.named_in(asked))) as lake:
+    with duckdb_reader.open_branch(settings, branch, sorted(duckdb_reader.find_table_names(asked))) as lake:
         lake.execute("create schema changed; create schema former; create schema newer")
-        server = duckdb_reader.literal(str(settings.synapse_server_name))
+        server = duckdb_reader.quote_literal(str(settings.synapse_server_name))
         lake.execute(
             "create macro is_local(matrix_id) as"
             f" (instr(matrix_id, ':') > 0 and substr(matrix_id, instr(matrix_id, ':') + 1) = {server})"
@@ -54,13 +54,13 @@ def find(
                 table = f"{schema}.{name.partition('.')[2]}"
                 if table in asked:
                     lake.register("rows", rows)
-                    lake.execute(f"create table {duckdb_reader.qualified(table)} as from rows")
+                    lake.execute(f"create table {duckdb_reader.quote_table_name(table)} as from rows")
                     lake.unregister("rows")
-        places = duckdb_reader.entries(settings)
+        places = duckdb_reader.list_catalog_entries(settings)
         for name, snapshot in former.items():
             if snapshot is not None and name in places:
-                sql = f"from {duckdb_reader.scan(places[name].location, snapshot)}"
-                lake.execute(f"create view former.{duckdb_reader.qualified(name.partition('.')[2])} as {sql}")
+                sql = f"from {duckdb_reader.iceberg_scan_sql(places[name].location, snapshot)}"
+                lake.execute(f"create view former.{duckdb_reader.quote_table_name(name.partition('.')[2])} as {sql}")
         for statement in lake.extract_statements(asked):
             lake.execute(statement)
             rows = dict(lake.execute(_FOUND).fetchall())

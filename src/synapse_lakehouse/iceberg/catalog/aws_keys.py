@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 
-class Names(NamedTuple):
+class AwsKeyNames(NamedTuple):
     """What a key is called: by the AWS tools, in a driver's environment, as a system property of Java."""
 
     aws: str
@@ -17,33 +17,33 @@ class Names(NamedTuple):
     java: str
 
 
-KEYS: Final = {
-    "s3.access-key-id": Names("AWS_ACCESS_KEY_ID", "ICEBERG_S3_ACCESS_KEY_ID", "aws.accessKeyId"),
-    "s3.secret-access-key": Names("AWS_SECRET_ACCESS_KEY", "ICEBERG_S3_SECRET_ACCESS_KEY", "aws.secretAccessKey"),
-    "s3.session-token": Names("AWS_SESSION_TOKEN", "ICEBERG_S3_SESSION_TOKEN", "aws.sessionToken"),
+AWS_KEYS: Final = {
+    "s3.access-key-id": AwsKeyNames("AWS_ACCESS_KEY_ID", "ICEBERG_S3_ACCESS_KEY_ID", "aws.accessKeyId"),
+    "s3.secret-access-key": AwsKeyNames("AWS_SECRET_ACCESS_KEY", "ICEBERG_S3_SECRET_ACCESS_KEY", "aws.secretAccessKey"),
+    "s3.session-token": AwsKeyNames("AWS_SESSION_TOKEN", "ICEBERG_S3_SESSION_TOKEN", "aws.sessionToken"),
 }
 """By their names among the properties of an Iceberg catalog."""
 
 
-def hide(properties: Mapping[str, str]) -> None:
+def hide_aws_keys(properties: Mapping[str, str]) -> None:
     """Rename the keys in this process's environment, which a driver inherits; keys in ``properties`` win."""
-    show()
-    variables = {names.aws: os.environ.pop(names.aws) for names in KEYS.values() if names.aws in os.environ}
-    given = {names.aws: properties[name] for name, names in KEYS.items() if name in properties}
-    for names in KEYS.values():
+    restore_aws_keys()
+    variables = {names.aws: os.environ.pop(names.aws) for names in AWS_KEYS.values() if names.aws in os.environ}
+    given = {names.aws: properties[name] for name, names in AWS_KEYS.items() if name in properties}
+    for names in AWS_KEYS.values():
         # A token of other keys would make these invalid.
         os.environ.pop(names.hidden, None)
         if value := (given or variables).get(names.aws):
             os.environ[names.hidden] = value
 
 
-def show() -> None:
+def restore_aws_keys() -> None:
     """Give the keys the names that the AWS tools know, in this process and what it starts."""
-    for names in KEYS.values():
+    for names in AWS_KEYS.values():
         if value := os.environ.get(names.hidden):
             os.environ[names.aws] = value
 
 
-def of_java() -> dict[str, str]:
+def get_java_properties() -> dict[str, str]:
     """System properties that give a driver's JVM the keys."""
-    return {names.java: os.environ[names.hidden] for names in KEYS.values() if os.environ.get(names.hidden)}
+    return {names.java: os.environ[names.hidden] for names in AWS_KEYS.values() if os.environ.get(names.hidden)}

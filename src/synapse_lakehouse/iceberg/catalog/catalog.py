@@ -13,13 +13,13 @@ from synapse_lakehouse.iceberg.catalog.catalog_uri import CatalogError
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-NAME: Final = "lake"
+CATALOG_NAME: Final = "lake"
 SCHEMAS: Final = ("bronze", "audit", "silver", "gold")
-COMMANDS: Final = "bronze.replication_commands"
+COMMANDS_TABLE: Final = "bronze.replication_commands"
 """What the replication tap heard."""
-PLAN: Final = "gold.compression_plan"
+COMPRESSION_PLAN_TABLE: Final = "gold.compression_plan"
 """What compressing rooms of a release would come to, plan after plan."""
-COMPRESSED: Final = "audit.compression_runs"
+COMPRESSION_RUNS_TABLE: Final = "audit.compression_runs"
 """What became of each room that was to be compressed, by the DAG or by hand."""
 
 # Rather one too many: what is hidden can be given, what was shown cannot be taken back.
@@ -30,37 +30,37 @@ SECRETS: Final = (
 LOGIN: Final = r"(?<=://)[^/\s]*@"
 """Regular expression of user and password in a URI."""
 
-PRIVATE_FILES: Final = {"spark.hadoop.fs.permissions.umask-mode": "077"}
+PRIVATE_FILE_OPTIONS: Final = {"spark.hadoop.fs.permissions.umask-mode": "077"}
 """Spark configuration under which Hadoop, which gives files rights of its own, gives them to nobody else. Spark-submit
 has to know it, too: the first that asks for a file system decides for the whole process."""
 
 
 def is_unbranched(name: str) -> bool:
     """Whether a table is only ever appended to, on main, and so belongs to no release."""
-    return name.startswith("audit.") or name in (COMMANDS, PLAN)
+    return name.startswith("audit.") or name in (COMMANDS_TABLE, COMPRESSION_PLAN_TABLE)
 
 
-def spark_properties(settings: Settings) -> dict[str, str]:
+def get_spark_properties(settings: Settings) -> dict[str, str]:
     """Spark configuration under which ``lake.<schema>.<table>`` is the lake. It goes to executors and holds no secret:
     :func:`export_secrets` and ``pgpass`` give those to the driver alone.
 
     :raises CatalogError: when Spark cannot be told where the catalog is.
     """
-    properties = object_store.without_keys(_properties(settings))
-    if is_rest(settings):
+    properties = object_store.remove_s3_keys(_properties(settings))
+    if uses_rest_catalog(settings):
         # Iceberg's REST catalog takes such a value from the environment of the driver.
         properties |= {name: f"env:{_variable(name)}" for name in _rest_secrets(settings)}
     return _named(properties)
 
 
-def spark_properties_with_secrets(settings: Settings) -> dict[str, str]:
+def get_spark_properties_with_secrets(settings: Settings) -> dict[str, str]:
     """The same with all secrets, as a Spark of somebody else needs them.
 
     :raises CatalogError: when Spark cannot be told where the catalog is.
     """
     properties = _properties(settings)
-    if not is_rest(settings):
-        properties["jdbc.password"] = postgres(settings).get("password", "")
+    if not uses_rest_catalog(settings):
+        properties["jdbc.password"] = get_postgres_parameters(settings).get("password", "")
     return _named(properties)
 
 
@@ -69,12 +69,12 @@ def export_secrets(settings: Settings) -> None:
 
     :raises CatalogError: when the URI of a REST catalog is no URI.
     """
-    aws_keys.hide(settings.lakehouse_catalog_properties)
+    aws_keys.hide_aws_keys(settings.lakehouse_catalog_properties)
     if (settings.lakehouse_catalog_uri or "").startswith(("http://", "https://")):
         os.environ.update({_variable(name): value for name, value in _rest_secrets(settings).items()})
 
 
-def worker_properties(properties: Mapping[str, str]) -> dict[str, str]:
+def remove_secrets(properties: Mapping[str, str]) -> dict[str, str]:
     """``properties`` of a catalog for Python workers, which open files: all that are no secrets."""
     return {
         name: value
@@ -85,21 +85,21 @@ def worker_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
 def _properties(settings: Settings) -> dict[str, str]:
     """Iceberg's properties of the catalog in Java, without the password of PostgreSQL."""
-    properties = {"warehouse": settings.warehouse} | object_store.properties(settings)
-    if is_rest(settings):
-        return properties | {"type": "rest", "uri": rest_uri(settings)}
-    where = postgres(settings)
+    properties = {"warehouse": settings.warehouse} | object_store.get_catalog_properties(settings)
+    if uses_rest_catalog(settings):
+        return properties | {"type": "rest", "uri": parse_rest_uri(settings)}
+    where = get_postgres_parameters(settings)
     return properties | {
         "type": "jdbc",
-        "uri": catalog_uri.jdbc(where),
+        "uri": catalog_uri.to_jdbc_url(where),
         "jdbc.user": where.get("user", ""),
         "jdbc.schema-version": "V1",
     }
 
 
 def _rest_secrets(settings: Settings) -> dict[str, str]:
-    properties = object_store.without_keys(_properties(settings))
-    return {name: value for name, value in properties.items() if name not in worker_properties(properties)}
+    properties = object_store.remove_s3_keys(_properties(settings))
+    return {name: value for name, value in properties.items() if name not in remove_secrets(properties)}
 
 
 def _variable(name: str) -> str:
@@ -108,36 +108,36 @@ def _variable(name: str) -> str:
 
 
 def _named(properties: Mapping[str, str]) -> dict[str, str]:
-    prefix = f"spark.sql.catalog.{NAME}"
+    prefix = f"spark.sql.catalog.{CATALOG_NAME}"
     return {prefix: "org.apache.iceberg.spark.SparkCatalog"} | {
         f"{prefix}.{name}": value for name, value in properties.items()
     }
 
 
-def redacted() -> str:
+def get_redaction_pattern() -> str:
     """Regular expression of names and values of its configuration that Spark shows nobody, in logs, events or pages.
 
     Spark's own one, which knows neither passwords in URIs nor how REST catalogs call their secrets, and more.
     """
-    of_catalog = rf"spark\.sql\.catalog\.{NAME}\..*(?:{SECRETS})"
+    of_catalog = rf"spark\.sql\.catalog\.{CATALOG_NAME}\..*(?:{SECRETS})"
     return f"(?i)secret|password|token|access[.]?key|credential|{of_catalog}|{LOGIN}"
 
 
-def pyiceberg_catalog(settings: Settings) -> "Catalog":
+def open_catalog(settings: Settings) -> "Catalog":
     """The same catalog for PyIceberg, which needs no JVM.
 
     :raises CatalogError: when LAKEHOUSE_CATALOG_URI says no place.
     """
     from pyiceberg.catalog import load_catalog  # takes most of a second, which commands that do without it save
 
-    properties = {"warehouse": settings.warehouse} | object_store.properties(settings)
-    if is_rest(settings):
-        return load_catalog(NAME, type="rest", uri=rest_uri(settings), **properties)
-    uri = catalog_uri.sqlalchemy(postgres(settings))
-    return load_catalog(NAME, type="sql", uri=uri, schema_version="v1", **properties)
+    properties = {"warehouse": settings.warehouse} | object_store.get_catalog_properties(settings)
+    if uses_rest_catalog(settings):
+        return load_catalog(CATALOG_NAME, type="rest", uri=parse_rest_uri(settings), **properties)
+    uri = catalog_uri.to_sqlalchemy_url(get_postgres_parameters(settings))
+    return load_catalog(CATALOG_NAME, type="sql", uri=uri, schema_version="v1", **properties)
 
 
-def is_rest(settings: Settings) -> bool:
+def uses_rest_catalog(settings: Settings) -> bool:
     """Whether the catalog is a REST one; else it is in PostgreSQL.
 
     :raises CatalogError: when LAKEHOUSE_CATALOG_URI is of neither kind.
@@ -150,15 +150,15 @@ def is_rest(settings: Settings) -> bool:
     return scheme in {"http", "https"}
 
 
-def postgres(settings: Settings) -> dict[str, str]:
+def get_postgres_parameters(settings: Settings) -> dict[str, str]:
     """libpq's parameters of the catalog's PostgreSQL, the password among them.
 
     :raises CatalogError: when libpq would not understand them.
     """
-    return catalog_uri.parameters(str(settings.lakehouse_catalog_uri))
+    return catalog_uri.parse_libpq_uri(str(settings.lakehouse_catalog_uri))
 
 
-def rest_uri(settings: Settings) -> str:
+def parse_rest_uri(settings: Settings) -> str:
     """Where the REST catalog is; user and password may be in it.
 
     :raises CatalogError: when it is no URI.

@@ -41,7 +41,7 @@ class CatalogError(LakehouseError):
     """The catalog's URI is missing or not of a kind that the lakehouse can use; the message holds nothing of it."""
 
 
-def parameters(uri: str) -> dict[str, str]:
+def parse_libpq_uri(uri: str) -> dict[str, str]:
     """libpq's parameters in ``uri``, by name; the password is among them.
 
     :raises CatalogError: when libpq would not understand it, or not as it is meant.
@@ -61,7 +61,7 @@ def parameters(uri: str) -> dict[str, str]:
     return found
 
 
-def jdbc(found: Mapping[str, str]) -> str:
+def to_jdbc_url(found: Mapping[str, str]) -> str:
     """The same for PostgreSQL's JDBC driver, without user and password.
 
     :raises CatalogError: when the driver cannot be told what libpq is.
@@ -86,7 +86,7 @@ def jdbc(found: Mapping[str, str]) -> str:
     return f"jdbc:postgresql://{','.join(servers)}/{quote(_database(found), safe='')}{_query(told)}"
 
 
-def sqlalchemy(found: Mapping[str, str]) -> str:
+def to_sqlalchemy_url(found: Mapping[str, str]) -> str:
     """The same for SQLAlchemy with psycopg2, with the password if there is one in ``found``."""
     login = ":".join(quote(found[name], safe="") for name in ("user", "password") if name in found)
     further = {name: value for name, value in found.items() if name not in {"user", "password", "dbname"}}

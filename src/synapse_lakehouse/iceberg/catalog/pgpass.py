@@ -8,14 +8,14 @@ import os
 from collections.abc import Mapping
 from typing import Final
 
-PROPERTY: Final = "org.postgresql.pgpassfile"
+PGPASS_PROPERTY: Final = "org.postgresql.pgpassfile"
 """Java's system property that names the file."""
 
 _lines: dict[tuple[str, str], str] = {}
 _files: list[int] = []
 
 
-def file(parameters: Mapping[str, str]) -> str | None:
+def write_pgpass_file(parameters: Mapping[str, str]) -> str | None:
     """Path of the file that has the password of ``parameters`` (libpq's, by name); None where there is no password."""
     if "password" not in parameters:
         return parameters.get("passfile")

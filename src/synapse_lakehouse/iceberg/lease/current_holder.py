@@ -7,7 +7,7 @@ from typing import Final
 
 
 @dataclass(frozen=True)
-class Holding:
+class LeaseHolder:
     """Who holds the lease, for which branch, and until when unless renewed; after that it counts as dead.
 
     ``crashed``: branches of holders that died, the latest last, of which nobody has disposed yet.
@@ -32,15 +32,15 @@ class Holding:
         }
 
 
-NOBODY: Final = Holding("", "", datetime.min.replace(tzinfo=UTC))
+NOBODY: Final = LeaseHolder("", "", datetime.min.replace(tzinfo=UTC))
 """The lease before anybody took it."""
 
 
-def last_said(summary: Mapping[str, str | None]) -> Holding:
+def parse_last_lease(summary: Mapping[str, str | None]) -> LeaseHolder:
     """What a snapshot's summary says of the lease; its holder is empty if it was given back."""
     if not summary.get("lease.until"):
         return NOBODY
-    return Holding(
+    return LeaseHolder(
         str(summary["lease.holder"]),
         str(summary["lease.branch"]),
         datetime.fromisoformat(str(summary["lease.until"])),
@@ -48,7 +48,7 @@ def last_said(summary: Mapping[str, str | None]) -> Holding:
     )
 
 
-def from_summary(summary: Mapping[str, str | None]) -> Holding | None:
+def parse_current_lease(summary: Mapping[str, str | None]) -> LeaseHolder | None:
     """The holding that a snapshot's summary speaks of; None if the lease was given back."""
-    said = last_said(summary)
+    said = parse_last_lease(summary)
     return said if said.holder else None

@@ -20,14 +20,14 @@ from pyiceberg.table import Table
 
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.errors import LakehouseError
-from synapse_lakehouse.iceberg.lease.current_holder import NOBODY, Holding, last_said
-from synapse_lakehouse.iceberg.write.append import append
-from synapse_lakehouse.iceberg.write.tables import load_or_none
+from synapse_lakehouse.iceberg.lease.current_holder import NOBODY, LeaseHolder, parse_last_lease
+from synapse_lakehouse.iceberg.write.append import append_rows
+from synapse_lakehouse.iceberg.write.tables import load_table_or_none
 from synapse_lakehouse.printable_text import get_printable_logger
 
 log = get_printable_logger(__name__)
 
-TABLE = "audit.leases"
+LEASES_TABLE = "audit.leases"
 _POLL_SECONDS = 2.0
 
 
@@ -58,7 +58,7 @@ class Lease:
         deadline = time.monotonic() + wait_seconds
         told = False
         while True:
-            table = self.catalog.load_table(TABLE)
+            table = self.catalog.load_table(LEASES_TABLE)
             held = _read(table)
             if held.holder == self.holder or not held.is_live(_now()):
                 left = (*held.crashed, *([held.branch] if held.holder not in {"", self.holder} else []))
@@ -97,14 +97,14 @@ class Lease:
         :param is_undone: whoever takes it next shall get the branch as if its holder had crashed.
         """
         # A lake in which no run was ever opened has no log either.
-        while (table := load_or_none(self.catalog, TABLE)) is not None:
+        while (table := load_table_or_none(self.catalog, LEASES_TABLE)) is not None:
             held = _read(table)
             left = dict.fromkeys((*held.crashed, self.branch)) if is_undone else held.crashed
             if held.holder != self.holder or self._write(table, "release", tuple(left)):
                 return
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
+    def heartbeat(self) -> Iterator[None]:
         """Hold on to a lease that was acquired earlier, renewing it in the background.
 
         :raises LeaseError: at the start, or at the end if it was lost meanwhile.
@@ -134,7 +134,7 @@ class Lease:
 
     def _extend(self, *, settled: bool) -> None:
         while True:
-            table = self.catalog.load_table(TABLE)
+            table = self.catalog.load_table(LEASES_TABLE)
             held = _read(table)
             if not held.holder:
                 raise LeaseError(
@@ -153,25 +153,25 @@ class Lease:
         now = _now()
         until = now if action == "release" else now + timedelta(seconds=self.seconds)
         row = {"holder": self.holder, "branch": self.branch, "action": action, "until": until, "at": now}
-        said = Holding("" if action == "release" else self.holder, self.branch, until, crashed)
+        said = LeaseHolder("" if action == "release" else self.holder, self.branch, until, crashed)
         try:
-            append(table, pa.Table.from_pylist([row], schema=store.TABLES[TABLE]), said.summary())
+            append_rows(table, pa.Table.from_pylist([row], schema=store.AUDIT_SCHEMAS[LEASES_TABLE]), said.summary())
         except CommitFailedException:
             return False
         return True
 
 
-def holding(catalog: Catalog) -> Holding | None:
+def get_current_holder(catalog: Catalog) -> LeaseHolder | None:
     """Who holds the lease at present (perhaps expired), or None."""
-    held = _read(catalog.load_table(TABLE))
+    held = _read(catalog.load_table(LEASES_TABLE))
     return held if held.holder else None
 
 
-def trim(catalog: Catalog, before: datetime) -> None:
+def trim_lease_log(catalog: Catalog, before: datetime) -> None:
     """Drop rows of the log that were written before ``before``; whoever holds the lease goes on holding it."""
     old = LessThan(term="at", value=before.isoformat())
     while True:
-        table = catalog.load_table(TABLE)
+        table = catalog.load_table(LEASES_TABLE)
         held = _read(table)
         if not list(table.scan(row_filter=old).plan_files()):
             return
@@ -179,11 +179,11 @@ def trim(catalog: Catalog, before: datetime) -> None:
             table.delete(old, snapshot_properties=held.summary())
 
 
-def _read(table: Table) -> Holding:
+def _read(table: Table) -> LeaseHolder:
     snapshot = table.current_snapshot()
     if snapshot is None or snapshot.summary is None:
         return NOBODY
-    return last_said(snapshot.summary.additional_properties)
+    return parse_last_lease(snapshot.summary.additional_properties)
 
 
 def _now() -> datetime:

@@ -11,16 +11,16 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from synapse_lakehouse.audit.releases import ReleaseError
-from synapse_lakehouse.iceberg.spark.session import each, iceberg, iceberg_table
+from synapse_lakehouse.iceberg.spark.session import get_iceberg_class, iterate_java, load_iceberg_table
 from synapse_lakehouse.iceberg.write import input_fingerprint
 
-MOST_SMALL_FILES: Final = 4
+MAX_SMALL_FILES: Final = 4
 """A table may have this many files well below the size that Iceberg aims at; more are merged."""
 
 _OPTIONS: Final = {
     # Rows that are only marked as deleted keep their bytes until the file is written anew, however few they are.
     "delete-file-threshold": "1",
-    "min-input-files": str(MOST_SMALL_FILES + 1),
+    "min-input-files": str(MAX_SMALL_FILES + 1),
 }
 _MOST_APPENDED_FILES: Final = 50
 # Iceberg's own defaults: the size that it aims at, and the share of it below which a file is small.
@@ -28,7 +28,7 @@ _SMALL_BYTES: Final = int((512 << 20) * 0.75)
 
 
 @dataclass(frozen=True)
-class Files:
+class FileCounts:
     """Files of a snapshot: those with data, how many of them are small, and those that mark rows as deleted."""
 
     data: int
@@ -38,25 +38,25 @@ class Files:
     @property
     def need_compaction(self) -> bool:
         """Whether rewriting them gains something."""
-        return self.deletes > 0 or self.small > MOST_SMALL_FILES
+        return self.deletes > 0 or self.small > MAX_SMALL_FILES
 
 
-def files(spark: SparkSession, name: str, snapshot_id: int) -> Files:
+def count_files(spark: SparkSession, name: str, snapshot_id: int) -> FileCounts:
     """What the table ``name`` consists of at a snapshot."""
-    table = iceberg_table(spark, name)
+    table = load_iceberg_table(spark, name)
     sizes = [int(task.file().fileSizeInBytes()) for task in _tasks(table, snapshot_id)]
     deletes = len(list(_deletes(spark, table, snapshot_id)))
-    return Files(len(sizes), sum(size < _SMALL_BYTES for size in sizes), deletes)
+    return FileCounts(len(sizes), sum(size < _SMALL_BYTES for size in sizes), deletes)
 
 
-def compact(spark: SparkSession, name: str, snapshot_id: int, branch: str) -> int:
+def compact_table(spark: SparkSession, name: str, snapshot_id: int, branch: str) -> int:
     """Rewrite the files of ``name`` at ``snapshot_id`` on ``branch``, which is made anew: the branch's new snapshot.
 
     The branch is dropped where that fails.
 
     :raises ReleaseError: when the content would change.
     """
-    table = iceberg_table(spark, name)
+    table = load_iceberg_table(spark, name)
     if table.refs().containsKey(branch):
         table.manageSnapshots().removeBranch(branch).commit()
     table.manageSnapshots().createBranch(branch, snapshot_id).commit()
@@ -72,7 +72,7 @@ def _compacted(spark: SparkSession, table: Any, name: str, snapshot_id: int, bra
     rewrite = _rewriting(spark, table)
     for option, value in _OPTIONS.items():
         rewrite.option(option, value)
-    same = input_fingerprint.origin(table.snapshot(snapshot_id).summary(), snapshot_id)
+    same = input_fingerprint.get_fingerprint_properties(table.snapshot(snapshot_id).summary(), snapshot_id)
     for key, value in same.items():
         rewrite.snapshotProperty(key, value)
     rewrite.toBranch(branch).execute()
@@ -89,16 +89,16 @@ def _compacted(spark: SparkSession, table: Any, name: str, snapshot_id: int, bra
     return compacted
 
 
-def merge(spark: SparkSession, name: str) -> None:
+def merge_small_files(spark: SparkSession, name: str) -> None:
     """Merge the small files of an unbranched table, in place, once there are many; appends meanwhile do no harm."""
-    table = iceberg_table(spark, name)
+    table = load_iceberg_table(spark, name)
     head = table.currentSnapshot()
     if head is not None and len(list(_tasks(table, int(head.snapshotId())))) > _MOST_APPENDED_FILES:
         _rewriting(spark, table).execute()
 
 
 def _rewriting(spark: SparkSession, table: Any) -> Any:
-    return iceberg(spark, "spark.actions.SparkActions").get(spark._jsparkSession).rewriteDataFiles(table)
+    return get_iceberg_class(spark, "spark.actions.SparkActions").get(spark._jsparkSession).rewriteDataFiles(table)
 
 
 def _drop_idle_deletes(spark: SparkSession, table: Any, branch: str, same: Mapping[str, str]) -> None:
@@ -122,14 +122,14 @@ def _drop_idle_deletes(spark: SparkSession, table: Any, branch: str, same: Mappi
 
 
 def _tasks(table: Any, snapshot_id: int) -> Iterator[Any]:
-    return each(table.newScan().useSnapshot(snapshot_id).planFiles())
+    return iterate_java(table.newScan().useSnapshot(snapshot_id).planFiles())
 
 
 def _deletes(spark: SparkSession, table: Any, snapshot_id: int) -> Iterator[Any]:
     """Files that mark rows as deleted."""
-    manifests = iceberg(spark, "ManifestFiles")
-    for manifest in each(table.snapshot(snapshot_id).deleteManifests(table.io())):
-        yield from each(manifests.readDeleteManifest(manifest, table.io(), table.specs()))
+    manifests = get_iceberg_class(spark, "ManifestFiles")
+    for manifest in iterate_java(table.snapshot(snapshot_id).deleteManifests(table.io())):
+        yield from iterate_java(manifests.readDeleteManifest(manifest, table.io(), table.specs()))
 
 
 def _counted(spark: SparkSession, table: Any, snapshot_id: int) -> int:

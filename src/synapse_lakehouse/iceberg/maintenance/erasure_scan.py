@@ -16,15 +16,15 @@ from duckdb import DuckDBPyConnection
 from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import is_unbranched
-from synapse_lakehouse.iceberg.maintenance.warehouse_files import plain, scan
+from synapse_lakehouse.iceberg.maintenance.warehouse_files import parquet_scan_sql, to_path
 from synapse_lakehouse.iceberg.read import duckdb_reader
-from synapse_lakehouse.iceberg.read.duckdb_reader import literal, qualified
+from synapse_lakehouse.iceberg.read.duckdb_reader import quote_literal, quote_table_name
 
 CONTENT_COLUMNS: Final = ("json", "aggregation_key")
 """Columns that hold what people said, in whichever table: an event's JSON, and what a reaction shows."""
 
 
-class State(StrEnum):
+class ContentState(StrEnum):
     """How a piece of content in a file stands to the release: still there, replaced there, or its event is purged, with
     or without it."""
 
@@ -35,17 +35,17 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True)
-class Content:
+class FoundContent:
     """Content in a table's files: of how many events, and in which files."""
 
     table: str
-    state: State
+    state: ContentState
     events: int
     files: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Mentions:
+class UserMentions:
     """Rows that name a user: in a table as the release has it, and further ones in its files."""
 
     table: str
@@ -54,7 +54,7 @@ class Mentions:
 
 
 @dataclass(frozen=True)
-class Remains:
+class ErasureScan:
     """Reads what is left of ``user`` in ``files`` (Parquet files by table), against ``release``."""
 
     connection: DuckDBPyConnection
@@ -65,13 +65,13 @@ class Remains:
 
     def is_erased(self) -> bool:
         """Whether Synapse had the user's erasure on record."""
-        duckdb_reader.bind(self.connection, self.settings, self.release, ["bronze.erased_users"])
-        sql = f"select count(*) from bronze.erased_users where user_id = {literal(self.user)}"  # noqa: S608
+        duckdb_reader.create_views(self.connection, self.settings, self.release, ["bronze.erased_users"])
+        sql = f"select count(*) from bronze.erased_users where user_id = {quote_literal(self.user)}"  # noqa: S608
         return int(self._all(sql)[0][0]) > 0
 
     def prepare(self) -> None:
         """Collect which events the release has and which the user sent; needed once, before :meth:`content`."""
-        duckdb_reader.bind(self.connection, self.settings, self.release, ["bronze.event_json"])
+        duckdb_reader.create_views(self.connection, self.settings, self.release, ["bronze.event_json"])
         self.connection.execute("create or replace temp table known as select event_id from bronze.event_json")
         self.connection.execute("create or replace temp table sent (event_id text)")
         if events := self.files.get("bronze.events"):
@@ -82,27 +82,29 @@ class Remains:
                 self._add_sent(files, _IS_BY)
 
     def _add_sent(self, files: Collection[Path], is_theirs: str) -> None:
-        by_user = is_theirs.format(user=literal(self.user))
-        self.connection.execute(f"insert into sent select distinct event_id from {scan(files)} where {by_user}")  # noqa: S608
+        by_user = is_theirs.format(user=quote_literal(self.user))
+        self.connection.execute(
+            f"insert into sent select distinct event_id from {parquet_scan_sql(files)} where {by_user}"  # noqa: S608
+        )
 
-    def mentions(self, table: str) -> Mentions:
+    def mentions(self, table: str) -> UserMentions:
         """Rows of ``table`` that name the user."""
-        user, in_json = literal(self.user), literal(f'"{self.user}"')
+        user, in_json = quote_literal(self.user), quote_literal(f'"{self.user}"')
         columns = map(_quoted, self._columns(table))
         names = " or ".join(f"{column} = {user} or contains({column}, {in_json})" for column in columns)
-        everywhere = self._count(scan(self.files[table]), names)
-        now = self._count(qualified(table), names) if self._is_bound(table) else 0
-        return Mentions(table, now, everywhere - now)
+        everywhere = self._count(parquet_scan_sql(self.files[table]), names)
+        now = self._count(quote_table_name(table), names) if self._is_bound(table) else 0
+        return UserMentions(table, now, everywhere - now)
 
-    def content(self, table: str) -> Iterator[Content]:
+    def content(self, table: str) -> Iterator[FoundContent]:
         """Message content of the user, and any content of events that the release does not have."""
         columns = self._columns(table)
         for column in CONTENT_COLUMNS:
             if column in columns and "event_id" in columns:
                 yield from self._content(table, column)
 
-    def _content(self, table: str, column: str) -> Iterator[Content]:
-        held = f"select event_id, md5({column}) as version from {qualified(table)}"  # noqa: S608
+    def _content(self, table: str, column: str) -> Iterator[FoundContent]:
+        held = f"select event_id, md5({column}) as version from {quote_table_name(table)}"  # noqa: S608
         if not self._is_bound(table):
             held = "select null::text as event_id, null::text as version where false"
         rows = self._all(
@@ -110,29 +112,30 @@ class Remains:
             f" select event_id, md5({column}) as version, filename, event_id in (from sent) as theirs,"
             f" event_id not in (from known) as is_purged, {HAS_CONTENT[column]} as has_content,"
             f" {_IS_MESSAGE[column]} as is_message"
-            f" from {scan(self.files[table])} where {column} is not null and (theirs or is_purged)"
+            f" from {parquet_scan_sql(self.files[table])} where {column} is not null and (theirs or is_purged)"
             "), judged as ("
             " select found.*, case"
-            f" when is_purged and held.version is not null then {literal(State.LEFT_BEHIND)}"
-            f" when is_purged then {literal(State.PURGED)}"
-            f" when held.version is null then {literal(State.REPLACED)} else {literal(State.IN_SOURCE)} end as state"
+            f" when is_purged and held.version is not null then {quote_literal(ContentState.LEFT_BEHIND)}"
+            f" when is_purged then {quote_literal(ContentState.PURGED)}"
+            f" when held.version is null then {quote_literal(ContentState.REPLACED)}"
+            f" else {quote_literal(ContentState.IN_SOURCE)} end as state"
             " from found left join held on held.event_id = found.event_id and held.version = found.version"
             " where has_content and (is_purged or is_message))"
             " select state, count(distinct event_id), list(distinct filename) from judged group by state order by state"
         )
         for state, events, files in rows:
-            yield Content(table, State(state), events, tuple(sorted(files)))
+            yield FoundContent(table, ContentState(state), events, tuple(sorted(files)))
 
     def _is_bound(self, table: str) -> bool:
         """Make ``table`` readable as the release has it; unbranched tables as they are now."""
         if table not in self.release.tables and not is_unbranched(table):
             return False
-        duckdb_reader.bind(self.connection, self.settings, self.release, [table])
+        duckdb_reader.create_views(self.connection, self.settings, self.release, [table])
         return True
 
     def _columns(self, table: str) -> list[str]:
         """Names of the text columns of a table's files; those of files that mark rows as deleted are none of them."""
-        described = self._all(f"describe from {scan(self.files[table])}")
+        described = self._all(f"describe from {parquet_scan_sql(self.files[table])}")
         return [name for name, kind, *_ in described if kind == "VARCHAR" and name not in {"filename", "file_path"}]
 
     def _count(self, relation: str, condition: str) -> int:
@@ -158,7 +161,7 @@ _IS_ID: Final = r"'\$\S{1,254}'"
 
 
 def _other_keys(place: str, kept: Collection[str]) -> str:
-    names = ", ".join(map(literal, kept))
+    names = ", ".join(map(quote_literal, kept))
     return f"len(list_filter(json_keys(json, '{place}'), lambda k: k not in ({names}))) > 0"
 
 
@@ -189,18 +192,18 @@ _IS_MESSAGE: Final = {
 }
 
 
-def keepers(
-    connection: DuckDBPyConnection, settings: Settings, published: Collection[Release], content: Content
+def describe_references(
+    connection: DuckDBPyConnection, settings: Settings, published: Collection[Release], content: FoundContent
 ) -> list[str]:
     """What keeps the files of ``content`` in the warehouse, in words.
 
     :param published: all releases, the latest first.
     """
-    entry = duckdb_reader.entries(settings).get(content.table)
+    entry = duckdb_reader.list_catalog_entries(settings).get(content.table)
     if entry is None:
         return ["files of a table that the catalog no longer has: delete its folder"]
-    metadata = duckdb_reader.metadata(connection, entry.location)
-    wanted, latest = {plain(file) for file in content.files}, next(iter(published))
+    metadata = duckdb_reader.read_metadata(connection, entry.location)
+    wanted, latest = {to_path(file) for file in content.files}, next(iter(published))
     holding = {
         snapshot["snapshot-id"]: wanted & _files_of(connection, entry.location, snapshot["snapshot-id"])
         for snapshot in metadata["snapshots"]
@@ -228,10 +231,10 @@ def keepers(
 
 def _files_of(connection: DuckDBPyConnection, location: str, snapshot_id: int) -> set[str]:
     rows = connection.execute(
-        f"select file_path from iceberg_metadata({literal(location)}, snapshot_from_id => {int(snapshot_id)})"  # noqa: S608
+        f"select file_path from iceberg_metadata({quote_literal(location)}, snapshot_from_id => {int(snapshot_id)})"  # noqa: S608
         " where status <> 'DELETED'"
     ).fetchall()
-    return {plain(file) for (file,) in rows}
+    return {to_path(file) for (file,) in rows}
 
 
 def _quoted(column: str) -> str:

@@ -19,11 +19,11 @@ from pyspark.sql import functions as f
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.audit.releases import Release, ReleaseError
 from synapse_lakehouse.errors import LakehouseError
-from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS
+from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS_TABLE
 from synapse_lakehouse.iceberg.lease import lease
 from synapse_lakehouse.iceberg.maintenance import compaction
-from synapse_lakehouse.iceberg.spark.session import each, iceberg, iceberg_table
-from synapse_lakehouse.iceberg.write.publish import fast_forward, record
+from synapse_lakehouse.iceberg.spark.session import get_iceberg_class, iterate_java, load_iceberg_table
+from synapse_lakehouse.iceberg.write.publish import append_release, fast_forward_main
 
 UNFINISHED: Final = timedelta(hours=6)
 """Files that nothing refers to may still be on their way into a table when they are younger."""
@@ -46,7 +46,7 @@ class SharedWarehouseError(LakehouseError):
         )
 
 
-def kept_releases(published: Sequence[Release], since: datetime) -> list[Release]:
+def select_retained_releases(published: Sequence[Release], since: datetime) -> list[Release]:
     """The releases that stay readable: the latest, and those published after ``since``.
 
     :param published: all releases, oldest first.
@@ -54,7 +54,7 @@ def kept_releases(published: Sequence[Release], since: datetime) -> list[Release
     return [one for one in published if one is published[-1] or one.published_at > since]
 
 
-def compact(
+def compact_and_publish(
     spark: SparkSession,
     catalog: Catalog,
     latest: Release,
@@ -74,9 +74,9 @@ def compact(
     failures: list[Exception] = []
     for name, head in sorted(latest.tables.items()):
         try:
-            if _head(spark, name) != head or not compaction.files(spark, name, head).need_compaction:
+            if _head(spark, name) != head or not compaction.count_files(spark, name, head).need_compaction:
                 continue
-            snapshot_id = compaction.compact(spark, name, head, branch)
+            snapshot_id = compaction.compact_table(spark, name, head, branch)
         except (ReleaseError, Py4JJavaError) as failure:
             tell(f"{name} could not be compacted")
             failures.append(failure)
@@ -90,21 +90,21 @@ def compact(
     # First, as the next copy goes on from the snapshot in the ledger, if main is at it; else it copies the table whole.
     _correct_ledger(catalog, latest, rewritten)
     for name in rewritten:
-        fast_forward(spark, name, branch, latest.tag)
+        fast_forward_main(spark, name, branch, latest.tag)
     compacted = replace(
         latest,
         number=latest.number + 1,
         tables={**latest.tables, **rewritten},
         published_at=datetime.now(UTC),
-        accepted_at=latest.judged_until,
+        accepted_at=latest.audited_until,
     )
     require_lease()
-    record(catalog, compacted)
+    append_release(catalog, compacted)
     return compacted, failures
 
 
 @dataclass(frozen=True)
-class Tidied:
+class MaintenanceResult:
     """What was given up: snapshots, tags and branches, files (strays among them) and their bytes."""
 
     snapshots: int = 0
@@ -113,47 +113,50 @@ class Tidied:
     files: int = 0
     bytes: int = 0
 
-    def __add__(self, other: "Tidied") -> "Tidied":
-        return Tidied(*map(add, vars(self).values(), vars(other).values()))
+    def __add__(self, other: "MaintenanceResult") -> "MaintenanceResult":
+        return MaintenanceResult(*map(add, vars(self).values(), vars(other).values()))
 
 
-def tidy(spark: SparkSession, name: str, pinned: Collection[int], old: datetime) -> Tidied:
+def maintain_branched_table(
+    spark: SparkSession, name: str, pinned: Collection[int], old: datetime
+) -> MaintenanceResult:
     """Give up what a branched table keeps only for the past, with its files, then sweep its strays.
 
     Kept are the snapshots ``pinned``, main's head, and branches and tags that were written since ``old``.
     """
-    table = iceberg_table(spark, name)
+    table = load_iceberg_table(spark, name)
     had = _listed(table)
     snapshots, refs = _forget(table, pinned, old)
     strays = _sweep(spark, table, max(old, datetime.now(UTC) - UNFINISHED))
     return _tidied(table, had, snapshots, refs, strays)
 
 
-def forget_commands(spark: SparkSession, before: datetime) -> None:
+def delete_old_commands(spark: SparkSession, before: datetime) -> None:
     """Delete what replication taps heard before a time, but for the last positions of each: there it goes on."""
     # Spark remembers tables for half a minute, in which taps go on writing.
-    spark.catalog.refreshTable(COMMANDS)
+    spark.catalog.refreshTable(COMMANDS_TABLE)
     old = f"received_at < timestamp '{before.astimezone(UTC):%Y-%m-%d %H:%M:%S}'"
-    taps = spark.table(COMMANDS).where("command = 'TAP'").groupBy("source", "dialect")
+    taps = spark.table(COMMANDS_TABLE).where("command = 'TAP'").groupBy("source", "dialect")
     last = taps.agg(f.max("received_at").alias("received_at")).where(old)
     kept = [f"timestamp '{row[0]}'" for row in last.select(f.col("received_at").cast("string")).collect()]
-    spark.sql(f"delete from {COMMANDS} where {old}" + (f" and received_at not in ({', '.join(kept)})" if kept else ""))  # noqa: S608
+    but_last = f" and received_at not in ({', '.join(kept)})" if kept else ""
+    spark.sql(f"delete from {COMMANDS_TABLE} where {old}{but_last}")  # noqa: S608
 
 
-def tidy_unbranched(spark: SparkSession, name: str) -> Tidied:
+def maintain_unbranched_table(spark: SparkSession, name: str) -> MaintenanceResult:
     """Merge an unbranched table's small files, give up its snapshots but the last, sweep its strays. All rows stay."""
     # Who holds the lease is said by the head of its log, which must not be replaced.
-    if name != lease.TABLE:
-        compaction.merge(spark, name)
-    table, before = iceberg_table(spark, name), datetime.now(UTC) - UNFINISHED
+    if name != lease.LEASES_TABLE:
+        compaction.merge_small_files(spark, name)
+    table, before = load_iceberg_table(spark, name), datetime.now(UTC) - UNFINISHED
     had = _listed(table)
     snapshots = _forget_past(table, before)
     return _tidied(table, had, snapshots, 0, _sweep(spark, table, before))
 
 
-def _tidied(table: Any, had: Mapping[str, "_File"], snapshots: int, refs: int, strays: int) -> Tidied:
+def _tidied(table: Any, had: Mapping[str, "_File"], snapshots: int, refs: int, strays: int) -> MaintenanceResult:
     gone = had.keys() - _listed(table).keys()
-    return Tidied(snapshots, refs, strays, len(gone), sum(had[path].bytes for path in gone))
+    return MaintenanceResult(snapshots, refs, strays, len(gone), sum(had[path].bytes for path in gone))
 
 
 def _forget(table: Any, pinned: Collection[int], old: datetime) -> tuple[int, int]:
@@ -170,7 +173,7 @@ def _forget(table: Any, pinned: Collection[int], old: datetime) -> tuple[int, in
     if refs:
         change.commit()
         table.refresh()
-    gone = {int(one.snapshotId()) for one in each(table.snapshots())} - kept
+    gone = {int(one.snapshotId()) for one in iterate_java(table.snapshots())} - kept
     if gone:
         expiry = table.expireSnapshots().expireOlderThan(0)
         for snapshot_id in sorted(gone):
@@ -182,7 +185,7 @@ def _forget(table: Any, pinned: Collection[int], old: datetime) -> tuple[int, in
 def _forget_past(table: Any, before: datetime) -> int:
     for _ in range(_ATTEMPTS):
         table.refresh()
-        had = sum(1 for _ in each(table.snapshots()))
+        had = sum(1 for _ in iterate_java(table.snapshots()))
         try:
             table.expireSnapshots().expireOlderThan(int(before.timestamp() * 1000)).retainLast(1).commit()
         except Py4JJavaError as error:
@@ -191,7 +194,7 @@ def _forget_past(table: Any, before: datetime) -> int:
                 raise
         else:
             table.refresh()
-            return had - sum(1 for _ in each(table.snapshots()))
+            return had - sum(1 for _ in iterate_java(table.snapshots()))
     return 0
 
 
@@ -220,7 +223,7 @@ def _sweep(spark: SparkSession, table: Any, before: datetime) -> int:
 
 def _is_of_another(spark: SparkSession, table: Any, metadata: str) -> bool:
     try:
-        found = iceberg(spark, "TableMetadataParser").read(table.io(), metadata)
+        found = get_iceberg_class(spark, "TableMetadataParser").read(table.io(), metadata)
     except Py4JJavaError:
         # Half of a file, or gone meanwhile.
         return False
@@ -228,18 +231,18 @@ def _is_of_another(spark: SparkSession, table: Any, metadata: str) -> bool:
 
 
 def _head(spark: SparkSession, name: str) -> int | None:
-    current = iceberg_table(spark, name).currentSnapshot()
+    current = load_iceberg_table(spark, name).currentSnapshot()
     return None if current is None else int(current.snapshotId())
 
 
 def _correct_ledger(catalog: Catalog, release: Release, rewritten: Mapping[str, int]) -> None:
     rows = [
         row | {"snapshot_id": rewritten[name], "written_at": datetime.now(UTC)}
-        for row in store.ledger_of(catalog, release)
+        for row in store.read_release_ledger(catalog, release)
         if (name := f"bronze.{row['table_name']}") in rewritten
     ]
     if rows:
-        store.append(catalog, "audit.ledger", rows)
+        store.append_audit_rows(catalog, "audit.ledger", rows)
 
 
 def _written(snapshot: Any) -> datetime:
@@ -255,23 +258,27 @@ class _File:
 
 def _listed(table: Any) -> dict[str, _File]:
     """Every file under the table's location."""
-    listed = each(table.io().listPrefix(table.location()))
+    listed = iterate_java(table.io().listPrefix(table.location()))
     files = (_File(str(one.location()), int(one.size()), int(one.createdAtMillis())) for one in listed)
     return {_plain(file.location): file for file in files}
 
 
 def _reachable(spark: SparkSession, table: Any) -> Iterator[str]:
     """Every file that any snapshot of a table, or its metadata, refers to."""
-    util, manifests, seen = iceberg(spark, "ReachableFileUtil"), iceberg(spark, "ManifestFiles"), set[str]()
+    util, manifests, seen = (
+        get_iceberg_class(spark, "ReachableFileUtil"),
+        get_iceberg_class(spark, "ManifestFiles"),
+        set[str](),
+    )
     yield from util.metadataFileLocations(table, False)
     yield from util.manifestListLocations(table)
     yield from util.statisticsFilesLocations(table)
-    for snapshot in each(table.snapshots()):
-        for manifest in each(snapshot.allManifests(table.io())):
+    for snapshot in iterate_java(table.snapshots()):
+        for manifest in iterate_java(snapshot.allManifests(table.io())):
             if manifest.path() not in seen:
                 seen.add(manifest.path())
                 yield manifest.path()
-                yield from each(manifests.readPaths(manifest, table.io(), table.specs()))
+                yield from iterate_java(manifests.readPaths(manifest, table.io(), table.specs()))
 
 
 def _plain(location: str) -> str:

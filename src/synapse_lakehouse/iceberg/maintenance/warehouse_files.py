@@ -9,18 +9,18 @@ from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
-from synapse_lakehouse.iceberg.read.duckdb_reader import literal
+from synapse_lakehouse.iceberg.read.duckdb_reader import quote_literal
 
 
 @dataclass(frozen=True)
-class Unreadable:
+class UnreadableFiles:
     """Files of a table that are no whole Parquet files, so that nobody can say what they hold."""
 
     table: str
     files: tuple[Path, ...]
 
 
-def parquet_files(connection: DuckDBPyConnection, settings: Settings) -> dict[str, list[Path]]:
+def list_parquet_files(connection: DuckDBPyConnection, settings: Settings) -> dict[str, list[Path]]:
     """Every Parquet file below the warehouse, by the table (``bronze.events``) in whose folder it lies.
 
     Files in folders that no table of the catalog has are under the names of these.
@@ -33,8 +33,8 @@ def parquet_files(connection: DuckDBPyConnection, settings: Settings) -> dict[st
         )
     root = Path(settings.warehouse.removeprefix("file://"))
     folders = {
-        Path(plain(duckdb_reader.metadata(connection, entry.location)["location"])): name
-        for name, entry in duckdb_reader.entries(settings).items()
+        Path(to_path(duckdb_reader.read_metadata(connection, entry.location)["location"])): name
+        for name, entry in duckdb_reader.list_catalog_entries(settings).items()
     }
     found: dict[str, list[Path]] = {}
     for path in sorted(root.rglob("*.parquet")):
@@ -43,9 +43,9 @@ def parquet_files(connection: DuckDBPyConnection, settings: Settings) -> dict[st
     return found
 
 
-def readable(
+def split_readable_files(
     connection: DuckDBPyConnection, files: Mapping[str, Collection[Path]]
-) -> tuple[dict[str, list[Path]], list[Unreadable]]:
+) -> tuple[dict[str, list[Path]], list[UnreadableFiles]]:
     """Of ``files`` by table, those that have the footer that is written last, and those that have none.
 
     A file that is gone by now holds nothing, and is among neither.
@@ -56,23 +56,23 @@ def readable(
         unread = []
         for path in paths:
             try:
-                connection.execute(f"from parquet_file_metadata({literal(str(path))})").fetchall()
+                connection.execute(f"from parquet_file_metadata({quote_literal(str(path))})").fetchall()
             except duckdb.Error:
                 if path.exists():
                     unread.append(path)
             else:
                 whole.setdefault(table, []).append(path)
         if unread:
-            broken.append(Unreadable(table, tuple(unread)))
+            broken.append(UnreadableFiles(table, tuple(unread)))
     return whole, broken
 
 
-def scan(files: Collection[Path]) -> str:
+def parquet_scan_sql(files: Collection[Path]) -> str:
     """Table function that reads ``files``, with the name of the file of each row."""
-    listed = ", ".join(literal(str(file)) for file in files)
+    listed = ", ".join(quote_literal(str(file)) for file in files)
     return f"read_parquet([{listed}], union_by_name => true, filename => true)"
 
 
-def plain(location: str) -> str:
+def to_path(location: str) -> str:
     """The path that a location of Iceberg (``file:/…``, ``file:///…``) names."""
     return "/" + location.removeprefix("file:").lstrip("/")

@@ -23,11 +23,17 @@ from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.iceberg.catalog import object_store
-from synapse_lakehouse.iceberg.catalog.catalog import NAME, SCHEMAS, is_rest, is_unbranched, postgres
+from synapse_lakehouse.iceberg.catalog.catalog import (
+    CATALOG_NAME,
+    SCHEMAS,
+    get_postgres_parameters,
+    is_unbranched,
+    uses_rest_catalog,
+)
 from synapse_lakehouse.iceberg.catalog.catalog_uri import CatalogError
 from synapse_lakehouse.iceberg.read import duckdb_spill
 
-MACROS: Final = ("create or replace macro unix_millis(moment) as epoch_ms(moment)",)
+SPARK_FUNCTION_MACROS: Final = ("create or replace macro unix_millis(moment) as epoch_ms(moment)",)
 """What views of the lake call by Spark's name, and DuckDB by its own."""
 
 _TABLE: Final = re.compile(r'(?=\b(\w+)["`]?\s*\.\s*["`]?(\w+))')
@@ -38,20 +44,20 @@ class LakeReadError(LakehouseError):
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogEntry:
     """A table or view of the catalog and where its metadata is."""
 
     location: str
     is_view: bool
 
 
-def connect(settings: Settings, *, memory_limit: str | None = None) -> DuckDBPyConnection:
+def open_duckdb(settings: Settings, *, memory_limit: str | None = None) -> DuckDBPyConnection:
     """An in-memory DuckDB, in UTC, that can read Iceberg tables in the warehouse and no other file.
 
     :param memory_limit: as Spark or DuckDB write it (``4g``); by default most of the machine's memory.
     :raises LakeReadError: when the warehouse is neither a folder nor on S3.
     """
-    on_s3 = object_store.is_s3(settings)
+    on_s3 = object_store.uses_s3(settings)
     if not on_s3 and not settings.warehouse.startswith("file:"):
         raise LakeReadError(
             f"The warehouse {settings.warehouse} is neither a folder nor on S3 (s3://bucket/prefix), and the DuckDB "
@@ -60,58 +66,59 @@ def connect(settings: Settings, *, memory_limit: str | None = None) -> DuckDBPyC
     connection = duckdb.connect(config={"autoinstall_known_extensions": False, "python_enable_replacements": False})
     connection.execute("set enable_progress_bar = false")
     for extension in (*(["httpfs"] if on_s3 else []), "avro", "iceberg"):
-        connection.execute(f"load {literal(str(extension_file(extension)))}")
+        connection.execute(f"load {quote_literal(str(find_extension_file(extension)))}")
     if on_s3:
-        connection.execute(secret(settings))
-    connection.execute(f"attach ':memory:' as {NAME}; use {NAME}; set TimeZone = 'UTC'")
+        connection.execute(create_secret_sql(settings))
+    connection.execute(f"attach ':memory:' as {CATALOG_NAME}; use {CATALOG_NAME}; set TimeZone = 'UTC'")
     for schema in SCHEMAS:
         connection.execute(f"create schema {schema}")
-    for macro in MACROS:
+    for macro in SPARK_FUNCTION_MACROS:
         connection.execute(macro)
     if memory_limit:
-        connection.execute(f"set memory_limit = {literal(memory_limit)}")
-    own = duckdb_spill.folder(settings)
-    connection.execute(f"set temp_directory = {literal(str(own))}")
+        connection.execute(f"set memory_limit = {quote_literal(memory_limit)}")
+    own = duckdb_spill.create_spill_folder(settings)
+    connection.execute(f"set temp_directory = {quote_literal(str(own))}")
     allowed = [settings.warehouse.removeprefix("file://") + "/", settings.warehouse + "/", f"{own}/"]
-    connection.execute(f"set allowed_directories = [{', '.join(map(literal, allowed))}]")
+    connection.execute(f"set allowed_directories = [{', '.join(map(quote_literal, allowed))}]")
     connection.execute("set enable_external_access = false; set lock_configuration = true")
     return connection
 
 
-def on_branch(settings: Settings, branch: str, names: Iterable[str]) -> DuckDBPyConnection:
+def open_branch(settings: Settings, branch: str, names: Iterable[str]) -> DuckDBPyConnection:
     """A DuckDB with as much memory as Spark's driver; what does not fit goes to the disk.
 
     :param names: tables that are readable in it under their names, as a reader on ``branch`` finds them.
     :raises LakeReadError: when the lake cannot be read.
     """
     with ExitStack() as stack:
-        connection = stack.enter_context(connect(settings, memory_limit=settings.lakehouse_driver_memory))
-        bind(connection, settings, None, names, branch=branch)
+        connection = stack.enter_context(open_duckdb(settings, memory_limit=settings.lakehouse_driver_memory))
+        create_views(connection, settings, None, names, branch=branch)
         stack.pop_all()
     return connection
 
 
-def secret(settings: Settings, *, with_keys: bool = True) -> str:
+def create_secret_sql(settings: Settings, *, with_keys: bool = True) -> str:
     """SQL of the secret with ``object_store.duckdb_options``."""
-    options = object_store.duckdb_options(settings, with_keys=with_keys)
-    return f"create secret warehouse (type s3, {', '.join(f'{name} {literal(one)}' for name, one in options.items())})"
+    options = object_store.get_duckdb_secret_options(settings, with_keys=with_keys)
+    assignments = ", ".join(f"{name} {quote_literal(value)}" for name, value in options.items())
+    return f"create secret warehouse (type s3, {assignments})"
 
 
-def extension_file(extension: str) -> Path:
+def find_extension_file(extension: str) -> Path:
     """The signed extension that the wheel ``duckdb-extension-<extension>`` brings for the installed DuckDB."""
     package = Path(str(find_spec(f"duckdb_extension_{extension}").origin)).parent  # type: ignore[union-attr]
     return package / "extensions" / f"v{duckdb.__version__}" / f"{extension}.duckdb_extension"
 
 
-def entries(settings: Settings) -> dict[str, Entry]:
+def list_catalog_entries(settings: Settings) -> dict[str, CatalogEntry]:
     """The lake's tables and views in the catalog by name (``gold.events``); none if the lake was never written.
 
     :raises LakeReadError: when the catalog cannot be reached.
     """
     try:
-        if is_rest(settings):
+        if uses_rest_catalog(settings):
             return _rest_entries(settings)
-        where = {"connect_timeout": 10} | postgres(settings)
+        where = {"connect_timeout": 10} | get_postgres_parameters(settings)
     except CatalogError as error:
         raise LakeReadError(str(error)) from None
     try:
@@ -119,7 +126,7 @@ def entries(settings: Settings) -> dict[str, Entry]:
             cursor.execute(
                 "select table_namespace || '.' || table_name, metadata_location, to_jsonb(t) ->> 'iceberg_type'"
                 " from iceberg_tables t where catalog_name = %s and table_namespace = any(%s)",
-                [NAME, list(SCHEMAS)],
+                [CATALOG_NAME, list(SCHEMAS)],
             )
             rows = cursor.fetchall()
     except psycopg2.errors.UndefinedTable:
@@ -129,17 +136,17 @@ def entries(settings: Settings) -> dict[str, Entry]:
             f"The Iceberg catalog cannot be read: {' '.join(str(error).split())}. "
             "Check LAKEHOUSE_CATALOG_URI, and that its PostgreSQL is running."
         ) from None
-    return {name: Entry(location, kind == "VIEW") for name, location, kind in rows}
+    return {name: CatalogEntry(location, kind == "VIEW") for name, location, kind in rows}
 
 
-def _rest_entries(settings: Settings) -> dict[str, Entry]:
-    from synapse_lakehouse.iceberg.catalog.catalog import pyiceberg_catalog
+def _rest_entries(settings: Settings) -> dict[str, CatalogEntry]:
+    from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 
     try:
-        catalog = pyiceberg_catalog(settings)
+        catalog = open_catalog(settings)
         schemas = [name for name in catalog.list_namespaces() if ".".join(name) in SCHEMAS]
         tables = [name for schema in schemas for name in catalog.list_tables(schema)]
-        return {".".join(name): Entry(catalog.load_table(name).metadata_location, False) for name in tables}
+        return {".".join(name): CatalogEntry(catalog.load_table(name).metadata_location, False) for name in tables}
     except CatalogError:
         raise
     except Exception as error:
@@ -148,25 +155,25 @@ def _rest_entries(settings: Settings) -> dict[str, Entry]:
         ) from error
 
 
-def releases(connection: DuckDBPyConnection, settings: Settings) -> list[Release]:
+def list_releases(connection: DuckDBPyConnection, settings: Settings) -> list[Release]:
     """All releases, the latest first.
 
     :raises LakeReadError: when the catalog cannot be reached.
     """
-    if "audit.releases" not in entries(settings):
+    if "audit.releases" not in list_catalog_entries(settings):
         return []
-    bind(connection, settings, None, ["audit.releases"])
+    create_views(connection, settings, None, ["audit.releases"])
     found = connection.execute("from audit.releases order by release desc")
     names = [column[0] for column in found.description or ()]
     return [Release.of_row(dict(zip(names, row, strict=True))) for row in found.fetchall()]
 
 
-def release(connection: DuckDBPyConnection, settings: Settings, number: int | None = None) -> Release:
+def get_release(connection: DuckDBPyConnection, settings: Settings, number: int | None = None) -> Release:
     """The release called ``number``; the latest if none is given.
 
     :raises LakeReadError: when it does not exist.
     """
-    known = releases(connection, settings)
+    known = list_releases(connection, settings)
     if not known:
         raise LakeReadError("Nothing has been published yet, so there is nothing to read. Run `make run` first.")
     for one in known:
@@ -178,7 +185,7 @@ def release(connection: DuckDBPyConnection, settings: Settings, number: int | No
     )
 
 
-def bind(
+def create_views(
     connection: DuckDBPyConnection,
     settings: Settings,
     release: Release | None,
@@ -193,9 +200,9 @@ def bind(
 
     :raises LakeReadError: when a table cannot be read, as when its snapshot has been expired.
     """
-    for name, sql in definitions(connection, settings, release, names, branch=branch):
+    for name, sql in iterate_view_definitions(connection, settings, release, names, branch=branch):
         try:
-            connection.execute(f"create or replace view {qualified(name)} as {sql}")
+            connection.execute(f"create or replace view {quote_table_name(name)} as {sql}")
         except duckdb.Error as error:
             at = f" at release {release.number}" if release else ""
             raise LakeReadError(
@@ -204,7 +211,7 @@ def bind(
             ) from error
 
 
-def definitions(
+def iterate_view_definitions(
     connection: DuckDBPyConnection,
     settings: Settings,
     release: Release | None,
@@ -212,8 +219,8 @@ def definitions(
     *,
     branch: str | None = None,
 ) -> Iterator[tuple[str, str]]:
-    """What :func:`bind` binds: each name and the SELECT that reads it, after all others that this SELECT names."""
-    known = entries(settings)
+    """What :func:`create_views` creates: each name and its SELECT, after all others that this SELECT names."""
+    known = list_catalog_entries(settings)
     seen = set[str]()
 
     def define(name: str) -> Iterator[tuple[str, str]]:
@@ -221,7 +228,7 @@ def definitions(
         seen.add(name)
         if sql is not None:
             if _is_view(name, known, release):
-                for inner in sorted(named_in(sql)):
+                for inner in sorted(find_table_names(sql)):
                     yield from define(inner)
             yield name, sql
 
@@ -229,58 +236,59 @@ def definitions(
         yield from define(name)
 
 
-def _is_view(name: str, known: Mapping[str, Entry], release: Release | None) -> bool:
+def _is_view(name: str, known: Mapping[str, CatalogEntry], release: Release | None) -> bool:
     return name in release.views if release else name in known and known[name].is_view
 
 
 def _definition(
     connection: DuckDBPyConnection,
-    known: Mapping[str, Entry],
+    known: Mapping[str, CatalogEntry],
     release: Release | None,
     branch: str | None,
     name: str,
 ) -> str | None:
     """SELECT that reads ``name``, or None if there is no such table."""
     if _is_view(name, known, release):
-        return release.views[name] if release else _view_sql(metadata(connection, known[name].location))
+        return release.views[name] if release else _view_sql(read_metadata(connection, known[name].location))
     if name not in known:
         return None
     location = known[name].location
     if is_unbranched(name):
-        return f"from {scan(location)}"
+        return f"from {iceberg_scan_sql(location)}"
     if release:
-        return f"from {scan(location, release.tables[name])}" if name in release.tables else None
-    return f"from {scan(location, _branch_snapshot(metadata(connection, location), branch) if branch else None)}"
+        return f"from {iceberg_scan_sql(location, release.tables[name])}" if name in release.tables else None
+    snapshot = _branch_snapshot(read_metadata(connection, location), branch) if branch else None
+    return f"from {iceberg_scan_sql(location, snapshot)}"
 
 
-def set_release(connection: DuckDBPyConnection, release: Release) -> None:
+def set_release_variables(connection: DuckDBPyConnection, release: Release) -> None:
     """Set the variables ``release``, its number, ``run``, its run, and ``judged_until``: of the rows of audit tables
     with that ``run_id`` later ones are of another attempt at the run, of which perhaps nothing was published."""
     connection.execute(
-        f"set variable release = {int(release.number)}; set variable run = {literal(release.run_id)};"
-        f" set variable judged_until = {literal(release.judged_until.isoformat())}::timestamptz"
+        f"set variable release = {int(release.number)}; set variable run = {quote_literal(release.run_id)};"
+        f" set variable judged_until = {quote_literal(release.audited_until.isoformat())}::timestamptz"
     )
 
 
-def named_in(sql: str) -> set[str]:
+def find_table_names(sql: str) -> set[str]:
     """Pairs of words joined by a dot, in lower case: what may be names of tables with their schema."""
     return {f"{schema}.{table}".lower() for schema, table in _TABLE.findall(sql)}
 
 
-def branch_snapshot(connection: DuckDBPyConnection, settings: Settings, table: str, branch: str) -> int | None:
+def find_branch_snapshot(connection: DuckDBPyConnection, settings: Settings, table: str, branch: str) -> int | None:
     """Snapshot id of ``branch`` of ``table``; None if the table does not have that branch.
 
     :raises LakeReadError: when there is no such table.
     """
-    known = entries(settings)
+    known = list_catalog_entries(settings)
     if table not in known:
         raise LakeReadError(f"The lake has no table {table}.")
-    return _branch_snapshot(metadata(connection, known[table].location), branch)
+    return _branch_snapshot(read_metadata(connection, known[table].location), branch)
 
 
-def metadata(connection: DuckDBPyConnection, location: str) -> dict[str, Any]:
+def read_metadata(connection: DuckDBPyConnection, location: str) -> dict[str, Any]:
     """Iceberg's metadata of a table or view, as it lies in the file at ``location``."""
-    row = connection.execute(f"select content from read_blob({literal(location)})").fetchone()  # noqa: S608
+    row = connection.execute(f"select content from read_blob({quote_literal(location)})").fetchone()  # noqa: S608
     if row is None:
         raise LakeReadError(
             f"The metadata file {location} is gone: the warehouse is not the one that the catalog describes."
@@ -300,17 +308,17 @@ def _view_sql(view: Mapping[str, Any]) -> str:
     return str(version["representations"][0]["sql"])
 
 
-def scan(location: str, snapshot: int | None = None) -> str:
+def iceberg_scan_sql(location: str, snapshot: int | None = None) -> str:
     """Table function that reads the Iceberg table whose metadata is at ``location``, by default its main branch."""
     at = "" if snapshot is None else f", snapshot_from_id => {int(snapshot)}"
-    return f"iceberg_scan({literal(location)}{at})"
+    return f"iceberg_scan({quote_literal(location)}{at})"
 
 
-def literal(text: str) -> str:
+def quote_literal(text: str) -> str:
     """``text`` as a string literal of SQL."""
     return "'" + text.replace("'", "''") + "'"
 
 
-def qualified(name: str) -> str:
+def quote_table_name(name: str) -> str:
     """``schema.table`` with both parts quoted as identifiers of SQL."""
     return ".".join('"' + part.replace('"', '""') + '"' for part in name.split(".", 1))

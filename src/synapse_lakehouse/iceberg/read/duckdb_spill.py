@@ -16,7 +16,7 @@ from synapse_lakehouse.config.settings import Settings
 _LEFT_SECONDS: Final = 24 * 3600
 
 
-def folder(settings: Settings) -> Path:
+def create_spill_folder(settings: Settings) -> Path:
     """A folder that nobody else has; DuckDB makes it when it needs it. What processes killed a day ago left is deleted.
 
     Nobody but this user can read what is in it, as rows hold messages.

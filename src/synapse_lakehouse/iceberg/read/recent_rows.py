@@ -14,18 +14,18 @@ from pyiceberg.types import PrimitiveType
 _NEAR: Final = (timedelta(hours=1), timedelta(days=2))
 
 
-def newest(
+def read_newest_rows(
     table: Table, moment: str, wanted: BooleanExpression | None = None, columns: Sequence[str] = ("*",)
 ) -> pa.Table:
-    """Rows of the first of the :func:`spans` that has any, or none."""
+    """Rows of the first of the :func:`iterate_recent_spans` that has any, or none."""
     found = pa.table({})
-    for found in spans(table, moment, wanted, columns):
+    for found in iterate_recent_spans(table, moment, wanted, columns):
         if found.num_rows:
             break
     return found
 
 
-def spans(
+def iterate_recent_spans(
     table: Table, moment: str, wanted: BooleanExpression | None = None, columns: Sequence[str] = ("*",)
 ) -> Iterator[pa.Table]:
     """Rows of the last hour, then of the last days, then all, sorted by the time in the column ``moment``.
@@ -41,26 +41,29 @@ def spans(
         yield table.scan(row_filter=rows, selected_fields=tuple(columns)).to_arrow().sort_by(moment)
 
 
-def since_run(table: Table, run_id: str, moment: str, columns: Sequence[str]) -> pa.Table:
+def read_rows_since_run(table: Table, run_id: str, moment: str, columns: Sequence[str]) -> pa.Table:
     """Rows since the first of a run, by the time in the column ``moment``; with them others of the same files.
 
     Told by the bounds of files, which are planned once.
     """
-    files = [(one, bounds(table, one, "run_id"), bounds(table, one, moment)) for one in table.scan().plan_files()]
+    files = [
+        (one, get_column_bounds(table, one, "run_id"), get_column_bounds(table, one, moment))
+        for one in table.scan().plan_files()
+    ]
     of_run = (times for _, runs, times in files if runs is None or runs[0] <= run_id <= runs[1])
     firsts: list[Any] = [times and times[0] for times in of_run]
     since = None if None in firsts else min(firsts, default=None)
     newer = [one for one, _, times in files if since is None or times is None or times[1] >= since]
-    return read(table, newer, columns)
+    return read_planned_files(table, newer, columns)
 
 
-def read(table: Table, files: Sequence[FileScanTask], columns: Sequence[str] = ("*",)) -> pa.Table:
+def read_planned_files(table: Table, files: Sequence[FileScanTask], columns: Sequence[str] = ("*",)) -> pa.Table:
     """All rows of some of the files that were planned for ``table``."""
     wanted = table.scan(selected_fields=tuple(columns)).projection()
     return ArrowScan(table.metadata, table.io, wanted, AlwaysTrue()).to_table(files)
 
 
-def bounds(table: Table, file: FileScanTask, column: str) -> tuple[Any, Any] | None:
+def get_column_bounds(table: Table, file: FileScanTask, column: str) -> tuple[Any, Any] | None:
     """The least value of a column in a file and the greatest, times in microseconds, perhaps a little below and above;
     None where the file does not say, as where it has no value."""
     field = table.schema().find_field(column)

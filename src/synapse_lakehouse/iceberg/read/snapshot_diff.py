@@ -21,7 +21,7 @@ _MOST_BYTES: Final = 16 * 2**20
 as much memory."""
 
 
-def newer_rows(table: Table, before: int, after: int) -> pa.Table:
+def read_newer_rows(table: Table, before: int, after: int) -> pa.Table:
     """All rows that are in files which came between two snapshots, as they are; none if these files are large."""
     was, now = (_files(table, one) for one in (before, after))
     came = [now[path] for path in now.keys() - was.keys()]
@@ -30,7 +30,7 @@ def newer_rows(table: Table, before: int, after: int) -> pa.Table:
     return ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue()).to_table(came)
 
 
-def changed_keys(
+def find_changed_keys(
     table: Table, before: int, after: int, columns: Sequence[str], *, came: bool = True
 ) -> pa.Table | None:
     """``columns`` of all rows that were added, changed or taken away, as they were and as they are, and of some others.

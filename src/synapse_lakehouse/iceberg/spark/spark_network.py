@@ -20,7 +20,7 @@ _AUTHENTICATED: Final = {
     # A socket file is closed to other users.
     "spark.python.unix.domain.socket.enabled": "true",
 }
-SECRET: Final = "spark.authenticate.secret"  # noqa: S105 - the name of a property
+SECRET_PROPERTY: Final = "spark.authenticate.secret"  # noqa: S105 - the name of a property
 """Property that holds the secret of a standalone cluster."""
 _LOCAL: Final = {"spark.driver.bindAddress": LOOPBACK, "spark.driver.host": LOOPBACK}
 
@@ -29,7 +29,7 @@ class SparkSecretError(LakehouseError):
     """The secret of a Spark cluster is missing or not secret; the message says what to do."""
 
 
-def properties(master: str, settings: Settings) -> dict[str, str]:
+def get_network_properties(master: str, settings: Settings) -> dict[str, str]:
     """Spark configuration of a driver on ``master``; of a standalone cluster the secret is among it.
 
     On one machine Spark generates a secret for each driver, as do YARN and Kubernetes for each application.
@@ -42,7 +42,7 @@ def properties(master: str, settings: Settings) -> dict[str, str]:
     if not master.startswith(("spark://", "local-cluster")):
         return encrypted
     # Spark reads `spark.authenticate.secret.file` on Kubernetes only.
-    return encrypted | {SECRET: _secret(settings)}
+    return encrypted | {SECRET_PROPERTY: _secret(settings)}
 
 
 def _secret(settings: Settings) -> str:
@@ -69,9 +69,10 @@ def _secret(settings: Settings) -> str:
             f"the secret already: write a new one, for its owner alone (`chmod 600 {file}`)."
         )
     properties = dict(line.split(maxsplit=1) for line in content.splitlines() if len(line.split(maxsplit=1)) == 2)
-    if secret := properties.get(SECRET, "").strip():
+    if secret := properties.get(SECRET_PROPERTY, "").strip():
         return secret
     raise SparkSecretError(
-        f"LAKEHOUSE_SPARK_SECRET_FILE={file} has no line `{SECRET} …`. It must be the file of properties with which "
+        f"LAKEHOUSE_SPARK_SECRET_FILE={file} has no line `{SECRET_PROPERTY} …`. It must be the file of properties with "
+        "which "
         "the cluster's masters and workers were started; `docker/spark-secret.sh` writes one."
     )

@@ -7,7 +7,7 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 
 
-def append(table: Table, rows: pa.Table, summary: Mapping[str, str] | None = None) -> None:
+def append_rows(table: Table, rows: pa.Table, summary: Mapping[str, str] | None = None) -> None:
     """Append ``rows`` to ``table``, with ``summary`` in that of the snapshot.
 
     :raises CommitFailedException: when others committed meanwhile, each time that the table's properties let it try.

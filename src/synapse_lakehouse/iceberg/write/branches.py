@@ -11,24 +11,24 @@ from synapse_lakehouse.iceberg.catalog.catalog import SCHEMAS, is_unbranched
 _AT_ONCE = 4
 
 
-def drop(catalog: Catalog, branch: str, names: Collection[str] | None = None) -> int:
+def drop_branch(catalog: Catalog, branch: str, names: Collection[str] | None = None) -> int:
     """Remove ``branch`` from every table that has it, or of those called ``names``; how many had it.
 
     Whoever calls this holds the lease, or knows that the branch's run is over.
     """
-    having = [table for table in branched_tables(catalog, names) if branch in table.refs()]
+    having = [table for table in load_branched_tables(catalog, names) if branch in table.refs()]
     for table in having:
         table.manage_snapshots().remove_branch(branch).commit()
     return len(having)
 
 
-def take_over(catalog: Catalog, crashed: Sequence[str], branch: str) -> None:
+def resume_branch(catalog: Catalog, crashed: Sequence[str], branch: str) -> None:
     """Let ``branch`` go on from what it has itself of bronze, or the latest of the ``crashed`` branches; all others are
     dropped.
 
     Whoever calls this holds the lease.
     """
-    for table in branched_tables(catalog):
+    for table in load_branched_tables(catalog):
         refs, is_bronze = table.refs(), table.name()[0] == "bronze"
         left = [one for one in reversed(crashed) if one in refs]
         if left and is_bronze and branch not in refs:
@@ -38,14 +38,14 @@ def take_over(catalog: Catalog, crashed: Sequence[str], branch: str) -> None:
                 table.manage_snapshots().remove_branch(one).commit()
 
 
-def branched(catalog: Catalog) -> list[str]:
+def list_branched_tables(catalog: Catalog) -> list[str]:
     """Names of the tables that runs write on branches: all but audit and what the replication tap heard."""
     names = [".".join(name) for schema in SCHEMAS for name in catalog.list_tables(schema)]
     return [name for name in names if not is_unbranched(name)]
 
 
-def branched_tables(catalog: Catalog, names: Collection[str] | None = None) -> Iterator[Table]:
-    """The tables called :func:`branched`, or those of ``names`` among them."""
-    wanted = [name for name in branched(catalog) if names is None or name in names]
+def load_branched_tables(catalog: Catalog, names: Collection[str] | None = None) -> Iterator[Table]:
+    """The tables called :func:`list_branched_tables`, or those of ``names`` among them."""
+    wanted = [name for name in list_branched_tables(catalog) if names is None or name in names]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         yield from pool.map(catalog.load_table, wanted)

@@ -16,12 +16,12 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
-from synapse_lakehouse.iceberg.spark.session import each, iceberg, iceberg_table
+from synapse_lakehouse.iceberg.spark.session import get_iceberg_class, iterate_java, load_iceberg_table
 from synapse_lakehouse.iceberg.write.places import COLUMNS, Places
 
 
 @dataclass(frozen=True)
-class Commit:
+class CommitResult:
     """What a commit made: the branch's new snapshot, rows that it added, files and bytes of the table since."""
 
     snapshot_id: int
@@ -30,13 +30,13 @@ class Commit:
     bytes: int
 
 
-def parquet_schema(table: Table, columns: Sequence[str]) -> pa.Schema:
+def get_parquet_schema(table: Table, columns: Sequence[str]) -> pa.Schema:
     """Arrow schema of ``columns`` with the field ids of ``table`` under ``PARQUET:field_id``."""
     schema = schema_to_pyarrow(table.schema().select(*columns))
     return pa.schema([_plain(schema.field(name)) for name in columns])
 
 
-def start_branch(spark: SparkSession, name: str, branch: str, at: int | None) -> None:
+def reset_branch(spark: SparkSession, name: str, branch: str, at: int | None) -> None:
     """Point ``branch`` of a table at the snapshot ``at``, whatever it held; with None, remove it."""
     table = _fresh(spark, name)
     if at is not None:
@@ -45,29 +45,29 @@ def start_branch(spark: SparkSession, name: str, branch: str, at: int | None) ->
         table.manageSnapshots().removeBranch(branch).commit()
 
 
-def begin_branch(spark: SparkSession, name: str, branch: str) -> None:
+def ensure_branch(spark: SparkSession, name: str, branch: str) -> None:
     """Let ``branch`` of a table begin at main, where it is not there."""
     _begin(_fresh(spark, name), branch)
 
 
 def replace_content(
     spark: SparkSession, name: str, branch: str, paths: Sequence[str], properties: Mapping[str, str]
-) -> Commit:
+) -> CommitResult:
     """Make ``paths`` the whole content of ``name`` on ``branch``, in one commit with ``properties`` in its summary.
 
     A branch that is not there begins at main.
     """
     table = _fresh(spark, name)
     _begin(table, branch)
-    everything = iceberg(spark, "expressions.Expressions").alwaysTrue()
+    everything = get_iceberg_class(spark, "expressions.Expressions").alwaysTrue()
     overwrite = table.newOverwrite().overwriteByRowFilter(everything)
     for path in paths:
-        overwrite.addFile(data_file(spark, table, path))
+        overwrite.addFile(read_data_file(spark, table, path))
     _set(spark, overwrite, branch, properties).commit()
     return _committed(table, branch)
 
 
-def prepare_change(
+def prepare_row_change(
     spark: SparkSession,
     name: str,
     branch: str,
@@ -75,7 +75,7 @@ def prepare_change(
     deletes: str | None,
     properties: Mapping[str, str],
     at: int | None = None,
-) -> "Prepared":
+) -> "PreparedCommit":
     """Add ``paths`` to ``branch`` and take away the rows that the file ``deletes`` places, in one commit to be made.
 
     :param at: the snapshot that this is done to, whatever the branch held; by default what it holds.
@@ -86,24 +86,24 @@ def prepare_change(
         _point(table, transaction, branch, at)
     delta = transaction.newRowDelta()
     for path in paths:
-        delta.addRows(data_file(spark, table, path))
+        delta.addRows(read_data_file(spark, table, path))
     if deletes:
         delta.addDeletes(_delete_file(spark, table, deletes))
     _set(spark, delta, branch, properties).commit()
-    anew = partial(prepare_change, spark, name, branch, paths, deletes, properties, at)
-    return Prepared(table, transaction, branch, anew)
+    anew = partial(prepare_row_change, spark, name, branch, paths, deletes, properties, at)
+    return PreparedCommit(table, transaction, branch, anew)
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedCommit:
     """A commit that is written but for the last step."""
 
     _table: Any
     _transaction: Any
     _branch: str
-    _anew: Callable[[], "Prepared"]
+    _anew: Callable[[], "PreparedCommit"]
 
-    def commit(self) -> Commit:
+    def commit(self) -> CommitResult:
         """Make it the branch's newest."""
         try:
             self._transaction.commitTransaction()
@@ -118,7 +118,7 @@ class Prepared:
         """Delete what it wrote: its manifest and manifest list. Maintenance sweeps what stays."""
         io, snapshot = self._table.io(), self._transaction.table().snapshot(self._branch)
         with suppress(Py4JJavaError):
-            for manifest in each(snapshot.allManifests(io)):
+            for manifest in iterate_java(snapshot.allManifests(io)):
                 if manifest.snapshotId() == snapshot.snapshotId():
                     io.deleteFile(manifest.path())
             io.deleteFile(snapshot.manifestListLocation())
@@ -153,7 +153,7 @@ _DELETES = pa.schema(
 
 
 def _fresh(spark: SparkSession, name: str) -> Any:
-    table = iceberg_table(spark, name)
+    table = load_iceberg_table(spark, name)
     table.refresh()
     return table
 
@@ -173,20 +173,20 @@ def _point(table: Any, on: Any, branch: str, at: int) -> None:
         on.manageSnapshots().replaceBranch(branch, at).commit()
 
 
-def data_file(spark: SparkSession, table: Any, path: str) -> Any:
+def read_data_file(spark: SparkSession, table: Any, path: str) -> Any:
     """The Parquet file at ``path`` as a data file of Iceberg's (Java) ``table``, with its metrics."""
     file = table.io().newInputFile(path)
-    config = iceberg(spark, "MetricsConfig").forTable(table)
-    metrics = iceberg(spark, "parquet.ParquetUtil").fileMetrics(file, config)
-    builder = iceberg(spark, "DataFiles").builder(table.spec())
+    config = get_iceberg_class(spark, "MetricsConfig").forTable(table)
+    metrics = get_iceberg_class(spark, "parquet.ParquetUtil").fileMetrics(file, config)
+    builder = get_iceberg_class(spark, "DataFiles").builder(table.spec())
     return builder.withInputFile(file).withFormat("parquet").withMetrics(metrics).build()
 
 
 def _delete_file(spark: SparkSession, table: Any, path: str) -> Any:
     file = table.io().newInputFile(path)
-    config = iceberg(spark, "MetricsConfig").forPositionDelete()
-    metrics = iceberg(spark, "parquet.ParquetUtil").fileMetrics(file, config)
-    builder = iceberg(spark, "FileMetadata").deleteFileBuilder(table.spec()).ofPositionDeletes()
+    config = get_iceberg_class(spark, "MetricsConfig").forPositionDelete()
+    metrics = get_iceberg_class(spark, "parquet.ParquetUtil").fileMetrics(file, config)
+    builder = get_iceberg_class(spark, "FileMetadata").deleteFileBuilder(table.spec()).ofPositionDeletes()
     return builder.withInputFile(file).withFormat("parquet").withMetrics(metrics).build()
 
 
@@ -194,16 +194,18 @@ def _set(spark: SparkSession, update: Any, branch: str, properties: Mapping[str,
     for key, value in properties.items():
         update.set(key, value)
     # Iceberg looks every 10 ms whether its pool has done one of the steps of a commit, which take less.
-    at_once = iceberg(spark, "relocated.com.google.common.util.concurrent.MoreExecutors").newDirectExecutorService()
+    at_once = get_iceberg_class(
+        spark, "relocated.com.google.common.util.concurrent.MoreExecutors"
+    ).newDirectExecutorService()
     return update.toBranch(branch).scanManifestsWith(at_once)
 
 
-def _committed(table: Any, branch: str) -> Commit:
+def _committed(table: Any, branch: str) -> CommitResult:
     table.refresh()
     snapshot = table.snapshot(branch)
     summary = snapshot.summary()
     counts = ("added-records", "total-data-files", "total-files-size")
-    return Commit(int(snapshot.snapshotId()), *(int(summary.get(name) or 0) for name in counts))
+    return CommitResult(int(snapshot.snapshotId()), *(int(summary.get(name) or 0) for name in counts))
 
 
 def _plain(field: pa.Field) -> pa.Field:

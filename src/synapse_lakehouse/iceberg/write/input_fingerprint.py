@@ -13,39 +13,39 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import DataFrame, SparkSession
 
-from synapse_lakehouse.iceberg.write.commits import begin_branch, parquet_schema, replace_content
-from synapse_lakehouse.iceberg.write.tables import load_or_none
+from synapse_lakehouse.iceberg.write.commits import ensure_branch, get_parquet_schema, replace_content
+from synapse_lakehouse.iceberg.write.tables import load_table_or_none
 from synapse_lakehouse.parquet_writer import group_batches, write_parquet
 
 _PROPERTY: Final = "made-of"
 _ORIGIN: Final = (_PROPERTY, "made-by", "read-from", "state-rows", "state-rules")
 
 
-def ingredients(catalog: Catalog, branch: str, tables: list[str], version: str) -> str:
+def compute_fingerprint(catalog: Catalog, branch: str, tables: list[str], version: str) -> str:
     """What a table is made of: the rows of ``tables`` as ``branch`` has them, and the ``version`` of the rules."""
-    made = [version, *(str(made_of(catalog, name, branch)) for name in tables)]
+    made = [version, *(str(read_fingerprint(catalog, name, branch)) for name in tables)]
     return hashlib.sha256(" ".join(made).encode()).hexdigest()
 
 
-def made_of(catalog: Catalog, name: str, branch: str) -> str | None:
+def read_fingerprint(catalog: Catalog, name: str, branch: str) -> str | None:
     """What the rows of a table were made of, as a reader on ``branch`` finds them; its snapshot, where none says."""
-    snapshot = snapshot_of(load_or_none(catalog, name), branch)
-    return said(snapshot, _PROPERTY) or str(snapshot.snapshot_id) if snapshot else None
+    snapshot = find_snapshot(load_table_or_none(catalog, name), branch)
+    return get_snapshot_property(snapshot, _PROPERTY) or str(snapshot.snapshot_id) if snapshot else None
 
 
-def snapshot_of(table: Table | None, branch: str) -> Snapshot | None:
+def find_snapshot(table: Table | None, branch: str) -> Snapshot | None:
     """The snapshot that a reader on ``branch`` finds."""
     refs = table.refs() if table else {}
     ref = refs.get(branch) or refs.get("main")
     return table.snapshot_by_id(ref.snapshot_id) if table and ref else None
 
 
-def said(snapshot: Snapshot | None, name: str) -> str | None:
+def get_snapshot_property(snapshot: Snapshot | None, name: str) -> str | None:
     """What a snapshot's summary says under ``name``."""
     return snapshot.summary.get(name) if snapshot and snapshot.summary else None
 
 
-def origin(summary: Any, snapshot_id: int) -> dict[str, str]:
+def get_fingerprint_properties(summary: Any, snapshot_id: int) -> dict[str, str]:
     """What a snapshot with the same rows has to say: of what they were made.
 
     :param summary: the summary of the snapshot that they come from, which is ``snapshot_id``.
@@ -53,14 +53,14 @@ def origin(summary: Any, snapshot_id: int) -> dict[str, str]:
     return {_PROPERTY: str(snapshot_id)} | {name: str(summary[name]) for name in _ORIGIN if name in summary}
 
 
-def replace(
+def replace_table(
     spark: SparkSession, name: str, branch: str, rows: DataFrame, made_now: str, more: Mapping[str, str] | None = None
 ) -> None:
     """Replace the whole content of a table by ``rows``, as one commit on ``branch``, the session's.
 
     :param more: what the snapshot's summary shall say beside what it was made of.
     """
-    begin_branch(spark, name, branch)
+    ensure_branch(spark, name, branch)
     rows.createOrReplaceTempView("remade")
     properties = [f"`snapshot-property.{key}` = '{value}'" for key, value in _told(made_now, more).items()]
     spark.sql(f"""
@@ -69,7 +69,7 @@ def replace(
     """)  # noqa: S608
 
 
-def replace_with_arrow(
+def replace_table_from_arrow(
     spark: SparkSession,
     table: Table,
     branch: str,
@@ -83,7 +83,7 @@ def replace_with_arrow(
     """
     name, columns = ".".join(table.name()), table.schema().column_names
     groups = (group.select(columns) for group in group_batches(rows))
-    file = write_parquet(groups, parquet_schema(table, columns), table.io, f"{table.location()}/data")
+    file = write_parquet(groups, get_parquet_schema(table, columns), table.io, f"{table.location()}/data")
     replace_content(spark, name, branch, [file.path] if file else [], _told(made_now, more))
 
 

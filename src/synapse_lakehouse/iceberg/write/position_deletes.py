@@ -5,34 +5,39 @@ from collections.abc import Mapping, Sequence
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
-from synapse_lakehouse.iceberg.spark.session import iceberg_table
-from synapse_lakehouse.iceberg.write.commits import begin_branch, data_file, prepare_change, write_position_deletes
+from synapse_lakehouse.iceberg.spark.session import load_iceberg_table
+from synapse_lakehouse.iceberg.write.commits import (
+    ensure_branch,
+    prepare_row_change,
+    read_data_file,
+    write_position_deletes,
+)
 from synapse_lakehouse.iceberg.write.places import Places
 
 
-def amend(spark: SparkSession, name: str, branch: str, outdated: str, paths: Sequence[str], run_id: str) -> int:
+def replace_rows(spark: SparkSession, name: str, branch: str, outdated: str, paths: Sequence[str], run_id: str) -> int:
     """Delete the rows for which ``outdated`` (Spark's SQL) holds and add the Parquet files ``paths``: the new snapshot.
 
     The session writes to ``branch``, which is made from main if the table does not have it yet.
     """
-    table = iceberg_table(spark, name)
-    begin_branch(spark, name, branch)
+    table = load_iceberg_table(spark, name)
+    ensure_branch(spark, name, branch)
     spark.sql(f"delete from {name} where {outdated}")  # noqa: S608 - built from the catalogue's names
     table.refresh()
     append = table.newAppend().toBranch(branch).set("lakehouse.run", run_id)
     for path in paths:
-        append.appendFile(data_file(spark, table, path))
+        append.appendFile(read_data_file(spark, table, path))
     if paths:
         append.commit()
         table.refresh()
     return int(table.snapshot(branch).snapshotId())
 
 
-def take_away(
+def delete_rows(
     spark: SparkSession, table: Table, branch: str, at: int, outdated: Places, properties: Mapping[str, str]
 ) -> None:
     """Delete the rows of the snapshot ``at`` that are ``outdated``, in one commit on ``branch`` with ``properties`` in
     its summary; nothing is committed where there are none."""
     if outdated:
         deletes = write_position_deletes(outdated, f"{table.location()}/data", table.io.properties)
-        prepare_change(spark, ".".join(table.name()), branch, [], deletes, properties, at).commit()
+        prepare_row_change(spark, ".".join(table.name()), branch, [], deletes, properties, at).commit()

@@ -9,16 +9,16 @@ from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from synapse_lakehouse.audit import store
-from synapse_lakehouse.audit.releases import TABLE, Release, ReleaseError, accepted_bounds
+from synapse_lakehouse.audit.releases import RELEASES_TABLE, Release, ReleaseError, compute_accepted_bounds
 from synapse_lakehouse.config.run import Run
-from synapse_lakehouse.iceberg.spark.session import iceberg_table
-from synapse_lakehouse.iceberg.write.branches import branched_tables
+from synapse_lakehouse.iceberg.spark.session import load_iceberg_table
+from synapse_lakehouse.iceberg.write.branches import load_branched_tables
 
 _STAGES = ("bronze", "gold")
 _AT_ONCE = 4
 
 
-def publish(
+def publish_branch(
     spark: SparkSession, catalog: Catalog, run: Run, server_name: str, require_lease: Callable[[], None]
 ) -> Release:
     """Move main of every table to the run's branch, tag the interval, drop the branch, then write the release.
@@ -29,23 +29,23 @@ def publish(
         so that its tables look unchanged.
     :raises ReleaseError: when the run's audits are missing or failed, or its branch is not what they are about.
     """
-    passed, warned = require_audited(catalog, run)
+    passed, warned = require_audits_passed(catalog, run)
     require_lease()
-    branched = list(branched_tables(catalog))
-    require_measured(catalog, run, branched)
+    branched = list(load_branched_tables(catalog))
+    require_unchanged_bronze(catalog, run, branched)
     names = [".".join(table.name()) for table in branched]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        heads = list(pool.map(lambda name: fast_forward(spark, name, run.branch, run.tag), names))
+        heads = list(pool.map(lambda name: fast_forward_main(spark, name, run.branch, run.tag), names))
     tables = {name: head for name, head in zip(names, heads, strict=True) if head is not None}
     positions = {
-        row["stream"]: row["safe_bound"] for row in store.of_run(catalog, "audit.stream_positions", run.run_id)
+        row["stream"]: row["safe_bound"] for row in store.read_run_rows(catalog, "audit.stream_positions", run.run_id)
     }
-    latest = store.latest(catalog)
-    views = {row["view_name"]: row["sql"] for row in store.of_run(catalog, "audit.views", run.run_id)}
+    latest = store.read_latest_release(catalog)
+    views = {row["view_name"]: row["sql"] for row in store.read_run_rows(catalog, "audit.views", run.run_id)}
     for name, sql in views.items():
         if not latest or latest.views.get(name) != sql:
             spark.sql(f"create or replace view {name} as {sql}")
-    snapshots = store.of_run(catalog, "audit.snapshots", run.run_id)
+    snapshots = store.read_run_rows(catalog, "audit.snapshots", run.run_id)
     now = datetime.now(UTC)
     release = Release(
         number=latest.number + 1 if latest else 1,
@@ -56,7 +56,7 @@ def publish(
         tag=run.tag,
         server_name=server_name,
         tables=tables,
-        positions=accepted_bounds(latest, positions),
+        positions=compute_accepted_bounds(latest, positions),
         views=views,
         checks_passed=passed,
         checks_warned=warned,
@@ -65,22 +65,22 @@ def publish(
         accepted_at=now,
     )
     require_lease()
-    record(catalog, release)
+    append_release(catalog, release)
     return release
 
 
-def record(catalog: Catalog, release: Release) -> None:
+def append_release(catalog: Catalog, release: Release) -> None:
     """Write the row that makes ``release`` what readers see."""
     maps = {name: sorted(getattr(release, name).items()) for name in ("tables", "positions", "views")}
-    store.append(catalog, TABLE, [vars(release) | maps | {"release": release.number}])
+    store.append_audit_rows(catalog, RELEASES_TABLE, [vars(release) | maps | {"release": release.number}])
 
 
-def require_audited(catalog: Catalog, run: Run) -> tuple[int, int]:
+def require_audits_passed(catalog: Catalog, run: Run) -> tuple[int, int]:
     """How many checks of the run passed, and how many only warned, as each stage was judged last.
 
     :raises ReleaseError: when a stage was not judged, or a check that blocks publishing failed.
     """
-    checks = store.checks_of_run(catalog, run.run_id)
+    checks = store.read_run_checks(catalog, run.run_id)
     if unjudged := [stage for stage in _STAGES if not any(check["stage"] == stage for check in checks)]:
         raise ReleaseError(f"Nothing is published: {' and '.join(unjudged)} of run {run.run_id} were never judged.")
     failed = [check for check in checks if not check["success"]]
@@ -92,14 +92,14 @@ def require_audited(catalog: Catalog, run: Run) -> tuple[int, int]:
     return len(checks) - len(failed), len(failed)
 
 
-def require_measured(catalog: Catalog, run: Run, branched: Iterable[Table]) -> None:
+def require_unchanged_bronze(catalog: Catalog, run: Run, branched: Iterable[Table]) -> None:
     """See that bronze still is what the run's audits are about: nothing but the copy, before them, may write to it.
 
     A table that was not copied, as it drifted, has no branch; one whose main has moved already is at what was measured.
 
     :raises ReleaseError: when the run's branch of a table is not at the snapshot that ``audit.table_facts`` names.
     """
-    facts = store.of_run(catalog, "audit.table_facts", run.run_id)
+    facts = store.read_run_rows(catalog, "audit.table_facts", run.run_id)
     measured = {f"bronze.{row['table_name']}": row["snapshot_id"] for row in facts}
     for table in branched:
         name, refs = ".".join(table.name()), table.refs()
@@ -113,9 +113,9 @@ def require_measured(catalog: Catalog, run: Run, branched: Iterable[Table]) -> N
             )
 
 
-def fast_forward(spark: SparkSession, name: str, branch: str, tag: str) -> int | None:
+def fast_forward_main(spark: SparkSession, name: str, branch: str, tag: str) -> int | None:
     """Move main of a table to ``branch``, where it has that, tag it and drop the branch: main's snapshot."""
-    table = iceberg_table(spark, name)
+    table = load_iceberg_table(spark, name)
     refs = table.refs()
     if refs.containsKey(branch):
         head = refs.get(branch).snapshotId()

@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit import store
-from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS, SCHEMAS
+from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS_TABLE, SCHEMAS
 
 ARROW_TYPES: Final = {
     "string": pa.string(),
@@ -73,18 +73,18 @@ _RUNS_APART: Final = {"write.metadata.metrics.column.run_id": "full"}
 _NEVER_RETRIED: Final = {"commit.retry.num-retries": "0"}
 
 
-def arrow_schema(table: catalogue.Table) -> pa.Schema:
+def get_arrow_schema(table: catalogue.Table) -> pa.Schema:
     """Columns of ``bronze.<table>``, all optional: what the source holds is judged, not refused, on the way in."""
     return pa.schema([(column.name, ARROW_TYPES[column.data_type]) for column in table.columns])
 
 
-def without_bounds(table: catalogue.Table) -> dict[str, str]:
+def get_metrics_properties(table: catalogue.Table) -> dict[str, str]:
     """Properties that keep the least and greatest values of what people said out of Iceberg's manifests."""
     content = [column.name for column in table.columns if column.holds_content]
     return {f"write.metadata.metrics.column.{name}": "none" for name in content}
 
 
-def ensure(catalog: Catalog, declared: catalogue.Catalogue) -> None:
+def ensure_tables(catalog: Catalog, declared: catalogue.Catalogue) -> None:
     """Create what is missing of the schemas, the audit tables, bronze and resolved state; add columns that they gained.
 
     Properties that a table does not have yet are set; an operator's own values stay.
@@ -93,8 +93,8 @@ def ensure(catalog: Catalog, declared: catalogue.Catalogue) -> None:
     """
     for schema in SCHEMAS:
         catalog.create_namespace_if_not_exists(schema)
-    ensure_audit(catalog)
-    ensure_commands(catalog)
+    ensure_audit_tables(catalog)
+    ensure_commands_table(catalog)
     _ensure_branched(catalog, "bronze", declared.copied_tables())
     _ensure_branched(catalog, "silver", catalogue.load_state_tables())
 
@@ -103,26 +103,30 @@ def _ensure_branched(catalog: Catalog, schema: str, declared: Iterable[catalogue
     existing = {".".join(name) for name in catalog.list_tables(schema)}
     for table in declared:
         name = f"{schema}.{table.name}"
-        _ensure_table(catalog, name, arrow_schema(table), BRANCHED | without_bounds(table), name in existing)
+        _ensure_table(
+            catalog, name, get_arrow_schema(table), BRANCHED | get_metrics_properties(table), name in existing
+        )
 
 
-def ensure_audit(catalog: Catalog) -> None:
+def ensure_audit_tables(catalog: Catalog) -> None:
     """Create what is missing of the audit tables; add columns that they gained."""
     existing = set[str]()
-    for schema in {name.partition(".")[0] for name in store.TABLES}:
+    for schema in {name.partition(".")[0] for name in store.AUDIT_SCHEMAS}:
         catalog.create_namespace_if_not_exists(schema)
         existing |= {".".join(name) for name in catalog.list_tables(schema)}
-    for name, columns in store.TABLES.items():
+    for name, columns in store.AUDIT_SCHEMAS.items():
         properties = _AUDIT | (_NEVER_RETRIED if name == "audit.leases" else {})
         if "run_id" in columns.names:
             properties |= _RUNS_APART
         _ensure_table(catalog, name, columns, properties, name in existing)
 
 
-def ensure_commands(catalog: Catalog) -> None:
+def ensure_commands_table(catalog: Catalog) -> None:
     """Create the table of the replication tap, or add columns that it gained."""
     catalog.create_namespace_if_not_exists("bronze")
-    _ensure_table(catalog, COMMANDS, COMMANDS_SCHEMA, _UNBRANCHED, load_or_none(catalog, COMMANDS) is not None)
+    _ensure_table(
+        catalog, COMMANDS_TABLE, COMMANDS_SCHEMA, _UNBRANCHED, load_table_or_none(catalog, COMMANDS_TABLE) is not None
+    )
 
 
 def _ensure_table(catalog: Catalog, name: str, columns: pa.Schema, properties: dict[str, str], exists: bool) -> None:
@@ -141,7 +145,7 @@ def _ensure_table(catalog: Catalog, name: str, columns: pa.Schema, properties: d
             change.set_properties(missing)
 
 
-def load_or_none(catalog: Catalog, name: str) -> Table | None:
+def load_table_or_none(catalog: Catalog, name: str) -> Table | None:
     """The table, or None if it does not exist."""
     try:
         return catalog.load_table(name)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from synapse_lakehouse.errors import LakehouseError
 
-USER: Final = "admin"
+ADMIN_USER: Final = "admin"
 _FERNET: Final = "AIRFLOW__CORE__FERNET_KEY"
 
 
@@ -18,30 +18,32 @@ class CredentialsError(LakehouseError):
     """A file of credentials is damaged; the message says which."""
 
 
-def passwords_file(airflow_home: Path) -> Path:
+def get_passwords_file(airflow_home: Path) -> Path:
     """File with the password of each user of Airflow, as JSON."""
     return airflow_home / "passwords.json"
 
 
-def password(airflow_home: Path) -> str:
+def read_admin_password(airflow_home: Path) -> str:
     """Password of the administrator.
 
     :raises CredentialsError: when the file is damaged.
     """
-    file = passwords_file(airflow_home)
+    file = get_passwords_file(airflow_home)
     found = _read(file)
-    if not isinstance(found.get(USER), str):
-        raise CredentialsError(f"{file} has no password of {USER}. Delete it: the next start generates a new one.")
-    return str(found[USER])
+    if not isinstance(found.get(ADMIN_USER), str):
+        raise CredentialsError(
+            f"{file} has no password of {ADMIN_USER}. Delete it: the next start generates a new one."
+        )
+    return str(found[ADMIN_USER])
 
 
-def environment(airflow_home: Path) -> dict[str, str]:
+def ensure_credentials(airflow_home: Path) -> dict[str, str]:
     """Airflow's settings for its keys and its login; both files exist when this returns.
 
     :raises CredentialsError: when one of them is damaged.
     """
     airflow_home.mkdir(parents=True, exist_ok=True)
-    passwords, keys = passwords_file(airflow_home), airflow_home / "keys.json"
+    passwords, keys = get_passwords_file(airflow_home), airflow_home / "keys.json"
     found = _read(keys) if keys.exists() else {}
     if not passwords.exists() or not found:
         # New signing keys with each new password end the sessions of the login before. Connections stay readable.
@@ -52,13 +54,13 @@ def environment(airflow_home: Path) -> dict[str, str]:
         }
         _write_private(keys, json.dumps(found))
     if not passwords.exists():
-        _write_private(passwords, json.dumps({USER: secrets.token_urlsafe(24)}))
-    password(airflow_home)
+        _write_private(passwords, json.dumps({ADMIN_USER: secrets.token_urlsafe(24)}))
+    read_admin_password(airflow_home)
     passwords.chmod(0o600)
     return {
         "AIRFLOW__CORE__AUTH_MANAGER": "airflow.api_fastapi.auth.managers.simple.simple_auth_manager.SimpleAuthManager",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{ADMIN_USER}:admin",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
         **found,
     }

@@ -14,15 +14,16 @@ from urllib.parse import urlsplit
 
 import psycopg
 
+from synapse_lakehouse import file_lock
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.errors import LakehouseError
-from synapse_lakehouse.local import child_processes, network_environment, services
+from synapse_lakehouse.java import class_archive, jars, runtime
+from synapse_lakehouse.local import network_environment, services
 from synapse_lakehouse.local.airflow import credentials
-from synapse_lakehouse.local.java import class_archive, jars, runtime
 from synapse_lakehouse.local.postgres import roles
-from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 
-DAG = "lakehouse"
+MAIN_DAG = "lakehouse"
 POOLS = {"synapse_source": (1, "Tasks that read Synapse's database: one at a time, so that it never notices us.")}
 """Pools by name: slots and description. An operator's own number of slots is kept."""
 
@@ -47,7 +48,7 @@ class LocalAirflowError(LakehouseError):
 
 
 @dataclass(frozen=True)
-class Airflow:
+class PreparedAirflow:
     """A prepared Airflow: the resolved settings, and the environment in which its programs run."""
 
     settings: Settings
@@ -56,18 +57,18 @@ class Airflow:
     @property
     def home(self) -> Path:
         """AIRFLOW_HOME."""
-        return home(self.settings)
+        return get_airflow_home(self.settings)
 
 
-def home(settings: Settings) -> Path:
+def get_airflow_home(settings: Settings) -> Path:
     """AIRFLOW_HOME of these settings."""
     return settings.lakehouse_home / "airflow"
 
 
 @contextmanager
-def prepared(
+def prepare_airflow(
     settings: Settings | None = None, port: int = 8080, tell: Callable[[str], None] = lambda stage: None
-) -> Iterator[Airflow]:
+) -> Iterator[PreparedAirflow]:
     """Everything the DAG needs, running while the context lasts: the services, Spark's jars, Airflow's database.
 
     Two at once prepare one after the other and then share the servers.
@@ -77,26 +78,26 @@ def prepared(
     :raises LakehouseError: when a part cannot be started or fetched.
     """
     given = settings or Settings()
-    refuse_beside_services()
-    services.make_home(given)
+    refuse_configured_airflow()
+    services.create_home(given)
     with ExitStack() as stack:
-        with child_processes.alone(given.lakehouse_home / "prepare.lock"):
-            runtime.refuse_options(given)
+        with file_lock.exclusive_lock(given.lakehouse_home / "prepare.lock"):
+            runtime.check_driver_options(given)
             tell("starting the embedded PostgreSQL")
-            server = stack.enter_context(services.embedded_server(given))
-            resolved = stack.enter_context(services.connected(given))
-            services.remember(given)
+            server = stack.enter_context(services.run_embedded_server(given))
+            resolved = stack.enter_context(services.connect_services(given))
+            services.remember_lake(given)
             tell("preparing Spark and Airflow")
             with ThreadPoolExecutor(1) as beside:
-                spark = beside.submit(lambda: class_archive.make(given, jars.installed(given)))
-                metadata = roles.owner(server, services.AIRFLOW_DATABASE)
-                airflow = Airflow(resolved, environment(resolved, metadata, port))
+                spark = beside.submit(lambda: class_archive.create_class_archive(given, jars.install_jars(given)))
+                metadata = roles.ensure_owner(server, services.AIRFLOW_DATABASE)
+                airflow = PreparedAirflow(resolved, build_environment(resolved, metadata, port))
                 _migrate(airflow, server)
                 spark.result()
         yield airflow
 
 
-def end_runs(airflow: Airflow, run_id: str | None = None) -> None:
+def end_test_runs(airflow: PreparedAirflow, run_id: str | None = None) -> None:
     """Let runs by `airflow dags test` that were stopped be over for Airflow, too: its scheduler would go on with them.
 
     :param run_id: the one that was stopped; all, when omitted, which nobody may be running then.
@@ -107,13 +108,13 @@ def end_runs(airflow: Airflow, run_id: str | None = None) -> None:
         " and run_id = coalesce(%(run)s, run_id)"
     )
     ended = "set state = 'failed', end_date = now() where dag_id = %(dag)s and state = any(%(unfinished)s)"
-    values = {"dag": DAG, "unfinished": list(_UNFINISHED), "run": run_id}
+    values = {"dag": MAIN_DAG, "unfinished": list(_UNFINISHED), "run": run_id}
     with psycopg.connect(metadata) as connection:
         for table in ("task_instance", "dag_run"):
             connection.execute(f"update {table} {ended} and run_id in ({stopped})".encode(), values)
 
 
-def refuse_beside_services() -> None:
+def refuse_configured_airflow() -> None:
     """:raises LocalAirflowError: where an Airflow is configured, as in the containers of docker-compose.yaml."""
     if _DATABASE in os.environ:
         raise LocalAirflowError(
@@ -123,13 +124,13 @@ def refuse_beside_services() -> None:
         )
 
 
-def environment(settings: Settings, metadata: str, port: int) -> dict[str, str]:
+def build_environment(settings: Settings, metadata: str, port: int) -> dict[str, str]:
     """This process's environment with all that Airflow, Spark and the lakehouse need in theirs.
 
     :param metadata: libpq URI of Airflow's own database.
     """
-    here = home(settings)
-    base = network_environment.usable(runtime.environment())
+    here = get_airflow_home(settings)
+    base = network_environment.remove_unusable_variables(runtime.build_java_environment())
     address = f"http://127.0.0.1:{port}"
     airflow = {
         "AIRFLOW_HOME": str(here),
@@ -148,7 +149,7 @@ def environment(settings: Settings, metadata: str, port: int) -> dict[str, str]:
         "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(here / "logs"),
         "AIRFLOW__LOGGING__FILE_TASK_HANDLER_NEW_FOLDER_PERMISSIONS": "0o700",
         "AIRFLOW__LOGGING__FILE_TASK_HANDLER_NEW_FILE_PERMISSIONS": "0o600",
-    } | credentials.environment(here)
+    } | credentials.ensure_credentials(here)
     programs = {"PATH": f"{BIN}:{base.get('PATH', os.defpath)}"}
     return (base if SPARK in base else LOCAL_SPARK | base) | settings.to_environment() | airflow | programs
 
@@ -157,7 +158,7 @@ def _with_driver(driver: str, uri: str) -> str:
     return urlsplit(uri)._replace(scheme=f"postgresql+{driver}").geturl()
 
 
-def _migrate(airflow: Airflow, server: Server) -> None:
+def _migrate(airflow: PreparedAirflow, server: EmbeddedServer) -> None:
     """Bring the metadata database to this version of Airflow; its own comment remembers which one it is at."""
     name, wanted = services.AIRFLOW_DATABASE, version("apache-airflow")
     if server.comment(name) == wanted:
@@ -170,7 +171,7 @@ def _migrate(airflow: Airflow, server: Server) -> None:
     server.tool("psql", "-XqAtc", f"comment on database {name} is '{wanted}'", stdout=subprocess.DEVNULL)
 
 
-def _airflow(airflow: Airflow, *arguments: str) -> str:
+def _airflow(airflow: PreparedAirflow, *arguments: str) -> str:
     done = subprocess.run(
         [BIN / "airflow", *arguments], env=airflow.environment, capture_output=True, text=True, check=False
     )

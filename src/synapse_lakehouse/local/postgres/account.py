@@ -18,12 +18,12 @@ from typing import Final
 
 from synapse_lakehouse.errors import LakehouseError
 
-NAME: Final = "synapse-lakehouse-postgres"
+ACCOUNT_NAME: Final = "synapse-lakehouse-postgres"
 COPIES: Final = Path("/var/lib/synapse-lakehouse")
 """Where the programs are copied to when the account cannot reach them, as in a checkout below /root."""
 
 _MAKE: Final = ("useradd", "--system", "--user-group", "--no-create-home", "--home-dir", "/nonexistent", "--shell",
-                "/usr/sbin/nologin", NAME)  # fmt: skip
+                "/usr/sbin/nologin", ACCOUNT_NAME)  # fmt: skip
 _ATTEMPTS: Final = 20
 _PAUSE_SECONDS: Final = 0.2
 _READABLE: Final = 0o005
@@ -33,7 +33,7 @@ class AccountError(LakehouseError):
     """The server cannot have an account of its own; the message says what to do."""
 
 
-def own() -> pwd.struct_passwd | None:
+def ensure_server_account() -> pwd.struct_passwd | None:
     """The server's account, which is made at the first use; None where this process is not root's.
 
     :raises AccountError: when it cannot be made.
@@ -43,7 +43,7 @@ def own() -> pwd.struct_passwd | None:
     problem = ""
     for _ in range(_ATTEMPTS):
         with suppress(KeyError):
-            return pwd.getpwnam(NAME)
+            return pwd.getpwnam(ACCOUNT_NAME)
         # Another process may be making it.
         problem = _make() or problem
         time.sleep(_PAUSE_SECONDS if problem else 0)
@@ -66,15 +66,16 @@ def _make() -> str:
     return done.stderr.strip() if done.returncode else ""
 
 
-def environment() -> dict[str, str]:
+def get_server_environment() -> dict[str, str]:
     """All variables that the server and its tools get. libpq's are not among them: they are for Synapse's database."""
     zone = {"TZ": os.environ["TZ"]} if "TZ" in os.environ else {}
     return {"PATH": os.defpath, "LC_ALL": "C"} | zone
 
 
-def command(arguments: Sequence[str]) -> list[str]:
-    """``arguments`` as a command that runs as the server's account, from the file that :func:`programs` names."""
-    account = own()
+def build_account_command(arguments: Sequence[str]) -> list[str]:
+    """``arguments`` as a command that runs as the server's account, from the folder that
+    :func:`get_program_folder` returns."""
+    account = ensure_server_account()
     if account is None:
         return list(arguments)
     return [
@@ -83,9 +84,9 @@ def command(arguments: Sequence[str]) -> list[str]:
     ]  # fmt: skip
 
 
-def programs(folder: Path) -> Path:
+def get_program_folder(folder: Path) -> Path:
     """``folder`` of the server's programs, or a copy of it where the account may not read it."""
-    if own() is None or _is_readable(folder / "postgres"):
+    if ensure_server_account() is None or _is_readable(folder / "postgres"):
         return folder
     # The programs look for their other files beside their folder, and for libraries beside the wheel's package.
     package = folder.parents[1]
@@ -108,9 +109,9 @@ def programs(folder: Path) -> Path:
     return copy / package.name / folder.parent.name / folder.name
 
 
-def take_over(folder: Path) -> None:
+def change_owner(folder: Path) -> None:
     """Give ``folder`` and all in it to the server's account, as one that an earlier version made as ``nobody``."""
-    account = own()
+    account = ensure_server_account()
     if account is None or folder.stat().st_uid == account.pw_uid:
         return
     for parent, folders, files in os.walk(folder):

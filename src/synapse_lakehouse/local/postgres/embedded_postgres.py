@@ -20,8 +20,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
+from synapse_lakehouse import file_lock
 from synapse_lakehouse.errors import LakehouseError
-from synapse_lakehouse.local import child_processes
 from synapse_lakehouse.local.postgres import account
 
 # The wheel is wanted for its programs; importing it takes 0.1 s and warns about folders that are not used here.
@@ -38,7 +38,7 @@ class EmbeddedPostgresError(LakehouseError):
 
 
 @dataclass(frozen=True)
-class Server:
+class EmbeddedServer:
     """A running server: its port on 127.0.0.1, the superuser's password, its log. Passwords stay in private files."""
 
     port: int
@@ -67,7 +67,7 @@ class Server:
         """
         done: subprocess.CompletedProcess[bytes] = subprocess.run(
             [BIN / name, *arguments],
-            env=account.environment()
+            env=account.get_server_environment()
             | {
                 "PGHOST": "127.0.0.1",
                 "PGPORT": str(self.port),
@@ -104,7 +104,7 @@ class Server:
 
 
 @contextmanager
-def running(data: Path, port: int | None = None, options: Sequence[str] = ()) -> Iterator[Server]:
+def run_server(data: Path, port: int | None = None, options: Sequence[str] = ()) -> Iterator[EmbeddedServer]:
     """The server of the data directory ``data``, created and started if need be, stopped by its last user.
 
     :param port: port for a server that is not running yet; a free one when omitted.
@@ -116,13 +116,13 @@ def running(data: Path, port: int | None = None, options: Sequence[str] = ()) ->
     changing = data.with_name(data.name + ".start.lock")
     with data.with_name(data.name + ".lock").open("a+") as users:
         try:
-            with child_processes.alone(changing):
+            with file_lock.exclusive_lock(changing):
                 fcntl.flock(users, fcntl.LOCK_SH)
                 password = _initialised(data)
-                at = _awaited(data, _running_port(data) or _start(data, port or free_port(), options))
-            yield Server(at, password, _log(data))
+                at = _awaited(data, _running_port(data) or _start(data, port or find_free_port(), options))
+            yield EmbeddedServer(at, password, _log(data))
         finally:
-            with child_processes.alone(changing):
+            with file_lock.exclusive_lock(changing):
                 try:
                     fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
@@ -131,7 +131,7 @@ def running(data: Path, port: int | None = None, options: Sequence[str] = ()) ->
                     _stop(data)
 
 
-def free_port() -> int:
+def find_free_port() -> int:
     """A TCP port on 127.0.0.1 that nobody listens on at this moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -159,7 +159,7 @@ def _initialised(data: Path) -> str:
         Path(folder).chmod(0o711)
         made = Path(folder) / data.name
         made.mkdir(mode=0o700)
-        account.take_over(made)
+        account.change_owner(made)
         _initdb(made, password)
         secret.touch(mode=0o600)
         secret.write_text(password)
@@ -174,7 +174,7 @@ def _is_complete(data: Path) -> bool:
 
 def _initdb(data: Path, password: str) -> None:
     pwfile_read, pwfile_write = os.pipe()
-    if server := account.own():
+    if server := account.ensure_server_account():
         os.fchown(pwfile_read, server.pw_uid, -1)
     with os.fdopen(pwfile_write, "w") as writer:
         writer.write(password)
@@ -217,7 +217,7 @@ def _awaited(data: Path, port: int) -> int:
 
 def _answers(port: int) -> bool:
     asking: list[str | Path] = [BIN / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
-    return subprocess.run(asking, env=account.environment(), check=False).returncode == 0
+    return subprocess.run(asking, env=account.get_server_environment(), check=False).returncode == 0
 
 
 def _start(data: Path, port: int, options: Sequence[str]) -> int:
@@ -229,7 +229,7 @@ def _start(data: Path, port: int, options: Sequence[str]) -> int:
     } | dict(option.split("=", 1) for option in options)
     flags = " ".join(f"-c {name}='{value}'" for name, value in settings.items())
     try:
-        account.take_over(data)
+        account.change_owner(data)
         start = ["pg_ctl", "start", "--pgdata", _HERE, "--wait", "--timeout", str(START_SECONDS)]
         _run(data, [*start, "--log", f"{_HERE}/{_log(data).name}", "--options", flags])
     except EmbeddedPostgresError as error:
@@ -259,12 +259,12 @@ def _run(data: Path, command: Sequence[str], pass_fds: tuple[int, ...] = ()) -> 
     """Run a program of the wheel as the server's account, in the data directory."""
     name, *arguments = command
     try:
-        whole = account.command([str(account.programs(BIN) / name), *arguments])
+        whole = account.build_account_command([str(account.get_program_folder(BIN) / name), *arguments])
     except account.AccountError as error:
         raise EmbeddedPostgresError(str(error)) from None
     done = subprocess.run(
-        whole, env=account.environment(), pass_fds=pass_fds, capture_output=True, cwd=data, start_new_session=True,
-        check=False,
+        whole, env=account.get_server_environment(), pass_fds=pass_fds, capture_output=True, cwd=data,
+        start_new_session=True, check=False,
     )  # fmt: skip
     if done.returncode:
         said = (done.stderr or done.stdout).decode(errors="replace").strip()

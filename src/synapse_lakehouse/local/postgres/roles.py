@@ -5,7 +5,7 @@ import secrets
 import psycopg
 from psycopg import sql
 
-from synapse_lakehouse.local.postgres.embedded_postgres import Server
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 
 _OWNS = "select pg_get_userbyid(datdba) = datname from pg_database where datname = %s"
 _OWNED_BY_OTHERS = """
@@ -28,7 +28,7 @@ where proowner <> role and pronamespace in (select schema from own)
 """Statements for what a superuser made in a database of an earlier version. Sequences of columns follow their table."""
 
 
-def owner(server: Server, database: str) -> str:
+def ensure_owner(server: EmbeddedServer, database: str) -> str:
     """libpq URI of ``database`` for the role of that name, which owns it; both are made if absent."""
     with psycopg.connect(server.dsn(), autocommit=True) as connection:
         owned = connection.execute(_OWNS, [database]).fetchone()
@@ -45,7 +45,7 @@ def owner(server: Server, database: str) -> str:
     return server.login(database, password, database)
 
 
-def reader(server: Server, database: str) -> str:
+def ensure_reader(server: EmbeddedServer, database: str) -> str:
     """libpq URI of ``database``, which exists, for the role of that name, which reads its tables."""
     password = _password(server, database)
     with psycopg.connect(server.dsn(database)) as connection:
@@ -84,7 +84,7 @@ def _close(connection: psycopg.Connection[tuple[object, ...]], database: str) ->
         connection.execute(sql.SQL("revoke all on database {} from public").format(sql.Identifier(name)))
 
 
-def _password(server: Server, role: str) -> str:
+def _password(server: EmbeddedServer, role: str) -> str:
     """The role's password, which is written before the role is made."""
     file = server.password_file(role)
     if not file.exists():

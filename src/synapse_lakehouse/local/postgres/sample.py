@@ -6,29 +6,29 @@ import json
 import subprocess
 
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
-from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedPostgresError, Server
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedPostgresError, EmbeddedServer
 
-FOLDER = PROJECT_FOLDER / "sample"
-DUMP = FOLDER / "synapse.sql.gz"
-CONFIG = FOLDER / "homeserver.yaml"
-DATABASE = "synapse_sample"
+SAMPLE_FOLDER = PROJECT_FOLDER / "sample"
+SAMPLE_DUMP = SAMPLE_FOLDER / "synapse.sql.gz"
+SAMPLE_CONFIG = SAMPLE_FOLDER / "homeserver.yaml"
+SAMPLE_DATABASE = "synapse_sample"
 
 
-def server_name() -> str:
+def read_server_name() -> str:
     """server_name of the homeserver that the sample was taken from."""
-    return str(json.loads((FOLDER / "manifest.json").read_text(encoding="utf-8"))["server_name"])
+    return str(json.loads((SAMPLE_FOLDER / "manifest.json").read_text(encoding="utf-8"))["server_name"])
 
 
-def restore(server: Server, database: str = DATABASE) -> str:
+def restore_sample(server: EmbeddedServer, database: str = SAMPLE_DATABASE) -> str:
     """libpq URI of ``database`` on ``server``, holding the sample; restored when absent or made from another dump.
 
     :raises EmbeddedPostgresError: when the dump is missing or does not restore.
     """
-    if not DUMP.exists():
+    if not SAMPLE_DUMP.exists():
         raise EmbeddedPostgresError(
-            f"The sample {DUMP} is missing: check it out again, or rebuild it with `make sample`."
+            f"The sample {SAMPLE_DUMP} is missing: check it out again, or rebuild it with `make sample`."
         )
-    packed = DUMP.read_bytes()
+    packed = SAMPLE_DUMP.read_bytes()
     version = hashlib.sha256(packed).hexdigest()
     if database in server.databases():
         if server.comment(database) == version:

@@ -34,8 +34,8 @@ from pyiceberg.table import Table as IcebergTable
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.catalogue import Catalogue, Contiguity, LoadMode, Stream, Table
 from synapse_lakehouse.config.run import Run
-from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS
-from synapse_lakehouse.iceberg.read.recent_rows import spans
+from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS_TABLE
+from synapse_lakehouse.iceberg.read.recent_rows import iterate_recent_spans
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.replication.coverage import compare, sql
 from synapse_lakehouse.replication.coverage.compare import Heard, Window
@@ -164,7 +164,7 @@ def covering(
     :param bounds: by stream, the safe bound of this run as a distance.
     :param spill: folder for what does not fit in memory.
     """
-    commands = tables.load_or_none(catalog, COMMANDS)
+    commands = tables.load_table_or_none(catalog, COMMANDS_TABLE)
     if commands is None or commands.current_snapshot() is None:
         return None
     known = {(row["dialect"], row["stream"], row["instance"]): row for row in latest(catalog)}
@@ -198,12 +198,12 @@ def covering(
 
 def latest(catalog: Catalog) -> list[Row]:
     """The rows of ``TABLE`` of the last release whose run compared something."""
-    published = store.releases(catalog)
-    for told in spans(catalog.load_table(TABLE), "measured_at", columns=("run_id", "measured_at")):
+    published = store.read_releases(catalog)
+    for told in iterate_recent_spans(catalog.load_table(TABLE), "measured_at", columns=("run_id", "measured_at")):
         firsts = {row["run_id"]: row["measured_at"] for row in reversed(told.to_pylist())}
         for one in reversed(published):
-            is_told = one.run_id in firsts and firsts[one.run_id] <= one.judged_until
-            if is_told and (rows := store.of_release(catalog, TABLE, one)):
+            is_told = one.run_id in firsts and firsts[one.run_id] <= one.audited_until
+            if is_told and (rows := store.read_release_rows(catalog, TABLE, one)):
                 return rows
     return []
 

@@ -21,8 +21,8 @@ from pyiceberg.expressions import And, EqualTo
 from pyiceberg.table import Table
 
 from synapse_lakehouse.errors import LakehouseError
-from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS
-from synapse_lakehouse.iceberg.read.recent_rows import newest
+from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS_TABLE
+from synapse_lakehouse.iceberg.read.recent_rows import read_newest_rows
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.iceberg.write.tables import COMMANDS_SCHEMA
 from synapse_lakehouse.printable_text import get_printable_logger
@@ -141,7 +141,7 @@ class Landing:
         self._last: str | None = None
         self._is_ending = threading.Event()
         self._until = math.inf
-        tables.ensure_commands(catalog)
+        tables.ensure_commands_table(catalog)
 
     def positions(self) -> dict[Source, int]:
         """Positions at the end of the last commit, after which no other tap may commit; none if there was none."""
@@ -150,9 +150,9 @@ class Landing:
             EqualTo(term="source", value=self._source),
             EqualTo(term="dialect", value=self._dialect),
         )
-        table = self._catalog.load_table(COMMANDS)
+        table = self._catalog.load_table(COMMANDS_TABLE)
         self._last = self._landed(table)
-        told = newest(table, "received_at", tap, ("received_at", "fields"))
+        told = read_newest_rows(table, "received_at", tap, ("received_at", "fields"))
         if not len(told):
             return {}
         _now.later_than(told["received_at"][-1].as_py())
@@ -173,7 +173,7 @@ class Landing:
         properties = {FLUSH: flush} if batch.has_end else {FLUSH: flush, CUT_OFF: "true"}
         while True:
             try:
-                table = self._catalog.load_table(COMMANDS)
+                table = self._catalog.load_table(COMMANDS_TABLE)
                 if self._landed(table) not in (None, self._last):
                     raise TapRunningError(
                         f"Another tap of {self._source} ({self._dialect}) landed meanwhile, so this one stops: both "
@@ -190,7 +190,7 @@ class Landing:
                 raise
             except Exception as error:  # noqa: BLE001
                 # Whatever went wrong, what was heard must not be lost, nor written twice if it was written after all.
-                log.warning("%s could not be written, trying again: %s", COMMANDS, type(error).__name__)
+                log.warning("%s could not be written, trying again: %s", COMMANDS_TABLE, type(error).__name__)
                 self._wait(pause)
                 pause = min(pause * 2, 30.0)
                 if self._has(flush):
@@ -202,9 +202,9 @@ class Landing:
     def _has(self, flush: str) -> bool:
         while True:
             try:
-                return flush in _flushes(self._catalog.load_table(COMMANDS))
+                return flush in _flushes(self._catalog.load_table(COMMANDS_TABLE))
             except Exception as error:  # noqa: BLE001
-                log.warning("%s cannot be read, trying again: %s", COMMANDS, type(error).__name__)
+                log.warning("%s cannot be read, trying again: %s", COMMANDS_TABLE, type(error).__name__)
                 self._wait(1.0)
 
     def _wait(self, seconds: float) -> None:
@@ -212,7 +212,8 @@ class Landing:
         if self._is_ending.wait(seconds):
             if time.monotonic() >= self._until:
                 raise SinkWriteError(
-                    f"{COMMANDS} cannot be written, so what was heard last is not there. The next tap goes on from "
+                    f"{COMMANDS_TABLE} cannot be written, so what was heard last is not there. The next tap goes on "
+                    "from "
                     "what was written before, and reads from Synapse's database what that still has."
                 )
             time.sleep(_AGAIN_SECONDS)

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from synapse_lakehouse.catalogue import Contiguity, Stream, Table, effective_contiguity
-from synapse_lakehouse.iceberg.spark.session import each, iceberg, iceberg_table
+from synapse_lakehouse.iceberg.spark.session import get_iceberg_class, iterate_java, load_iceberg_table
 from synapse_lakehouse.postgres.rows.key_ranges import key_range_spark_sql
 from synapse_lakehouse.postgres.rows.range_digest import row_hash_spark_sql
 from synapse_lakehouse.streams.gaps.classify import Evidence
@@ -148,17 +148,17 @@ def _is_closed(held: StreamTables, stream: Stream, table: Table) -> Column:
 
 def _newer_files(held: StreamTables, stream: Stream, table: Table) -> tuple[str, ...]:
     """Data files that were added since the release before and may hold closed ids; none where it is forgotten."""
-    lake, name = iceberg_table(held.spark, f"bronze.{table.name}"), f"bronze.{table.name}"
+    lake, name = load_iceberg_table(held.spark, f"bronze.{table.name}"), f"bronze.{table.name}"
     accepted = held.accepted.tables.get(name) if held.accepted else None
     then = lake.snapshot(accepted) if accepted is not None else None
     bound, column = held.bound(stream), table.streams[stream.name]
     if then is None or bound is None:
         return ()
-    expressions = iceberg(held.spark, "expressions.Expressions")
+    expressions = get_iceberg_class(held.spark, "expressions.Expressions")
     is_closed = getattr(expressions, "and")(
         expressions.greaterThanOrEqual(column, min(bound, 0)), expressions.lessThanOrEqual(column, max(bound, 0))
     )
     scan = lake.newScan().useSnapshot(held.snapshots[table.name]).filter(is_closed)
-    files = (task.file() for task in each(scan.planFiles()))
+    files = (task.file() for task in iterate_java(scan.planFiles()))
     # Compaction keeps the sequence number, so what it rewrote is as old as it was.
     return tuple(str(file.location()) for file in files if file.dataSequenceNumber() > then.sequenceNumber())

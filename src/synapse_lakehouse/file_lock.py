@@ -1,0 +1,28 @@
+"""Locks between processes of this machine, on files (flock). A process that ends releases its locks."""
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def exclusive_lock(file: Path) -> Iterator[None]:
+    """Hold the lock of ``file``, which is created if it is missing; wait for the process that holds it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a") as opened:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def try_lock(file: Path) -> Iterator[bool]:
+    """Hold the lock of ``file`` unless another process holds it; yield whether this process holds it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a") as opened:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
