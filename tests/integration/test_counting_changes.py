@@ -11,15 +11,10 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.ingest.row_counts import CountRows, count_tables
 from synapse_lakehouse.postgres.connection import Connection, connect
+from synapse_lakehouse.postgres.rows.row_counts import RowCounts, count_changed_rows, count_rows, read_heap_file
 from synapse_lakehouse.postgres.rows.select_sql import build_select
-from synapse_lakehouse.postgres.snapshot import snapshot
-from synapse_lakehouse.postgres.snapshot.snapshot import (
-    RowCounts,
-    count_changed_rows,
-    count_rows,
-    export_snapshot,
-    read_heap_file,
-)
+from synapse_lakehouse.postgres.rows import row_counts
+from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
 
 EVENTS = catalogue.load_catalogue().table("events")
 
@@ -106,7 +101,7 @@ def test_many_changed_rows_are_counted_only(
     settings: Settings, source_copy: str, changed: tuple[int, int, set[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     since, rows, ids = changed
-    monkeypatch.setattr(snapshot, "MAX_CTIDS", len(ids) - 1)
+    monkeypatch.setattr(row_counts, "MAX_CTIDS", len(ids) - 1)
     with connect(settings.model_copy(update={"synapse_dsn": source_copy})) as connection:
         assert count_changed_rows(connection, EVENTS, since) == RowCounts(rows, len(ids), None)
 

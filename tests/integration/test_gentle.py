@@ -23,12 +23,8 @@ from synapse_lakehouse.postgres.connection import (
 )
 from synapse_lakehouse.postgres.errors import SourceError
 from synapse_lakehouse.postgres.rows.key_buckets import count_rows_per_bucket, list_bucket_widths
-from synapse_lakehouse.postgres.snapshot.snapshot import (
-    count_changed_rows,
-    count_rows,
-    count_stream_ids,
-    export_snapshot,
-)
+from synapse_lakehouse.postgres.rows.row_counts import count_changed_rows, count_rows, count_stream_ids
+from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
 from tests.support import runs
 
 ROWS = 1_500_000

@@ -12,8 +12,9 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.errors import SourceError
+from synapse_lakehouse.postgres.rows.row_counts import count_rows
 from synapse_lakehouse.postgres.snapshot import snapshot
-from synapse_lakehouse.postgres.snapshot.snapshot import count_rows, export_snapshot
+from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
 from synapse_lakehouse.postgres.snapshot.table_locks import lock_tables
 
 TABLE = catalogue.load_catalogue().table("receipts_linearized")
@@ -98,14 +99,14 @@ def test_who_never_finds_the_tables_at_rest_says_so(
         other.commit()
         lock_tables(connection, tables)
 
-    monkeypatch.setattr(snapshot, "hold", too_late)
+    monkeypatch.setattr(snapshot, "lock_tables", too_late)
     with (
         pytest.raises(SourceError, match=f"{TABLE.name} were rewritten .* 3 times in a row"),
         export_snapshot(source, catalogue.load_catalogue()),
     ):
         pass
     assert len(times) == 3
-    monkeypatch.setattr(snapshot, "hold", lambda *given: too_late(*given) if len(times) < 5 else lock_tables(*given))
+    monkeypatch.setattr(snapshot, "lock_tables", lambda *given: too_late(*given) if len(times) < 5 else lock_tables(*given))
     with export_snapshot(source, catalogue.load_catalogue()) as (connection, _):
         assert count_rows(connection, TABLE) == rows
     assert len(times) == 5

@@ -18,8 +18,9 @@ from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.postgres.connection import build_conninfo
 from synapse_lakehouse.postgres.errors import RecoveryConflictError
 from synapse_lakehouse.postgres.rows.read import ReadChunk, copy_chunks
+from synapse_lakehouse.postgres.rows.row_counts import RowCounts, count_changed_rows, count_rows
 from synapse_lakehouse.postgres.rows.select_sql import build_select
-from synapse_lakehouse.postgres.snapshot.snapshot import RowCounts, count_changed_rows, count_rows, export_snapshot
+from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
 from synapse_lakehouse.streams.checks import synapse_startup
 from synapse_lakehouse.streams.checks.sequences import check_regression
 from tests.conftest import BIN, environment, lakehouse

@@ -28,7 +28,7 @@ from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.rows import page_ranges
 from synapse_lakehouse.postgres.rows.content_hash import combine_hashes
-from synapse_lakehouse.postgres.snapshot.snapshot import RowCounts, count_changed_rows
+from synapse_lakehouse.postgres.rows.row_counts import RowCounts, count_changed_rows
 from synapse_lakehouse.spark_app import SparkApp
 from tests.conftest import copied_source, lake_maker
 from tests.support.incremental_lake import AdvancingLake, advancing

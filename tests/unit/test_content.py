@@ -1,4 +1,4 @@
-"""Content hashes are the same however many are computed at once, and whoever waits for whom."""
+"""Content hashes do not depend on the order of rows or on concurrency."""
 
 import subprocess
 import sys
@@ -10,16 +10,16 @@ from synapse_lakehouse.postgres.rows.content_hash import combine_hashes, hash_ro
 AT_ONCE = """
 from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
-from synapse_lakehouse.postgres.rows.content_hash import content_hash
+from synapse_lakehouse.postgres.rows.content_hash import hash_rows
 
 schema = pa.schema([("id", pa.int64()), ("text", pa.string())])
 batch = pa.record_batch([list(range(50)), ["text"] * 50], schema=schema)
 
-def hashed(number):
-    return content_hash(pa.RecordBatchReader.from_batches(schema, (batch for _ in range(20))), schema.names)
+def hash_batches(number):
+    return hash_rows(pa.RecordBatchReader.from_batches(schema, (batch for _ in range(20))), schema.names)
 
 with ThreadPoolExecutor(4) as pool:
-    print(len(set(pool.map(hashed, range(400)))))
+    print(len(set(pool.map(hash_batches, range(400)))))
 """
 
 
@@ -30,7 +30,7 @@ def test_parts_add_up_in_any_order() -> None:
     assert hash_rows(table.slice(0, 0), table.column_names) == 0
 
 
-def test_threads_do_not_wait_for_each_other_for_ever() -> None:
-    """Rows come from Python while DuckDB counts them, so whoever waits for DuckDB must not keep Python waiting."""
+def test_threads_do_not_deadlock() -> None:
+    """DuckDB reads the rows from Python generators, so a thread that waits for DuckDB must not hold the GIL."""
     done = subprocess.run([sys.executable, "-c", AT_ONCE], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "1\n", done.stderr

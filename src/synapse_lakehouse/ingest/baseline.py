@@ -15,7 +15,8 @@ from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.catalogue import Catalogue, Table
 from synapse_lakehouse.iceberg.read.recent_rows import read_rows_since_run
 from synapse_lakehouse.postgres.rows.page_ranges import WHOLE_TABLE, PageRange, find_remaining_pages
-from synapse_lakehouse.postgres.snapshot.snapshot import HeapFile, PostgresSnapshot
+from synapse_lakehouse.postgres.rows.row_counts import HeapFile
+from synapse_lakehouse.postgres.snapshot.snapshot import PostgresSnapshot
 from synapse_lakehouse.postgres.snapshot.timeline import MAX_XID_AGE, WalPosition
 
 PART_PROPERTY: Final = "lakehouse.part"

@@ -8,7 +8,8 @@ from typing import Any
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.postgres.connection import Connection
-from synapse_lakehouse.postgres.snapshot.snapshot import PostgresSnapshot, count_stream_ids
+from synapse_lakehouse.postgres.rows.row_counts import count_stream_ids
+from synapse_lakehouse.postgres.snapshot.snapshot import PostgresSnapshot
 from synapse_lakehouse.spark_app import SparkApp
 from synapse_lakehouse.streams.positions.writers import default_writer, read_configured_writers
 

@@ -32,14 +32,9 @@ from synapse_lakehouse.postgres.connection import Connection, build_conninfo
 from synapse_lakehouse.postgres.rows.content_hash import combine_hashes
 from synapse_lakehouse.postgres.rows.page_ranges import WHOLE_TABLE, PageRange, count_pages
 from synapse_lakehouse.postgres.rows.read import ReadChunk, WrittenPart, copy_chunks
+from synapse_lakehouse.postgres.rows.row_counts import RowCounts, count_changed_rows, count_rows, read_heap_file
 from synapse_lakehouse.postgres.rows.select_sql import build_select
-from synapse_lakehouse.postgres.snapshot.snapshot import (
-    PostgresSnapshot,
-    RowCounts,
-    count_changed_rows,
-    count_rows,
-    read_heap_file,
-)
+from synapse_lakehouse.postgres.snapshot.snapshot import PostgresSnapshot
 from synapse_lakehouse.postgres.snapshot.timeline import WalPosition
 from synapse_lakehouse.spark_app import SparkApp
 

@@ -1,1 +1,1 @@
-"""Synapse's PostgreSQL database: read-only, from one exported snapshot, only the catalogue's columns."""
+"""Read access to Synapse's PostgreSQL database: one exported snapshot, only the catalogue's columns."""

@@ -1,4 +1,4 @@
-"""What can be wrong with the source, said so that an operator knows what to do."""
+"""Errors of reading Synapse's database; each message names the remedy."""
 
 import re
 from typing import Final
@@ -10,78 +10,80 @@ from synapse_lakehouse.errors import LakehouseError
 
 _CONFLICT: Final = "conflict with recovery"
 _SERIALIZATION_FAILURE: Final = "40001"
-_NOT_THERE: Final = re.compile('(database|role) ".*" does not exist')
+_UNKNOWN_NAME: Final = re.compile('(database|role) ".*" does not exist')
 
 
 class SourceError(LakehouseError):
-    """Synapse's database cannot be read as it is; nothing was changed in the lake or there."""
+    """Synapse's database cannot be read in its present state; neither the lake nor the database was changed."""
 
 
 class ReadError(LakehouseError):
-    """A statement failed, or its connection was lost: worth another try.
+    """A statement failed, or its connection was lost; a retry may succeed.
 
-    Only the first line of what PostgreSQL said is kept. The others may quote what is in the tables, such as a whole
-    value that is not JSON.
+    The message contains only the first line of PostgreSQL's message. The other lines may quote values from tables, such
+    as a text that is not JSON.
     """
 
     is_transient = True
 
     def __init__(self, error: Exception) -> None:
-        said = str(error).partition("\n")[0]
-        is_unsaid = is_recovery_conflict(error) and _CONFLICT not in said
-        super().__init__(f"{said} ({_CONFLICT})" if is_unsaid else said)
+        message = str(error).partition("\n")[0]
+        lacks_reason = is_recovery_conflict(error) and _CONFLICT not in message
+        super().__init__(f"{message} ({_CONFLICT})" if lacks_reason else message)
 
 
 def explain_connection_failure(error: psycopg.Error, conninfo: str, setting: str = "SYNAPSE_DSN") -> SourceError:
-    """The error of a connection that could not be made, naming host and database but never the password.
+    """Return the error for a failed connection. It names host and database, never the password.
 
-    :param setting: where ``conninfo`` comes from.
+    :param setting: name of the setting that contains ``conninfo``.
     """
-    given = conninfo_to_dict(conninfo)
-    where = f"{given.get('dbname', 'the default database')} at {given.get('host', 'the local socket')}"
-    where += f":{given['port']}" if "port" in given else ""
-    said = " ".join(str(error).split())
-    if "password authentication failed" in said or "no password supplied" in said:
-        advice = f"The password for {given.get('user', 'this user')} is wrong or missing. Correct it in {setting}."
-    elif _NOT_THERE.search(said):
-        advice = f"The server is there, but that database or role is not. Correct its name in {setting}."
-    elif "permission denied for database" in said:
+    parameters = conninfo_to_dict(conninfo)
+    server = f"{parameters.get('dbname', 'the default database')} at {parameters.get('host', 'the local socket')}"
+    server += f":{parameters['port']}" if "port" in parameters else ""
+    message = " ".join(str(error).split())
+    if "password authentication failed" in message or "no password supplied" in message:
+        advice = f"The password for {parameters.get('user', 'this user')} is wrong or missing. Correct it in {setting}."
+    elif _UNKNOWN_NAME.search(message):
+        advice = f"The server has no such database or role. Correct the name in {setting}."
+    elif "permission denied for database" in message:
         advice = (
-            "The role may not connect to it. As the owner of the database: GRANT CONNECT ON DATABASE … TO the role."
+            "The role lacks the right CONNECT. As the owner of the database run: "
+            "GRANT CONNECT ON DATABASE … TO the role."
         )
-    elif "unrecognized configuration parameter" in said:
-        advice = "The server is too old: Synapse and the lakehouse need PostgreSQL 14 or later. Upgrade it."
-    elif "pg_hba.conf" in said:
-        advice = "The server does not let this machine or role in. Add a line for it to pg_hba.conf."
-    elif "too many" in said or "remaining connection slots" in said:
+    elif "unrecognized configuration parameter" in message:
+        advice = "The server is too old: Synapse and the lakehouse need PostgreSQL 14 or later. Upgrade PostgreSQL."
+    elif "pg_hba.conf" in message:
+        advice = "The server's pg_hba.conf does not admit this machine or role. Add a line for it."
+    elif "too many" in message or "remaining connection slots" in message:
         advice = "The server has no free connection. Raise max_connections, or run at a quieter time."
-    elif "unsupported startup parameter" in said:
+    elif "unsupported startup parameter" in message:
         advice = (
-            "A pooler answers there, as PgBouncer does, and a consistent copy needs sessions of its own. Give the "
-            f"address of PostgreSQL itself in {setting}."
+            "The address is that of a connection pooler such as PgBouncer, and a consistent copy needs its own "
+            f"sessions. Set the address of PostgreSQL itself in {setting}."
         )
-    elif "certificate" in said or "SSL" in said:
-        advice = f"TLS was not agreed on. Check sslmode and sslrootcert in {setting}, and the server's certificate."
+    elif "certificate" in message or "SSL" in message:
+        advice = f"The TLS connection failed. Check sslmode and sslrootcert in {setting}, and the server's certificate."
     else:
-        advice = f"It cannot be reached. Check host and port in {setting}, and that PostgreSQL is running."
-    return SourceError(f"No connection to {where}. {advice} PostgreSQL said: {said}")
+        advice = f"The server cannot be reached. Check host and port in {setting}, and that PostgreSQL is running."
+    return SourceError(f"No connection to {server}. {advice} PostgreSQL's message: {message}")
 
 
 class RecoveryConflictError(SourceError):
-    """A standby took the snapshot back, because its primary removed row versions that the snapshot still saw."""
+    """A standby cancelled the copy: its primary removed row versions that the snapshot still needed."""
 
     def __init__(self) -> None:
         super().__init__(
-            "The standby cancelled the copy (conflict with recovery): its primary removed rows that the copy's "
-            "snapshot still saw, and the standby does not wait so long. There set hot_standby_feedback = on, or "
-            "max_standby_streaming_delay higher than a copy takes; or run when the primary is quiet."
+            "The standby cancelled the copy (conflict with recovery): its primary removed row versions that the "
+            "copy's snapshot still needed, and the standby did not wait. On the standby set hot_standby_feedback = on, "
+            "or set max_standby_streaming_delay to more than the duration of a copy; or run when the primary is quiet."
         )
 
 
 def is_recovery_conflict(error: BaseException) -> bool:
-    """Whether ``error`` comes from a standby that cancelled a statement, or ended a session, to go on with recovery.
+    """Return whether a standby cancelled a statement, or ended a session, to continue its recovery.
 
-    Errors of Spark's workers reach the driver as text. PostgreSQL's own may be in any language; what only reads cannot
-    fail to be serialized for another reason (https://www.postgresql.org/docs/current/errcodes-appendix.html).
+    Errors of Spark's workers reach the driver as text. PostgreSQL's message may be in any language, so the SQLSTATE
+    counts too: a read-only transaction has no other cause for a serialization failure
+    (https://www.postgresql.org/docs/current/errcodes-appendix.html).
     """
     return _CONFLICT in str(error) or getattr(error, "sqlstate", None) == _SERIALIZATION_FAILURE

@@ -1,4 +1,4 @@
-"""Where Synapse's streams stand at this moment, read in one short transaction: it costs the source milliseconds."""
+"""Current positions of Synapse's streams, read in one short transaction of a few milliseconds."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,20 +13,20 @@ from synapse_lakehouse.postgres.access.schema_drift import exclude_drifted_table
 from synapse_lakehouse.postgres.connection import Connection, connect
 from synapse_lakehouse.postgres.errors import ReadError
 
-_MOST_SECONDS: Final = 10
-"""A database that needs longer for a statement has no time to be watched."""
+_MAX_SECONDS: Final = 10
+"""Statement timeout: a database that needs longer is too busy for monitoring."""
 
-_MOST_IDS: Final = 10_000
-"""Ids that are read beyond where a stream is known to be closed: one look does not extend a bound by more."""
+_MAX_IDS: Final = 10_000
+"""Most IDs that are read beyond the closed end of a stream; one sample extends a bound by at most as many."""
 
 
 @dataclass(frozen=True)
 class LiveStreamPosition:
-    """Where a stream stands.
+    """The current position of a stream.
 
-    ``positions``: by writer, as ``stream_positions`` has them. ``handed_out``: the last id that its sequence gave out,
-    0 if none; sequences count up even where rows have negative ids. ``beyond``: ids of the first rows beyond where the
-    stream is known to be closed.
+    * ``positions``: stream ID by writer, from the table ``stream_positions``.
+    * ``handed_out``: last value of its sequence, 0 if unused; sequences count up even where rows have negative IDs.
+    * ``ids_beyond_end``: IDs of the first rows beyond the closed end of the stream.
     """
 
     positions: Mapping[str, int]
@@ -35,50 +35,52 @@ class LiveStreamPosition:
 
 
 ComputeClosedEnd = Callable[[Stream, Mapping[str, int], int], int | None]
-"""The id up to which a stream is known to be closed, from its positions and the last id handed out; None: not known."""
+"""Returns the ID up to which a stream is closed, from its positions and last sequence value; None if unknown."""
 
 
 def read_live_positions(
-    settings: Settings, catalogue: Catalogue, closed: ComputeClosedEnd
+    settings: Settings, catalogue: Catalogue, compute_closed_end: ComputeClosedEnd
 ) -> dict[str, LiveStreamPosition]:
-    """Every stream's standing by its name, as one snapshot shows them.
+    """Return the position of every stream by its name, from one PostgreSQL snapshot.
 
-    :param closed: from where on rows are read.
-    :raises SourceError: when the source cannot be connected to.
+    :param compute_closed_end: rows are read from the ID that it returns.
+    :raises SourceError: when no connection can be made.
     :raises ReadError: when a statement fails, or takes too long.
     """
     with connect(settings) as connection:
         try:
-            known = exclude_drifted_tables(catalogue, connection, may_be_partial=settings.allows_partial_copy)
-            return _standings(connection, known, closed)
+            readable = exclude_drifted_tables(catalogue, connection, may_be_partial=settings.allows_partial_copy)
+            return _read_all(connection, readable, compute_closed_end)
         except psycopg.Error as error:
             raise ReadError(error) from None
 
 
-def _standings(connection: Connection, catalogue: Catalogue, closed: ComputeClosedEnd) -> dict[str, LiveStreamPosition]:
+def _read_all(
+    connection: Connection, catalogue: Catalogue, compute_closed_end: ComputeClosedEnd
+) -> dict[str, LiveStreamPosition]:
     set_short_timeout(connection)
     positions: dict[str, dict[str, int]] = {}
     for name, writer, position in connection.execute(
         "select stream_name, instance_name, stream_id from stream_positions"
     ).fetchall():
         positions.setdefault(name, {})[writer] = position
-    found = {}
+    live = {}
     for stream in catalogue.streams:
-        of_writers = positions.get(stream.stream_positions or "", {})
+        by_writer = positions.get(stream.stream_positions or "", {})
         last = read_last_sequence_value(connection, stream.sequence)
-        end = closed(stream, of_writers, last)
-        beyond = () if end is None else _beyond(connection, catalogue, stream, end)
-        found[stream.name] = LiveStreamPosition(of_writers, last, beyond)
-    return found
+        end = compute_closed_end(stream, by_writer, last)
+        beyond_end = () if end is None else _read_ids_beyond(connection, catalogue, stream, end)
+        live[stream.name] = LiveStreamPosition(by_writer, last, beyond_end)
+    return live
 
 
 def set_short_timeout(connection: Connection) -> None:
-    """Let statements of this transaction fail rather than burden a busy database."""
-    connection.execute(sql.SQL("set local statement_timeout = {}").format(sql.Literal(f"{_MOST_SECONDS}s")))
+    """Set a statement timeout for this transaction, so that its statements do not burden a busy database."""
+    connection.execute(sql.SQL("set local statement_timeout = {}").format(sql.Literal(f"{_MAX_SECONDS}s")))
 
 
 def read_last_sequence_value(connection: Connection, sequence: str) -> int:
-    """The last id that ``sequence`` gave out, 0 if none."""
+    """Return the last value of ``sequence``, 0 if it is unused."""
     row = connection.execute(
         sql.SQL("select last_value - (not is_called)::int from {}").format(sql.Identifier(sequence))
     ).fetchone()
@@ -86,7 +88,7 @@ def read_last_sequence_value(connection: Connection, sequence: str) -> int:
     return int(row[0])
 
 
-def _beyond(connection: Connection, catalogue: Catalogue, stream: Stream, end: int) -> tuple[int, ...]:
+def _read_ids_beyond(connection: Connection, catalogue: Catalogue, stream: Stream, end: int) -> tuple[int, ...]:
     counts_down = stream.sign == "negative"
     ids: set[int] = set()
     for table, column in catalogue.backing_tables(stream.name):
@@ -98,7 +100,7 @@ def _beyond(connection: Connection, catalogue: Catalogue, stream: Stream, end: i
                 beyond=sql.SQL("<" if counts_down else ">"),
                 end=sql.Literal(end),
                 order=sql.SQL("desc" if counts_down else "asc"),
-                most=sql.Literal(_MOST_IDS),
+                most=sql.Literal(_MAX_IDS),
             )
         )
         ids.update(row[0] for row in rows.fetchall())

@@ -1,4 +1,4 @@
-"""One exported PostgreSQL snapshot: the single truth that every reader of a run imports."""
+"""One exported PostgreSQL snapshot, which every reader of a run imports."""
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,35 +9,31 @@ from typing import Final
 import psycopg
 from psycopg import sql
 
-from synapse_lakehouse.catalogue import Catalogue, Table
+from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access.preflight import check_source_database
-from synapse_lakehouse.postgres.access.schema_drift import find_drifted_tables, find_unknown_objects, read_table_layouts
+from synapse_lakehouse.postgres.access.schema_drift import (
+    find_drifted_tables,
+    find_unknown_objects,
+    read_table_layouts,
+)
 from synapse_lakehouse.postgres.connection import Connection, connect, require_session_settings
 from synapse_lakehouse.postgres.errors import ReadError, RecoveryConflictError, SourceError, is_recovery_conflict
-from synapse_lakehouse.postgres.rows.select_sql import (
-    build_changed_since_condition,
-    build_stream_id_counts,
-    fingerprint_select,
-)
+from synapse_lakehouse.postgres.rows.select_sql import fingerprint_select
 from synapse_lakehouse.postgres.snapshot.table_locks import find_rewritten_tables, lock_tables
 from synapse_lakehouse.postgres.snapshot.timeline import WalPosition, read_wal_position
 from synapse_lakehouse.postgres.snapshot.wal_flush import wait_for_flush
 from synapse_lakehouse.printable_text import get_printable_logger
 
-MAX_CTIDS: Final = 50_000
-"""Of more changed rows it is not kept where they are."""
-
-_SNAPSHOTS: Final = 3
-"""So many are taken, the latter ones where a table was rewritten just when the one before was taken."""
-_COUNTER: Final = "lakehouse.changed"
+_MAX_SNAPSHOTS: Final = 3
+"""A further snapshot is taken when a table was rewritten while the previous one was taken."""
 
 _log = get_printable_logger(__name__)
 
 
 @dataclass(frozen=True)
 class SequenceValue:
-    """A sequence as it stood when the snapshot was taken. Sequences are not transactional: it may run ahead."""
+    """A sequence at the time of the snapshot. Sequences are not transactional: the value may be ahead of the rows."""
 
     name: str
     last_value: int
@@ -46,11 +42,14 @@ class SequenceValue:
 
 @dataclass(frozen=True)
 class PostgresSnapshot:
-    """The state of the source that a run copies; ``name`` is what other transactions import.
+    """The state of Synapse's database that a run copies.
 
-    ``fingerprints`` tell by table whether the same is read as before. ``drifted``: tables that cannot be copied, with
-    the reason; empty unless LAKEHOUSE_ON_DRIFT lets them be. ``novelties``: tables and columns that the lakehouse has
-    never heard of. ``is_durable``: whether a crash of the source could undo nothing of what was seen.
+    * ``name``: other transactions import the snapshot by it.
+    * ``fingerprints``: by table, a hash of the SELECT and the columns it reads; a change means that all rows must be
+      read again.
+    * ``drifted_tables``: tables that cannot be copied, with the reason; empty unless LAKEHOUSE_ON_DRIFT=partial.
+    * ``unknown_objects``: tables and columns that this version of the lakehouse does not know.
+    * ``is_durable``: whether everything that the snapshot saw is flushed to WAL, so that a crash cannot undo it.
     """
 
     name: str
@@ -69,57 +68,23 @@ class PostgresSnapshot:
 
     @property
     def xmin_horizon(self) -> int | None:
-        """The transaction since which a later run finds what changed; None: it cannot be told from transactions."""
+        """The transaction ID from which a later run looks for changes; None: transaction IDs cannot show changes."""
         return self.xmin if self.is_durable else None
-
-
-@dataclass(frozen=True)
-class HeapFile:
-    """The file that a table's rows live in, and its pages. A rewritten table has another file."""
-
-    filenode: int
-    pages: int
-
-
-@dataclass(frozen=True)
-class RowCounts:
-    """Rows of a table, how many of them changed, and the ctids of these as PostgreSQL writes an array, if they are few.
-
-    Of changed rows only those in the pages before a certain one, where :func:`count_changed_rows` was told one.
-
-    The ctids hold as long as the snapshot that they were found in.
-    """
-
-    rows: int
-    changed: int
-    places: str | None
-
-
-@dataclass(frozen=True)
-class StreamIdCounts:
-    """Stream ids of one writer in a table that is counted and not copied."""
-
-    writer: str | None
-    rows: int
-    null_ids: int
-    first_id: int | None
-    last_id: int | None
 
 
 @contextmanager
 def export_snapshot(settings: Settings, catalogue: Catalogue) -> Iterator[tuple[Connection, PostgresSnapshot]]:
-    """Take a snapshot after checking the source, and keep it importable, and its tables whole, while the context lasts.
+    """Check the source, export a snapshot, and lock its tables against rewrites while the context lasts.
 
-    :raises SourceError: when the source cannot be read as the catalogue says, or its tables are rewritten again and
-        again.
+    :raises SourceError: when the database does not fit the catalogue, or its tables are rewritten again and again.
     :raises ReadError: when a statement fails, or the connection is lost.
-    :raises RecoveryConflictError: when a standby took the snapshot back; a new one may live longer.
+    :raises RecoveryConflictError: when a standby cancels the snapshot; a new snapshot may live longer.
     """
     with connect(settings) as connection:
         on_standby = False
         try:
             require_session_settings(connection, settings)
-            snapshot = _take_whole(connection, catalogue, settings)
+            snapshot = _take_complete_snapshot(connection, catalogue, settings)
             on_standby = snapshot.in_recovery
             yield connection, snapshot
         except Exception as error:
@@ -132,42 +97,42 @@ def export_snapshot(settings: Settings, catalogue: Catalogue) -> Iterator[tuple[
 
 @contextmanager
 def import_snapshot(settings: Settings, snapshot: PostgresSnapshot) -> Iterator[Connection]:
-    """Another connection that sees what ``snapshot`` saw, which has to be kept importable meanwhile.
+    """Open another connection that sees ``snapshot``, which must stay exported meanwhile.
 
-    :raises SourceError: when it cannot be made.
-    :raises psycopg.Error: when the snapshot is gone.
+    :raises SourceError: when the connection cannot be made.
+    :raises psycopg.Error: when the snapshot no longer exists.
     """
     with connect(settings) as connection:
         connection.execute(sql.SQL("set transaction snapshot {}").format(sql.Literal(snapshot.name)))
         yield connection
 
 
-def _take_whole(connection: Connection, catalogue: Catalogue, settings: Settings) -> PostgresSnapshot:
-    """A snapshot that has all rows of all its tables, and of which a crash takes nothing back, if that can be."""
-    lost: list[str] = []
-    for _ in range(_SNAPSHOTS):
-        snapshot = _take(connection, catalogue, settings)
-        read = {table.name for table in catalogue.tables} - snapshot.drifted_tables.keys()
-        lock_tables(connection, read)
-        if not (lost := find_rewritten_tables(connection, read)):
+def _take_complete_snapshot(connection: Connection, catalogue: Catalogue, settings: Settings) -> PostgresSnapshot:
+    """Take a snapshot that sees all rows of its tables and, if possible, that a crash cannot undo."""
+    rewritten: list[str] = []
+    for _ in range(_MAX_SNAPSHOTS):
+        snapshot = _take_snapshot(connection, catalogue, settings)
+        tables = {table.name for table in catalogue.tables} - snapshot.drifted_tables.keys()
+        lock_tables(connection, tables)
+        if not (rewritten := find_rewritten_tables(connection, tables)):
             if not snapshot.in_recovery and not wait_for_flush(connection, snapshot.wal_position, settings):
                 _log.warning(
-                    "PostgreSQL has not written its log to the disk for a while. As a crash could undo what is copied "
-                    "now, the next run copies everything again. See what keeps the disk of Synapse's database busy."
+                    "PostgreSQL did not flush its WAL in time. A crash of the server could undo rows that are copied "
+                    "now, so the next run does a full copy. Check the disk load of Synapse's database server."
                 )
                 return replace(snapshot, is_durable=False)
             return snapshot
         connection.rollback()
     raise SourceError(
-        f"While snapshots were taken, {', '.join(lost)} were rewritten (by TRUNCATE, VACUUM FULL, CLUSTER, pg_repack "
-        f"or ALTER TABLE), {_SNAPSHOTS} times in a row. Such snapshots see no rows there, so nothing was copied. Run "
-        "again when that work on Synapse's database is over."
+        f"Tables were rewritten while snapshots were taken, {_MAX_SNAPSHOTS} times in a row: {', '.join(rewritten)} "
+        "(by TRUNCATE, VACUUM FULL, CLUSTER, pg_repack or ALTER TABLE). Such snapshots see no rows there, so nothing "
+        "was copied. Run again when that work on Synapse's database is over."
     )
 
 
-def _take(connection: Connection, catalogue: Catalogue, settings: Settings) -> PostgresSnapshot:
-    # First, as what is read now is tidied up as well, and that would have to be on disk, too.
-    seen = read_wal_position(connection)
+def _take_snapshot(connection: Connection, catalogue: Catalogue, settings: Settings) -> PostgresSnapshot:
+    # First: the reads below may prune pages, which writes WAL that would have to be flushed as well.
+    wal_position = read_wal_position(connection)
     version = check_source_database(
         connection,
         catalogue,
@@ -188,9 +153,9 @@ def _take(connection: Connection, catalogue: Catalogue, settings: Settings) -> P
         schema_version=version,
         xmin=xmin,
         xmax=xmax,
-        wal_position=seen,
+        wal_position=wal_position,
         in_recovery=in_recovery,
-        sequences=tuple(_sequence(connection, stream.sequence) for stream in catalogue.streams),
+        sequences=tuple(_read_sequence(connection, stream.sequence) for stream in catalogue.streams),
         fingerprints={
             name: fingerprint_select(catalogue.table(name), layout)
             for name, layout in read_table_layouts(catalogue, connection).items()
@@ -201,7 +166,7 @@ def _take(connection: Connection, catalogue: Catalogue, settings: Settings) -> P
 
 
 def _is_lost(connection: Connection) -> bool:
-    """Whether the session that keeps the snapshot has ended, so that no reader can import it any more."""
+    """Return whether the session that exports the snapshot has ended, so that no reader can import it."""
     try:
         connection.execute("select 1")
     except psycopg.OperationalError:
@@ -211,76 +176,7 @@ def _is_lost(connection: Connection) -> bool:
     return False
 
 
-def read_heap_file(connection: Connection, table: Table) -> HeapFile:
-    """Where and how large the heap of ``table`` is."""
-    row = connection.execute(
-        "select pg_relation_filenode(t)::bigint, pg_relation_size(t) / current_setting('block_size')::int"
-        " from to_regclass(%s) t",
-        [table.name],
-    ).fetchone()
-    assert row is not None
-    return HeapFile(*row)
-
-
-def count_rows(connection: Connection, table: Table) -> int:
-    """Rows of ``table`` that the snapshot sees."""
-    row = connection.execute(sql.SQL("select count(*) from {}").format(sql.Identifier(table.name))).fetchone()
-    return int(row[0]) if row else 0
-
-
-def count_changed_rows(connection: Connection, table: Table, transaction: int, before: int | None = None) -> RowCounts:
-    """Rows of ``table`` that the snapshot sees, and those that ``transaction`` or a later one wrote, in one scan.
-
-    With ``before``, of the latter only those in the pages before that one.
-
-    An aggregate that is handed every row costs a third of the scan: PostgreSQL knows anyway how many visible rows the
-    scans of a transaction came across, where it tracks that. And no aggregate stops at a number of values, so a setting
-    of the session counts those that changed: the server never holds more than ``MOST_PLACES`` of them.
-    """
-    # As a condition of the scan ``before`` would keep other pages from being scanned, and their rows from counting.
-    counts = sql.SQL("true") if before is None else sql.SQL("ctid < {}").format(sql.Literal(f"({before},0)"))
-    connection.execute("select set_config(%s, '0', true)", [_COUNTER])
-    scanned = _rows_scanned(connection, table)
-    row = connection.execute(
-        sql.SQL(
-            "select count(*) filter (where {counts}), array_agg(ctid) filter (where case when {counts} then"
-            " set_config({n}, (current_setting({n})::bigint + 1)::text, true)::bigint <= {most} end)::text"
-            " from {table} where {changed}"
-        ).format(
-            changed=build_changed_since_condition(transaction),
-            counts=counts,
-            n=sql.Literal(_COUNTER),
-            most=sql.Literal(MAX_CTIDS),
-            table=sql.Identifier(table.name),
-        )
-    ).fetchone()
-    assert row is not None
-    found, places = int(row[0]), (row[1] or "{}")
-    now = _rows_scanned(connection, table)
-    rows = count_rows(connection, table) if scanned is None or now is None else now - scanned
-    return RowCounts(rows, found, places if found <= MAX_CTIDS else None)
-
-
-def _rows_scanned(connection: Connection, table: Table) -> int | None:
-    """Visible rows that sequential scans of ``table`` came across in this transaction, if the server counts them.
-
-    Not where a query may see fewer rows (row security) or more (of tables that inherit) than such a scan.
-    """
-    row = connection.execute(
-        "select pg_stat_get_xact_tuples_returned(c.oid) from pg_class c join pg_am a on a.oid = c.relam and"
-        " a.amname = 'heap' where c.oid = to_regclass(%s) and not c.relhassubclass and not row_security_active(c.oid)"
-        " and current_setting('track_counts')::bool",
-        [table.name],
-    ).fetchone()
-    return int(row[0]) if row else None
-
-
-def count_stream_ids(connection: Connection, table: Table, stream_column: str) -> list[StreamIdCounts]:
-    """Stream ids of a table that is only counted, writer by writer."""
-    return [StreamIdCounts(*row) for row in connection.execute(build_stream_id_counts(table, stream_column)).fetchall()]
-
-
-def _sequence(connection: Connection, name: str) -> SequenceValue:
+def _read_sequence(connection: Connection, name: str) -> SequenceValue:
     row = connection.execute(sql.SQL("select last_value, is_called from {}").format(sql.Identifier(name))).fetchone()
     assert row is not None
     return SequenceValue(name, int(row[0]), bool(row[1]))

@@ -1,0 +1,43 @@
+"""The catalogue: all streams and tables of Synapse that the lakehouse copies, as dbt's sources file declares them.
+
+The declaration is ``dbt/models/bronze/_synapse__sources.yml``. It lists every column that may be read from Synapse's
+database; all other columns are never read.
+"""
+
+from synapse_lakehouse.catalogue.catalogue import Catalogue, effective_contiguity
+from synapse_lakehouse.catalogue.columns import (
+    POSTGRES_TYPES,
+    Column,
+    DayProjection,
+    JsonKeysForTypeProjection,
+    JsonKeysProjection,
+    ListForTypeProjection,
+)
+from synapse_lakehouse.catalogue.load import (
+    find_sources_file,
+    load_catalogue,
+    load_state_tables,
+    parse_catalogue,
+)
+from synapse_lakehouse.catalogue.streams import Contiguity, StartupSequence, Stream
+from synapse_lakehouse.catalogue.tables import LoadMode, Table
+
+__all__ = [
+    "POSTGRES_TYPES",
+    "Catalogue",
+    "Column",
+    "Contiguity",
+    "DayProjection",
+    "JsonKeysForTypeProjection",
+    "JsonKeysProjection",
+    "ListForTypeProjection",
+    "LoadMode",
+    "StartupSequence",
+    "Stream",
+    "Table",
+    "effective_contiguity",
+    "find_sources_file",
+    "load_catalogue",
+    "load_state_tables",
+    "parse_catalogue",
+]

@@ -1,0 +1,121 @@
+"""All streams and tables together, checked for consistency."""
+
+from collections.abc import Collection
+from typing import Any
+
+from pydantic import field_validator, model_validator
+
+from synapse_lakehouse.catalogue.declaration import Declaration
+from synapse_lakehouse.catalogue.streams import Contiguity, StartupSequence, Stream
+from synapse_lakehouse.catalogue.tables import LoadMode, Table
+
+
+def effective_contiguity(stream: Stream, table: Table) -> Contiguity:
+    """Return the contiguity of ``table``'s rows, which back ``stream``: the table's own, or else the stream's."""
+    return table.contiguity or stream.contiguity
+
+
+class Catalogue(Declaration):
+    """All streams and tables, and the range of Synapse's schema versions for which they were checked."""
+
+    oldest_schema_version: int
+    newest_schema_version: int
+    streams: tuple[Stream, ...]
+    checked_at_start: tuple[StartupSequence, ...] = ()
+    tables: tuple[Table, ...]
+
+    @field_validator("streams", "checked_at_start", "tables")
+    @classmethod
+    def _check_unique_names(cls, declared: tuple[Any, ...]) -> tuple[Any, ...]:
+        names = [declaration.name for declaration in declared]
+        if repeated := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"declared twice: {', '.join(sorted(repeated))}")
+        return declared
+
+    @model_validator(mode="after")
+    def _check_references(self) -> "Catalogue":
+        declared = {stream.name for stream in self.streams}
+        for table in self.tables:
+            if missing := set(table.streams) - declared:
+                raise ValueError(f"table {table.name} names unknown streams: {', '.join(sorted(missing))}")
+        if unbacked := declared - {name for table in self.tables for name in table.streams}:
+            raise ValueError(f"streams without a table: {', '.join(sorted(unbacked))}")
+        for table in self.tables:
+            for stream in table.streams:
+                self._check_rises_per(table, self.stream(stream))
+        appended = {table.name for table in self.tables if table.load is LoadMode.APPEND and table.streams}
+        for table in self.tables:
+            if table.follows and table.follows not in appended:
+                raise ValueError(f"table {table.name} follows {table.follows}, which is not appended by a stream")
+        return self
+
+    def _check_rises_per(self, table: Table, stream: Stream) -> None:
+        is_upsert = effective_contiguity(stream, table) is Contiguity.UPSERT and table.load is not LoadMode.MEASURE
+        if table.rises_per and not is_upsert:
+            raise ValueError(f"table {table.name}: rises_per is of upsert tables")
+        if is_upsert and table.streams[stream.name] in (table.rises_per or table.primary_key):
+            raise ValueError(f"table {table.name}: ids rise per something else than themselves: say rises_per")
+
+    def table(self, name: str) -> Table:
+        """Return the table called ``name``.
+
+        :raises KeyError: if the catalogue does not list it.
+        """
+        for table in self.tables:
+            if table.name == name:
+                return table
+        raise KeyError(f"bronze.{name} is not in the catalogue")
+
+    def stream(self, name: str) -> Stream:
+        """Return the stream called ``name``.
+
+        :raises KeyError: if the catalogue does not list it.
+        """
+        for stream in self.streams:
+            if stream.name == name:
+                return stream
+        raise KeyError(f"stream {name} is not in the catalogue")
+
+    def copied_tables(self) -> tuple[Table, ...]:
+        """Return the tables whose rows are copied to bronze."""
+        return tuple(table for table in self.tables if table.load is not LoadMode.MEASURE)
+
+    def measured_tables(self) -> tuple[Table, ...]:
+        """Return the tables whose rows are only counted."""
+        return tuple(table for table in self.tables if table.load is LoadMode.MEASURE)
+
+    def without_tables(self, names: Collection[str]) -> "Catalogue":
+        """Return this catalogue without the tables called ``names``."""
+        return self.model_copy(
+            update={
+                "tables": tuple(table for table in self.tables if table.name not in names),
+                "checked_at_start": tuple(
+                    sequence for sequence in self.checked_at_start if sequence.ids.keys().isdisjoint(names)
+                ),
+            }
+        )
+
+    def stream_table_pairs(self) -> list[tuple[Stream, Table]]:
+        """Return each stream with each copied table that backs it."""
+        copied = self.copied_tables()
+        return [(stream, table) for stream in self.streams for table in copied if stream.name in table.streams]
+
+    def backing_tables(self, stream: str) -> tuple[tuple[Table, str], ...]:
+        """Return the tables that back ``stream``, each with the column of its IDs."""
+        return tuple((table, table.streams[stream]) for table in self.tables if stream in table.streams)
+
+    def sequence_names(self) -> list[str]:
+        """Return the names of all sequences that are read."""
+        return sorted(
+            {stream.sequence for stream in self.streams} | {sequence.name for sequence in self.checked_at_start}
+        )
+
+    def uncatalogued_id_columns(self) -> dict[str, set[str]]:
+        """Return ID columns by table, of tables that are not in bronze; only the furthest ID of each is read."""
+        catalogued = {table.name for table in self.tables}
+        columns: dict[str, set[str]] = {}
+        for sequence in self.checked_at_start:
+            for table, column in sequence.ids.items():
+                if table not in catalogued:
+                    columns.setdefault(table, set()).add(column)
+        return columns

@@ -1,0 +1,13 @@
+"""Base class of everything that the catalogue declares."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Identifier = Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]*$")]
+
+
+class Declaration(BaseModel):
+    """An immutable declaration; an unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)

@@ -1,0 +1,86 @@
+"""Synapse's streams, and the sequences that Synapse checks when it starts."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from synapse_lakehouse.catalogue.declaration import Declaration, Identifier
+
+
+class Contiguity(StrEnum):
+    """The life of a stream's rows below the safe bound. It decides the meaning of an ID without a row."""
+
+    APPEND_ONLY = "append_only"
+    """Rows stay unless their event or room is purged. A missing ID never gets a row; an ID that lost its row is a
+    fault."""
+    UPSERT = "upsert"
+    """A row moves to a higher ID when its key is written again. IDs only rise per key; missing IDs mean nothing."""
+    PRUNED = "pruned"
+    """Rows are deleted from the lowest ID upwards."""
+    TRANSIENT = "transient"
+    """A row is deleted when it is acknowledged or expires."""
+    UNCHECKED = "unchecked"
+    """No rule is known that a check could enforce."""
+
+
+class Stream(Declaration):
+    """One of Synapse's streams (``synapse.replication.tcp.streams``).
+
+    * ``stream_positions``: its name in the table ``stream_positions``; None: Synapse stores no position.
+    * ``writers``: its key in ``stream_writers`` of homeserver.yaml, ``master`` (hard coded) or ``any``.
+    * ``sign``: sign of the IDs in tables.
+    * ``unique_ids``: each backing table without ``repeats_ids`` has one row per ID, so repeated IDs are duplicates.
+    * ``immutable_below_bound``: no new ID may appear at or below an accepted safe bound.
+    * ``gap_budget``: percentage of newly closed IDs that may lack a row without an alert; None where Synapse skips IDs
+      at will.
+    * ``why``: one sentence that justifies the checks.
+    """
+
+    name: Identifier
+    description: str
+    stream_positions: str | None
+    sequence: str
+    writers: str
+    sign: Literal["positive", "negative"]
+    unique_ids: bool
+    immutable_below_bound: bool
+    contiguity: Contiguity
+    gap_budget: Annotated[int, Field(ge=1, le=100)] | None = None
+    why: Annotated[str, Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _check_bound(self) -> "Stream":
+        if self.contiguity is Contiguity.APPEND_ONLY and not (self.stream_positions and self.immutable_below_bound):
+            raise ValueError(f"stream {self.name}: without positions and a bound it cannot be append_only")
+        if self.gap_budget and self.contiguity is not Contiguity.APPEND_ONLY:
+            raise ValueError(f"stream {self.name}: missing ids mean something in append_only streams alone")
+        return self
+
+    @property
+    def direction(self) -> int:
+        """1, or -1 where IDs in tables count downwards. An ID times this is its distance from zero."""
+        return -1 if self.sign == "negative" else 1
+
+
+class StartupSequence(Declaration):
+    """A sequence that Synapse checks when it starts, beyond the checks that follow from the streams.
+
+    * ``stream_positions``: the name of its positions in the table of that name.
+    * ``ids``: by table, the column that receives the sequence's IDs.
+    """
+
+    name: Identifier
+    stream_positions: str | None = None
+    ids: Mapping[Identifier, Identifier]
+
+    @property
+    def sequence(self) -> str:
+        """Its name, under the attribute that a stream has for it."""
+        return self.name
+
+    @property
+    def direction(self) -> int:
+        """1, as for a stream: the IDs are positive."""
+        return 1

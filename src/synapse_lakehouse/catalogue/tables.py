@@ -1,0 +1,97 @@
+"""Tables of Synapse's database, as bronze contains them."""
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+
+from pydantic import model_validator
+
+from synapse_lakehouse.catalogue.columns import Column
+from synapse_lakehouse.catalogue.declaration import Declaration, Identifier
+from synapse_lakehouse.catalogue.streams import Contiguity
+
+
+class LoadMode(StrEnum):
+    """The kind of rows in a table. Every copied table is read incrementally, by changed rows (ADR 0009)."""
+
+    APPEND = "append"
+    """Immutable rows with a stream ID, their own or that of the table that they follow."""
+    MERGE = "merge"
+    """Rows move to a higher stream ID when they change."""
+    REPLACE = "replace"
+    """No stream ID shows which rows changed."""
+    MEASURE = "measure"
+    """The rows are counted in the snapshot and never copied."""
+
+
+class Table(Declaration):
+    """A table of Synapse's database as bronze contains it: ``bronze.<name>`` with ``columns`` in this order.
+
+    * ``primary_key``: columns that identify a row; ``key_enforced``: Synapse has a unique index on them.
+    * ``nullable_key``: columns of the key that may be NULL.
+    * ``repeats_keys``: equal rows may legitimately occur more than once.
+    * ``streams``: by stream, the column of this table with its IDs; ``repeats_ids``: several rows may share an ID.
+    * ``follows``: a table with a stream ID to whose rows these rows belong, by ``event_id``.
+    * ``contiguity``: differs from the stream's where it is set; ``contiguity_why`` is one sentence that justifies it.
+    * ``rises_per``: in an ``upsert`` table, the columns per which IDs only rise, where they are not the primary key.
+    """
+
+    name: Identifier
+    description: str
+    primary_key: tuple[Identifier, ...]
+    key_enforced: bool
+    nullable_key: tuple[Identifier, ...] = ()
+    repeats_keys: bool = False
+    load: LoadMode
+    streams: Mapping[Identifier, Identifier]
+    repeats_ids: bool = False
+    follows: Identifier | None = None
+    writer_column: Identifier | None
+    contiguity: Contiguity | None = None
+    contiguity_why: str = ""
+    rises_per: tuple[Identifier, ...] = ()
+    columns: tuple[Column, ...]
+
+    @model_validator(mode="after")
+    def _check_consistency(self) -> "Table":
+        for problem in (*self._column_problems(), *self._key_problems(), *self._load_problems()):
+            raise ValueError(f"table {self.name}: {problem}")
+        return self
+
+    def _column_problems(self) -> Iterator[str]:
+        declared = {column.name for column in self.columns}
+        served = {column.name for column in self.columns if column.only_served}
+        ids_and_writer = {*self.streams.values(), *filter(None, [self.writer_column])}
+        if missing := {*self.primary_key, *self.rises_per, *ids_and_writer} - declared:
+            yield f"not among its columns: {', '.join(sorted(missing))}"
+        if len(declared) != len(self.columns):
+            yield "a column is listed twice"
+        if self.load is LoadMode.MEASURE and declared - served != ids_and_writer:
+            yield "a measured table lists its stream ids and writer column only, or only_served ones"
+        if self.load is not LoadMode.MEASURE and served:
+            yield "only_served columns are of measured tables, whose rows are not copied"
+
+    def _key_problems(self) -> Iterator[str]:
+        if self.load is not LoadMode.MEASURE and not self.primary_key:
+            yield "a copied table needs a primary_key"
+        if unknown := set(self.nullable_key) - set(self.primary_key):
+            yield f"nullable_key is not in its primary_key: {', '.join(sorted(unknown))}"
+        if self.key_enforced and self.repeats_keys:
+            yield "a key that Synapse enforces cannot repeat"
+
+    def _load_problems(self) -> Iterator[str]:
+        if self.load is LoadMode.APPEND and bool(self.streams) is bool(self.follows):
+            yield "an appended table has either streams or a table that it follows"
+        if self.load is LoadMode.MERGE and not self.streams:
+            yield "a merged table needs a stream that its rows move along"
+        if bool(self.contiguity) is not bool(self.contiguity_why) or (self.contiguity and not self.streams):
+            yield "contiguity is of the ids of a stream, and needs a sentence why"
+
+    def column(self, name: str) -> Column:
+        """Return the column called ``name``.
+
+        :raises KeyError: if the table does not list it.
+        """
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise KeyError(f"{self.name}.{name} is not in the catalogue")
