@@ -9,11 +9,11 @@ from psycopg import sql
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.ingest.row_counts import CountRows, count_tables
+from synapse_lakehouse.ingest.count_tables import CountRows, count_tables
 from synapse_lakehouse.postgres.connection import Connection, connect
+from synapse_lakehouse.postgres.rows import row_counts
 from synapse_lakehouse.postgres.rows.row_counts import RowCounts, count_changed_rows, count_rows, read_heap_file
 from synapse_lakehouse.postgres.rows.select_sql import build_select
-from synapse_lakehouse.postgres.rows import row_counts
 from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
 
 EVENTS = catalogue.load_catalogue().table("events")

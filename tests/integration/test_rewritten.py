@@ -106,7 +106,9 @@ def test_who_never_finds_the_tables_at_rest_says_so(
     ):
         pass
     assert len(times) == 3
-    monkeypatch.setattr(snapshot, "lock_tables", lambda *given: too_late(*given) if len(times) < 5 else lock_tables(*given))
+    monkeypatch.setattr(
+        snapshot, "lock_tables", lambda *given: too_late(*given) if len(times) < 5 else lock_tables(*given)
+    )
     with export_snapshot(source, catalogue.load_catalogue()) as (connection, _):
         assert count_rows(connection, TABLE) == rows
     assert len(times) == 5

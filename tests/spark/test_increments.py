@@ -22,7 +22,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.write.commits import PreparedCommit, prepare_row_change
 from synapse_lakehouse.ingest import copy_tables, row_deletes, table_copy
 from synapse_lakehouse.ingest.copy_progress import CopyProgress
-from synapse_lakehouse.ingest.row_counts import count_tables
+from synapse_lakehouse.ingest.count_tables import count_tables
 from synapse_lakehouse.ingest.table_copy import TableCopy
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.postgres.connection import Connection
@@ -326,7 +326,7 @@ def test_what_a_table_grew_by_is_readied_while_the_source_counts(
     source.execute(grow.encode())
     lake.advance()
     monkeypatch.setattr(table_copy, "prepare_change", prepare)
-    monkeypatch.setattr(table_copy, "count_since", count)
+    monkeypatch.setattr(table_copy, "count_changed_rows", count)
     assert advance_after(grow) == 1
     assert advance_after(grow, "update event_edges set is_state = true where ctid < '(3,0)'") == 2
     assert advance_after(grow, "delete from event_edges where event_id like '$readied:%0'") == 2
@@ -468,7 +468,7 @@ def test_no_table_is_emptied_while_it_is_copied(
         return count_tables(*arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(copy_tables, "count_all", rewrite)
+        patched.setattr(copy_tables, "count_tables", rewrite)
         lake.advance()
     assert lake.departures() == {}
     assert len(refused) == 1

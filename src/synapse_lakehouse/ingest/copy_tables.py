@@ -16,9 +16,9 @@ from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.ingest import deleted_keys
 from synapse_lakehouse.ingest.baseline import add_older_releases, read_valid_wal_positions
 from synapse_lakehouse.ingest.copy_progress import CopyProgress
+from synapse_lakehouse.ingest.count_tables import count_tables
 from synapse_lakehouse.ingest.ledger import record_snapshot, snapshot_columns
 from synapse_lakehouse.ingest.read_plan import ReadPart
-from synapse_lakehouse.ingest.row_counts import count_tables
 from synapse_lakehouse.ingest.snapshot_session import KEEPALIVE_SECONDS, AwaitPublishedTables, wait_with_keepalive
 from synapse_lakehouse.ingest.table_copy import TableCopy, copy_in_worker
 from synapse_lakehouse.postgres.connection import Connection

@@ -95,7 +95,7 @@ def _escaped(value: str) -> str:
     return value.replace(" ", r"\ ")
 
 
-def open_connect(dsn: str, session: Mapping[str, str], setting: str) -> tuple[str, Connection]:
+def open_connection(dsn: str, session: Mapping[str, str], setting: str) -> tuple[str, Connection]:
     """Return the connection string of ``dsn`` with the session settings, and a connection in autocommit mode.
 
     :param setting: name of the setting that contains ``dsn``, for messages.
