@@ -63,7 +63,9 @@ class Stages:
 
     def encoded(self, _: str) -> Copied:
         """Write the held batches as Parquet."""
-        written = read._write(self._chunk, pa.RecordBatchReader.from_batches(self._batches[0].schema, self._batches))
+        written = read._write_chunk(
+            self._chunk, pa.RecordBatchReader.from_batches(self._batches[0].schema, self._batches)
+        )
         return Copied(written.rows, written.bytes)
 
     def close(self) -> None:

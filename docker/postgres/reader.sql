@@ -1,4 +1,4 @@
--- The role lakehouse_reader reads what the lakehouse copies, and nothing else. Run this again after upgrading.
+-- The role lakehouse_reader may read the columns that the lakehouse copies, and nothing else. Run this again after upgrading.
 BEGIN;
 DO $$ BEGIN
   IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'lakehouse_reader') THEN CREATE ROLE lakehouse_reader; END IF;
@@ -110,4 +110,4 @@ DO $$ BEGIN IF to_regclass('state_compressor_progress') IS NOT NULL THEN GRANT S
 DO $$ BEGIN IF to_regclass('state_compressor_total_progress') IS NOT NULL THEN GRANT SELECT ON state_compressor_total_progress TO lakehouse_reader; END IF; END $$;
 DO $$ BEGIN IF to_regclass('lakehouse_compressor_progress') IS NOT NULL THEN GRANT SELECT ON lakehouse_compressor_progress TO lakehouse_reader; END IF; END $$;
 COMMIT;
--- Its password, typed and not shown, in psql: \password lakehouse_reader
+-- Set its password in psql, where it is not shown: \password lakehouse_reader

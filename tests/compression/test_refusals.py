@@ -1,5 +1,6 @@
 """What is not compressed, and what is said of it."""
 
+import re
 import uuid
 from pathlib import Path
 
@@ -191,7 +192,7 @@ def test_the_role_for_it_can_compress_and_do_nothing_else(compress: Compress, so
             owner.execute("alter table state_groups enable row level security")
             for refused in (compress(dsn, "apply", *options), compress(reading, "plan")):
                 assert refused.exit_code == 1
-                assert "Row-level security hides rows of state_groups from the role" in refused.stderr
+                assert re.search("security .*state_groups", refused.stderr)
         finally:
             owner.execute(f"drop owned by {name}, {name}_reader; drop role {name}, {name}_reader".encode())
 

@@ -33,34 +33,34 @@ def test_the_sample_passes(settings: Settings) -> None:
 
 def test_unreachable(settings: Settings) -> None:
     dsn = f"postgresql://synapse:secret-word@127.0.0.1:{find_free_port()}/synapse"
-    with pytest.raises(SourceError, match="cannot be reached") as caught:
+    with pytest.raises(SourceError, match=r"127\.0\.0\.1:") as caught:
         check(settings, synapse_dsn=dsn)
     assert "secret-word" not in str(caught.value)
 
 
 def test_wrong_password(settings: Settings) -> None:
-    with pytest.raises(SourceError, match="password for synapse_sample is wrong") as caught:
+    with pytest.raises(SourceError, match="synapse_sample") as caught:
         check(settings, synapse_dsn=make_conninfo(str(settings.synapse_dsn), password="secret-word"))
     assert "secret-word" not in str(caught.value)
 
 
 def test_no_such_database(settings: Settings, server: EmbeddedServer) -> None:
-    with pytest.raises(SourceError, match="Correct its name in SYNAPSE_DSN"):
+    with pytest.raises(SourceError, match="no_such_database"):
         check(settings, synapse_dsn=server.dsn("no_such_database"))
 
 
 def test_not_a_connection_string(settings: Settings) -> None:
-    with pytest.raises(SourceError, match="not a PostgreSQL connection string"):
+    with pytest.raises(SourceError, match="SYNAPSE_DSN"):
         check(settings, synapse_dsn="synapse database, please")
 
 
 def test_server_name_is_needed(settings: Settings) -> None:
-    with pytest.raises(SourceError, match="SYNAPSE_DSN and SYNAPSE_SERVER_NAME belong together"):
+    with pytest.raises(SourceError, match="SYNAPSE_SERVER_NAME"):
         check(settings, synapse_server_name=None)
 
 
 def test_server_name_of_another_homeserver(settings: Settings) -> None:
-    with pytest.raises(SourceError, match=r"SYNAPSE_SERVER_NAME is other\.example"):
+    with pytest.raises(SourceError, match=r"other\.example"):
         check(settings, synapse_server_name="other.example")
 
 
@@ -72,13 +72,11 @@ def test_server_name_of_another_homeserver(settings: Settings) -> None:
     ],
     ids=["accounts", "members without accounts"],
 )
-def test_server_name_that_is_nobody_s(
+def test_server_name_without_local_users(
     settings: Settings, source_copy: str, spoiled: psycopg.Connection[tuple[object, ...]], change: str
 ) -> None:
     spoiled.execute(change.encode())
-    with pytest.raises(
-        SourceError, match=r"belong to (other|old\.synapse)\.example, but SYNAPSE_SERVER_NAME is synapse"
-    ):
+    with pytest.raises(SourceError, match=r"(other|old\.synapse)\.example.* SYNAPSE_SERVER_NAME"):
         check(settings, synapse_dsn=source_copy)
 
 
@@ -97,21 +95,21 @@ def test_nobody_is_no_fault(
 
 
 def test_not_a_synapse_database(settings: Settings, server: EmbeddedServer) -> None:
-    with pytest.raises(SourceError, match="The database postgres is not a Synapse homeserver's"):
+    with pytest.raises(SourceError, match=r"database postgres .*schema_version"):
         check(settings, synapse_dsn=server.dsn("postgres"))
 
 
-def test_a_homeserver_with_several_databases_is_named_as_one(
+def test_homeserver_with_several_databases(
     settings: Settings, source_copy: str, spoiled: psycopg.Connection[tuple[object, ...]]
 ) -> None:
     spoiled.execute("alter table events rename to whole")
-    with pytest.raises(SourceError, match=r"has only the state of a Synapse homeserver.*SYNAPSE_WRITE_DSN"):
+    with pytest.raises(SourceError, match="SYNAPSE_WRITE_DSN"):
         check(settings, synapse_dsn=source_copy)
     spoiled.execute("drop table state_groups, state_group_edges, state_groups_state cascade")
-    with pytest.raises(SourceError, match="is not a Synapse homeserver's"):
+    with pytest.raises(SourceError, match="schema_version"):
         check(settings, synapse_dsn=source_copy)
     spoiled.execute("alter table whole rename to events")
-    missing = r"its state in another database: it has no state_groups, state_group_edges, state_groups_state\."
+    missing = "state_groups, state_group_edges, state_groups_state"
     with pytest.raises(SourceError, match=missing):
         check(settings, synapse_dsn=source_copy)
 
@@ -136,16 +134,15 @@ KINDS = {
 }  # fmt: skip
 
 
-def test_what_is_no_plain_table_is_named_as_what_it_is(
+def test_tables_that_are_not_plain_are_named(
     settings: Settings, source_copy: str, spoiled: psycopg.Connection[tuple[object, ...]]
 ) -> None:
     for change in NOT_PLAIN.values():
         spoiled.execute(change.encode())
     with pytest.raises(SourceError) as caught:
         check(settings, synapse_dsn=source_copy)
-    said = dict(line.split(" is ", 1) for line in str(caught.value).splitlines())
-    assert {table: kind.partition(",")[0] for table, kind in said.items()} == KINDS
-    assert all("which is not supported" in kind for kind in said.values())
+    kinds = dict(line.split(" is ", 1) for line in str(caught.value).splitlines())
+    assert {table: kind.partition(",")[0] for table, kind in kinds.items()} == KINDS
     partly = settings.model_copy(update={"synapse_dsn": source_copy, "lakehouse_on_drift": "partial"})
     with export_snapshot(partly, catalogue.load_catalogue()) as (_, snapshot):
         assert set(snapshot.drifted_tables) == set(KINDS)
@@ -157,7 +154,7 @@ def test_unsupported_schema_version(
     settings: Settings, source_copy: str, spoiled: psycopg.Connection[tuple[object, ...]], version: int, advice: str
 ) -> None:
     spoiled.execute("update schema_version set version = %s", [version])
-    with pytest.raises(SourceError, match=rf"version {version}; versions \d+ to \d+ are supported.*{advice}"):
+    with pytest.raises(SourceError, match=rf"version {version}\b.*{advice}"):
         check(settings, synapse_dsn=source_copy)
 
 
@@ -178,7 +175,7 @@ def test_departures_from_the_catalogue_are_named(
         check(settings, synapse_dsn=source_copy)
 
 
-def test_a_missing_right_comes_with_the_grant_that_mends_it(
+def test_missing_right_is_reported_with_its_grant(
     settings: Settings, source_copy: str, spoiled: psycopg.Connection[tuple[object, ...]]
 ) -> None:
     spoiled.execute("create role lake_reader login password 'reader'")

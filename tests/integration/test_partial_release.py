@@ -1,6 +1,7 @@
 """A real run on a database that drifted: the other tables are published, and nobody is blamed for the rest."""
 
 import json
+import re
 from collections.abc import Callable
 
 import psycopg
@@ -34,7 +35,7 @@ def test_a_release_without_the_table_that_drifted_and_the_one_after(
 
     refused = lakehouse(settings, "run")
     assert refused.returncode == 1
-    assert "receipts_linearized has no column event_id" in refused.stdout + refused.stderr
+    assert re.search(r"receipts_linearized .*event_id", refused.stdout + refused.stderr)
 
     partial = lakehouse(settings.model_copy(update={"lakehouse_on_drift": "partial"}), "run")
     assert partial.returncode == 0, partial.stdout + partial.stderr

@@ -79,7 +79,7 @@ def test_by_default_nothing_is_copied(new_lake: Callable[..., Settings], source_
     with psycopg.connect(source_copy) as source:
         source.execute("alter table room_depth drop column min_depth")
     with advancing(new_lake(synapse_dsn=source_copy)) as lake:
-        with pytest.raises(SourceError, match="room_depth has no column min_depth"):
+        with pytest.raises(SourceError, match=r"room_depth .*min_depth"):
             lake.advance()
         assert store.read_releases(lake.app().catalog) == []
 

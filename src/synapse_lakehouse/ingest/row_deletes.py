@@ -193,7 +193,7 @@ def _differing(connection: Connection, table: Table, here: DataFrame) -> KeyBuck
 
 
 def _is_in(stretches: KeyBuckets) -> Column:
-    return f.expr(stretches.grain.spark_sql()).isin(list(stretches.names))
+    return f.expr(stretches.width.spark_sql()).isin(list(stretches.names))
 
 
 def _same_key(left: DataFrame, right: DataFrame, key: Sequence[str]) -> Column:

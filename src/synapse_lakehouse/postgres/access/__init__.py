@@ -1,1 +1,1 @@
-"""Rights in Synapse's database, and the checks before it is read."""
+"""Rights in Synapse's database, and the checks before a copy."""

@@ -1,4 +1,4 @@
-"""The rights that the lakehouse needs in Synapse's database, derived from the catalogue, and SQL that grants them."""
+"""The grants that the lakehouse needs in Synapse's database, derived from the catalogue, and their SQL."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -9,42 +9,42 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.connection import build_session_settings
 
 SYSTEM_COLUMNS: Final = ("ctid", "xmin")
-"""Read of every copied table, as its pages are read in ranges and its changes found by their transaction; a grant of
-columns does not include them."""
+"""Columns that are read of every copied table: ctid for page ranges, xmin for changed rows. A grant of columns does not
+include them."""
 
 SPARE_CONNECTIONS: Final = 4
-"""For what connects beside a copy: opening a run, ``doctor``, the sessions of a killed run until the server notices."""
+"""Connections besides those of a copy: ``open_run``, ``doctor``, and sessions of a killed run."""
 
 
 @dataclass(frozen=True)
 class Grant:
-    """SELECT on ``columns`` of a table, or on a sequence, which has none."""
+    """SELECT on ``columns`` of a table, or on a sequence, which has no columns."""
 
     kind: Literal["table", "sequence"]
     name: str
     columns: tuple[str, ...] = ()
 
     def to_sql(self, role: str) -> str:
-        """The statement that gives it; ``role`` is quoted where need be."""
+        """Return the GRANT statement; ``role`` is quoted by the caller where necessary."""
         if self.kind == "sequence":
             return f"GRANT SELECT ON SEQUENCE {self.name} TO {role};"
         return f"GRANT SELECT ({', '.join(self.columns)}) ON {self.name} TO {role};"
 
 
 def list_required_grants(catalogue: Catalogue) -> Iterator[Grant]:
-    """Every right that a run takes, which copies what ``catalogue`` lists, and no other."""
-    return _rights(catalogue, lambda column: not column.only_served)
+    """Yield the grants that a run needs to copy ``catalogue``, and no others."""
+    return _list_grants(catalogue, lambda column: not column.only_served)
 
 
 def list_serving_grants(catalogue: Catalogue, *, has_secrets: bool) -> Iterator[Grant]:
-    """As :func:`list_required_grants`, with what serving the streams takes.
+    """Yield the grants of :func:`list_required_grants`, and those that ``lakehouse replicate serve`` needs.
 
-    :param has_secrets: also on columns that contain secrets, of which the lakehouse reads other rows.
+    :param has_secrets: include columns of which some rows, which the lakehouse does not read, contain secrets.
     """
-    return _rights(catalogue, lambda column: has_secrets or not column.has_secrets)
+    return _list_grants(catalogue, lambda column: has_secrets or not column.has_secrets)
 
 
-def _rights(catalogue: Catalogue, is_read: Callable[[Column], bool]) -> Iterator[Grant]:
+def _list_grants(catalogue: Catalogue, is_read: Callable[[Column], bool]) -> Iterator[Grant]:
     for table in catalogue.tables:
         columns = sorted({name for column in table.columns if is_read(column) for name in column.source_columns})
         system = () if table.load is LoadMode.MEASURE else SYSTEM_COLUMNS
@@ -58,18 +58,19 @@ def _rights(catalogue: Catalogue, is_read: Callable[[Column], bool]) -> Iterator
 def build_grants_sql(
     catalogue: Catalogue, settings: Settings, role: str, extra: Iterable[str] = (), *, has_secrets: bool = False
 ) -> str:
-    """SQL that makes ``role`` (a plain lower-case name), or brings its rights to what ``catalogue`` needs today.
+    """Return SQL that creates ``role`` (a plain lower-case name), or sets its grants to those that ``catalogue`` needs.
 
-    It works in the current database and schema, in one transaction, and may be run again after every upgrade. Whoever
-    runs it owns Synapse's tables and may create roles.
+    It applies to the current database and schema, in one transaction, and may run again after every upgrade. The role
+    that runs it must own Synapse's tables and have CREATEROLE.
 
-    :param extra: further tables to read, whole, where they exist.
+    :param extra: further tables to grant as a whole, if they exist.
     :param has_secrets: as in :func:`list_serving_grants`.
     """
     limit = settings.lakehouse_source_connections + SPARE_CONNECTIONS
     return "\n".join(
         [
-            f"-- The role {role} reads what the lakehouse copies, and nothing else. Run this again after upgrading.",
+            f"-- The role {role} may read the columns that the lakehouse copies, and nothing else. "
+            "Run this again after upgrading.",
             "BEGIN;",
             *build_role_sql(role, limit, build_session_settings(settings)),
             *(right.to_sql(role) for right in list_serving_grants(catalogue, has_secrets=has_secrets)),
@@ -79,14 +80,14 @@ def build_grants_sql(
                 for name in extra
             ),
             "COMMIT;",
-            f"-- Its password, typed and not shown, in psql: \\password {role}",
+            f"-- Set its password in psql, where it is not shown: \\password {role}",
             "",
         ]
     )
 
 
 def build_role_sql(role: str, connections: int, session: Mapping[str, str]) -> list[str]:
-    """Statements that make ``role``, or take all its rights away, in the current database and schema.
+    """Return statements that create ``role``, or revoke all its rights, in the current database and schema.
 
     :param session: PostgreSQL's settings for its sessions.
     """

@@ -1,10 +1,10 @@
-"""What PostgreSQL lets every role do in a database beside reading, and SQL that takes it away from ours."""
+"""Rights that PostgreSQL grants to every role (PUBLIC) besides reading, and SQL that revokes them."""
 
 import textwrap
 from dataclasses import dataclass
 from typing import Final
 
-# Tables of compressors are not Synapse's own; their owner may be the role that is hardened.
+# Compressors own tables that are not Synapse's; their owner may be the role that is hardened.
 _TEMPORARY: Final = r"""
 DO $$ DECLARE synapse name; BEGIN
   IF to_regclass('events') IS NULL THEN RAISE EXCEPTION 'There is no Synapse in this search_path'; END IF;
@@ -29,10 +29,12 @@ END $$;
 
 @dataclass(frozen=True)
 class PublicRight:
-    """Something that every role may do in a new database.
+    """A right that every role has in a new database.
 
-    ``allowed``: SQL that is true where the role of the session may; ``revoke``: the statement that takes it away, in
-    which ``{role}`` stands for the role; ``breaks``: what that could break, and how to undo it.
+    * ``action``: a verb phrase for messages.
+    * ``is_allowed_sql``: SQL that is true if the session's role has the right.
+    * ``revoke_sql``: the statement that revokes it; ``{role}`` stands for the role.
+    * ``side_effects``: what the statement could break, and how to undo it.
     """
 
     action: str
@@ -41,14 +43,14 @@ class PublicRight:
     side_effects: str
 
 
-def _of_functions(may: str, names: tuple[str, ...], breaks: str) -> PublicRight:
-    """A right to execute functions of pg_catalog, whatever arguments they take in this version."""
+def _function_right(action: str, names: tuple[str, ...], side_effects: str) -> PublicRight:
+    """Return the right to execute functions of pg_catalog, with any arguments."""
     quoted = ", ".join(f"'{name}'" for name in names)
-    allowed = (
+    is_allowed_sql = (
         "exists (select from pg_proc where pronamespace = 'pg_catalog'::regnamespace"
         f" and proname in ({quoted}) and has_function_privilege(oid, 'execute'))"
     )
-    return PublicRight(may, allowed, _FUNCTIONS.format(names=quoted), breaks)
+    return PublicRight(action, is_allowed_sql, _FUNCTIONS.format(names=quoted), side_effects)
 
 
 PUBLIC_RIGHTS: Final = (
@@ -60,14 +62,14 @@ PUBLIC_RIGHTS: Final = (
         "role, the owner of its tables, is granted the right by name first: its purges create such tables. Undo: GRANT "
         "TEMPORARY ON DATABASE … TO PUBLIC;",
     ),
-    _of_functions(
+    _function_right(
         "create large objects",
         ("lo_creat", "lo_create", "lo_from_bytea"),
         "other roles that store large objects in this database, and a restore of such a dump by a role that is no "
         "superuser. Synapse has none. Undo: GRANT EXECUTE ON FUNCTION lo_creat(integer), lo_create(oid), "
         "lo_from_bytea(oid, bytea) TO PUBLIC;",
     ),
-    _of_functions(
+    _function_right(
         "write messages to the WAL",
         ("pg_logical_emit_message",),
         "tools of logical replication that write such messages by a role that is no superuser, such as heartbeats of "
@@ -75,29 +77,30 @@ PUBLIC_RIGHTS: Final = (
         "PUBLIC; for each form that \\df lists.",
     ),
 )
-"""Those that can be taken away without changing another database. What cannot, such as NOTIFY, advisory locks or
-lifting one's own timeouts, PostgreSQL lets every role do."""
+"""The rights that can be revoked without an effect on other databases.
+
+PostgreSQL cannot revoke others, such as NOTIFY, advisory locks, or changing the timeouts of one's own session."""
 
 
 def build_hardening_sql(role: str) -> str:
-    """SQL that takes :data:`PUBLIC_RIGHTS` away from everybody but Synapse's own role, in the current database.
+    """Return SQL that revokes :data:`PUBLIC_RIGHTS` from every role but Synapse's own, in the current database.
 
-    Each statement stands alone. A superuser runs them, as the functions are PostgreSQL's own.
+    Each statement is independent of the others. They need a superuser, who owns PostgreSQL's functions.
 
-    :param role: a plain lower-case name; it loses what was granted to it by name, too.
+    :param role: a plain lower-case name; rights that were granted to it by name are revoked, too.
     """
     parts = [
-        f"-- Further limits of the role {role}, in this database only. Each statement stands alone: review what it\n"
-        "-- could break, and run it as a superuser. The role has to exist.\n"
+        f"-- Further limits of the role {role}, in this database only. Each statement is independent: review what it\n"
+        "-- could break, and run it as a superuser. The role must exist.\n"
     ]
     for right in PUBLIC_RIGHTS:
         lines = [
-            f"-- Only superusers, and roles with the right by name, may {right.action} then.",
-            *_wrapped(f"Could break: {right.side_effects}"),
+            f"-- Afterwards only superusers, and roles with an explicit grant, may {right.action}.",
+            *_wrap_comment(f"Could break: {right.side_effects}"),
         ]
         parts.append("\n".join(lines) + right.revoke_sql.format(role=role))
     return "\n".join(parts)
 
 
-def _wrapped(text: str) -> list[str]:
+def _wrap_comment(text: str) -> list[str]:
     return textwrap.wrap(text, 117, initial_indent="-- ", subsequent_indent="-- ")

@@ -1,4 +1,4 @@
-"""Is this a Synapse database that the catalogue describes, and may we read it? Asked before anything is copied."""
+"""Checks of Synapse's database before a copy: schema version, drift, grants, row-level security, server name."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -10,13 +10,13 @@ from synapse_lakehouse.postgres.access.schema_drift import exclude_drifted_table
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.errors import SourceError
 
-_VERSION: Final = Grant("table", "schema_version", ("version",))
-_OF_STATE: Final = ("state_groups", "state_group_edges", "state_groups_state")
-_SPLIT: Final = (
+_SCHEMA_VERSION: Final = Grant("table", "schema_version", ("version",))
+_STATE_TABLES: Final = ("state_groups", "state_group_edges", "state_groups_state")
+_SPLIT_DATABASES: Final = (
     "A homeserver with several databases (`databases` in homeserver.yaml, with data_stores: [state] in one of them) is "
-    "not supported yet: without events and their state in one PostgreSQL snapshot nobody can say who sees what."
+    "not supported yet: visibility needs events and their state in one PostgreSQL snapshot."
 )
-_OF_ANOTHER: Final = {
+_FOREIGN_USER_SQL: Final = {
     "users": (
         "select name from users"
         " where not exists (select from users where substr(name, strpos(name, ':') + 1) = %s) limit 1"
@@ -26,17 +26,17 @@ _OF_ANOTHER: Final = {
         " (select from local_current_membership where substr(user_id, strpos(user_id, ':') + 1) = %s) limit 1"
     ),
 }
-"""By table of this server's users, a query for one of them where none is of the given server."""
+"""By table of local users, a query for one user if none of them belongs to the given server."""
 
 
 def check_source_database(
     connection: Connection, catalogue: Catalogue, server_name: str, *, may_be_partial: bool = False
 ) -> int:
-    """Refuse a database that cannot be copied whole.
+    """Refuse a database that cannot be copied completely.
 
-    :param may_be_partial: let tables that drifted from the catalogue be, so that the others can be copied.
-    :returns: its Synapse SCHEMA_VERSION.
-    :raises SourceError: with every problem found, one a line.
+    :param may_be_partial: accept tables that drifted from the catalogue, so that the others can be copied.
+    :returns: SCHEMA_VERSION of the database.
+    :raises SourceError: with all problems, one per line.
     """
     version = read_schema_version(connection)
     if not catalogue.oldest_schema_version <= version <= catalogue.newest_schema_version:
@@ -50,7 +50,7 @@ def check_source_database(
             )
         )
     catalogue = exclude_drifted_tables(catalogue, connection, may_be_partial=may_be_partial)
-    problems = [found.message for found in find_drift(catalogue, connection) if found.kind != "missing_unique_key"]
+    problems = [drift.message for drift in find_drift(catalogue, connection) if drift.kind != "missing_unique_key"]
     problems = problems or [*find_missing_grants(connection, catalogue), *check_row_security(connection, catalogue)]
     problems = problems or check_server_name(connection, catalogue, server_name)
     if problems:
@@ -59,98 +59,102 @@ def check_source_database(
 
 
 def read_schema_version(connection: Connection) -> int:
-    """Synapse's SCHEMA_VERSION of the database.
+    """Return Synapse's SCHEMA_VERSION of the database.
 
-    :raises SourceError: when it is not the one database of a Synapse homeserver, or the version cannot be read.
+    :raises SourceError: when it is not the single database of a Synapse homeserver, or the version cannot be read.
     """
     rows = connection.execute(
         "select name, to_regclass(name) is not null, current_database() from unnest(%s::text[]) as name",
-        [["schema_version", "events", *_OF_STATE]],
+        [["schema_version", "events", *_STATE_TABLES]],
     ).fetchall()
-    if problem := _another_database({name: exists for name, exists, _ in rows}, rows[0][2]):
+    if problem := _explain_wrong_database({name: exists for name, exists, _ in rows}, rows[0][2]):
         raise SourceError(problem)
-    if problems := _missing(connection, [_VERSION]) or find_hidden_rows(connection, [_VERSION.name]):
+    if problems := _explain_missing_grants(connection, [_SCHEMA_VERSION]) or find_hidden_rows(
+        connection, [_SCHEMA_VERSION.name]
+    ):
         raise SourceError("\n".join(problems))
     row = connection.execute("select version from schema_version").fetchone()
     if row is None:
-        raise SourceError("The table schema_version is empty: Synapse never finished preparing this database.")
+        raise SourceError(
+            "The table schema_version is empty: Synapse did not finish the setup of this database. Start Synapse once."
+        )
     return int(row[0])
 
 
 def check_row_security(connection: Connection, catalogue: Catalogue) -> list[str]:
-    """A message if row-level security hides rows that the copy needs."""
-    return find_hidden_rows(connection, _tables(catalogue))
+    """Return a message if row-level security hides rows that the copy needs."""
+    return find_hidden_rows(connection, _table_names(catalogue))
 
 
 def find_missing_grants(connection: Connection, catalogue: Catalogue) -> list[str]:
-    """Tables, columns and sequences that the role may not read, each with the GRANT that mends it."""
-    return _missing(connection, list_required_grants(catalogue))
+    """Return a message for each table or sequence that the role may not read, with the GRANT statement."""
+    return _explain_missing_grants(connection, list_required_grants(catalogue))
 
 
 def check_server_name(connection: Connection, catalogue: Catalogue, server_name: str) -> list[str]:
-    """A sentence if no local user of the database belongs to the server_name that was set.
+    """Return a message if no local user of the database belongs to ``server_name``.
 
-    Synapse looks at one account when it starts (``synapse.storage.databases.main.check_database_before_upgrade``), and
-    so may live with an odd one.
+    One user of the server suffices: Synapse checks one account when it starts
+    (``synapse.storage.databases.main.check_database_before_upgrade``), so it tolerates an account of another server.
     """
-    for table in (one.name for one in catalogue.tables if one.name in _OF_ANOTHER):
-        row = connection.execute(_OF_ANOTHER[table], [server_name]).fetchone()
+    for name in (table.name for table in catalogue.tables if table.name in _FOREIGN_USER_SQL):
+        row = connection.execute(_FOREIGN_USER_SQL[name], [server_name]).fetchone()
         if row:
             server = row[0].partition(":")[2]
             return [
-                f"Users in this database's {table} belong to {server}, but SYNAPSE_SERVER_NAME is {server_name}. Local "
-                "users would be taken for remote ones. Correct SYNAPSE_SERVER_NAME, or the database in SYNAPSE_DSN."
+                f"Users in this database's {name} belong to {server}, but SYNAPSE_SERVER_NAME is {server_name}. Local "
+                "users would count as remote. Correct SYNAPSE_SERVER_NAME, or the database in SYNAPSE_DSN."
             ]
     return []
 
 
-def _another_database(exists: Mapping[str, bool], name: str) -> str | None:
-    """Why a database with and without these tables is not the one of a Synapse homeserver; None if it is.
+def _explain_wrong_database(exists: Mapping[str, bool], name: str) -> str | None:
+    """Return why a database is not the single database of a Synapse homeserver; None if it is.
 
-    Synapse keeps ``schema_version`` in each of its databases (``synapse.storage.prepare_database``).
+    Synapse creates ``schema_version`` in each of its databases (``synapse.storage.prepare_database``).
     """
-    without_state = [table for table in _OF_STATE if not exists[table]]
+    without_state = [table for table in _STATE_TABLES if not exists[table]]
     if not exists["schema_version"] or (not exists["events"] and without_state):
         return (
-            f"The database {name} is not a Synapse homeserver's: it has no tables schema_version, events and "
-            "state_groups_state that this role can see. Correct the database name in SYNAPSE_DSN, or the role's rights "
+            f"The database {name} is not that of a Synapse homeserver: this role sees no tables schema_version, events "
+            "and state_groups_state there. Correct the database name in SYNAPSE_DSN, or the role's rights "
             "and search_path: `lakehouse grants` prints the SQL."
         )
     if not exists["events"]:
         return (
-            f"The database {name} has only the state of a Synapse homeserver: there are no events. {_SPLIT} Only "
-            "`lakehouse compress` works on the database of the state, which SYNAPSE_WRITE_DSN then names."
+            f"The database {name} contains only the state of a Synapse homeserver, no events. {_SPLIT_DATABASES} Only "
+            "`lakehouse compress` works on a database with state only: set SYNAPSE_WRITE_DSN to it."
         )
     if without_state:
         return (
-            f"The database {name} is of a Synapse homeserver that keeps its state in another database: it has no "
-            f"{', '.join(without_state)}. {_SPLIT} If the homeserver has one database, these tables were dropped or "
-            "not restored."
+            f"The database {name} belongs to a Synapse homeserver with its state in another database: it has no "
+            f"{', '.join(without_state)}. {_SPLIT_DATABASES} If the homeserver has one database, these tables were "
+            "dropped or not restored."
         )
     return None
 
 
-def _tables(catalogue: Catalogue) -> list[str]:
-    return [right.name for right in list_required_grants(catalogue) if right.kind == "table"]
+def _table_names(catalogue: Catalogue) -> list[str]:
+    return [grant.name for grant in list_required_grants(catalogue) if grant.kind == "table"]
 
 
-def _missing(connection: Connection, rights: Iterable[Grant]) -> list[str]:
+def _explain_missing_grants(connection: Connection, grants: Iterable[Grant]) -> list[str]:
     row = connection.execute("select quote_ident(current_user)").fetchone()
     role = str(row[0]) if row else "?"
     return [
-        f"The role {role} may not read {right.name}{what}. As the owner of the database run: {right.to_sql(role)}"
-        for right in rights
-        if (what := _unreadable(connection, right)) is not None
+        f"The role {role} may not read {grant.name}{columns}. As the owner of the database run: {grant.to_sql(role)}"
+        for grant in grants
+        if (columns := _find_unreadable_columns(connection, grant)) is not None
     ]
 
 
-def _unreadable(connection: Connection, right: Grant) -> str | None:
-    """The columns of ``right`` that the role lacks, in brackets; empty for a sequence; None if it has them all."""
-    if right.kind == "sequence":
-        row = connection.execute("select has_sequence_privilege(%s, 'SELECT')", [right.name]).fetchone()
+def _find_unreadable_columns(connection: Connection, grant: Grant) -> str | None:
+    """Return the columns that the role may not read, in parentheses; empty for a sequence; None if it may read all."""
+    if grant.kind == "sequence":
+        row = connection.execute("select has_sequence_privilege(%s, 'SELECT')", [grant.name]).fetchone()
         return None if row and row[0] else ""
     row = connection.execute(
         "select array(select c from unnest(%s::text[]) c where not has_column_privilege(%s, c, 'SELECT'))",
-        [list(right.columns), right.name],
+        [list(grant.columns), grant.name],
     ).fetchone()
     return f" ({', '.join(row[0])})" if row and row[0] else None

@@ -1,4 +1,4 @@
-"""Tables of which PostgreSQL's row-level security would show a role only some rows, or none."""
+"""Tables with row-level security, which shows a role only some rows or none."""
 
 from collections.abc import Collection
 
@@ -6,10 +6,10 @@ from synapse_lakehouse.postgres.connection import Connection
 
 
 def find_hidden_rows(connection: Connection, tables: Collection[str]) -> list[str]:
-    """One message for all of ``tables`` that row-level security applies to in this session; empty if there are none.
+    """Return one message for those of ``tables`` with active row-level security; empty if there are none.
 
-    Sessions of the lakehouse have ``row_security = off``: a query of such a table then fails instead of leaving rows
-    out, whatever the policies are (https://www.postgresql.org/docs/current/ddl-rowsecurity.html). It does not apply to
+    Sessions of the lakehouse have ``row_security = off``: a query of such a table fails instead of omitting rows,
+    whatever the policies are (https://www.postgresql.org/docs/current/ddl-rowsecurity.html). It does not apply to
     superusers, to roles with BYPASSRLS, nor to a table's owner unless it is forced.
     """
     row = connection.execute(
@@ -25,5 +25,6 @@ def find_hidden_rows(connection: Connection, tables: Collection[str]) -> list[st
     return [
         f"Row-level security hides rows of {', '.join(names)} from the role {role}, so that a copy could lack them. As "
         f"a superuser run: ALTER ROLE {role} BYPASSRLS; or as the owner of the tables, as Synapse uses no row-level "
-        f"security: {disable} A policy for the role does not suffice: PostgreSQL does not say whether it hides rows."
+        f"security: {disable} A policy for the role does not suffice: PostgreSQL does not report whether the policy "
+        "hides rows."
     ]

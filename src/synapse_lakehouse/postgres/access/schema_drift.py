@@ -1,8 +1,8 @@
-"""Where a Synapse database departs from the catalogue, by PostgreSQL's own catalogs, which every role may read.
+"""Differences between a Synapse database and the catalogue, found in PostgreSQL's system catalogs.
 
-What the database has beyond the catalogue is never read. Most of that is known and left out on purpose: it is listed in
-``excluded_columns.txt``, a table a line. A column that neither of them lists
-is new, and an operator should look at it.
+Every role may read these. Tables and columns that the catalogue does not list are never read.
+``excluded_columns.txt`` lists those that are left out on purpose, one table per line. A column that neither lists is
+new, and an operator should review it.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ DriftKind = Literal[
 ]
 
 OLDEST_SYNAPSE: Final = "1.159.0"
-"""The first release whose schema has all that the catalogue lists: profile updates came with it."""
+"""The first release whose schema has everything that the catalogue lists; it introduced profile updates."""
 
 COLUMN_TYPES_SQL = """
 select listed.name, to_regclass(listed.name) is not null, attribute.attname,
@@ -72,7 +72,7 @@ ALL_COLUMNS_SQL = """
 select relname::text, array_agg(attname::text order by attname) from pg_class
 join pg_attribute on attrelid = pg_class.oid and attnum > 0 and not attisdropped
 where relkind in ('r', 'p') and not relispartition and relnamespace = any(current_schemas(false)::regnamespace[])
-  -- what Synapse's background updates note down while they fill the user directory, for hours where it is large
+  -- work tables of the background updates that fill the user directory, for hours on a large server
   and not starts_with(relname::text, '_temp_')
   and not exists (select from pg_depend where objid = pg_class.oid and deptype = 'e')
 group by 1 order by 1
@@ -81,7 +81,7 @@ group by 1 order by 1
 
 @dataclass(frozen=True)
 class SchemaDrift:
-    """One departure. ``table`` is the sequence's name when a sequence is missing; ``message`` is for the operator."""
+    """One difference. ``table`` is the sequence's name if a sequence is missing; ``message`` is for the operator."""
 
     table: str
     column: str | None
@@ -96,9 +96,9 @@ class _UniqueIndex:
 
 
 def find_drift(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]]) -> list[SchemaDrift]:
-    """All departures of the connected database from ``catalogue``, in the catalogue's order; empty when it fits."""
-    elsewhere = catalogue.uncatalogued_id_columns()
-    names = [*(table.name for table in catalogue.tables), *elsewhere]
+    """Return all differences between the connected database and ``catalogue``, in the catalogue's order."""
+    uncatalogued = catalogue.uncatalogued_id_columns()
+    names = [*(table.name for table in catalogue.tables), *uncatalogued]
     types: dict[str, dict[str, str]] = {}
     for name, exists, column, data_type in connection.execute(COLUMN_TYPES_SQL, [names]):
         if exists:
@@ -108,49 +108,49 @@ def find_drift(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, .
     for name, columns, only_where in connection.execute(UNIQUE_INDEXES_SQL, [names]):
         indexes[name].append(_UniqueIndex(frozenset(columns), only_where))
 
-    found: list[SchemaDrift] = []
+    drifts: list[SchemaDrift] = []
     for table in catalogue.tables:
         if table.name not in types:
-            found.append(_missing_table(table))
+            drifts.append(_missing_table(table))
             continue
         if kind := not_plain[table.name]:
-            found.append(_not_a_plain_table(table, kind))
+            drifts.append(_not_a_plain_table(table, kind))
             continue
-        departures = list(_of_columns(table, types[table.name]))
-        found += departures
-        if table.key_enforced and not departures and not _enforced(table, indexes[table.name]):
-            found.append(_missing_unique_key(table))
-    found += [
+        column_drifts = list(_compare_columns(table, types[table.name]))
+        drifts += column_drifts
+        if table.key_enforced and not column_drifts and not _is_key_unique(table, indexes[table.name]):
+            drifts.append(_missing_unique_key(table))
+    drifts += [
         _missing_id(name, column)
-        for name, columns in elsewhere.items()
+        for name, columns in uncatalogued.items()
         for column in sorted(columns - types.get(name, {}).keys())
     ]
     absent = connection.execute(MISSING_SEQUENCES_SQL, [catalogue.sequence_names()])
-    found += [_missing_sequence(name) for (name,) in absent]
-    return found
+    drifts += [_missing_sequence(name) for (name,) in absent]
+    return drifts
 
 
 def find_drifted_tables(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]]) -> dict[str, str]:
-    """Tables that cannot be copied as ``catalogue`` says, each with all that is wrong with it, for the operator."""
+    """Return the tables that cannot be copied as declared, each with a message that lists all its differences."""
     tables = {table.name for table in catalogue.tables}
-    found: dict[str, list[str]] = defaultdict(list)
-    for one in find_drift(catalogue, connection):
-        if one.table in tables and one.kind != "missing_unique_key":
-            found[one.table].append(one.message)
-    return {table: " ".join(messages) for table, messages in found.items()}
+    messages_by_table: dict[str, list[str]] = defaultdict(list)
+    for drift in find_drift(catalogue, connection):
+        if drift.table in tables and drift.kind != "missing_unique_key":
+            messages_by_table[drift.table].append(drift.message)
+    return {table: " ".join(messages) for table, messages in messages_by_table.items()}
 
 
 def exclude_drifted_tables(
     catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]], *, may_be_partial: bool
 ) -> Catalogue:
-    """``catalogue``, without the tables that drifted from it where they may be left out."""
+    """Return ``catalogue``, without drifted tables if ``may_be_partial``."""
     return catalogue.without_tables(find_drifted_tables(catalogue, connection)) if may_be_partial else catalogue
 
 
 def read_table_layouts(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]]) -> dict[str, str]:
-    """By table, which object of the database it is and which of its columns, by their numbers, are read."""
+    """Return the layout of each table: its OID, and the numbers of the columns that are read."""
     reads = sorted(
-        {(table.name, name) for table in catalogue.tables for one in table.columns for name in one.source_columns}
+        {(table.name, name) for table in catalogue.tables for column in table.columns for name in column.source_columns}
     )
     return dict(
         connection.execute(TABLE_LAYOUTS_SQL, [[table for table, _ in reads], [name for _, name in reads]]).fetchall()
@@ -158,26 +158,26 @@ def read_table_layouts(catalogue: Catalogue, connection: psycopg.Connection[tupl
 
 
 def find_unknown_objects(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]]) -> list[str]:
-    """Tables (``threads``) and columns (``events.depth``) that this version of the lakehouse has never heard of."""
+    """Return tables (``threads``) and columns (``events.depth``) that this version of the lakehouse does not know."""
     known = read_excluded_columns()
     for table in catalogue.tables:
         known.setdefault(table.name, set()).update(name for column in table.columns for name in column.source_columns)
-    found = []
+    unknown = []
     for name, columns in connection.execute(ALL_COLUMNS_SQL):
         if name not in known:
-            found.append(name)
+            unknown.append(name)
         else:
-            found += [f"{name}.{column}" for column in columns if column not in known[name]]
-    return found
+            unknown += [f"{name}.{column}" for column in columns if column not in known[name]]
+    return unknown
 
 
 def read_excluded_columns() -> dict[str, set[str]]:
-    """Columns by table that Synapse is known to have and the catalogue leaves out."""
+    """Return the columns by table that Synapse has and the catalogue leaves out on purpose."""
     lines = (files("synapse_lakehouse") / "postgres" / "excluded_columns.txt").read_text(encoding="utf-8").splitlines()
     return {table: set(columns.split()) for table, _, columns in (line.partition(":") for line in lines)}
 
 
-def _of_columns(table: Table, types: dict[str, str]) -> Iterator[SchemaDrift]:
+def _compare_columns(table: Table, types: dict[str, str]) -> Iterator[SchemaDrift]:
     expected: dict[str, str] = {}
     for column in table.columns:
         expected[column.source_columns[0]] = column.source_type
@@ -190,8 +190,8 @@ def _of_columns(table: Table, types: dict[str, str]) -> Iterator[SchemaDrift]:
             yield _changed_type(table, name, data_type, types[name])
 
 
-def _enforced(table: Table, indexes: list[_UniqueIndex]) -> bool:
-    """Whether unique indexes cover the key, rows with NULL in it included (a unique index lets those repeat)."""
+def _is_key_unique(table: Table, indexes: list[_UniqueIndex]) -> bool:
+    """Return whether unique indexes cover the key, and partial ones the rows with NULL in it."""
     key, nullable = frozenset(table.primary_key), frozenset(table.nullable_key)
     without_nulls = any(index.columns <= key and index.only_where is None for index in indexes)
     with_nulls = all(
@@ -206,7 +206,7 @@ def _missing_table(table: Table) -> SchemaDrift:
         table.name,
         None,
         "missing_table",
-        f"The table {table.name} is not in this database, so it cannot be copied. Synapse {OLDEST_SYNAPSE} and later "
+        f"This database has no table {table.name}, so it cannot be copied. Synapse {OLDEST_SYNAPSE} and later "
         "have it: upgrade Synapse and start it once so that it finishes its upgrade, or correct the search_path; if "
         "Synapse is newer than this lakehouse, upgrade the lakehouse.",
     )
@@ -218,8 +218,8 @@ def _not_a_plain_table(table: Table, kind: str) -> SchemaDrift:
         None,
         "not_a_plain_table",
         f"{table.name} is {kind}, which is not supported: the lakehouse reads a table by the pages and row versions of "
-        "its one file. Make it a plain table again, as Synapse makes it; or set LAKEHOUSE_ON_DRIFT=partial to copy all "
-        "other tables.",
+        "a single file. Change it back to a plain table, as Synapse creates it, or set LAKEHOUSE_ON_DRIFT=partial to "
+        "copy all other tables.",
     )
 
 
@@ -228,8 +228,8 @@ def _missing_column(table: Table, column: str) -> SchemaDrift:
         table.name,
         column,
         "missing_column",
-        f"The table {table.name} has no column {column}, so the copy would lack it. Start Synapse once so that it "
-        "finishes its upgrade; if Synapse is newer than this lakehouse, upgrade the lakehouse.",
+        f"The table {table.name} has no column {column}, so the copy would lack it. Start Synapse once to "
+        "finish its upgrade; if Synapse is newer than this lakehouse, upgrade the lakehouse.",
     )
 
 
@@ -239,7 +239,7 @@ def _changed_type(table: Table, column: str, expected: str, actual: str) -> Sche
         column,
         "changed_type",
         f"The column {table.name}.{column} is of type {actual} where {expected} is expected, so its values could be "
-        "copied wrongly. Upgrade the lakehouse to a version that knows this Synapse.",
+        "copied wrongly. Upgrade the lakehouse to a version that supports this version of Synapse.",
     )
 
 
@@ -248,9 +248,9 @@ def _missing_unique_key(table: Table) -> SchemaDrift:
         table.name,
         None,
         "missing_unique_key",
-        f"No valid unique index keeps ({', '.join(table.primary_key)}) of {table.name} unique, so the table may hold "
-        "duplicates; the run's checks look for them. Let Synapse's background updates finish; if the index is still "
-        "missing or invalid then, create it again.",
+        f"No valid unique index keeps ({', '.join(table.primary_key)}) of {table.name} unique, so the table may "
+        "contain duplicates; the run's checks look for them. Wait until Synapse's background updates are finished; if "
+        "the index is still missing or invalid, create it again.",
     )
 
 
@@ -259,8 +259,8 @@ def _missing_id(table: str, column: str) -> SchemaDrift:
         table,
         column,
         "missing_column",
-        f"This database has no {table}.{column}, so it is unknown which ids were handed out. Start Synapse once so "
-        "that it finishes its upgrade; if Synapse is newer than this lakehouse, upgrade the lakehouse.",
+        f"This database has no {table}.{column}, so it is unknown which IDs were assigned. Start Synapse once "
+        "to finish its upgrade; if Synapse is newer than this lakehouse, upgrade the lakehouse.",
     )
 
 
@@ -269,6 +269,6 @@ def _missing_sequence(name: str) -> SchemaDrift:
         name,
         None,
         "missing_sequence",
-        f"The sequence {name} is not in this database, so it is unknown which ids were handed out. Start "
-        "Synapse once so that it finishes its upgrade, or correct the role's search_path.",
+        f"The sequence {name} is not in this database, so it is unknown which IDs were assigned. Start "
+        "Synapse once to finish its upgrade, or correct the role's search_path.",
     )

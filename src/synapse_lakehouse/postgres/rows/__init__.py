@@ -1,1 +1,1 @@
-"""Rows of Synapse's tables: SELECT lists, page ranges, key ranges, hashes."""
+"""Rows of Synapse's tables: SELECT statements, page ranges, key ranges, counts, hashes."""

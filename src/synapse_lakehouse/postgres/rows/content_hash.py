@@ -1,4 +1,4 @@
-"""What rows contain, as one number that does not depend on their order."""
+"""A content hash of rows that does not depend on their order."""
 
 import threading
 from collections.abc import Iterable, Sequence
@@ -11,26 +11,26 @@ _MODULUS = 1 << 64
 
 
 def hash_rows(batches: pa.RecordBatchReader | pa.Table, columns: Sequence[str]) -> int:
-    """Sum of DuckDB's 64-bit hashes of all rows, modulo 2^64: 0 for no rows, and sums of parts add up.
+    """Return the sum of DuckDB's 64-bit hashes of all rows, modulo 2^64; 0 for no rows. Hashes of parts can be added.
 
-    Comparable within one version of DuckDB, so never between runs.
+    The hash depends on the version of DuckDB, so hashes of different runs are not comparable.
     """
     names = ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
-    row = _duckdb().from_arrow(batches).aggregate(f"sum(hash({names})::hugeint)").fetchone()
+    row = _thread_connection().from_arrow(batches).aggregate(f"sum(hash({names})::hugeint)").fetchone()
     return int(row[0] or 0) % _MODULUS if row else 0
 
 
 def combine_hashes(hashes: Iterable[int]) -> int:
-    """The hash of parts together."""
+    """Return the hash of all parts together."""
     return sum(hashes) % _MODULUS
 
 
-# One connection for each thread: who waits for another's keeps Python waiting, from where the other's rows may come.
-_OF_THREAD: Final = threading.local()
+# One connection per thread: waiting on a shared one holds the GIL, and the rows it waits for may come from this thread.
+_THREAD_LOCAL: Final = threading.local()
 
 
-def _duckdb() -> duckdb.DuckDBPyConnection:
-    if not hasattr(_OF_THREAD, "connection"):
-        _OF_THREAD.connection = duckdb.connect(config={"threads": 1})
-    connection: duckdb.DuckDBPyConnection = _OF_THREAD.connection
+def _thread_connection() -> duckdb.DuckDBPyConnection:
+    if not hasattr(_THREAD_LOCAL, "connection"):
+        _THREAD_LOCAL.connection = duckdb.connect(config={"threads": 1})
+    connection: duckdb.DuckDBPyConnection = _THREAD_LOCAL.connection
     return connection

@@ -1,6 +1,6 @@
-"""Keys that several rows of a table have although a unique index forbids it, as where a collation changed under it.
+"""Keys that several rows share although a unique index forbids it, for example after a change of collation.
 
-Such an index leads to one of the rows and hides the others, so it is not asked: every row is read.
+Such an index finds one of the rows and hides the others, so every row is read without indexes.
 """
 
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.errors import ReadError
 
 ROWS_PER_PASS: Final = 4_000_000
-"""Keys that PostgreSQL is to hold against each other at once: a larger table is read in several goes, each for a part
-of the keys."""
+"""Most keys that PostgreSQL compares in one query; a larger table is read in several passes, each for a part of the
+keys."""
 
-_NAMED: Final = 3
+_MAX_EXAMPLES: Final = 3
 _WITHOUT_INDEXES: Final = "set local enable_indexscan = off; set local enable_indexonlyscan = off; " + (
     "set local enable_bitmapscan = off"
 )
@@ -25,43 +25,43 @@ _WITHOUT_INDEXES: Final = "set local enable_indexscan = off; set local enable_in
 
 @dataclass(frozen=True)
 class DuplicateKeys:
-    """How many keys several rows have, and the first ones of them."""
+    """The number of keys that several rows share, and the first of these keys."""
 
     keys: int
     first: tuple[tuple[Any, ...], ...]
 
 
 def list_tables_with_unique_key(catalogue: Catalogue) -> list[Table]:
-    """Tables whose key Synapse's schema promises to be unique."""
+    """Return the tables whose key is unique by Synapse's schema."""
     return [table for table in catalogue.tables if table.key_enforced and table.primary_key]
 
 
-def find_duplicate_keys(connection: Connection, table: Table, rows_at_once: int = ROWS_PER_PASS) -> DuplicateKeys:
-    """Keys of ``table`` that occur more than once, in a transaction of its own.
+def find_duplicate_keys(connection: Connection, table: Table, rows_per_pass: int = ROWS_PER_PASS) -> DuplicateKeys:
+    """Return the keys of ``table`` that occur more than once. Runs in its own transaction.
 
     :raises ReadError: when a statement fails, or takes longer than LAKEHOUSE_STATEMENT_TIMEOUT_SECONDS.
     """
     try:
         with connection.transaction():
             connection.execute(_WITHOUT_INDEXES)
-            parts = _parts(connection, table, rows_at_once)
-            found = [_in_part(connection, table, part, parts) for part in range(parts)]
+            parts = _count_passes(connection, table, rows_per_pass)
+            by_part = [_find_in_part(connection, table, part, parts) for part in range(parts)]
     except psycopg.Error as error:
         raise ReadError(error) from None
     finally:
-        # What vacuum may remove is held back for one table's time, not for all of them.
+        # The snapshot blocks vacuum for the time of one table, not of all tables.
         connection.rollback()
-    first = [key for one in found for key in one.first]
-    return DuplicateKeys(sum(one.keys for one in found), tuple(first[:_NAMED]))
+    first = [key for duplicates in by_part for key in duplicates.first]
+    return DuplicateKeys(sum(duplicates.keys for duplicates in by_part), tuple(first[:_MAX_EXAMPLES]))
 
 
-def _parts(connection: Connection, table: Table, rows_at_once: int) -> int:
+def _count_passes(connection: Connection, table: Table, rows_per_pass: int) -> int:
     row = connection.execute("select reltuples from pg_class where oid = to_regclass(%s)", [table.name]).fetchone()
     rows = int(row[0]) if row else 0
-    return 1 << max((max(rows, 1) - 1) // rows_at_once, 0).bit_length()
+    return 1 << max((max(rows, 1) - 1) // rows_per_pass, 0).bit_length()
 
 
-def _in_part(connection: Connection, table: Table, part: int, parts: int) -> DuplicateKeys:
+def _find_in_part(connection: Connection, table: Table, part: int, parts: int) -> DuplicateKeys:
     statement = sql.SQL(
         "select count(*) over (), {key} from {table} where {hash} & {last} = {part}"
         " group by {key} having count(*) > 1 limit {named}"
@@ -73,7 +73,7 @@ def _in_part(connection: Connection, table: Table, part: int, parts: int) -> Dup
         ),
         last=sql.Literal(parts - 1),
         part=sql.Literal(part),
-        named=sql.Literal(_NAMED),
+        named=sql.Literal(_MAX_EXAMPLES),
     )
     rows = connection.execute(statement).fetchall()
     return DuplicateKeys(rows[0][0] if rows else 0, tuple(row[1:] for row in rows))

@@ -1,38 +1,39 @@
-"""SQL that tells whether a text is JSON that PostgreSQL can parse, and cannot fail itself."""
+"""SQL that checks whether PostgreSQL can parse a text as JSON; the SQL itself never fails."""
 
 from typing import Final
 
 from psycopg import sql
 
 OLDEST_SERVER_VERSION: Final = 140_000
-"""The oldest server version (``server_version_num``) that is read: its SQL is understood by all."""
+"""The oldest supported ``server_version_num``; SQL for it runs on every supported server."""
 
 _WITH_INPUT_CHECK: Final = 160_000
 
-_BYTES_A_LEVEL: Final = 512
-"""PostgreSQL's parser takes 128 bytes of ``max_stack_depth`` for each level of nesting, and fails beyond."""
-_ALWAYS_SHALLOW: Final = 200
-"""Bytes of a text that has fewer levels than the least possible ``max_stack_depth`` (100 kB) lets be parsed."""
-_MOST_LEVELS: Final = 128
-"""Of a text with more brackets than the stack has room for levels. Those in strings and side by side are no levels."""
+_BYTES_PER_LEVEL: Final = 512
+"""PostgreSQL's parser uses 128 bytes of ``max_stack_depth`` per level of nesting, and fails beyond that depth."""
+_SHALLOW_BYTES: Final = 200
+"""Length up to which a text cannot exceed the depth that the minimum ``max_stack_depth`` (100 kB) allows."""
+_MAX_LEVELS: Final = 128
+"""Maximum depth of a text with more brackets than levels fit on the stack. Brackets in strings, and brackets side by
+side, add no depth."""
 
 JSON_STRING_PATTERN: Final = r'"(?:[^"\\\u0001-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"'
-"""Regular expression of a string in JSON."""
+"""Regular expression of a JSON string."""
 _SCALAR: Final = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null"
 _SPACE: Final = r"[ \t\n\r]"
 
-# What most texts are: an object of scalars and of lists of scalars. One match costs a tenth of the general check.
+# Most texts are an object of scalars and of lists of scalars. One match costs a tenth of the general check.
 _W: Final = f"{_SPACE}*"
 _VALUE: Final = f"(?:{JSON_STRING_PATTERN}|{_SCALAR})"
 _LIST: Final = rf"\[{_W}(?:{_VALUE}{_W}(?:,{_W}{_VALUE}{_W})*)?\]"
 _PAIR: Final = f"{JSON_STRING_PATTERN}{_W}:{_W}(?:{_VALUE}|{_LIST}){_W}"
 _FLAT: Final = rf"^{_W}\{{{_W}(?:{_PAIR}(?:,{_W}{_PAIR})*)?\}}{_W}$"
 
-# JSON in general, from inside outwards: U+0001 stands for a string, U+0002 for any other value. Neither is in JSON.
+# General JSON, reduced from the inside: U+0001 replaces a string, U+0002 any other value. JSON contains neither.
 _CONTROL: Final = r"[\u0001-\u0008\u000b\u000c\u000e-\u001f]"
 _ANY: Final = r"[\u0001\u0002]"
 _OTHER: Final = r"[^\u0001\u0002,:\[\]{}]"
-# Of scalars in a row one is left, or each level would read all of them again. Where none may be, one is too many.
+# A run of scalars is reduced to one, so that the next level does not read them all again.
 _ITEMS: Final = rf"(?:,{_ANY}){{2,}}(?=[,\]])"
 _PAIRS: Final = rf"(?:,\u0001:{_ANY}){{2,}}"
 _INNERMOST: Final = rf"\[(?:{_ANY}(?:,{_ANY})*)?\]|\{{(?:\u0001:{_ANY}(?:,\u0001:{_ANY})*)?\}}"
@@ -41,7 +42,7 @@ _MANY_BRACKETS: Final = (
     "octet_length({text}) > {shallow} and length({text}) - length(translate({text}, '[{{', ''))"
     " > pg_size_bytes(current_setting('max_stack_depth')) / {a_level}"
 )
-_BY_INPUT: Final = "pg_input_is_valid({text}, 'json')"
+_BY_INPUT_CHECK: Final = "pg_input_is_valid({text}, 'json')"
 _BY_PATTERNS: Final = (
     "case when {text} ~ {flat} then true when {text} ~ {control} then false else ("
     "with recursive step(rest, levels) as (select regexp_replace(regexp_replace(regexp_replace("
@@ -55,24 +56,24 @@ _BY_PATTERNS: Final = (
 
 
 def build_is_json_sql(text: sql.Composable, server_version: int = OLDEST_SERVER_VERSION) -> sql.Composed:
-    """Boolean expression: ``text`` (of the type text) can be cast to json and taken apart; NULL where it is NULL.
+    """Return a boolean expression: ``text`` (of the type text) can be cast to json and parsed; NULL if it is NULL.
 
-    PostgreSQL 16 and later check a value without an error (``pg_input_is_valid``). Before, regular expressions do: an
-    object or a list that has only scalars becomes a scalar, until one is left. Both give the same answer.
+    PostgreSQL 16 and later check a value without an error (``pg_input_is_valid``). For older versions regular
+    expressions replace each object or list of scalars by a scalar until one scalar remains. Both results are equal.
 
-    A text with more brackets than the parser's stack has room for levels counts as none if it has more levels than
-    :data:`_MOST_LEVELS`.
+    A text with more brackets than levels fit on the parser's stack counts as invalid if it is deeper than
+    :data:`_MAX_LEVELS`.
     """
     check = _BY_PATTERNS
     if server_version >= _WITH_INPUT_CHECK:
-        check = f"case when {{many_brackets}} then {_BY_PATTERNS} else {_BY_INPUT} end"
+        check = f"case when {{many_brackets}} then {_BY_PATTERNS} else {_BY_INPUT_CHECK} end"
     many_brackets = sql.SQL(_MANY_BRACKETS).format(
-        text=text, shallow=sql.Literal(_ALWAYS_SHALLOW), a_level=sql.Literal(_BYTES_A_LEVEL)
+        text=text, shallow=sql.Literal(_SHALLOW_BYTES), a_level=sql.Literal(_BYTES_PER_LEVEL)
     )
     return sql.SQL(check).format(
         text=text,
         many_brackets=many_brackets,
-        most_levels=sql.Literal(_MOST_LEVELS),
+        most_levels=sql.Literal(_MAX_LEVELS),
         flat=sql.Literal(_FLAT),
         control=sql.Literal(_CONTROL),
         string=sql.Literal(JSON_STRING_PATTERN),

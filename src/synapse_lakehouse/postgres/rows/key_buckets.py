@@ -1,7 +1,8 @@
-"""Stretches of a table's keys: texts that begin alike, numbers of one block.
+"""Buckets of a table's keys: texts with a common prefix, numbers of one block.
 
-They tell where two copies of a table differ at little cost to the source, which hashes nothing for it. Ids of events
-and rooms begin at random, and streams are pruned from one end, so that few stretches hold what differs.
+Row counts per bucket locate the differences between two copies of a table at little cost to the source, which computes
+no hashes for them. IDs of events and rooms have random prefixes, and streams are pruned from one end, so few buckets
+contain the differences.
 """
 
 from collections.abc import Sequence
@@ -13,67 +14,69 @@ from psycopg import sql
 from synapse_lakehouse.catalogue import Table
 from synapse_lakehouse.postgres.connection import Connection
 
-_BEGINNINGS: Final = (3, 8, 24)
-_BLOCKS: Final = (1_000_000, 1_000)
+_PREFIX_LENGTHS: Final = (3, 8, 24)
+_BLOCK_SIZES: Final = (1_000_000, 1_000)
 
 
 @dataclass(frozen=True)
 class BucketWidth:
-    """How finely a column is told apart: by the first ``size`` characters of a text, or in blocks of ``size`` numbers,
-    of which the one around zero is twice as long."""
+    """Bucket width of a key column: the first ``size`` characters of a text, or blocks of ``size`` numbers.
+
+    The block around zero is twice as long.
+    """
 
     column: str
     is_text: bool
     size: int
 
     def postgres_sql(self) -> sql.Composed:
-        """PostgreSQL's SQL of the stretch of a row, a text."""
-        of_row = "left({column}, {size})" if self.is_text else "({column} / {size})::text"
-        return sql.SQL(of_row).format(column=sql.Identifier(self.column), size=sql.Literal(self.size))
+        """Return PostgreSQL's SQL for the bucket of a row, a text."""
+        bucket = "left({column}, {size})" if self.is_text else "({column} / {size})::text"
+        return sql.SQL(bucket).format(column=sql.Identifier(self.column), size=sql.Literal(self.size))
 
     def spark_sql(self) -> str:
-        """Spark's SQL for the same."""
+        """Return Spark's SQL for the same bucket."""
         return f"left(`{self.column}`, {self.size})" if self.is_text else f"string(`{self.column}` div {self.size})"
 
 
 @dataclass(frozen=True)
 class KeyBuckets:
-    """Some stretches of a table, by name."""
+    """Buckets of a table, by name."""
 
-    grain: BucketWidth
+    width: BucketWidth
     names: Sequence[str]
 
 
 def list_bucket_widths(table: Table) -> list[BucketWidth]:
-    """The grains by which keys of ``table`` are told apart, from coarse to fine."""
+    """Return the bucket widths for keys of ``table``, from coarse to fine."""
     types = {column.name: column.data_type for column in table.columns}
     column = next(name for name in table.primary_key if name not in table.nullable_key)
     is_text = types[column] == "string"
-    return [BucketWidth(column, is_text, size) for size in (_BEGINNINGS if is_text else _BLOCKS)]
+    return [BucketWidth(column, is_text, size) for size in (_PREFIX_LENGTHS if is_text else _BLOCK_SIZES)]
 
 
 def count_rows_per_bucket(
-    connection: Connection, table: Table, grain: BucketWidth, within: KeyBuckets | None = None
+    connection: Connection, table: Table, width: BucketWidth, within: KeyBuckets | None = None
 ) -> dict[str, int]:
-    """Rows in each stretch of ``table`` that has any, all of them or those ``within`` coarser ones."""
-    counting = sql.SQL("select {stretch}, count(*) from {table} where {within} group by 1").format(
-        stretch=grain.postgres_sql(),
+    """Return the number of rows per bucket of ``table``, of all rows or those ``within`` wider buckets."""
+    statement = sql.SQL("select {bucket}, count(*) from {table} where {within} group by 1").format(
+        bucket=width.postgres_sql(),
         table=sql.Identifier(table.name),
         within=_is_one_of(within) if within else sql.SQL("true"),
     )
-    return dict(connection.execute(counting).fetchall())
+    return dict(connection.execute(statement).fetchall())
 
 
-def read_keys(connection: Connection, table: Table, stretches: KeyBuckets) -> list[tuple[Any, ...]]:
-    """Keys of the rows of ``table`` in ``stretches``, their columns in the catalogue's order."""
+def read_keys(connection: Connection, table: Table, buckets: KeyBuckets) -> list[tuple[Any, ...]]:
+    """Return the keys of the rows of ``table`` in ``buckets``, with their columns in the catalogue's order."""
     key = sql.SQL(", ").join(map(sql.Identifier, table.primary_key))
-    reading = sql.SQL("select {key} from {table} where {within}").format(
-        key=key, table=sql.Identifier(table.name), within=_is_one_of(stretches)
+    statement = sql.SQL("select {key} from {table} where {within}").format(
+        key=key, table=sql.Identifier(table.name), within=_is_one_of(buckets)
     )
-    return connection.execute(reading).fetchall()
+    return connection.execute(statement).fetchall()
 
 
-def _is_one_of(stretches: KeyBuckets) -> sql.Composed:
-    return sql.SQL("{stretch} = any({names})").format(
-        stretch=stretches.grain.postgres_sql(), names=sql.Literal(list(stretches.names))
+def _is_one_of(buckets: KeyBuckets) -> sql.Composed:
+    return sql.SQL("{bucket} = any({names})").format(
+        bucket=buckets.width.postgres_sql(), names=sql.Literal(list(buckets.names))
     )

@@ -1,4 +1,4 @@
-"""Keys of a table by ranges of their hash, which `lake_maintenance` compares, one part of them a day."""
+"""Ranges of a table's hashed keys, which `lake_maintenance` compares, a part of them each day."""
 
 from typing import Final
 
@@ -7,17 +7,17 @@ from psycopg import sql
 from synapse_lakehouse.catalogue import Table
 
 RANGE_DIGITS: Final = 3
-"""Hexadecimal digits of a key's MD5 that name its range: 4,096 ranges, whatever the key looks like."""
+"""Hexadecimal digits of a key's MD5 that name its range, so every table has 4,096 ranges."""
 
 
 def key_range_postgres_sql(table: Table) -> sql.Composed:
-    """PostgreSQL's expression of the range of a row's key."""
+    """Return PostgreSQL's expression for the range of a row's key."""
     return sql.SQL("left(md5(concat_ws(chr(31), {key})), {digits})").format(
         key=sql.SQL(", ").join(map(sql.Identifier, table.primary_key)), digits=sql.Literal(RANGE_DIGITS)
     )
 
 
 def key_range_spark_sql(table: Table) -> str:
-    """Spark's SQL for the same."""
+    """Return Spark's SQL for the same range."""
     key = ", ".join(f"cast(`{name}` as string)" for name in table.primary_key)
     return f"left(md5(concat_ws(chr(31), {key})), {RANGE_DIGITS})"

@@ -1,41 +1,41 @@
-"""Ranges of the pages that a table's heap takes: how a table of any kind is read in parts."""
+"""Ranges of a heap's pages, by which any table is read in parts."""
 
 from collections.abc import Iterable
 from typing import Final
 
 PageRange = tuple[int, int | None]
-"""Pages [first, last) of a table's heap; None: to its end, wherever that is."""
+"""Pages [first, last) of a table's heap; None: to the end of the heap."""
 
 WHOLE_TABLE: Final[PageRange] = (0, None)
 
 PAGES_PER_CHUNK: Final = 16_384
-"""128 MiB of heap: about 30 MiB of Parquet, and few enough rows that a lost chunk costs little."""
+"""128 MiB of heap: about 30 MiB of Parquet, and a lost chunk is cheap to read again."""
 
 SMALL_TABLE_PAGES: Final = 256
-"""2 MiB of heap, which are read in less time than a Spark job takes to start."""
+"""2 MiB of heap: reading them takes less time than the start of a Spark job."""
 
 
-def split_pages(part: PageRange, pages: int, pages_a_chunk: int) -> list[PageRange]:
-    """``part`` of a table of ``pages`` in chunks; the last one ends where ``part`` does."""
+def split_pages(part: PageRange, pages: int, pages_per_chunk: int) -> list[PageRange]:
+    """Split ``part`` of a table of ``pages`` pages into chunks; the last chunk ends where ``part`` ends."""
     first, last = part
-    starts = range(first, max(pages if last is None else last, first + 1), pages_a_chunk)
+    starts = range(first, max(pages if last is None else last, first + 1), pages_per_chunk)
     return [(start, following) for start, following in zip(starts, [*starts[1:], last], strict=True)]
 
 
 def count_pages(part: PageRange, pages: int) -> int:
-    """Pages that ``part`` of a table of ``pages`` has; at least one, as reading none takes its time too."""
+    """Return the number of pages in ``part`` of a table of ``pages``; at least 1, as an empty read takes time, too."""
     first, last = part
     return max((pages if last is None else last) - first, 1)
 
 
 def find_remaining_pages(done: Iterable[PageRange]) -> list[PageRange]:
-    """The ranges between those that are done, and after them."""
-    left: list[PageRange] = []
+    """Return the ranges between and after those in ``done``."""
+    remaining: list[PageRange] = []
     at = 0
     for first, last in sorted(done, key=lambda part: part[0]):
         if first > at:
-            left.append((at, first))
+            remaining.append((at, first))
         if last is None:
-            return left
+            return remaining
         at = max(at, last)
-    return [*left, (at, None)]
+    return [*remaining, (at, None)]

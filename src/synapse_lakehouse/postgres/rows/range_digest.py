@@ -1,8 +1,9 @@
-"""Do the source and the lake hold the same rows? Both count and hash ranges of keys, in SQL that gives the same text.
+"""Digests of key ranges, which show whether Synapse's database and the lake contain the same rows.
 
-A row's text is that of its columns as bronze holds them, each preceded by its length in bytes, so that no two rows have
-the same; NULL is N. A range is summed up by its rows and two sums of 28 bits each of their MD5: order does not matter,
-a row that occurs twice counts twice, and both sides add up exactly.
+Both sides count and hash rows, with SQL that produces the same text. The text of a row consists of its columns as
+bronze contains them, each after its length in bytes, so different rows have different texts; NULL is N. A digest is the
+number of rows and two sums of 28 bits each of their MD5: the order of rows does not matter, a row that occurs twice
+counts twice, and sums are exact.
 """
 
 from collections.abc import Collection, Mapping
@@ -17,14 +18,14 @@ from synapse_lakehouse.postgres.rows.key_ranges import RANGE_DIGITS, key_range_p
 from synapse_lakehouse.postgres.rows.select_sql import build_column_sql, build_select
 
 _HASH_DIGITS: Final = 7
-"""Hexadecimal digits of MD5 in each of the two sums: sums of 2^35 rows still fit 64 bits."""
+"""Hexadecimal digits of MD5 in each of the two sums: sums of 2^35 rows fit into 64 bits."""
 
 RANGE_COUNT: Final = 16**RANGE_DIGITS
 
 
 @dataclass(frozen=True)
 class RangeDigest:
-    """What a range of keys comes to on one side."""
+    """Row count and two hash sums of a key range on one side."""
 
     rows: int
     first: int
@@ -34,12 +35,12 @@ class RangeDigest:
 EMPTY_DIGEST: Final = RangeDigest(0, 0, 0)
 
 DigestsByRange = Mapping[str, RangeDigest]
-"""Digests by the names of the ranges that have rows."""
+"""Digests by range name; ranges without rows are absent."""
 
 
 @dataclass(frozen=True)
 class KeySlice:
-    """Part ``number`` (from 0) of ``of`` equal parts of a table's ranges; ``of`` divides their number."""
+    """Slice ``number`` (from 0) of ``of`` equal slices of a table's ranges; ``of`` divides the number of ranges."""
 
     number: int
     of: int
@@ -49,29 +50,29 @@ class KeySlice:
 
     @property
     def first(self) -> str:
-        """The first of its ranges."""
+        """The name of the first range."""
         return f"{self.number * RANGE_COUNT // self.of:0{RANGE_DIGITS}x}"
 
     @property
     def last(self) -> str:
-        """The last of its ranges."""
+        """The name of the last range."""
         return f"{(self.number + 1) * RANGE_COUNT // self.of - 1:0{RANGE_DIGITS}x}"
 
 
-def slice_key_ranges(rows: int, most_rows: int, at_least: int = 1) -> tuple[KeySlice, ...]:
-    """``at_least`` so many slices (a power of 2), and so many that none has more than ``most_rows`` of ``rows``."""
-    of = at_least
-    while rows > most_rows * of and of < RANGE_COUNT:
+def slice_key_ranges(rows: int, max_rows: int, minimum: int = 1) -> tuple[KeySlice, ...]:
+    """Return at least ``minimum`` slices (a power of 2), so many that none has more than ``max_rows`` of ``rows``."""
+    of = minimum
+    while rows > max_rows * of and of < RANGE_COUNT:
         of *= 2
     return tuple(KeySlice(number, of) for number in range(of))
 
 
 def build_digest_query(table: Table, part: KeySlice, server_version: int = OLDEST_SERVER_VERSION) -> sql.Composed:
-    """Statement that digests a slice of ``table`` in PostgreSQL: columns range, rows, first sum, second sum.
+    """Return the PostgreSQL statement that digests a slice of ``table``: columns range, rows, first sum, second sum.
 
     :param server_version: as in :func:`~synapse_lakehouse.postgres.rows.select_sql.build_select`.
     """
-    halves = (
+    sums = (
         sql.SQL("sum(('x' || substr(hash, {start}, {digits}))::bit({bits})::int)").format(
             start=sql.Literal(start), digits=sql.Literal(_HASH_DIGITS), bits=sql.SQL(str(4 * _HASH_DIGITS))
         )
@@ -83,12 +84,12 @@ def build_digest_query(table: Table, part: KeySlice, server_version: int = OLDES
             key_range_postgres_sql(table), sql.Literal(part.first), sql.Literal(part.last)
         )
     return sql.SQL(
-        "select range, count(*), {halves} from (select {range} as range, md5({row}) as hash from"
+        "select range, count(*), {sums} from (select {range} as range, md5({row}) as hash from"
         " (select {columns} from {table}{within}) as projected) as hashed group by range"
     ).format(
-        halves=sql.SQL(", ").join(halves),
+        sums=sql.SQL(", ").join(sums),
         range=key_range_postgres_sql(table),
-        row=sql.SQL(" || ").join(map(_text_in_source, table.columns)),
+        row=sql.SQL(" || ").join(map(_row_text_postgres_sql, table.columns)),
         columns=sql.SQL(", ").join(build_column_sql(column, server_version) for column in table.columns),
         table=sql.Identifier(table.name),
         within=within,
@@ -96,39 +97,39 @@ def build_digest_query(table: Table, part: KeySlice, server_version: int = OLDES
 
 
 def build_rows_query(table: Table, ranges: Collection[str]) -> sql.Composed:
-    """Statement that reads the rows of ``table`` in ``ranges`` as bronze holds them."""
+    """Return the PostgreSQL statement that reads the rows of ``table`` in ``ranges`` as bronze contains them."""
     names = sql.SQL(", ").join(map(sql.Literal, sorted(ranges)))
     return build_select(table) + sql.SQL(" where {} in ({})").format(key_range_postgres_sql(table), names)
 
 
 def row_hash_spark_sql(table: Table) -> str:
-    """Spark's SQL for the MD5 of a row's text."""
-    return f"md5(concat({', '.join(map(_text_in_lake, table.columns))}))"
+    """Return Spark's SQL for the MD5 of a row's text."""
+    return f"md5(concat({', '.join(map(_row_text_spark_sql, table.columns))}))"
 
 
 def hash_sum_spark_sql(number: int) -> str:
-    """Spark's SQL for the ``number``-th sum (0 or 1) over a column ``hash``."""
+    """Return Spark's SQL for the ``number``-th sum (0 or 1) over a column ``hash``."""
     return f"sum(cast(conv(substr(hash, {1 + number * _HASH_DIGITS}, {_HASH_DIGITS}), 16, 10) as int))"
 
 
 def find_differing_ranges(source: DigestsByRange, lake: DigestsByRange) -> list[str]:
-    """Names of the ranges whose digests differ, in order."""
+    """Return the names of the ranges whose digests differ, in order."""
     return sorted(
-        one for one in source.keys() | lake.keys() if source.get(one, EMPTY_DIGEST) != lake.get(one, EMPTY_DIGEST)
+        name for name in source.keys() | lake.keys() if source.get(name, EMPTY_DIGEST) != lake.get(name, EMPTY_DIGEST)
     )
 
 
-def _text_in_source(column: Column) -> sql.Composed:
+def _row_text_postgres_sql(column: Column) -> sql.Composed:
     text = sql.SQL("{}::text").format(sql.Identifier(column.name))
     if column.data_type == "double":
-        # Bits: the two sides would write the same number differently.
+        # The bits, as the two sides format the same number differently.
         text = sql.SQL("('x' || encode(float8send({}), 'hex'))::bit(64)::bigint::text").format(
             sql.Identifier(column.name)
         )
     return sql.SQL("coalesce(octet_length({text}) || ':' || {text}, 'N')").format(text=text)
 
 
-def _text_in_lake(column: Column) -> str:
+def _row_text_spark_sql(column: Column) -> str:
     text = f"cast(`{column.name}` as string)"
     if column.data_type == "double":
         text = f"if(`{column.name}` is null, null, reflect('java.lang.Double', 'doubleToLongBits', `{column.name}`))"

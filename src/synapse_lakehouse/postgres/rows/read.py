@@ -1,4 +1,4 @@
-"""Read chunks of tables out of the exported snapshot and write them as Parquet: runs in Spark's Python workers."""
+"""Read chunks of tables in the exported snapshot and write them as Parquet, in Spark's Python workers."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -21,9 +21,9 @@ BATCH_BYTES = 2 << 20
 
 @dataclass(frozen=True)
 class ReadChunk:
-    """What a worker needs to read a part of a table. Holds the password, so its repr is never logged.
+    """A task for a worker: read a part of a table. It contains the password, which its repr omits.
 
-    ``schema`` carries Iceberg's field ids in the metadata of its fields; ``unique_columns`` gain nothing from a
+    ``schema`` has Iceberg's field IDs in the metadata of its fields; ``unique_columns`` are written without a
     dictionary.
     """
 
@@ -41,9 +41,10 @@ class ReadChunk:
 
 @dataclass(frozen=True)
 class WrittenPart:
-    """A Parquet file that no table refers to yet (None if there were no rows), its rows and bytes.
+    """A new Parquet file that no table refers to yet; ``path`` is None if there were no rows.
 
-    Content hashes of the rows as the source sent them, and as they were read again from the file; seconds in all.
+    ``hash_received``: content hash of the rows as the source sent them; ``hash_stored``: as they were read back from
+    the file; ``seconds``: duration of reading and writing.
     """
 
     path: str | None
@@ -55,59 +56,59 @@ class WrittenPart:
 
     @property
     def paths(self) -> list[str]:
-        """The file, if there is one."""
+        """The path of the file in a list, empty without a file."""
         return [self.path] if self.path else []
 
 
 def copy_chunks(chunks: Sequence[ReadChunk]) -> list[WrittenPart]:
-    """Read each of ``chunks``, all of one snapshot, once and over one connection, and write each to a new file.
+    """Read each of ``chunks``, all of one snapshot, over one connection, and write each to a new file.
 
-    Without any, nothing is connected to.
+    Without chunks no connection is made.
 
-    :raises ReadError: when the source refuses or goes away.
+    :raises ReadError: when the source refuses the query or the connection is lost.
     :raises OSError: when the warehouse cannot be written.
     """
     if not chunks:
         return []
     try:
-        with AdbcConnection(_database(chunks[0].conninfo)) as connection:
+        with AdbcConnection(_connected_database(chunks[0].conninfo)) as connection:
             connection.set_autocommit(False)
-            _run(connection, "set transaction isolation level repeatable read read only")
-            _run(connection, f"set transaction snapshot '{chunks[0].snapshot}'")
-            _run(connection, DISABLE_TRANSACTION_TIMEOUT)
-            return [_copy(chunk, connection) for chunk in chunks]
+            _execute(connection, "set transaction isolation level repeatable read read only")
+            _execute(connection, f"set transaction snapshot '{chunks[0].snapshot}'")
+            _execute(connection, DISABLE_TRANSACTION_TIMEOUT)
+            return [_copy_chunk(chunk, connection) for chunk in chunks]
     except (Error, OSError) as error:
-        # What breaks in the middle of a result comes as OSError, as does what breaks in the warehouse.
+        # ADBC raises OSError in the middle of a result, as does the warehouse.
         if isinstance(error, OSError) and "libpq" not in str(error):
             raise
         raise ReadError(error) from None
 
 
 @cache
-def _database(conninfo: str) -> AdbcDatabase:
-    """What ADBC asks of a database before it connects: all of its types, which takes longer than connecting."""
+def _connected_database(conninfo: str) -> AdbcDatabase:
+    """Cache ADBC's database object: it reads all types of the database, which takes longer than a connection."""
     database: AdbcDatabase = adbc_driver_postgresql.connect(conninfo)
     return database
 
 
-def _run(connection: AdbcConnection, statement: str) -> None:
+def _execute(connection: AdbcConnection, statement: str) -> None:
     with AdbcStatement(connection) as running:
         running.set_sql_query(statement)
         running.execute_update()
 
 
-def _copy(chunk: ReadChunk, connection: AdbcConnection) -> WrittenPart:
+def _copy_chunk(chunk: ReadChunk, connection: AdbcConnection) -> WrittenPart:
     started = time.monotonic()
     with AdbcStatement(connection) as reading:
         reading.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)})
         reading.set_sql_query(chunk.statement)
         stream, _ = reading.execute_query()
         with pa.RecordBatchReader._import_from_c(stream.address) as reader:
-            written = _write(chunk, reader)
+            written = _write_chunk(chunk, reader)
     return replace(written, seconds=time.monotonic() - started)
 
 
-def _write(chunk: ReadChunk, reader: pa.RecordBatchReader) -> WrittenPart:
+def _write_chunk(chunk: ReadChunk, reader: pa.RecordBatchReader) -> WrittenPart:
     received = 0
 
     def groups() -> Iterator[pa.Table]:
@@ -120,10 +121,10 @@ def _write(chunk: ReadChunk, reader: pa.RecordBatchReader) -> WrittenPart:
     file = parquet_writer.write_parquet(groups(), chunk.schema, io, chunk.folder, chunk.unique_columns)
     if file is None:
         return WrittenPart(None, 0, 0, 0, 0, 0.0)
-    return WrittenPart(file.path, file.rows, file.bytes, received, _stored(io, file.path), 0.0)
+    return WrittenPart(file.path, file.rows, file.bytes, received, _hash_stored_rows(io, file.path), 0.0)
 
 
-def _stored(io: FileIO, path: str) -> int:
+def _hash_stored_rows(io: FileIO, path: str) -> int:
     with io.new_input(path).open() as stream:
         file = pq.ParquetFile(stream)
         groups = (file.read_row_group(number, use_threads=False) for number in range(file.num_row_groups))

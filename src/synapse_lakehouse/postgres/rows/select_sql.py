@@ -1,4 +1,4 @@
-"""The SELECT of a catalogued table: its columns and declared projections, and nothing else."""
+"""The SELECT of a catalogued table: its columns, with their declared projections."""
 
 import hashlib
 from typing import Final
@@ -17,20 +17,21 @@ from synapse_lakehouse.postgres.rows.json_check import JSON_STRING_PATTERN, OLDE
 from synapse_lakehouse.postgres.rows.page_ranges import WHOLE_TABLE, PageRange
 
 UNREADABLE_JSON: Final = '"unreadable"'
-"""What bronze has in place of a text that should be a JSON object and cannot be parsed. Nothing of it may be copied, as
-nobody knows which keys it has. This is JSON, so that no query of the column fails at it, and no object."""
+"""The bronze value of a text that should be a JSON object and cannot be parsed.
+
+Its content may not be copied, as its keys are unknown. The value is JSON but no object, so queries do not fail."""
 
 NON_OBJECT_JSON: Final = '"not an object"'
-"""What bronze has in place of other JSON that is no object."""
+"""The bronze value of other JSON that is no object."""
 
 _EMPTY: Final = r'^(?:null|false|""|\[[ \t\n\r]*\]|-?0(?:\.0+)?(?:[eE][-+]?[0-9]+)?)$'
-"""JSON that Synapse takes for an object without keys where it reads internal metadata: what Python takes for false."""
+"""JSON that Synapse reads as an empty object in internal metadata: values that are false in Python."""
 
-_LONGEST_INTEGER: Final = 4300
-"""Digits of the longest integer that Python parses. Synapse, and the lake, cannot read JSON that has a longer one."""
+_MAX_INTEGER_DIGITS: Final = 4300
+"""Digits of the longest integer that Python parses. Neither Synapse nor the lake can read JSON with a longer one."""
 _INTEGER: Final = r"(?:^|[\[:, \t\n\r])-?([0-9]+)(?![0-9.eE])"
 
-_REFUSED: Final = r"\\u(?:0000|[dD][89a-fA-F][0-9a-fA-F]{2})"
+_UNSUPPORTED_ESCAPE: Final = r"\\u(?:0000|[dD][89a-fA-F][0-9a-fA-F]{2})"
 
 
 def build_select(
@@ -40,13 +41,14 @@ def build_select(
     places: str | None = None,
     server_version: int = OLDEST_SERVER_VERSION,
 ) -> sql.Composed:
-    """Statement that reads ``table`` as bronze holds it, or only the rows that live in a range of its pages.
+    """Return the statement that reads ``table`` as bronze contains it, or only the rows in a range of its pages.
 
-    PostgreSQL reads a range of pages by itself (TID range scan, since version 14), so ranges split any table, with or
-    without a key, and each row is read once. With ``since``, only rows written by it or a later transaction are read;
-    with ``places``, an array of ctids as PostgreSQL writes it, only rows that are there, and nothing else counts.
+    PostgreSQL reads a range of pages alone (TID range scan, since version 14). So ranges split any table, with or
+    without a key, and each row is read once.
 
-    :param server_version: of the server that runs it, as in :func:`build_column_sql`.
+    :param since: read only rows that this transaction or a later one wrote.
+    :param places: read only these rows, an array of ctids in PostgreSQL's format; pages and ``since`` are ignored.
+    :param server_version: version of the server that runs the statement, as in :func:`build_column_sql`.
     """
     statement = sql.SQL("select {columns} from {table}").format(
         columns=sql.SQL(", ").join(build_column_sql(column, server_version) for column in table.columns),
@@ -66,20 +68,20 @@ def build_select(
 
 
 def fingerprint_select(table: Table, layout: str) -> str:
-    """SHA-256 of the statement that reads ``table`` whole, and of what it reads from.
+    """Return the SHA-256 of the statement that reads all of ``table``, and of the table's layout.
 
-    It differs when the catalogue reads other columns, and when the source's table or one of its columns was made anew
-    under an old name: then values changed without a new version of their rows.
+    It changes when the catalogue reads other columns, or when the table or one of its columns was recreated under the
+    same name: then values changed without new row versions.
     """
     return hashlib.sha256(build_select(table).as_bytes() + layout.encode()).hexdigest()
 
 
 def build_changed_since_condition(transaction: int) -> sql.Composed:
-    """Condition on rows whose version was written by ``transaction`` (64 bits) or a later one.
+    """Return the condition that ``transaction`` (64 bits) or a later one wrote the row version.
 
-    ``age`` compares in 32 bits against the next transaction id, so both sides must lie within half of that; older rows
-    then count as unchanged, as they are. Their age is negative: with its first bit turned it is above all others, so
-    that one look at a row's age is enough. The other side is a subquery, as PostgreSQL then computes it once.
+    ``age`` compares in 32 bits with the next transaction ID, so both sides must lie within half of that range. Older
+    rows have a negative age; with the first bit flipped it is greater than all others, so they count as unchanged, and
+    one evaluation of ``age`` per row suffices. The other side is a subquery, so that PostgreSQL computes it once.
     """
     return sql.SQL("(age(xmin) # {turn}) <= (select age({since}::xid) # {turn})").format(
         turn=sql.SQL("(-2147483648)"), since=sql.Literal(str(transaction % (1 << 32)))
@@ -87,9 +89,9 @@ def build_changed_since_condition(transaction: int) -> sql.Composed:
 
 
 def build_column_sql(column: Column, server_version: int = OLDEST_SERVER_VERSION) -> sql.Composable:
-    """SQL of one column, under its name in bronze. No value of the column makes it fail.
+    """Return the SQL of one column, under its name in bronze. The SQL does not fail for any value.
 
-    :param server_version: of the server that runs it: a newer one needs less time for the same result.
+    :param server_version: version of the server that runs the SQL; newer versions get faster SQL with the same result.
     """
     source = sql.Identifier(column.source_columns[0])
     match column.projection:
@@ -114,16 +116,16 @@ def build_column_sql(column: Column, server_version: int = OLDEST_SERVER_VERSION
 
 
 def build_null_column_sql(column: Column) -> sql.Composable:
-    """SQL of a column that the role may not read, under its name: NULL, or a list of one NULL."""
+    """Return the SQL for a column that the role may not read, under its name: NULL, or a list of one NULL."""
     value = sql.SQL("array[null]::text[]" if isinstance(column.projection, ListForTypeProjection) else "null::text")
     return sql.SQL("{} as {}").format(value, sql.Identifier(column.name))
 
 
 def build_stream_id_counts(table: Table, stream_column: str) -> sql.Composed:
-    """Statement that counts a table's stream ids by writer.
+    """Return the statement that counts a table's stream IDs by writer.
 
-    Columns: writer (text or NULL), rows, rows without an id, smallest id, largest id. Distinct ids are not counted:
-    PostgreSQL would sort the table for it, a large one in temporary files.
+    Columns: writer (text or NULL), rows, rows without an ID, smallest ID, largest ID. It does not count distinct IDs:
+    PostgreSQL would sort the table, a large one in temporary files.
     """
     writer: sql.Composable = sql.Identifier(table.writer_column) if table.writer_column else sql.SQL("null::text")
     return sql.SQL(
@@ -132,16 +134,16 @@ def build_stream_id_counts(table: Table, stream_column: str) -> sql.Composed:
 
 
 def _json_keys(source: sql.Identifier, keys: tuple[str, ...], server_version: int) -> sql.Composed:
-    # Most rows have none of the keys: looking for their names, which an escape could disguise, costs half of parsing.
-    named = sql.SQL(" or ").join(
+    # Most rows have none of the keys. A search for the key names, or for escapes, costs half as much as parsing.
+    has_key_name = sql.SQL(" or ").join(
         sql.SQL("strpos({}, {}) > 0").format(source, sql.Literal(name)) for name in (*keys, "\\")
     )
-    # json, not jsonb, which rewrites numbers.
+    # jsonb would rewrite numbers.
     return sql.SQL(
         "case when not {is_json} or {has_long_integer} then {unreadable}"
         " when left(ltrim({source}, {space}), 1) <> '{{' then"
         " case when btrim({source}, {space}) ~ {empty} then '{{}}' else {not_an_object} end"
-        " when {named} then (select coalesce(json_object_agg(each.key, each.value)::text, '{{}}')"
+        " when {has_key_name} then (select coalesce(json_object_agg(each.key, each.value)::text, '{{}}')"
         " from json_each({document}::json) as each where each.key in ({keys}))"
         " when {source} is not null then '{{}}' end"
     ).format(
@@ -151,8 +153,8 @@ def _json_keys(source: sql.Identifier, keys: tuple[str, ...], server_version: in
         not_an_object=sql.Literal(NON_OBJECT_JSON),
         space=sql.Literal(" \t\n\r"),
         empty=sql.Literal(_EMPTY),
-        named=named,
-        document=_readable(source),
+        has_key_name=has_key_name,
+        document=_replace_unsupported_escapes(source),
         source=source,
         keys=sql.SQL(", ").join(map(sql.Literal, keys)),
     )
@@ -167,18 +169,21 @@ def _has_long_integer(source: sql.Identifier) -> sql.Composed:
         source=source,
         string=sql.Literal(JSON_STRING_PATTERN),
         integer=sql.Literal(_INTEGER),
-        longest=sql.Literal(_LONGEST_INTEGER),
+        longest=sql.Literal(_MAX_INTEGER_DIGITS),
     )
 
 
-def _readable(source: sql.Identifier) -> sql.Composed:
-    """JSON text that PostgreSQL can read: it refuses what JSON allows and others may send, the escape of U+0000 and
-    halves of surrogate pairs. All such escapes become that of U+FFFD, where a text has any."""
+def _replace_unsupported_escapes(source: sql.Identifier) -> sql.Composed:
+    """Return JSON text that PostgreSQL can parse.
+
+    PostgreSQL refuses escapes that JSON allows and other servers may send: U+0000 and halves of surrogate pairs. Each
+    such escape becomes that of U+FFFD.
+    """
     return sql.SQL(
         "case when {source} ~ {bad} then regexp_replace({source}, {escaped}, {mended}, 'g') else {source} end"
     ).format(
         source=source,
-        bad=sql.Literal(_REFUSED),
-        escaped=sql.Literal(rf"(?<!\\)((?:\\\\)*){_REFUSED}"),
+        bad=sql.Literal(_UNSUPPORTED_ESCAPE),
+        escaped=sql.Literal(rf"(?<!\\)((?:\\\\)*){_UNSUPPORTED_ESCAPE}"),
         mended=sql.Literal(r"\1\\ufffd"),
     )

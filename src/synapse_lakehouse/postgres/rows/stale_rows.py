@@ -1,4 +1,4 @@
-"""Rows that share a key with rows that changed, where keys may repeat."""
+"""Unchanged rows with the same key as changed rows, in tables whose keys may repeat."""
 
 from typing import Final
 
@@ -9,25 +9,24 @@ from synapse_lakehouse.catalogue import POSTGRES_TYPES, Table
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.rows.select_sql import build_changed_since_condition
 
-_AT_ONCE: Final = 10_000
-"""So many keys PostgreSQL is asked for in one statement, to hold them in memory."""
+_KEYS_PER_STATEMENT: Final = 10_000
+"""Most keys in one statement, so that PostgreSQL keeps them in memory."""
 
 
 def has_older_versions(connection: Connection, table: Table, keys: pa.Table, transaction: int) -> bool:
-    """Whether a row of ``table`` has one of ``keys`` (columns of its primary key) and was written before
-    ``transaction``."""
-    asking = _statement(table, transaction)
-    for first in range(0, keys.num_rows, _AT_ONCE):
-        some = keys.slice(first, _AT_ONCE)
-        row = connection.execute(asking, [some[name].to_pylist() for name in table.primary_key]).fetchone()
+    """Return whether a row of ``table`` written before ``transaction`` has one of ``keys`` (primary key columns)."""
+    statement = _build_statement(table, transaction)
+    for first in range(0, keys.num_rows, _KEYS_PER_STATEMENT):
+        batch = keys.slice(first, _KEYS_PER_STATEMENT)
+        row = connection.execute(statement, [batch[name].to_pylist() for name in table.primary_key]).fetchone()
         if row and row[0]:
             return True
     return False
 
 
-def _statement(table: Table, transaction: int) -> sql.Composed:
+def _build_statement(table: Table, transaction: int) -> sql.Composed:
     types = {column.name: POSTGRES_TYPES[column.data_type] for column in table.columns}
-    # No index is of use to a comparison in which NULLs are equal.
+    # ``is not distinct from`` treats NULLs as equal, but cannot use an index.
     equal = {name: "is not distinct from" if name in table.nullable_key else "=" for name in table.primary_key}
     return sql.SQL(
         "select exists (select from {table} where not {changed}"

@@ -1,1 +1,1 @@
-"""One exported PostgreSQL snapshot: its WAL flush, its timeline, its table locks."""
+"""One exported PostgreSQL snapshot: WAL flush, timeline, table locks."""

@@ -1,7 +1,7 @@
-"""Tables kept from being rewritten while a snapshot of them is read.
+"""Locks that prevent tables from being rewritten while a snapshot of them is read.
 
-TRUNCATE, pg_repack and an ALTER TABLE that rewrites give a table another file, in which older snapshots see no rows
-(https://www.postgresql.org/docs/current/mvcc-caveats.html): what is full would be copied as empty.
+TRUNCATE, pg_repack and a rewriting ALTER TABLE give a table another file, in which older snapshots see no rows
+(https://www.postgresql.org/docs/current/mvcc-caveats.html). A full table would be copied as an empty one.
 """
 
 from collections.abc import Collection
@@ -12,19 +12,19 @@ from synapse_lakehouse.postgres.connection import Connection
 
 
 def lock_tables(connection: Connection, tables: Collection[str]) -> None:
-    """Let nobody rewrite or drop ``tables`` until the transaction ends; whoever wants to, waits for it.
+    """Lock ``tables`` in ACCESS SHARE mode until the transaction ends, so that they cannot be rewritten or dropped.
 
-    Reads nothing, and needs no more than a right to read a column of each, which LOCK TABLE would not be content with.
+    The query reads no rows. It needs the right to read one column of each table, which does not suffice for LOCK TABLE.
     """
-    touched = [sql.SQL("(select from {} where false)").format(sql.Identifier(name)) for name in sorted(tables)]
-    if touched:
-        connection.execute(sql.SQL(" union all ").join(touched))
+    locking_queries = [sql.SQL("(select from {} where false)").format(sql.Identifier(name)) for name in sorted(tables)]
+    if locking_queries:
+        connection.execute(sql.SQL(" union all ").join(locking_queries))
 
 
 def find_rewritten_tables(connection: Connection, tables: Collection[str]) -> list[str]:
-    """Those of ``tables`` that were rewritten or made anew since the transaction's snapshot was taken.
+    """Return those of ``tables`` that were rewritten or recreated since the transaction's snapshot was taken.
 
-    A query of pg_class sees what the snapshot saw, while PostgreSQL's functions tell of the present.
+    A query of pg_class sees the state of the snapshot; PostgreSQL's functions return the present state.
     """
     rows = connection.execute(
         "select name from unnest(%s::text[]) name left join pg_class on pg_class.oid = to_regclass(name)"

@@ -1,4 +1,4 @@
-"""Snapshots that a crash of the server takes nothing back of."""
+"""Wait until everything a snapshot saw is flushed to WAL, so that a server crash cannot undo it."""
 
 import time
 from typing import Final
@@ -7,35 +7,35 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.connection import Connection, connect
 from synapse_lakehouse.postgres.snapshot.timeline import WalPosition
 
-_LOOK_SECONDS: Final = 0.01
+_POLL_SECONDS: Final = 0.01
 
-_PATIENT_SECONDS: Final = 0.1
+_SECONDS_BEFORE_OWN_TRANSACTION: Final = 0.1
 
-_MOST_SECONDS: Final = 30.0
+_MAX_SECONDS: Final = 30.0
 
 
-def wait_for_flush(connection: Connection, seen: WalPosition, settings: Settings) -> bool:
-    """Wait until the log of all that a snapshot of a primary saw end is on disk, most often no time at all.
+def wait_for_flush(connection: Connection, position: WalPosition, settings: Settings) -> bool:
+    """Wait until the primary has flushed its WAL up to the snapshot's position; usually it already has.
 
-    A commit with ``synchronous_commit`` off (Synapse's database setting of that name), and any rollback, is seen
-    before. A crash undoes it: its id goes to another transaction, whose rows a later run would take for long since
-    copied, and where it was an UPDATE the version before is back, which is old, too. PostgreSQL writes its log up to
-    the last end of a transaction within three cycles of its walwriter, if the disk is not busy
-    (https://www.postgresql.org/docs/current/wal-async-commit.html). What readers tidied up since, and open transactions
-    wrote, would wait for the next one that ends, so where nobody else does we end one. A standby is sent nothing but
-    what is on its primary's disk.
+    With ``synchronous_commit`` off (Synapse's database setting of that name) a snapshot sees commits before their WAL
+    is flushed; the same holds for every rollback. A crash undoes such a commit. Its transaction ID is then used again,
+    and a later run would treat the new rows as copied long ago; after an UPDATE the previous row version is current
+    again, which is old, too. PostgreSQL flushes WAL up to the last finished transaction within three cycles of its
+    walwriter, if the disk is not busy (https://www.postgresql.org/docs/current/wal-async-commit.html). WAL of page
+    pruning and of open transactions waits for the next transaction that finishes, so this function finishes one itself
+    if no other does. A standby receives only WAL that its primary has flushed.
 
-    :return: whether it is there, which is not waited for longer than half a minute.
+    :return: False if the flush takes longer than 30 seconds.
     """
-    began, has_ended_one = time.monotonic(), False
-    while not _is_flushed(connection, seen.wal_lsn):
-        waited = time.monotonic() - began
-        if waited > _MOST_SECONDS:
+    started, ran_own_transaction = time.monotonic(), False
+    while not _is_flushed(connection, position.wal_lsn):
+        waited = time.monotonic() - started
+        if waited > _MAX_SECONDS:
             return False
-        if waited > _PATIENT_SECONDS and not has_ended_one:
-            _end_a_transaction(settings)
-            has_ended_one = True
-        time.sleep(_LOOK_SECONDS)
+        if waited > _SECONDS_BEFORE_OWN_TRANSACTION and not ran_own_transaction:
+            _run_own_transaction(settings)
+            ran_own_transaction = True
+        time.sleep(_POLL_SECONDS)
     return True
 
 
@@ -45,7 +45,7 @@ def _is_flushed(connection: Connection, lsn: str) -> bool:
     return bool(row[0])
 
 
-def _end_a_transaction(settings: Settings) -> None:
-    # Of one without an id the log is told nothing.
+def _run_own_transaction(settings: Settings) -> None:
+    # A transaction without an XID writes no WAL.
     with connect(settings) as connection:
         connection.execute("select pg_current_xact_id()")
