@@ -47,6 +47,14 @@ def to_printable_lines(text: str) -> str:
     return "\n".join(map(to_printable, text.split("\n")))
 
 
+def to_printable_message(text: str) -> str:
+    """``text`` of several lines as :func:`to_printable_lines` writes it, with each line but the first indented.
+
+    A line break in a quotation then begins no line that looks like another message.
+    """
+    return to_printable_lines(text).replace("\n", "\n  ")
+
+
 def to_printable_json(document: str) -> str:
     """A JSON document on one line, with JSON's escapes in place of characters that are not shown: it means the same."""
     return document if document.isascii() and document.isprintable() else document.translate(_JSON_ESCAPES)

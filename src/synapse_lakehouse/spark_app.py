@@ -21,7 +21,7 @@ from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.lease.lease import Lease
 from synapse_lakehouse.iceberg.spark.session import create_spark_session
 from synapse_lakehouse.local.services import connect_services
-from synapse_lakehouse.printable_text import log_to_stderr, to_printable, to_printable_lines
+from synapse_lakehouse.printable_text import log_to_stderr, to_printable, to_printable_message
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def run_spark_app(
     except LakehouseError as error:
         if error.is_transient:
             raise
-        sys.exit(REPORT_PREFIX + to_printable_lines(str(error)))
+        sys.exit(REPORT_PREFIX + to_printable_message(str(error)))
     except Exception as error:
         # Whoever meets it first: Spark, a worker, the warehouse, or the catalog's PostgreSQL.
         if "No space left on device" not in str(error):

@@ -44,6 +44,7 @@ COMMANDS: Final = {
 }
 REFUSED: Final = {
     "query": ["query", f"select {hostile_text.ALL}"],
+    "a value that cannot be cast": ["query", "select event_id::int from bronze.events where event_id like 'one%'"],
     "no such column": ["query", 'select "a\x1b[31m\u202e\nb" from bronze.events'],
     "branches drop": ["branches", "drop", hostile_text.ALL],
     "who-can-see": ["who-can-see", f"${hostile_text.ALL}"],
@@ -148,6 +149,7 @@ def test_what_refusals_quote_is_printable(ask: Callable[..., Result], name: str)
     assert refused.exit_code in {1, 2}, refused.output
     assert "Traceback" not in refused.output
     assert not hostile_text.unshown(refused.output)
+    assert not [line for line in refused.output.splitlines() if line.startswith(("error: forged", "progress: forged"))]
 
 
 def test_a_room_is_compressed_and_put_back_whatever_its_texts(

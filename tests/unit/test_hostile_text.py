@@ -94,8 +94,10 @@ def test_lines_tables_and_steps_of_a_terminal(capsys: pytest.CaptureFixture[str]
     told += [RunStep("failed", "a", hostile_text.ALL)]
     run_output.print_stage(hostile_text.ALL)
     run_output.print_failures(run_output.show_steps(told), hostile_text.ALL)
-    output.echo(hostile_text.ALL, err=True)
     written = "".join(capsys.readouterr())
+    assert not [line for line in written.splitlines() if line.startswith("error: forged")]
+    output.echo(hostile_text.ALL, err=True)
+    written += "".join(capsys.readouterr())
     assert not hostile_text.unshown(written)
     assert "[bold red]markup[/]" in written
 
@@ -116,6 +118,7 @@ def test_errors_and_refusals_of_arguments() -> None:
         done = CliRunner().invoke(failing, arguments)
         assert done.exit_code in {1, 2}
         assert not hostile_text.unshown(done.output), arguments
+        assert not [line for line in done.output.splitlines() if line.startswith("error: forged")], arguments
     done = CliRunner().invoke(app, ["prove-erased", f"@{hostile_text.TEXTS[0]}"])
     assert done.exit_code == 2
     assert not hostile_text.unshown(done.output)

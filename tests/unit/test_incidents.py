@@ -91,9 +91,9 @@ def test_what_follows_is_said_while_it_goes_on_and_not_when_it_is_over() -> None
     more = AlertFinding(IncidentKind.LATE_IDS, "stream events", "1 more", "a warning")
     (begun,) = compute_incident_events([], [late, more], "bronze", "", NOW)
     (message,) = build_messages([begun], "example.org", "docs")
-    assert message.body.splitlines()[:3] == ["2 ids came late", "1 more", "nothing is published while this is so"]
+    assert message.body.splitlines()[:3] == ["2 ids came late", "  1 more", "nothing is published while this is so"]
     (over,) = build_messages(compute_incident_events([begun], [], "bronze", "", NOW), "example.org", "docs")
-    assert over.body.splitlines() == ["2 ids came late", "1 more", "over at 2026-11-17 00:00 UTC"]
+    assert over.body.splitlines() == ["2 ids came late", "  1 more", "over at 2026-11-17 00:00 UTC"]
 
 
 def test_a_storm_is_one_message() -> None:

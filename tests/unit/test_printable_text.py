@@ -17,6 +17,7 @@ from synapse_lakehouse.printable_text import (
     to_printable,
     to_printable_json,
     to_printable_lines,
+    to_printable_message,
     to_spreadsheet_cell,
 )
 from tests.support import hostile_text
@@ -111,3 +112,8 @@ def test_a_stack_trace_forges_no_record() -> None:
     first, *trace = PrintableFormatter("%(levelname)s %(message)s").format(record).split("\n")
     assert first == r"WARNING failed \x1b"
     assert all(line.startswith("    ") and not hostile_text.unshown(line) for line in trace)
+
+
+def test_a_quotation_in_a_message_begins_no_line() -> None:
+    message = to_printable_message("no room one\nerror: forged\r\n\x1b[2J\nSet another.")
+    assert message.splitlines() == ["no room one", r"  error: forged\r", r"  \x1b[2J", "  Set another."]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from synapse_lakehouse.alerts.incidents import WARNING_KINDS, IncidentEvent, IncidentKind
-from synapse_lakehouse.printable_text import to_chat_text, to_printable
+from synapse_lakehouse.printable_text import to_chat_text, to_printable, to_printable_message
 
 MAX_SINGLE_MESSAGES: Final = 5
 """More than so many that are to be told at once are folded into one message."""
@@ -39,7 +39,7 @@ def build_messages(events: Sequence[IncidentEvent], server_name: str, runbooks: 
 
 
 def _single(event: IncidentEvent, server_name: str, runbooks: str) -> AlertMessage:
-    said = [to_chat_text(one) for one in (event.said, event.consequence) if one]
+    said = [to_chat_text(to_printable_message(one)) for one in (event.said, event.consequence) if one]
     where = [f"since {event.at:%Y-%m-%d %H:%M} UTC" if event.begins else f"over at {event.at:%Y-%m-%d %H:%M} UTC"]
     where += [f"What to do: {runbooks}/{event.kind}.md"] if event.begins else []
     where += [f"More: {event.page}"] if event.page else []

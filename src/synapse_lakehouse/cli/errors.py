@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 from synapse_lakehouse.cli import output
 from synapse_lakehouse.errors import LakehouseError
-from synapse_lakehouse.printable_text import to_printable_lines
+from synapse_lakehouse.printable_text import to_printable_message
 
 
 class ErrorReportingGroup(TyperGroup):
@@ -33,7 +33,7 @@ class ErrorReportingGroup(TyperGroup):
             message = error_message(error)
             if message is None:
                 raise
-            output.echo(f"Error: {message}", err=True)
+            output.echo(f"Error: {to_printable_message(message)}", err=True)
             raise typer.Exit(1) from error
 
 
@@ -45,7 +45,7 @@ def _printable_refusals() -> Iterator[None]:
     except Exception as refusal:
         # Typer's own copy of Click has no public name for their base.
         if hasattr(refusal, "format_message") and hasattr(refusal, "message"):
-            refusal.message = to_printable_lines(refusal.message)
+            refusal.message = to_printable_message(refusal.message)
         raise
 
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from synapse_lakehouse.cli.output import PrintableConsole
 from synapse_lakehouse.cli.runs.task_log import RunStep
-from synapse_lakehouse.printable_text import to_printable
+from synapse_lakehouse.printable_text import to_printable, to_printable_message
 
 PROGRESS_SECONDS: Final = 5.0
 """Where there is no terminal, what a task says is shown this often."""
@@ -47,7 +47,7 @@ def show_steps(steps: Iterable[RunStep]) -> dict[str, str]:
                     failures[step.task] = step.text
                 _ended(step)
             elif step.kind == "started" and not console.is_terminal:
-                console.print(f"→ {step.task}")
+                console.print(f"→ {to_printable(step.task)}")
             elif step.kind == "noted" or (step.kind == "said" and overdue):
                 said = time.monotonic()
                 console.print(textwrap.indent(step.text, "    "))
@@ -57,8 +57,8 @@ def show_steps(steps: Iterable[RunStep]) -> dict[str, str]:
 def print_failures(failures: dict[str, str], where: str) -> None:
     """Say in red why a run failed, and where to read on."""
     for task, why in failures.items():
-        console.print(Text.assemble("\n", (f"{task} failed", "bold red"), f"\n{why}"))
-    console.print(Text.assemble("\n", ("No release was published.", "red"), f" The whole story: {where}"))
+        console.print(Text.assemble("\n", (f"{task} failed", "bold red"), f"\n{to_printable_message(why)}"))
+    console.print(Text.assemble("\n", ("No release was published.", "red"), f" The whole story: {to_printable(where)}"))
 
 
 def _ended(step: RunStep) -> None:
