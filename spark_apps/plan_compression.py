@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.audit.releases import ReleaseError
-from synapse_lakehouse.compressor.algorithm.settings import load_compressor_settings
 from synapse_lakehouse.compressor.plan import CompressionPlanner, find_rooms_without_savings
 from synapse_lakehouse.compressor.postgres.snapshot_reader import connect_readers
+from synapse_lakehouse.compressor.settings import load_compressor_settings
 from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSION_PLAN_TABLE
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.spark_app import SparkApp, run_spark_app
@@ -27,10 +27,12 @@ def plan_compression(app: SparkApp) -> None:
     with connect_readers(str(app.settings.synapse_dsn), app.settings, "SYNAPSE_DSN") as reading:
         # No snapshot of the database is kept while Spark works.
         with reading() as reader:
-            compressed = reader.seen(wanted.strategy)
-        rooms = planning.rooms({room: max(upto, seen.get(room, upto)) for room, upto in (seen | compressed).items()})
+            compressed = reader.read_last_compressed(wanted.strategy)
+        rooms = planning.select_rooms(
+            {room: max(upto, seen.get(room, upto)) for room, upto in (seen | compressed).items()}
+        )
         with reading() as reader:
-            saved = {room: reader.saved(room) for room in rooms}
+            saved = {room: reader.read_progress(room) for room in rooms}
     found = planning.plan_rooms(saved)
     how = {"release": latest.number, "planned_at": datetime.now(UTC)} | wanted.layout_settings()
     store.append_audit_rows(app.catalog, COMPRESSION_PLAN_TABLE, [how | row for row in found], app.run)

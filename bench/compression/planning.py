@@ -13,11 +13,11 @@ import numpy as np
 
 from bench.compression.synthetic_rooms import ROOM, SMALL, room
 from synapse_lakehouse.compressor.algorithm.estimate import PlannedGroups, RoomPlan, estimate_room
-from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings
 from synapse_lakehouse.compressor.algorithm.state_fingerprints import fingerprint_states
 from synapse_lakehouse.compressor.algorithm.state_groups import StateGroups
 from synapse_lakehouse.compressor.compress_room import plan_room
 from synapse_lakehouse.compressor.postgres.snapshot_reader import connect_readers
+from synapse_lakehouse.compressor.settings import CompressorSettings
 from synapse_lakehouse.config.settings import Settings
 
 WHOLE = 1_000_000_000
@@ -37,7 +37,7 @@ def main(strategy: str, dsn: str) -> None:
 
 def _planned(dsn: str, settings: CompressorSettings) -> tuple[PlannedGroups, RoomPlan]:
     with connect_readers(dsn, Settings(), "SYNAPSE_DSN") as reading, reading() as reader:
-        return plan_room(reader.room(ROOM), settings)
+        return plan_room(reader.read_room(ROOM), settings)
 
 
 def _peak() -> int:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from synapse_lakehouse.catalogue import Catalogue
-from synapse_lakehouse.compressor.algorithm import settings as compressor
+from synapse_lakehouse.compressor import settings as compressor
 from synapse_lakehouse.config import homeserver_yaml
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.errors import LakehouseError

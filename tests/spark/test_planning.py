@@ -17,11 +17,12 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.cli import app as command
 from synapse_lakehouse.compressor.algorithm.errors import InvalidStateGroupsError
-from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, Strategy
+from synapse_lakehouse.compressor.algorithm.layout import Strategy
 from synapse_lakehouse.compressor.compress_room import plan_room
 from synapse_lakehouse.compressor.plan import CompressionPlanner
 from synapse_lakehouse.compressor.postgres.session import WRITE_DSN_SETTING
 from synapse_lakehouse.compressor.postgres.snapshot_reader import connect_readers
+from synapse_lakehouse.compressor.settings import CompressorSettings
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.write import tables
@@ -87,14 +88,17 @@ def copied(app: SparkApp, dsn: str) -> Release:
 def assert_same(app: SparkApp, release: Release, dsn: str) -> None:
     for wanted in HOW:
         with connect_readers(dsn, app.settings, WRITE_DSN_SETTING) as reading, reading() as reader:
-            chosen = reader.rooms(wanted)
+            chosen = reader.select_rooms(wanted)
             planning = CompressionPlanner(app.spark, release, wanted)
-            assert list(planning.rooms(reader.seen(wanted.strategy))) == chosen
-            found = {row["room_id"]: row for row in planning.plan_rooms({room: reader.saved(room) for room in chosen})}
+            assert list(planning.select_rooms(reader.read_last_compressed(wanted.strategy))) == chosen
+            found = {
+                row["room_id"]: row
+                for row in planning.plan_rooms({room: reader.read_progress(room) for room in chosen})
+            }
             expected: dict[str, dict[str, Any]] = {}
             for room in chosen:
                 try:
-                    expected[room] = asdict(plan_room(reader.room(room), wanted)[1]) | {"skipped": None}
+                    expected[room] = asdict(plan_room(reader.read_room(room), wanted)[1]) | {"skipped": None}
                 except InvalidStateGroupsError as error:
                     expected[room] = {"skipped": str(error)}
         assert len(expected) > 5

@@ -9,16 +9,17 @@ import pytest
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.cli.compression import compress_actions
 from synapse_lakehouse.compressor.algorithm.estimate import estimate_rooms
-from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, Strategy
+from synapse_lakehouse.compressor.algorithm.layout import Strategy
 from synapse_lakehouse.compressor.postgres import transaction, writer
+from synapse_lakehouse.compressor.settings import CompressorSettings
 from tests.support.state_rooms import KINDS, World, begin, grow
 
 
 class Tiny(transaction.TransactionSize):
     """Never more than a few rows."""
 
-    def took(self, seconds: float, work: int) -> None:
-        """Learn nothing."""
+    def record_success(self, seconds: float, work: int) -> None:
+        """Do not adapt."""
         self.longest = max(self.longest, seconds)
 
 

@@ -104,8 +104,8 @@ def test_a_line_of_any_length_is_cut_in_no_time() -> None:
     """Chains may be bounded by one group: then each is a piece, of which a long line has many."""
     line = np.arange(1_000_000)
     sizes = np.full(len(line), 3)
-    assert fewest_rows._pieces(line, sizes, 1) == (len(line), 3 * len(line))
-    pieces, rows = fewest_rows._pieces(line, sizes, 2)
+    assert fewest_rows._count_pieces(line, sizes, 1) == (len(line), 3 * len(line))
+    pieces, rows = fewest_rows._count_pieces(line, sizes, 2)
     assert (pieces, rows) == (len(line) // 2, 3 * len(line) // 2 + len(line) // 2)
 
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synapse_lakehouse.compressor.algorithm.estimate import estimate_rooms
-from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, Strategy
+from synapse_lakehouse.compressor.algorithm.layout import Strategy
+from synapse_lakehouse.compressor.settings import CompressorSettings
 from tests.support.state_rooms import KINDS, World, begin, grow
 
 

@@ -8,8 +8,9 @@ import yaml
 from pydantic import ValidationError
 
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError
+from synapse_lakehouse.compressor.algorithm.layout import Strategy
 from synapse_lakehouse.compressor.algorithm.level_sizes import parse_levels
-from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, Strategy, load_compressor_settings
+from synapse_lakehouse.compressor.settings import CompressorSettings, load_compressor_settings
 from synapse_lakehouse.config.homeserver_yaml import parse_duration
 from synapse_lakehouse.config.settings import Settings
 

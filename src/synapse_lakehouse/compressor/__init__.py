@@ -1,1 +1,1 @@
-"""Rewrite room state in Synapse's database: the only package that writes there."""
+"""The state compressor: stores room state in fewer rows. Only this package writes to Synapse's database."""

@@ -1,4 +1,4 @@
-"""Carry out what a run planned from the lake, room by room; ``audit.compression_runs`` says what became of each."""
+"""Apply and verify the plan of a DAG run, room by room; ``audit.compression_runs`` records each outcome."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,8 +11,8 @@ from pyiceberg.catalog import Catalog
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.compressor import undo_file
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError
+from synapse_lakehouse.compressor.algorithm.layout import Strategy
 from synapse_lakehouse.compressor.algorithm.level_sizes import parse_levels
-from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, Strategy, load_compressor_settings
 from synapse_lakehouse.compressor.backpressure import Backpressure
 from synapse_lakehouse.compressor.errors import NotApprovedError, VerificationError
 from synapse_lakehouse.compressor.outcomes import WRITTEN_OUTCOMES, Outcome, OutcomeRow, compress_and_record
@@ -20,6 +20,7 @@ from synapse_lakehouse.compressor.postgres.connection import open_write_connecti
 from synapse_lakehouse.compressor.postgres.session import WRITE_DSN_SETTING
 from synapse_lakehouse.compressor.postgres.snapshot_reader import connect_readers
 from synapse_lakehouse.compressor.postgres.writer import GroupWriter
+from synapse_lakehouse.compressor.settings import CompressorSettings, load_compressor_settings
 from synapse_lakehouse.compressor.verify import RoomVerification, verify_room
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
@@ -27,40 +28,40 @@ from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSION_PLAN_TABLE, CO
 
 
 def read_plan(catalog: Catalog, run: Run) -> list[OutcomeRow]:
-    """What the run planned last: rows of ``gold.compression_plan``, the most to win first, those skipped at the end."""
+    """The latest plan of the run: rows of ``gold.compression_plan``, the most saved rows first, skipped rooms last."""
     rows = store.read_run_rows(catalog, COMPRESSION_PLAN_TABLE, run.run_id)
-    last = max((row["planned_at"] for row in rows), default=None)
-    return sorted((row for row in rows if row["planned_at"] == last), key=_won)
+    latest = max((row["planned_at"] for row in rows), default=None)
+    return sorted((row for row in rows if row["planned_at"] == latest), key=_row_growth)
 
 
 def plan_timestamp(planned: Sequence[OutcomeRow]) -> str:
-    """When that was, which tells one plan of a run from another."""
+    """The time of the plan: it identifies a plan within a run."""
     return str(max(row["planned_at"] for row in planned).isoformat())
 
 
-def _won(planned: OutcomeRow) -> int:
+def _row_growth(planned: OutcomeRow) -> int:
     return 1 if planned["skipped"] else int(planned["rows_after"] - planned["rows_before"])
 
 
 def apply_plan(
-    settings: Settings, catalog: Catalog, run: Run, tell: Callable[[str], None], approved: str | None = None
+    settings: Settings, catalog: Catalog, run: Run, report: Callable[[str], None], approved: str | None = None
 ) -> None:
-    """Compress the rooms as the run planned it; again after an interruption, those that are left.
+    """Apply the plan of the run; after an interruption, the remaining rooms.
 
+    :param report: receives progress lines.
     :param approved: ``planned_at`` of the plan that was approved.
-    :raises NotApprovedError: when the run planned anew since; nothing was written.
-    :raises VerificationError: when a room does not resolve as before; nothing is written while one is known to
-        be like that.
-    :raises CompressorError, SourceError: when it cannot go on; all that was written is right and stays.
+    :raises NotApprovedError: when the run has a newer plan; nothing was written.
+    :raises VerificationError: when a state of any room changed; nothing is written until that room is repaired.
+    :raises CompressorError, SourceError: when it cannot continue; what was written is correct and stays.
     """
-    _require_none_faulty(catalog)
+    _require_no_damaged_room(catalog)
     plan = read_plan(catalog, run)
     if approved and plan and plan_timestamp(plan) != approved:
         raise NotApprovedError(
-            f"The plan that was approved is of {approved}; this run has planned anew since. Nothing was written. Clear "
-            "the task show_plan and what comes after it, so that somebody sees the new plan."
+            f"The approved plan is of {approved}, but this run has a newer plan. Nothing was written. Clear the task "
+            "show_plan and its downstream tasks, and approve the new plan."
         )
-    dsn, now, folder = (
+    dsn, settings_now, folder = (
         require_write_dsn(settings),
         load_compressor_settings(settings),
         undo_file.undo_folder(settings.lakehouse_home),
@@ -68,74 +69,74 @@ def apply_plan(
     record = partial(_record, catalog, run)
     recorded = store.read_run_rows(catalog, COMPRESSION_RUNS_TABLE, run.run_id)
     done = {row["room_id"]: row["finished_at"] for row in recorded if row["outcome"] in WRITTEN_OUTCOMES}
-    with connect_readers(dsn, settings, WRITE_DSN_SETTING) as reading, open_write_connection(dsn) as connection:
+    with connect_readers(dsn, settings, WRITE_DSN_SETTING) as open_reader, open_write_connection(dsn) as connection:
         for planned in plan:
-            since = done.get(planned["room_id"], planned["planned_at"])
-            if not planned["groups_to_rewrite"] or since > planned["planned_at"]:
+            finished_at = done.get(planned["room_id"], planned["planned_at"])
+            if not planned["groups_to_rewrite"] or finished_at > planned["planned_at"]:
                 continue
-            wanted = _as_planned(now, planned)
-            load = Backpressure(connection, wanted.busy_sessions, wanted.lag_bytes, tell)
-            writer = GroupWriter(connection, load, lambda work, total: None)
-            became = compress_and_record(planned["room_id"], wanted, reading, writer, folder, record)
-            tell(f"{planned['room_id']}: {became['outcome']}{_numbers(became)}")
+            wanted = _as_planned(settings_now, planned)
+            backpressure = Backpressure(connection, wanted.busy_sessions, wanted.lag_bytes, report)
+            writer = GroupWriter(connection, backpressure, lambda work, total: None)
+            row = compress_and_record(planned["room_id"], wanted, open_reader, writer, folder, record)
+            report(f"{planned['room_id']}: {row['outcome']}{_numbers(row)}")
 
 
 def verify_run(settings: Settings, catalog: Catalog, run: Run) -> list[RoomVerification]:
-    """Hold every room that the run wrote against what it was before; record what is wrong, and what is right again.
+    """Compare each room that the run wrote with its undo files; record new faults, and rooms that were repaired.
 
-    A room whose undo file cannot be read has that among its faults, and stays recorded as it was.
+    An unreadable undo file is returned as a fault of its room; it does not change the recorded outcome.
 
     :raises CompressorError, SourceError: when the database cannot be read.
     """
-    found: list[RoomVerification] = []
-    with connect_readers(require_write_dsn(settings), settings, WRITE_DSN_SETTING) as reading:
+    verifications: list[RoomVerification] = []
+    with connect_readers(require_write_dsn(settings), settings, WRITE_DSN_SETTING) as open_reader:
         for row in store.read_run_rows(catalog, COMPRESSION_RUNS_TABLE, run.run_id):
             if row["outcome"] not in (*WRITTEN_OUTCOMES, Outcome.FAULTY):
                 continue
-            kept, unread = _readable(row["undo"] or ())
-            with reading() as reader:
-                contents = reader.contents(row["room_id"])
-            # Chains may have grown since, which damages nothing.
-            one = verify_room(contents, row["room_id"], None, kept)
+            undo_files, unreadable = _read_undo_files(row["undo"] or ())
+            with open_reader() as reader:
+                contents = reader.read_tables(row["room_id"])
+            # Chains may be longer by now, which is no fault.
+            verification = verify_room(contents, row["room_id"], None, undo_files)
             was_faulty = row["outcome"] == Outcome.FAULTY
-            if one.faults or (was_faulty and not unread):
-                is_right = Outcome.PUT_BACK if row["rows_after"] is None else Outcome.COMPRESSED
-                outcome = Outcome.FAULTY if one.faults else is_right
-                became = {"outcome": outcome, "error": "; ".join(one.faults) or None}
-                _record(catalog, run, row | became | {"finished_at": datetime.now(UTC)})
-            found.append(replace(one, faults=one.faults + unread))
-    return found
+            if verification.faults or (was_faulty and not unreadable):
+                repaired = Outcome.PUT_BACK if row["rows_after"] is None else Outcome.COMPRESSED
+                outcome = Outcome.FAULTY if verification.faults else repaired
+                changes = {"outcome": outcome, "error": "; ".join(verification.faults) or None}
+                _record(catalog, run, row | changes | {"finished_at": datetime.now(UTC)})
+            verifications.append(replace(verification, faults=verification.faults + unreadable))
+    return verifications
 
 
-def _readable(files: Sequence[str]) -> tuple[list[undo_file.UndoFile], tuple[str, ...]]:
-    """Undo files, and what is said of those that cannot be read: one that is lost keeps no other room from its turn."""
-    kept, unread = [], []
+def _read_undo_files(files: Sequence[str]) -> tuple[list[undo_file.UndoFile], tuple[str, ...]]:
+    """The readable undo files, and a fault for each other one, so that a lost file does not stop the verification."""
+    undo_files, unreadable = [], []
     for file in files:
         try:
-            kept.append(undo_file.read(Path(file)))
+            undo_files.append(undo_file.read(Path(file)))
         except CompressorError as error:
-            unread.append(f"not compared with what it was: {error}")
-    return kept, tuple(unread)
+            unreadable.append(f"not compared with its state before: {error}")
+    return undo_files, tuple(unreadable)
 
 
-def _require_none_faulty(catalog: Catalog) -> None:
-    """Whatever was done to a room last, by any run or by hand, must have left it right."""
-    told = catalog.load_table(COMPRESSION_RUNS_TABLE).scan(
+def _require_no_damaged_room(catalog: Catalog) -> None:
+    """Refuse to compress while the latest outcome of any room, by a run or a command, is ``faulty``."""
+    outcomes = catalog.load_table(COMPRESSION_RUNS_TABLE).scan(
         selected_fields=("room_id", "outcome", "error", "undo", "finished_at")
     )
-    last = {
+    latest = {
         row["room_id"]: row
-        for row in told.to_arrow().sort_by("finished_at").to_pylist()
+        for row in outcomes.to_arrow().sort_by("finished_at").to_pylist()
         if row["outcome"] not in (Outcome.LEFT, Outcome.STOPPED)
     }
-    for room_id, row in last.items():
+    for room_id, row in latest.items():
         if row["outcome"] == Outcome.FAULTY:
             files = row["undo"] or []
             raise VerificationError(
-                f"{room_id} does not resolve as before it was compressed ({row['error']}), so nothing is compressed. "
-                f"Put it back: `lakehouse compress undo --repair --yes {' '.join(files)}`; if it is right by now, "
-                "clear the task verify of the run that found it.",
-                [Path(one) for one in files],
+                f"The state of {room_id} changed when it was compressed ({row['error']}), so no room is compressed. "
+                f"Restore it: `lakehouse compress undo --repair --yes {' '.join(files)}`. If it is correct by now, "
+                "clear the task verify of the run that reported it.",
+                [Path(file) for file in files],
             )
 
 
@@ -143,17 +144,17 @@ def _record(catalog: Catalog, run: Run, row: OutcomeRow) -> None:
     store.append_audit_rows(catalog, COMPRESSION_RUNS_TABLE, [row], run)
 
 
-def _as_planned(wanted: CompressorSettings, planned: OutcomeRow) -> CompressorSettings:
-    """What was approved is what is done, whatever the settings say by now."""
-    how = {name: planned[name] for name in ("chunk_size", "max_chain")}
+def _as_planned(settings: CompressorSettings, planned: OutcomeRow) -> CompressorSettings:
+    """Settings with the layout that was approved: later changes of the settings do not count."""
+    layout = {name: planned[name] for name in ("chunk_size", "max_chain")}
     levels = parse_levels(planned["default_levels"])
-    return wanted.model_copy(update=how | {"strategy": Strategy(planned["strategy"]), "default_levels": levels})
+    return settings.model_copy(update=layout | {"strategy": Strategy(planned["strategy"]), "default_levels": levels})
 
 
-def _numbers(became: OutcomeRow) -> str:
-    if became["outcome"] == Outcome.LEFT:
-        return f", {became['error']}"
-    rows = f", {became['rows_before']} rows are now {became['rows_after']}, in {became['seconds']:.1f} s"
-    if not became["groups_sampled"]:
+def _numbers(row: OutcomeRow) -> str:
+    if row["outcome"] == Outcome.LEFT:
+        return f", {row['error']}"
+    rows = f", {row['rows_before']} rows before, {row['rows_after']} rows after, {row['seconds']:.1f} s"
+    if not row["groups_sampled"]:
         return rows
-    return f"{rows}; a state takes {became['read_ms_after']:.1f} ms to read, {became['read_ms_before']:.1f} ms before"
+    return f"{rows}; reading a state took {row['read_ms_before']:.1f} ms before and takes {row['read_ms_after']:.1f} ms"

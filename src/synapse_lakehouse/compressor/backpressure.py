@@ -1,4 +1,4 @@
-"""Whether the database has enough to do without us."""
+"""Pause while Synapse's database is busy or a replica lags."""
 
 import time
 from collections.abc import Callable
@@ -15,40 +15,40 @@ select (select count(*) from pg_locks join pg_stat_activity using (pid) where lo
          (select max(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)) from pg_replication_slots
           where active and slot_type = 'physical')), 0)::bigint
 """
-"""Sessions in a transaction, and bytes that the slowest replica lacks; what anybody may see, no right is needed."""
+"""Other sessions in a transaction, and the lag of the slowest replica in bytes. Needs no privileges."""
 
-_LOOK_EVERY_SECONDS: Final = 0.5
+_POLL_SECONDS: Final = 0.5
 
 
 @dataclass
 class Backpressure:
-    """Waits while more than ``sessions`` others are in a transaction, or a replica lacks more than ``lag_bytes``."""
+    """Waits while more than ``sessions`` other sessions are in a transaction, or a replica lags by ``lag_bytes``."""
 
     connection: Connection
     sessions: int
     lag_bytes: int
-    told: Callable[[str], None]
-    """Told each time that it begins to wait, and that it waited."""
+    report: Callable[[str], None]
+    """Receives a line at the begin and at the end of each wait."""
     seconds_paused: float = 0.0
     """Seconds spent waiting."""
-    _looked: float = field(default=0.0, init=False)
+    _checked_at: float = field(default=0.0, init=False)
 
     def wait(self) -> None:
-        """Return when there is room for us."""
-        if time.monotonic() - self._looked < _LOOK_EVERY_SECONDS:
+        """Return when the database is not busy."""
+        if time.monotonic() - self._checked_at < _POLL_SECONDS:
             return
-        if why := self._busy():
-            self.told(f"waiting: {why}")
+        if reason := self._busy_reason():
+            self.report(f"waiting: {reason}")
             began = time.monotonic()
-            while why:
-                time.sleep(_LOOK_EVERY_SECONDS)
-                why = self._busy()
+            while reason:
+                time.sleep(_POLL_SECONDS)
+                reason = self._busy_reason()
             waited = time.monotonic() - began
             self.seconds_paused += waited
-            self.told(f"waited {waited:.0f} s")
-        self._looked = time.monotonic()
+            self.report(f"waited {waited:.0f} s")
+        self._checked_at = time.monotonic()
 
-    def _busy(self) -> str | None:
+    def _busy_reason(self) -> str | None:
         row = self.connection.execute(_BUSY.encode()).fetchone()
         assert row is not None
         sessions, lag = row

@@ -1,8 +1,8 @@
-"""Compress a room: read, plan, keep what there was, write, read again and compare."""
+"""Compress a room: read, plan, write the undo file, apply, read again and compare."""
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -15,8 +15,8 @@ from synapse_lakehouse.compressor.algorithm.estimate import (
     estimate_room,
     summarize_stored_room,
 )
+from synapse_lakehouse.compressor.algorithm.layout import Strategy
 from synapse_lakehouse.compressor.algorithm.row_changes import compute_changes
-from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, Strategy
 from synapse_lakehouse.compressor.algorithm.state_arrays import StateTables
 from synapse_lakehouse.compressor.errors import RoomSkippedError, VerificationError
 from synapse_lakehouse.compressor.postgres.room_reader import StoredRoom
@@ -24,43 +24,44 @@ from synapse_lakehouse.compressor.postgres.snapshot_reader import ReaderFactory
 from synapse_lakehouse.compressor.postgres.writer import GroupWriter
 from synapse_lakehouse.compressor.progress import ProgressTracker
 from synapse_lakehouse.compressor.read_cost import ReadCost, cost_columns, sample_groups
-from synapse_lakehouse.compressor.restore_groups import restore_groups
-from synapse_lakehouse.compressor.verify import verify_room
+from synapse_lakehouse.compressor.restore import restore_groups
+from synapse_lakehouse.compressor.settings import CompressorSettings
+from synapse_lakehouse.compressor.verify import RoomVerification, verify_room
 from synapse_lakehouse.postgres.snapshot.timeline import WalPosition
 
-_PASSES: Final = 3
+_MAXIMUM_PASSES: Final = 3
 
 
 @dataclass(frozen=True)
 class CompressionResult:
-    """What was done to a room."""
+    """The result of compressing a room."""
 
     plan: RoomPlan
     groups_written: int
     groups_left: int
-    """Groups to rewrite that were left alone, as they are in use, about to be deleted or changed meanwhile."""
+    """Planned groups that were not rewritten, as they were locked, pending deletion or changed in the meantime."""
     undo: tuple[Path, ...]
     rows: int
-    """Rows of its groups in the end."""
+    """Rows of the room after compression."""
     longest_chain: int | None
     seconds: float
     cost_before: ReadCost | None
-    """Of reading some of its states; None where nothing was to be written."""
+    """Cost of reading some of its states; None where nothing had to be written."""
     cost_after: ReadCost | None
     disk_before: int
-    """Bytes that the state of all rooms took on disk, and takes now."""
+    """Bytes of the state of all rooms on disk before; ``disk_after``: now."""
     disk_after: int
 
-    def seen(self) -> dict[str, float | None]:
-        """What reading costs and what is on disk: columns of ``audit.compression_runs``."""
+    def cost_columns(self) -> dict[str, float | None]:
+        """Read cost and disk usage: columns of ``audit.compression_runs``."""
         return cost_columns(self.cost_before, self.cost_after, (self.disk_before, self.disk_after))
 
 
 def plan_room(room: StoredRoom, settings: CompressorSettings) -> tuple[PlannedGroups, RoomPlan]:
-    """The plan of a room that was read.
+    """Plan a room that was read.
 
-    :raises InvalidStateGroupsError: for groups that cannot be what Synapse stored.
-    :raises RoomSkippedError: for levels that no compressor writes.
+    :raises InvalidStateGroupsError: for groups that Synapse cannot have stored.
+    :raises RoomSkippedError: for saved levels that no compressor can have written.
     """
     is_best = settings.strategy is Strategy.BEST
     if not is_best:
@@ -69,145 +70,183 @@ def plan_room(room: StoredRoom, settings: CompressorSettings) -> tuple[PlannedGr
         room.contents, room.room_id, settings, None if is_best else room.saved.progress,
         excluded=room.unreferenced.tolist() if is_best else (),
         untouchable=room.untouchable.tolist() if is_best else (),
-        begun=() if room.saved.unfinished_chunk_end is None else (room.saved.unfinished_chunk_end,),
+        unfinished=() if room.saved.unfinished_chunk_end is None else (room.saved.unfinished_chunk_end,),
     )  # fmt: skip
 
 
 def compress_room(
-    room_id: str, settings: CompressorSettings, reading: ReaderFactory, writer: GroupWriter, undo_folder: Path,
+    room_id: str, settings: CompressorSettings, open_reader: ReaderFactory, writer: GroupWriter, undo_folder: Path,
     database: str, require: Callable[[RoomPlan, Path], None] = lambda plan, folder: None,
 ) -> CompressionResult:  # fmt: skip
-    """Compress one room of the database that ``reading`` reads and ``writer`` writes.
+    """Compress one room of the database ``database``.
 
-    A room that grows meanwhile, or some groups of which cannot be rewritten, may end with a chain that is too long; it
-    is compressed again.
+    A room that grows in the meantime, or has groups that cannot be rewritten, may end with a chain that is too long.
+    Then it is compressed again, up to three times.
 
-    :param require: raises ``RoomSkippedError`` for a plan that should not be carried out.
+    :param require: raises ``RoomSkippedError`` for a plan that must not be applied.
 
     :raises InvalidStateGroupsError, RoomSkippedError: when the room cannot be compressed; nothing was written.
-    :raises CompressorError: when what there was cannot be kept in ``undo_folder``, or is of another history of the
+    :raises CompressorError: when the undo file cannot be written, or an undo file is of another history of the
         database; nothing more was written.
-    :raises CompressorRunningError: when somebody else changed what is saved of the room; what was written stays.
-    :raises VerificationError: when a group resolves to another state than before it was ever written; the room was put
-        back if this call wrote it.
+    :raises CompressorRunningError: when another compressor changed the progress of the room; what was written stays.
+    :raises VerificationError: when a state changed; what this call wrote was restored.
     """
-    began = time.monotonic()
-    written = left = 0
     interrupted = undo_file.find_not_compared(undo_folder, room_id, database)
-    kept: list[Path] = [one.path for one in interrupted]
-    plan_by_pass: list[RoomPlan] = []
-    costs: list[ReadCost | None] = []
-    disk: list[int] = []
-    for _ in range(_PASSES):
+    compression = _RoomCompression(room_id, settings, open_reader, writer, undo_folder, database, interrupted)
+    compression.undo_paths += [file.path for file in interrupted]
+    for _ in range(_MAXIMUM_PASSES):
         try:
-            with reading() as reader:
-                room, lineage = reader.room(room_id), reader.lineage()
-            plans, numbers = plan_room(room, settings)
+            with open_reader() as reader:
+                room, position = reader.read_room(room_id), reader.read_wal_position()
+            planned, plan = plan_room(room, settings)
         except (InvalidStateGroupsError, RoomSkippedError):
-            # What was written before is compared; what became of the room since is no matter of ours.
-            if plan_by_pass:
+            # An earlier pass was compared already; later changes of the room are not ours.
+            if compression.plan:
                 break
             raise
-        if interrupted and not plan_by_pass:
-            numbers = _since_before(numbers, _require_as_before(room.contents, interrupted, lineage))
-        wanted = compute_changes(plans)
-        progress = ProgressTracker(room, settings.strategy, plans.steps, wanted)
-        del plans
-        plan_by_pass.append(numbers)
-        undo_file.create_folder(undo_folder)
-        require(numbers, undo_folder)
-        if not plan_by_pass[1:]:
-            with reading() as reader:
-                disk.append(reader.on_disk())
-                costs.append(reader.read_cost(sample_groups(room.ids)) if len(wanted) else None)
-        own = (
-            undo_file.write(undo_folder, room_id, database, lineage, wanted.ids, room.contents) if len(wanted) else None
-        )
-        kept += [own] if own else []
-        alone = len(writer.write(wanted, room.known, progress.save))
-        written, left = written + len(wanted) - alone, left + alone
-        with reading() as reader:
-            now = reader.contents(room_id)
-            after, disk_after = reader.read_cost(costs[0].groups) if costs[0] else None, reader.on_disk()
-        if wrong := _wrong(room.contents, now):
-            raise _put_back(wrong, own, room, now, reading, writer, kept)
-        kept = [undo_file.mark_compared(path) for path in kept]
-        found = verify_room(now, room_id, settings.max_chain)
-        may_become_shorter = alone or now.groups.num_rows > room.contents.groups.num_rows
-        if settings.strategy is Strategy.LEVELS or writer.gave_up_on_locks or not (found.faults and may_become_shorter):
+        if not compression.apply(room, position, planned, plan, require):
             break
-    return CompressionResult(
-        plan_by_pass[0], written, left, tuple(kept), found.rows, found.longest_chain, time.monotonic() - began,
-        costs[0], after, disk[0], disk_after,
-    )  # fmt: skip
+    return compression.result()
 
 
-def _require_as_before(
-    now: StateTables, interrupted: Sequence[undo_file.UndoFile], lineage: WalPosition
+@dataclass
+class _RoomCompression:
+    """The passes over one room."""
+
+    room_id: str
+    settings: CompressorSettings
+    open_reader: ReaderFactory
+    writer: GroupWriter
+    undo_folder: Path
+    database: str
+    interrupted: Sequence[undo_file.UndoFile]
+    """Undo files of interrupted compressions of the room, the latest first."""
+    undo_paths: list[Path] = field(default_factory=list)
+    plan: RoomPlan | None = None
+    """The plan of the first pass."""
+    groups_written: int = 0
+    groups_left: int = 0
+    cost_before: ReadCost | None = None
+    cost_after: ReadCost | None = None
+    disk_before: int = 0
+    disk_after: int = 0
+    verification: RoomVerification | None = None
+    _began: float = field(default_factory=time.monotonic)
+
+    def apply(
+        self, room: StoredRoom, position: WalPosition, planned: PlannedGroups, plan: RoomPlan,
+        require: Callable[[RoomPlan, Path], None],
+    ) -> bool:  # fmt: skip
+        """Write one pass, compare, and return whether another pass may shorten a chain."""
+        if self.interrupted and not self.plan:
+            before = _require_state_before(room.contents, self.interrupted, position)
+            plan = _plan_since(plan, before)
+        changes = compute_changes(planned)
+        progress = ProgressTracker(room, self.settings.strategy, planned.steps, changes)
+        del planned
+        undo_file.create_folder(self.undo_folder)
+        require(plan, self.undo_folder)
+        if not self.plan:
+            self.plan = plan
+            self._measure_before(room, has_changes=len(changes) > 0)
+        own = None
+        if len(changes):
+            own = undo_file.write(self.undo_folder, self.room_id, self.database, position, changes.ids, room.contents)
+            self.undo_paths.append(own)
+        left = len(self.writer.write(changes, room.group_rooms, progress.save))
+        self.groups_written += len(changes) - left
+        self.groups_left += left
+        with self.open_reader() as reader:
+            now = reader.read_tables(self.room_id)
+            self.cost_after = reader.measure_read_cost(self.cost_before.groups) if self.cost_before else None
+            self.disk_after = reader.measure_disk_bytes()
+        if difference := _describe_difference(room.contents, now):
+            raise self._restore(difference, own, room, now)
+        self.undo_paths = [undo_file.mark_compared(path) for path in self.undo_paths]
+        self.verification = verify_room(now, self.room_id, self.settings.max_chain)
+        may_get_shorter = left or now.groups.num_rows > room.contents.groups.num_rows
+        return bool(
+            self.settings.strategy is Strategy.BEST
+            and not self.writer.gave_up_on_locks
+            and self.verification.faults
+            and may_get_shorter
+        )
+
+    def result(self) -> CompressionResult:
+        assert self.plan
+        assert self.verification
+        return CompressionResult(
+            self.plan, self.groups_written, self.groups_left, tuple(self.undo_paths), self.verification.rows,
+            self.verification.longest_chain, time.monotonic() - self._began,
+            self.cost_before, self.cost_after, self.disk_before, self.disk_after,
+        )  # fmt: skip
+
+    def _measure_before(self, room: StoredRoom, *, has_changes: bool) -> None:
+        with self.open_reader() as reader:
+            self.disk_before = reader.measure_disk_bytes()
+            self.cost_before = reader.measure_read_cost(sample_groups(room.ids)) if has_changes else None
+
+    def _restore(self, difference: str, own: Path | None, room: StoredRoom, now: StateTables) -> VerificationError:
+        """Restore what this pass wrote and compare again; return the error to raise."""
+        reason = f"{difference} after compressing {self.room_id}."
+        if own is None:
+            return VerificationError(
+                f"{reason} Nothing was written. {_manual_repair(self.undo_paths)}", self.undo_paths
+            )
+        try:
+            restore_groups(undo_file.read(own), room.contents, now, self.writer, room.group_rooms)
+        except InvalidStateGroupsError:
+            return VerificationError(f"{reason} {_manual_repair(self.undo_paths)}", self.undo_paths)
+        with self.open_reader() as reader:
+            restored = reader.read_tables(self.room_id)
+        if _describe_difference(room.contents, restored):
+            message = f"{reason} It could not be restored completely. {_manual_repair(self.undo_paths)}"
+            return VerificationError(message, self.undo_paths)
+        path = undo_file.mark_compared(own)
+        message = f"{reason} What was written was restored from {path}. Please report this."
+        return VerificationError(message, [path], is_put_back=True)
+
+
+def _require_state_before(
+    now: StateTables, interrupted: Sequence[undo_file.UndoFile], position: WalPosition
 ) -> StateTables:
-    """The room as it was before the attempts that were interrupted."""
-    room_id, files = interrupted[0].room_id, [one.path for one in interrupted]
-    was = undo_file.contents_before(interrupted, now)
-    if not (wrong := _wrong(was, now)):
-        return was
-    if any(one.may_be_of_other_groups(lineage) for one in interrupted):
-        # That is no fault of the room, which nobody could repair.
+    """The room as it was before the interrupted compressions; its states must be the same now."""
+    room_id, paths = interrupted[0].room_id, [file.path for file in interrupted]
+    before = undo_file.contents_before(interrupted, now)
+    if not (difference := _describe_difference(before, now)):
+        return before
+    if any(file.may_be_of_other_groups(position) for file in interrupted):
+        # This is no damage of the room, and nobody could repair it.
         raise CompressorError(
-            f"Compressing {room_id} was interrupted, and the database was restored or failed over since: what is in "
-            f"{' '.join(map(str, files))} is of other state groups by now. Nothing is written. Move these files away, "
-            "and run it again."
+            f"Compressing {room_id} was interrupted, and the database was restored or failed over since then: "
+            f"{' '.join(map(str, paths))} may be of other state groups. Nothing was written. Move these files away and "
+            "run the command again."
         )
     raise VerificationError(
-        f"{wrong} since compressing {room_id} was interrupted. Nothing more is written. {_by_hand(files)}", files
+        f"{difference} since compressing {room_id} was interrupted. Nothing more was written. {_manual_repair(paths)}",
+        paths,
     )
 
 
-def _since_before(plan: RoomPlan, was: StateTables) -> RoomPlan:
-    """``plan`` with what the room was before the attempts that were interrupted."""
-    before = summarize_stored_room(was, plan.room_id)
+def _plan_since(plan: RoomPlan, before: StateTables) -> RoomPlan:
+    """Let ``plan`` start from the room as it was before the interrupted compressions."""
+    stored = summarize_stored_room(before, plan.room_id)
     names = "rows_before", "bytes_before", "longest_chain_before"
-    return replace(plan, **{name: getattr(before, name) for name in names})
+    return replace(plan, **{name: getattr(stored, name) for name in names})
 
 
-def _wrong(right: StateTables, now: StateTables) -> str | None:
-    """What is wrong with a room, said; None if it resolves as it should."""
+def _describe_difference(expected: StateTables, now: StateTables) -> str | None:
+    """How the states of a room differ; None if they are equal."""
     try:
-        wrong = find_differing_groups(right, now)
+        differing = find_differing_groups(expected, now)
     except InvalidStateGroupsError as error:
         return f"State groups cannot be resolved any more ({error})"
-    return f"State group {wrong[0]} resolves to another state, {len(wrong)} do so," if len(wrong) else None
+    return f"{len(differing)} state groups, such as {differing[0]}, have another state" if len(differing) else None
 
 
-def _put_back(
-    wrong: str,
-    own: Path | None,
-    room: StoredRoom,
-    now: StateTables,
-    reading: ReaderFactory,
-    writer: GroupWriter,
-    kept: Sequence[Path],
-) -> VerificationError:
-    """Put back what this pass wrote, and look again."""
-    said = f"{wrong} after compressing {room.room_id}."
-    if own is None:
-        return VerificationError(f"{said} Nothing was written. {_by_hand(kept)}", kept)
-    try:
-        restore_groups(undo_file.read(own), room.contents, now, writer, room.known)
-    except InvalidStateGroupsError:
-        return VerificationError(f"{said} {_by_hand(kept)}", kept)
-    with reading() as reader:
-        again = reader.contents(room.room_id)
-    if _wrong(room.contents, again):
-        return VerificationError(f"{said} It could not be put back whole. {_by_hand(kept)}", kept)
-    path = undo_file.mark_compared(own)
-    return VerificationError(
-        f"{said} What was written was put back from {path}. Please report this.", [path], is_put_back=True
-    )
-
-
-def _by_hand(kept: Sequence[Path]) -> str:
-    files = " ".join(map(str, kept))
+def _manual_repair(paths: Sequence[Path]) -> str:
+    files = " ".join(map(str, paths))
     return (
-        f"How its groups were stored is in {files}: stop Synapse, run "
+        f"Its groups as they were before are in {files}. Stop Synapse, run "
         f"`lakehouse compress undo --repair --yes {files}`, and please report this."
     )

@@ -1,4 +1,4 @@
-"""Whether the disks would hold what compressing a room takes."""
+"""Check the free disk space before a room is compressed."""
 
 import os
 import shutil
@@ -13,23 +13,23 @@ _MB: Final = 1_000_000
 
 
 def require_free_space(connection: Connection, plan: RoomPlan, undo_folder: Path) -> None:
-    """Refuse what the disks would not hold, as far as can be seen from here.
+    """Require space for the undo file and, if the database is on this machine, for its new rows.
 
-    :raises RoomSkippedError: naming the disk that is too small.
+    :raises RoomSkippedError: when a disk has too little space; the message names it.
     """
     needs = [(undo_folder, plan.bytes_before)]
     if (data := _data_directory(connection)) is not None:
         needs.append((data, plan.bytes_needed))
-    for where, bytes_needed in needs:
-        free = shutil.disk_usage(where).free
+    for folder, bytes_needed in needs:
+        free = shutil.disk_usage(folder).free
         if bytes_needed > free:
             raise RoomSkippedError(
-                f"it needs about {bytes_needed / _MB:.0f} MB in {where}, where {free / _MB:.0f} MB are free"
+                f"it needs about {bytes_needed / _MB:.0f} MB in {folder}, where only {free / _MB:.0f} MB are free"
             )
 
 
 def _data_directory(connection: Connection) -> Path | None:
-    """The folder of the database, if it is on this machine and the role may know."""
+    """The data directory of the database, if it is on this machine and the role may read its path."""
     if connection.info.host not in ("127.0.0.1", "::1", "localhost") and not connection.info.host.startswith("/"):
         return None
     row = connection.execute("select setting from pg_settings where name = 'data_directory'").fetchone()

@@ -1,4 +1,4 @@
-"""Compress a room, or undo that, and have recorded what became of it: a row of ``audit.compression_runs``."""
+"""Compress or restore a room and record the outcome: a row of ``audit.compression_runs``."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -10,13 +10,14 @@ from typing import Any, Final
 import psycopg
 
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError, InvalidStateGroupsError
-from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, Strategy
+from synapse_lakehouse.compressor.algorithm.layout import Strategy
 from synapse_lakehouse.compressor.compress_room import CompressionResult, compress_room
 from synapse_lakehouse.compressor.disk_check import require_free_space
 from synapse_lakehouse.compressor.errors import RoomSkippedError, VerificationError, convert_database_error
 from synapse_lakehouse.compressor.postgres.snapshot_reader import ReaderFactory
 from synapse_lakehouse.compressor.postgres.writer import LOCKED_MESSAGE, GroupWriter
 from synapse_lakehouse.compressor.restore import restore_room
+from synapse_lakehouse.compressor.settings import CompressorSettings
 from synapse_lakehouse.compressor.undo_file import UndoFile
 from synapse_lakehouse.postgres.errors import ReadError, SourceError
 
@@ -24,131 +25,141 @@ OutcomeRow = dict[str, Any]
 
 
 class Outcome(StrEnum):
-    """What became of a room that a run was to compress."""
+    """The outcome of compressing or restoring a room."""
 
     COMPRESSED = "compressed"
     PARTLY = "partly"
-    """Somebody was in the way: what was written is right, and the rest is left to another run."""
+    """A lock or a change of the room prevented the rest; what was written is correct."""
     LEFT = "left"
-    """Nothing was written."""
+    """The room was skipped: nothing was written."""
     STOPPED = "stopped"
-    """What was written is right; the run ended here."""
+    """The run stopped here; what was written is correct."""
     PUT_BACK = "put_back"
-    """It did not read as before, and is stored as it was."""
+    """A state changed, and the room was restored."""
     FAULTY = "faulty"
-    """It does not read as before, and is not put back: somebody has to."""
+    """A state changed, and the room is not restored: an operator has to repair it."""
     UNDONE = "undone"
-    """Stored again as undo files have it, because somebody asked for that."""
+    """An operator restored the room from undo files."""
 
 
 WRITTEN_OUTCOMES: Final = (Outcome.COMPRESSED, Outcome.PARTLY)
 
 
 def compress_and_record(
-    room_id: str, wanted: CompressorSettings, reading: ReaderFactory, writer: GroupWriter, undo_folder: Path,
+    room_id: str, settings: CompressorSettings, open_reader: ReaderFactory, writer: GroupWriter, undo_folder: Path,
     record: Callable[[OutcomeRow], None],
 ) -> OutcomeRow:  # fmt: skip
-    """Compress a room; the row, which ``record`` was given as soon as it was known, also where this raises.
+    """Compress a room, pass its row to ``record``, also before an exception, and return the row.
 
-    Columns of ``audit.compression_runs`` but for those of the run; a room of which nothing was written has no numbers.
+    The row has the columns of ``audit.compression_runs`` without those of the run. A skipped room has no numbers.
 
-    :raises CompressorError, SourceError, ReadError, OSError, psycopg.Error, KeyboardInterrupt: when no further room
-        should be tried; what was written is right and stays, or was put back.
+    :raises CompressorError, SourceError, ReadError, OSError, psycopg.Error, KeyboardInterrupt: when no other room
+        should be compressed; what was written is correct and stays, or was restored.
     """
 
-    return _recorded(
-        {"room_id": room_id, **wanted.layout_settings()},
-        lambda: _became(room_id, wanted, reading, writer, undo_folder),
+    return _run_and_record(
+        {"room_id": room_id, **settings.layout_settings()},
+        lambda: _compress(room_id, settings, open_reader, writer, undo_folder),
         record,
     )
 
 
 def restore_and_record(
-    kept: Sequence[UndoFile],
-    reading: ReaderFactory,
+    undo_files: Sequence[UndoFile],
+    open_reader: ReaderFactory,
     writer: GroupWriter,
     record: Callable[[OutcomeRow], None],
     *,
     repair: bool,
 ) -> OutcomeRow:
-    """Put the room that all of ``kept`` are of back; a row, recorded and raised as by :func:`compress_and_record`.
+    """Restore a room from its undo files; record, return and raise as :func:`compress_and_record`.
 
-    A room that is gone is ``left``.
+    A room that no longer exists gets the outcome ``left``.
 
-    :param repair: whether ``kept`` is right where a group resolves otherwise now.
+    :param repair: whether the undo files are right where a state differs now.
     """
 
-    def work() -> OutcomeRow:
+    def restore() -> OutcomeRow:
         try:
-            numbers = restore_room(kept, reading, writer, repair=repair)
+            numbers = restore_room(undo_files, open_reader, writer, repair=repair)
         except RoomSkippedError as error:
             return {"outcome": Outcome.LEFT, "error": str(error)}
         except InvalidStateGroupsError as error:
-            hint = "" if repair else " Where the undo files have these as they were, --repair puts them back."
-            raise CompressorError(f"State groups of {kept[0].room_id} cannot be resolved: {error}.{hint}") from None
+            hint = "" if repair else " If the undo files contain them, --repair restores them."
+            raise CompressorError(
+                f"State groups of {undo_files[0].room_id} cannot be resolved: {error}.{hint}"
+            ) from None
         return {"outcome": Outcome.UNDONE, "error": LOCKED_MESSAGE if writer.gave_up_on_locks else None, **numbers}
 
-    return _recorded({"room_id": kept[0].room_id}, work, record)
+    return _run_and_record({"room_id": undo_files[0].room_id}, restore, record)
 
 
-def _recorded(room: OutcomeRow, work: Callable[[], OutcomeRow], record: Callable[[OutcomeRow], None]) -> OutcomeRow:
-    def done(became: OutcomeRow) -> OutcomeRow:
-        row = {**room, **became, "finished_at": datetime.now(UTC)}
+def _run_and_record(
+    room: OutcomeRow, work: Callable[[], OutcomeRow], record: Callable[[OutcomeRow], None]
+) -> OutcomeRow:
+    def finish(outcome: OutcomeRow) -> OutcomeRow:
+        row = {**room, **outcome, "finished_at": datetime.now(UTC)}
         record(row)
         return row
 
     try:
-        became = work()
+        outcome = work()
     except (CompressorError, SourceError, ReadError, OSError, psycopg.Error, KeyboardInterrupt) as error:
-        done(_stopped(error))
+        finish(_stopped_row(error))
         raise
-    return done(became)
+    return finish(outcome)
 
 
-def _became(
-    room_id: str, wanted: CompressorSettings, reading: ReaderFactory, writer: GroupWriter, undo_folder: Path
+def _compress(
+    room_id: str, settings: CompressorSettings, open_reader: ReaderFactory, writer: GroupWriter, undo_folder: Path
 ) -> OutcomeRow:
     require = partial(require_free_space, writer.connection)
     try:
-        done = compress_room(room_id, wanted, reading, writer, undo_folder, writer.connection.info.dbname, require)
+        result = compress_room(
+            room_id, settings, open_reader, writer, undo_folder, writer.connection.info.dbname, require
+        )
     except (InvalidStateGroupsError, RoomSkippedError) as error:
         return {"outcome": Outcome.LEFT, "error": str(error)}
-    rest = _rest(done, wanted, writer)
+    remainder = _describe_remainder(result, settings, writer)
     return {
-        "outcome": Outcome.PARTLY if rest else Outcome.COMPRESSED,
-        "error": rest,
-        "rows_before": done.plan.rows_before,
-        "rows_after": done.rows,
-        "bytes_before": done.plan.bytes_before,
-        "bytes_after": done.plan.bytes_after,
-        "groups_rewritten": done.groups_written,
-        "groups_left": done.groups_left,
-        "longest_chain": done.longest_chain,
-        "seconds": done.seconds,
+        "outcome": Outcome.PARTLY if remainder else Outcome.COMPRESSED,
+        "error": remainder,
+        "rows_before": result.plan.rows_before,
+        "rows_after": result.rows,
+        "bytes_before": result.plan.bytes_before,
+        "bytes_after": result.plan.bytes_after,
+        "groups_rewritten": result.groups_written,
+        "groups_left": result.groups_left,
+        "longest_chain": result.longest_chain,
+        "seconds": result.seconds,
         "longest_lock_ms": 1000 * writer.pace.longest,
-        "undo": [str(path) for path in done.undo],
-        **done.seen(),
+        "undo": [str(path) for path in result.undo],
+        **result.cost_columns(),
     }
 
 
-def _rest(done: CompressionResult, wanted: CompressorSettings, writer: GroupWriter) -> str | None:
-    """What is left of a room that was compressed, said; None if nothing is."""
+def _describe_remainder(result: CompressionResult, settings: CompressorSettings, writer: GroupWriter) -> str | None:
+    """What prevented a complete compression; None if it is complete."""
     if writer.gave_up_on_locks:
         return LOCKED_MESSAGE
-    if wanted.strategy is Strategy.LEVELS or done.longest_chain is None or done.longest_chain <= wanted.max_chain:
+    if (
+        settings.strategy is Strategy.LEVELS
+        or result.longest_chain is None
+        or result.longest_chain <= settings.max_chain
+    ):
         return None
     return (
-        f"the rest: a chain has {done.longest_chain} state groups, as some of them were about to be deleted or changed "
-        "meanwhile. Run it again later."
+        f"A chain still has {result.longest_chain} state groups, as some of them were pending deletion or changed "
+        "in the meantime. Run it again later."
     )
 
 
-def _stopped(error: BaseException) -> OutcomeRow:
+def _stopped_row(error: BaseException) -> OutcomeRow:
     if isinstance(error, VerificationError):
         outcome = Outcome.PUT_BACK if error.is_put_back else Outcome.FAULTY
         return {"outcome": outcome, "error": str(error), "undo": list(map(str, error.undo))}
-    said = convert_database_error(error) if isinstance(error, psycopg.Error) else error
+    reported = convert_database_error(error) if isinstance(error, psycopg.Error) else error
     return {
         "outcome": Outcome.STOPPED,
-        "error": "Somebody stopped it." if isinstance(error, KeyboardInterrupt) else str(said),
+        "error": "Interrupted." if isinstance(error, KeyboardInterrupt) else str(reported),
     }

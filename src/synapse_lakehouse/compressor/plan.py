@@ -1,4 +1,4 @@
-"""Plans from the lake: the rooms of a release, each by itself, on any Spark master."""
+"""Plan the compression of rooms from a release of the lake; one Spark task per room."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -16,37 +16,37 @@ from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError, InvalidStateGroupsError
 from synapse_lakehouse.compressor.algorithm.estimate import RoomPlan
 from synapse_lakehouse.compressor.algorithm.in_memory_groups import add_chain_groups
-from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings
 from synapse_lakehouse.compressor.algorithm.state_arrays import STATE_SCHEMAS, BatchCollector, StateTables
 from synapse_lakehouse.compressor.algorithm.state_groups import NONE
 from synapse_lakehouse.compressor.compress_room import plan_room
 from synapse_lakehouse.compressor.errors import RoomSkippedError
+from synapse_lakehouse.compressor.postgres.progress_store import SavedProgress
 from synapse_lakehouse.compressor.postgres.room_reader import StoredRoom
-from synapse_lakehouse.compressor.saved_progress import SavedProgress
+from synapse_lakehouse.compressor.settings import CompressorSettings
 from synapse_lakehouse.compressor.unreferenced_groups import find_unreferenced
 from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSION_PLAN_TABLE
 from synapse_lakehouse.numba_jit import Int64Array
 
-_READ: Final = (*STATE_SCHEMAS, "event_to_state_groups", "state_groups_pending_deletion")
+_TABLES: Final = (*STATE_SCHEMAS, "event_to_state_groups", "state_groups_pending_deletion")
 
-_UNSEEN: Final = """
+_UNCOMPRESSED_ROOMS: Final = """
 select g.room_id from state_groups_state as s join state_groups as g on g.id = s.state_group
-left join seen on seen.room_id = g.room_id where seen.upto is null or g.id > seen.upto
+left join seen on seen.room_id = g.room_id where seen.last_group is null or g.id > seen.last_group
 group by g.room_id order by count(*) desc, g.room_id limit {}
 """
-"""Rooms by the rows of those groups that no compression has seen."""
+"""Rooms by the rows of groups that were neither compressed nor planned without effect."""
 
-_NAMED: Final = """
+_NAMED_ROOMS: Final = """
 select named.room_id, count(g.id) as groups from named left join state_groups as g on g.room_id = named.room_id
 group by named.room_id
 """
 
-_LINKS: Final = """
+_ROOM_LINKS: Final = """
 select child.room_id, prev.room_id as prev_room_id, e.prev_state_group
 from state_group_edges as e left join state_groups as child on child.id = e.state_group
 left join state_groups as prev on prev.id = e.prev_state_group where not child.room_id <=> prev.room_id
 """
-"""Edges that lead from one room to another; the room of a group that is gone is NULL."""
+"""Edges between two rooms; the room of a deleted group is NULL."""
 
 _EDGES: Final = """
 select e.state_group, e.prev_state_group from state_group_edges as e left join state_groups as g on g.id = e.state_group
@@ -71,7 +71,7 @@ select n.number, 2, n.id, null, null, s.type, s.state_key, s.event_id, null, nul
 from needed as n join state_groups_state as s on s.state_group = n.id
 """,
 )
-"""What each room needs, in one shape: its groups, their edges and their rows, with those of all that they rest on."""
+"""All rows that each room needs, as one relation: the groups (part 0), edges (1) and state (2) of its chains."""
 
 _GROUPS: Final = (
     STATE_SCHEMAS["state_groups"].append(pa.field("is_used", pa.bool_())).append(pa.field("is_pending", pa.bool_()))
@@ -81,81 +81,82 @@ _COLUMNS: Final = (
     (("id", "prev"), STATE_SCHEMAS["state_group_edges"]),
     (("id", "type", "state_key", "event_id"), STATE_SCHEMAS["state_groups_state"]),
 )
-_NUMBERS: Final = tuple(field.name for field in fields(RoomPlan) if field.name != "room_id")
+_PLAN_COLUMNS: Final = tuple(field.name for field in fields(RoomPlan) if field.name != "room_id")
 _PLANNED: Final = pa.schema(
     [
         ("room_id", pa.string()),
         ("newest_group", pa.int64()),
-        *((name, pa.int64()) for name in _NUMBERS),
+        *((name, pa.int64()) for name in _PLAN_COLUMNS),
         ("skipped", pa.string()),
     ]
 )
 
 
-def find_rooms_without_savings(catalog: Catalog, wanted: CompressorSettings) -> dict[str, int]:
-    """Up to which group rooms were planned before, in the same way, with nothing to rewrite, or skipped.
+def find_rooms_without_savings(catalog: Catalog, settings: CompressorSettings) -> dict[str, int]:
+    """Last group of rooms that an earlier plan with the same layout skipped, or found nothing to rewrite in.
 
-    They are as good as compressed: without this the largest of them would be planned each time, and no other room.
+    They count as compressed. Otherwise the largest of them would be planned each time, and other rooms never.
     """
     table = catalog.load_table(COMPRESSION_PLAN_TABLE)
-    alike = (EqualTo(term=name, value=value) for name, value in wanted.layout_settings().items())
-    nothing = Or(EqualTo(term="groups_to_rewrite", value=0), NotNull(term="skipped"))
-    chosen = reduce(And, alike, And(nothing, NotNull(term="newest_group")))
-    found = table.scan(row_filter=chosen, selected_fields=("room_id", "newest_group")).to_arrow()
-    newest = found.group_by("room_id").aggregate([("newest_group", "max")])
+    same_layout = (EqualTo(term=name, value=value) for name, value in settings.layout_settings().items())
+    without_savings = Or(EqualTo(term="groups_to_rewrite", value=0), NotNull(term="skipped"))
+    condition = reduce(And, same_layout, And(without_savings, NotNull(term="newest_group")))
+    rows = table.scan(row_filter=condition, selected_fields=("room_id", "newest_group")).to_arrow()
+    newest = rows.group_by("room_id").aggregate([("newest_group", "max")])
     return dict(zip(newest["room_id"].to_pylist(), newest["newest_group_max"].to_pylist(), strict=True))
 
 
 @dataclass(frozen=True)
 class CompressionPlanner:
-    """Plans of rooms as a release has them. ``wanted``: how they are to be compressed."""
+    """Plans rooms of a release with ``settings``."""
 
     spark: SparkSession
     release: Release
-    wanted: CompressorSettings
+    settings: CompressorSettings
 
     def __post_init__(self) -> None:
-        for name in _READ:
+        for name in _TABLES:
             self._table(name).createOrReplaceTempView(name)
-        self.spark.sql(_LINKS).createOrReplaceTempView("links")
+        self.spark.sql(_ROOM_LINKS).createOrReplaceTempView("links")
 
-    def rooms(self, seen: Mapping[str, int]) -> list[str]:
-        """The rooms that the settings name, or those with the most uncompressed state, the most first.
+    def select_rooms(self, seen: Mapping[str, int]) -> list[str]:
+        """The rooms that the settings name, or the rooms with the most uncompressed state, largest first.
 
-        :param seen: up to which group rooms were compressed, or planned in vain, before.
-        :raises CompressorError: when the release lacks one that is named.
+        :param seen: last group of each room that was compressed, or planned without savings.
+        :raises CompressorError: when the release does not contain a named room.
         """
-        if named := self.wanted.rooms:
+        if named := self.settings.rooms:
             self._view([(room,) for room in named], "room_id string", "named")
-            groups = {row.room_id: row.groups for row in self.spark.sql(_NAMED).collect()}
+            groups = {row.room_id: row.groups for row in self.spark.sql(_NAMED_ROOMS).collect()}
             if unknown := [room for room in named if not groups[room]]:
                 missing = " or ".join(dict.fromkeys(unknown))
-                raise CompressorError(f"There is no room {missing} with state in release {self.release.number}.")
+                raise CompressorError(f"Release {self.release.number} contains no room {missing} with state.")
             return list(dict.fromkeys(named))
-        self._view(list(seen.items()), "room_id string, upto bigint", "seen")
-        return [row.room_id for row in self.spark.sql(_UNSEEN.format(self.wanted.number_of_rooms)).collect()]
+        self._view(list(seen.items()), "room_id string, last_group bigint", "seen")
+        return [
+            row.room_id for row in self.spark.sql(_UNCOMPRESSED_ROOMS.format(self.settings.number_of_rooms)).collect()
+        ]
 
     def plan_rooms(self, saved: Mapping[str, SavedProgress]) -> list[dict[str, Any]]:
-        """The plan of each room in ``saved``, which says how far it is compressed.
+        """Plan each room of ``saved``, its saved progress.
 
-        ``RoomPlan``, ``newest_group``, the id of the newest group that it is about, and ``skipped``.
-
-        Each room is one task of Spark's, which holds what ``lakehouse compress plan`` holds of a room.
+        Each row has the fields of ``RoomPlan``, ``newest_group`` (the ID of the newest planned group) and ``skipped``.
+        Each room is one Spark task. It needs as much memory as ``lakehouse compress plan`` for the room.
         """
         if not saved:
             return []
         rooms = list(saved)
-        self.spark.createDataFrame(self._needed(rooms, saved)).createOrReplaceTempView("needed")
+        self.spark.createDataFrame(self._needed_groups(rooms, saved)).createOrReplaceTempView("needed")
         parts = self.spark.sql(" union all ".join(_PARTS))
-        plan = partial(_plan, rooms=rooms, wanted=self.wanted, saved=dict(saved))
-        schema = ", ".join(f"{one.name} {'bigint' if one.type == pa.int64() else 'string'}" for one in _PLANNED)
-        found = parts.repartitionById(len(rooms), "number").mapInArrow(plan, schema).collect()
-        return [row.asDict() for row in found]
+        plan = partial(_plan_in_task, rooms=rooms, settings=self.settings, saved=dict(saved))
+        schema = ", ".join(f"{field.name} {'bigint' if field.type == pa.int64() else 'string'}" for field in _PLANNED)
+        plans = parts.repartitionById(len(rooms), "number").mapInArrow(plan, schema).collect()
+        return [row.asDict() for row in plans]
 
-    def _needed(self, rooms: Sequence[str], saved: Mapping[str, SavedProgress]) -> pa.Table:
-        """``number`` of each room, ``id`` of its groups and of all that they and the heads of its levels rest on."""
+    def _needed_groups(self, rooms: Sequence[str], saved: Mapping[str, SavedProgress]) -> pa.Table:
+        """``number`` of each room, ``id`` of its groups, of the heads of its levels, and of the chains of both."""
         links = self.spark.sql("select distinct room_id, prev_room_id from links").collect()
-        reached = _reached(set(rooms), [(row.room_id, row.prev_room_id) for row in links])
+        reached = _reachable_rooms(set(rooms), [(row.room_id, row.prev_room_id) for row in links])
         self._view([(room,) for room in reached], "room_id string", "reached")
         self._view(list(enumerate(rooms)), "number int, room_id string", "rooms")
         edges = self.spark.sql(_EDGES).toArrow()
@@ -164,19 +165,19 @@ class CompressionPlanner:
         ids = np.unique(np.concatenate([groups["id"].to_numpy(), children, prevs]))
         prev = np.full(len(ids), NONE)
         prev[np.searchsorted(ids, children)] = np.searchsorted(ids, prevs)
-        found, marked = list[Int64Array](), np.zeros(len(ids), bool)
+        needed, marked = list[Int64Array](), np.zeros(len(ids), bool)
         for number, room in enumerate(rooms):
             progress = saved[room].progress
             heads = [level.head for level in progress.levels if level.head is not None] if progress else []
-            own = groups.filter(pc.equal(groups["number"], number))["id"].to_numpy()
-            chosen = np.searchsorted(ids, np.union1d(own, np.intersect1d(np.array(heads, np.int64), ids)))
-            found.append(ids[add_chain_groups(chosen, prev, marked)])
-        numbers = np.repeat(np.arange(len(rooms), dtype=np.int32), [len(one) for one in found])
-        return pa.table({"number": numbers, "id": np.concatenate(found)})
+            group_ids = groups.filter(pc.equal(groups["number"], number))["id"].to_numpy()
+            chosen = np.searchsorted(ids, np.union1d(group_ids, np.intersect1d(np.array(heads, np.int64), ids)))
+            needed.append(ids[add_chain_groups(chosen, prev, marked)])
+        numbers = np.repeat(np.arange(len(rooms), dtype=np.int32), [len(ids) for ids in needed])
+        return pa.table({"number": numbers, "id": np.concatenate(needed)})
 
     def _table(self, name: str) -> DataFrame:
         snapshot_id = self.release.tables.get(f"bronze.{name}")
-        # A table that never had a row has no snapshot.
+        # A table that never had a row has no Iceberg snapshot.
         if snapshot_id is None:
             return self.spark.table(f"bronze.{name}").where("false")
         return self.spark.read.option("versionAsOf", snapshot_id).table(f"bronze.{name}")
@@ -185,40 +186,40 @@ class CompressionPlanner:
         self.spark.createDataFrame(rows, columns).createOrReplaceTempView(name)
 
 
-def _reached(rooms: set[str], links: Sequence[tuple[str | None, str | None]]) -> set[str]:
-    """The rooms, and all that their chains may lead to; ``links`` lead from one room to another."""
+def _reachable_rooms(rooms: set[str], links: Sequence[tuple[str | None, str | None]]) -> set[str]:
+    """The rooms, and all rooms that their chains can lead to by ``links``."""
     reached: set[str | None] = set(rooms)
     while more := {prev for room, prev in links if room in reached} - reached:
         reached |= more
     return {room for room in reached if room is not None}
 
 
-def _plan(
+def _plan_in_task(
     batches: Iterable[pa.RecordBatch],
     rooms: Sequence[str],
-    wanted: CompressorSettings,
+    settings: CompressorSettings,
     saved: Mapping[str, SavedProgress],
 ) -> Iterator[pa.RecordBatch]:
-    """The plan of one room, from all that it needs."""
+    """Plan one room from its rows of ``_PARTS``."""
     parts = [BatchCollector(schema) for _, schema in _COLUMNS]
     room_id = ""
     for batch in batches:
         rows = pa.Table.from_batches([batch])
-        for part, (gathered, (columns, schema)) in enumerate(zip(parts, _COLUMNS, strict=True)):
-            of_part = rows.filter(pc.equal(rows["part"], part))
-            gathered.add(of_part.select(columns).rename_columns(schema.names))
+        for part, (collector, (columns, schema)) in enumerate(zip(parts, _COLUMNS, strict=True)):
+            part_rows = rows.filter(pc.equal(rows["part"], part))
+            collector.add(part_rows.select(columns).rename_columns(schema.names))
         room_id = rooms[batch.column("number")[0].as_py()] if batch.num_rows else room_id
-    groups, edges, state = (gathered.table() for gathered in parts)
-    own = groups.filter(pc.equal(groups["room_id"].cast(pa.string()), room_id))
-    ids = own["id"].to_numpy()
+    groups, edges, state = (collector.table() for collector in parts)
+    room_groups = groups.filter(pc.equal(groups["room_id"].cast(pa.string()), room_id))
+    ids = room_groups["id"].to_numpy()
     if not len(ids):
         return
-    in_use, pending = (own.filter(own[name])["id"].to_numpy() for name in ("is_used", "is_pending"))
+    in_use, pending = (room_groups.filter(room_groups[name])["id"].to_numpy() for name in ("is_used", "is_pending"))
     contents = StateTables(groups.select(STATE_SCHEMAS["state_groups"].names), edges, state)
     unreferenced = find_unreferenced(ids, in_use, edges)
     room = StoredRoom(room_id, contents, saved[room_id], pending, unreferenced, int(ids.max()))
     try:
-        row: dict[str, Any] = asdict(plan_room(room, wanted)[1])
+        row: dict[str, Any] = asdict(plan_room(room, settings)[1])
     except (InvalidStateGroupsError, RoomSkippedError) as error:
         row = {"room_id": room_id, "skipped": str(error)}
     yield from pa.Table.from_pylist([row | {"newest_group": room.newest}], schema=_PLANNED).to_batches()

@@ -1,7 +1,7 @@
-"""What reading the state of a group costs Synapse: measured with the query that it asks on PostgreSQL.
+"""Measure the cost of reading the state of a group, with Synapse's own query for PostgreSQL.
 
-Synapse walks the chain of a group and takes of each key the row of the newest group, with sequential scans switched
-off. Each group is read twice and the quicker time counts, so that neither side pays for a cold cache.
+Synapse reads the chain of a group and takes the row of the newest group for each key; sequential scans are disabled.
+Each group is read twice and the shorter time counts, so that a cold cache has no effect.
 """
 
 import time
@@ -15,8 +15,8 @@ import numpy as np
 from synapse_lakehouse.numba_jit import Int64Array
 from synapse_lakehouse.postgres.connection import Connection
 
-_SAMPLED: Final = 20
-_MOST_SECONDS: Final = 2.0
+_SAMPLE_SIZE: Final = 20
+_MAXIMUM_SECONDS: Final = 2.0
 
 _DISK: Final = (
     "select sum(pg_total_relation_size(to_regclass(name)))"
@@ -37,8 +37,8 @@ select (select count(*) from chain), (select count(*) from (
 
 @dataclass(frozen=True)
 class ReadCost:
-    """``groups``: ids of those that were read; ``chain``: state groups that were read for the state of one, on average;
-    ``milliseconds``: that it took, the median."""
+    """``groups``: IDs of the groups that were read; ``chain``: mean length of their chains; ``milliseconds``: median
+    time to read a state."""
 
     groups: tuple[int, ...]
     chain: float
@@ -46,7 +46,7 @@ class ReadCost:
 
 
 def cost_columns(before: ReadCost | None, after: ReadCost | None, disk: tuple[int, int]) -> dict[str, float | None]:
-    """What reading costs and what is on disk, before and after: columns of ``audit.compression_runs``."""
+    """Read cost and disk usage, before and after: columns of ``audit.compression_runs``."""
     return {
         "groups_sampled": len(before.groups) if before else None,
         "chain_before": before.chain if before else None,
@@ -59,15 +59,17 @@ def cost_columns(before: ReadCost | None, after: ReadCost | None, disk: tuple[in
 
 
 def sample_groups(groups: Int64Array) -> list[int]:
-    """Some of ``groups``, evenly from the oldest to the newest."""
-    places = np.unique(np.linspace(0, len(groups) - 1, min(_SAMPLED, len(groups))).astype(np.int64))
-    return np.sort(groups)[places].tolist()  # type: ignore[no-any-return]
+    """A sample of ``groups``, evenly spaced from the oldest to the newest."""
+    indices = np.unique(np.linspace(0, len(groups) - 1, min(_SAMPLE_SIZE, len(groups))).astype(np.int64))
+    return np.sort(groups)[indices].tolist()  # type: ignore[no-any-return]
 
 
-def measure_read_cost(connection: Connection, groups: Sequence[int], seconds: float = _MOST_SECONDS) -> ReadCost | None:
-    """Read the states of ``groups``, the newest first, until ``seconds`` have gone; None where there is none to read.
+def measure_read_cost(
+    connection: Connection, groups: Sequence[int], seconds: float = _MAXIMUM_SECONDS
+) -> ReadCost | None:
+    """Read the states of ``groups``, the newest first, for at most about ``seconds``; None without groups.
 
-    The connection is in a transaction.
+    The connection must be in a transaction.
     """
     chains: dict[int, int] = {}
     times: dict[int, float] = {}
@@ -76,20 +78,19 @@ def measure_read_cost(connection: Connection, groups: Sequence[int], seconds: fl
     for group in sorted(groups, reverse=True):
         if times and time.monotonic() - began > seconds:
             break
-        took = []
+        durations = []
         for _ in range(2):
-            asked = time.perf_counter()
+            started = time.perf_counter()
             row = connection.execute(_READ.encode(), {"group": group}).fetchone()
-            took.append(time.perf_counter() - asked)
+            durations.append(time.perf_counter() - started)
         assert row is not None
-        chains[group], times[group] = row[0], 1000 * min(took)
+        chains[group], times[group] = row[0], 1000 * min(durations)
     connection.execute("set local enable_seqscan to default")
     return ReadCost(tuple(times), fmean(chains.values()), median(times.values())) if times else None
 
 
 def measure_disk_bytes(connection: Connection) -> int:
-    """Bytes that the rows and edges of all rooms take on the database's disk, with their indexes and with what VACUUM
-    has not yet given back."""
+    """Bytes of the state tables of all rooms on disk, with indexes and dead rows."""
     row = connection.execute(_DISK.encode()).fetchone()
     assert row is not None
     return int(row[0])

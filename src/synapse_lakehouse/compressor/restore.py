@@ -1,87 +1,132 @@
-"""Store a room again as undo files have it, on an operator's word, and see what that came to."""
+"""Restore a room from undo files."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from synapse_lakehouse.compressor import undo_file as undo_files
-from synapse_lakehouse.compressor.algorithm.compare_states import find_differing_groups
+from synapse_lakehouse.compressor.algorithm.compare_states import find_differing_groups, replace_groups
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError, InvalidStateGroupsError
-from synapse_lakehouse.compressor.algorithm.estimate import summarize_stored_room
+from synapse_lakehouse.compressor.algorithm.estimate import RoomPlan, summarize_stored_room
+from synapse_lakehouse.compressor.algorithm.row_changes import compute_restoring_changes
+from synapse_lakehouse.compressor.algorithm.state_arrays import StateTables
+from synapse_lakehouse.compressor.postgres import progress_store
+from synapse_lakehouse.compressor.postgres.room_reader import RoomReader
 from synapse_lakehouse.compressor.postgres.snapshot_reader import ReaderFactory
+from synapse_lakehouse.compressor.postgres.transaction import GroupRooms
 from synapse_lakehouse.compressor.postgres.writer import GroupWriter
 from synapse_lakehouse.compressor.read_cost import cost_columns, sample_groups
-from synapse_lakehouse.compressor.restore_groups import restore_groups
-from synapse_lakehouse.compressor.undo_file import UndoFile
+from synapse_lakehouse.compressor.undo_file import UndoFile, contents_before
+from synapse_lakehouse.numba_jit import Int64Array
+from synapse_lakehouse.postgres.connection import Connection
 
 
 def restore_room(
-    kept: Sequence[UndoFile], reading: ReaderFactory, writer: GroupWriter, *, repair: bool
+    undo_files: Sequence[UndoFile], open_reader: ReaderFactory, writer: GroupWriter, *, repair: bool
 ) -> dict[str, Any]:
-    """Put back the room that all of ``kept`` are of, file by file, the latest first.
+    """Restore a room from its undo files, the latest first.
 
-    :param repair: whether the files are right where a group resolves otherwise now.
-    :returns: columns of ``audit.compression_runs`` from ``rows_before`` on; ``groups_rewritten`` were put back.
-    :raises InvalidStateGroupsError: for groups that cannot be what Synapse stored, and are not to be repaired or
-        cannot be.
-    :raises RoomSkippedError: when there is no such room any more.
-    :raises CompressorError: when a group resolves to another state afterwards, or did before and is not to be repaired.
+    :param repair: whether the files are right where a state differs now.
+    :returns: columns of ``audit.compression_runs`` from ``rows_before`` on; ``groups_rewritten`` were restored.
+    :raises InvalidStateGroupsError: for groups that Synapse cannot have stored, without ``repair`` or beyond repair.
+    :raises RoomSkippedError: when the room no longer exists.
+    :raises CompressorError: when a state is wrong afterwards, or differed before and ``repair`` is not set.
     """
     began = time.monotonic()
-    room_id, files = kept[0].room_id, sorted(kept, key=lambda one: one.written, reverse=True)
-    written, left, odd = 0, 0, np.empty(0, np.int64)
-    with reading() as reader:
-        if repair and (strange := [one.path for one in files if one.may_be_of_other_groups(reader.lineage())]):
-            raise CompressorError(
-                f"The database was restored or failed over since {strange[0]} was written, and may have given its ids "
-                "to other state groups. Nothing was put back. Without --repair, what still resolves as it did then is "
-                "put back, and nothing else."
-            )
-        room, disk_before = reader.room(room_id), reader.on_disk()
-        cost_before = reader.read_cost(sample_groups(room.ids))
+    room_id, files = undo_files[0].room_id, sorted(undo_files, key=lambda file: file.written, reverse=True)
+    with open_reader() as reader:
+        if repair:
+            _require_same_timeline(files, reader)
+        room, disk_before = reader.read_room(room_id), reader.measure_disk_bytes()
+        cost_before = reader.measure_read_cost(sample_groups(room.ids))
+    before = _summarize(room.contents, room_id, repair=repair)
+    expected = contents_before(files, room.contents) if repair else room.contents
+    restored, skipped, changed = 0, 0, np.empty(0, np.int64)
+    for file in files:
+        counts = restore_groups(file, None if repair else expected, room.contents, writer, room.group_rooms)
+        restored, skipped, changed = restored + counts[0], skipped + counts[1], np.union1d(changed, counts[2])
+        with open_reader() as reader:
+            room = reader.read_room(room_id)
+    with open_reader() as reader:
+        disk_after = reader.measure_disk_bytes()
+        cost_after = reader.measure_read_cost(cost_before.groups) if cost_before else None
+    _require_states(room_id, expected, room.contents, restored, changed)
+    after = summarize_stored_room(room.contents, room_id)
+    # A room that could not be resolved has no numbers before.
+    before = before or after
+    return {
+        "rows_before": before.rows_before,
+        "rows_after": after.rows_before,
+        "bytes_before": before.bytes_before,
+        "bytes_after": after.bytes_before,
+        "groups_rewritten": restored,
+        "groups_left": skipped,
+        "longest_chain": after.longest_chain_before,
+        "seconds": time.monotonic() - began,
+        "longest_lock_ms": 1000 * writer.pace.longest,
+        "undo": [str(file.path) for file in files],
+        **cost_columns(cost_before, cost_after, (disk_before, disk_after)),
+    }
+
+
+def _require_same_timeline(files: Sequence[UndoFile], reader: RoomReader) -> None:
+    position = reader.read_wal_position()
+    if outdated := [file.path for file in files if file.may_be_of_other_groups(position)]:
+        raise CompressorError(
+            f"The database was restored or failed over since {outdated[0]} was written, so its IDs may belong to other "
+            "state groups. Nothing was restored. Without --repair, only groups whose state is still the same are "
+            "restored."
+        )
+
+
+def _summarize(contents: StateTables, room_id: str, *, repair: bool) -> RoomPlan | None:
     try:
-        then = summarize_stored_room(room.contents, room_id)
+        return summarize_stored_room(contents, room_id)
     except InvalidStateGroupsError:
         if not repair:
             raise
-        then = None
-    right = undo_files.contents_before(files, room.contents) if repair else room.contents
-    for one in files:
-        done, alone, otherwise = restore_groups(one, None if repair else right, room.contents, writer, room.known)
-        written, left, odd = written + done, left + alone, np.union1d(odd, otherwise)
-        with reading() as reader:
-            room = reader.room(room_id)
-    with reading() as reader:
-        disk_after = reader.on_disk()
-        cost_after = reader.read_cost(cost_before.groups) if cost_before else None
-    after = room.contents
-    if len(wrong := find_differing_groups(right, after)):
+        return None
+
+
+def _require_states(room_id: str, expected: StateTables, now: StateTables, restored: int, changed: Int64Array) -> None:
+    """:param changed: groups that were not restored, as their states differ from those of the undo files."""
+    if len(wrong := find_differing_groups(expected, now)):
         raise CompressorError(
-            f"State group {wrong[0]} of {room_id} resolves to another state than it should now, {len(wrong)} do so. "
-            "Please report this, with the undo files."
+            f"{len(wrong)} state groups of {room_id}, such as {wrong[0]}, have a wrong state now. Please report this, "
+            "with the undo files."
         )
-    if len(odd):
+    if len(changed):
         raise CompressorError(
-            f"{written} state groups of {room_id} were put back. {len(odd)} others, such as {odd[0]}, resolve to "
-            "another state now than they did when the undo files were written, and were left as they are. If "
-            "`lakehouse compress verify` or the DAG's task verify named this room, the files are right: add --repair. "
-            "If the database was restored from a backup since, they are of other groups: do not use them."
+            f"{restored} state groups of {room_id} were restored. {len(changed)} others, such as {changed[0]}, were "
+            "skipped: their states are not those of the undo files. If `lakehouse compress verify` or the DAG's task "
+            "verify reported this room, the files are right: add --repair. If the database was restored from a backup "
+            "since then, the files are of other groups: do not use them."
         )
-    now = summarize_stored_room(after, room_id)
-    # Of what could not be resolved nothing was ever said to have been given back.
-    was = then or now
-    return {
-        "rows_before": was.rows_before,
-        "rows_after": now.rows_before,
-        "bytes_before": was.bytes_before,
-        "bytes_after": now.bytes_before,
-        "groups_rewritten": written,
-        "groups_left": left,
-        "longest_chain": now.longest_chain_before,
-        "seconds": time.monotonic() - began,
-        "longest_lock_ms": 1000 * writer.pace.longest,
-        "undo": [str(one.path) for one in files],
-        **cost_columns(cost_before, cost_after, (disk_before, disk_after)),
-    }
+
+
+def restore_groups(
+    file: UndoFile, expected: StateTables | None, now: StateTables, writer: GroupWriter, group_rooms: GroupRooms
+) -> tuple[int, int, Int64Array]:
+    """Restore the groups of an undo file that still exist and then have the ``expected`` states.
+
+    The saved progress of the room is deleted, so that it can be compressed again.
+
+    :param expected: has the right states, ``now`` if the room has no fault; None if ``file`` has them.
+    :returns: number of restored groups, number of skipped ones, and those skipped as their states would differ.
+    """
+    restorable = groups = file.restorable_groups(now)
+    while expected and len(groups):
+        restored = replace_groups(now, groups, file.contents(now.groups))
+        differing = np.intersect1d(find_differing_groups(expected, restored), groups)
+        if not len(differing):
+            break
+        groups = np.setdiff1d(groups, differing)
+
+    def save(connection: Connection, end: int) -> Callable[[], None]:
+        progress_store.delete_progress(connection, file.room_id)
+        return lambda: None
+
+    changes = compute_restoring_changes((now.edges, now.rows), groups, file.edges, file.rows)
+    written = len(groups) - len(writer.write(changes, group_rooms, save))
+    return written, len(file.groups) - written, np.setdiff1d(restorable, groups)

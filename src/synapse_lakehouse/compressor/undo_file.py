@@ -1,7 +1,7 @@
-"""How groups were stored before they were compressed, in a file, so that a room can be put back.
+"""Undo files: the groups of a room as they were before a compression, to restore the room.
 
-Until what was written has been read again and compared, the file's name says so: whoever goes on after an interruption
-compares with it, too.
+The name of a file ends in ``.not-compared.parquet`` until the states were compared after writing. A compression that
+resumes an interrupted one compares with these files, too.
 """
 
 import hashlib
@@ -25,135 +25,138 @@ from synapse_lakehouse.compressor.algorithm.state_arrays import StateTables
 from synapse_lakehouse.numba_jit import Int64Array
 from synapse_lakehouse.postgres.snapshot.timeline import WalPosition
 
-_ROOM, _DATABASE, _WRITTEN, _LINEAGE = b"room_id", b"database", b"written", b"lineage"
+_ROOM, _DATABASE, _WRITTEN, _WAL_POSITION = b"room_id", b"database", b"written", b"lineage"
 _NOT_COMPARED: Final = ".not-compared.parquet"
 _COLUMNS: Final = ("state_group", "prev_state_group", "type", "state_key", "event_id")
 
 
 @dataclass(frozen=True)
 class UndoFile:
-    """Groups of a room as they were stored."""
+    """The groups of a room as they were before a compression."""
 
     path: Path
     room_id: str
     database: str
-    lineage: WalPosition | None
-    """Of the database when it was written; files of earlier versions do not say."""
+    wal_position: WalPosition | None
+    """Position of the database when the file was written; missing in files of earlier versions."""
     written: str
-    """When: a text that sorts as times do."""
+    """Time of writing, as text that sorts by time."""
     groups: Int64Array
     edges: pa.Table
     rows: pa.Table
 
     def may_be_of_other_groups(self, now: WalPosition) -> bool:
-        """Whether the database was restored or failed over since: ids may have been given to other groups then."""
-        return self.lineage is not None and not now.continues(self.lineage)
+        """Whether the database was restored or failed over since then, so that IDs may belong to other groups."""
+        return self.wal_position is not None and not now.continues(self.wal_position)
 
     def contents(self, groups: pa.Table) -> StateTables:
-        """They as contents, beside what ``state_groups`` has."""
+        """The tables of the file, with ``groups`` as ``state_groups``."""
         return StateTables(groups, self.edges, self.rows)
 
     def restorable_groups(self, now: StateTables) -> Int64Array:
-        """Those of the groups that are there now, with what they hung on."""
-        there = now.groups["id"].to_numpy()
+        """The groups that still exist, as do their predecessors of then."""
+        existing = now.groups["id"].to_numpy()
         prevs = self.edges["prev_state_group"].to_numpy()
-        lost = self.edges["state_group"].to_numpy()[~np.isin(prevs, there)]
-        return np.setdiff1d(np.intersect1d(self.groups, there), lost)
+        without_predecessor = self.edges["state_group"].to_numpy()[~np.isin(prevs, existing)]
+        return np.setdiff1d(np.intersect1d(self.groups, existing), without_predecessor)
 
 
-def contents_before(kept: Iterable[UndoFile], now: StateTables) -> StateTables:
-    """``now`` with the groups of all files as these have them, as far as they are still there; the earliest counts."""
-    for one in sorted(kept, key=lambda undo: undo.written, reverse=True):
-        now = replace_groups(now, one.restorable_groups(now), one.contents(now.groups))
+def contents_before(undo_files: Iterable[UndoFile], now: StateTables) -> StateTables:
+    """``now`` with the restorable groups of all files; the earliest file of a group counts."""
+    for file in sorted(undo_files, key=lambda file: file.written, reverse=True):
+        now = replace_groups(now, file.restorable_groups(now), file.contents(now.groups))
     return now
 
 
 def undo_folder(home: Path) -> Path:
-    """Where undo files are kept."""
+    """The folder of undo files."""
     return home / "compression" / "undo"
 
 
-def create_folder(where: Path) -> None:
-    """Make the folder ``where``.
+def create_folder(folder: Path) -> None:
+    """Create ``folder``.
 
-    :raises CompressorError: when it cannot be made.
+    :raises CompressorError: when it cannot be created.
     """
-    with _explained(where):
-        where.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with _explain_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 
 @contextmanager
-def _explained(where: Path) -> Iterator[None]:
+def _explain_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise CompressorError(
-            f"How groups were stored cannot be kept in {where}: {error.strerror}. Without that nothing is written. "
-            "Make room there, or let the user of this command write there, and run it again."
+            f"The undo file cannot be written to {folder}: {error.strerror}. Nothing is compressed without it. "
+            "Free space there, or give the user of this command write access, and run it again."
         ) from None
 
 
-def write(where: Path, room_id: str, database: str, of: WalPosition, ids: Int64Array, contents: StateTables) -> Path:
-    """Keep how the groups ``ids`` are stored; the file is on disk, whole, when this returns, and not compared yet.
+def write(
+    folder: Path, room_id: str, database: str, position: WalPosition, ids: Int64Array, contents: StateTables
+) -> Path:
+    """Write the groups ``ids`` to a new undo file, durably, and return its path.
 
-    One row for each row of a group, with its predecessor; one without a type for a group that has no rows.
+    It has one row for each row of a group, with the predecessor of the group; a group without rows has one row whose
+    type is null.
 
     :raises CompressorError: when the file cannot be written.
     """
     groups = pa.table({"state_group": pa.array(ids)})
     table = groups.join(contents.edges, "state_group").join(contents.rows, "state_group").select(_COLUMNS)
     written = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
-    said = {_ROOM: room_id, _DATABASE: database, _WRITTEN: written, _LINEAGE: json.dumps(asdict(of))}
-    table = table.replace_schema_metadata(said)
-    name = f"{written}-{_short(room_id)}{_NOT_COMPARED}"
-    unfinished = where / f".{name}.unfinished"
-    with _explained(where):
+    metadata = {_ROOM: room_id, _DATABASE: database, _WRITTEN: written, _WAL_POSITION: json.dumps(asdict(position))}
+    table = table.replace_schema_metadata(metadata)
+    name = f"{written}-{_room_hash(room_id)}{_NOT_COMPARED}"
+    unfinished = folder / f".{name}.unfinished"
+    with _explain_errors(folder):
         with unfinished.open("wb") as stream:
             pq.write_table(table, stream, compression="zstd")
             stream.flush()
             os.fsync(stream.fileno())
-        unfinished.rename(where / name)
-        listing = os.open(where, os.O_RDONLY)
+        unfinished.rename(folder / name)
+        directory = os.open(folder, os.O_RDONLY)
         try:
-            os.fsync(listing)
+            os.fsync(directory)
         finally:
-            os.close(listing)
-    return where / name
+            os.close(directory)
+    return folder / name
 
 
-def find_not_compared(where: Path, room_id: str, database: str) -> list[UndoFile]:
-    """What attempts to compress the room wrote and did not live to compare, the latest first.
+def find_not_compared(folder: Path, room_id: str, database: str) -> list[UndoFile]:
+    """Undo files of interrupted compressions of the room, the latest first.
 
     :raises CompressorError: when a file cannot be read.
     """
-    files = sorted(where.glob(f"*-{_short(room_id)}{_NOT_COMPARED}"), reverse=True)
-    return [one for one in map(read, files) if (one.room_id, one.database) == (room_id, database)]
+    paths = sorted(folder.glob(f"*-{_room_hash(room_id)}{_NOT_COMPARED}"), reverse=True)
+    return [file for file in map(read, paths) if (file.room_id, file.database) == (room_id, database)]
 
 
 def mark_compared(path: Path) -> Path:
-    """Let the name of an undo file say that it was compared; the name."""
+    """Rename an undo file after a successful comparison; return the new path."""
     return path.rename(path.with_name(path.name.replace(_NOT_COMPARED, ".parquet")))
 
 
-def _short(room_id: str) -> str:
+def _room_hash(room_id: str) -> str:
     return hashlib.sha256(room_id.encode()).hexdigest()[:12]
 
 
 def read(path: Path) -> UndoFile:
-    """What an undo file holds.
+    """Read an undo file.
 
-    :raises CompressorError: when it is none.
+    :raises CompressorError: when the file is not an undo file.
     """
     try:
         table = pq.read_table(path)
     except (OSError, pa.ArrowInvalid) as error:
         raise CompressorError(f"{path} cannot be read as an undo file: {error}") from None
-    kept = table.schema.metadata or {}
-    if table.column_names != list(_COLUMNS) or _ROOM not in kept:
+    metadata = table.schema.metadata or {}
+    if table.column_names != list(_COLUMNS) or _ROOM not in metadata:
         raise CompressorError(f"{path} is not an undo file of the compressor.")
     pairs = table.select(_COLUMNS[:2]).group_by(list(_COLUMNS[:2])).aggregate([])
     edges = pairs.filter(pc.is_valid(pairs["prev_state_group"]))
     rows = table.filter(pc.is_valid(table["type"])).drop_columns("prev_state_group")
-    room_id, database, written = (kept[name].decode() for name in (_ROOM, _DATABASE, _WRITTEN))
-    of = WalPosition(**json.loads(kept[_LINEAGE])) if _LINEAGE in kept else None
-    return UndoFile(path, room_id, database, of, written, np.sort(pairs["state_group"].to_numpy()), edges, rows)
+    room_id, database, written = (metadata[name].decode() for name in (_ROOM, _DATABASE, _WRITTEN))
+    position = WalPosition(**json.loads(metadata[_WAL_POSITION])) if _WAL_POSITION in metadata else None
+    return UndoFile(path, room_id, database, position, written, np.sort(pairs["state_group"].to_numpy()), edges, rows)

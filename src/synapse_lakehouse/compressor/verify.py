@@ -1,4 +1,4 @@
-"""Is a room stored as Synapse needs it, and does it resolve to what it did?"""
+"""Verify how a room is stored, and that its states are those of its undo files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,61 +15,63 @@ from synapse_lakehouse.numba_jit import Int64Array
 
 @dataclass(frozen=True)
 class RoomVerification:
-    """A room, and what is wrong with it: nothing, if it is all right."""
+    """The verification of a room; ``faults`` is empty if the room is correct."""
 
     room_id: str
     groups: int
     rows: int
     longest_chain: int | None
     compared: int
-    """Groups of the room whose states were held against what undo files say they were."""
+    """Groups of the room whose states were compared with undo files."""
     faults: tuple[str, ...]
 
 
 def verify_room(
-    contents: StateTables, room_id: str, max_chain: int | None, kept: Sequence[UndoFile] = ()
+    contents: StateTables, room_id: str, max_chain: int | None, undo_files: Sequence[UndoFile] = ()
 ) -> RoomVerification:
-    """Examine a room: predecessors are older and there, chains at most ``max_chain`` groups long, states as before.
+    """Verify a room: predecessors exist and are older, chains have at most ``max_chain`` groups, states are as before.
 
-    :param kept: undo files of the room, in any order. What was missing already when they were written is no fault.
+    :param undo_files: undo files of the room, in any order. Groups that were missing before are no fault.
     """
-    of_room = _of_room(contents, room_id)
+    group_ids = _room_groups(contents, room_id)
     faults, longest, compared = [], None, 0
-    was = contents_before(kept, contents)
-    missing = np.setdiff1d(_missing(contents), _missing(was)) if kept else _missing(contents)
+    before = contents_before(undo_files, contents)
+    missing = np.setdiff1d(_missing(contents), _missing(before)) if undo_files else _missing(contents)
     if len(missing):
-        faults.append(f"{len(missing)} state groups that others hang on are missing, such as {missing[0]}")
+        faults.append(f"{len(missing)} predecessors are missing, such as state group {missing[0]}")
     try:
         longest = measure_longest_chain(contents, room_id)
         if max_chain is not None and longest > max_chain:
-            faults.append(f"a chain is {longest} state groups long, which is more than {max_chain}")
-        if kept:
-            compared = len(np.intersect1d(of_room, np.concatenate([one.restorable_groups(contents) for one in kept])))
-            wrong = find_differing_groups(was, contents)
-            if len(wrong):
-                faults.append(f"{len(wrong)} state groups resolve to another state than before, such as {wrong[0]}")
+            faults.append(f"a chain has {longest} state groups, more than {max_chain}")
+        if undo_files:
+            compared = len(
+                np.intersect1d(group_ids, np.concatenate([file.restorable_groups(contents) for file in undo_files]))
+            )
+            changed = find_differing_groups(before, contents)
+            if len(changed):
+                faults.append(f"{len(changed)} state groups have another state than before, such as {changed[0]}")
     except InvalidStateGroupsError as error:
         faults.append(str(error))
-    rows = int(np.isin(contents.rows["state_group"].to_numpy(), of_room).sum())
-    return RoomVerification(room_id, len(of_room), rows, longest, compared, tuple(faults))
+    rows = int(np.isin(contents.rows["state_group"].to_numpy(), group_ids).sum())
+    return RoomVerification(room_id, len(group_ids), rows, longest, compared, tuple(faults))
 
 
 def measure_longest_chain(contents: StateTables, room_id: str) -> int:
-    """Groups in the longest chain that a group of the room has.
+    """Length of the longest chain of a group of the room.
 
-    :raises InvalidStateGroupsError: for groups that cannot be what Synapse stored.
+    :raises InvalidStateGroupsError: for groups that Synapse cannot have stored.
     """
     groups = encode_tables(*contents)[0].groups()
-    of_room = np.isin(groups.ids, _of_room(contents, room_id))
-    return int(groups.chain_nodes()[of_room].max(initial=0))
+    is_in_room = np.isin(groups.ids, _room_groups(contents, room_id))
+    return int(groups.chain_nodes()[is_in_room].max(initial=0))
 
 
 def _missing(contents: StateTables) -> Int64Array:
-    """State groups that others hang on and that are not there."""
-    prevs, there = contents.edges["prev_state_group"].to_numpy(), contents.groups["id"].to_numpy()
-    return cast(Int64Array, np.setdiff1d(prevs, there))
+    """Predecessors that do not exist."""
+    prevs, existing = contents.edges["prev_state_group"].to_numpy(), contents.groups["id"].to_numpy()
+    return cast(Int64Array, np.setdiff1d(prevs, existing))
 
 
-def _of_room(contents: StateTables, room_id: str) -> Int64Array:
+def _room_groups(contents: StateTables, room_id: str) -> Int64Array:
     names = np.array(contents.groups["room_id"].to_pylist(), object)
     return cast(Int64Array, contents.groups["id"].to_numpy()[names == room_id])

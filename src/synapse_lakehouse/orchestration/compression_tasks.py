@@ -9,9 +9,9 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import Context, get_current_context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, load_compressor_settings
+from synapse_lakehouse.compressor.settings import CompressorSettings, load_compressor_settings
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.orchestration.run_lifecycle import fail_without_retry, get_run
+from synapse_lakehouse.orchestration.run_lifecycle import get_run
 from synapse_lakehouse.printable_text import get_printable_logger, to_printable
 
 log = get_printable_logger(__name__)
@@ -75,6 +75,7 @@ def apply_compression() -> None:
     :raises AirflowFailException: when trying again would not help.
     :raises CompressorError, SourceError: when it stopped; a retry goes on from there.
     """
+    from synapse_lakehouse.compressor.algorithm.errors import CompressorError
     from synapse_lakehouse.compressor.apply import apply_plan
     from synapse_lakehouse.compressor.errors import CompressorRunningError, NotApprovedError, VerificationError
     from synapse_lakehouse.compressor.postgres.connection import require_write_dsn
@@ -82,8 +83,10 @@ def apply_compression() -> None:
 
     context = get_current_context()
     run, settings = get_run(context), Settings()
-    with fail_without_retry():
+    try:
         require_write_dsn(settings)
+    except CompressorError as refusal:
+        raise AirflowFailException(str(refusal)) from None
     shown = context["ti"].xcom_pull(task_ids="show_plan", key=_SHOWN)
     with closing(open_catalog(settings)) as catalog:
         try:

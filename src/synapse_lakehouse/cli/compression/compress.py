@@ -11,7 +11,7 @@ from synapse_lakehouse.cli import output
 from synapse_lakehouse.config.settings import Settings
 
 if TYPE_CHECKING:
-    from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings
+    from synapse_lakehouse.compressor.settings import CompressorSettings
 
 app = typer.Typer(
     help="Give back the space that room state takes in Synapse's database, without changing any state.",
@@ -34,7 +34,7 @@ def _levels(text: str | None) -> str | None:
 
 
 def _strategy(text: str | None) -> str | None:
-    from synapse_lakehouse.compressor.algorithm.settings import Strategy
+    from synapse_lakehouse.compressor.algorithm.layout import Strategy
 
     if text is not None and text not in list(Strategy):
         raise typer.BadParameter(f"{text!r} is not {' or '.join(Strategy)}")
@@ -58,7 +58,7 @@ NumberOfRooms = Annotated[int | None, typer.Option(min=1, help="How many rooms t
 
 
 def _configured(settings: Settings, **given: object) -> "CompressorSettings":
-    from synapse_lakehouse.compressor.algorithm.settings import load_compressor_settings
+    from synapse_lakehouse.compressor.settings import load_compressor_settings
 
     changes = {f"lakehouse_compressor_{name}": str(value) for name, value in given.items() if value is not None}
     if given.get("number_of_rooms") is not None:

@@ -13,7 +13,7 @@ from synapse_lakehouse.compressor import undo_file as undo_files
 from synapse_lakehouse.compressor import unreferenced_groups
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError, InvalidStateGroupsError
 from synapse_lakehouse.compressor.algorithm.estimate import RoomPlan
-from synapse_lakehouse.compressor.algorithm.settings import CompressorSettings, Strategy
+from synapse_lakehouse.compressor.algorithm.layout import Strategy
 from synapse_lakehouse.compressor.backpressure import Backpressure
 from synapse_lakehouse.compressor.compress_room import plan_room
 from synapse_lakehouse.compressor.errors import RoomSkippedError
@@ -23,6 +23,7 @@ from synapse_lakehouse.compressor.postgres.room_reader import RoomReader
 from synapse_lakehouse.compressor.postgres.session import WRITE_DSN_SETTING
 from synapse_lakehouse.compressor.postgres.snapshot_reader import ReaderFactory, connect_readers
 from synapse_lakehouse.compressor.postgres.writer import GroupWriter
+from synapse_lakehouse.compressor.settings import CompressorSettings
 from synapse_lakehouse.compressor.verify import verify_room
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.connection import Connection
@@ -53,8 +54,8 @@ def plan(settings: Settings, wanted: CompressorSettings, rooms: Sequence[str], f
 def _chosen(reader: RoomReader, rooms: Sequence[str], wanted: CompressorSettings) -> tuple[Sequence[str], int]:
     """Rooms in the order in which to take them, and how many: one that has to be left takes no other's place."""
     named = list(dict.fromkeys(rooms or wanted.rooms))
-    reader.require(named)
-    chosen = named or reader.rooms(wanted, every=True)
+    reader.require_rooms(named)
+    chosen = named or reader.select_rooms(wanted, every=True)
     return chosen, len(named) or min(wanted.number_of_rooms, len(chosen))
 
 
@@ -75,7 +76,7 @@ def _plans(reader: RoomReader, rooms: Sequence[str], wanted: CompressorSettings)
 
 def _plan(reader: RoomReader, room_id: str, wanted: CompressorSettings) -> tuple[Any, ...]:
     try:
-        return (*astuple(plan_room(reader.room(room_id), wanted)[1]), None)
+        return (*astuple(plan_room(reader.read_room(room_id), wanted)[1]), None)
     except (InvalidStateGroupsError, RoomSkippedError) as error:
         return room_id, *[None] * (len(_PLANNED) - 1), str(error)
 
@@ -160,7 +161,7 @@ def _applied(row: OutcomeRow, reading: ReaderFactory, connection: Connection, *,
 def _handed_over(room_id: str, reading: ReaderFactory, connection: Connection) -> int:
     try:
         with reading() as reader:
-            nobodys = reader.room(room_id).unreferenced
+            nobodys = reader.read_room(room_id).unreferenced
     except RoomSkippedError:
         # It was purged just now, and all its groups with it.
         return 0
@@ -177,9 +178,9 @@ def verify(
     rows = []
     with connect_readers(str(settings.synapse_dsn), settings, _READ) as reading, reading() as reader:
         named = [*rooms, *dict.fromkeys(one.room_id for one in kept if one.room_id not in rooms)]
-        reader.require(named)
-        for room in _shown("Verifying", named or reader.rooms(wanted, all_state=True)):
-            contents = reader.contents(room)
+        reader.require_rooms(named)
+        for room in _shown("Verifying", named or reader.select_rooms(wanted, all_state=True)):
+            contents = reader.read_tables(room)
             found = verify_room(contents, room, max_chain, [one for one in kept if one.room_id == room])
             rows.append(astuple(found))
     output.write_rows(_VERIFIED, [(*row[:-1], "; ".join(row[-1])) for row in rows], format)

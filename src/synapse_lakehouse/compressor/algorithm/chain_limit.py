@@ -1,4 +1,4 @@
-"""Chains that are too long, cut as Synapse cuts them: a group is stored whole."""
+"""Shorten chains that are too long, as Synapse does: store a group as a full state, without a predecessor."""
 
 from dataclasses import replace
 
@@ -9,10 +9,10 @@ from synapse_lakehouse.numba_jit import BoolArray, Int32Array
 
 
 def limit_chains(groups: StateGroups, in_range: BoolArray, max_chain: int) -> StateGroups:
-    """The same groups, those ``in_range`` stored whole where their chain would have more than ``max_chain`` nodes.
+    """Store groups ``in_range`` as full states where their chain would have more than ``max_chain`` groups.
 
-    That takes rows, so it comes after everything that saves them: chains get too long where a room grew while others of
-    its groups were hung elsewhere, or where another compressor left them so.
+    This adds rows, so it is the last step. Chains get too long when a room grows while it is compressed, or through
+    another compressor.
     """
     if groups.chain_nodes().max(initial=0) <= max_chain:
         return groups
@@ -22,21 +22,21 @@ def limit_chains(groups: StateGroups, in_range: BoolArray, max_chain: int) -> St
             nodes[group] = nodes[prev[group]] + 1
             if nodes[group] > max_chain and in_range[group]:
                 prev[group], nodes[group] = NONE, 1
-    whole = {int(group): _state(groups, int(group)) for group in np.flatnonzero(prev != groups.prev)}
+    full_states = {int(group): _resolve(groups, int(group)) for group in np.flatnonzero(prev != groups.prev)}
     counts = groups.rows
-    counts[list(whole)] = [len(keys) for keys, _ in whole.values()]
+    counts[list(full_states)] = [len(keys) for keys, _ in full_states.values()]
     starts = np.concatenate([[0], np.cumsum(counts)])
     keys, events = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.int32)
-    kept = np.repeat(prev == groups.prev, groups.rows)
-    to = (np.arange(len(groups.keys)) + np.repeat(starts[:-1] - groups.starts[:-1], groups.rows))[kept]
-    keys[to], events[to] = groups.keys[kept], groups.events[kept]
-    for group, state in whole.items():
+    unchanged = np.repeat(prev == groups.prev, groups.rows)
+    targets = (np.arange(len(groups.keys)) + np.repeat(starts[:-1] - groups.starts[:-1], groups.rows))[unchanged]
+    keys[targets], events[targets] = groups.keys[unchanged], groups.events[unchanged]
+    for group, state in full_states.items():
         keys[starts[group] : starts[group + 1]], events[starts[group] : starts[group + 1]] = state
     return replace(groups, prev=prev, starts=starts, keys=keys, events=events)
 
 
-def _state(groups: StateGroups, group: int) -> tuple[Int32Array, Int32Array]:
-    """Keys and events of a resolved state."""
+def _resolve(groups: StateGroups, group: int) -> tuple[Int32Array, Int32Array]:
+    """Keys and events of the state of a group."""
     state: dict[int, int] = {}
     node = group
     while node != NONE:

@@ -1,4 +1,4 @@
-"""Chunk after chunk through some rooms, in the order and with the progress of Synapse's own compressor."""
+"""Compress rooms chunk by chunk, in the order and with the saved progress of Synapse's own compressor."""
 
 import heapq
 from collections.abc import Collection, Iterator, Mapping
@@ -13,7 +13,7 @@ from synapse_lakehouse.compressor.algorithm.state_fingerprints import fingerprin
 
 @dataclass(frozen=True)
 class RoomProgress:
-    """How far a room is compressed: the id of the last group, and the levels to go on with."""
+    """Progress of a room: ID of the last compressed group, and the levels at that point."""
 
     last: int
     levels: Levels
@@ -21,77 +21,76 @@ class RoomProgress:
 
 @dataclass(frozen=True)
 class ChunkResult:
-    """What one chunk of a room came to. The rows are those of the chunk and of what it rests on."""
+    """Result of one chunk of a room. The rows are those of the chunk and of its chains."""
 
     room: int
     first: int
-    """Id of the first group; the least one of any room that was not compressed before."""
+    """ID of the first group."""
     progress: RoomProgress
     rows_before: int
     rows_after: int
-    """What the levels would leave."""
+    """Rows after compression by levels."""
     is_skipped: bool
-    """Whether the chunk was left as it is, because the levels would leave more rows than there were."""
+    """Whether the chunk was not changed, as the levels would have needed more rows."""
 
 
 def compress_chunks(
     stored: GroupStore,
     configured: Levels,
     chunk_size: int,
-    known: Mapping[int, RoomProgress],
+    saved: Mapping[int, RoomProgress],
     oldest: int = 0,
     *,
     rooms: Collection[int] | None = None,
-    begun: Collection[int] = (),
+    unfinished: Collection[int] = (),
 ) -> Iterator[ChunkResult]:
-    """Compress ``stored`` in place, always the room with the oldest group left, until all are compressed.
+    """Compress ``stored`` in place, the room with the oldest remaining group first, until all are compressed.
 
-    :param known: the progress that was saved, by room; its levels go before those ``configured``.
-    :param oldest: no older group makes a room's turn: ``first`` of the last step before.
-    :param rooms: those to compress; all if omitted.
-    :param begun: last groups of chunks that were stored in part when a compression was stopped. They were worth it, and
-        are finished whatever their rows are now.
-    :raises InvalidStateGroupsError: when a group would resolve to something else, which leaves ``stored`` as after the
-        last step.
+    :param saved: saved progress by room; its levels take precedence over ``configured``.
+    :param oldest: no older group decides the order: ``first`` of the result before.
+    :param rooms: codes of the rooms to compress; all if omitted.
+    :param unfinished: last groups of chunks that an interrupted compression wrote in part. They are finished even if
+        that adds rows.
+    :raises InvalidStateGroupsError: when a state would change; ``stored`` is then as after the last result.
     """
-    progress = dict(known)
-    left: list[tuple[int, int]] = []
+    progress = dict(saved)
+    queue: list[tuple[int, int]] = []
     for room in stored.rooms if rooms is None else rooms:
-        _push(left, stored, room, progress.get(room), oldest)
-    while left:
-        first, room = heapq.heappop(left)
-        step = _compress_chunk(stored, room, first, progress.get(room), configured, chunk_size, begun)
-        progress[room] = step.progress
-        _push(left, stored, room, step.progress, oldest)
-        yield step
+        _push(queue, stored, room, progress.get(room), oldest)
+    while queue:
+        first, room = heapq.heappop(queue)
+        result = _compress_chunk(stored, room, first, progress.get(room), configured, chunk_size, unfinished)
+        progress[room] = result.progress
+        _push(queue, stored, room, result.progress, oldest)
+        yield result
 
 
 def _push(
-    left: list[tuple[int, int]], stored: GroupStore, room: int, progress: RoomProgress | None, oldest: int
+    queue: list[tuple[int, int]], stored: GroupStore, room: int, progress: RoomProgress | None, oldest: int
 ) -> None:
     first = stored.first_after(room, max(progress.last, oldest - 1) if progress else oldest - 1)
     if first is not None:
-        heapq.heappush(left, (first, room))
+        heapq.heappush(queue, (first, room))
 
 
 def _compress_chunk(
     stored: GroupStore, room: int, first: int, progress: RoomProgress | None, configured: Levels, chunk_size: int,
-    begun: Collection[int],
+    unfinished: Collection[int],
 ) -> ChunkResult:  # fmt: skip
-    saved = progress.levels if progress else configured
-    heads = [level.head for level in saved if level.head is not None]
+    before = progress.levels if progress else configured
+    heads = [level.head for level in before if level.head is not None]
     chunk = stored.take(room, progress.last if progress else None, chunk_size, heads)
     assert chunk is not None
-    compressed, after = levels.compress_by_levels(chunk.groups, chunk.in_range, saved)
+    compressed, after = levels.compress_by_levels(chunk.groups, chunk.in_range, before)
     rows_before, rows_after = len(chunk.groups.keys), len(compressed.keys)
-    is_skipped = rows_after > rows_before and chunk.last not in begun
+    is_skipped = rows_after > rows_before and chunk.last not in unfinished
     if is_skipped:
-        # The reference writes the configured levels over the saved ones by number.
-        after = reset_levels(saved, configured) if progress else configured
+        # Synapse's compressor overwrites the saved levels with the configured ones, by number.
+        after = reset_levels(before, configured) if progress else configured
     else:
-        if (wrong := fingerprint_states(chunk.groups).differ(fingerprint_states(compressed))).any():
+        if (changed := fingerprint_states(chunk.groups).differ(fingerprint_states(compressed))).any():
             raise InvalidStateGroupsError(
-                f"state group {chunk.groups.ids[wrong.argmax()]} would resolve to another state"
+                f"state group {chunk.groups.ids[changed.argmax()]} would resolve to another state"
             )
         stored.put(chunk, compressed)
     return ChunkResult(room, first, RoomProgress(chunk.last, after), rows_before, rows_after, is_skipped)

@@ -1,4 +1,4 @@
-"""Two readings of the same rooms, compared by what their groups resolve to."""
+"""Compare the states of the same groups at two times."""
 
 from typing import cast
 
@@ -11,27 +11,27 @@ from synapse_lakehouse.compressor.algorithm.state_fingerprints import fingerprin
 from synapse_lakehouse.numba_jit import Int64Array
 
 
-def find_differing_groups(one: StateTables, other: StateTables) -> Int64Array:
-    """Ids of the groups that ``state_groups`` has in both, and that do not resolve to the same state.
+def find_differing_groups(before: StateTables, after: StateTables) -> Int64Array:
+    """IDs of the groups that are in both and whose states differ.
 
-    :raises InvalidStateGroupsError: for groups that cannot be what Synapse stored.
+    :raises InvalidStateGroupsError: for groups that Synapse cannot have stored.
     """
-    common = np.intersect1d(_ids(one), _ids(other))
+    common = np.intersect1d(_ids(before), _ids(after))
     if not len(common):
         return common
-    # One encoding for both, so that codes and fingerprints mean the same. The other keeps its ids, by which
-    # what is wrong with it is named; those of the one, which was resolved before as a rule, follow on them.
-    apart = max(map(_highest, (one, other))) + 1
-    both = (pa.concat_tables([theirs, _shifted(mine, apart)]) for mine, theirs in zip(one, other, strict=True))
+    # Both need the same codes to have comparable fingerprints. ``after`` keeps its IDs, as errors name them; the IDs
+    # of ``before`` are shifted.
+    offset = max(map(_highest, (before, after))) + 1
+    both = (pa.concat_tables([new, _shift_ids(old, offset)]) for old, new in zip(before, after, strict=True))
     groups = encode_tables(*both)[0].groups()
-    found = fingerprint_states(groups)
-    here, there = np.searchsorted(groups.ids, common + apart), np.searchsorted(groups.ids, common)
-    wrong = (found.sizes[here] != found.sizes[there]) | (found.fingerprints[here] != found.fingerprints[there]).any(1)
-    return cast(Int64Array, common[wrong])
+    states = fingerprint_states(groups)
+    old, new = np.searchsorted(groups.ids, common + offset), np.searchsorted(groups.ids, common)
+    differs = (states.sizes[old] != states.sizes[new]) | (states.fingerprints[old] != states.fingerprints[new]).any(1)
+    return cast(Int64Array, common[differs])
 
 
 def replace_groups(contents: StateTables, groups: Int64Array, other: StateTables) -> StateTables:
-    """``contents`` with ``groups`` stored as they are in ``other``."""
+    """Return ``contents`` with the edges and rows of ``groups`` taken from ``other``."""
     chosen = pa.array(groups)
     edges, rows = (
         pa.concat_tables(
@@ -55,8 +55,8 @@ def _highest(contents: StateTables) -> int:
     return max((pc.max(column).as_py() or 0 for column in columns), default=0)
 
 
-def _shifted(table: pa.Table, by: int) -> pa.Table:
+def _shift_ids(table: pa.Table, offset: int) -> pa.Table:
     for number, field in enumerate(table.schema):
         if pa.types.is_integer(field.type):
-            table = table.set_column(number, field.name, pc.add(table[field.name], by))
+            table = table.set_column(number, field.name, pc.add(table[field.name], offset))
     return table

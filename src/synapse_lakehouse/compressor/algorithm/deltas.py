@@ -1,8 +1,8 @@
-"""Deltas between state groups, from dense states of the few groups that are compared at a time.
+"""Deltas between state groups, computed from a small cache of dense states.
 
-Compiled functions share these arrays, made by ``slots``: ``states`` (a row for each slot: an event for each key, or
-``NONE``), ``held`` (the group in each slot), ``used`` (when each slot was used last), ``place`` (the slot of each
-group, or ``NONE``) and ``path`` (room to walk up a chain).
+Compiled functions share these arrays, created by ``empty_slots``: ``states`` (a row for each slot: an event for each
+key, or ``NONE``), ``slot_groups`` (the group in each slot), ``used`` (when each slot was last used), ``group_slots``
+(the slot of each group, or ``NONE``) and ``path`` (buffer for a chain).
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from synapse_lakehouse.compressor.algorithm.state_groups import NONE
 from synapse_lakehouse.numba_jit import Int32Array, Int64Array, cached_njit
 
 INFEASIBLE = -1
-"""Size of a delta that cannot be: the base has a key that the group lacks, and a delta removes nothing."""
+"""Marks an impossible delta: the base has a key that the group lacks, and a delta cannot remove keys."""
 _BLOCK = 512
 
 StateSlots = tuple[Int32Array, Int64Array, Int64Array, Int64Array, Int64Array]
@@ -19,7 +19,7 @@ StateSlots = tuple[Int32Array, Int64Array, Int64Array, Int64Array, Int64Array]
 
 @cached_njit
 def empty_slots(number: int, groups: int, key_count: int) -> StateSlots:
-    """Empty slots."""
+    """Create the cache."""
     states = np.empty((number, key_count), np.int32)
     return states, np.full(number, NONE), np.zeros(number, np.int64), np.full(groups, NONE), np.empty(groups, np.int64)
 
@@ -28,55 +28,55 @@ def empty_slots(number: int, groups: int, key_count: int) -> StateSlots:
 def resolve_state(
     group: int, prev: Int64Array, starts: Int64Array, keys: Int32Array, events: Int32Array, slots: StateSlots
 ) -> Int32Array:
-    """The state of ``group``, resolved from the nearest group of its chain that is in a slot; it is now in one itself.
+    """The state of ``group``, resolved from the nearest predecessor that is in the cache, and cached itself.
 
-    It stays there while fewer others than there are slots are asked for.
+    The least recently used slot is replaced.
     """
-    states, held, used, place, path = slots
+    states, slot_groups, used, group_slots, path = slots
     nodes, node = 0, group
-    while node != NONE and place[node] == NONE:
+    while node != NONE and group_slots[node] == NONE:
         path[nodes] = node
         nodes += 1
         node = prev[node]
     now = used.max() + 1
     if node != NONE:
-        used[place[node]] = now
+        used[group_slots[node]] = now
     if nodes:
         slot = int(used.argmin())
-        if held[slot] != NONE:
-            place[held[slot]] = NONE
+        if slot_groups[slot] != NONE:
+            group_slots[slot_groups[slot]] = NONE
         if node != NONE:
-            states[slot] = states[place[node]]
+            states[slot] = states[group_slots[node]]
         else:
             states[slot] = NONE
         for step in range(nodes - 1, -1, -1):
             for row in range(starts[path[step]], starts[path[step] + 1]):
                 states[slot, keys[row]] = events[row]
-        held[slot], place[group], used[slot] = group, slot, now + 1
-    state: Int32Array = states[place[group]]
+        slot_groups[slot], group_slots[group], used[slot] = group, slot, now + 1
+    state: Int32Array = states[group_slots[group]]
     return state
 
 
 @cached_njit
-def count_delta_rows(state: Int32Array, base: Int32Array, most: int) -> int:
-    """Rows of the delta that makes ``state`` from ``base``; ``INFEASIBLE`` without one of at most ``most`` rows."""
+def count_delta_rows(state: Int32Array, base: Int32Array, maximum: int) -> int:
+    """Rows of the delta from ``base`` to ``state``; ``INFEASIBLE`` if impossible or above ``maximum`` rows."""
     rows = 0
     for start in range(0, len(state), _BLOCK):
-        ours, theirs = state[start : start + _BLOCK], base[start : start + _BLOCK]
+        own, other = state[start : start + _BLOCK], base[start : start + _BLOCK]
         differing, lacking = np.int32(0), np.int32(0)
-        # Without branches and in 32 bits, so that it is done for many keys at once.
-        for key in range(len(ours)):
-            differing += np.int32(ours[key] != theirs[key])
-            lacking |= ours[key] & ~theirs[key]
+        # No branches and 32 bits, so that LLVM vectorises the loop.
+        for key in range(len(own)):
+            differing += np.int32(own[key] != other[key])
+            lacking |= own[key] & ~other[key]
         rows += int(differing)
-        if lacking < 0 or rows > most:
+        if lacking < 0 or rows > maximum:
             return INFEASIBLE
     return rows
 
 
 @cached_njit
 def count_own_delta_rows(group: int, starts: Int64Array, keys: Int32Array, events: Int32Array, base: Int32Array) -> int:
-    """Rows of the delta of ``group`` against the state of its own predecessor: those stored that are not redundant."""
+    """Rows of the delta from its present predecessor to ``group``: the stored rows that are not redundant."""
     rows = 0
     for row in range(starts[group], starts[group + 1]):
         rows += base[keys[row]] != events[row]
@@ -85,23 +85,23 @@ def count_own_delta_rows(group: int, starts: Int64Array, keys: Int32Array, event
 
 @cached_njit
 def write_delta(state: Int32Array, base: Int32Array, keys: Int32Array, events: Int32Array, row: int) -> int:
-    """Write the rows that make ``state`` from ``base`` from position ``row`` on; the position after the last."""
+    """Write the delta from ``base`` to ``state`` from position ``row`` on; return the position after it."""
     for start in range(0, len(state), _BLOCK):
-        ours, theirs = state[start : start + _BLOCK], base[start : start + _BLOCK]
+        own, other = state[start : start + _BLOCK], base[start : start + _BLOCK]
         differing = np.int32(0)
-        for key in range(len(ours)):
-            differing += np.int32(ours[key] != theirs[key])
+        for key in range(len(own)):
+            differing += np.int32(own[key] != other[key])
         if differing:
-            for key in range(len(ours)):
-                if ours[key] != theirs[key]:
-                    keys[row], events[row] = start + key, ours[key]
+            for key in range(len(own)):
+                if own[key] != other[key]:
+                    keys[row], events[row] = start + key, own[key]
                     row += 1
     return row
 
 
 @cached_njit
 def ensure_capacity(codes: Int32Array, row: int, more: int) -> Int32Array:
-    """``codes``, or a longer copy, so that ``more`` of them fit from position ``row`` on."""
+    """``codes``, or a longer copy that has room for ``more`` values from position ``row`` on."""
     if row + more <= len(codes):
         return codes
     longer = np.empty(2 * (row + more), np.int32)

@@ -1,11 +1,11 @@
-"""What can be wrong with settings and groups."""
+"""Errors of the compressor's settings and of stored state groups."""
 
 from synapse_lakehouse.errors import LakehouseError
 
 
 class CompressorError(LakehouseError):
-    """Compressing cannot be done as it was asked for; the message says why."""
+    """The compression is not possible; the message gives the reason."""
 
 
 class InvalidStateGroupsError(LakehouseError):
-    """State groups that cannot be what Synapse stored; the message names one and says what is wrong with it."""
+    """State groups that Synapse cannot have stored; the message names one and its fault."""

@@ -1,8 +1,8 @@
-"""As few rows as can be found, with no chain above a bound.
+"""Strategy ``best``: find deltas with the fewest rows while no chain exceeds a limit.
 
-First each group's nearest older group is found. The keys of a base are among those of the group, which is transitive:
-in the forest that this makes, every ancestor of a group can be its base. Its long lines are then hung on their own
-groups as binomial checkpointing has it, which on a line of equal steps leaves the fewest rows under the bound.
+First, find the nearest older group of each group. The keys of a base are a subset of the keys of its group. This is
+transitive: in the forest of nearest bases, each ancestor of a group can be its base. Then apply binomial checkpointing
+to the long lines of this forest. On a line of equal steps this gives the minimum number of rows under the limit.
 """
 
 from dataclasses import replace
@@ -31,45 +31,45 @@ _SLOTS = 64
 
 
 def minimize_rows(groups: StateGroups, in_range: BoolArray, max_chain: int) -> StateGroups:
-    """The same groups, those ``in_range`` in fewer rows and in chains of at most ``max_chain`` nodes.
+    """Store the groups ``in_range`` in fewer rows and in chains of at most ``max_chain`` groups.
 
-    ``groups`` holds the predecessors of all its groups. They are left as they are where nothing is won; a second time
-    there is nothing to win. A group that is not ``in_range`` gets no chain above the bound either, unless it had one.
+    ``groups`` contains all predecessors of its groups. Groups without an improvement are not changed, so the result
+    is stable. A group that is not ``in_range`` gets no chain above the limit, unless it had one before.
 
-    :raises InvalidStateGroupsError: when a group would resolve to another state.
+    :raises InvalidStateGroupsError: when a state would change.
     """
-    known = fingerprint_states(groups)
+    expected = fingerprint_states(groups)
     while True:
-        better = _once(groups, known, in_range, max_chain)
-        if _worth(better, max_chain) >= _worth(groups, max_chain):
+        better = _improve(groups, expected, in_range, max_chain)
+        if _cost(better, max_chain) >= _cost(groups, max_chain):
             return groups
-        if (wrong := known.differ(fingerprint_states(better))).any():
-            raise InvalidStateGroupsError(f"state group {groups.ids[wrong.argmax()]} would resolve to another state")
+        if (changed := expected.differ(fingerprint_states(better))).any():
+            raise InvalidStateGroupsError(f"state group {groups.ids[changed.argmax()]} would resolve to another state")
         groups = better
 
 
-def _worth(groups: StateGroups, max_chain: int) -> tuple[int, bool]:
-    """Less is better: rows first, then whether a chain is too long."""
+def _cost(groups: StateGroups, max_chain: int) -> tuple[int, bool]:
+    """Rows first, then whether a chain is too long."""
     return len(groups.keys), bool(groups.chain_nodes().max(initial=0) > max_chain)
 
 
-def _once(groups: StateGroups, known: StateFingerprints, in_range: BoolArray, max_chain: int) -> StateGroups:
-    base, rows = find_nearest_bases(groups, known, in_range)
-    prev = np.where(in_range, _bounded(groups.prev, base, rows, known.sizes, in_range, max_chain), groups.prev)
-    starts, keys, events = _stored(
+def _improve(groups: StateGroups, states: StateFingerprints, in_range: BoolArray, max_chain: int) -> StateGroups:
+    base, rows = find_nearest_bases(groups, states, in_range)
+    prev = np.where(in_range, _choose_bases(groups.prev, base, rows, states.sizes, in_range, max_chain), groups.prev)
+    starts, keys, events = _write_rows(
         groups.prev, groups.starts, groups.keys, groups.events, groups.key_count, in_range, prev
     )
     return replace(groups, prev=prev, starts=starts, keys=keys, events=events)
 
 
 @cached_njit
-def _bounded(
+def _choose_bases(
     prev: Int64Array, nearest: Int64Array, rows: Int64Array, sizes: Int64Array, in_range: BoolArray, max_chain: int
 ) -> Int64Array:
-    """A base for each group, itself or through others its nearest, such that no chain is longer than ``max_chain``.
+    """A base for each group, an ancestor in the forest of nearest bases, with no chain longer than ``max_chain``.
 
-    The forest falls into lines, each from a group through its child with the longest line below it. Groups that are
-    not ``in_range`` stay on their ``prev``: what would lie too deep below them moves up towards the root of its tree.
+    The forest is split into lines: each continues with the child that has the longest line below it. Groups that are
+    not ``in_range`` keep their ``prev``. Groups that would get too deep below them get a base nearer to the root.
     """
     count = len(nearest)
     longest, next_in_line = np.ones(count, np.int64), np.full(count, NONE)
@@ -86,22 +86,22 @@ def _bounded(
         while group != NONE:
             line[length] = group
             length, group = length + 1, next_in_line[group]
-        pieces, least = _pieces(line[:length], sizes, max_chain)
+        pieces, least = _count_pieces(line[:length], sizes, max_chain)
         base, cost = nearest[head], rows[head]
         while base != NONE:
             total = cost + minimum_line_cost(length, max_chain - depths[base] - 1)
             if depths[base] < max_chain and total < least:
                 bases[head], least, pieces = base, total, 1
-            # What ``base`` hangs on is found on the way up the forest, and needs at most the rows of that way.
-            above = bases[base]
-            while base != above:
+            # The base of ``base`` is one of its ancestors; its delta needs at most the rows on the path to it.
+            parent = bases[base]
+            while base != parent:
                 cost += rows[base]
                 base = nearest[base]
-        each = -(-length // pieces)
-        for start in range(0, length, each):
+        piece = -(-length // pieces)
+        for start in range(0, length, piece):
             first = line[start]
             depths[first] = 1 if bases[first] == NONE else depths[bases[first]] + 1
-            assign_line_bases(line[start : min(start + each, length)], max_chain - depths[first], bases, depths)
+            assign_line_bases(line[start : min(start + piece, length)], max_chain - depths[first], bases, depths)
     below = _out_of_range_below(prev, in_range)
     for group in range(count):
         base = bases[group]
@@ -113,7 +113,7 @@ def _bounded(
 
 @cached_njit
 def _out_of_range_below(prev: Int64Array, in_range: BoolArray) -> Int64Array:
-    """How many groups that are not ``in_range`` follow on each group, one below the other, at most."""
+    """For each group, the longest chain of groups below it that are not ``in_range``."""
     below = np.zeros(len(prev), np.int64)
     for group in range(len(prev) - 1, -1, -1):
         if prev[group] != NONE and not in_range[group]:
@@ -122,25 +122,25 @@ def _out_of_range_below(prev: Int64Array, in_range: BoolArray) -> Int64Array:
 
 
 @cached_njit
-def _pieces(line: Int64Array, sizes: Int64Array, max_chain: int) -> tuple[int, int]:
-    """In how many pieces, each with a whole state at its head, a line needs the fewest rows, and these rows."""
+def _count_pieces(line: Int64Array, sizes: Int64Array, max_chain: int) -> tuple[int, int]:
+    """Number of pieces, each starting with a full state, that gives a line the fewest rows; and these rows."""
     length = len(line)
     best, least = 1, length * (sizes[line[length - 1]] + INFINITE_COST)
     number = 1
     while number <= length // max_chain + 1:
-        each = -(-length // number)
+        piece = -(-length // number)
         total = 0
-        for start in range(0, length, each):
-            total += sizes[line[start]] + minimum_line_cost(min(each, length - start), max_chain - 1)
+        for start in range(0, length, piece):
+            total += sizes[line[start]] + minimum_line_cost(min(piece, length - start), max_chain - 1)
         if total < least:
             best, least = number, total
-        # The next number of pieces that makes them shorter.
-        number = -(-length // (each - 1)) if each > 1 else length + 2
+        # The next number of pieces that makes a piece shorter.
+        number = -(-length // (piece - 1)) if piece > 1 else length + 2
     return best, least
 
 
 @cached_njit
-def _stored(
+def _write_rows(
     prev: Int64Array,
     starts: Int64Array,
     keys: Int32Array,
@@ -149,27 +149,27 @@ def _stored(
     in_range: BoolArray,
     bases: Int64Array,
 ) -> tuple[Int64Array, Int32Array, Int32Array]:
-    """The rows of all groups when those ``in_range`` hang on ``bases``; what neither changes is kept."""
-    resolved = empty_slots(_SLOTS, len(prev), key_count)
-    nothing = np.full(key_count, NONE, np.int32)
+    """Starts, keys and events of all groups when those ``in_range`` are deltas of ``bases``."""
+    cache = empty_slots(_SLOTS, len(prev), key_count)
+    empty_state = np.full(key_count, NONE, np.int32)
     new_starts = np.zeros(len(prev) + 1, np.int64)
     new_keys, new_events = np.empty(len(keys), np.int32), np.empty(len(keys), np.int32)
     row = 0
     for group in range(len(prev)):
         if in_range[group] and bases[group] != prev[group]:
-            against = nothing
+            against = empty_state
             if bases[group] != NONE:
-                against = resolve_state(bases[group], prev, starts, keys, events, resolved)
-            state = resolve_state(group, prev, starts, keys, events, resolved)
+                against = resolve_state(bases[group], prev, starts, keys, events, cache)
+            state = resolve_state(group, prev, starts, keys, events, cache)
             count = count_delta_rows(state, against, key_count)
             new_keys, new_events = ensure_capacity(new_keys, row, count), ensure_capacity(new_events, row, count)
             row = write_delta(state, against, new_keys, new_events, row)
         else:
             count = starts[group + 1] - starts[group]
             new_keys, new_events = ensure_capacity(new_keys, row, count), ensure_capacity(new_events, row, count)
-            against = nothing
+            against = empty_state
             if in_range[group] and prev[group] != NONE:
-                against = resolve_state(prev[group], prev, starts, keys, events, resolved)
+                against = resolve_state(prev[group], prev, starts, keys, events, cache)
             for stored in range(starts[group], starts[group + 1]):
                 if against[keys[stored]] != events[stored]:
                     new_keys[row], new_events[row] = keys[stored], events[stored]

@@ -1,4 +1,4 @@
-"""State groups of one or more rooms in memory, taken in chunks and rewritten as the compression goes on."""
+"""State groups of rooms in memory, read in chunks and rewritten in place."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,25 +12,25 @@ from synapse_lakehouse.numba_jit import BoolArray, Int32Array, Int64Array, cache
 
 @dataclass(frozen=True)
 class GroupChunk:
-    """Groups of a room to compress next, and every group that their states rest on."""
+    """The next groups of a room to compress, with their chains."""
 
     groups: StateGroups
-    """With codes of keys that are the chunk's own."""
+    """Their key codes are local to the chunk."""
     in_range: BoolArray
-    """Which of the groups to compress."""
+    """Which groups to compress."""
     last: int
-    """Id of the last group of the room in the chunk."""
+    """ID of the last group of the room in the chunk."""
     where: Int64Array
-    """Where the groups are stored."""
+    """Index of each group in the store."""
     keys: Int32Array
-    """The stored code for each code of a key."""
+    """The store's key code for each local key code."""
 
 
 class GroupStore:
-    """The groups of some rooms; ``take`` and ``put`` cost what the chunk holds, not what the rooms hold."""
+    """The groups of some rooms. The cost of ``take`` and ``put`` grows with the chunk, not with the rooms."""
 
     def __init__(self, groups: StateGroups, present: BoolArray, rooms: Int32Array, copies: StateGroups) -> None:
-        """Take groups as ``indexed`` makes them, with a code of the room of each (any for one not ``present``)."""
+        """Create a store of groups from ``index_groups``; ``rooms`` has any code where a group is not ``present``."""
         self.copies = copies
         self._ids, self._prev, self._present = groups.ids, groups.prev.copy(), present
         self._keys, self._events, self._end = groups.keys, groups.events, len(groups.keys)
@@ -41,23 +41,23 @@ class GroupStore:
 
     @property
     def rooms(self) -> list[int]:
-        """Codes of the rooms that have groups, ascending."""
+        """Ascending codes of the rooms that have groups."""
         return list(self._members)
 
     def members(self, room: int) -> BoolArray:
-        """Which of all groups are those of ``room``."""
+        """Which groups are in ``room``."""
         return np.isin(np.arange(len(self._ids)), self._members[room])
 
     def first_after(self, room: int, after: int) -> int | None:
-        """Id of the first group of ``room`` whose id is above ``after``."""
+        """ID of the first group of ``room`` above ``after``."""
         members = self._after(room, after)
         return int(self._ids[members[0]]) if len(members) else None
 
     def take(self, room: int, after: int | None, limit: int, heads: Sequence[int]) -> GroupChunk | None:
-        """The next ``limit`` groups of ``room``, with what they and ``heads`` rest on; None at the room's end.
+        """The next ``limit`` groups of ``room`` with their chains and those of ``heads``; None at the room's end.
 
-        What they rest on may lie in other rooms, or in no room. Once a room is begun (``after`` is set) the reference
-        compresses those too when their ids are within the chunk, and so does this.
+        A chain may lead to other rooms, or to groups without a room. From the second chunk on (``after`` is set)
+        Synapse's compressor also compresses such groups if their IDs are in the range of the chunk. So do we.
         """
         members = self._after(room, after)[:limit]
         if not len(members):
@@ -70,11 +70,11 @@ class GroupStore:
         in_range = np.isin(where, members)
         if after is not None:
             in_range |= (after < ids) & (ids <= last)
-        groups, keys = self._gathered(where)
+        groups, keys = self._gather(where)
         return GroupChunk(groups, in_range, last, where, keys)
 
     def put(self, chunk: GroupChunk, groups: StateGroups) -> None:
-        """Store what changed of a chunk's groups."""
+        """Store the changed groups of a chunk."""
         changed = chunk.groups.changed(groups)
         rows = np.repeat(changed, groups.rows)
         counts = groups.rows[changed]
@@ -85,52 +85,51 @@ class GroupStore:
         self._events[self._end : end] = groups.events[rows]
         self._from[chunk.where[changed]] = self._end + np.cumsum(counts) - counts
         self._count[chunk.where[changed]] = counts
-        self._prev[chunk.where[changed]] = _where(chunk.where, groups.prev[changed])
+        self._prev[chunk.where[changed]] = _stored_indices(chunk.where, groups.prev[changed])
         self._end = end
 
     def groups(self) -> StateGroups:
-        """All groups as they are stored now, in the codes they came with."""
-        everything = np.arange(len(self._ids))
-        groups, keys = self._gathered(everything)
+        """All groups as they are stored now, with the original codes."""
+        groups, keys = self._gather(np.arange(len(self._ids)))
         return StateGroups(groups.ids, groups.prev, groups.starts, keys[groups.keys], groups.events)
 
     def _after(self, room: int, after: int | None) -> Int64Array:
         members = self._members[room]
         return members if after is None else members[np.searchsorted(self._ids[members], after, side="right") :]
 
-    def _gathered(self, where: Int64Array) -> tuple[StateGroups, Int32Array]:
+    def _gather(self, where: Int64Array) -> tuple[StateGroups, Int32Array]:
         starts = np.concatenate([[0], np.cumsum(self._count[where])])
-        keys, events, codes = _gathered(where, starts, self._from, self._keys, self._events, self._chunk_key)
+        keys, events, codes = _gather_rows(where, starts, self._from, self._keys, self._events, self._chunk_key)
         prev = self._prev[where]
         prev = np.where(prev == NONE, NONE, np.searchsorted(where, prev))
         return StateGroups(self._ids[where], prev, starts, keys, events), codes
 
 
-def _where(places: Int64Array, indices: Int64Array) -> NDArray[np.int64]:
-    return np.where(indices == NONE, NONE, places[indices])
+def _stored_indices(where: Int64Array, indices: Int64Array) -> NDArray[np.int64]:
+    return np.where(indices == NONE, NONE, where[indices])
 
 
 @cached_njit
 def add_chain_groups(chosen: Int64Array, prev: Int64Array, marked: BoolArray) -> Int64Array:
-    """The groups ``chosen`` and all they rest on, once each. ``marked`` is false everywhere, before and after."""
-    found = np.empty(2 * len(chosen), np.int64)
+    """The groups ``chosen`` and all groups of their chains, once each. ``marked``: a buffer, all false."""
+    chain = np.empty(2 * len(chosen), np.int64)
     count = 0
     for first in chosen:
         node = first
         while node != NONE and not marked[node]:
-            if count == len(found):
+            if count == len(chain):
                 longer = np.empty(2 * count, np.int64)
-                longer[:count] = found
-                found = longer
-            found[count], marked[node] = node, True
+                longer[:count] = chain
+                chain = longer
+            chain[count], marked[node] = node, True
             count += 1
             node = prev[node]
-    marked[found[:count]] = False
-    return found[:count].copy()
+    marked[chain[:count]] = False
+    return chain[:count].copy()
 
 
 @cached_njit
-def _gathered(
+def _gather_rows(
     where: Int64Array,
     starts: Int64Array,
     first: Int64Array,
@@ -138,21 +137,21 @@ def _gathered(
     events: Int32Array,
     chunk_key: Int32Array,
 ) -> tuple[Int32Array, Int32Array, Int32Array]:
-    """Keys and events of the groups ``where``, and which key each new code of one stands for.
+    """Local keys and events of the groups ``where``, and the store's key code for each local one.
 
-    ``chunk_key`` has a place for every key and is ``NONE`` everywhere, before and after.
+    ``chunk_key``: a buffer with an entry for each key, all ``NONE``.
     """
     new_keys, new_events = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.int32)
     codes = np.empty(min(starts[-1], len(chunk_key)), np.int32)
-    known = 0
+    key_count = 0
     for group in range(len(where)):
         offset = first[where[group]] - starts[group]
         for row in range(starts[group], starts[group + 1]):
             key = keys[row + offset]
             if chunk_key[key] == NONE:
-                chunk_key[key], codes[known] = known, key
-                known += 1
+                chunk_key[key], codes[key_count] = key_count, key
+                key_count += 1
             new_keys[row], new_events[row] = chunk_key[key], events[row + offset]
-    for code in range(known):
+    for code in range(key_count):
         chunk_key[codes[code]] = NONE
-    return new_keys, new_events, codes[:known].copy()
+    return new_keys, new_events, codes[:key_count].copy()

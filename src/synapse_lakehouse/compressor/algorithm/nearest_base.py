@@ -1,4 +1,4 @@
-"""For each state group the older one that it differs least from."""
+"""Find, for each state group, the older group with the smallest delta."""
 
 import numpy as np
 
@@ -15,13 +15,13 @@ from synapse_lakehouse.compressor.algorithm.state_groups import NONE, StateGroup
 from synapse_lakehouse.numba_jit import BoolArray, Int32Array, Int64Array, cached_njit
 
 RECENT_GROUPS = 32
-"""How many of the latest groups are compared with each, unless one key is all that differs."""
+"""Each group is compared with this many preceding groups, unless a delta of one row is found first."""
 _CHILDREN = 16
-"""How many of the latest groups that hang on the best one so far are compared too."""
+"""Each group is also compared with this many of the latest deltas of the best base so far."""
 
 
 def find_oldest_twins(states: StateFingerprints, in_range: BoolArray) -> Int64Array:
-    """The oldest group ``in_range`` with the same state, or ``NONE`` for that one itself."""
+    """For each group, the oldest one ``in_range`` with the same state; ``NONE`` for the oldest itself."""
     chosen = np.flatnonzero(in_range)
     _, first, which = np.unique(states.fingerprints[chosen], axis=0, return_index=True, return_inverse=True)
     oldest = np.full(len(in_range), NONE)
@@ -33,19 +33,19 @@ def find_oldest_twins(states: StateFingerprints, in_range: BoolArray) -> Int64Ar
 def find_nearest_bases(
     groups: StateGroups, states: StateFingerprints, in_range: BoolArray
 ) -> tuple[Int64Array, Int64Array]:
-    """For each group ``in_range`` an older one, or ``NONE``, and the rows of the delta against it.
+    """For each group ``in_range``: the index of its base, or ``NONE``, and the rows of the delta.
 
-    Its predecessor, the latest groups, and what hangs on the best of these are looked at; where one cannot be a base,
-    because it has a key too many, what that one hangs on is looked at instead.
+    Candidates are its predecessor, the latest groups, and the deltas of the best candidate. A candidate with a key
+    that the group lacks cannot be a base; then the base of that candidate is a candidate.
     """
-    return _nearest(
+    return _search_bases(
         groups.prev, groups.starts, groups.keys, groups.events, groups.key_count,
         in_range, states.sizes, find_oldest_twins(states, in_range),
     )  # fmt: skip
 
 
 @cached_njit
-def _nearest(
+def _search_bases(
     prev: Int64Array,
     starts: Int64Array,
     keys: Int32Array,
@@ -55,7 +55,7 @@ def _nearest(
     sizes: Int64Array,
     twin: Int64Array,
 ) -> tuple[Int64Array, Int64Array]:
-    resolved = empty_slots(RECENT_GROUPS + _CHILDREN, len(prev), key_count)
+    cache = empty_slots(RECENT_GROUPS + _CHILDREN, len(prev), key_count)
     best, rows = np.full(len(prev), NONE), sizes.copy()
     latest_child, next_child = np.full(len(prev), NONE), np.full(len(prev), NONE)
     recent, turn = np.full(RECENT_GROUPS, NONE), 0
@@ -79,7 +79,7 @@ def _nearest(
         while count:
             for number in range(count):
                 candidate = candidates[number]
-                _compare(group, candidate, prev, starts, keys, events, sizes, resolved, best, rows, compared)
+                _compare(group, candidate, prev, starts, keys, events, sizes, cache, best, rows, compared)
             count = 0
             if best[group] != base:
                 base = best[group]
@@ -96,20 +96,19 @@ def _nearest(
 
 @cached_njit
 def _compare(
-    group: int, base: int, prev: Int64Array, starts: Int64Array, keys: Int32Array, events: Int32Array,
-    sizes: Int64Array, resolved: StateSlots,
-    best: Int64Array, rows: Int64Array, compared: Int64Array,
+    group: int, base: int, prev: Int64Array, starts: Int64Array, keys: Int32Array, events: Int32Array, 
+    sizes: Int64Array, cache: StateSlots, best: Int64Array, rows: Int64Array, compared: Int64Array,
 ) -> None:  # fmt: skip
-    """Let ``base``, or the first that it hangs on and that can be one, be the best base of ``group`` if it is."""
-    # Without a twin a delta has a row at least.
+    """Compare ``group`` with ``base``, or its nearest possible ancestor; update ``best`` and ``rows``."""
+    # A group without a twin has a delta of at least one row.
     while base != NONE and compared[base] != group and rows[group] > 1:
         compared[base] = group
         if 0 <= sizes[group] - sizes[base] < rows[group]:
-            against = resolve_state(base, prev, starts, keys, events, resolved)
+            against = resolve_state(base, prev, starts, keys, events, cache)
             if base == prev[group]:
                 count = count_own_delta_rows(group, starts, keys, events, against)
             else:
-                state = resolve_state(group, prev, starts, keys, events, resolved)
+                state = resolve_state(group, prev, starts, keys, events, cache)
                 count = count_delta_rows(state, against, rows[group] - 1)
             if count != INFEASIBLE and count < rows[group]:
                 best[group], rows[group] = base, count

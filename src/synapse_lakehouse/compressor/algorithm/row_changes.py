@@ -1,4 +1,4 @@
-"""What has to be written to store groups otherwise."""
+"""The edges and rows to write so that groups are stored as planned."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,82 +16,83 @@ from synapse_lakehouse.numba_jit import Int64Array
 
 @dataclass(frozen=True)
 class RowChanges:
-    """Groups to hang elsewhere, oldest first, each with other rows so that it resolves to the same state.
+    """Groups to rewrite, the oldest first: each gets another predecessor or other rows for the same state.
 
-    As every group keeps its state, they can be written in any order and in any portions.
+    As each group keeps its state, they can be written in any order and in any portions.
     """
 
     ids: Int64Array
     old_edges: Int64Array
-    """Pairs of a group and its predecessor now, in the order of ``ids``: of a damaged group there may be several."""
-    new: Int64Array
-    """Id of its predecessor then, or ``NONE``."""
+    """Present edges (group, predecessor), in the order of ``ids``. A damaged group may have several."""
+    new_prev: Int64Array
+    """ID of the new predecessor of each group, or ``NONE``."""
     rows_per_group: Int64Array
-    """Rows of each to delete and to insert."""
+    """Rows to delete and to insert for each group."""
     rows: Callable[[Int64Array], pa.Table]
-    """Rows that the groups at these places are to have: state_group, type, state_key, event_id."""
+    """Returns the new rows of the groups at these indices: state_group, type, state_key, event_id."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @cached_property
     def _work(self) -> Int64Array:
-        """Rows and edges to delete and to insert up to each change."""
+        """Cumulative number of rows and edges to delete and to insert."""
         return cast(Int64Array, np.concatenate([[0], np.cumsum(self.rows_per_group + 2)]))
 
     def work(self, start: int, end: int) -> int:
-        """Rows and edges to delete and to insert for the changes from ``start`` up to ``end``."""
+        """Number of rows and edges to delete and to insert for the groups from ``start`` to ``end``."""
         return int(self._work[end] - self._work[start])
 
-    def portion_end(self, start: int, most: int) -> int:
-        """Where a portion that begins at ``start`` ends: at least one change further, beyond that ``most`` work."""
-        end = int(np.searchsorted(self._work, self._work[start] + most, side="right")) - 1
+    def portion_end(self, start: int, maximum: int) -> int:
+        """End of a portion from ``start``: at least one group, otherwise at most ``maximum`` rows and edges."""
+        end = int(np.searchsorted(self._work, self._work[start] + maximum, side="right")) - 1
         return max(end, start + 1)
 
     def edges_of(self, start: int, end: int) -> Int64Array:
-        """The pairs of the groups from ``start`` up to ``end``."""
+        """Present edges of the groups from ``start`` to ``end``."""
         first, last = np.searchsorted(self.old_edges[:, 0], self.ids[start]), end - 1
         return self.old_edges[first : np.searchsorted(self.old_edges[:, 0], self.ids[last], side="right")]
 
     def touched_groups(self, start: int, end: int) -> Int64Array:
-        """Ids of the groups from ``start`` up to ``end``, and of all that they hang on now or then, ascending."""
-        hung = self.edges_of(start, end)[:, 1]
-        every = np.unique(np.concatenate([self.ids[start:end], hung, self.new[start:end]]))
-        return cast(Int64Array, every[every != NONE])
+        """Ascending IDs of the groups from ``start`` to ``end``, and of their present and new predecessors."""
+        predecessors = self.edges_of(start, end)[:, 1]
+        ids = np.unique(np.concatenate([self.ids[start:end], predecessors, self.new_prev[start:end]]))
+        return cast(Int64Array, ids[ids != NONE])
 
 
 def compute_changes(planned: PlannedGroups) -> RowChanges:
-    """What stores groups as planned: the same groups with the same states."""
-    names, before, after, at = planned.names, planned.before, planned.after, np.flatnonzero(planned.changed)
-    hung = np.stack([before.ids[at], before.prev_ids()[at]], axis=1)
+    """The changes that store groups as planned."""
+    texts, before, after = planned.names, planned.before, planned.after
+    changed = np.flatnonzero(planned.changed)
+    edges = np.stack([before.ids[changed], before.prev_ids()[changed]], axis=1)
     return RowChanges(
-        before.ids[at],
-        hung[hung[:, 1] != NONE],
-        after.prev_ids()[at],
-        planned.rows_before[at] + after.rows[at],
-        lambda places: names.rows(after, at[places]),
+        before.ids[changed],
+        edges[edges[:, 1] != NONE],
+        after.prev_ids()[changed],
+        planned.rows_before[changed] + after.rows[changed],
+        lambda indices: texts.rows(after, changed[indices]),
     )
 
 
 def compute_restoring_changes(
     now: tuple[pa.Table, pa.Table], groups: Int64Array, edges: pa.Table, rows: pa.Table
 ) -> RowChanges:
-    """What stores ``groups`` as ``edges`` and ``rows`` have them; ``now`` has the edges and rows of today."""
+    """The changes that store ``groups`` with ``edges`` and ``rows``; ``now``: the present edges and rows."""
     rows = rows.sort_by("state_group")
-    held = rows["state_group"].to_numpy()
-    first, last = np.searchsorted(held, groups), np.searchsorted(held, groups, side="right")
-    there = np.sort(now[1]["state_group"].to_numpy())
-    present = np.searchsorted(there, groups, side="right") - np.searchsorted(there, groups)
+    row_groups = rows["state_group"].to_numpy()
+    first, last = np.searchsorted(row_groups, groups), np.searchsorted(row_groups, groups, side="right")
+    present_groups = np.sort(now[1]["state_group"].to_numpy())
+    present_rows = np.searchsorted(present_groups, groups, side="right") - np.searchsorted(present_groups, groups)
 
-    def rows_of(places: Int64Array) -> pa.Table:
-        taken = [np.arange(first[place], last[place]) for place in places]
-        return rows.take(pa.array(np.concatenate([np.empty(0, np.int64), *taken])))
+    def select_rows(indices: Int64Array) -> pa.Table:
+        ranges = [np.arange(first[index], last[index]) for index in indices]
+        return rows.take(pa.array(np.concatenate([np.empty(0, np.int64), *ranges])))
 
-    of_groups = now[0].filter(pc.is_in(now[0]["state_group"], pa.array(groups))).sort_by("state_group")
-    hung = np.stack([of_groups[name].to_numpy() for name in ("state_group", "prev_state_group")], axis=1)
-    return RowChanges(groups, hung, _prevs(edges, groups), present + last - first, rows_of)
+    present_edges = now[0].filter(pc.is_in(now[0]["state_group"], pa.array(groups))).sort_by("state_group")
+    old_edges = np.stack([present_edges[name].to_numpy() for name in ("state_group", "prev_state_group")], axis=1)
+    return RowChanges(groups, old_edges, _predecessors(edges, groups), present_rows + last - first, select_rows)
 
 
-def _prevs(edges: pa.Table, groups: Int64Array) -> Int64Array:
-    known = dict(zip(edges["state_group"].to_pylist(), edges["prev_state_group"].to_pylist(), strict=True))
-    return np.array([known.get(group, NONE) for group in groups.tolist()], np.int64)
+def _predecessors(edges: pa.Table, groups: Int64Array) -> Int64Array:
+    prev_of = dict(zip(edges["state_group"].to_pylist(), edges["prev_state_group"].to_pylist(), strict=True))
+    return np.array([prev_of.get(group, NONE) for group in groups.tolist()], np.int64)

@@ -1,4 +1,4 @@
-"""Synapse's three tables of state as arrays: texts become codes, and codes texts again."""
+"""Convert Synapse's three state tables to arrays of codes, and back."""
 
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -18,12 +18,12 @@ STATE_SCHEMAS: Final = {
     "state_group_edges": pa.schema({"state_group": pa.int64(), "prev_state_group": pa.int64()}),
     "state_groups_state": pa.schema({"state_group": pa.int64(), "type": _TEXT, "state_key": _TEXT, "event_id": _TEXT}),
 }
-"""What is read of Synapse's tables, in the order of ``Contents``."""
+"""The columns that are read of Synapse's tables, in the order of ``StateTables``."""
 _ROWS_AT_ONCE: Final = 100_000
 
 
 class StateTables(NamedTuple):
-    """Some rooms' rows of the three tables, in any order, by Synapse's names of the columns."""
+    """Rows of some rooms in the three tables, in any order, with Synapse's column names."""
 
     groups: pa.Table
     """id, room_id"""
@@ -34,41 +34,41 @@ class StateTables(NamedTuple):
 
 
 class BatchCollector:
-    """A table that arrives in batches: its texts become dictionaries, so that each text is held once."""
+    """Collects batches into one table with dictionary-encoded texts."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._schema, self._whole, self._waiting = schema, schema.empty_table(), list[pa.Table]()
+        self._schema, self._merged, self._pending = schema, schema.empty_table(), list[pa.Table]()
 
     def add(self, rows: pa.Table) -> None:
-        """Take more rows; texts may be plain."""
-        self._waiting.append(rows.cast(self._schema))
-        # Each batch has its own dictionaries: they become one before they take more than that one does.
-        if sum(map(len, self._waiting)) > max(len(self._whole), _ROWS_AT_ONCE):
+        """Add rows; texts may be plain."""
+        self._pending.append(rows.cast(self._schema))
+        # Each batch has its own dictionaries. Merge them before they need more memory than the merged one.
+        if sum(map(len, self._pending)) > max(len(self._merged), _ROWS_AT_ONCE):
             self.table()
 
     def table(self) -> pa.Table:
         """All rows so far."""
-        if self._waiting:
-            self._whole = pa.concat_tables([self._whole, *self._waiting]).unify_dictionaries().combine_chunks()
-            self._waiting = []
-        return self._whole
+        if self._pending:
+            self._merged = pa.concat_tables([self._merged, *self._pending]).unify_dictionaries().combine_chunks()
+            self._pending = []
+        return self._merged
 
 
 @dataclass(frozen=True)
 class CodeTexts:
-    """What the codes stand for."""
+    """The texts of the codes."""
 
     rooms: pa.Array
     types: pa.Array
     state_keys: pa.Array
     events: pa.Array
     key_types: Int32Array
-    """For each code of a key, the code of its type."""
+    """For each key code, the code of its type."""
     key_state_keys: Int32Array
 
-    def rows(self, groups: StateGroups, at: Int64Array | None = None) -> pa.Table:
-        """The rows of ``groups``, or of those ``at`` some places: state_group, type, state_key, event_id."""
-        chosen = np.arange(len(groups)) if at is None else at
+    def rows(self, groups: StateGroups, indices: Int64Array | None = None) -> pa.Table:
+        """Rows of ``groups``, or of those at the ``indices``: state_group, type, state_key, event_id."""
+        chosen = np.arange(len(groups)) if indices is None else indices
         counts = groups.rows[chosen]
         ends = np.cumsum(counts)
         rows = np.arange(counts.sum()) + np.repeat(groups.starts[chosen] - ends + counts, counts)
@@ -84,23 +84,23 @@ class CodeTexts:
 
 
 def build_edge_table(groups: StateGroups) -> pa.Table:
-    """The edges of ``groups``: state_group, prev_state_group."""
-    has_one = groups.prev != NONE
-    return pa.table({"state_group": groups.ids[has_one], "prev_state_group": groups.prev_ids()[has_one]})
+    """Edges of ``groups``: state_group, prev_state_group."""
+    has_prev = groups.prev != NONE
+    return pa.table({"state_group": groups.ids[has_prev], "prev_state_group": groups.prev_ids()[has_prev]})
 
 
 def encode_tables(
     state_groups: pa.Table, state_group_edges: pa.Table, state_groups_state: pa.Table
 ) -> tuple[GroupStore, CodeTexts]:
-    """The groups of the three tables of ``Contents``; texts may be dictionaries.
+    """Encode the three tables of ``StateTables``; texts may be dictionary-encoded.
 
-    :raises InvalidStateGroupsError: for groups that cannot be what Synapse stored.
+    :raises InvalidStateGroupsError: for groups that Synapse cannot have stored.
     """
-    room_codes, rooms = _encoded(state_groups["room_id"])
-    types, type_names = _encoded(state_groups_state["type"])
-    state_keys, state_key_names = _encoded(state_groups_state["state_key"])
-    events, event_names = _encoded(state_groups_state["event_id"])
-    pairs, keys = _encoded_pairs(types, state_keys, len(state_key_names))
+    room_codes, rooms = _encode(state_groups["room_id"])
+    types, type_names = _encode(state_groups_state["type"])
+    state_keys, state_key_names = _encode(state_groups_state["state_key"])
+    events, event_names = _encode(state_groups_state["event_id"])
+    pairs, keys = _encode_pairs(types, state_keys, len(state_key_names))
     ids = _longs(state_groups["id"])
     groups, copies, present = index_groups(
         ids,
@@ -110,24 +110,24 @@ def encode_tables(
         keys,
         events,
     )
-    of_group = np.full(len(groups), NONE, np.int32)
-    of_group[np.searchsorted(groups.ids, ids)] = room_codes
+    group_rooms = np.full(len(groups), NONE, np.int32)
+    group_rooms[np.searchsorted(groups.ids, ids)] = room_codes
     key_types, key_state_keys = np.divmod(pairs, max(len(state_key_names), 1))
     names = CodeTexts(
         rooms, type_names, state_key_names, event_names, key_types.astype(np.int32), key_state_keys.astype(np.int32)
     )
-    return GroupStore(groups, present, of_group, copies), names
+    return GroupStore(groups, present, group_rooms, copies), names
 
 
-def _encoded(texts: pa.ChunkedArray) -> _Encoded:
+def _encode(texts: pa.ChunkedArray) -> _Encoded:
     dictionary = texts.dictionary_encode().combine_chunks()
     if isinstance(dictionary, pa.ChunkedArray):
         dictionary = dictionary.unify_dictionaries().combine_chunks()
     return dictionary.indices.to_numpy(zero_copy_only=False).astype(np.int32), dictionary.dictionary
 
 
-def _encoded_pairs(first: Int32Array, second: Int32Array, seconds: int) -> tuple[Int64Array, Int32Array]:
-    dictionary = pa.array(first.astype(np.int64) * seconds + second).dictionary_encode()
+def _encode_pairs(first: Int32Array, second: Int32Array, second_count: int) -> tuple[Int64Array, Int32Array]:
+    dictionary = pa.array(first.astype(np.int64) * second_count + second).dictionary_encode()
     return dictionary.dictionary.to_numpy(), dictionary.indices.to_numpy().astype(np.int32)
 
 

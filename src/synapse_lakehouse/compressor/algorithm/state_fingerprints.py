@@ -1,4 +1,4 @@
-"""What state groups resolve to, told apart by fingerprints."""
+"""Fingerprints of the states of state groups."""
 
 from dataclasses import dataclass
 from typing import cast
@@ -15,24 +15,24 @@ _SEEDS = np.array([0x9E3779B97F4A7C15, 0xD1B54A32D192ED03], np.uint64)
 
 @dataclass(frozen=True)
 class StateFingerprints:
-    """For each group: the number of keys in its state, and 128 bits that depend on nothing but its state."""
+    """For each group: the number of keys of its state, and 128 bits that depend only on its state."""
 
     sizes: Int64Array
     fingerprints: NDArray[np.uint64]
 
     def differ(self, other: "StateFingerprints") -> BoolArray:
-        """Which groups resolve to something else in ``other``."""
+        """Which groups have another state in ``other``."""
         return cast(BoolArray, (self.sizes != other.sizes) | (self.fingerprints != other.fingerprints).any(axis=1))
 
 
 def fingerprint_states(groups: StateGroups) -> StateFingerprints:
-    """Resolve every group, in time and memory that grow with the rows that are stored, not with those resolved."""
+    """Fingerprint each group. Time and memory grow with the stored rows, not with the resolved ones."""
     return StateFingerprints(*_fingerprints(groups.prev, groups.starts, groups.keys, groups.events, groups.key_count))
 
 
 @cached_njit
-def _mixed(key: int, event: int, seed: np.uint64) -> np.uint64:
-    """A hash of one row: SplitMix64's finaliser."""
+def _hash_row(key: int, event: int, seed: np.uint64) -> np.uint64:
+    """Hash one row with the finaliser of SplitMix64."""
     word = (np.uint64(key) << np.uint64(32)) + np.uint64(event) + seed
     word = (word ^ (word >> np.uint64(30))) * _MIX_1
     word = (word ^ (word >> np.uint64(27))) * _MIX_2
@@ -41,7 +41,7 @@ def _mixed(key: int, event: int, seed: np.uint64) -> np.uint64:
 
 @cached_njit
 def find_children(prev: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """The groups by their predecessor: those of ``p`` stand from ``starts[p + 1]`` up to ``starts[p + 2]``."""
+    """Group the groups by predecessor: those of ``p`` are at ``children[starts[p + 1] : starts[p + 2]]``."""
     starts = np.zeros(len(prev) + 2, np.int64)
     for group in range(len(prev)):
         starts[prev[group] + 2] += 1
@@ -58,7 +58,7 @@ def find_children(prev: Int64Array) -> tuple[Int64Array, Int64Array]:
 def _fingerprints(
     prev: Int64Array, starts: Int64Array, keys: Int32Array, events: Int32Array, key_count: int
 ) -> tuple[Int64Array, NDArray[np.uint64]]:
-    """Walk down from each snapshot, and undo each group's rows on the way back."""
+    """Depth-first search from each full state; each group's rows are undone on the way back."""
     sizes = np.zeros(len(prev), np.int64)
     prints = np.zeros((len(prev), 2), np.uint64)
     child_starts, children = find_children(prev)
@@ -80,8 +80,8 @@ def _fingerprints(
                 replaced[row] = old
                 for half in range(2):
                     if old != NONE:
-                        prints[child, half] -= _mixed(keys[row], old, _SEEDS[half])
-                    prints[child, half] += _mixed(keys[row], events[row], _SEEDS[half])
+                        prints[child, half] -= _hash_row(keys[row], old, _SEEDS[half])
+                    prints[child, half] += _hash_row(keys[row], events[row], _SEEDS[half])
                 sizes[child] += old == NONE
                 state[keys[row]] = events[row]
             depth += 1

@@ -1,4 +1,4 @@
-"""State groups as they are stored: each one's predecessor, and its rows."""
+"""State groups as arrays: the predecessor and the rows of each group."""
 
 from dataclasses import dataclass
 from typing import cast
@@ -9,14 +9,14 @@ from synapse_lakehouse.compressor.algorithm.errors import InvalidStateGroupsErro
 from synapse_lakehouse.numba_jit import BoolArray, Int32Array, Int64Array, cached_njit
 
 NONE = -1
-"""Stands for no predecessor and for no event."""
+"""Marks a missing predecessor or event."""
 
 
 @dataclass(frozen=True)
 class StateGroups:
-    """State groups in ascending order of their ids; group ``i`` has the rows from ``starts[i]`` up to ``starts[i+1]``.
+    """State groups in ascending order of their IDs; group ``i`` has the rows ``starts[i]`` to ``starts[i + 1]``.
 
-    The state of a group is its predecessor's, with its rows added or put in the place of what had the same key.
+    The state of a group is that of its predecessor, updated with its rows.
     """
 
     ids: Int64Array
@@ -38,23 +38,24 @@ class StateGroups:
 
     @property
     def key_count(self) -> int:
-        """One more than the greatest code of a key."""
+        """Number of key codes: the maximum code + 1."""
         return int(self.keys.max()) + 1 if len(self.keys) else 0
 
     def prev_ids(self) -> Int64Array:
-        """Id of each group's predecessor, or ``NONE``."""
+        """ID of the predecessor of each group, or ``NONE``."""
         return np.where(self.prev == NONE, NONE, self.ids[self.prev]) if len(self) else self.prev
 
     def changed(self, other: "StateGroups") -> BoolArray:
-        """Which of the groups are stored otherwise in ``other``, which is made of the same states.
+        """Which groups are stored in another way in ``other``, whose groups have the same states.
 
-        Deltas of one group against one base differ only by redundant rows, so their numbers tell them apart.
+        Deltas from the same base to the same state differ only in redundant rows, so a comparison of row counts is
+        enough.
         """
         return cast(BoolArray, (self.prev != other.prev) | (self.rows != other.rows))
 
     def chain_nodes(self) -> Int64Array:
-        """Number of groups that have to be read for the state of each one, itself included."""
-        return _chain_nodes(self.prev)
+        """Length of the chain of each group, itself included."""
+        return _measure_chains(self.prev)
 
 
 def index_groups(
@@ -65,64 +66,64 @@ def index_groups(
     row_keys: Int32Array,
     row_events: Int32Array,
 ) -> tuple[StateGroups, StateGroups, BoolArray]:
-    """The groups of three tables in any order, the same groups with their copies, and which ``state_groups`` has.
+    """Index the three tables: the groups, the same groups with only their duplicate rows, and which groups exist.
 
-    A group known only from the edges counts as one without rows of its own unless it has some; rows of groups that
-    nothing mentions are left out. Of equal rows of a group, as nothing keeps them apart there, the first counts
-    and the others are copies.
+    A group that only the edges name is a group, too; ``state_groups`` does not have it, so it does not exist. Rows of
+    groups that neither table names are ignored. The table has no unique key: of equal rows of a group the first one
+    counts, the others are duplicates.
 
-    :raises InvalidStateGroupsError: for a group with two predecessors, a predecessor that is not older than its
-        group (which covers cycles), or two events for one key of a group.
+    :raises InvalidStateGroupsError: when a group has two predecessors, a predecessor that is not older (this includes
+        cycles), or two events for one key.
     """
-    every = np.unique(np.concatenate([ids, edge_groups, edge_prevs]))
-    prev = np.full(len(every), NONE)
-    at = np.searchsorted(every, edge_groups)
+    all_ids = np.unique(np.concatenate([ids, edge_groups, edge_prevs]))
+    prev = np.full(len(all_ids), NONE)
+    at = np.searchsorted(all_ids, edge_groups)
     if len(at) != len(np.unique(at)):
-        twice = every[np.flatnonzero(np.bincount(at) > 1)[0]]
-        raise InvalidStateGroupsError(f"state group {twice} has more than one predecessor")
-    if (newer := edge_prevs >= edge_groups).any():
-        edge = int(np.flatnonzero(newer)[0])
+        repeated = all_ids[np.flatnonzero(np.bincount(at) > 1)[0]]
+        raise InvalidStateGroupsError(f"state group {repeated} has more than one predecessor")
+    if (is_newer := edge_prevs >= edge_groups).any():
+        edge = int(np.flatnonzero(is_newer)[0])
         raise InvalidStateGroupsError(
             f"state group {edge_groups[edge]} has the predecessor {edge_prevs[edge]}, which is not older"
         )
-    prev[at] = np.searchsorted(every, edge_prevs)
-    where = np.minimum(np.searchsorted(every, row_groups), max(len(every) - 1, 0))
-    known = every[where] == row_groups if len(every) else np.zeros(len(row_groups), bool)
-    if not known.all():
-        where, row_keys, row_events = where[known], row_keys[known], row_events[known]
+    prev[at] = np.searchsorted(all_ids, edge_prevs)
+    where = np.minimum(np.searchsorted(all_ids, row_groups), max(len(all_ids) - 1, 0))
+    is_known = all_ids[where] == row_groups if len(all_ids) else np.zeros(len(row_groups), bool)
+    if not is_known.all():
+        where, row_keys, row_events = where[is_known], row_keys[is_known], row_events[is_known]
     if (np.diff(where) < 0).any():
         order = np.argsort(where, kind="stable")
         where, row_keys, row_events = where[order], row_keys[order], row_events[order]
     key_count = int(row_keys.max()) + 1 if len(row_keys) else 0
-    repeats, contradiction = _repeats(where, row_keys, row_events, key_count)
+    is_duplicate, contradiction = _find_duplicates(where, row_keys, row_events, key_count)
     if contradiction != NONE:
-        raise InvalidStateGroupsError(f"state group {every[contradiction]} has two events for one type and state key")
+        raise InvalidStateGroupsError(f"state group {all_ids[contradiction]} has two events for one type and state key")
 
-    def chosen(rows: BoolArray) -> StateGroups:
-        starts = np.searchsorted(where[rows], np.arange(len(every) + 1))
-        return StateGroups(every, prev, starts, row_keys[rows].astype(np.int32), row_events[rows].astype(np.int32))
+    def select(rows: BoolArray) -> StateGroups:
+        starts = np.searchsorted(where[rows], np.arange(len(all_ids) + 1))
+        return StateGroups(all_ids, prev, starts, row_keys[rows].astype(np.int32), row_events[rows].astype(np.int32))
 
-    return chosen(~repeats), chosen(repeats), np.isin(every, ids)
+    return select(~is_duplicate), select(is_duplicate), np.isin(all_ids, ids)
 
 
 @cached_njit
-def _repeats(where: Int64Array, keys: Int32Array, events: Int32Array, key_count: int) -> tuple[BoolArray, int]:
-    """Which rows say again what one before them said, and the first group that contradicts itself."""
+def _find_duplicates(where: Int64Array, keys: Int32Array, events: Int32Array, key_count: int) -> tuple[BoolArray, int]:
+    """Which rows repeat an earlier row, and the first group with two events for one key, or ``NONE``."""
     last = np.full(key_count, NONE)
-    repeats = np.zeros(len(where), np.bool_)
+    is_duplicate = np.zeros(len(where), np.bool_)
     for row in range(len(where)):
         before = last[keys[row]]
         if before != NONE and where[before] == where[row]:
             if events[before] != events[row]:
-                return repeats, where[row]
-            repeats[row] = True
+                return is_duplicate, where[row]
+            is_duplicate[row] = True
         else:
             last[keys[row]] = row
-    return repeats, NONE
+    return is_duplicate, NONE
 
 
 @cached_njit
-def _chain_nodes(prev: Int64Array) -> Int64Array:
+def _measure_chains(prev: Int64Array) -> Int64Array:
     nodes = np.ones(len(prev), np.int64)
     for group in range(len(prev)):
         if prev[group] != NONE:

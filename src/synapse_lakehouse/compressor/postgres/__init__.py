@@ -1,1 +1,1 @@
-"""Synapse's database as the compressor reads and writes it."""
+"""Reading and writing state groups in Synapse's database."""

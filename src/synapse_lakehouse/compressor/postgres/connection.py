@@ -1,4 +1,4 @@
-"""The connection that writes to Synapse's database: it waits for nobody, and stops when its process does."""
+"""The connection that writes to Synapse's database, under an advisory lock."""
 
 import time
 from collections.abc import Iterator
@@ -7,9 +7,9 @@ from typing import Final
 
 import psycopg
 
-from synapse_lakehouse.compressor import saved_progress
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError
 from synapse_lakehouse.compressor.errors import CompressorRunningError, convert_database_error
+from synapse_lakehouse.compressor.postgres import progress_store
 from synapse_lakehouse.compressor.postgres.progress_tables import PRIVILEGES, PROGRESS_TABLES, WRITTEN_TABLES
 from synapse_lakehouse.compressor.postgres.session import SESSION_SETTINGS, WRITE_DSN_SETTING
 from synapse_lakehouse.config.settings import Settings
@@ -17,30 +17,30 @@ from synapse_lakehouse.postgres.access.row_security import find_hidden_rows
 from synapse_lakehouse.postgres.connection import Connection, open_connection
 
 _LOCK: Final = 7_365_871_530_442_099
-"""The advisory lock that a compression holds on its database."""
-_PATIENCE_SECONDS: Final = 15.0
+"""Key of the advisory lock that a compression holds in its database."""
+_LOCK_WAIT_SECONDS: Final = 15.0
 
 
 def require_write_dsn(settings: Settings) -> str:
-    """The database to compress.
+    """SYNAPSE_WRITE_DSN.
 
-    :raises CompressorError: when the setting is missing.
+    :raises CompressorError: when it is not set.
     """
     if not settings.synapse_write_dsn:
         raise CompressorError(
-            f"{WRITE_DSN_SETTING} is not set: the database to compress, for a role that may write its state. "
-            "`lakehouse grants --compress` prints the SQL of such a role."
+            f"{WRITE_DSN_SETTING} is not set. Set it to the database to compress, with a role that may write state: "
+            "`lakehouse grants --compress` prints the SQL of the role."
         )
     return settings.synapse_write_dsn
 
 
 @contextmanager
 def open_write_connection(dsn: str) -> Iterator[Connection]:
-    """The only connection of this kind, in autocommit mode; the tables of progress are there.
+    """Open the connection in autocommit mode, take the advisory lock and create missing progress tables.
 
-    :raises SourceError: when it cannot be made.
-    :raises CompressorRunningError: when another one of ours works on this database.
-    :raises CompressorError: when the database takes no changes from this role, is of a Synapse that is too old, or a
+    :raises SourceError: when no connection can be opened.
+    :raises CompressorRunningError: when another compressor of this product holds the lock.
+    :raises CompressorError: when the database is read-only, the role lacks a privilege, Synapse is too old, or a
         statement fails.
     """
     _, connection = open_connection(dsn, SESSION_SETTINGS, WRITE_DSN_SETTING)
@@ -48,50 +48,48 @@ def open_write_connection(dsn: str) -> Iterator[Connection]:
         with connection:
             _take_lock(connection)
             require_rights(connection)
-            saved_progress.create_tables(connection)
+            progress_store.create_tables(connection)
             yield connection
     except psycopg.Error as error:
         raise convert_database_error(error) from None
 
 
 def _take_lock(connection: Connection) -> None:
-    # The server may need a moment to notice that a killed process has gone.
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+    # The server may need some seconds to notice that a killed process has closed its connection.
+    deadline = time.monotonic() + _LOCK_WAIT_SECONDS
     while connection.execute("select pg_try_advisory_lock(%s)", [_LOCK]).fetchone() != (True,):
         if time.monotonic() > deadline:
-            raise CompressorRunningError(
-                "Another `lakehouse compress apply` is at work on this database. Let it end first."
-            )
+            raise CompressorRunningError("Another compression works on this database. Wait until it has ended.")
         time.sleep(0.2)
 
 
 def require_rights(connection: Connection) -> None:
-    """:raises CompressorError: when the database takes no changes from this role, or its Synapse is too old."""
+    """:raises CompressorError: when the database is read-only, the role lacks a privilege, or Synapse is too old."""
     if connection.execute("select pg_is_in_recovery()").fetchone() == (True,):
-        raise CompressorError(f"{WRITE_DSN_SETTING} leads to a standby, which takes no changes. Give the primary's.")
+        raise CompressorError(f"{WRITE_DSN_SETTING} names a standby, which is read-only. Set it to the primary.")
     if connection.execute("select to_regclass('state_groups_pending_deletion') is null").fetchone() == (True,):
         raise CompressorError(
-            "This database has no state_groups_pending_deletion: its Synapse deletes state groups at once, also while "
-            "they are compressed, and a state could be lost. Upgrade Synapse, and start it once."
+            "This database has no table state_groups_pending_deletion: this version of Synapse deletes state groups at "
+            "once, so a state could be lost during compression. Upgrade Synapse and start it once."
         )
     if problems := find_hidden_rows(connection, PRIVILEGES):
         raise CompressorError("\n".join(problems))
-    lacking = connection.execute(
+    missing = connection.execute(
         "select distinct name from unnest(%s::text[], %s::text[]) as needed(name, privilege)"
         " where to_regclass(name) is not null and not has_table_privilege(name, privilege)"
         " union select 'state_groups' where not has_any_column_privilege('state_groups', 'update')"
         " union select name from unnest(%s::text[]) as name where to_regclass(name) is null"
         " and not has_schema_privilege(current_schema(), 'create') order by 1",
-        [*_needed(), list(PROGRESS_TABLES)],
+        [*_required_privileges(), list(PROGRESS_TABLES)],
     ).fetchall()
-    if lacking:
+    if missing:
         raise CompressorError(
-            f"The role of {WRITE_DSN_SETTING} may not write {', '.join(name for (name,) in lacking)}: "
-            "`lakehouse grants --compress` prints the SQL of one that may."
+            f"The role of {WRITE_DSN_SETTING} may not write {', '.join(name for (name,) in missing)}. "
+            "`lakehouse grants --compress` prints the SQL of a role that may."
         )
 
 
-def _needed() -> tuple[list[str], list[str]]:
+def _required_privileges() -> tuple[list[str], list[str]]:
     state = [(name, right) for name in ("state_group_edges", "state_groups_state") for right in ("insert", "delete")]
     own = [(name, right) for name in WRITTEN_TABLES for right in ("select", "insert", "update", "delete")]
     names, rights = zip(*state, *own, strict=True)

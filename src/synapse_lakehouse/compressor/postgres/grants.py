@@ -1,4 +1,4 @@
-"""The rights that compressing needs in Synapse's database, and SQL that grants them."""
+"""SQL of the role that compresses: its privileges in Synapse's database."""
 
 from typing import Final
 
@@ -10,15 +10,15 @@ _CONNECTIONS: Final = 4
 
 
 def create_role_sql(role: str, reader: str = "lakehouse") -> str:
-    """SQL that makes ``role`` (a plain lower-case name), or brings its rights to what compressing needs today.
+    """SQL that creates ``role`` (a plain lower-case name) or updates its privileges to those that are needed today.
 
-    It works in the current database and schema, in one transaction, and may be run again. Whoever runs it owns
-    Synapse's tables and may create roles. The role ``reader``, where it exists, may then read how far
-    rooms are compressed.
+    It works in the current database and schema, in one transaction, and can be run again. It must be run by a role
+    that owns Synapse's tables and may create roles. The role ``reader``, if it exists, may then read the progress
+    tables.
     """
     return "\n".join(
         [
-            f"-- The role {role} compresses room state, and does nothing else. Run this again after upgrading.",
+            f"-- The role {role} compresses room state; it has no other privileges. Run this again after an upgrade.",
             "BEGIN;",
             *(f"{statement};" for statement in CREATE_STATEMENTS),
             *build_role_sql(role, _CONNECTIONS, SESSION_SETTINGS),
@@ -27,7 +27,7 @@ def create_role_sql(role: str, reader: str = "lakehouse") -> str:
             f"  GRANT SELECT ON {', '.join(PROGRESS_TABLES)} TO {reader};",
             "END IF; END $$;",
             "COMMIT;",
-            f"-- Its password, typed and not shown, in psql: \\password {role}",
+            f"-- Set its password in psql: \\password {role}",
             "",
         ]
     )

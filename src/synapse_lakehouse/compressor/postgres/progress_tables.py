@@ -1,7 +1,7 @@
-"""Where progress is kept: the tables of Synapse's own compressor, and one beside them for what these lack.
+"""The progress tables: those of Synapse's own compressor, and one more of ours.
 
-Levels are kept in its tables as it keeps them, so that one can go over and back. Ours says which chunk of a room is
-stored in part, and up to where rooms were brought to the fewest rows.
+Levels are saved as Synapse's compressor does, so that an operator can switch between the two compressors. Our table
+saves the chunk of a room that is written in part, and the last group that ``best`` compressed.
 """
 
 import re
@@ -17,10 +17,10 @@ PROGRESS_TABLES: Final = {
     "lakehouse_compressor_progress": "room_id text PRIMARY KEY, strategy text NOT NULL, last_compressed bigint,"
     " chunk_end bigint, written_up_to bigint NOT NULL",
 }
-"""Columns of each table; the first three are the reference's own."""
+"""Columns of each table; the first three tables are those of Synapse's compressor."""
 
 WRITTEN_TABLES: Final = tuple(name for name in PROGRESS_TABLES if name != "state_compressor_total_progress")
-"""Those that a compression writes. The reference looks for work from the total on, which may well lag behind."""
+"""Tables that a compression writes. Synapse's compressor uses the total only as a lower limit, so it may lag."""
 
 REFERENCE_TABLES: Final = tuple(name for name in PROGRESS_TABLES if name.startswith("state_compressor_"))
 
@@ -31,7 +31,7 @@ CREATE_STATEMENTS: Final = (
 )
 
 PRIVILEGES: Final = {
-    # FOR KEY SHARE takes the right to update a column; Synapse itself relies on this one for nothing.
+    # FOR KEY SHARE requires UPDATE of a column; Synapse does not use this column.
     "state_groups": "SELECT, UPDATE (event_id)",
     "state_group_edges": "SELECT, INSERT, DELETE",
     "state_groups_state": "SELECT, INSERT, DELETE",
@@ -40,11 +40,11 @@ PRIVILEGES: Final = {
     "state_groups_pending_deletion": "SELECT, INSERT",
     "state_compressor_total_progress": "SELECT",
 } | dict.fromkeys(WRITTEN_TABLES, "SELECT, INSERT, UPDATE, DELETE")
-"""By table; no other object is touched."""
+"""Privileges by table; no other object is used."""
 
 
 def list_privileges() -> Iterator[tuple[str, str, tuple[str, ...] | None]]:
-    """:data:`PRIVILEGES` one by one: privilege, table, and the columns that it is limited to."""
-    for table, rights in PRIVILEGES.items():
-        for privilege, column in re.findall(r"(\w+)(?: \((\w+)\))?", rights):
+    """Each of :data:`PRIVILEGES`: privilege, table, and the columns that it is limited to."""
+    for table, granted in PRIVILEGES.items():
+        for privilege, column in re.findall(r"(\w+)(?: \((\w+)\))?", granted):
             yield privilege, table, (column,) if column else None

@@ -1,4 +1,4 @@
-"""What every session that writes is like."""
+"""Session settings of the connection that writes."""
 
 from typing import Final
 
@@ -7,18 +7,18 @@ WRITE_DSN_SETTING: Final = "SYNAPSE_WRITE_DSN"
 SESSION_SETTINGS: Final = {
     "default_transaction_isolation": "read committed",
     "statement_timeout": "30s",
-    # While we wait, others wait for what we hold already. Less than deadlock_timeout (1 s), too: who waits for us and
-    # whom we wait for sees us give way, never a deadlock.
+    # While we wait, others wait for our locks. Below deadlock_timeout (1 s): we give up before PostgreSQL reports a
+    # deadlock to us or to Synapse.
     "lock_timeout": "80ms",
     "idle_in_transaction_session_timeout": "30s",
-    # Between two rooms it may be idle for long, and holds the lock that keeps another compression out.
+    # It may be idle for long between two rooms, and must keep its advisory lock.
     "idle_session_timeout": "0",
     "client_connection_check_interval": "2s",
-    # Locks are not held until the disk has it. A crash of the server may take the last of our transactions back, each
-    # with its progress and without harm to any other; the last one of a room waits for the disk.
+    # A commit does not hold its locks until the WAL flush. A server crash may lose our last transactions, each with its
+    # progress; other transactions do not depend on them. The last commit of a room is synchronous.
     "synchronous_commit": "off",
-    # A query fails where row-level security would leave rows out of its result.
+    # A query fails if row-level security would hide rows from it.
     "row_security": "off",
     "TimeZone": "UTC",
 }
-"""PostgreSQL's settings for the session that writes, by name."""
+"""PostgreSQL's settings of the session, by name."""

@@ -1,4 +1,4 @@
-"""Connections that read Synapse's database one snapshot after the other."""
+"""Connections that read Synapse's database, one PostgreSQL snapshot after the other."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -19,25 +19,25 @@ from synapse_lakehouse.postgres.connection import DISABLE_TRANSACTION_TIMEOUT, b
 from synapse_lakehouse.postgres.errors import ReadError
 
 ReaderFactory = Callable[[], AbstractContextManager[RoomReader]]
-"""Makes a reader that sees a new snapshot, in one read-only, repeatable-read transaction."""
+"""Opens a reader of a new PostgreSQL snapshot, in one read-only, repeatable-read transaction."""
 
 
 @contextmanager
 def connect_readers(dsn: str, settings: Settings, setting: str) -> Iterator[ReaderFactory]:
-    """Connections to the database ``dsn`` to read over; ``setting`` names the DSN's setting.
+    """Connect to ``dsn`` to read state; ``setting``: the name of the setting that contains the DSN.
 
-    :raises SourceError: when no connection can be made.
-    :raises CompressorError: when it is not Synapse's database, or the role lacks a right.
-    :raises ReadError: when a statement fails otherwise, or a connection is lost.
+    :raises SourceError: when no connection can be opened.
+    :raises CompressorError: when it is not Synapse's database, or the role lacks a privilege.
+    :raises ReadError: when another statement fails, or a connection is lost.
     """
     info, connection = open_connection(dsn, build_session_settings(settings), setting)
-    with connection, _explained():
+    with connection, _convert_errors():
         _require_synapse(connection, setting)
         with postgresql.connect(info) as arrow:
 
             @contextmanager
-            def reading() -> Iterator[RoomReader]:
-                with _explained(), connection.transaction():
+            def open_reader() -> Iterator[RoomReader]:
+                with _convert_errors(), connection.transaction():
                     row = connection.execute("select pg_export_snapshot()").fetchone()
                     assert row is not None
                     with arrow.cursor() as cursor:
@@ -48,11 +48,11 @@ def connect_readers(dsn: str, settings: Settings, setting: str) -> Iterator[Read
                     finally:
                         arrow.rollback()
 
-            yield reading
+            yield open_reader
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def _convert_errors() -> Iterator[None]:
     try:
         yield
     except psycopg.errors.InsufficientPrivilege as error:
@@ -69,8 +69,8 @@ def _require_synapse(connection: psycopg.Connection[Any], setting: str) -> None:
     assert row is not None
     if row[0]:
         raise CompressorError(
-            f"The database {row[1]} is not a Synapse homeserver's: it has no {', '.join(row[0])} that this role can "
-            f"see. Correct the database in {setting}, or the role's rights and search_path."
+            f"The database {row[1]} is not that of a Synapse homeserver: this role sees no {', '.join(row[0])} in "
+            f"it. Correct the database in {setting}, or the role's privileges and search_path."
         )
     if problems := find_hidden_rows(connection, PRIVILEGES):
         raise CompressorError("\n".join(problems))

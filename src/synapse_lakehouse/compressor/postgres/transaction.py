@@ -1,8 +1,8 @@
-"""One transaction that stores a few groups otherwise, beside a Synapse that goes on working.
+"""One transaction that rewrites a few groups while Synapse is running.
 
-Synapse deletes a group only after it stood among those pending deletion for minutes, and locks its row for that. Rows
-of all groups that are written or hung on, before or after, are therefore locked against deletion, in the order of
-their ids, and then seen again: whatever is gone, about to go or stored otherwise than planned is left alone.
+Synapse marks a group as pending deletion minutes before it deletes it, and locks its row to delete it. Therefore lock
+the rows of all groups involved (those to write and their present and new predecessors) in the order of their IDs, and
+check them again. Groups that were deleted, are pending deletion or have changed since the plan are skipped.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ _DELETE: Final = (
     "DELETE FROM state_groups_state WHERE state_group = ANY(%s)",
     "DELETE FROM state_group_edges WHERE state_group = ANY(%s)",
 )
-_HANG: Final = (
+_INSERT_EDGES: Final = (
     "INSERT INTO state_group_edges (state_group, prev_state_group) SELECT * FROM unnest(%s::bigint[], %s::bigint[])"
 )
 _COPY: Final = (
@@ -35,85 +35,87 @@ _QUOTED: Final = pa_csv.WriteOptions(include_header=False, quoting_style="all_va
 
 
 class GroupRooms:
-    """What ``state_groups`` had when the plan was made."""
+    """The groups that existed when the plan was made, with their rooms."""
 
     def __init__(self, contents: StateTables, room_id: str) -> None:
-        """``room_id``: the room that is compressed."""
+        """:param room_id: the room that is compressed."""
         self._rooms = dict(zip(contents.groups["id"].to_pylist(), contents.groups["room_id"].to_pylist(), strict=True))
         self._room_id = room_id
 
-    def has(self, groups: Int64Array) -> BoolArray:
-        """Which of ``groups`` were there."""
+    def contains(self, groups: Int64Array) -> BoolArray:
+        """Which of ``groups`` existed."""
         return np.array([group in self._rooms for group in groups.tolist()], bool)
 
     def room(self, group: int) -> str:
-        """The room of a group. One that is gone is given to the room that is compressed, as the reference does."""
+        """The room of a group; for a deleted group the room that is compressed, as in Synapse's compressor."""
         return str(self._rooms.get(group, self._room_id))
 
 
-def encode_rows(changes: RowChanges, places: Int64Array, known: GroupRooms) -> memoryview:
-    """The new rows of the changes at ``places``, as COPY takes them. To be made before anything is locked for them."""
-    rows = changes.rows(places)
+def encode_rows(changes: RowChanges, indices: Int64Array, group_rooms: GroupRooms) -> memoryview:
+    """Encode the new rows of the changes at ``indices`` for COPY, before their groups are locked."""
+    rows = changes.rows(indices)
     groups, numbers = np.unique(rows["state_group"].to_numpy(), return_inverse=True)
-    rooms = pa.array([known.room(group) for group in groups.tolist()], pa.string()).take(pa.array(numbers))
+    rooms = pa.array([group_rooms.room(group) for group in groups.tolist()], pa.string()).take(pa.array(numbers))
     text = pa.BufferOutputStream()
     pa_csv.write_csv(rows.append_column("room_id", rooms), text, _QUOTED)
     return memoryview(text.getvalue())
 
 
 def rewrite_groups(
-    connection: Connection, changes: RowChanges, start: int, end: int, known: GroupRooms, new_rows: memoryview
+    connection: Connection, changes: RowChanges, start: int, end: int, group_rooms: GroupRooms, new_rows: memoryview
 ) -> Int64Array:
-    """Store the changes from ``start`` up to ``end`` in the transaction that is open.
+    """Write the changes from ``start`` to ``end`` in the open transaction.
 
     :param new_rows: :func:`encode_rows` of all of them.
-    :returns: ids of the groups that were left alone.
+    :returns: IDs of the groups that were skipped.
     """
-    possible = _possible(connection, changes, start, end, known)
-    places = start + np.flatnonzero(possible)
-    ids, new = changes.ids[places], changes.new[places]
+    is_safe = _find_safe_changes(connection, changes, start, end, group_rooms)
+    indices = start + np.flatnonzero(is_safe)
+    ids, new_prev = changes.ids[indices], changes.new_prev[indices]
     for statement in _DELETE:
         connection.execute(statement.encode(), [ids.tolist()])
-    hung = new != NONE
-    connection.execute(_HANG.encode(), [ids[hung].tolist(), new[hung].tolist()])
+    has_prev = new_prev != NONE
+    connection.execute(_INSERT_EDGES.encode(), [ids[has_prev].tolist(), new_prev[has_prev].tolist()])
     with connection.cursor() as cursor, cursor.copy(_COPY.encode()) as copy:
-        copy.write(new_rows if possible.all() else encode_rows(changes, places, known))
-    return changes.ids[start:end][~possible]
+        copy.write(new_rows if is_safe.all() else encode_rows(changes, indices, group_rooms))
+    return changes.ids[start:end][~is_safe]
 
 
-def _possible(connection: Connection, changes: RowChanges, start: int, end: int, known: GroupRooms) -> BoolArray:
+def _find_safe_changes(
+    connection: Connection, changes: RowChanges, start: int, end: int, group_rooms: GroupRooms
+) -> BoolArray:
     touched = changes.touched_groups(start, end)
-    there = _ids(connection.execute(_LOCK.encode(), [touched.tolist()]))
-    # What was gone already when the plan was made is gone for good.
-    unsafe = touched[np.isin(touched, there) != known.has(touched)]
+    existing = _ids(connection.execute(_LOCK.encode(), [touched.tolist()]))
+    # A group that had been deleted when the plan was made does not come back.
+    unsafe = touched[np.isin(touched, existing) != group_rooms.contains(touched)]
     unsafe = np.concatenate([unsafe, _ids(connection.execute(_PENDING.encode(), [touched.tolist()]))])
-    ids, new, hung = changes.ids[start:end], changes.new[start:end], changes.edges_of(start, end)
-    found = set(connection.execute(_EDGES.encode(), [ids.tolist()]))
-    elsewhere = np.array([group for group, _ in found ^ set(map(tuple, hung.tolist()))], np.int64)
-    left = np.concatenate([unsafe, elsewhere, hung[np.isin(hung[:, 1], unsafe), 0]])
-    return ~(np.isin(ids, left) | np.isin(new, unsafe))
+    ids, new_prev, old_edges = changes.ids[start:end], changes.new_prev[start:end], changes.edges_of(start, end)
+    present_edges = set(connection.execute(_EDGES.encode(), [ids.tolist()]))
+    changed = np.array([group for group, _ in present_edges ^ set(map(tuple, old_edges.tolist()))], np.int64)
+    skipped = np.concatenate([unsafe, changed, old_edges[np.isin(old_edges[:, 1], unsafe), 0]])
+    return ~(np.isin(ids, skipped) | np.isin(new_prev, unsafe))
 
 
 def _ids(cursor: Any) -> Int64Array:
-    return np.array([one for (one,) in cursor], np.int64)
+    return np.array([group for (group,) in cursor], np.int64)
 
 
 @dataclass
 class TransactionSize:
-    """How much to write in one transaction, so that it holds its locks for a part of a second only."""
+    """The number of rows and edges per transaction, adapted so that its locks last for about ``seconds``."""
 
     seconds: float = 0.03
     work: int = 300
     longest: float = 0.0
-    """Seconds that the longest transaction held its locks, at most."""
+    """Maximum seconds that a transaction held its locks."""
 
-    def took(self, seconds: float, work: int) -> None:
-        """Learn from a transaction."""
+    def record_success(self, seconds: float, work: int) -> None:
+        """Adapt to the duration of a committed transaction."""
         self.longest = max(self.longest, seconds)
         possible = work * self.seconds / max(seconds, 1e-4)
         self.work = int(min(max(possible, self.work / 4, 50), self.work * 2, 20_000))
 
     def record_conflict(self, seconds: float) -> None:
-        """Somebody else needs what we lock, or has what we need: given up after ``seconds``."""
+        """Reduce the size after a lock conflict that rolled a transaction back after ``seconds``."""
         self.longest = max(self.longest, seconds)
         self.work = max(self.work // 4, 50)

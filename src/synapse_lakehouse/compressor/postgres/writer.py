@@ -1,4 +1,4 @@
-"""Write changes in small transactions, each with the progress that it makes, and give way to whoever is in the way."""
+"""Apply changes in small transactions that also record progress; back off on lock contention."""
 
 import time
 from collections.abc import Callable
@@ -15,12 +15,12 @@ from synapse_lakehouse.numba_jit import Int64Array
 from synapse_lakehouse.postgres.connection import Connection
 
 _TRIES: Final = 5
-"""So often a portion is tried, and so often its first group alone."""
+"""Number of tries of a portion; then of its first group alone."""
 
-LOCKED_MESSAGE: Final = "the rest: somebody holds locks on it for long. Run it again later."
+LOCKED_MESSAGE: Final = "Another session held locks on some of its groups for too long. Run it again later."
 """Said of a room of which ``Writer.gave_up`` the rest."""
 
-_IN_OUR_WAY: Final = (
+_CONFLICTS: Final = (
     psycopg.errors.LockNotAvailable,
     psycopg.errors.DeadlockDetected,
     psycopg.errors.SerializationFailure,
@@ -29,58 +29,63 @@ _IN_OUR_WAY: Final = (
 
 T = TypeVar("T")
 SaveProgress = Callable[[Connection, int], Callable[[], None]]
-"""Writes, in the transaction that is open, that all changes up to a place are stored; what it returns is called once
-that is committed."""
+"""Saves in the open transaction that all changes up to an index are written; its result is called after the commit."""
 
 
 @dataclass
 class GroupWriter:
-    """Writes over one connection; what it did so far."""
+    """Writes changes over one connection, and counts."""
 
     connection: Connection
-    load: Backpressure
+    backpressure: Backpressure
     report_written: Callable[[int, int], None]
-    """Told after each transaction how many rows and edges it was about, and of how many."""
+    """Receives, after each transaction, the number of rows and edges that it wrote, and the total number."""
     pace: TransactionSize = field(default_factory=TransactionSize)
     gave_up_on_locks: bool = False
-    """Whether somebody held locks for so long that the rest was left."""
+    """Whether the remaining changes were skipped, as another session held locks for too long."""
 
-    def write(self, changes: RowChanges, known: GroupRooms, save: SaveProgress) -> Int64Array:
-        """Store all ``changes``, as far as they can be now.
+    def write(self, changes: RowChanges, group_rooms: GroupRooms, save: SaveProgress) -> Int64Array:
+        """Write ``changes``.
 
-        :returns: ids of the groups that were left alone: gone, about to go, stored otherwise, or locked for long.
+        :returns: IDs of the groups that were skipped: deleted, pending deletion, changed, or locked for too long.
         """
-        left = [np.empty(0, np.int64)]
+        skipped = [np.empty(0, np.int64)]
         start, tries = 0, 0
         while start < len(changes):
-            self.load.wait()
+            self.backpressure.wait()
             end = changes.portion_end(start, self.pace.work if tries < _TRIES else 0)
-            new_rows = encode_rows(changes, np.arange(start, end), known)
+            new_rows = encode_rows(changes, np.arange(start, end), group_rooms)
             began = time.monotonic()
             try:
-                left.append(self._commit(changes, start, end, known, new_rows, save))
-            except _IN_OUR_WAY:
+                skipped.append(self._commit(changes, start, end, group_rooms, new_rows, save))
+            except _CONFLICTS:
                 self.pace.record_conflict(time.monotonic() - began)
                 tries += 1
                 if tries > 2 * _TRIES:
                     self.gave_up_on_locks = True
-                    return np.concatenate([*left, changes.ids[start:]])
+                    return np.concatenate([*skipped, changes.ids[start:]])
                 time.sleep(min(0.05 * 2**tries, 1))
                 continue
-            self.pace.took(time.monotonic() - began, changes.work(start, end))
+            self.pace.record_success(time.monotonic() - began, changes.work(start, end))
             self.report_written(changes.work(start, end), changes.work(0, len(changes)))
             start, tries = end, 0
         with self.connection.transaction():
             self.connection.execute("set local synchronous_commit = on")
-            saved = save(self.connection, len(changes))
-        saved()
-        return np.concatenate(left)
+            on_commit = save(self.connection, len(changes))
+        on_commit()
+        return np.concatenate(skipped)
 
     def _commit(
-        self, changes: RowChanges, start: int, end: int, known: GroupRooms, new_rows: memoryview, save: SaveProgress
+        self,
+        changes: RowChanges,
+        start: int,
+        end: int,
+        group_rooms: GroupRooms,
+        new_rows: memoryview,
+        save: SaveProgress,
     ) -> Int64Array:
         with self.connection.transaction():
-            left = rewrite_groups(self.connection, changes, start, end, known, new_rows)
-            saved = save(self.connection, end)
-        saved()
-        return left
+            skipped = rewrite_groups(self.connection, changes, start, end, group_rooms, new_rows)
+            on_commit = save(self.connection, end)
+        on_commit()
+        return skipped

@@ -1,4 +1,4 @@
-"""How far rooms are compressed, as the tables of progress say."""
+"""Read and write the saved progress of rooms in the progress tables."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 from psycopg import Connection, sql
 
 from synapse_lakehouse.compressor.algorithm.chunks import ChunkResult, RoomProgress
+from synapse_lakehouse.compressor.algorithm.layout import Strategy
 from synapse_lakehouse.compressor.algorithm.level_sizes import Levels, levels_from_rows
-from synapse_lakehouse.compressor.algorithm.settings import Strategy
 from synapse_lakehouse.compressor.errors import RoomSkippedError
 from synapse_lakehouse.compressor.postgres.progress_tables import (
     CREATE_STATEMENTS,
@@ -19,34 +19,34 @@ from synapse_lakehouse.compressor.postgres.progress_tables import (
 
 @dataclass(frozen=True)
 class SavedProgress:
-    """What is saved of one room."""
+    """The saved progress of a room."""
 
-    reference: tuple[Any, ...] = ()
-    """The reference's rows, to be compared: another compressor changes them."""
+    shared_rows: tuple[Any, ...] = ()
+    """The rows in the tables of Synapse's compressor, to detect changes by another compressor."""
     progress: RoomProgress | None = None
-    """How far the levels are; the levels are empty where only the last group is known."""
+    """Progress of the strategy ``levels``; without levels if only the last group was saved."""
     fault: str | None = None
-    """Why nobody can go on from its levels, where no compressor writes such."""
+    """Why its levels are invalid."""
     best_up_to: int | None = None
-    """The newest group when the room was last brought to the fewest rows."""
+    """The newest group when ``best`` last compressed the room."""
     unfinished_chunk_end: int | None = None
-    """Last group of the chunk that is stored in part."""
+    """Last group of the chunk that is written in part."""
 
     def require_levels(self) -> None:
-        """Refuse levels that cannot be.
+        """Require valid levels.
 
-        :raises RoomSkippedError: saying what to do about them.
+        :raises RoomSkippedError: when the saved levels are invalid.
         """
         if self.fault:
             raise RoomSkippedError(
-                f"What state_compressor_state says of it cannot be: {self.fault}. Delete its rows there and in "
-                "state_compressor_progress, and it is compressed from its beginning; or compress it with the strategy "
-                "best, which needs no levels."
+                f"Its rows in state_compressor_state are invalid: {self.fault}. Delete its rows there and in "
+                "state_compressor_progress to compress it from the beginning, or compress it with the strategy best, "
+                "which needs no levels."
             )
 
 
 def list_existing_tables(connection: Connection[Any]) -> set[str]:
-    """Which of the tables are there."""
+    """The progress tables that exist."""
     found = connection.execute(
         "SELECT t FROM unnest(%s::text[]) t WHERE to_regclass(t) IS NOT NULL", [list(PROGRESS_TABLES)]
     )
@@ -54,19 +54,19 @@ def list_existing_tables(connection: Connection[Any]) -> set[str]:
 
 
 def create_tables(connection: Connection[Any]) -> None:
-    """Create the tables that are not there; the first compression of a database does."""
+    """Create missing progress tables."""
     if list_existing_tables(connection) != set(PROGRESS_TABLES):
         for statement in CREATE_STATEMENTS:
             connection.execute(statement.encode())
 
 
 def read_progress(connection: Connection[Any], room_id: str) -> SavedProgress:
-    """What is saved of a room."""
-    there = list_existing_tables(connection)
+    """Read the saved progress of a room."""
+    existing = list_existing_tables(connection)
     saved = SavedProgress()
-    if there.issuperset(REFERENCE_TABLES):
-        levels, last = _reference(connection, room_id)
-        saved = replace(saved, reference=(levels, last))
+    if existing.issuperset(REFERENCE_TABLES):
+        levels, last = _read_shared_rows(connection, room_id)
+        saved = replace(saved, shared_rows=(levels, last))
         try:
             known: Levels = levels_from_rows(levels)
         except ValueError as error:
@@ -74,7 +74,7 @@ def read_progress(connection: Connection[Any], room_id: str) -> SavedProgress:
         else:
             if last is not None:
                 saved = replace(saved, progress=RoomProgress(last, known))
-    if "lakehouse_compressor_progress" in there:
+    if "lakehouse_compressor_progress" in existing:
         row = connection.execute(
             "SELECT CASE strategy WHEN 'best' THEN last_compressed END, chunk_end FROM lakehouse_compressor_progress"
             " WHERE room_id = %s",
@@ -85,7 +85,7 @@ def read_progress(connection: Connection[Any], room_id: str) -> SavedProgress:
     return saved
 
 
-def _reference(connection: Connection[Any], room_id: str) -> tuple[tuple[Any, ...], int | None]:
+def _read_shared_rows(connection: Connection[Any], room_id: str) -> tuple[tuple[Any, ...], int | None]:
     levels = connection.execute(
         "SELECT level_num, max_size, current_length, current_head FROM state_compressor_state WHERE room_id = %s"
         " ORDER BY level_num",
@@ -98,16 +98,16 @@ def _reference(connection: Connection[Any], room_id: str) -> tuple[tuple[Any, ..
 
 
 def is_unchanged(connection: Connection[Any], room_id: str, saved: SavedProgress) -> bool:
-    """Whether nobody else changed what the reference's tables say of the room."""
-    return _reference(connection, room_id) == (saved.reference or ((), None))
+    """Whether no other compressor changed the progress of the room."""
+    return _read_shared_rows(connection, room_id) == (saved.shared_rows or ((), None))
 
 
 def save_progress(
     connection: Connection[Any], room_id: str, saved: SavedProgress, strategy: Strategy, written: int
 ) -> None:
-    """Write what is saved of a room, in the transaction that is open.
+    """Write the progress of a room to our table, in the open transaction.
 
-    :param written: id of the last group that was written.
+    :param written: ID of the last group that was written.
     """
     connection.execute(
         "INSERT INTO lakehouse_compressor_progress VALUES (%s, %s, %s, %s, %s) ON CONFLICT (room_id) DO UPDATE"
@@ -117,10 +117,10 @@ def save_progress(
     )
 
 
-def save_levels(connection: Connection[Any], room_id: str, saved: SavedProgress, step: ChunkResult) -> SavedProgress:
-    """Write the levels after a chunk that is stored now as the reference does; what is then to be found."""
+def save_levels(connection: Connection[Any], room_id: str, saved: SavedProgress, chunk: ChunkResult) -> SavedProgress:
+    """Write the progress after a complete chunk, as Synapse's compressor does; return the new saved progress."""
     levels = [
-        (number, level.size, level.length, level.head) for number, level in enumerate(step.progress.levels, start=1)
+        (number, level.size, level.length, level.head) for number, level in enumerate(chunk.progress.levels, start=1)
     ]
     connection.execute("DELETE FROM state_compressor_state WHERE room_id = %s", [room_id])
     with connection.cursor() as cursor:
@@ -130,13 +130,13 @@ def save_levels(connection: Connection[Any], room_id: str, saved: SavedProgress,
     connection.execute(
         "INSERT INTO state_compressor_progress VALUES (%s, %s) ON CONFLICT (room_id) DO UPDATE"
         " SET last_compressed = excluded.last_compressed",
-        [room_id, step.progress.last],
+        [room_id, chunk.progress.last],
     )
-    return replace(saved, reference=(tuple(levels), step.progress.last), progress=step.progress)
+    return replace(saved, shared_rows=(tuple(levels), chunk.progress.last), progress=chunk.progress)
 
 
 def delete_progress(connection: Connection[Any], room_id: str) -> None:
-    """Let the room be as one that was never compressed, in the transaction that is open."""
+    """Delete the progress of a room in the open transaction, as if it had never been compressed."""
     for table in WRITTEN_TABLES:
         query = sql.SQL("DELETE FROM {} WHERE room_id = %s").format(sql.Identifier(table))
         connection.execute(query, [room_id])

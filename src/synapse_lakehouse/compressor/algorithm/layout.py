@@ -1,0 +1,37 @@
+"""How state groups are to be stored: the strategy and its limits."""
+
+from enum import StrEnum
+from typing import Protocol
+
+from synapse_lakehouse.compressor.algorithm.level_sizes import Levels
+
+
+class Strategy(StrEnum):
+    """How the predecessor of each state group is chosen."""
+
+    LEVELS = "levels"
+    """As rust-synapse-compress-state, Synapse's own state compressor, does."""
+    BEST = "best"
+    """The fewest rows that we can find, with no chain longer than ``max_chain``."""
+
+
+class Layout(Protocol):
+    """What decides how a room is stored."""
+
+    @property
+    def strategy(self) -> Strategy: ...  # noqa: D102
+
+    @property
+    def default_levels(self) -> Levels:
+        """Only for ``levels``: the sizes of the levels."""
+        ...
+
+    @property
+    def chunk_size(self) -> int:
+        """Only for ``levels``: state groups that are compressed at once."""
+        ...
+
+    @property
+    def max_chain(self) -> int:
+        """Only for ``best``: the most state groups in a chain."""
+        ...
