@@ -17,6 +17,7 @@ from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.dbt_build import project
 from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.read.sql_text import find_table_names, quote_literal
 from synapse_lakehouse.iceberg.write.branches import load_branched_tables
 from synapse_lakehouse.iceberg.write.publish import append_release, fast_forward_main
 from synapse_lakehouse.room_state.resolve import resolve_rooms
@@ -120,11 +121,9 @@ class Deciding:
 
     @contextmanager
     def _reading(self, rooms: list[str]) -> Iterator[DuckDBPyConnection]:
-        names = ", ".join(map(duckdb_reader.quote_literal, rooms))
+        names = ", ".join(map(quote_literal, rooms))
         with duckdb_reader.open_duckdb(self._settings) as connection:
-            duckdb_reader.create_views(
-                connection, self._settings, None, sorted(duckdb_reader.find_table_names(self._views[VIEW]))
-            )
+            duckdb_reader.create_views(connection, self._settings, None, sorted(find_table_names(self._views[VIEW])))
             connection.execute(
                 f"create view {VIEW} as select * from ({self._views[VIEW]}) where room_id in ({names})"  # noqa: S608
             )

@@ -11,6 +11,7 @@ from bench.large_bronze import SERVER_NAME, TABLES
 from sample import visibility_answers
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.read.sql_text import quote_literal
 from synapse_lakehouse.local.postgres import sample
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 
@@ -44,7 +45,7 @@ def ask(settings: Settings, server: EmbeddedServer, rooms: Sequence[str], record
 
 def _fill(settings: Settings, dsn: str, rooms: Sequence[str]) -> None:
     """Let the sample's database ``dsn`` hold ``rooms`` of main of bronze instead of its own."""
-    named = ", ".join(map(duckdb_reader.quote_literal, rooms))
+    named = ", ".join(map(quote_literal, rooms))
     with duckdb_reader.open_duckdb(settings) as lake, psycopg.connect(dsn) as source:
         duckdb_reader.create_views(lake, settings, None, [f"bronze.{name}" for name in TABLES])
         source.execute("set session_replication_role = replica")

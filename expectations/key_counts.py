@@ -7,7 +7,7 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 
-from synapse_lakehouse.iceberg.read.duckdb_reader import quote_table_name
+from synapse_lakehouse.iceberg.read.sql_text import quote_table_name
 
 
 def count_keys_on_branch(

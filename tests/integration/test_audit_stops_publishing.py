@@ -10,6 +10,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
 from tests.conftest import Published
 
 FAULTS = """
@@ -63,6 +64,6 @@ def test_main_of_every_table_is_at_the_release(published: Published) -> None:
     with duckdb_reader.open_duckdb(published.settings) as connection:
         release = duckdb_reader.get_release(connection, published.settings)
         for name, snapshot in release.tables.items():
-            location = duckdb_reader.list_catalog_entries(published.settings)[name].location
+            location = list_catalog_entries(published.settings)[name].location
             assert duckdb_reader.read_metadata(connection, location)["current-snapshot-id"] == snapshot, name
     assert Path(published.settings.warehouse.removeprefix("file://")).is_dir()

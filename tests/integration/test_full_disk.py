@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
 from tests.conftest import BIN, environment
 
 # Holds the empty tables, but not the sample's rows.
@@ -35,4 +35,4 @@ def test_a_full_disk_is_named_and_nothing_is_published(new_lake: Callable[..., S
     assert log.count("Spark-Submit cmd") == 1
     assert "the lake lease could not be given back" in log
     # The warehouse is gone with its mount, but the catalog knows that nobody wrote a release.
-    assert Path(duckdb_reader.list_catalog_entries(settings)["audit.releases"].location).name.startswith("00000-")
+    assert Path(list_catalog_entries(settings)["audit.releases"].location).name.startswith("00000-")

@@ -10,6 +10,8 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
+from synapse_lakehouse.iceberg.read.sql_text import iceberg_scan_sql
 from synapse_lakehouse.postgres.rows.select_sql import build_select
 
 
@@ -30,13 +32,12 @@ def release_of(settings: Settings) -> Release:
 
 def contents(settings: Settings, snapshots: Mapping[str, int]) -> dict[str, tuple[int, int]]:
     """Rows and an order-free hash of tables at snapshots."""
-    known = duckdb_reader.list_catalog_entries(settings)
+    known = list_catalog_entries(settings)
     with duckdb_reader.open_duckdb(settings) as connection:
         return {
             name: row
             for name, snapshot in snapshots.items()
             for row in connection.execute(
-                "select count(*), sum(hash(t)::hugeint)"
-                f" from {duckdb_reader.iceberg_scan_sql(known[name].location, snapshot)} t"
+                f"select count(*), sum(hash(t)::hugeint) from {iceberg_scan_sql(known[name].location, snapshot)} t"
             ).fetchall()
         }

@@ -18,7 +18,8 @@ from synapse_lakehouse.iceberg.catalog.catalog import (
     remove_secrets,
 )
 from synapse_lakehouse.iceberg.catalog.catalog_uri import CatalogError
-from synapse_lakehouse.iceberg.read.duckdb_reader import LakeReadError, list_catalog_entries
+from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
+from synapse_lakehouse.iceberg.read.errors import LakeReadError
 
 
 def of(uri: str) -> Settings:

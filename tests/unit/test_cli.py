@@ -23,7 +23,8 @@ from synapse_lakehouse.cli.lake import query, releases
 from synapse_lakehouse.cli.runs import summary
 from synapse_lakehouse.cli.streams.positions import StreamPosition
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
-from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.read.errors import LakeReadError
+from synapse_lakehouse.iceberg.read.sql_text import find_table_names, quote_literal, quote_table_name
 
 NOON = datetime(2026, 11, 18, 12, tzinfo=UTC)
 
@@ -61,7 +62,7 @@ def test_a_long_table_says_what_it_leaves_out(capsys: pytest.CaptureFixture[str]
 
 
 def test_errors_of_the_project_are_explained_and_others_are_not() -> None:
-    assert error_message(duckdb_reader.LakeReadError("say so")) == "say so"
+    assert error_message(LakeReadError("say so")) == "say so"
     assert error_message(KeyError("a bug")) is None
 
 
@@ -95,7 +96,7 @@ def test_an_explained_error_ends_with_exit_code_1_and_no_trace() -> None:
 
     @failing.command()
     def fail() -> None:
-        raise duckdb_reader.LakeReadError("the reason")
+        raise LakeReadError("the reason")
 
     done = CliRunner().invoke(failing, ["fail"])
     assert done.exit_code == 1
@@ -123,12 +124,12 @@ def test_wrong_usage_ends_with_exit_code_2(arguments: list[str]) -> None:
     ],
 )
 def test_names_in_sql(sql: str, expected: set[str]) -> None:
-    assert duckdb_reader.find_table_names(sql) == expected
+    assert find_table_names(sql) == expected
 
 
 def test_literals_and_identifiers_cannot_be_broken_out_of() -> None:
-    assert duckdb_reader.quote_literal("a'; drop") == "'a''; drop'"
-    assert duckdb_reader.quote_table_name('gold.a"b') == '"gold"."a""b"'
+    assert quote_literal("a'; drop") == "'a''; drop'"
+    assert quote_table_name('gold.a"b') == '"gold"."a""b"'
 
 
 def test_the_summary_fits_80_columns_and_condenses_empty_tables() -> None:
@@ -195,7 +196,7 @@ def test_what_is_no_user_id_is_not_searched_for() -> None:
     ],
 )
 def test_a_query_that_would_write_is_told_what_is_allowed(sql: str, kind: str) -> None:
-    with duckdb.connect() as connection, pytest.raises(duckdb_reader.LakeReadError) as refused:
+    with duckdb.connect() as connection, pytest.raises(LakeReadError) as refused:
         query.run_query(connection, Settings(_env_file=None), sql)
     assert "one SELECT (or FROM, DESCRIBE, SUMMARIZE, SHOW)" in str(refused.value)
     assert f"this is {kind}. Nothing was run and nothing was changed." in str(refused.value)

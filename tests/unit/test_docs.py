@@ -4,13 +4,12 @@ import re
 import tomllib
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 import yaml
 from typer.main import get_command
 
 from docs.generate import layers_picture, pages
-from synapse_lakehouse.audit import store
+from synapse_lakehouse.audit.schemas import load_audit_tables
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 
@@ -75,27 +74,9 @@ def test_the_layers_picture_has_all_layers() -> None:
         assert f"| `{package}` | " in architecture
 
 
-def test_audit_tables_are_described_as_they_are_created() -> None:
-    sources = yaml.safe_load((PROJECT_FOLDER / "dbt/models/audit/_audit__sources.yml").read_text())["sources"]
-    declared = {f"{source['schema']}.{table['name']}": table for source in sources for table in source["tables"]}
-
-    assert set(declared) == set(store.AUDIT_SCHEMAS)
-    for name, schema in store.AUDIT_SCHEMAS.items():
-        columns = [(column["name"], column["data_type"]) for column in declared[name]["columns"]]
-        assert columns == [(field.name, _sql_type(field.type)) for field in schema], name
-        assert set(declared[name]["config"]["meta"]["primary_key"]) <= set(schema.names)
-        assert declared[name]["config"]["meta"]["written_at"] in schema.names
-
-
-def _sql_type(arrow: pa.DataType) -> str:
-    if pa.types.is_map(arrow):
-        return f"map<{_sql_type(arrow.key_type)},{_sql_type(arrow.item_type)}>"
-    if pa.types.is_list(arrow):
-        return f"array<{_sql_type(arrow.value_type)}>"
-    if pa.types.is_struct(arrow):
-        return f"struct<{','.join(f'{field.name}:{_sql_type(field.type)}' for field in arrow)}>"
-    names = {"int64": "bigint", "int32": "int", "bool": "boolean", "timestamp[us, tz=UTC]": "timestamp"}
-    return names.get(str(arrow), str(arrow))
+def test_keys_of_audit_tables_are_columns() -> None:
+    for name, table in load_audit_tables().items():
+        assert {*table.key, table.written_at} <= set(table.schema.names), name
 
 
 def _anchors(target: Path, document: Path) -> set[str]:

@@ -13,7 +13,7 @@ from synapse_lakehouse.dbt_build.changed_inputs import Increment
 from synapse_lakehouse.dbt_build.dbt_callback import Finding
 from synapse_lakehouse.dbt_build.incremental import Increments
 from synapse_lakehouse.dbt_build.incremental_models import LARGE_MODELS, LargeModel
-from synapse_lakehouse.iceberg.read.duckdb_reader import LakeReadError
+from synapse_lakehouse.iceberg.read.errors import LakeReadError
 
 CATALOG, SETTINGS = cast("Catalog", None), Settings(_env_file=None)
 

@@ -25,7 +25,7 @@ from synapse_lakehouse.cli.runs import run_output
 from synapse_lakehouse.cli.runs.task_log import RunStep
 from synapse_lakehouse.compressor.approval import describe_plan
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
-from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.read.errors import LakeReadError
 from synapse_lakehouse.printable_text import to_printable
 from tests.support import hostile_text
 from tests.unit.test_compression_question import ROW
@@ -112,7 +112,7 @@ def test_errors_and_refusals_of_arguments() -> None:
     @failing.command()
     def fail(number: int) -> None:
         """Fail."""
-        raise duckdb_reader.LakeReadError(hostile_text.ALL)
+        raise LakeReadError(hostile_text.ALL)
 
     for arguments in (["fail", "1"], ["fail", hostile_text.ALL], [hostile_text.ALL], ["fail", f"--{hostile_text.ALL}"]):
         done = CliRunner().invoke(failing, arguments)

@@ -10,7 +10,8 @@ import pytest
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog import aws_keys, object_store
 from synapse_lakehouse.iceberg.read import duckdb_reader
-from synapse_lakehouse.iceberg.read.duckdb_reader import LakeReadError
+from synapse_lakehouse.iceberg.read.errors import LakeReadError
+from synapse_lakehouse.iceberg.read.sql_text import quote_literal
 
 KEYS = {"s3.access-key-id": "key", "s3.secret-access-key": "it's secret"}
 
@@ -38,7 +39,7 @@ def test_a_region_is_said_once_and_a_folder_needs_nothing() -> None:
 )
 def test_duckdb_takes_what_it_is_told(properties: dict[str, str], options: str) -> None:
     with duckdb.connect(config={"autoinstall_known_extensions": False}) as connection:
-        connection.execute(f"load {duckdb_reader.quote_literal(str(duckdb_reader.find_extension_file('httpfs')))}")
+        connection.execute(f"load {quote_literal(str(duckdb_reader.find_extension_file('httpfs')))}")
         connection.execute(duckdb_reader.create_secret_sql(on_s3(**properties, **KEYS)))
         ((scope, told),) = connection.execute("select scope, secret_string from duckdb_secrets()").fetchall()
     found = dict(one.split("=", 1) for one in told.split(";"))
@@ -66,7 +67,7 @@ def test_nothing_but_the_warehouse_is_read() -> None:
     with duckdb_reader.open_duckdb(on_s3(**KEYS)) as connection:
         for file in ("s3://lake/other/file", "/etc/hostname", "https://s3/lake/warehouse/file"):
             with pytest.raises(duckdb.PermissionException):
-                connection.execute(f"from read_blob({duckdb_reader.quote_literal(file)})")
+                connection.execute(f"from read_blob({quote_literal(file)})")
     with pytest.raises(LakeReadError, match="neither a folder nor on S3"):
         duckdb_reader.open_duckdb(on_s3("gs://lake/warehouse"))
 

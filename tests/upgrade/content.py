@@ -15,6 +15,8 @@ from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
+from synapse_lakehouse.iceberg.read.sql_text import quote_table_name
 from synapse_lakehouse.local.services import connect_services
 
 RECORDED = Path(__file__).with_name("sample_content.json")
@@ -40,13 +42,13 @@ def content(settings: Settings, run_columns: Mapping[str, Collection[str]] | Non
     :param run_columns: for each table the columns that depend on the run.
     """
     with connect_services(settings) as joined, duckdb_reader.open_duckdb(joined) as connection:
-        names = sorted(duckdb_reader.list_catalog_entries(joined).keys() - UNCOMPARED)
+        names = sorted(list_catalog_entries(joined).keys() - UNCOMPARED)
         duckdb_reader.create_views(connection, joined, duckdb_reader.get_release(connection, joined), names)
         return {name: _content(connection, name, set((run_columns or {}).get(name, ()))) for name in names}
 
 
 def _content(connection: DuckDBPyConnection, table: str, run_columns: set[str]) -> Content:
-    relation = connection.sql(f"from {duckdb_reader.quote_table_name(table)}")
+    relation = connection.sql(f"from {quote_table_name(table)}")
     columns = [column for column in relation.columns if column not in run_columns]
     texts = [f"""coalesce("{column}"::text, 'NULL')""" for column in columns]
     row = "concat_ws(" + ", ".join(["'|'", *texts]) + ")" if texts else "''"

@@ -5,6 +5,7 @@ from duckdb import DuckDBPyConnection
 from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.read.sql_text import find_table_names
 
 VIEW = "gold.event_visibility"
 
@@ -16,9 +17,7 @@ def bind_branch(connection: DuckDBPyConnection, settings: Settings, branch: str,
         "select sql from audit.views where run_id = $1 and view_name = $2 order by tried_at desc", [run_id, VIEW]
     ).fetchone()
     assert found
-    duckdb_reader.create_views(
-        connection, settings, None, sorted(duckdb_reader.find_table_names(found[0])), branch=branch
-    )
+    duckdb_reader.create_views(connection, settings, None, sorted(find_table_names(found[0])), branch=branch)
     connection.execute(f"create or replace view {VIEW} as {found[0]}")
     return str(found[0])
 

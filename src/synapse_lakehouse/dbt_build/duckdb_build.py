@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.read.sql_text import find_table_names
 
 _MACRO: Final = "create macro try_add(one, other) as try(one + other)"
 _OF_WHAT_WAS_FOUND: Final = re.compile(r"select \* from (\S+) /\* of what was found \*/")
@@ -33,7 +34,7 @@ def made(settings: Settings, branch: str, sql: str, found: Mapping[str, pa.Table
         return f"select * from {name}"  # noqa: S608
 
     asked = _OF_WHAT_WAS_FOUND.sub(read, sql)
-    with duckdb_reader.open_branch(settings, branch, sorted(duckdb_reader.find_table_names(asked))) as lake:
+    with duckdb_reader.open_branch(settings, branch, sorted(find_table_names(asked))) as lake:
         lake.execute(_MACRO)
         for name, rows in found.items():
             lake.register(name, rows)

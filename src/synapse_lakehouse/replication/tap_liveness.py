@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS_TABLE
 from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -49,7 +50,7 @@ def last_landed(catalog: Catalog) -> datetime | None:
 
 def last_landed_by_duckdb(connection: DuckDBPyConnection, settings: Settings) -> datetime | None:
     """As :func:`last_landed`, for who has DuckDB at hand."""
-    entry = duckdb_reader.list_catalog_entries(settings).get(COMMANDS_TABLE)
+    entry = list_catalog_entries(settings).get(COMMANDS_TABLE)
     if entry is None:
         return None
     told: Mapping[str, Any] = duckdb_reader.read_metadata(connection, entry.location)

@@ -11,6 +11,9 @@ from synapse_lakehouse.cli.lake import lake_session
 from synapse_lakehouse.cli.streams.positions_history import draw_bars
 from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSION_RUNS_TABLE
 from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
+from synapse_lakehouse.iceberg.read.errors import LakeReadError
+from synapse_lakehouse.iceberg.read.sql_text import quote_literal
 
 _MB: Final = 1_000_000
 _WIDTH: Final = 30
@@ -66,10 +69,10 @@ _NOTHING: Final = (
 def show_history(rooms: Sequence[str], format: output.OutputFormat) -> None:
     """Write all runs and rooms for a program, or for people a chart by run and a line a room."""
     with lake_session.open_lake() as (settings, connection):
-        if COMPRESSION_RUNS_TABLE not in duckdb_reader.list_catalog_entries(settings):
-            raise duckdb_reader.LakeReadError(_NOTHING)
+        if COMPRESSION_RUNS_TABLE not in list_catalog_entries(settings):
+            raise LakeReadError(_NOTHING)
         duckdb_reader.create_views(connection, settings, None, [COMPRESSION_RUNS_TABLE])
-        wanted = f"room_id in ({', '.join(map(duckdb_reader.quote_literal, rooms))})" if rooms else "true"
+        wanted = f"room_id in ({', '.join(map(quote_literal, rooms))})" if rooms else "true"
         latest = _LATEST.format(wanted=wanted)
         if format is not output.OutputFormat.TABLE:
             found = connection.execute(latest + _ROOMS_OF_RUNS)
@@ -77,7 +80,7 @@ def show_history(rooms: Sequence[str], format: output.OutputFormat) -> None:
             return
         by_run, by_room = (connection.execute(latest + query).fetchall() for query in (_RUNS, _ROOMS))
     if not by_run:
-        raise duckdb_reader.LakeReadError(_NOTHING)
+        raise LakeReadError(_NOTHING)
     _draw_runs(by_run)
     _draw_rooms(by_room)
 

@@ -13,6 +13,8 @@ from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Fi
 from synapse_lakehouse.cli.lake import branch_listing
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
+from synapse_lakehouse.iceberg.read.errors import LakeReadError
 from synapse_lakehouse.local.postgres import sample
 from synapse_lakehouse.replication import tap_liveness
 from synapse_lakehouse.streams.checks.sequences import StreamProgress
@@ -27,7 +29,7 @@ def examine(
     :param deep: say what is wrong in the source as a whole, too.
     """
     try:
-        known = duckdb_reader.list_catalog_entries(settings)
+        known = list_catalog_entries(settings)
         if not known:
             yield DoctorFinding(FindingLevel.WARN, "lake", "The catalog has no tables yet.", "Run `make run`.")
             return
@@ -40,7 +42,7 @@ def examine(
             yield from _tap(connection, settings)
             if deep:
                 yield from integrity.examine(connection, settings)
-    except duckdb_reader.LakeReadError as error:
+    except LakeReadError as error:
         yield DoctorFinding(FindingLevel.FAIL, "lake", str(error))
 
 

@@ -10,6 +10,8 @@ from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Fi
 from synapse_lakehouse.cli.streams import positions
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
+from synapse_lakehouse.iceberg.read.sql_text import quote_literal
 from synapse_lakehouse.streams.checks import synapse_startup
 from synapse_lakehouse.streams.checks.sequences import SequenceFault, StreamProgress, check_regression
 
@@ -48,9 +50,9 @@ def compare_with_release(
 def _may_be_ahead(connection: DuckDBPyConnection, settings: Settings, run_id: str) -> bool:
     """Whether the run read a standby, or it is not known that it did not."""
     duckdb_reader.create_views(connection, settings, None, [_SNAPSHOTS])
-    if _SNAPSHOTS not in duckdb_reader.list_catalog_entries(settings):
+    if _SNAPSHOTS not in list_catalog_entries(settings):
         return True
-    connection.execute(f"set variable run = {duckdb_reader.quote_literal(run_id)}")
+    connection.execute(f"set variable run = {quote_literal(run_id)}")
     rows = connection.execute(f"select bool_or(in_recovery) from {_SNAPSHOTS} where run_id = getvariable('run')")  # noqa: S608
     return rows.fetchone() != (False,)
 

@@ -27,6 +27,7 @@ from synapse_lakehouse.iceberg.maintenance.warehouse_files import (
     split_readable_files,
 )
 from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.read.errors import LakeReadError
 from synapse_lakehouse.printable_text import to_printable
 
 EXIT_CONTENT_IN_LAKE: Final = 1
@@ -66,7 +67,7 @@ def prove_erased(
         files, unread = split_readable_files(connection, list_parquet_files(connection, settings))
         found = ErasureScan(connection, settings, latest, user, files)
         if not found.is_erased():
-            raise duckdb_reader.LakeReadError(
+            raise LakeReadError(
                 f"{to_printable(user)} is not on record as erased in release {latest.number}, of "
                 f"{output.format_time(latest.published_at.replace(microsecond=0))}, so there is nothing to "
                 "prove. If the erasure is more recent, run `make run` first. Synapse takes it back when an account is "
@@ -76,7 +77,7 @@ def prove_erased(
             found.prepare()
             mentions, contents = search_files(found)
         except duckdb.Error as error:
-            raise duckdb_reader.LakeReadError(
+            raise LakeReadError(
                 f"Not proven: the warehouse's files could not all be read ({str(error).splitlines()[0]}). If a run or "
                 "maintenance is replacing files at this moment, ask again when it is done; otherwise a file is damaged."
             ) from error

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.read.sql_text import quote_literal
 
 MEMBERSHIP_TABLES: Final = ("bronze.local_current_membership", "bronze.room_memberships")
 
@@ -17,7 +17,7 @@ def membership_ctes(user: str) -> str:
     who is not in a room is refused pages, and peeks at single events at most, banned users among them
     (``Auth.check_user_in_room``, ``PaginationHandler.get_messages``).
     """
-    asked = duckdb_reader.quote_literal(user)
+    asked = quote_literal(user)
     return f"""
         remembered as (
             select distinct room_id from bronze.room_memberships where user_id = {asked} and forgotten = 0

@@ -11,6 +11,8 @@ from synapse_lakehouse.cli.events.visibility import require_event
 from synapse_lakehouse.cli.lake import lake_session
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.read.errors import LakeReadError
+from synapse_lakehouse.iceberg.read.sql_text import quote_literal
 from synapse_lakehouse.printable_text import to_printable
 
 
@@ -34,8 +36,8 @@ def state_at(
             select state.type, state.state_key, {wanted}, sender, membership, before_is_known
             from gold.state_at_event as state
             left join gold.events as events on {wanted} = events.event_id
-            where state.event_id = {duckdb_reader.quote_literal(event_id)}
-                {f"and state.type = {duckdb_reader.quote_literal(type)}" if type else ""}
+            where state.event_id = {quote_literal(event_id)}
+                {f"and state.type = {quote_literal(type)}" if type else ""}
                 and ({wanted} is not null or {str(before).lower()} and not before_is_known)
             order by state.type, state.state_key
             """  # noqa: S608 - quoted
@@ -54,10 +56,10 @@ def _require_state(connection: DuckDBPyConnection, settings: Settings, release: 
     duckdb_reader.create_views(connection, settings, release, ["silver.event_circumstances"])
     known = (
         "select 1 from silver.event_circumstances"  # noqa: S608 - quoted
-        f" where event_id = {duckdb_reader.quote_literal(event_id)} and position >= 0 and state_is_known"
+        f" where event_id = {quote_literal(event_id)} and position >= 0 and state_is_known"
     )
     if not connection.execute(known).fetchone():
-        raise duckdb_reader.LakeReadError(
+        raise LakeReadError(
             f"The state at {to_printable(event_id)} is not known: it is an outlier, kept outside its room's graph, or "
             "its state group is gone or broken (silver.state_faults)."
         )

@@ -12,6 +12,8 @@ from synapse_lakehouse.cli.events import room_membership
 from synapse_lakehouse.cli.lake import lake_session
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.read.errors import LakeReadError
+from synapse_lakehouse.iceberg.read.sql_text import quote_literal
 from synapse_lakehouse.printable_text import to_printable
 from synapse_lakehouse.room_state import visibility_rules
 
@@ -40,10 +42,10 @@ def who_can_see(
         rows = connection.execute(
             f"""
             select
-                coalesce(user_id, {duckdb_reader.quote_literal(_ANYBODY)}), membership, outcome, rule,
+                coalesce(user_id, {quote_literal(_ANYBODY)}), membership, outcome, rule,
                 max(outcome) filter (peeking) over one, max(rule) filter (peeking) over one
             from {_VIEW}
-            where event_id = {duckdb_reader.quote_literal(event_id)} {_only(user)}
+            where event_id = {quote_literal(event_id)} {_only(user)}
             window one as (partition by user_id)
             qualify not peeking
             order by user_id nulls last
@@ -88,12 +90,10 @@ def visible(
         if (
             room
             and not connection.execute(
-                f"select 1 from gold.events where room_id = {duckdb_reader.quote_literal(room)} limit 1"  # noqa: S608 - quoted
+                f"select 1 from gold.events where room_id = {quote_literal(room)} limit 1"  # noqa: S608 - quoted
             ).fetchone()
         ):
-            raise duckdb_reader.LakeReadError(
-                f"There is no event of the room {to_printable(room)} in release {at.number}."
-            )
+            raise LakeReadError(f"There is no event of the room {to_printable(room)} in release {at.number}.")
         as_peeking = "coalesce(not as_member, true)" if peeking is None else peeking
         known = f"""
             with {room_membership.membership_ctes(user)},
@@ -102,8 +102,8 @@ def visible(
                 from {_VIEW} as view
                 join gold.readers using (room_id)
                 left join standing on view.room_id = standing.room_id
-                where view.user_id = {duckdb_reader.quote_literal(user)} and peeking = {as_peeking}
-                    and {f"view.room_id = {duckdb_reader.quote_literal(room)}" if room else "not never_a_member"}
+                where view.user_id = {quote_literal(user)} and peeking = {as_peeking}
+                    and {f"view.room_id = {quote_literal(room)}" if room else "not never_a_member"}
             )
             """  # noqa: S608 - quoted
         if room:
@@ -127,9 +127,9 @@ def require_event(connection: DuckDBPyConnection, settings: Settings, release: R
     :raises LakeReadError: when it does not.
     """
     duckdb_reader.create_views(connection, settings, release, ["bronze.events"])
-    known = f"select 1 from bronze.events where event_id = {duckdb_reader.quote_literal(event_id)}"  # noqa: S608 - quoted
+    known = f"select 1 from bronze.events where event_id = {quote_literal(event_id)}"  # noqa: S608 - quoted
     if not connection.execute(known).fetchone():
-        raise duckdb_reader.LakeReadError(
+        raise LakeReadError(
             f"Release {release.number} has no event {to_printable(event_id)}. It may have been purged, or be younger "
             "than the release (`lakehouse releases` lists them). In a shell an id goes in single quotes: '$…'."
         )
@@ -146,7 +146,7 @@ def set_retention_time(connection: DuckDBPyConnection, as_of: int) -> None:
 
 
 def _only(user: str | None) -> str:
-    return f"and user_id = {duckdb_reader.quote_literal(user)}" if user else ""
+    return f"and user_id = {quote_literal(user)}" if user else ""
 
 
 def _bind(
@@ -157,11 +157,9 @@ def _bind(
     :raises LakeReadError: when the release has no such view, or ``user`` is not of this server.
     """
     if _VIEW not in release.views:
-        raise duckdb_reader.LakeReadError(
-            f"Release {release.number} does not know yet who may see what; a later one does."
-        )
+        raise LakeReadError(f"Release {release.number} does not know yet who may see what; a later one does.")
     if user and user.partition(":")[2] != release.server_name:
-        raise duckdb_reader.LakeReadError(
+        raise LakeReadError(
             f"{to_printable(user)} is not a user of {release.server_name}: other servers decide what their "
             "users may see."
         )
@@ -176,7 +174,7 @@ def _answer_for(connection: DuckDBPyConnection, settings: Settings, release: Rel
     """Let ``user`` be read of in every room: where no membership is known, as somebody who never had one."""
     stored = dict(duckdb_reader.iterate_view_definitions(connection, settings, release, ["gold.visibility_intervals"]))
     connection.execute(f"create view gold.stored_intervals as {stored['gold.visibility_intervals']}")
-    asked = duckdb_reader.quote_literal(user)
+    asked = quote_literal(user)
     connection.execute(
         f"""
         create or replace view gold.readers as

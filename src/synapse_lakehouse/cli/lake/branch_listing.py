@@ -12,6 +12,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import is_unbranched
 from synapse_lakehouse.iceberg.lease.current_holder import LeaseHolder, parse_current_lease
 from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.read.catalog_entries import CatalogEntry, list_catalog_entries
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class RunBranch:
 
 def list_branches(connection: DuckDBPyConnection, settings: Settings) -> list[RunBranch]:
     """Branches of runs on any table, by name; that of a run that is at work is among them."""
-    known = duckdb_reader.list_catalog_entries(settings)
+    known = list_catalog_entries(settings)
     tables: dict[str, list[str]] = {}
     written: dict[str, int] = {}
     for name, entry in sorted(known.items()):
@@ -47,7 +48,7 @@ def list_branches(connection: DuckDBPyConnection, settings: Settings) -> list[Ru
 
 def read_lease_holder(connection: DuckDBPyConnection, settings: Settings) -> LeaseHolder | None:
     """Who holds the lake lease, perhaps expired; None if nobody does."""
-    entry = duckdb_reader.list_catalog_entries(settings).get("audit.leases")
+    entry = list_catalog_entries(settings).get("audit.leases")
     if entry is None:
         return None
     metadata = duckdb_reader.read_metadata(connection, entry.location)
@@ -61,9 +62,7 @@ def _snapshot(metadata: Mapping[str, Any], snapshot: int) -> Mapping[str, Any]:
     return found
 
 
-def _runs(
-    connection: DuckDBPyConnection, settings: Settings, known: Mapping[str, duckdb_reader.CatalogEntry]
-) -> dict[str, str]:
+def _runs(connection: DuckDBPyConnection, settings: Settings, known: Mapping[str, CatalogEntry]) -> dict[str, str]:
     if "audit.snapshots" not in known:
         return {}
     duckdb_reader.create_views(connection, settings, None, ["audit.snapshots"])

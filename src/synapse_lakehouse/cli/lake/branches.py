@@ -12,7 +12,7 @@ import typer
 from synapse_lakehouse.cli import output
 from synapse_lakehouse.cli.lake import branch_listing, lake_session
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.read.errors import LakeReadError
 from synapse_lakehouse.printable_text import to_printable
 
 app = typer.Typer(help="List the branches of runs that were not published, or drop them.", invoke_without_command=True)
@@ -53,7 +53,7 @@ def drop(names: Annotated[list[str], typer.Argument(help="Branches as `lakehouse
     with lake_session.open_lake() as (settings, connection):
         known = {one.name for one in branch_listing.list_branches(connection, settings)}
         if unknown := [name for name in names if name not in known]:
-            raise duckdb_reader.LakeReadError(
+            raise LakeReadError(
                 f"No table has a branch {to_printable(' or '.join(unknown))}. Nothing was dropped; `lakehouse "
                 "branches` lists them."
             )

@@ -22,6 +22,8 @@ from synapse_lakehouse.iceberg.catalog.catalog import (
     uses_rest_catalog,
 )
 from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
+from synapse_lakehouse.iceberg.read.sql_text import quote_literal, quote_table_name
 from synapse_lakehouse.java import jars
 
 _SECRET: Final = re.compile(SECRETS, re.IGNORECASE)
@@ -53,21 +55,18 @@ def render_snippet(tool: Tool, connection: DuckDBPyConnection, settings: Setting
 
 def _duckdb(connection: DuckDBPyConnection, settings: Settings, release: Release) -> str:
     """The tables are read where the catalog says they are at present, so neither it nor a password is needed."""
-    known = [name for name in duckdb_reader.list_catalog_entries(settings) if is_unbranched(name)]
+    known = [name for name in list_catalog_entries(settings) if is_unbranched(name)]
     names = sorted({*release.tables, *release.views, *known})
     return "\n".join(
         [
             f"-- The lake at release {release.number}, for DuckDB 1.5 (`duckdb -init FILE`, or execute() in Python).",
             "-- On another machine: install avro; install iceberg; load iceberg;",
-            *(
-                f"load {duckdb_reader.quote_literal(str(duckdb_reader.find_extension_file(one)))};"
-                for one in ("avro", "iceberg")
-            ),
+            *(f"load {quote_literal(str(duckdb_reader.find_extension_file(one)))};" for one in ("avro", "iceberg")),
             *(_on_s3(settings) if object_store.uses_s3(settings) else []),
             *(f"create schema if not exists {schema};" for schema in SCHEMAS),
             *(f"{macro};" for macro in duckdb_reader.SPARK_FUNCTION_MACROS),
             *(
-                f"create or replace view {duckdb_reader.quote_table_name(name)} as {sql};"
+                f"create or replace view {quote_table_name(name)} as {sql};"
                 for name, sql in duckdb_reader.iterate_view_definitions(connection, settings, release, names)
             ),
             f"-- select * from {_example(release)} limit 10;",  # noqa: S608

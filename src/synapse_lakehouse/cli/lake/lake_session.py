@@ -9,6 +9,7 @@ from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.read.errors import LakeReadError
 from synapse_lakehouse.local.services import connect_services
 
 ReleaseOption = Annotated[
@@ -29,7 +30,7 @@ def open_lake() -> Iterator[tuple[Settings, DuckDBPyConnection]]:
     """
     given = Settings()
     if not may_have_lake(given):
-        raise duckdb_reader.LakeReadError(
+        raise LakeReadError(
             f"There is no lake in {given.lakehouse_home} yet. Run `make run` first, or set LAKEHOUSE_HOME to the "
             "folder of one."
         )

@@ -16,6 +16,9 @@ from synapse_lakehouse.cli.lake import lake_session
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import CATALOG_NAME, SCHEMAS, is_unbranched
 from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.read.catalog_entries import CatalogEntry, list_catalog_entries
+from synapse_lakehouse.iceberg.read.errors import LakeReadError
+from synapse_lakehouse.iceberg.read.sql_text import find_table_names
 
 _BATCH: Final = 2048
 _LISTS_TABLES: Final = re.compile(r"\b(show|information_schema|duckdb_(tables|views|columns))\b", re.IGNORECASE)
@@ -44,8 +47,8 @@ def run_query(
     :raises LakeReadError: when it is not one SELECT, names a table that is not there, or DuckDB cannot run it.
     """
     _require_one_select(connection, sql)
-    known = duckdb_reader.list_catalog_entries(settings)
-    names = sorted(name for name in duckdb_reader.find_table_names(sql) if name.partition(".")[0] in SCHEMAS)
+    known = list_catalog_entries(settings)
+    names = sorted(name for name in find_table_names(sql) if name.partition(".")[0] in SCHEMAS)
     lists = _LISTS_TABLES.search(sql) is not None
     is_unreleased = not lists and all(is_unbranched(name) for name in names)
     at = None if is_unreleased and number is None else duckdb_reader.get_release(connection, settings, number)
@@ -54,7 +57,7 @@ def run_query(
         duckdb_reader.create_views(connection, settings, at, visible if lists else names)
         connection.execute(sql)
     except duckdb.Error as error:
-        raise duckdb_reader.LakeReadError(_explain(error, visible if at else sorted(known), at)) from error
+        raise LakeReadError(_explain(error, visible if at else sorted(known), at)) from error
     return [column[0] for column in connection.description or []], _rows(connection)
 
 
@@ -62,15 +65,15 @@ def _require_one_select(connection: DuckDBPyConnection, sql: str) -> None:
     try:
         types = [statement.type.name for statement in connection.extract_statements(sql)]
     except duckdb.Error as error:
-        raise duckdb_reader.LakeReadError(_explain(error, [], None)) from error
+        raise LakeReadError(_explain(error, [], None)) from error
     if types != [StatementType.SELECT.name]:
-        raise duckdb_reader.LakeReadError(
+        raise LakeReadError(
             "A query only reads: it is one SELECT (or FROM, DESCRIBE, SUMMARIZE, SHOW), and this is "
             f"{' and '.join(types) or 'no statement'}. Nothing was run and nothing was changed."
         )
 
 
-def _visible(known: dict[str, duckdb_reader.CatalogEntry], release: Release | None) -> list[str]:
+def _visible(known: dict[str, CatalogEntry], release: Release | None) -> list[str]:
     """Names that can be read at ``release``."""
     unbranched = [name for name in known if is_unbranched(name)]
     return sorted({*unbranched, *release.tables, *release.views} if release else unbranched)

@@ -17,6 +17,7 @@ from synapse_lakehouse.cli.lake import lake_session
 from synapse_lakehouse.cli.streams import positions
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
 from synapse_lakehouse.printable_text import to_printable
 
 _COVERAGE: Final = "audit.replication_coverage"
@@ -112,7 +113,7 @@ def read_summary(connection: DuckDBPyConnection, settings: Settings, release: Re
 
 def _heard_by_taps(connection: DuckDBPyConnection, settings: Settings) -> list[TapSummary]:
     # A lake of before there were taps has no such table, until its next run.
-    if _COVERAGE not in duckdb_reader.list_catalog_entries(settings):
+    if _COVERAGE not in list_catalog_entries(settings):
         return []
     rows = connection.execute(
         "with last as (from audit.replication_coverage"

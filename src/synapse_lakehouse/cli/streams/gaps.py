@@ -9,6 +9,8 @@ from synapse_lakehouse.audit.releases import Release, exclude_compactions
 from synapse_lakehouse.cli import output
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
+from synapse_lakehouse.iceberg.read.sql_text import quote_literal
 
 _OF_RELEASE: Final = "on seen.run_id = accepted.run_id and measured_at > since and measured_at <= judged_until"
 _READ: Final = f"""
@@ -59,13 +61,12 @@ def read_gaps(connection: DuckDBPyConnection, settings: Settings, release: Relea
 
     :param is_latest: whether to have the faults of later runs, too, which were not published.
     """
-    if "audit.stream_gaps" not in duckdb_reader.list_catalog_entries(settings):
+    if "audit.stream_gaps" not in list_catalog_entries(settings):
         return []
     accepted = [one for _, one in exclude_compactions(duckdb_reader.list_releases(connection, settings)[::-1])]
     shown = max(one.number for one in accepted if one.number <= release.number)
     told = (
-        f"({duckdb_reader.quote_literal(one.run_id)}, {one.number},"
-        f" {duckdb_reader.quote_literal(one.audited_until.isoformat())}::timestamptz)"
+        f"({quote_literal(one.run_id)}, {one.number}, {quote_literal(one.audited_until.isoformat())}::timestamptz)"
         for one in accepted
     )
     duckdb_reader.create_views(connection, settings, None, ["audit.stream_gaps", "audit.stream_positions"])

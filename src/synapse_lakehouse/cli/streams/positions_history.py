@@ -9,6 +9,8 @@ from rich.text import Text
 from synapse_lakehouse.cli import output
 from synapse_lakehouse.cli.lake import lake_session
 from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
+from synapse_lakehouse.iceberg.read.errors import LakeReadError
 from synapse_lakehouse.printable_text import to_printable
 
 _TABLE: Final = "audit.stream_watch"
@@ -35,15 +37,15 @@ from looks group by stream order by stream
 def show_history(format: output.OutputFormat) -> None:
     """Write all looks for a program, or for people one line a stream."""
     with lake_session.open_lake() as (settings, connection):
-        if _TABLE not in duckdb_reader.list_catalog_entries(settings):
-            raise duckdb_reader.LakeReadError(_NOTHING)
+        if _TABLE not in list_catalog_entries(settings):
+            raise LakeReadError(_NOTHING)
         duckdb_reader.create_views(connection, settings, None, [_TABLE])
         found = connection.execute(
             SUMMARY if format is output.OutputFormat.TABLE else f"from {_TABLE} order by watched_at, stream"
         )
         names, rows = [column[0] for column in found.description or ()], found.fetchall()
     if not rows:
-        raise duckdb_reader.LakeReadError(_NOTHING)
+        raise LakeReadError(_NOTHING)
     if format is not output.OutputFormat.TABLE:
         output.write_rows(names, rows, format)
         return

@@ -14,6 +14,8 @@ import pyarrow as pa
 
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
+from synapse_lakehouse.iceberg.read.sql_text import find_table_names, iceberg_scan_sql, quote_literal, quote_table_name
 
 _FOLDER: Final = Path(__file__).parent
 _FOUND: Final = """
@@ -42,9 +44,9 @@ def find(
     """
     files = ("common", model) if changed else (model,)
     asked = "".join((_FOLDER / f"{name}.sql").read_text(encoding="utf-8") for name in files)
-    with duckdb_reader.open_branch(settings, branch, sorted(duckdb_reader.find_table_names(asked))) as lake:
+    with duckdb_reader.open_branch(settings, branch, sorted(find_table_names(asked))) as lake:
         lake.execute("create schema changed; create schema former; create schema newer")
-        server = duckdb_reader.quote_literal(str(settings.synapse_server_name))
+        server = quote_literal(str(settings.synapse_server_name))
         lake.execute(
             "create macro is_local(matrix_id) as"
             f" (instr(matrix_id, ':') > 0 and substr(matrix_id, instr(matrix_id, ':') + 1) = {server})"
@@ -54,13 +56,13 @@ def find(
                 table = f"{schema}.{name.partition('.')[2]}"
                 if table in asked:
                     lake.register("rows", rows)
-                    lake.execute(f"create table {duckdb_reader.quote_table_name(table)} as from rows")
+                    lake.execute(f"create table {quote_table_name(table)} as from rows")
                     lake.unregister("rows")
-        places = duckdb_reader.list_catalog_entries(settings)
+        places = list_catalog_entries(settings)
         for name, snapshot in former.items():
             if snapshot is not None and name in places:
-                sql = f"from {duckdb_reader.iceberg_scan_sql(places[name].location, snapshot)}"
-                lake.execute(f"create view former.{duckdb_reader.quote_table_name(name.partition('.')[2])} as {sql}")
+                sql = f"from {iceberg_scan_sql(places[name].location, snapshot)}"
+                lake.execute(f"create view former.{quote_table_name(name.partition('.')[2])} as {sql}")
         for statement in lake.extract_statements(asked):
             lake.execute(statement)
             rows = dict(lake.execute(_FOUND).fetchall())

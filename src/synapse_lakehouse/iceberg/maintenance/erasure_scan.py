@@ -18,7 +18,8 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import is_unbranched
 from synapse_lakehouse.iceberg.maintenance.warehouse_files import parquet_scan_sql, to_path
 from synapse_lakehouse.iceberg.read import duckdb_reader
-from synapse_lakehouse.iceberg.read.duckdb_reader import quote_literal, quote_table_name
+from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
+from synapse_lakehouse.iceberg.read.sql_text import quote_literal, quote_table_name
 
 CONTENT_COLUMNS: Final = ("json", "aggregation_key")
 """Columns that hold what people said, in whichever table: an event's JSON, and what a reaction shows."""
@@ -199,7 +200,7 @@ def describe_references(
 
     :param published: all releases, the latest first.
     """
-    entry = duckdb_reader.list_catalog_entries(settings).get(content.table)
+    entry = list_catalog_entries(settings).get(content.table)
     if entry is None:
         return ["files of a table that the catalog no longer has: delete its folder"]
     metadata = duckdb_reader.read_metadata(connection, entry.location)

@@ -9,7 +9,9 @@ from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
-from synapse_lakehouse.iceberg.read.duckdb_reader import quote_literal
+from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
+from synapse_lakehouse.iceberg.read.errors import LakeReadError
+from synapse_lakehouse.iceberg.read.sql_text import quote_literal
 
 
 @dataclass(frozen=True)
@@ -28,13 +30,11 @@ def list_parquet_files(connection: DuckDBPyConnection, settings: Settings) -> di
     :raises LakeReadError: when the warehouse is not a folder.
     """
     if not settings.warehouse.startswith("file:"):
-        raise duckdb_reader.LakeReadError(
-            f"The warehouse {settings.warehouse} is not a folder, and only folders can be searched."
-        )
+        raise LakeReadError(f"The warehouse {settings.warehouse} is not a folder, and only folders can be searched.")
     root = Path(settings.warehouse.removeprefix("file://"))
     folders = {
         Path(to_path(duckdb_reader.read_metadata(connection, entry.location)["location"])): name
-        for name, entry in duckdb_reader.list_catalog_entries(settings).items()
+        for name, entry in list_catalog_entries(settings).items()
     }
     found: dict[str, list[Path]] = {}
     for path in sorted(root.rglob("*.parquet")):

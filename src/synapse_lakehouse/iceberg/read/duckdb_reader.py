@@ -7,48 +7,30 @@ why the catalog is asked with psycopg2, PyIceberg's own driver, which imports in
 
 import gzip
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 import duckdb
-import psycopg2  # type: ignore[import-untyped]
 from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.iceberg.catalog import object_store
 from synapse_lakehouse.iceberg.catalog.catalog import (
     CATALOG_NAME,
     SCHEMAS,
-    get_postgres_parameters,
     is_unbranched,
-    uses_rest_catalog,
 )
-from synapse_lakehouse.iceberg.catalog.catalog_uri import CatalogError
 from synapse_lakehouse.iceberg.read import duckdb_spill
+from synapse_lakehouse.iceberg.read.catalog_entries import CatalogEntry, list_catalog_entries
+from synapse_lakehouse.iceberg.read.errors import LakeReadError
+from synapse_lakehouse.iceberg.read.sql_text import find_table_names, iceberg_scan_sql, quote_literal, quote_table_name
 
 SPARK_FUNCTION_MACROS: Final = ("create or replace macro unix_millis(moment) as epoch_ms(moment)",)
 """What views of the lake call by Spark's name, and DuckDB by its own."""
-
-_TABLE: Final = re.compile(r'(?=\b(\w+)["`]?\s*\.\s*["`]?(\w+))')
-
-
-class LakeReadError(LakehouseError):
-    """The lake cannot be read as asked; the message says why and what to do."""
-
-
-@dataclass(frozen=True)
-class CatalogEntry:
-    """A table or view of the catalog and where its metadata is."""
-
-    location: str
-    is_view: bool
 
 
 def open_duckdb(settings: Settings, *, memory_limit: str | None = None) -> DuckDBPyConnection:
@@ -108,51 +90,6 @@ def find_extension_file(extension: str) -> Path:
     """The signed extension that the wheel ``duckdb-extension-<extension>`` brings for the installed DuckDB."""
     package = Path(str(find_spec(f"duckdb_extension_{extension}").origin)).parent  # type: ignore[union-attr]
     return package / "extensions" / f"v{duckdb.__version__}" / f"{extension}.duckdb_extension"
-
-
-def list_catalog_entries(settings: Settings) -> dict[str, CatalogEntry]:
-    """The lake's tables and views in the catalog by name (``gold.events``); none if the lake was never written.
-
-    :raises LakeReadError: when the catalog cannot be reached.
-    """
-    try:
-        if uses_rest_catalog(settings):
-            return _rest_entries(settings)
-        where = {"connect_timeout": 10} | get_postgres_parameters(settings)
-    except CatalogError as error:
-        raise LakeReadError(str(error)) from None
-    try:
-        with closing(psycopg2.connect(**where)) as catalog, catalog.cursor() as cursor:
-            cursor.execute(
-                "select table_namespace || '.' || table_name, metadata_location, to_jsonb(t) ->> 'iceberg_type'"
-                " from iceberg_tables t where catalog_name = %s and table_namespace = any(%s)",
-                [CATALOG_NAME, list(SCHEMAS)],
-            )
-            rows = cursor.fetchall()
-    except psycopg2.errors.UndefinedTable:
-        return {}
-    except psycopg2.Error as error:
-        raise LakeReadError(
-            f"The Iceberg catalog cannot be read: {' '.join(str(error).split())}. "
-            "Check LAKEHOUSE_CATALOG_URI, and that its PostgreSQL is running."
-        ) from None
-    return {name: CatalogEntry(location, kind == "VIEW") for name, location, kind in rows}
-
-
-def _rest_entries(settings: Settings) -> dict[str, CatalogEntry]:
-    from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
-
-    try:
-        catalog = open_catalog(settings)
-        schemas = [name for name in catalog.list_namespaces() if ".".join(name) in SCHEMAS]
-        tables = [name for schema in schemas for name in catalog.list_tables(schema)]
-        return {".".join(name): CatalogEntry(catalog.load_table(name).metadata_location, False) for name in tables}
-    except CatalogError:
-        raise
-    except Exception as error:
-        raise LakeReadError(
-            f"The Iceberg REST catalog cannot be read: {' '.join(str(error).split())}. Check LAKEHOUSE_CATALOG_URI."
-        ) from error
 
 
 def list_releases(connection: DuckDBPyConnection, settings: Settings) -> list[Release]:
@@ -270,11 +207,6 @@ def set_release_variables(connection: DuckDBPyConnection, release: Release) -> N
     )
 
 
-def find_table_names(sql: str) -> set[str]:
-    """Pairs of words joined by a dot, in lower case: what may be names of tables with their schema."""
-    return {f"{schema}.{table}".lower() for schema, table in _TABLE.findall(sql)}
-
-
 def find_branch_snapshot(connection: DuckDBPyConnection, settings: Settings, table: str, branch: str) -> int | None:
     """Snapshot id of ``branch`` of ``table``; None if the table does not have that branch.
 
@@ -306,19 +238,3 @@ def _branch_snapshot(table: Mapping[str, Any], branch: str) -> int | None:
 def _view_sql(view: Mapping[str, Any]) -> str:
     version = next(one for one in view["versions"] if one["version-id"] == view["current-version-id"])
     return str(version["representations"][0]["sql"])
-
-
-def iceberg_scan_sql(location: str, snapshot: int | None = None) -> str:
-    """Table function that reads the Iceberg table whose metadata is at ``location``, by default its main branch."""
-    at = "" if snapshot is None else f", snapshot_from_id => {int(snapshot)}"
-    return f"iceberg_scan({quote_literal(location)}{at})"
-
-
-def quote_literal(text: str) -> str:
-    """``text`` as a string literal of SQL."""
-    return "'" + text.replace("'", "''") + "'"
-
-
-def quote_table_name(name: str) -> str:
-    """``schema.table`` with both parts quoted as identifiers of SQL."""
-    return ".".join('"' + part.replace('"', '""') + '"' for part in name.split(".", 1))

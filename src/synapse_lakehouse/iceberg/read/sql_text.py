@@ -1,0 +1,27 @@
+"""SQL text for DuckDB: quoted names and literals, scans of Iceberg tables, and the table names in a query."""
+
+import re
+from typing import Final
+
+_TABLE: Final = re.compile(r'(?=\b(\w+)["`]?\s*\.\s*["`]?(\w+))')
+
+
+def find_table_names(sql: str) -> set[str]:
+    """Pairs of words joined by a dot, in lower case: what may be names of tables with their schema."""
+    return {f"{schema}.{table}".lower() for schema, table in _TABLE.findall(sql)}
+
+
+def iceberg_scan_sql(location: str, snapshot: int | None = None) -> str:
+    """Table function that reads the Iceberg table whose metadata is at ``location``, by default its main branch."""
+    at = "" if snapshot is None else f", snapshot_from_id => {int(snapshot)}"
+    return f"iceberg_scan({quote_literal(location)}{at})"
+
+
+def quote_literal(text: str) -> str:
+    """``text`` as a string literal of SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def quote_table_name(name: str) -> str:
+    """``schema.table`` with both parts quoted as identifiers of SQL."""
+    return ".".join('"' + part.replace('"', '""') + '"' for part in name.split(".", 1))
