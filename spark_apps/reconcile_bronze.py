@@ -1,27 +1,19 @@
-"""Copy the tables as every run does, then compare them with the source in the same snapshot, and mend what differs."""
+"""Copy the tables as every run does, then compare them with the source in the same snapshot and repair differences."""
 
-from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.ingest.copy_tables import copy_tables
 from synapse_lakehouse.ingest.ledger import record_measured_tables
 from synapse_lakehouse.ingest.reconcile import reconcile_tables
-from synapse_lakehouse.ingest.snapshot_session import AwaitPublishedTables, run_on_snapshot
-from synapse_lakehouse.postgres.connection import Connection
-from synapse_lakehouse.postgres.snapshot.snapshot import PostgresSnapshot
+from synapse_lakehouse.ingest.snapshot_session import retry_after_conflict, snapshot_session
 from synapse_lakehouse.spark_app import SparkApp, run_spark_app
 
 
+@retry_after_conflict
 def reconcile_bronze(app: SparkApp) -> None:
-    """Bring the run's branch of bronze up to the source, and prove it for as many rows as the budget allows."""
-    run_on_snapshot(app, copy_and_verify)
-
-
-def copy_and_verify(
-    app: SparkApp, declared: Catalogue, connection: Connection, snapshot: PostgresSnapshot, known: AwaitPublishedTables
-) -> None:
-    """Copy, compare and mend, and count what is counted."""
-    copy_tables(app, declared, connection, snapshot, known)
-    reconcile_tables(app, declared, connection, snapshot)
-    record_measured_tables(app, declared, connection)
+    """Bring the run's branch of bronze up to the source, and compare as many rows as the budget allows."""
+    with snapshot_session(app) as session:
+        copy_tables(session)
+        reconcile_tables(app, session.catalogue, session.connection, session.snapshot)
+        record_measured_tables(app, session.catalogue, session.connection)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.ingest.copy_tables import copy_tables
-from synapse_lakehouse.ingest.snapshot_session import run_on_snapshot
+from synapse_lakehouse.ingest.snapshot_session import snapshot_session
 from synapse_lakehouse.spark_app import SparkApp
 
 
@@ -30,7 +30,8 @@ class Ours:
     def copy(self, table: str) -> None:
         """Copy ``table`` onto the branch of a new run: all of it, or what changed since the run that was published."""
         self._app = self._new_app()
-        run_on_snapshot(self._app, copy_tables, lakes.declared(table))
+        with snapshot_session(self._app, lakes.declared(table)) as session:
+            copy_tables(session)
 
     def copied(self) -> Copied:
         """What the last copy wrote down."""

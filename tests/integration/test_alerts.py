@@ -141,7 +141,7 @@ def test_a_dead_sink_holds_nobody_up_and_hears_of_it_when_it_is_back(
 def test_a_sink_that_never_ends_its_answer_holds_nobody_up(
     tell: Callable[..., None], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notify, "MOST_SECONDS", 1.0)
+    monkeypatch.setattr(notify, "MAX_SECONDS", 1.0)
     given_up = threading.Event()
 
     class Handler(StreamRequestHandler):

@@ -40,7 +40,7 @@ def test_a_snapshot_is_not_ahead_of_the_sources_disk(settings: Settings, source_
 def test_what_was_written_is_not_waited_for_beyond_the_header_of_a_new_page(
     settings: Settings, source_copy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wal_flush, "_MOST_SECONDS", 5.0)
+    monkeypatch.setattr(wal_flush, "_MAX_SECONDS", 5.0)
     source = settings.model_copy(update={"synapse_dsn": source_copy})
     with psycopg.connect(source_copy, autocommit=True) as other:
         other.execute("select pg_switch_wal()")
@@ -51,7 +51,7 @@ def test_what_was_written_is_not_waited_for_beyond_the_header_of_a_new_page(
 def test_what_an_open_transaction_wrote_is_not_waited_for(
     settings: Settings, source_copy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wal_flush, "_MOST_SECONDS", 5.0)
+    monkeypatch.setattr(wal_flush, "_MAX_SECONDS", 5.0)
     source = settings.model_copy(update={"synapse_dsn": source_copy})
     with psycopg.connect(source_copy) as writer:
         writer.execute(BLOCK, ["!open:it"])
@@ -75,7 +75,7 @@ def test_what_a_crash_of_the_source_undid_hides_nothing_that_came_after(
         dsn = sample.restore_sample(server)
         with advancing(new_lake(synapse_dsn=dsn)) as lake:
             lake.advance()
-            monkeypatch.setattr(wal_flush, "_MOST_SECONDS", most_seconds)
+            monkeypatch.setattr(wal_flush, "_MAX_SECONDS", most_seconds)
             with psycopg.connect(dsn, autocommit=True) as writer, _busy_disk(writer, seconds=8) as walwriter:
                 writer.execute(NOT_WAITING)
                 writer.execute(BLOCK, ["!undone:it"])

@@ -15,10 +15,10 @@ from tests.conftest import environment
 from tests.support.cluster import cluster
 
 SESSION = """
-from synapse_lakehouse.iceberg.spark.session import spark_session
+from synapse_lakehouse.iceberg.spark.session import create_spark_session
 from synapse_lakehouse.config.settings import Settings
 
-spark = spark_session("test", Settings(_env_file=None))
+spark = create_spark_session("test", Settings(_env_file=None))
 spark.sql("create schema if not exists bronze")
 spark.sql("create table bronze.numbers (number bigint)")
 spark.range(100, numPartitions=4).selectExpr("id as number").writeTo("bronze.numbers").append()

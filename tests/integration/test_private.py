@@ -26,10 +26,10 @@ from tests.support.privacy_canaries import contents
 
 CANARY = secrets.token_hex(12)
 SPARK = """
-from synapse_lakehouse.iceberg.spark.session import spark_session
+from synapse_lakehouse.iceberg.spark.session import create_spark_session
 from synapse_lakehouse.config.settings import Settings
 
-spark = spark_session("test", Settings(_env_file=None))
+spark = create_spark_session("test", Settings(_env_file=None))
 spark.range(3).count()
 config = getattr(getattr(spark._jvm, "org.apache.spark.internal.config.package$"), "MODULE$")
 print(config.SECRET_REDACTION_PATTERN().defaultValueString())

@@ -15,10 +15,10 @@ from synapse_lakehouse.local.services import run_embedded_server
 BRANCH = "run_20261117T000000Z_0123abcd"
 
 SPARK = """
-from synapse_lakehouse.iceberg.spark.session import spark_session
+from synapse_lakehouse.iceberg.spark.session import create_spark_session
 from synapse_lakehouse.config.settings import Settings
 
-spark = spark_session("test", Settings(_env_file=None))
+spark = create_spark_session("test", Settings(_env_file=None))
 for statement in '''
 create namespace gold
 create table gold.events (event_id string, room_id string) using iceberg

@@ -325,7 +325,7 @@ def test_what_a_table_grew_by_is_readied_while_the_source_counts(
     )
     source.execute(grow.encode())
     lake.advance()
-    monkeypatch.setattr(table_copy, "prepare_change", prepare)
+    monkeypatch.setattr(table_copy, "prepare_row_change", prepare)
     monkeypatch.setattr(table_copy, "count_changed_rows", count)
     assert advance_after(grow) == 1
     assert advance_after(grow, "update event_edges set is_state = true where ctid < '(3,0)'") == 2

@@ -17,10 +17,10 @@ from tests.support.sockets import listening_until_end
 
 LOOPBACK = {ip_address("127.0.0.1")}
 SESSION = """
-from synapse_lakehouse.iceberg.spark.session import spark_session
+from synapse_lakehouse.iceberg.spark.session import create_spark_session
 from synapse_lakehouse.config.settings import Settings
 
-spark = spark_session("test", Settings(_env_file=None))
+spark = create_spark_session("test", Settings(_env_file=None))
 assert spark.sparkContext.parallelize([1], 1).map(lambda one: one + 1).collect() == [2]
 jvm = spark._jvm
 driver = jvm.org.apache.spark.SparkEnv.get().rpcEnv().address()
@@ -51,11 +51,11 @@ ARGUMENTS = """
 import os
 from pathlib import Path
 
-from synapse_lakehouse.iceberg.spark.session import spark_session
+from synapse_lakehouse.iceberg.spark.session import create_spark_session
 from synapse_lakehouse.config.settings import Settings
 from tests.support.sockets import descendants
 
-spark = spark_session("test", Settings(_env_file=None))
+spark = create_spark_session("test", Settings(_env_file=None))
 assert spark.sparkContext.parallelize([1], 1).map(lambda one: one + 1).collect() == [2]
 for pid in descendants(os.getpid()):
     print(Path(f"/proc/{pid}/cmdline").read_text())

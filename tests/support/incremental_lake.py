@@ -17,7 +17,7 @@ from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.iceberg.write.publish import publish_branch
 from synapse_lakehouse.ingest.copy_tables import copy_tables
-from synapse_lakehouse.ingest.snapshot_session import run_on_snapshot
+from synapse_lakehouse.ingest.snapshot_session import snapshot_session
 from synapse_lakehouse.spark_app import SparkApp
 from tests.support.dataframe_compare import differences
 
@@ -51,7 +51,8 @@ class AdvancingLake:
     def copy(self, app: SparkApp) -> None:
         """Bring the run's branch up to the source."""
         tables.ensure_tables(app.catalog, catalogue.load_catalogue())
-        run_on_snapshot(app, copy_tables)
+        with snapshot_session(app) as session:
+            copy_tables(session)
 
     def publish(self, app: SparkApp) -> None:
         """Publish the run's branch, as if its audits had passed."""

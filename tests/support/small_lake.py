@@ -20,7 +20,7 @@ from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.ingest.copy_tables import copy_tables
 from synapse_lakehouse.ingest.reconcile import reconcile_tables
-from synapse_lakehouse.ingest.snapshot_session import run_on_snapshot
+from synapse_lakehouse.ingest.snapshot_session import snapshot_session
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
 from synapse_lakehouse.spark_app import SparkApp
@@ -38,7 +38,8 @@ class SmallLake(AdvancingLake):
     def copy(self, app: SparkApp) -> None:
         """Bring the run's branch up to the source."""
         tables.ensure_tables(app.catalog, self.declared)
-        run_on_snapshot(app, copy_tables, self.declared)
+        with snapshot_session(app, self.declared) as session:
+            copy_tables(session)
 
     def verify(self, app: SparkApp) -> list[dict[str, Any]]:
         """Compare the run's branch with the source: rows of audit.parity."""

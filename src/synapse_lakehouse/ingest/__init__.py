@@ -1,1 +1,1 @@
-"""Bring bronze up to one snapshot of the source: what to read of each table, how it is merged, what is written down."""
+"""Copy Synapse's tables to bronze from one snapshot: read plans, incremental merges, the ledger, reconciliation."""

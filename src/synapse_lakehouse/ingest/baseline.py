@@ -1,4 +1,4 @@
-"""What the lake holds of a table already, where a copy can go on from it instead of starting over."""
+"""The content of a table in the lake on which an incremental copy can build."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -20,23 +20,30 @@ from synapse_lakehouse.postgres.snapshot.snapshot import PostgresSnapshot
 from synapse_lakehouse.postgres.snapshot.timeline import MAX_XID_AGE, WalPosition
 
 PART_PROPERTY: Final = "lakehouse.part"
-"""Property of a commit on a run's branch: which pages of which snapshot of the source the branch has since."""
+"""Iceberg snapshot property on a run's branch: the pages, and the PostgreSQL snapshot, that the commit contains."""
 
-_LOOKS: Final = "audit.snapshots"
+_SNAPSHOTS: Final = "audit.snapshots"
 
-_ORIGIN: Final = ("snapshot_xmin", "snapshot_xmax", "system_identifier", "database_oid", "timeline", "wal_lsn")
-"""Columns of ``audit.snapshots`` and ``audit.ledger`` that tell snapshots of the source apart."""
+_SNAPSHOT_ID_COLUMNS: Final = (
+    "snapshot_xmin",
+    "snapshot_xmax",
+    "system_identifier",
+    "database_oid",
+    "timeline",
+    "wal_lsn",
+)
+"""Columns of ``audit.snapshots`` and ``audit.ledger`` that identify a PostgreSQL snapshot."""
 
-_LOOK: Final = ("run_id", "taken_at", *_ORIGIN)
+_COLUMNS: Final = ("run_id", "taken_at", *_SNAPSHOT_ID_COLUMNS)
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """An Iceberg snapshot of a table, its rows, and the pages of the source that they came from.
+    """An Iceberg snapshot of a table on which a copy builds, with its row count and the source pages it contains.
 
-    ``since``: the oldest transaction that the source's snapshot of it did not see the end of. Rows that this or a later
-    one wrote may be missing or outdated in it; all others of its pages are as they were. ``heap_pages``: how many pages
-    the source's table had then, if that was written down.
+    * ``since``: xmin of the PostgreSQL snapshot. Rows that this or a later transaction wrote may be missing or
+      outdated; all other rows of the pages are current.
+    * ``heap_pages``: size of the source's table at that time, if the ledger records it.
     """
 
     snapshot_id: int
@@ -47,15 +54,15 @@ class Baseline:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it has all pages, so that it is a copy that only has to be brought up to date."""
+        """Whether it contains all pages, so that only changed rows are missing."""
         return not find_remaining_pages(self.pages)
 
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """A table of the lake, and the row of ``audit.ledger`` of its published content, if that is known.
+    """A table of the lake, and the row of ``audit.ledger`` for its published content, if there is one.
 
-    ``was_set_back``: a run since found the source behind what that was copied of.
+    ``source_was_restored``: a later run found the source at an earlier state than the published one.
     """
 
     table: LakeTable
@@ -63,86 +70,95 @@ class PublishedTable:
     source_was_restored: bool = False
 
     def find_baseline(self, table: Table, snapshot: PostgresSnapshot) -> Baseline | None:
-        """What is published, where ``snapshot`` can be told apart from it by row versions.
+        """Return the published content as a baseline, if row versions show the changes between it and ``snapshot``.
 
-        That is if the source's history goes on from it, the catalogue reads the same of ``table``, and main is still
-        what that run wrote, or a compaction of it.
+        That requires that the source's WAL history continues from it, that the catalogue reads the same columns, and
+        that main is still what that run wrote, or a compaction of it.
         """
-        current, said = self.table.current_snapshot(), self.published
-        if not current or not said or self.source_was_restored or not _continues(said, table, snapshot):
+        current, published = self.table.current_snapshot(), self.published
+        if not current or not published or self.source_was_restored or not _continues(published, table, snapshot):
             return None
-        if not _holds(self.table, said["snapshot_id"]):
+        if not _has_content_of(self.table, published["snapshot_id"]):
             return None
-        return Baseline(current.snapshot_id, said["rows_source"], said["snapshot_xmin"], heap_pages=said["heap_pages"])
+        return Baseline(
+            current.snapshot_id,
+            published["rows_source"],
+            published["snapshot_xmin"],
+            heap_pages=published["heap_pages"],
+        )
 
 
 def read_published_tables(lake: Lake, catalogue: Catalogue) -> dict[str, PublishedTable]:
-    """By name, the tables that are copied, and what the newest release has of them. Asks the source nothing."""
-    found = {table.name: PublishedTable(lake.load_table(f"bronze.{table.name}")) for table in catalogue.copied_tables()}
+    """Return the copied tables by name, with their content in the newest release. Does not read the source."""
+    tables = {
+        table.name: PublishedTable(lake.load_table(f"bronze.{table.name}")) for table in catalogue.copied_tables()
+    }
     newest = store.read_latest_release(lake)
-    return found | _released(lake, newest, found) if newest else found
+    return tables | _add_ledger_rows(lake, newest, tables) if newest else tables
 
 
-def add_older_releases(lake: Lake, found: Mapping[str, PublishedTable]) -> dict[str, PublishedTable]:
-    """The same, with what older releases have of tables that the newest, a partial one, has not."""
-    missing = {name: one for name, one in found.items() if one.published is None}
+def add_older_releases(lake: Lake, tables: Mapping[str, PublishedTable]) -> dict[str, PublishedTable]:
+    """As above; tables missing from a partial newest release are taken from older ones."""
+    missing = {name: table for name, table in tables.items() if table.published is None}
     older: dict[str, PublishedTable] = {}
     for release in islice(store.iterate_newest_releases(lake), 1, None) if missing else ():
-        older |= _released(lake, release, missing)
-        missing = {name: one for name, one in missing.items() if name not in older}
+        older |= _add_ledger_rows(lake, release, missing)
+        missing = {name: table for name, table in missing.items() if name not in older}
         if not missing:
             break
-    return {**found, **older}
+    return {**tables, **older}
 
 
-def _released(lake: Lake, release: Release, wanted: Mapping[str, PublishedTable]) -> dict[str, PublishedTable]:
-    looks = read_rows_since_run(lake.load_table(_LOOKS), release.run_id, "taken_at", _LOOK)
-    set_back = _set_back(looks.to_pylist())
-    rows = {row["table_name"]: row for row in store.read_release_ledger(lake, release) if row["table_name"] in wanted}
+def _add_ledger_rows(lake: Lake, release: Release, tables: Mapping[str, PublishedTable]) -> dict[str, PublishedTable]:
+    snapshots = read_rows_since_run(lake.load_table(_SNAPSHOTS), release.run_id, "taken_at", _COLUMNS)
+    undone = _find_undone_snapshots(snapshots.to_pylist())
+    rows = {row["table_name"]: row for row in store.read_release_ledger(lake, release) if row["table_name"] in tables}
     return {
-        name: replace(wanted[name], published=row, source_was_restored=_origin(row) in set_back)
+        name: replace(tables[name], published=row, source_was_restored=_snapshot_key(row) in undone)
         for name, row in rows.items()
     }
 
 
 def find_interrupted_baseline(
-    held: LakeTable,
+    lake_table: LakeTable,
     branch: str,
     table: Table,
     heap: HeapFile,
     snapshot: PostgresSnapshot,
-    lasting: Callable[[], Collection[WalPosition]],
-    count: Callable[[int], int],
+    read_valid_positions: Callable[[], Collection[WalPosition]],
+    count_rows: Callable[[int], int],
 ) -> Baseline | None:
-    """What an attempt that ended before its time left on ``branch``, as far as it is of use.
+    """Return the usable content that an interrupted attempt left on ``branch``, if there is any.
 
-    :param lasting: see :func:`read_valid_wal_positions`; asked for only if there is something.
-    :param count: counts the rows of an Iceberg snapshot of the table. Its summary cannot tell: deletes of files that
-        were replaced since still count there.
+    :param read_valid_positions: as :func:`read_valid_wal_positions`; called only if the branch has such content.
+    :param count_rows: counts the rows of an Iceberg snapshot of the table. The snapshot's summary is unsuitable: it
+        still counts deletes of files that were replaced since.
     """
-    head = at = held.snapshot_by_name(branch)
+    head = ancestor = lake_table.snapshot_by_name(branch)
     done: list[PageRange] = []
     since = snapshot.xmin
-    while at and at.summary and (part := at.summary.additional_properties.get(PART_PROPERTY)):
-        said = json.loads(part)
-        if said["filenode"] != heap.filenode or not _continues(said, table, snapshot):
+    while ancestor and ancestor.summary and (part := ancestor.summary.additional_properties.get(PART_PROPERTY)):
+        properties = json.loads(part)
+        if properties["filenode"] != heap.filenode or not _continues(properties, table, snapshot):
             return None
-        if _lineage(said) not in lasting():
+        if _wal_position(properties) not in read_valid_positions():
             return None
-        done.append(tuple(said["pages"]))
-        since = min(since, said["snapshot_xmin"])
-        if said["is_first"]:
-            return Baseline(head.snapshot_id, count(head.snapshot_id), since, tuple(done)) if head else None
-        at = held.snapshot_by_id(at.parent_snapshot_id) if at.parent_snapshot_id else None
+        done.append(tuple(properties["pages"]))
+        since = min(since, properties["snapshot_xmin"])
+        if properties["is_first"]:
+            return Baseline(head.snapshot_id, count_rows(head.snapshot_id), since, tuple(done)) if head else None
+        parent = ancestor.parent_snapshot_id
+        ancestor = lake_table.snapshot_by_id(parent) if parent else None
     return None
 
 
 def read_valid_wal_positions(lake: Lake) -> set[WalPosition]:
-    """Where in its history any run saw the source, but for where it was set back from since."""
-    rows = lake.load_table(_LOOKS).scan(selected_fields=_LOOK).to_arrow().to_pylist()
-    looks = [look for look in rows if look["wal_lsn"] is not None]
-    set_back = _set_back(looks)
-    return {_lineage(look) for look in looks} - {_lineage(look) for look in looks if _origin(look) in set_back}
+    """Return the WAL positions at which runs saw the source, without those undone by a later restore of the source."""
+    rows = lake.load_table(_SNAPSHOTS).scan(selected_fields=_COLUMNS).to_arrow().to_pylist()
+    snapshots = [row for row in rows if row["wal_lsn"] is not None]
+    undone = _find_undone_snapshots(snapshots)
+    valid = {_wal_position(row) for row in snapshots}
+    return valid - {_wal_position(row) for row in snapshots if _snapshot_key(row) in undone}
 
 
 def build_snapshot_properties(
@@ -152,51 +168,58 @@ def build_snapshot_properties(
 
     :param is_first: whether the commit replaces the content that was there before.
     """
-    said = {
+    properties = {
         "pages": pages,
         "is_first": is_first,
         "filenode": heap.filenode,
         "statement": snapshot.fingerprints[table.name],
     }
-    return {PART_PROPERTY: json.dumps(said | {"snapshot_xmin": snapshot.xmin_horizon} | asdict(snapshot.wal_position))}
+    return {
+        PART_PROPERTY: json.dumps(properties | {"snapshot_xmin": snapshot.xmin_horizon} | asdict(snapshot.wal_position))
+    }
 
 
-def _continues(told: Mapping[str, Any], table: Table, snapshot: PostgresSnapshot) -> bool:
-    if told["snapshot_xmin"] is None or told["statement"] != snapshot.fingerprints[table.name]:
+def _continues(recorded: Mapping[str, Any], table: Table, snapshot: PostgresSnapshot) -> bool:
+    if recorded["snapshot_xmin"] is None or recorded["statement"] != snapshot.fingerprints[table.name]:
         return False
-    return snapshot.wal_position.continues(_lineage(told)) and snapshot.xmax - told["snapshot_xmin"] < MAX_XID_AGE
+    return (
+        snapshot.wal_position.continues(_wal_position(recorded))
+        and snapshot.xmax - recorded["snapshot_xmin"] < MAX_XID_AGE
+    )
 
 
-def _set_back(looks: Iterable[Mapping[str, Any]]) -> set[tuple[Any, ...]]:
-    """Snapshots behind which the source was when a later run looked at it.
+def _find_undone_snapshots(snapshots: Iterable[Mapping[str, Any]]) -> set[tuple[Any, ...]]:
+    """Return the snapshots that a later run found to be ahead of the source (it was restored to an earlier state).
 
-    Its log has written what came after them a second time since, with other transactions under the same ids.
+    Since the restore, the source wrote that part of its WAL again, with other transactions under the same IDs.
 
-    :param looks: rows of ``audit.snapshots``, of runs that published nothing, too.
+    :param snapshots: rows of ``audit.snapshots``, including those of runs that published nothing.
     """
     lowest: dict[tuple[int, int], WalPosition] = {}
-    last: dict[tuple[Any, ...], bool] = {}
-    for one in sorted(looks, key=lambda look: look["taken_at"], reverse=True):
-        if one["wal_lsn"] is None:
+    is_undone: dict[tuple[Any, ...], bool] = {}
+    for row in sorted(snapshots, key=lambda row: row["taken_at"], reverse=True):
+        if row["wal_lsn"] is None:
             continue
-        seen = _lineage(one)
-        later = lowest.setdefault((seen.system_identifier, seen.timeline), seen)
-        last.setdefault(_origin(one), later.is_behind(seen))
-        if seen.is_behind(later):
-            lowest[seen.system_identifier, seen.timeline] = seen
-    return {origin for origin, was_behind in last.items() if was_behind}
+        position = _wal_position(row)
+        later = lowest.setdefault((position.system_identifier, position.timeline), position)
+        is_undone.setdefault(_snapshot_key(row), later.is_behind(position))
+        if position.is_behind(later):
+            lowest[position.system_identifier, position.timeline] = position
+    return {key for key, undone in is_undone.items() if undone}
 
 
-def _origin(told: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(told[name] for name in ("run_id", *_ORIGIN))
+def _snapshot_key(recorded: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(recorded[name] for name in ("run_id", *_SNAPSHOT_ID_COLUMNS))
 
 
-def _lineage(told: Mapping[str, Any]) -> WalPosition:
-    return WalPosition(told["system_identifier"], told["database_oid"], told["timeline"], told["wal_lsn"])
+def _wal_position(recorded: Mapping[str, Any]) -> WalPosition:
+    return WalPosition(
+        recorded["system_identifier"], recorded["database_oid"], recorded["timeline"], recorded["wal_lsn"]
+    )
 
 
-def _holds(table: LakeTable, snapshot_id: int | None) -> bool:
-    """Whether main of ``table`` has the content of ``snapshot_id``: compactions replace files and no rows."""
+def _has_content_of(table: LakeTable, snapshot_id: int | None) -> bool:
+    """Return whether main has the content of ``snapshot_id``; compactions replace files and keep the rows."""
     head = table.current_snapshot()
     while head and head.snapshot_id != snapshot_id and head.summary and head.summary.operation is Operation.REPLACE:
         if head.parent_snapshot_id == snapshot_id:

@@ -1,4 +1,4 @@
-"""How far the copy of a table is, and how fast."""
+"""Progress and throughput of a table's copy."""
 
 import time
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from synapse_lakehouse.postgres.rows.read import WrittenPart
 
 @dataclass(frozen=True)
 class CopyProgress:
-    """Pages of a table that are done, of how many; the rows and bytes that were written of them, in some seconds.
+    """Pages copied out of ``total_pages``, and the rows, bytes and seconds of the copy so far.
 
-    ``expected``: rows in all, if they were counted already.
+    ``expected_rows``: rows of the table, if they are counted already.
     """
 
-    of: int
+    total_pages: int
     expected_rows: int | None = None
     pages: int = 0
     rows: int = 0
@@ -22,26 +22,26 @@ class CopyProgress:
     seconds: float = 0.0
     began: float | None = None
 
-    def after(
+    def advance(
         self, written: WrittenPart, pages: int, expected: int | None = None, now: float | None = None
     ) -> "CopyProgress":
-        """The pace with ``pages`` more of the table ``written`` ``now``, by the monotonic clock."""
+        """Return the progress with ``pages`` more pages copied; ``now`` is a time of the monotonic clock."""
         now = time.monotonic() if now is None else now
         began = now - written.seconds if self.began is None else min(self.began, now - written.seconds)
         rows, size = self.rows + written.rows, self.bytes + written.bytes
-        return CopyProgress(self.of, expected, self.pages + pages, rows, size, now - began, began)
+        return CopyProgress(self.total_pages, expected, self.pages + pages, rows, size, now - began, began)
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing of the table is left to read."""
-        return self.pages >= self.of
+        """Whether all pages are copied."""
+        return self.pages >= self.total_pages
 
     def __str__(self) -> str:
         size, speed = f"{self.bytes / 1e6:,.1f} MB", f"{self.rows / max(self.seconds, 1e-3):,.0f} rows/s"
         if self.is_finished:
             return f"{self.rows:,} rows, {size}, {speed}"
-        # By pages, which are known before rows are counted, and take about the same time each.
-        whole = self.of / self.pages
-        rows = f"{self.expected_rows:,}" if self.expected_rows else f"about {self.rows * whole:,.0f}"
-        left = timedelta(seconds=round(self.seconds * (whole - 1)))
+        # Estimated by pages: their number is known before rows are counted, and each takes about the same time.
+        inverse_share = self.total_pages / self.pages
+        rows = f"{self.expected_rows:,}" if self.expected_rows else f"about {self.rows * inverse_share:,.0f}"
+        left = timedelta(seconds=round(self.seconds * (inverse_share - 1)))
         return f"{self.rows:,} of {rows} rows, {size}, {speed}, {left} left"

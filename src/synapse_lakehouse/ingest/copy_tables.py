@@ -1,4 +1,4 @@
-"""Copy the catalogue's tables in parallel from one snapshot: what changed since the release before, or all of it."""
+"""Copy the catalogue's tables in parallel from one snapshot: rows changed since the last release, or all rows."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -12,74 +12,36 @@ from time import monotonic
 from pyspark import inheritable_thread_target
 
 from synapse_lakehouse.audit import store
-from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.ingest import deleted_keys
 from synapse_lakehouse.ingest.baseline import add_older_releases, read_valid_wal_positions
 from synapse_lakehouse.ingest.copy_progress import CopyProgress
 from synapse_lakehouse.ingest.count_tables import count_tables
 from synapse_lakehouse.ingest.ledger import record_snapshot, snapshot_columns
 from synapse_lakehouse.ingest.read_plan import ReadPart
-from synapse_lakehouse.ingest.snapshot_session import KEEPALIVE_SECONDS, AwaitPublishedTables, wait_with_keepalive
+from synapse_lakehouse.ingest.snapshot_session import KEEPALIVE_SECONDS, SnapshotSession, wait_with_keepalive
 from synapse_lakehouse.ingest.table_copy import TableCopy, copy_in_worker
-from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.rows.page_ranges import count_pages
 from synapse_lakehouse.postgres.rows.read import copy_chunks
-from synapse_lakehouse.postgres.snapshot.snapshot import PostgresSnapshot
 from synapse_lakehouse.spark_app import SparkApp
 
-_TELL_SECONDS = 3.0
-_PAGES_A_BATCH = 1024
-_PARTS_A_BATCH = 8
+_REPORT_SECONDS = 3.0
+_PAGES_PER_BATCH = 1024
+_PARTS_PER_BATCH = 8
+
+Work = list[tuple[TableCopy, ReadPart]]
 
 
-def copy_tables(
-    app: SparkApp, catalogue: Catalogue, connection: Connection, snapshot: PostgresSnapshot, known: AwaitPublishedTables
-) -> None:
-    """Bring all tables up to ``snapshot`` on the run's branch; write ``audit.snapshots``, ``ledger`` and ``deletions``.
+def copy_tables(session: SnapshotSession) -> None:
+    """Bring all tables up to the snapshot on the run's branch.
 
-    The driver's connection counts rows that all have to be read while workers read them; together they stay within
-    LAKEHOUSE_SOURCE_CONNECTIONS.
+    Writes ``audit.snapshots``, ``ledger`` and ``deletions``. The driver's connection counts the tables of which all
+    rows are read, while workers read them. Together they stay within LAKEHOUSE_SOURCE_CONNECTIONS.
     """
-    copied, of_newest = catalogue.copied_tables(), known()
-    in_lake = add_older_releases(app.catalog, {table.name: of_newest[table.name] for table in copied})
-    # Few runs go on from what was left, and need to know.
-    seen = cache(lambda: read_valid_wal_positions(app.catalog))
-    copies = [TableCopy(app, connection, snapshot, table, in_lake[table.name], seen) for table in copied]
-    copies.sort(key=lambda copy: (copy.base is not None, -copy.heap.pages))
+    app, connection, snapshot = session.app, session.connection, session.snapshot
+    copies = _prepare_copies(session)
     with ThreadPoolExecutor(app.settings.lakehouse_source_connections - 1) as readers:
-        # Beside what is read of the lake it would hold that up; beside what the source counts it costs nothing.
-        recorded = readers.submit(record_snapshot, app, snapshot, datetime.now(UTC))
-        # Spark is made ready for the run while the source counts.
-        readers.submit(getattr, app, "spark")
-        counted = Event()
-        ends = readers.submit(_read_ends, app, [(copy, copy.end) for copy in copies if copy.end], counted)
-        changed = [(copy.heap.pages, copy.count) for copy in copies if copy.base]
-        count_tables(app.settings, connection, snapshot, changed, readers)
-        counted.set()
-        wait_with_keepalive(ends, connection)
-        # What is committed from here on can be gone on from, where it is known what it is of.
-        wait_with_keepalive(recorded, connection)
-        read = inheritable_thread_target(app.spark)(_read)
-        work = [(copy, part) for copy in copies for part in copy.plan().parts]
-        waiting: set[Future[list[tuple[str, CopyProgress]]]] = {
-            readers.submit(read, app, batch) for batch in batch_parts(work)
-        }
-        for copy in copies:
-            if not copy.base:
-                copy.count(connection)
-        done, told = len(copies) - len({copy.name for copy, _ in work}), monotonic()
-        while waiting:
-            finished, waiting = wait(waiting, timeout=KEEPALIVE_SECONDS, return_when=FIRST_COMPLETED)
-            for future in finished:
-                if future.exception():
-                    readers.shutdown(wait=False, cancel_futures=True)
-                for name, pace in future.result():
-                    done += pace.is_finished
-                    if pace.is_finished or monotonic() - told > _TELL_SECONDS:
-                        app.report_progress(f"{done}/{len(copies)} {name}: {pace}")
-                        told = monotonic()
-            # Also keeps the exporting transaction from counting as idle.
-            connection.execute("select 1")
+        _count_changes(session, copies, readers)
+        _read_parts(session, copies, readers)
         record = inheritable_thread_target(app.spark)(deleted_keys.record_deleted_keys)
         deleted = {copy.table.name: copy.deleted for copy in copies if copy.deleted}
         wait_with_keepalive(readers.submit(record, deleted, app.run, datetime.now(UTC)), connection)
@@ -90,34 +52,91 @@ def copy_tables(
     app.report_progress(f"{unchanged} of {len(copies)} tables unchanged, {read:,} rows read, {written:,} written")
 
 
-def batch_parts(work: Iterable[tuple[TableCopy, ReadPart]]) -> Iterator[list[tuple[TableCopy, ReadPart]]]:
-    """Parts that are read one after the other: large ones alone, others together, as each job costs its start."""
-    for is_small, alike in groupby(sorted(work, key=_is_small), _is_small):
-        batch: list[tuple[TableCopy, ReadPart]] = []
+def _prepare_copies(session: SnapshotSession) -> list[TableCopy]:
+    """Return a copy for each table: full copies first, each kind by descending size."""
+    app, tables = session.app, session.catalogue.copied_tables()
+    newest = session.await_published_tables()
+    published = add_older_releases(app.catalog, {table.name: newest[table.name] for table in tables})
+    # Cached and lazy, as only a resumed run needs the positions.
+    read_positions = cache(lambda: read_valid_wal_positions(app.catalog))
+    copies = [
+        TableCopy(app, session.connection, session.snapshot, table, published[table.name], read_positions)
+        for table in tables
+    ]
+    return sorted(copies, key=lambda copy: (copy.base is not None, -copy.heap.pages))
+
+
+def _count_changes(session: SnapshotSession, copies: Sequence[TableCopy], readers: ThreadPoolExecutor) -> None:
+    """Count the changed rows of the tables with a baseline, and meanwhile read the pages that these tables gained."""
+    app, connection = session.app, session.connection
+    # Here the write overlaps with the source's work; earlier it would delay reads of the lake.
+    recorded = readers.submit(record_snapshot, app, session.snapshot, datetime.now(UTC))
+    # Spark starts while the source counts.
+    readers.submit(getattr, app, "spark")
+    counted = Event()
+    ends = readers.submit(_read_ends, app, [(copy, copy.end) for copy in copies if copy.end], counted)
+    changed = [(copy.heap.pages, copy.count) for copy in copies if copy.base]
+    count_tables(app.settings, connection, session.snapshot, changed, readers)
+    counted.set()
+    wait_with_keepalive(ends, connection)
+    # From here on a commit can be resumed, provided it records its source snapshot.
+    wait_with_keepalive(recorded, connection)
+
+
+def _read_parts(session: SnapshotSession, copies: Sequence[TableCopy], readers: ThreadPoolExecutor) -> None:
+    """Read and commit all planned parts; count the tables without a baseline meanwhile."""
+    app, connection = session.app, session.connection
+    read = inheritable_thread_target(app.spark)(_read_batch)
+    work = [(copy, part) for copy in copies for part in copy.plan().parts]
+    pending: set[Future[list[tuple[str, CopyProgress]]]] = {
+        readers.submit(read, app, batch) for batch in batch_parts(work)
+    }
+    for copy in copies:
+        if not copy.base:
+            copy.count(connection)
+    finished_tables, reported_at = len(copies) - len({copy.name for copy, _ in work}), monotonic()
+    while pending:
+        finished, pending = wait(pending, timeout=KEEPALIVE_SECONDS, return_when=FIRST_COMPLETED)
+        for future in finished:
+            if future.exception():
+                readers.shutdown(wait=False, cancel_futures=True)
+            for name, progress in future.result():
+                finished_tables += progress.is_finished
+                if progress.is_finished or monotonic() - reported_at > _REPORT_SECONDS:
+                    app.report_progress(f"{finished_tables}/{len(copies)} {name}: {progress}")
+                    reported_at = monotonic()
+        # Also prevents an idle timeout of the exporting transaction.
+        connection.execute("select 1")
+
+
+def batch_parts(work: Iterable[tuple[TableCopy, ReadPart]]) -> Iterator[Work]:
+    """Group parts into batches, one Spark job each: a large part alone, small parts together."""
+    for is_small, group in groupby(sorted(work, key=_is_small), _is_small):
+        batch: Work = []
         pages = 0
-        for copy, part in alike:
+        for copy, part in group:
             batch.append((copy, part))
             pages += 0 if is_small else count_pages(part.pages, copy.heap.pages)
-            if pages >= _PAGES_A_BATCH or len(batch) == _PARTS_A_BATCH:
+            if pages >= _PAGES_PER_BATCH or len(batch) == _PARTS_PER_BATCH:
                 yield batch
                 batch, pages = [], 0
         if batch:
             yield batch
 
 
-def _read(app: SparkApp, batch: Sequence[tuple[TableCopy, ReadPart]]) -> list[tuple[str, CopyProgress]]:
-    """Read a batch; each table's pace after each of its parts. What is small is read here, without Spark's workers."""
+def _read_batch(app: SparkApp, batch: Sequence[tuple[TableCopy, ReadPart]]) -> list[tuple[str, CopyProgress]]:
+    """Read a batch, and return the progress of its table after each part. The driver itself reads small parts."""
     chunks = [copy.chunk(part) for copy, part in batch if not part.written]
-    read = iter(copy_chunks(chunks) if _is_small(batch[0]) else copy_in_worker(app.spark, chunks))
-    return [(copy.name, copy.accept_part(part.written or next(read), part)) for copy, part in batch]
+    written = iter(copy_chunks(chunks) if _is_small(batch[0]) else copy_in_worker(app.spark, chunks))
+    return [(copy.name, copy.accept_part(part.written or next(written), part)) for copy, part in batch]
 
 
 def _read_ends(app: SparkApp, ends: Sequence[tuple[TableCopy, ReadPart]], counted: Event) -> None:
-    read = copy_chunks([copy.chunk(end) for copy, end in ends])
-    for (copy, end), written in zip(ends, read, strict=True):
+    written_ends = copy_chunks([copy.chunk(end) for copy, end in ends])
+    for (copy, end), written in zip(ends, written_ends, strict=True):
         copy.end = replace(end, written=written)
     for copy, _ in ends:
-        # Nobody waits for it: later several threads do the rest, with what they know then.
+        # Not on the critical path; the remaining tables are prepared later, in parallel.
         if app.spark_has_started and not counted.is_set():
             copy.prepare_growth_commit()
 

@@ -1,4 +1,4 @@
-"""Count what changed in all tables of a run, over as many connections as it may have."""
+"""Count the rows and changed rows of all tables of a run, over several connections."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +15,7 @@ from synapse_lakehouse.postgres.snapshot.snapshot import PostgresSnapshot, impor
 CountRows = Callable[[Connection], None]
 
 PAGES_PER_CONNECTION: Final = 2_048
-"""Pages of a table, 16 MiB, which take longer to look through than another connection takes to open."""
+"""16 MiB of heap: a scan takes longer than opening another connection."""
 
 
 def count_tables(
@@ -25,39 +25,43 @@ def count_tables(
     tables: Sequence[tuple[int, CountRows]],
     readers: ThreadPoolExecutor,
 ) -> None:
-    """Count each of ``tables`` once: over ``connection``, which keeps ``snapshot``, and beside it over others, which
-    ``readers`` open where large tables wait.
+    """Count each of ``tables`` once, over ``connection``, which exports ``snapshot``, and over further connections.
 
-    :param tables: pages of each, and what counts its rows; the largest should come first.
-    :raises psycopg.Error: when one cannot be counted; no other is begun then.
+    ``readers`` open these for large tables.
+
+    :param tables: the size in pages and the counting function of each table, the largest first.
+    :raises psycopg.Error: when a count fails; no further count is started.
     """
-    left = iter([count for _, count in tables])
+    remaining = iter([count for _, count in tables])
     others: list[Connection] = []
 
-    def work(over: Connection) -> None:
+    def count_over(connection: Connection) -> None:
         try:
-            for count in left:
-                count(over)
+            for count in remaining:
+                count(connection)
         finally:
-            _exhaust(left)
+            _exhaust(remaining)
 
-    def work_beside() -> None:
+    def count_over_new_connection() -> None:
         with import_snapshot(settings, snapshot) as other:
             others.append(other)
-            work(other)
+            count_over(other)
 
-    many = sum(pages >= PAGES_PER_CONNECTION for pages, _ in tables)
-    beside = [readers.submit(work_beside) for _ in range(min(many, settings.lakehouse_source_connections) - 1)]
+    large_tables = sum(pages >= PAGES_PER_CONNECTION for pages, _ in tables)
+    counting = [
+        readers.submit(count_over_new_connection)
+        for _ in range(min(large_tables, settings.lakehouse_source_connections) - 1)
+    ]
     try:
-        work(connection)
-        for one in beside:
-            wait_with_keepalive(one, connection)
+        count_over(connection)
+        for future in counting:
+            wait_with_keepalive(future, connection)
     finally:
         for other in others:
             with suppress(psycopg.Error):
                 other.cancel()
 
 
-def _exhaust(left: Iterator[CountRows]) -> None:
-    for _ in left:
+def _exhaust(remaining: Iterator[CountRows]) -> None:
+    for _ in remaining:
         pass

@@ -1,4 +1,4 @@
-"""Rows that the source no longer has, and why, as far as other rows that went with them tell."""
+"""Keys that Synapse deleted, with the reason where rows deleted at the same time show it."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -14,42 +14,42 @@ from synapse_lakehouse.config.run import Run
 _TABLE: Final = "audit.deletions"
 
 _REASONS: Final = {("rooms", "room_id"): "its room was deleted", ("events", "event_id"): "its event was purged"}
-"""Why a row went that has a column of a table, where that table's row went, too."""
+"""Reason of a deletion, by the table and column of a row that was deleted at the same time."""
 
 
 def record_deleted_keys(deleted: Mapping[str, DataFrame], run: Run, now: datetime) -> None:
-    """Write ``audit.deletions``, by Spark: a purge or a compressor takes away many millions of rows.
+    """Append to ``audit.deletions`` with Spark, as a purge or a compressor deletes many millions of rows.
 
     :param deleted: keys by table.
     """
     if not deleted:
         return
-    rows_of_run = build_deletion_rows(deleted, now).withColumns(
+    rows = build_deletion_rows(deleted, now).withColumns(
         {name: f.lit(value) for name, value in store.get_run_columns(run).items()}
     )
-    rows_of_run.select(*store.AUDIT_SCHEMAS[_TABLE].names).writeTo(_TABLE).append()
+    rows.select(*store.AUDIT_SCHEMAS[_TABLE].names).writeTo(_TABLE).append()
 
 
 def build_deletion_rows(deleted: Mapping[str, DataFrame], now: datetime) -> DataFrame:
-    """Columns of ``audit.deletions`` that no run is needed for.
+    """Return rows of ``audit.deletions`` without the columns of the run.
 
     :param deleted: keys by table.
     """
-    return reduce(DataFrame.unionAll, _rows(deleted, now))
+    return reduce(DataFrame.unionAll, _build_table_rows(deleted, now))
 
 
-def _rows(deleted: Mapping[str, DataFrame], now: datetime) -> Iterator[DataFrame]:
+def _build_table_rows(deleted: Mapping[str, DataFrame], now: datetime) -> Iterator[DataFrame]:
     for table, keys in deleted.items():
         named = keys.select("*", f.to_json(f.struct("*"), {"ignoreNullFields": "false"}).alias("key"))
-        told = []
+        reasons = []
         for (other, column), reason in _REASONS.items():
             if other in deleted and column in keys.columns:
-                went = deleted[other].select(column).distinct().withColumn(f"{other} went", f.lit(reason))
-                named = named.join(went, column, "left")
-                told.append(f"{other} went")
+                deleted_with = deleted[other].select(column).distinct().withColumn(f"reason by {other}", f.lit(reason))
+                named = named.join(deleted_with, column, "left")
+                reasons.append(f"reason by {other}")
         yield named.select(
             f.lit(table).alias("table_name"),
             "key",
-            f.coalesce(*map(f.col, told), f.lit(None).cast("string")).alias("reason"),
+            f.coalesce(*map(f.col, reasons), f.lit(None).cast("string")).alias("reason"),
             f.lit(now).alias("deleted_at"),
         )

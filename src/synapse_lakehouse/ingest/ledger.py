@@ -1,4 +1,4 @@
-"""What a copy writes down: the source's snapshot, and the tables that are counted and never copied."""
+"""Audit rows of a copy: the PostgreSQL snapshot, and the tables that are counted and never copied."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -15,14 +15,14 @@ from synapse_lakehouse.streams.positions.writers import default_writer, read_con
 
 
 def snapshot_columns(snapshot: PostgresSnapshot) -> dict[str, Any]:
-    """Columns that tell from which snapshot of which database something was copied."""
+    """Return the audit columns that identify the PostgreSQL snapshot."""
     return {"snapshot_xmin": snapshot.xmin_horizon, "snapshot_xmax": snapshot.xmax} | vars(snapshot.wal_position)
 
 
 def record_snapshot(app: SparkApp, snapshot: PostgresSnapshot, began_at: datetime) -> None:
-    """Write the state of the source to ``audit.snapshots``.
+    """Append the state of the source to ``audit.snapshots``.
 
-    :param began_at: when the attempt at the run began: what was written down of the run earlier is of another one.
+    :param began_at: start of this attempt; earlier rows of the run belong to earlier attempts.
     """
     row = {
         "branch": app.run.branch,
@@ -40,24 +40,24 @@ def record_snapshot(app: SparkApp, snapshot: PostgresSnapshot, began_at: datetim
 
 
 def record_measured_tables(app: SparkApp, catalogue: Catalogue, connection: Connection) -> None:
-    """Count the tables that are never copied, inside the same snapshot, into ``audit.stream_facts``."""
+    """Count the tables that are never copied, in the same snapshot, and append to ``audit.stream_facts``."""
     now = datetime.now(UTC)
-    writers = _writers(app, catalogue, connection)
+    writers = _read_writers(app, catalogue, connection)
     rows = []
     for table in catalogue.measured_tables():
         for stream, column in table.streams.items():
             by_writer = count_stream_ids(connection, table, column)
             rows_by_writer = Counter[str]()
-            for one in by_writer:
-                rows_by_writer[one.writer or default_writer(writers[stream])] += one.rows
-            firsts = [one.first_id for one in by_writer if one.first_id is not None]
-            lasts = [one.last_id for one in by_writer if one.last_id is not None]
+            for counts in by_writer:
+                rows_by_writer[counts.writer or default_writer(writers[stream])] += counts.rows
+            firsts = [counts.first_id for counts in by_writer if counts.first_id is not None]
+            lasts = [counts.last_id for counts in by_writer if counts.last_id is not None]
             rows.append(
                 {
                     "stream": stream,
                     "table_name": table.name,
-                    "rows": sum(one.rows for one in by_writer),
-                    "null_ids": sum(one.null_ids for one in by_writer),
+                    "rows": sum(counts.rows for counts in by_writer),
+                    "null_ids": sum(counts.null_ids for counts in by_writer),
                     "first_id": min(firsts, default=None),
                     "last_id": max(lasts, default=None),
                     "rows_by_writer": sorted(rows_by_writer.items()),
@@ -67,10 +67,13 @@ def record_measured_tables(app: SparkApp, catalogue: Catalogue, connection: Conn
     store.append_audit_rows(app.catalog, "audit.stream_facts", rows, app.run)
 
 
-def _writers(app: SparkApp, catalogue: Catalogue, connection: Connection) -> dict[str, Collection[str]]:
-    """By stream, the writers that are configured, or else those that have a position."""
-    known = read_configured_writers(catalogue, app.settings.lakehouse_stream_writers, app.settings.synapse_config)
+def _read_writers(app: SparkApp, catalogue: Catalogue, connection: Connection) -> dict[str, Collection[str]]:
+    """Return the writers by stream: the configured ones, or else those with a position."""
+    configured = read_configured_writers(catalogue, app.settings.lakehouse_stream_writers, app.settings.synapse_config)
     stored: dict[str | None, set[str]] = {}
     for name, writer in connection.execute("select stream_name, instance_name from stream_positions"):
         stored.setdefault(name, set()).add(writer)
-    return {one.name: known.get(one.name) or stored.get(one.stream_positions, set()) for one in catalogue.streams}
+    return {
+        stream.name: configured.get(stream.name) or stored.get(stream.stream_positions, set())
+        for stream in catalogue.streams
+    }

@@ -1,4 +1,4 @@
-"""How much of a table has to be read."""
+"""Decide how much of a table is read."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,14 +10,13 @@ from synapse_lakehouse.postgres.rows import page_ranges
 from synapse_lakehouse.postgres.rows.page_ranges import WHOLE_TABLE, PageRange
 from synapse_lakehouse.postgres.rows.read import WrittenPart
 
-_FEWEST_FILES = 1 / 64
+_MIN_CHANGED_SHARE = 1 / 64
 
-_MOST_GROWN: Final = 2_048
-"""Pages, 16 MiB, that are read while the source counts; of more, Spark's workers read what changed."""
+_MAX_GROWTH: Final = 2_048
+"""16 MiB: up to this growth the new pages are read while the source counts; beyond it Spark's workers read changes."""
 
-_FILLED_UP: Final = 64
-"""Pages at the end of a table that may have room left: what comes is put there, too, by as many as write to it at the
-same time."""
+_PAGES_WITH_ROOM: Final = 64
+"""Pages at the end of a table that may have free space, where concurrent writers also insert new rows."""
 
 
 class ReadExtent(StrEnum):
@@ -25,17 +24,18 @@ class ReadExtent(StrEnum):
 
     WHOLE = "whole"
     REST = "rest"
-    """The pages that an interrupted attempt had not come to, and what changed since in the others."""
+    """The pages that an interrupted attempt did not read, and the changed rows of the other pages."""
     CHANGES = "changes"
     NOTHING = "nothing"
 
 
 @dataclass(frozen=True)
 class ReadPart:
-    """Pages, and the transaction since which their rows are read; None: all of them.
+    """A part of a table to read.
 
-    ``places``: where these rows are, an array of ctids, if that is known. ``written``: what became of them, if they
-    have been read.
+    * ``since``: read only rows that this transaction or a later one wrote; None: all rows.
+    * ``places``: ctids of these rows as a PostgreSQL array, if known.
+    * ``written``: the file with these rows, if they are read already.
     """
 
     pages: PageRange
@@ -44,13 +44,13 @@ class ReadPart:
     written: WrittenPart | None = None
 
     def is_small(self, heap_pages: int) -> bool:
-        """Whether reading it of a table of so many pages costs less than letting another process do it."""
+        """Return whether reading it in the driver costs less than a Spark job, for a table of ``heap_pages``."""
         return bool(self.places or self.written) or heap_pages <= page_ranges.SMALL_TABLE_PAGES
 
 
 @dataclass(frozen=True)
 class ReadPlan:
-    """The parts to read. ``base``: what they are added to; None if they replace everything."""
+    """The parts to read, and the baseline to which they are added; None if they replace all content."""
 
     extent: ReadExtent
     base: Baseline | None
@@ -58,15 +58,15 @@ class ReadPlan:
 
 
 def plan_growth(base: Baseline | None, heap_pages: int) -> ReadPart | None:
-    """The end of a table that now has so many pages, where nearly all is new if it has grown since ``base``.
+    """Return the part at the end of a table that has grown since ``base``, where nearly all rows are new.
 
-    It can be read before anything is counted. None where there is too much of it, or the table is to be read whole.
+    It can be read before rows are counted. None if it is too large, or if a full read is necessary anyway.
     """
     if not base or not base.is_whole or base.heap_pages is None:
         return None
-    first = max(base.heap_pages - _FILLED_UP, 0)
-    is_worth_it = base.heap_pages < heap_pages <= min(first + _MOST_GROWN, 2 * base.heap_pages)
-    return ReadPart((first, None), base.since) if is_worth_it else None
+    first = max(base.heap_pages - _PAGES_WITH_ROOM, 0)
+    is_worthwhile = base.heap_pages < heap_pages <= min(first + _MAX_GROWTH, 2 * base.heap_pages)
+    return ReadPart((first, None), base.since) if is_worthwhile else None
 
 
 def plan_read(
@@ -77,13 +77,13 @@ def plan_read(
     places: str | None = None,
     end: ReadPart | None = None,
 ) -> ReadPlan:
-    """The plan for a table of so many pages and rows, of which ``rows_changed`` were written since ``base``.
+    """Return the plan for a table of ``rows_source`` rows, of which ``rows_changed`` changed since ``base``.
 
-    :param end: what was read of it already.
-    :param places: where the changed rows before ``end`` are, if they are few.
+    :param end: a part at the end of the table that is read already.
+    :param places: ctids of the changed rows before ``end``, if they are few.
     """
-    read = end.written.rows if end and end.written else 0
-    extent = _extent(base, rows_source, rows_changed + read)
+    rows_read = end.written.rows if end and end.written else 0
+    extent = _choose_extent(base, rows_source, rows_changed + rows_read)
     if extent is ReadExtent.NOTHING:
         return ReadPlan(extent, base, ())
     if extent is ReadExtent.WHOLE:
@@ -94,11 +94,11 @@ def plan_read(
         if rows_changed or not end:
             parts.append(ReadPart(before, base.since, places))
     else:
-        parts.extend(_parts(base, heap_pages, before, rows_changed / max(rows_source, 1)))
+        parts.extend(_plan_parts(base, heap_pages, before, rows_changed / max(rows_source, 1)))
     return ReadPlan(extent, base, tuple(parts))
 
 
-def _extent(base: Baseline | None, rows_source: int, rows_changed: int) -> ReadExtent:
+def _choose_extent(base: Baseline | None, rows_source: int, rows_changed: int) -> ReadExtent:
     if base is None:
         return ReadExtent.WHOLE
     if not base.is_whole:
@@ -108,13 +108,13 @@ def _extent(base: Baseline | None, rows_source: int, rows_changed: int) -> ReadE
     return ReadExtent.CHANGES if 2 * rows_changed <= rows_source else ReadExtent.WHOLE
 
 
-def _parts(base: Baseline | None, heap_pages: int, before: PageRange, share_changed: float) -> Iterator[ReadPart]:
-    for left in page_ranges.find_remaining_pages(base.pages if base else ()):
-        for part in page_ranges.split_pages(left, heap_pages, page_ranges.PAGES_PER_CHUNK):
+def _plan_parts(base: Baseline | None, heap_pages: int, before: PageRange, share_changed: float) -> Iterator[ReadPart]:
+    for missing in page_ranges.find_remaining_pages(base.pages if base else ()):
+        for part in page_ranges.split_pages(missing, heap_pages, page_ranges.PAGES_PER_CHUNK):
             yield ReadPart(part)
     if base:
-        # Changes are few in many pages, and shall not become as many files.
-        pages_a_file = int(page_ranges.PAGES_PER_CHUNK / max(share_changed, _FEWEST_FILES))
-        for known in (before,) if base.is_whole else base.pages:
-            for part in page_ranges.split_pages(known, heap_pages, pages_a_file):
+        # Changes are sparse, so many pages are read into one file.
+        pages_per_file = int(page_ranges.PAGES_PER_CHUNK / max(share_changed, _MIN_CHANGED_SHARE))
+        for copied in (before,) if base.is_whole else base.pages:
+            for part in page_ranges.split_pages(copied, heap_pages, pages_per_file):
                 yield ReadPart(part, base.since)

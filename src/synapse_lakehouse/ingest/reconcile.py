@@ -1,7 +1,7 @@
-"""Compare the run's branch of bronze with the source, inside the snapshot that it was copied from, and mend it.
+"""Compare the run's branch of bronze with the source, in the snapshot of the copy, and repair differences.
 
-The source's share of the work is bounded by LAKEHOUSE_PARITY_SECONDS a run. What is not compared in one run comes first
-in the next: slices of tables take turns, the one compared longest ago first.
+LAKEHOUSE_PARITY_SECONDS limits the source's work per run. Slices of tables take turns: the slice that was compared
+longest ago comes first.
 """
 
 import time
@@ -39,17 +39,20 @@ from synapse_lakehouse.postgres.snapshot.snapshot import PostgresSnapshot
 from synapse_lakehouse.spark_app import SparkApp
 
 ROWS_PER_SECOND = 50_000
-"""Rows that any source digests in a second; slices are cut so that one fits into half of the budget."""
+"""Rows that any source digests per second; a slice is sized to fit into half of the budget."""
 
-_MORE: Final = 1.25
-"""What was cut off is begun again where there is so many times what it had, or all of the budget."""
+_RETRY_FACTOR: Final = 1.25
+"""A slice that was cut off is retried with this factor of its earlier time, or with the whole budget."""
 
 
 @dataclass
 class SliceComparison:
-    """A slice of a table: seconds that digesting it needs of the source, as far as known, and when it was asked for.
+    """The comparison of one slice of a table.
 
-    ``source`` is None until the source was asked for, and where it was cut off.
+    * ``seconds``: time that the source needs for the digest, as far as known.
+    * ``last``: time of the previous comparison.
+    * ``source``: digests from the source; None before the query, and where the query was cut off.
+    * ``lake``: digests from the lake.
     """
 
     table: Table
@@ -61,43 +64,43 @@ class SliceComparison:
 
     @property
     def differing(self) -> list[str]:
-        """Ranges in which source and lake differ."""
+        """Names of the ranges in which source and lake differ."""
         return [] if self.source is None else find_differing_ranges(self.source, self.lake)
 
 
 def reconcile_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, snapshot: PostgresSnapshot) -> None:
-    """Compare what the budget allows, read differing ranges again, and write what was found.
+    """Compare as many slices as the budget allows, and read differing ranges again.
 
-    Writes ``audit.parity`` and, where something differed, ``audit.repairs`` and ``audit.deletions``.
+    Appends to ``audit.parity`` and, if ranges differ, to ``audit.repairs`` and ``audit.deletions``.
     """
     seconds = app.settings.lakehouse_parity_seconds
     units = digest_source(connection, list_slices_by_age(app, catalogue, connection), seconds)
-    verified = [unit for unit in units if unit.source is not None]
+    compared = [unit for unit in units if unit.source is not None]
     with ThreadPoolExecutor(1) as pool:
-        here = inheritable_thread_target(app.spark)
-        wait_with_keepalive(pool.submit(here(digest_lake), app.spark, verified), connection)
+        with_spark_session = inheritable_thread_target(app.spark)
+        wait_with_keepalive(pool.submit(with_spark_session(digest_lake), app.spark, compared), connection)
         repairs = [Repair(app, snapshot, unit.table, unit.part, unit.differing) for unit in units if unit.differing]
         for repair in repairs:
-            wait_with_keepalive(pool.submit(here(repair.do)), connection)
+            wait_with_keepalive(pool.submit(with_spark_session(repair.do)), connection)
     now = datetime.now(UTC)
     store.append_audit_rows(app.catalog, "audit.parity", [_parity_row(unit, now) for unit in units], app.run)
     if repairs:
         store.append_audit_rows(app.catalog, "audit.repairs", [repair.row() for repair in repairs], app.run)
-    if gone := [row for repair in repairs for row in repair.deletions()]:
-        store.append_audit_rows(app.catalog, "audit.deletions", gone, app.run)
-    rows = sum(one.rows for unit in verified for one in (unit.source or {}).values())
+    if deletions := [row for repair in repairs for row in repair.deletions()]:
+        store.append_audit_rows(app.catalog, "audit.deletions", deletions, app.run)
+    rows = sum(digest.rows for unit in compared for digest in (unit.source or {}).values())
     app.report_progress(
-        f"{rows:,} rows in {len(verified)} of {len(units)} slices compared with the source, which spent "
-        f"{sum(unit.seconds for unit in units):.1f} s of {seconds} s on it; {len(repairs)} differed"
+        f"{rows:,} rows in {len(compared)} of {len(units)} slices compared with the source in "
+        f"{sum(unit.seconds for unit in units):.1f} s of at most {seconds} s; {len(repairs)} slices differed"
     )
 
 
 def list_slices_by_age(app: SparkApp, catalogue: Catalogue, connection: Connection) -> list[SliceComparison]:
-    """All slices of all copied tables, the one asked for longest ago first, and those never asked for before all.
+    """Return all slices of all copied tables: slices that were never compared first, then by age of the comparison.
 
-    A slice that was cut off although it had half of the budget was too large: its table is cut into twice as many.
-    Where it had less, with a smaller budget, the table is cut as if it had never been. Slices that are cut anew count
-    as asked for when their table was, or one that takes too long to scan would come first night after night.
+    A slice that was cut off although it had half of the budget was too large: its table is divided into twice as many.
+    If it had less, because the budget was smaller, the table is divided as if it were new. New slices count as checked
+    when their table was; otherwise a slice that takes too long to scan would come first every night.
     """
     rows: Mapping[str, int] = dict(
         connection.execute(
@@ -107,71 +110,78 @@ def list_slices_by_age(app: SparkApp, catalogue: Catalogue, connection: Connecti
         ).fetchall()
     )
     half = app.settings.lakehouse_parity_seconds / 2
-    past = app.catalog.load_table("audit.parity").scan().to_arrow().sort_by("compared_at").to_pylist()
-    latest = {row["table_name"]: row for row in past}
-    before = {(row["table_name"], row["slice"], row["slices"]): row for row in past}
+    history = app.catalog.load_table("audit.parity").scan().to_arrow().sort_by("compared_at").to_pylist()
+    last_of_table = {row["table_name"]: row for row in history}
+    last_of_slice = {(row["table_name"], row["slice"], row["slices"]): row for row in history}
     units = []
     for table in catalogue.copied_tables():
-        last, at_least = latest.get(table.name), 1
+        last, minimum = last_of_table.get(table.name), 1
         was_cut_off = last is not None and last["differing"] is None
         if last and not was_cut_off:
-            at_least = last["slices"]
+            minimum = last["slices"]
         elif last and last["seconds"] >= half:
-            at_least = min(last["slices"] * 2, RANGE_COUNT)
-        for part in slice_key_ranges(rows.get(table.name, 0), int(ROWS_PER_SECOND * half), at_least):
-            known = before.get((table.name, part.number, part.of), last if was_cut_off else None)
+            minimum = min(last["slices"] * 2, RANGE_COUNT)
+        for part in slice_key_ranges(rows.get(table.name, 0), int(ROWS_PER_SECOND * half), minimum):
+            previous = last_of_slice.get((table.name, part.number, part.of), last if was_cut_off else None)
             if last and last["slices"] != part.of:
-                known = last
-            units.append(SliceComparison(table, part, _needed(known or last), known["compared_at"] if known else None))
+                previous = last
+            units.append(
+                SliceComparison(
+                    table, part, _minimum_seconds(previous or last), previous["compared_at"] if previous else None
+                )
+            )
     never = datetime.fromtimestamp(0, UTC)
     return sorted(units, key=lambda unit: (unit.last or never, rows.get(unit.table.name, 0)))
 
 
-def _needed(before: Mapping[str, Any] | None) -> float:
-    """Seconds that a slice needs at least, by a row of ``audit.parity`` on it or one alike."""
-    if before is None:
+def _minimum_seconds(previous: Mapping[str, Any] | None) -> float:
+    """Return the minimum time of a slice in seconds, from a row of ``audit.parity`` for it or a similar slice."""
+    if previous is None:
         return 0.0
-    seconds: float = before["seconds"]
-    return seconds * _MORE if before["differing"] is None else seconds
+    seconds: float = previous["seconds"]
+    return seconds * _RETRY_FACTOR if previous["differing"] is None else seconds
 
 
 def digest_source(connection: Connection, units: Sequence[SliceComparison], seconds: float) -> list[SliceComparison]:
-    """The units that the source was asked for, until it had spent ``seconds``; the last one may have been cut off.
+    """Digest ``units`` in the source for at most ``seconds``, and return those that were started.
 
-    One that took longer before than what is left is not begun: its turn comes first in the next run.
+    The last one may be cut off. A slice that took longer before than the remaining time is not started; it comes first
+    in the next run.
     """
     row = connection.execute("select current_setting('statement_timeout')").fetchone()
     assert row is not None
-    left, done = seconds, list[SliceComparison]()
+    remaining_seconds, started_units = seconds, list[SliceComparison]()
     for unit in units:
-        if left <= 0 or (done and unit.seconds > left):
+        if remaining_seconds <= 0 or (started_units and unit.seconds > remaining_seconds):
             break
         started = time.monotonic()
         with suppress(psycopg.errors.QueryCanceled), connection.transaction():
-            connection.execute("select set_config('statement_timeout', %s, true)", [f"{max(1, int(left * 1000))}"])
+            connection.execute(
+                "select set_config('statement_timeout', %s, true)", [f"{max(1, int(remaining_seconds * 1000))}"]
+            )
             rows = connection.execute(
                 build_digest_query(unit.table, unit.part, connection.info.server_version)
             ).fetchall()
             unit.source = {name: RangeDigest(*map(int, digest)) for name, *digest in rows}
         unit.seconds = time.monotonic() - started
-        left -= unit.seconds
-        done.append(unit)
+        remaining_seconds -= unit.seconds
+        started_units.append(unit)
     connection.execute("select set_config('statement_timeout', %s, true)", row)
-    return done
+    return started_units
 
 
 def digest_lake(spark: SparkSession, units: Sequence[SliceComparison]) -> None:
-    """Fill in what the session's tables come to. One query for all, as most are small."""
+    """Set the lake's digests of all ``units``, in one query, as most are small."""
     if not units:
         return
     sums = (f.expr(hash_sum_spark_sql(number)) for number in (0, 1))
-    hashed = reduce(DataFrame.unionAll, (_hashed(spark, number, unit) for number, unit in enumerate(units)))
+    hashed = reduce(DataFrame.unionAll, (_hash_rows(spark, number, unit) for number, unit in enumerate(units)))
     digested = hashed.groupBy("unit", "range").agg(f.count(f.lit(1)), *sums)
     for number, name, *digest in digested.collect():
         units[number].lake[name] = RangeDigest(*map(int, digest))
 
 
-def _hashed(spark: SparkSession, number: int, unit: SliceComparison) -> DataFrame:
+def _hash_rows(spark: SparkSession, number: int, unit: SliceComparison) -> DataFrame:
     rows = spark.table(f"bronze.{unit.table.name}").select(
         f.lit(number).alias("unit"),
         f.expr(key_range_spark_sql(unit.table)).alias("range"),
@@ -188,7 +198,7 @@ def _parity_row(unit: SliceComparison, now: datetime) -> dict[str, Any]:
         "slice": unit.part.number,
         "slices": unit.part.of,
         "ranges": len(digests),
-        "rows": sum(one.rows for one in digests.values()),
+        "rows": sum(digest.rows for digest in digests.values()),
         "differing": None if unit.source is None else len(unit.differing),
         "seconds": unit.seconds,
         "compared_at": now,

@@ -1,4 +1,4 @@
-"""Read again what differs from the source, and replace it on the run's branch."""
+"""Replace the rows of differing key ranges on the run's branch with those of the source."""
 
 import json
 import time
@@ -27,7 +27,7 @@ from synapse_lakehouse.spark_app import SparkApp
 
 
 class Repair:
-    """Ranges of a table in which the lake differs: read again from the snapshot, replaced on the run's branch."""
+    """Reads the differing key ranges of a table again from the snapshot and replaces them on the run's branch."""
 
     def __init__(
         self, app: SparkApp, snapshot: PostgresSnapshot, table: Table, part: KeySlice, ranges: Sequence[str]
@@ -39,7 +39,7 @@ class Repair:
         self.removed: list[dict[str, Any]] = []
 
     def do(self) -> None:
-        """Replace what differs, and correct the ledger's row of the table."""
+        """Replace the differing ranges, and append a corrected ledger row of the table."""
         app, spark = self.app, self.app.spark
         lake = app.catalog.load_table(self.name)
         chunk = ReadChunk(
@@ -54,19 +54,19 @@ class Repair:
         started = time.monotonic()
         (written,) = copy_in_worker(spark, [chunk])
         self.seconds = time.monotonic() - started
-        outdated = f"{key_range_spark_sql(self.table)} in ({', '.join(repr(one) for one in self.ranges)})"
+        outdated = f"{key_range_spark_sql(self.table)} in ({', '.join(map(repr, self.ranges))})"
         paths = [written.path] if written.path else []
         self._compare(spark.table(self.name).where(outdated), spark.read.parquet(*paths) if paths else None)
         snapshot_id = replace_rows(spark, self.name, app.run.branch, outdated, paths, app.run.run_id)
         self._correct_ledger(snapshot_id, written)
         app.report_progress(
-            f"{self.name} differed from the source in {len(self.ranges)} ranges of keys and was mended: "
+            f"{self.name} differed from the source in {len(self.ranges)} key ranges and was repaired: "
             f"{self.counts['rows_added']} rows were missing, {self.counts['rows_changed']} outdated, "
-            f"{len(self.removed)} too many"
+            f"{len(self.removed)} surplus"
         )
 
     def row(self) -> dict[str, Any]:
-        """A row of ``audit.repairs``."""
+        """Return the row of ``audit.repairs``."""
         return self.counts | {
             "table_name": self.table.name,
             "slice": self.part.number,
@@ -77,7 +77,7 @@ class Repair:
         }
 
     def deletions(self) -> Iterator[dict[str, Any]]:
-        """Rows of ``audit.deletions``: keys that the lake had and the source has not."""
+        """Yield rows of ``audit.deletions``: keys that the lake had and the source has not."""
         now = datetime.now(UTC)
         for key in self.removed:
             yield {
@@ -87,10 +87,11 @@ class Repair:
                 "deleted_at": now,
             }
 
-    def _compare(self, was: DataFrame, now: DataFrame | None) -> None:
+    def _compare(self, before: DataFrame, after: DataFrame | None) -> None:
         key = [f.col(name) for name in self.table.primary_key]
         hashed = f.expr(row_hash_spark_sql(self.table)).alias("hash")
-        old, new = was.select(*key, hashed), (was.limit(0) if now is None else now).select(*key, hashed)
+        old = before.select(*key, hashed)
+        new = (before.limit(0) if after is None else after).select(*key, hashed)
         same_key = reduce(and_, (old[name].eqNullSafe(new[name]) for name in self.table.primary_key))
         self.removed = [row.asDict() for row in old.join(new, same_key, "left_anti").drop("hash").collect()]
         self.counts = {
@@ -100,15 +101,15 @@ class Repair:
             "rows_changed": new.join(old, same_key).where(old["hash"] != new["hash"]).count(),
         }
 
-    def _correct_ledger(self, snapshot_id: int, again: WrittenPart) -> None:
-        hashes = {"hash_read": again.hash_received, "hash_written": again.hash_stored}
+    def _correct_ledger(self, snapshot_id: int, reread: WrittenPart) -> None:
+        hashes = {"hash_read": reread.hash_received, "hash_written": reread.hash_stored}
         for row in store.read_run_rows(self.app.catalog, "audit.ledger", self.app.run.run_id):
             if row["table_name"] == self.table.name:
-                more = {name: row[name] + again.rows for name in ("rows_read", "rows_written")}
-                hashed = {name: f"{combine_hashes([int(row[name], 16), one]):016x}" for name, one in hashes.items()}
-                by_key = {"rows": again.rows} | {name: f"{one:016x}" for name, one in hashes.items()}
+                rows = {name: row[name] + reread.rows for name in ("rows_read", "rows_written")}
+                hashed = {name: f"{combine_hashes([int(row[name], 16), value]):016x}" for name, value in hashes.items()}
+                by_key = {"rows": reread.rows} | {name: f"{value:016x}" for name, value in hashes.items()}
                 ranges = {"ranges": [*(row["ranges"] or ()), by_key]}
                 now = {"branch": self.app.run.branch, "snapshot_id": snapshot_id, "written_at": datetime.now(UTC)}
                 store.append_audit_rows(
-                    self.app.catalog, "audit.ledger", [row | more | hashed | ranges | now], self.app.run
+                    self.app.catalog, "audit.ledger", [row | rows | hashed | ranges | now], self.app.run
                 )

@@ -1,4 +1,4 @@
-"""Which rows of a published table an increment takes away: older versions of changed rows, and rows that are gone."""
+"""Find the rows of a published table that an incremental copy deletes: outdated row versions, and deleted rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,28 +23,31 @@ from synapse_lakehouse.postgres.rows.stale_rows import has_older_versions
 
 _FILE, _POSITION = COLUMNS
 
-_FEW_KEYS: Final = 50_000
-"""So many keys are sent to be compared at once; of more, it is looked first where in them the copies differ."""
+_KEYS_WITHOUT_NARROWING: Final = 50_000
+"""Up to this many keys are read for comparison; with more, narrower buckets locate the differences first."""
 
-_MOST_KEYS: Final = 1_000_000
-"""More keys than this are not sent to be compared: copying the table whole is then cheaper."""
+_MAX_KEYS: Final = 1_000_000
+"""With more keys than this a full copy is cheaper than a comparison of keys."""
 
 
-_MOST_PLACES: Final = 5_000_000
-"""Where more rows than this have to be taken away, copying the table whole is cheaper for all who read it."""
+_MAX_DELETES: Final = 5_000_000
+"""With more deleted rows than this a full copy is cheaper for all readers."""
 
-_MOST_ROWS_HERE: Final = 20_000_000
-"""In a larger table keys are looked up by Spark's workers."""
+_MAX_ROWS_IN_DRIVER: Final = 20_000_000
+"""Spark's workers look up the keys of larger tables."""
 
 
 class FullCopyRequiredError(LakehouseError):
-    """An increment would not give the source's rows, or cost more than copying the table whole; it says why."""
+    """An incremental copy would not reproduce the source's rows, or would cost more than a full copy."""
 
 
 @dataclass(frozen=True)
 class RowDeletes:
-    """Rows to take away, by their places: ``outdated`` of them have a newer version among the changes; ``deleted`` are
-    the keys of the others, which the source no longer has."""
+    """Positions of the rows to delete.
+
+    * ``outdated``: number of these with a newer version among the changed rows.
+    * ``deleted``: keys of the others, which the source no longer has.
+    """
 
     places: Places
     outdated: int
@@ -52,7 +55,7 @@ class RowDeletes:
 
     @property
     def rows_deleted(self) -> int:
-        """How many rows of the places are those of ``deleted``."""
+        """Number of rows in ``deleted``."""
         return count(self.places) - self.outdated
 
 
@@ -66,79 +69,81 @@ def find_rows_to_delete(
     expected_rows: int,
     changed_rows: int,
 ) -> RowDeletes:
-    """What to remove from ``base`` before the rows in the Parquet files ``changes`` are added.
+    """Return the rows to delete from ``base`` before the rows in the Parquet files ``changes`` are added.
 
-    Every row that the source wrote since is among the changes; the others are in ``base`` as they are. So counts tell
-    how many rows of it have to go. Those without a newer version among the changes were deleted: they are found by
-    counting stretches of keys on both sides, and the keys of the stretches that differ.
+    The changes contain every row that the source wrote since ``base``; all other rows are current in ``base``. So the
+    number of rows to delete follows from counts. Rows without a newer version among the changes were deleted in the
+    source. Row counts per key bucket on both sides, and the keys of differing buckets, locate them.
 
-    :param expected_rows: rows that the source's snapshot sees.
+    :param expected_rows: rows in the source's snapshot.
     :param changed_rows: rows in ``changes``.
     :raises FullCopyRequiredError: when the counts cannot be made to agree, as when keys repeat, or too much was
         deleted.
     """
-    to_go = base.rows + changed_rows - expected_rows
-    if not to_go:
+    surplus_rows = base.rows + changed_rows - expected_rows
+    if not surplus_rows:
         return RowDeletes({}, 0, None)
-    if to_go > _MOST_PLACES:
-        raise FullCopyRequiredError(f"{to_go:,} of its rows in the lake are outdated or were deleted")
-    outdated = _outdated(spark, table, lake, base, changes, changed_rows)
-    if table.repeats_keys and outdated and _share_keys(connection, table, lake, outdated, base.since):
-        raise FullCopyRequiredError(f"keys of {table.name} repeat, and it is not known which rows of a key changed")
-    surplus = to_go - count(outdated)
-    if surplus < 0:
-        raise FullCopyRequiredError(f"{-surplus} rows of {table.name} are missing in the lake")
-    if not surplus:
+    if surplus_rows > _MAX_DELETES:
+        raise FullCopyRequiredError(f"{surplus_rows:,} of its rows in the lake are outdated or deleted")
+    outdated = _find_outdated(spark, table, lake, base, changes, changed_rows)
+    if table.repeats_keys and outdated and _may_share_keys(connection, table, lake, outdated, base.since):
+        raise FullCopyRequiredError(f"keys of {table.name} repeat, so the changed rows of a key are unknown")
+    deleted_rows = surplus_rows - count(outdated)
+    if deleted_rows < 0:
+        raise FullCopyRequiredError(f"{-deleted_rows} rows of {table.name} are missing in the lake")
+    if not deleted_rows:
         return RowDeletes(outdated, count(outdated), None)
-    held = _held(spark, table, base)
+    unchanged = _read_base(spark, table, base)
     if changes:
-        changed = _changed(spark, table, changes, changed_rows)
-        held = held.join(changed, _same_key(held, changed, table.primary_key), "left_anti")
-    gone = persist_to_disk(_gone(spark, connection, table, held, changes))
-    deleted = _places(gone)
-    if count(deleted) != surplus:
-        raise FullCopyRequiredError(f"{count(deleted)} rows of {table.name} were deleted where counts say {surplus}")
+        changed = _read_changes(spark, table, changes, changed_rows)
+        unchanged = unchanged.join(changed, _same_key(unchanged, changed, table.primary_key), "left_anti")
+    missing = persist_to_disk(_find_missing(spark, connection, table, unchanged, changes))
+    deleted = _collect_places(missing)
+    if count(deleted) != deleted_rows:
+        raise FullCopyRequiredError(
+            f"{count(deleted)} deleted rows of {table.name} were found; the counts require {deleted_rows}"
+        )
     both = {path: [*outdated.get(path, ()), *deleted.get(path, ())] for path in outdated.keys() | deleted.keys()}
-    return RowDeletes(both, count(outdated), gone.select(*table.primary_key))
+    return RowDeletes(both, count(outdated), missing.select(*table.primary_key))
 
 
 def persist_to_disk(frame: DataFrame) -> DataFrame:
-    """The same, worked out once and then kept on disk, as it may be long, until the session ends."""
+    """Return ``frame``, computed once and cached on disk until the Spark session ends."""
     return frame.persist(StorageLevel.DISK_ONLY)
 
 
-def _outdated(
+def _find_outdated(
     spark: SparkSession, table: Table, lake: LakeTable, base: Baseline, changes: Sequence[str], changed_rows: int
 ) -> Places:
-    """Places of older versions of the changed rows."""
+    """Return the positions of older versions of the changed rows."""
     if not changes:
         return {}
-    if base.rows <= _MOST_ROWS_HERE and changed_rows <= _MOST_KEYS:
-        return places(lake, base.snapshot_id, table.primary_key, _keys(lake, table, changes))
-    held, changed = _held(spark, table, base), _changed(spark, table, changes, changed_rows)
-    return _places(held.join(changed, _same_key(held, changed, table.primary_key), "left_semi"))
+    if base.rows <= _MAX_ROWS_IN_DRIVER and changed_rows <= _MAX_KEYS:
+        return places(lake, base.snapshot_id, table.primary_key, _read_keys(lake, table, changes))
+    rows, changed = _read_base(spark, table, base), _read_changes(spark, table, changes, changed_rows)
+    return _collect_places(rows.join(changed, _same_key(rows, changed, table.primary_key), "left_semi"))
 
 
-def _share_keys(connection: Connection, table: Table, lake: LakeTable, outdated: Places, since: int) -> bool:
-    """Whether changed rows may share their keys with others, which would be taken away with their older versions.
+def _may_share_keys(connection: Connection, table: Table, lake: LakeTable, outdated: Places, since: int) -> bool:
+    """Return whether changed rows may share keys with unchanged rows, which would be deleted with the old versions.
 
-    Others are in the lake, so that keys which are not there need not be asked for.
+    Unchanged rows are in the lake, so only keys that the lake contains are looked up in the source.
     """
-    if count(outdated) > _MOST_KEYS:
+    if count(outdated) > _MAX_KEYS:
         return True
     keys = rows_at(lake.io, outdated, table.primary_key).group_by(list(table.primary_key)).aggregate([])
     return has_older_versions(connection, table, keys, since)
 
 
-def _keys(lake: LakeTable, table: Table, changes: Sequence[str]) -> pa.Table:
-    read = []
+def _read_keys(lake: LakeTable, table: Table, changes: Sequence[str]) -> pa.Table:
+    tables = []
     for path in changes:
         with lake.io.new_input(path).open() as stream:
-            read.append(pq.read_table(stream, columns=list(table.primary_key)))
-    return pa.concat_tables(read)
+            tables.append(pq.read_table(stream, columns=list(table.primary_key)))
+    return pa.concat_tables(tables)
 
 
-def _held(spark: SparkSession, table: Table, base: Baseline) -> DataFrame:
+def _read_base(spark: SparkSession, table: Table, base: Baseline) -> DataFrame:
     return (
         spark.read.option("versionAsOf", base.snapshot_id)
         .table(f"bronze.{table.name}")
@@ -146,60 +151,62 @@ def _held(spark: SparkSession, table: Table, base: Baseline) -> DataFrame:
     )
 
 
-def _changed(spark: SparkSession, table: Table, changes: Sequence[str], changed_rows: int) -> DataFrame:
+def _read_changes(spark: SparkSession, table: Table, changes: Sequence[str], changed_rows: int) -> DataFrame:
     changed = spark.read.parquet(*changes).select(*table.primary_key)
-    return f.broadcast(changed) if changed_rows <= _MOST_KEYS else changed
+    return f.broadcast(changed) if changed_rows <= _MAX_KEYS else changed
 
 
 def find_deleted_keys(spark: SparkSession, table: Table, before: int, after: int) -> DataFrame:
-    """Keys that the Iceberg snapshot ``before`` of a table has and ``after`` has not."""
-    was, now = (
-        spark.read.option("versionAsOf", one).table(f"bronze.{table.name}").select(*table.primary_key)
-        for one in (before, after)
+    """Return the keys that the Iceberg snapshot ``before`` of a table contains and ``after`` does not."""
+    old, new = (
+        spark.read.option("versionAsOf", snapshot_id).table(f"bronze.{table.name}").select(*table.primary_key)
+        for snapshot_id in (before, after)
     )
-    return persist_to_disk(was.join(now, _same_key(was, now, table.primary_key), "left_anti"))
+    return persist_to_disk(old.join(new, _same_key(old, new, table.primary_key), "left_anti"))
 
 
-def _gone(
-    spark: SparkSession, connection: Connection, table: Table, kept: DataFrame, changes: Sequence[str]
+def _find_missing(
+    spark: SparkSession, connection: Connection, table: Table, unchanged: DataFrame, changes: Sequence[str]
 ) -> DataFrame:
-    key = kept.select(*table.primary_key)
-    here = reduce(DataFrame.union, [key, *([spark.read.parquet(*changes).select(*key.columns)] if changes else [])])
-    differing = _differing(connection, table, here)
-    there = spark.createDataFrame(read_keys(connection, table, differing), key.schema)
-    return kept.where(_is_in(differing)).join(
-        f.broadcast(there), _same_key(kept, there, table.primary_key), "left_anti"
+    key = unchanged.select(*table.primary_key)
+    lake_keys = reduce(
+        DataFrame.union, [key, *([spark.read.parquet(*changes).select(*key.columns)] if changes else [])]
+    )
+    differing = _find_differing_buckets(connection, table, lake_keys)
+    source_keys = spark.createDataFrame(read_keys(connection, table, differing), key.schema)
+    return unchanged.where(_is_in(differing)).join(
+        f.broadcast(source_keys), _same_key(unchanged, source_keys, table.primary_key), "left_anti"
     )
 
 
-def _differing(connection: Connection, table: Table, here: DataFrame) -> KeyBuckets:
-    """The stretches of keys of which ``here`` has more rows than the source.
+def _find_differing_buckets(connection: Connection, table: Table, lake_keys: DataFrame) -> KeyBuckets:
+    """Return the buckets in which the row counts of ``lake_keys`` and of the source differ.
 
     :raises FullCopyRequiredError: when the source has too many rows in them.
     """
     differing, rows = None, 0
-    for grain in list_bucket_widths(table):
-        frame = here if differing is None else here.where(_is_in(differing))
-        found = frame.groupBy(f.expr(grain.spark_sql()).alias("stretch")).count().collect()
-        held = {row.stretch: row["count"] for row in found}
-        in_source = count_rows_per_bucket(connection, table, grain, differing)
-        names = [one for one in held.keys() | in_source.keys() if held.get(one, 0) != in_source.get(one, 0)]
-        differing, rows = KeyBuckets(grain, sorted(names)), sum(in_source.get(one, 0) for one in names)
-        if rows <= _FEW_KEYS:
+    for width in list_bucket_widths(table):
+        frame = lake_keys if differing is None else lake_keys.where(_is_in(differing))
+        counted = frame.groupBy(f.expr(width.spark_sql()).alias("bucket")).count().collect()
+        in_lake = {row.bucket: row["count"] for row in counted}
+        in_source = count_rows_per_bucket(connection, table, width, differing)
+        names = [name for name in in_lake.keys() | in_source.keys() if in_lake.get(name, 0) != in_source.get(name, 0)]
+        differing, rows = KeyBuckets(width, sorted(names)), sum(in_source.get(name, 0) for name in names)
+        if rows <= _KEYS_WITHOUT_NARROWING:
             break
-    if differing is None or rows > _MOST_KEYS:
-        raise FullCopyRequiredError(f"rows were deleted all over {table.name}")
+    if differing is None or rows > _MAX_KEYS:
+        raise FullCopyRequiredError(f"rows were deleted in too many key ranges of {table.name}")
     return differing
 
 
-def _is_in(stretches: KeyBuckets) -> Column:
-    return f.expr(stretches.width.spark_sql()).isin(list(stretches.names))
+def _is_in(buckets: KeyBuckets) -> Column:
+    return f.expr(buckets.width.spark_sql()).isin(list(buckets.names))
 
 
 def _same_key(left: DataFrame, right: DataFrame, key: Sequence[str]) -> Column:
     return reduce(and_, (left[name].eqNullSafe(right[name]) for name in key))
 
 
-def _places(frame: DataFrame) -> Places:
+def _collect_places(frame: DataFrame) -> Places:
     by_file = frame.groupBy(_FILE).agg(f.collect_list(_POSITION).alias(_POSITION)).toArrow()
     return {path.as_py(): [rows.values] for path, rows in zip(by_file[_FILE], by_file[_POSITION], strict=True)}

@@ -1,7 +1,10 @@
-"""Work on one snapshot of the source, begun again when a standby takes the snapshot back."""
+"""A session on one exported snapshot of Synapse's database, with a retry after a standby's recovery conflict."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
 from typing import Final
 
 from synapse_lakehouse import catalogue
@@ -13,59 +16,75 @@ from synapse_lakehouse.postgres.errors import RecoveryConflictError
 from synapse_lakehouse.postgres.snapshot.snapshot import PostgresSnapshot, export_snapshot
 from synapse_lakehouse.spark_app import SparkApp
 
-AwaitPublishedTables = Callable[[], Mapping[str, PublishedTable]]
-"""Waits for what the lake holds, by table, which is read beside what the source is asked."""
-
-SnapshotWork = Callable[[SparkApp, Catalogue, Connection, PostgresSnapshot, AwaitPublishedTables], None]
-"""Takes the tables of the catalogue that can be copied from the snapshot, and the session that keeps it."""
-
 KEEPALIVE_SECONDS: Final = 30.0
-"""So often something is asked over the session that keeps the snapshot, lest it counts as idle."""
+"""Interval of queries on the exporting connection, so that PostgreSQL does not end it as idle in a transaction."""
 
-_RESTARTS: Final = 2
+_MAX_ATTEMPTS: Final = 3
 
 
-def run_on_snapshot(app: SparkApp, work: SnapshotWork, declared: Catalogue | None = None) -> None:
-    """Take a snapshot of the source and do ``work`` on it, which may be done more than once.
+@dataclass(frozen=True)
+class SnapshotSession:
+    """An exported snapshot, the connection that exports it, and the tables that can be copied from it."""
 
-    :param declared: what is copied; by default the project's catalogue.
-    :raises SourceError: when the source cannot be read as the catalogue says.
-    :raises RecoveryConflictError: when a standby took back one snapshot after the other.
+    app: SparkApp
+    catalogue: Catalogue
+    connection: Connection
+    snapshot: PostgresSnapshot
+    await_published_tables: Callable[[], Mapping[str, PublishedTable]]
+    """Waits for the published tables by name; a thread reads them while the snapshot is taken."""
+
+
+@contextmanager
+def snapshot_session(app: SparkApp, declared: Catalogue | None = None) -> Iterator[SnapshotSession]:
+    """Export a snapshot while the context lasts.
+
+    :param declared: the tables to copy; by default those of the project's catalogue.
+    :raises SourceError: when the database does not fit the catalogue.
+    :raises RecoveryConflictError: when a standby cancels the snapshot.
     """
     declared = declared or catalogue.load_catalogue()
-    for _ in range(_RESTARTS):
-        try:
-            _attempt(app, work, declared)
-        except RecoveryConflictError:
-            app.report_progress(
-                "the standby cancelled the copy (conflict with recovery): starting over with a new snapshot"
-            )
-        else:
-            return
-    _attempt(app, work, declared)
+    with ThreadPoolExecutor(1) as reader:
+        await_published = reader.submit(read_published_tables, app.catalog, declared).result
+        with export_snapshot(app.settings, declared) as (connection, snapshot):
+            copyable = _exclude_drifted_tables(app, declared, snapshot)
+            yield SnapshotSession(app, copyable, connection, snapshot, await_published)
+
+
+def retry_after_conflict(work: Callable[[SparkApp], None]) -> Callable[[SparkApp], None]:
+    """Decorate ``work`` so that it starts again with a new snapshot when a standby cancels the old one.
+
+    The last attempt raises :class:`RecoveryConflictError`.
+    """
+
+    @wraps(work)
+    def work_with_retries(app: SparkApp) -> None:
+        for _ in range(_MAX_ATTEMPTS - 1):
+            try:
+                return work(app)
+            except RecoveryConflictError:
+                app.report_progress(
+                    "the standby cancelled the copy (conflict with recovery): starting again with a new snapshot"
+                )
+        return work(app)
+
+    return work_with_retries
 
 
 def wait_with_keepalive(work: Future[None], connection: Connection) -> None:
-    """Wait for ``work`` that asks nothing of ``connection``, which keeps the snapshot, without losing that."""
+    """Wait for ``work``, which does not use ``connection``, and keep that connection's snapshot alive."""
     while not wait([work], timeout=KEEPALIVE_SECONDS).done:
         connection.execute("select 1")
     work.result()
 
 
-def _attempt(app: SparkApp, work: SnapshotWork, declared: Catalogue) -> None:
-    with ThreadPoolExecutor(1) as reader:
-        known = reader.submit(read_published_tables, app.catalog, declared).result
-        with export_snapshot(app.settings, declared) as (connection, snapshot):
-            work(app, _copied(app, declared, snapshot), connection, snapshot, known)
-
-
-def _copied(app: SparkApp, declared: Catalogue, snapshot: PostgresSnapshot) -> Catalogue:
-    """What of ``declared`` can be copied from the snapshot, after telling what cannot."""
-    # What an attempt before left of a table that this one cannot copy is of another snapshot, and perhaps half.
+def _exclude_drifted_tables(app: SparkApp, declared: Catalogue, snapshot: PostgresSnapshot) -> Catalogue:
+    """Return the tables that can be copied from the snapshot; report the others."""
+    # Drop what an earlier attempt wrote of tables that this attempt cannot copy: it is from another snapshot and may be
+    # incomplete.
     if snapshot.drifted_tables:
         branches.drop_branch(app.catalog, app.run.branch, [f"bronze.{name}" for name in snapshot.drifted_tables])
     for reason in snapshot.drifted_tables.values():
-        app.report_progress(f"left as it was: {reason}")
-    for novelty in snapshot.unknown_objects:
-        app.report_progress(f"not copied, because this lakehouse does not know it: {novelty}")
+        app.report_progress(f"left unchanged: {reason}")
+    for name in snapshot.unknown_objects:
+        app.report_progress(f"not copied, because this version of the lakehouse does not know it: {name}")
     return declared.without_tables(snapshot.drifted_tables)
