@@ -74,21 +74,21 @@ earlier-lake: setup ## Keep a small lake made by the version COMMIT, for the tes
 	@cd .lakehouse/earlier; $(abspath $(UV)) run --locked python $(CURDIR)/tests/upgrade/keep.py; done=$$?; \
 	git -C $(CURDIR) worktree remove --force .lakehouse/earlier; exit $$done
 
-bench: bench-copy bench-visibility bench-streams bench-tap bench-compression ## Measure everything, into docs/bench*.md (BENCH="--scale 0.1")
+bench: bench-copy bench-visibility bench-streams bench-tap bench-compression ## Run all benchmarks, into docs/bench*.md (BENCH="--scale 0.1")
 
-bench-copy: setup ## Measure copies and increments beside their peers (BENCH="--scale 0.1 --rounds 3")
-	@$(UV) run --locked --group bench python -m bench $(BENCH)
+bench-copy: setup ## Compare copies and increments with other tools (BENCH="--scale 0.1 --rounds 3")
+	@$(UV) run --locked --group bench python -m bench.copy $(BENCH)
 
-bench-visibility: setup ## Measure state and visibility on a large server's data (BENCH="--scale 0.1")
-	@$(UV) run --locked python -m bench.large $(BENCH)
+bench-visibility: setup ## Measure room state and visibility of a large homeserver (BENCH="--scale 0.1")
+	@$(UV) run --locked python -m bench.visibility $(BENCH)
 
-bench-streams: setup ## Measure what measuring streams of 100 million ids takes (BENCH="--scale 0.1")
+bench-streams: setup ## Measure the task measure_streams on 100 million IDs (BENCH="--scale 0.1")
 	@$(UV) run --locked python -m bench.streams $(BENCH)
 
-bench-tap: setup test-tools ## Measure what the replication tap keeps up with
+bench-tap: setup test-tools ## Measure throughput and delay of the replication tap
 	@$(UV) run --locked python -m bench.tap
 
-bench-compression: setup ## Measure state compression beside Synapse's own compressor (BENCH="--scale 0.1")
+bench-compression: setup ## Compare state compression with Synapse's own compressor (BENCH="--scale 0.1")
 	@$(UV) run --locked python -m bench.compression $(BENCH)
 
 clean: ## Delete what runs left here (the lake included); the environment stays

@@ -1,1 +1,1 @@
-"""``make bench``: how fast a full copy and an increment are, beside other ways to copy the same tables."""
+"""Benchmarks: each one measures, prints tables, and writes them to ``docs/bench*.md``."""

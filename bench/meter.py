@@ -1,4 +1,4 @@
-"""What a piece of work costs: wall time, CPU time of a tree of processes, and their memory."""
+"""Measure wall time, and CPU time and memory of a process tree."""
 
 import os
 import threading
@@ -16,7 +16,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Process:
-    """A line of /proc: CPU seconds include those of children that ended and were waited for."""
+    """A process of /proc; its CPU seconds include those of terminated children that it waited for."""
 
     pid: int
     parent: int
@@ -26,8 +26,10 @@ class Process:
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of wall time, CPU seconds of the workers and of the database server, and the workers' peak bytes of
-    proportional set size, without JVMs unless they were asked for."""
+    """Seconds of wall time, CPU seconds of the workers and of PostgreSQL, and the workers' peak memory.
+
+    Memory is the proportional set size in bytes; the meter decides whether it includes JVMs.
+    """
 
     wall: float
     cpu: float
@@ -36,16 +38,16 @@ class Cost:
 
 
 class Meter:
-    """Measures, while its context lasts, the processes below ``root`` (itself included) and below ``server``, if any.
+    """Context manager that measures the process tree of ``root``, and the CPU time of the tree of ``server``.
 
-    :param jvm: whether the memory of JVMs counts.
+    :param jvm: whether the memory includes JVMs.
     """
 
     def __init__(self, root: int, server: int | None = None, *, jvm: bool = False) -> None:
         self._root, self._server, self._jvm = root, server, jvm
-        self._over = threading.Event()
+        self._stop = threading.Event()
         self._memory = 0
-        self.cost: Cost | None = None
+        self._cost: Cost | None = None
 
     def __enter__(self) -> Self:
         self._sampler = threading.Thread(target=self._sample, daemon=True)
@@ -57,44 +59,54 @@ class Meter:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         wall = time.monotonic() - self._started
         cpu, source_cpu = (after - before for before, after in zip(self._before, self._cpu(), strict=True))
-        self._over.set()
+        self._stop.set()
         self._sampler.join()
-        self.cost = Cost(wall, cpu, source_cpu, self._memory)
+        self._cost = Cost(wall, cpu, source_cpu, self._memory)
+
+    @property
+    def cost(self) -> Cost:
+        """The cost of the context that ended.
+
+        :raises RuntimeError: before the context ends.
+        """
+        if self._cost is None:
+            raise RuntimeError("The measurement has not ended.")
+        return self._cost
 
     def _cpu(self) -> tuple[float, float]:
-        processes = list(running())
+        processes = list(running_processes())
         return cpu_seconds(processes, self._root), cpu_seconds(processes, self._server) if self._server else 0.0
 
     def _sample(self) -> None:
         while True:
-            tree = below(list(running()), self._root)
-            self._memory = max(self._memory, sum(_bytes(one.pid, self._jvm) for one in tree))
-            if self._over.wait(_SAMPLE_SECONDS):
+            tree = process_tree(list(running_processes()), self._root)
+            self._memory = max(self._memory, sum(_memory_bytes(process.pid, self._jvm) for process in tree))
+            if self._stop.wait(_SAMPLE_SECONDS):
                 return
 
 
 def server_pid(data: Path) -> int:
-    """Process id of the PostgreSQL server that runs on the folder ``data``."""
+    """Return the process ID of the PostgreSQL server with the data folder ``data``."""
     return int((data / "postmaster.pid").read_text().split()[0])
 
 
 def cpu_seconds(processes: list[Process], root: int) -> float:
-    """CPU seconds that ``root`` and all below it have used so far."""
-    return sum(process.cpu for process in below(processes, root))
+    """CPU seconds of the process tree of ``root``."""
+    return sum(process.cpu for process in process_tree(processes, root))
 
 
-def below(processes: list[Process], root: int) -> list[Process]:
-    """The process ``root`` and its descendants."""
+def process_tree(processes: list[Process], root: int) -> list[Process]:
+    """Return the process ``root`` and its descendants."""
     children = defaultdict(list)
     for process in processes:
         children[process.parent].append(process)
-    found = [process for process in processes if process.pid == root]
-    for process in found:
-        found += children[process.pid]
-    return found
+    tree = [process for process in processes if process.pid == root]
+    for process in tree:
+        tree += children[process.pid]
+    return tree
 
 
-def running() -> Iterator[Process]:
+def running_processes() -> Iterator[Process]:
     """All processes of this machine."""
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
@@ -106,17 +118,17 @@ def running() -> Iterator[Process]:
 
 
 def parse_stat(line: str) -> Process:
-    """A line of /proc/PID/stat, in which a program's name may hold blanks and brackets (man 5 proc_pid_stat)."""
+    """Parse /proc/PID/stat. The program name may contain blanks and brackets (man 5 proc_pid_stat)."""
     pid, _, rest = line.partition(" (")
     name, _, rest = rest.rpartition(") ")
     fields = rest.split()
     return Process(int(pid), int(fields[1]), name, sum(map(int, fields[11:15])) / _TICKS)
 
 
-def _bytes(pid: int, jvm: bool) -> int:
+def _memory_bytes(pid: int, jvm: bool) -> int:
     process = Path(f"/proc/{pid}")
     try:
-        # Not by its name: what a JVM forks bears a thread's name, and shares the JVM's memory until it runs a program.
+        # A child that a JVM forks has a thread's name and shares the JVM's memory until exec: compare the executable.
         if not jvm and (process / "exe").readlink().name == "java":
             return 0
         lines = (process / "smaps_rollup").read_text().splitlines()

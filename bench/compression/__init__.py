@@ -1,1 +1,1 @@
-"""State compression beside Synapse's own compressor, on rooms that are made up."""
+"""State compression compared with Synapse's own compressor, on synthetic rooms."""

@@ -1,70 +1,54 @@
-"""Measure state compression beside Synapse's own compressor, and write ``docs/bench-compression.md``.
+"""Compare state compression with Synapse's own compressor, and write ``docs/bench-compression.md``."""
 
-``python -m bench.compression`` makes rooms of several shapes in PostgreSQL, and lets each way compress each of them.
-"""
-
-import json
 import shutil
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from bench import machine
-from bench.compression import contest
-from bench.compression.report import Results, Round, write
+from bench.compression.compressors import compress_by_lakehouse, compress_by_reference, create_original, plan
 from bench.compression.synthetic_rooms import LARGE, SHAPES, room
-from bench.compression.transactions import OPTIONS
-from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
+from bench.compression.tables import STRATEGIES, Round, plan_table, rows_table, write_ratio_table, write_table
+from bench.compression.transaction_log import OPTIONS
+from bench.machine import describe_machine
+from bench.report import DOCS, Folder, write_page
+from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres import embedded_postgres
 
 
 def main(
-    scale: Annotated[float, typer.Option(help="as many times the state groups of each room")] = 1.0,
-    rounds: Annotated[int, typer.Option(min=1, help="how often each way compresses each room")] = 3,
-    report: Annotated[Path, typer.Option(help="folder for bench-compression.md")] = PROJECT_FOLDER / "docs",
-    again: Annotated[bool, typer.Option(help="write the report of the last measurements again")] = False,
+    scale: Annotated[float, typer.Option(help="factor for the state groups of each room")] = 1.0,
+    rounds: Annotated[int, typer.Option(min=1, help="repetitions of every measurement")] = 3,
+    folder: Folder = DOCS,
 ) -> None:
-    """Plan and compress rooms, in turns with the reference, and plan a very large one."""
+    """Compress rooms of several shapes with both compressors, and plan a very large room."""
+    machine = describe_machine(Scale=f"{scale:g}", Rounds=str(rounds))
     home = Settings().lakehouse_home / "bench" / "compression"
-    kept = home.with_suffix(".json")
-    if not again:
-        shutil.rmtree(home, ignore_errors=True)
-        home.mkdir(parents=True)
-        kept.write_text(json.dumps(asdict(measure(home, scale, rounds)), indent=1) + "\n")
-    (report / "bench-compression.md").write_text(write(Results.read(kept)), encoding="utf-8")
-    typer.echo(f"The report is {report / 'bench-compression.md'}.")
-
-
-def measure(home: Path, scale: float, rounds: int) -> Results:
-    """Compress each room in ``rounds`` rounds; what is made for that stays below ``home``."""
-    found = Results(scale, machine.described())
-    with embedded_postgres.run_server(
-        home / "postgres", options=(*OPTIONS, "autovacuum=off", "max_wal_size=8GB")
-    ) as server:
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir(parents=True)
+    rooms: dict[str, list[Round]] = {}
+    options = (*OPTIONS, "autovacuum=off", "max_wal_size=8GB")
+    with embedded_postgres.run_server(home / "postgres", options=options) as server:
         for name, shape in SHAPES.items():
-            contest.fill(server, room(shape.times(scale), seed=1))
-            for number in range(1, rounds + 1):
-                one = Round(
-                    levels=contest.plan(server, "levels"),
-                    best=contest.plan(server, "best"),
-                    reference=contest.by_reference(server, home),
-                    levels_applied=contest.by_ours(server, home, "levels"),
-                    best_applied=contest.by_ours(server, home, "best"),
-                )
-                if one.levels.rows_after != one.reference.rows_after:
-                    raise AssertionError(f"{name}: levels leave other rows than the reference: {one}")
-                found.rooms.setdefault(name, []).append(one)
-                typer.echo(
-                    f"{name}, {number}/{rounds}: {one.best.rows_before:,} rows, {one.reference.rows_after:,} by the "
-                    f"reference in {one.reference.wall:.1f} s, {one.best.rows_after:,} by best "
-                    f"in {one.best_applied.wall:.1f} s"
-                )
-        contest.fill(server, room(LARGE.times(scale), seed=1))
-        found.large = {strategy: contest.plan(server, strategy) for strategy in ("levels", "best")}
-        typer.echo(f"{found.large['best'].rows_before:,} rows in {found.large['best'].memory / 1e6:,.0f} MB")
-    return found
+            create_original(server, room(shape.times(scale), seed=1))
+            rooms[name] = [measure_round(server, home) for _ in range(rounds)]
+            typer.echo(f"{name}: {rooms[name][-1].reference.wall:.1f} s by the reference")
+        create_original(server, room(LARGE.times(scale), seed=1))
+        large_plans = {strategy: plan(server, strategy) for strategy in STRATEGIES}
+    tables = (rows_table(rooms), plan_table(rooms, large_plans), write_table(rooms), write_ratio_table(rooms))
+    write_page("bench-compression.md", folder, machine, *tables)
+
+
+def measure_round(server: embedded_postgres.EmbeddedServer, home: Path) -> Round:
+    """Plan and compress the room with every strategy and the reference.
+
+    :raises AssertionError: if ``levels`` leaves other rows than the reference, whose algorithm it implements.
+    """
+    plans = {strategy: plan(server, strategy) for strategy in STRATEGIES}
+    reference = compress_by_reference(server, home)
+    if plans["levels"].rows_after != reference.rows_after:
+        raise AssertionError(f"levels leaves {plans['levels'].rows_after} rows, the reference {reference.rows_after}")
+    return Round(plans, reference, {strategy: compress_by_lakehouse(server, home, strategy) for strategy in STRATEGIES})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Rooms whose state is compressed: synthetic, of sizes that servers have, from a seed."""
+"""Generate the state of synthetic rooms, of realistic sizes, from a seed."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ _CHAIN = 100
 
 @dataclass(frozen=True)
 class Shape:
-    """What a room is like. The shares are of its state groups."""
+    """Parameters of a room; the shares are of its state groups."""
 
     groups: int
     members: int
-    """Members at the start."""
+    """Initial members."""
     joins: float = 0.1
-    """Share that adds a member; the others change what is there."""
+    """Share that adds a member; the others change an existing key."""
     active: float = 1.0
-    """Share of the keys that are ever changed."""
+    """Share of the keys that change."""
     forks: float = 0.0
-    """Share that starts from a group other than the latest."""
+    """Share whose predecessor is not the latest group."""
     merges: float = 0.0
-    """Share that resolves two ends into one."""
+    """Share that resolves two forward extremities."""
     backfilled: float = 0.0
-    """Share of whole states of the past, without a predecessor."""
+    """Share of backfilled full states, without a predecessor."""
     resets: float = 0.0
-    """Share that loses keys, and so is stored whole."""
+    """Share that loses keys, and is therefore stored in full."""
 
     def times(self, scale: float) -> Shape:
-        """The same with ``scale`` times as many groups."""
+        """Return the shape with ``scale`` times as many groups."""
         return replace(self, groups=max(1, int(scale * self.groups)))
 
 
@@ -73,8 +73,8 @@ SMALL = Shape(150, 20, joins=0.3, forks=0.05, merges=0.05, backfilled=0.02)
 
 
 @dataclass
-class _End:
-    """An end of the room's history: its last group, that one's state and the nodes of its chain."""
+class _Extremity:
+    """A forward extremity: its state group, the group's state, and the length of its chain."""
 
     group: int
     state: dict[int, int]
@@ -91,12 +91,12 @@ class _Columns:
 
 
 def room(shape: Shape, seed: int) -> Tables:
-    """``state_groups``, ``state_group_edges`` and ``state_groups_state`` of one room of that shape."""
+    """Return ``state_groups``, ``state_group_edges`` and ``state_groups_state`` of one room."""
     rng = random.Random(seed)  # noqa: S311
     columns = _Columns()
     event = keys = shape.members
     start = {key: key for key in range(shape.members)}
-    ends = [_added(columns, 1, start, None)]
+    ends = [_add_group(columns, 1, start, None)]
     past = dict(start)
     for group in range(2, shape.groups + 1):
         chance = rng.random()
@@ -104,16 +104,16 @@ def room(shape: Shape, seed: int) -> Tables:
         if chance < shape.backfilled:
             for _ in range(rng.randrange(3)):
                 past.pop(rng.choice(list(past)), None) if len(past) > 5 else None
-            _added(columns, group, past, None)
+            _add_group(columns, group, past, None)
             continue
         if chance < shape.backfilled + shape.resets:
             state = dict(end.state)
             for _ in range(rng.randint(1, 5)):
                 state.pop(rng.choice(list(state)), None)
-            ends[ends.index(end)] = _added(columns, group, state, None)
+            ends[ends.index(end)] = _add_group(columns, group, state, None)
             continue
         if len(ends) > 1 and rng.random() < shape.merges:
-            other = rng.choice([one for one in ends if one is not end])
+            other = rng.choice([extremity for extremity in ends if extremity is not end])
             state = dict(end.state)
             state.update((key, other.state[key]) for key in rng.sample(list(other.state), min(5, len(other.state))))
             newer = [key for key, value in other.state.items() if value > state.get(key, -1)]
@@ -130,26 +130,26 @@ def room(shape: Shape, seed: int) -> Tables:
                 key, keys = keys, keys + 1
             else:
                 key = rng.randrange(max(1, int(shape.active * keys)))
-            state = dict(state) if any(one.state is state for one in ends) else state
+            state = dict(state) if any(extremity.state is state for extremity in ends) else state
             state[key] = event
             event += 1
             if end.nodes < _CHAIN:
-                _row(columns, group, key, state[key])
+                _add_row(columns, group, key, state[key])
                 columns.ids.append(group)
                 columns.edges.append((group, end.group))
-                ends.append(_End(group, state, end.nodes + 1))
+                ends.append(_Extremity(group, state, end.nodes + 1))
                 continue
-        ends.append(_added(columns, group, state, end))
+        ends.append(_add_group(columns, group, state, end))
     return _tables(columns)
 
 
-def _row(columns: _Columns, group: int, key: int, event: int) -> None:
+def _add_row(columns: _Columns, group: int, key: int, event: int) -> None:
     columns.row_groups.append(group)
     columns.keys.append(key)
     columns.events.append(event)
 
 
-def _added(columns: _Columns, group: int, state: dict[int, int], prev: _End | None) -> _End:
+def _add_group(columns: _Columns, group: int, state: dict[int, int], prev: _Extremity | None) -> _Extremity:
     columns.ids.append(group)
     base: dict[int, int] = {}
     nodes = 1
@@ -158,8 +158,8 @@ def _added(columns: _Columns, group: int, state: dict[int, int], prev: _End | No
         base, nodes = prev.state, prev.nodes + 1
     for key, event in state.items():
         if base.get(key) != event:
-            _row(columns, group, key, event)
-    return _End(group, state, nodes)
+            _add_row(columns, group, key, event)
+    return _Extremity(group, state, nodes)
 
 
 def _tables(columns: _Columns) -> Tables:

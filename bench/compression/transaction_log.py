@@ -1,0 +1,40 @@
+"""Read the transactions that wrote or locked rows from a PostgreSQL log."""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+OPTIONS: Final = ("log_duration=on", "log_line_prefix=%n %p %x %d %i ", "log_checkpoints=off")
+"""Settings of the server; logging the statements would cost more than the measured work."""
+
+_LINE: Final = re.compile(r"(\d+\.\d+) (\d+) (\d+) (\S+) (\S+) LOG:  duration: (\d+\.\d+) ms")
+_ENDS: Final = ("COMMIT", "ROLLBACK")
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """From the first statement that wrote or locked a row to the end of COMMIT or ROLLBACK, in seconds since 1970."""
+
+    database: str
+    began: float
+    ended: float
+
+
+def transactions(log: Iterable[str]) -> Iterator[Transaction]:
+    """Yield the transactions of the log that wrote or locked rows, in the order of their ends.
+
+    Some clients send a whole transaction as one statement; the log then has no BEGIN and one duration.
+    """
+    first_writes: dict[str, float | None] = {}
+    for line in filter(None, map(_LINE.match, log)):
+        at, process, transaction, database, command, took = line.groups()
+        started = float(at) - float(took) / 1000
+        if command == "BEGIN":
+            first_writes[process] = None
+        elif command in _ENDS:
+            first = first_writes.pop(process, started)
+            if first is not None:
+                yield Transaction(database, first, float(at))
+        elif transaction != "0" and first_writes.get(process, started) is None:
+            first_writes[process] = started

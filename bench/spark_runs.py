@@ -1,0 +1,34 @@
+"""Spark apps for a sequence of runs, started and published like those of the DAG."""
+
+import os
+import time
+import uuid
+from datetime import UTC, datetime, timedelta
+
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.write.publish import publish_branch
+from synapse_lakehouse.spark_app import SparkApp
+
+
+def set_driver_memory(settings: Settings) -> None:
+    """Set the heap size of the Spark driver that this process starts; spark-submit sets it in production."""
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-memory {settings.lakehouse_driver_memory} pyspark-shell"
+
+
+def new_app(settings: Settings, number: int) -> SparkApp:
+    """Return the app of a new run, whose data interval is day ``number``."""
+    start = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=number)
+    return SparkApp("bench", Run(f"bench-{uuid.uuid4().hex[:8]}", start, start + timedelta(days=1)), settings)
+
+
+def publish_run(app: SparkApp) -> float:
+    """Record passed checks, publish the run, and return the seconds of the publication."""
+    passed = {"suite": "bench", "expectation": "none", "subject": "bench", "severity": "fail", "success": True}
+    stages = [passed | {"stage": stage, "checked_at": datetime.now(UTC)} for stage in ("bronze", "gold")]
+    store.append_audit_rows(app.catalog, "audit.checks", stages, app.run)
+    started = time.monotonic()
+    # This process is the only writer of the lake: no lease is needed.
+    publish_branch(app.spark, app.catalog, app.run, str(app.settings.synapse_server_name), lambda: None)
+    return time.monotonic() - started

@@ -1,0 +1,1 @@
+"""Room state and visibility of a large homeserver."""

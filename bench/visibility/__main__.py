@@ -1,0 +1,230 @@
+"""Measure room state and visibility of a synthetic homeserver, and write ``docs/bench-visibility.md``."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from bench.machine import describe_machine
+from bench.meter import Cost, Meter, server_pid
+from bench.report import DOCS, Cell, Folder, Table, write_page
+from bench.statistics import slope, spread
+from bench.visibility import command_times, synapse_filter, synthetic_bronze, synthetic_rooms
+from bench.visibility.synthetic_rooms import SyntheticServer
+from bench.worker_process import WorkerProcess
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
+from synapse_lakehouse.local.postgres import embedded_postgres
+
+INCREMENT: Final = 0.001
+"""New events of the incremental build, as a share of those before."""
+SMALLER_SIZES: Final = (0.03, 0.1, 0.3)
+"""Smaller servers, as shares of the scale; they give the slope."""
+COMMAND_SIZE: Final = 0.1
+"""Size of the server for which the commands are timed."""
+LARGE_SERVER: Final = {
+    "lakehouse_driver_memory": "4g",
+    "lakehouse_driver_java_options": "-XX:+UseParallelGC",
+}
+"""Heap, JIT compiler and collector for large joins, as the operating guide advises."""
+PAIRS: Final = 1_000_000_000
+"""Rooms are queried, from the largest on, up to this number of pairs."""
+SYNAPSE_PAIRS: Final = 1_500_000
+"""The same for Synapse's filter, which takes minutes for these."""
+
+_TABLES: Final = ("bronze.events", "bronze.state_groups", "bronze.state_groups_state", "silver.state_intervals",
+                  "silver.event_circumstances", "gold.visibility_intervals")  # fmt: skip
+_VISIBILITY_CHANGES: Final = """
+    select count(*) from bronze.events
+    where type = 'm.room.history_visibility' or type = 'm.room.member' and state_key like '%:bench.example'
+"""
+_PAIRS_PER_ROOM: Final = """
+    select room_id, 2 * events * users
+    from (select room_id, count(*) as events from bronze.events group by room_id)
+    join (select room_id, count(distinct user_id) + 1 as users from gold.visibility_intervals group by room_id)
+    using (room_id)
+"""
+
+
+@dataclass(frozen=True)
+class Build:
+    """Cost of resolving the state and of the dbt models, and seconds of each model; models run in parallel."""
+
+    name: str
+    events: int
+    state: Cost
+    models: Cost
+    model_seconds: dict[str, float]
+
+    @property
+    def wall(self) -> float:
+        """Seconds of both steps."""
+        return self.state.wall + self.models.wall
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A lake with the bronze tables of a synthetic homeserver, and the process that builds its models."""
+
+    settings: Settings
+    server: SyntheticServer
+    events: int
+    """Events before the increment."""
+    databases: embedded_postgres.EmbeddedServer
+    worker: WorkerProcess
+
+    def build_all(self) -> Build:
+        """Build everything for the first time."""
+        return self._build("all events", self.events)
+
+    def build_increment(self) -> Build:
+        """Add the last events to bronze in a new run, and build incrementally."""
+        total = len(self.server.events["room"])
+        _fill_bronze(self.settings, self.server, range(self.events, total))
+        self.worker.call("new_run")
+        return self._build("0.1% new events", total - self.events)
+
+    def _build(self, name: str, events: int) -> Build:
+        server = server_pid(self.settings.lakehouse_home / "postgres")
+        with Meter(self.worker.pid, server, jvm=True) as state:
+            self.worker.call("resolve")
+        with Meter(self.worker.pid, server, jvm=True) as models:
+            seconds = self.worker.call("build")
+        typer.echo(f"{name}: state {state.cost.wall:.1f} s, models {models.cost.wall:.1f} s")
+        return Build(name, events, state.cost, models.cost, seconds)
+
+    def count(self, query: str) -> int:
+        """Return the single number of a query."""
+        return int(self.worker.call("rows", query)[0][0])
+
+    def select_rooms(self, max_pairs: int) -> tuple[list[str], int]:
+        """Return rooms, from the largest on, with at most ``max_pairs`` pairs (at least one room), and their pairs."""
+        rooms, pairs = [], 0
+        sizes = sorted(self.worker.call("rows", _PAIRS_PER_ROOM), key=lambda row: -row[1])
+        for room, room_pairs in sizes:
+            if pairs + room_pairs <= max(max_pairs, sizes[-1][1]):
+                rooms.append(room)
+                pairs += room_pairs
+        return rooms, pairs
+
+
+def main(
+    scale: Annotated[float, typer.Option(help="1: 10M events in 2,000 rooms, the largest with 100,000 members")] = 1.0,
+    folder: Folder = DOCS,
+) -> None:
+    """Build state and visibility, in full and after 0.1% new events; count the answers; compare with Synapse."""
+    home = Settings().lakehouse_home / "bench" / "visibility"
+    machine = describe_machine(Scale=f"{scale:g}")
+    builds: list[tuple[Build, Build]] = []
+    commands: list[list[Cell]] = []
+    for size in SMALLER_SIZES:
+        with _create_lake(home, scale * size) as lake:
+            full = lake.build_all()
+            lake.worker.call("publish")
+            builds.append((full, lake.build_increment()))
+            if size == COMMAND_SIZE:
+                seconds = command_times.time_commands(lake.settings, lake.worker.call("release"))
+                commands = [[f"`lakehouse {name}`", spread(times)] for name, times in seconds.items()]
+    with _create_lake(home, scale) as lake:
+        full = lake.build_all()
+        row_counts = [(f"`{table}`", lake.count(f"select count(*) from {table}")) for table in _TABLES]  # noqa: S608
+        intervals = lake.count("select count(user_id) from gold.visibility_intervals")
+        per_change = intervals / lake.count(_VISIBILITY_CHANGES)
+        answers = _measure_answers(lake, home)
+        builds.append((full, lake.build_increment()))
+    costs = [cost for build in builds[-1] for cost in (build.state, build.models)]
+    metrics: list[list[Cell]] = [
+        ["minutes for state and visibility", full.wall / 60],
+        ["memory, JVM included, GB", max(cost.memory for cost in costs) / 1e9],
+        ["intervals per change of a membership or a history visibility", per_change],
+        *answers,
+    ]
+    write_page(
+        "bench-visibility.md", folder, machine,
+        Table("Generated homeserver", ("", "count"), list(synthetic_rooms.describe(lake.server).items())),
+        Table("Tables", ("table", "rows"), row_counts),
+        Table("Visibility", ("", "measured"), metrics),
+        _growth(builds),
+        Table(f"Commands, with {builds[SMALLER_SIZES.index(COMMAND_SIZE)][0].events:,} events",
+              ("command", "seconds"), commands),
+        _model_times(builds[-1]),
+    )  # fmt: skip
+
+
+def _measure_answers(lake: Lake, home: Path) -> list[list[Cell]]:
+    """Count the outcomes of the view, and compare some with Synapse's filter."""
+    rooms, expected = lake.select_rooms(PAIRS)
+    lake.worker.call("publish")
+    pairs, seconds = lake.worker.call("count", rooms)
+    if pairs != expected:
+        raise AssertionError(f"The view has {pairs} pairs, expected {expected}.")
+    rooms, _ = lake.select_rooms(SYNAPSE_PAIRS)
+    recording = home / "answers.parquet"
+    synapse_pairs, synapse_seconds = synapse_filter.record_answers(lake.settings, lake.databases, rooms, recording)
+    differences = lake.worker.call("differences", rooms, recording)
+    rate, synapse_rate = pairs / seconds, synapse_pairs / synapse_seconds
+    return [
+        ["pairs of the view", pairs],
+        ["pairs of the view per second", rate],
+        ["pairs of Synapse's filter", synapse_pairs],
+        ["pairs of Synapse's filter per second", synapse_rate],
+        ["view divided by Synapse's filter", rate / synapse_rate],
+        ["pairs that differ from Synapse's filter", differences],
+    ]
+
+
+def _growth(builds: list[tuple[Build, Build]]) -> Table:
+    rows: list[list[Cell]] = [
+        [full.events, full.wall, increment.wall, f"{increment.wall / full.wall:.1%}"] for full, increment in builds
+    ]
+    slopes = (slope([(pair[0].events, pair[number].wall) for pair in builds]) for number in (0, 1))
+    rows.append(["slope (1 is linear)", *slopes, None])
+    return Table("Growth with the number of events", ("events", "all events, s", "0.1% new events, s", "share"), rows)
+
+
+def _model_times(builds: tuple[Build, Build]) -> Table:
+    names = list(builds[0].model_seconds)
+    rows: list[list[Cell]] = [
+        [
+            build.name, build.events, build.state.wall, *(build.model_seconds.get(name, 0.0) for name in names),
+            build.models.wall, build.state.cpu + build.models.cpu, build.wall,
+        ]
+        for build in builds
+    ]  # fmt: skip
+    columns = ("build", "events", "state", *(f"`{name}`" for name in names), "all models", "CPU", "state and models")
+    return Table("Seconds of each step", columns, rows)
+
+
+@contextmanager
+def _create_lake(home: Path, scale: float) -> Iterator[Lake]:
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir(parents=True)
+    server = synthetic_rooms.generate_server(scale, INCREMENT)
+    events = round(len(server.events["room"]) / (1 + INCREMENT))
+    with embedded_postgres.run_server(home / "postgres") as databases:
+        databases.create_database("large")
+        settings = Settings().model_copy(
+            update={
+                "lakehouse_home": home,
+                "lakehouse_warehouse": str(home / "warehouse"),
+                "lakehouse_catalog_uri": databases.dsn("large"),
+                "synapse_server_name": synthetic_bronze.SERVER_NAME,
+                **LARGE_SERVER,
+            }
+        )
+        _fill_bronze(settings, server, range(events))
+        with WorkerProcess("bench.visibility.visibility_build:VisibilityBuild", settings) as worker:
+            yield Lake(settings, server, events, databases, worker)
+
+
+def _fill_bronze(settings: Settings, server: SyntheticServer, events: range) -> None:
+    rows = synthetic_bronze.fill(open_catalog(settings), server, events)
+    typer.echo(f"{len(events):,} events, {rows:,} rows of bronze")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,87 @@
+"""Write the bronze tables of a synthetic homeserver to a lake."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+
+from bench.visibility.synthetic_rooms import Numbers, SyntheticServer
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.iceberg.write import tables
+
+SERVER_NAME: Final = "bench.example"
+
+_SQL: Final = Path(__file__).with_suffix(".sql").read_text(encoding="utf-8")
+_EVENT_TABLES: Final = (
+    "events", "event_json", "event_to_state_groups", "rejections", "redactions", "room_memberships", "rooms",
+)  # fmt: skip
+_GROUP_TABLES: Final = ("state_groups", "state_group_edges")
+_USER_TABLES: Final = ("users", "ignored_users", "erased_users")
+TABLES: Final = (*_EVENT_TABLES, *_GROUP_TABLES, "state_groups_state", *_USER_TABLES)
+"""Bronze tables that get rows."""
+
+_BATCH_ROWS: Final = 500_000
+
+
+def fill(lake: Catalog, server: SyntheticServer, events: range) -> int:
+    """Append the rows of the events with these numbers to bronze's main branch, and return the number of rows.
+
+    Users and ignored users are written with the first event.
+    """
+    declared = catalogue.load_catalogue()
+    tables.ensure_tables(lake, declared)
+    written = 0
+    with duckdb.connect() as connection:
+        connection.execute(f"create macro local_users() as {int(server.local_users)}")
+        connection.register("local_members", pa.table({"room": np.arange(server.rooms), "local_count": server.local}))
+        for inputs, table_names in _batches(server, events):
+            for name, part in inputs.items():
+                connection.register(name, part)
+            connection.execute(_SQL)
+            for name in table_names:
+                rows, schema = connection.table(name).to_arrow_table(), tables.get_arrow_schema(declared.table(name))
+                written += rows.num_rows
+                if rows.num_rows:
+                    lake.load_table(f"bronze.{name}").append(_add_missing_columns(rows, schema))
+    return written
+
+
+def _add_missing_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    for field in schema:
+        if field.name not in rows.column_names:
+            rows = rows.append_column(field, pa.nulls(len(rows), field.type))
+    return rows.select(schema.names).cast(schema)
+
+
+def _batches(server: SyntheticServer, events: range) -> Iterator[tuple[dict[str, pa.Table], tuple[str, ...]]]:
+    """Yield the inputs of :data:`_SQL` in batches, each with the tables that it generates from them."""
+    empty = np.zeros(0, np.int64)
+
+    def batch(events: Numbers = empty, groups: Numbers = empty, rows: Numbers = empty) -> dict[str, pa.Table]:
+        return {
+            "fresh": _table(server.events, events, n=events),
+            "fresh_groups": _table(server.groups, groups, id=groups + 1),
+            "fresh_rows": _table(server.rows, rows),
+        }
+
+    if not events.start:
+        yield batch(), _USER_TABLES
+    for numbers in _slices(np.arange(events.start, events.stop), _BATCH_ROWS):
+        yield batch(events=numbers), _EVENT_TABLES
+    groups = np.flatnonzero((server.groups["event"] >= events.start) & (server.groups["event"] < events.stop))
+    yield batch(groups=groups), _GROUP_TABLES
+    for rows in _slices(np.flatnonzero(np.isin(server.rows["group"], groups + 1)), 4 * _BATCH_ROWS):
+        yield batch(rows=rows), ("state_groups_state",)
+
+
+def _slices(numbers: Numbers, size: int) -> Iterator[Numbers]:
+    for first in range(0, len(numbers), size):
+        yield numbers[first : first + size]
+
+
+def _table(columns: dict[str, Numbers], indexes: Numbers, **more: Numbers) -> pa.Table:
+    return pa.table({name: column[indexes] for name, column in columns.items()} | more)

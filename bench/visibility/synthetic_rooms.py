@@ -1,0 +1,238 @@
+"""Generate the rooms of a large homeserver as numbers: events in stream order, state groups, and members."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+Numbers = np.ndarray
+
+CREATE, POWER_LEVELS, JOIN_RULES, VISIBILITY, TOPIC, MEMBER = range(6)
+"""Keys of a room's state; MEMBER + n is the membership of member n."""
+
+EVENTS: Final = 10_000_000
+ROOMS: Final = 2_000
+LOCAL_USERS: Final = 50_000
+GIANT_MEMBERS: Final = 100_000
+
+_HOPS: Final = 100
+"""Synapse stores a full state group at this chain length."""
+_SETTINGS: Final = 10
+"""Expected changes of a room's history visibility and join rules."""
+_BEGINNING: Final = np.array([CREATE, MEMBER, POWER_LEVELS, JOIN_RULES, VISIBILITY])
+
+
+@dataclass(frozen=True)
+class SyntheticServer:
+    """Columns by name, one array each.
+
+    ``events`` in stream order: room; key (-1: no state event); turn, the number of earlier events with that key; group
+    (-1: outlier); replaces, the previous event with that key (-1: none); sender, a member; about, the previous event of
+    the room (-1: none). ``groups`` from ID 1: room; prev, the predecessor (-1: none); event. ``rows`` of the groups:
+    group, room, key, event.
+    """
+
+    rooms: int
+    local_users: int
+    events: dict[str, Numbers]
+    groups: dict[str, Numbers]
+    rows: dict[str, Numbers]
+    local: list[int]
+    """Number of local members of each room; they come first."""
+
+
+def generate_server(scale: float, more: float = 0.0, seed: int = 1) -> SyntheticServer:
+    """Generate 10M events in 2,000 rooms at ``scale`` 1: one room of 1M events and 100,000 members, and a long tail.
+
+    :param more: share of additional events.
+    """
+    rng = np.random.default_rng(seed)
+    total, rooms = EVENTS * scale * (1 + more), max(10, int(ROOMS * scale))
+    giant = int(total / 10)
+    tail = 1 / (np.arange(rooms - 1) + 3) ** 0.9
+    sizes = [giant, *np.maximum(20, tail / tail.sum() * (total - giant)).astype(int).tolist()]
+    parts = [_room(rng, size, int(GIANT_MEMBERS * scale) if number == 0 else 0) for number, size in enumerate(sizes)]
+    return _merge_rooms(parts, max(20, int(LOCAL_USERS * scale)))
+
+
+def describe(server: SyntheticServer) -> dict[str, int]:
+    """Return counts of the generated server."""
+    sizes = np.bincount(server.events["room"])
+    members = np.bincount(server.events["room"][(server.events["key"] >= MEMBER) & (server.events["turn"] == 0)])
+    predecessors = server.groups["prev"]
+    return {
+        "rooms": server.rooms,
+        "local users": server.local_users,
+        "events of the largest room": int(sizes.max()),
+        "members of the largest room": int(members.max()),
+        "events of the median room": int(np.median(sizes)),
+        "full state groups": int((predecessors < 0).sum()),
+        "state groups with several deltas": int(
+            (np.bincount(server.groups["prev"][server.groups["prev"] > 0]) > 1).sum()
+        ),
+    }
+
+
+@dataclass
+class _Room:
+    at: Numbers
+    key: Numbers
+    turn: Numbers
+    group: Numbers
+    replaces: Numbers
+    sender: Numbers
+    prev: Numbers
+    event_of_group: Numbers
+    rows: tuple[Numbers, Numbers, Numbers]
+    local: int
+
+
+def _room(rng: np.random.Generator, size: int, crowd: int) -> _Room:
+    """Generate a room; ``crowd`` is the number of members of a federated room that was joined late.
+
+    The first state of such a room consists of outliers.
+    """
+    if crowd:
+        members, changes, local = crowd, size // 50, crowd // 10
+    else:
+        members = int(min(size**0.6, 0.08 * size)) + 1
+        changes = max(len(_BEGINNING) + members, size // 20)
+        local = members // 2 + 1
+    known = int(crowd * 0.95)
+    key, joined = _changes(rng, changes, members, known)
+    # First the outliers of the room's first state, then messages with state events between them.
+    size = max(size, known + changes)
+    place = np.sort(rng.choice(np.arange(known + 5, size), changes - 5, replace=False))
+    place = np.concatenate([known + np.arange(5), place])
+    keys = np.full(size, -1)
+    keys[:known] = MEMBER + 1 + np.arange(known)
+    keys[place] = key
+    change = np.searchsorted(place, np.arange(size), "right") - 1
+    turn, replaces = _turns(keys)
+    sender = (rng.random(size) * joined[np.maximum(change, 0)]).astype(int)
+    sender = np.where(keys >= MEMBER, keys - MEMBER, sender)
+    prev, merges = _forks(rng, key)
+    begin, end = rng.random() * 0.8, 1.0
+    if not crowd and rng.random() > 0.4:
+        end = begin + rng.random() * (1 - begin)
+    at = np.sort(begin + rng.random(size) * (end - begin))
+    return _Room(at, keys, turn, change, replaces, sender, prev, place, _rows(key, place, prev, merges, known), local)
+
+
+def _changes(rng: np.random.Generator, changes: int, members: int, known: int) -> tuple[Numbers, Numbers]:
+    """Return the keys of all state events, and the number of members after each."""
+    new = max(0, members - known - 1)
+    rest = changes - len(_BEGINNING)
+    joins = np.zeros(rest, bool)
+    joins[rng.choice(rest, min(new, rest), replace=False)] = True
+    joined = 1 + known + np.cumsum(joins)
+    key = MEMBER + np.where(joins, joined - 1, (rng.random(rest) * joined).astype(int))
+    key[~joins & (rng.random(rest) < 0.02)] = TOPIC
+    # Settings change a few times, whatever the size of the room.
+    others = np.flatnonzero(~joins)
+    settings = others[rng.random(len(others)) < _SETTINGS / max(len(others), 1)]
+    key[settings] = rng.choice([VISIBILITY, JOIN_RULES], len(settings))
+    return np.concatenate([_BEGINNING, key]), np.concatenate([np.full(5, 1 + known), joined])
+
+
+def _turns(keys: Numbers) -> tuple[Numbers, Numbers]:
+    """Return the number of earlier events with each event's key, and the last of them."""
+    order = np.argsort(keys, kind="stable")
+    sorted_ = keys[order]
+    begins = np.flatnonzero(np.append(True, sorted_[1:] != sorted_[:-1]))
+    since = np.repeat(begins, np.diff(np.append(begins, len(keys))))
+    turn, replaces = np.empty_like(keys), np.empty_like(keys)
+    turn[order] = np.arange(len(keys)) - since
+    before = np.append(-1, order[:-1])
+    replaces[order] = np.where(np.arange(len(keys)) == since, -1, before)
+    replaces[keys < 0] = -1
+    return turn, replaces
+
+
+def _forks(rng: np.random.Generator, key: Numbers) -> tuple[Numbers, Numbers]:
+    """Return each group's predecessor (-1: stored in full), and the groups that merge two forward extremities."""
+    number = np.arange(len(key))
+    prev = np.where(number % _HOPS == 0, -1, number - 1)
+    forks = (rng.random(len(key)) < 0.03) & (number % _HOPS > 2) & (number % _HOPS < _HOPS - 1)
+    forks[1:] &= ~forks[:-1].copy()
+    forks[1:] &= key[1:] != key[:-1]
+    forks[-1] = False
+    prev[forks] -= 1
+    merges = np.zeros(len(key), bool)
+    merges[1:] = forks[:-1]
+    merges[2:] &= key[2:] != key[:-2]
+    return prev, merges
+
+
+def _rows(key: Numbers, place: Numbers, prev: Numbers, merges: Numbers, known: int) -> tuple[Numbers, Numbers, Numbers]:
+    """Return group, key and event of the rows that Synapse stores."""
+    state = np.full(key.max(initial=MEMBER + known) + 1, -1)
+    state[MEMBER + 1 : MEMBER + 1 + known] = np.arange(known)
+    batches = []
+    for first in range(0, len(key), _HOPS):
+        state[key[first]] = place[first]
+        keys_set = np.flatnonzero(state >= 0)
+        batches.append((np.full(len(keys_set), first), keys_set, state[keys_set]))
+        numbers = np.arange(first + 1, min(first + _HOPS, len(key)))
+        joining = numbers[merges[numbers]]
+        group = np.concatenate([numbers, joining])
+        of = np.concatenate([numbers, joining - 2])
+        batches.append((group, key[of], place[of]))
+        state[key[numbers]] = place[numbers]
+    group, keys, events = map(np.concatenate, zip(*batches, strict=True))
+    return group, keys, events
+
+
+def _merge_rooms(parts: list[_Room], local_users: int) -> SyntheticServer:
+    sizes, changes = [len(part.key) for part in parts], [len(part.prev) for part in parts]
+    room = np.repeat(np.arange(len(parts), dtype=np.int32), sizes)
+    order = np.argsort(np.concatenate([part.at for part in parts]), kind="stable")
+    number = np.empty(len(order), np.int64)
+    number[order] = np.arange(len(order))
+    offset, first_group = np.cumsum([0, *sizes[:-1]]), np.cumsum([0, *changes[:-1]])
+    # Groups are numbered in the order of their events.
+    of_group = np.concatenate([part.event_of_group + at for part, at in zip(parts, offset, strict=True)])
+    by_event = np.argsort(number[of_group], kind="stable")
+    group_id = np.empty(len(by_event), np.int64)
+    group_id[by_event] = np.arange(1, len(by_event) + 1)
+
+    def numbered(name: str, at: Numbers, ids: Numbers) -> Numbers:
+        shifted = [
+            np.where(getattr(part, name) < 0, -1, ids[np.maximum(getattr(part, name), 0) + begin])
+            for part, begin in zip(parts, at, strict=True)
+        ]
+        return np.concatenate(shifted)
+
+    before = np.append(-1, number[:-1])
+    before[offset] = -1
+    columns = {
+        "room": room,
+        "key": np.concatenate([part.key for part in parts]),
+        "turn": np.concatenate([part.turn for part in parts]),
+        "group": numbered("group", first_group, group_id),
+        "replaces": numbered("replaces", offset, number),
+        "sender": np.concatenate([part.sender for part in parts]),
+        "about": before,
+    }
+    rows = [part.rows for part in parts]
+    state = {
+        "group": np.concatenate([group_id[of + at] for (of, _, _), at in zip(rows, first_group, strict=True)]),
+        "key": np.concatenate([key for _, key, _ in rows]),
+        "event": np.concatenate([number[event + at] for (_, _, event), at in zip(rows, offset, strict=True)]),
+        "room": np.repeat(np.arange(len(parts), dtype=np.int32), [len(of) for of, _, _ in rows]),
+    }
+    groups = {
+        "room": np.repeat(np.arange(len(parts), dtype=np.int32), changes)[by_event],
+        "prev": numbered("prev", first_group, group_id)[by_event],
+        "event": number[of_group][by_event],
+    }
+    return SyntheticServer(
+        len(parts),
+        local_users,
+        {name: column[order] for name, column in columns.items()},
+        groups,
+        state,
+        [part.local for part in parts],
+    )

@@ -1,0 +1,142 @@
+"""Room state and visibility of the lake, built in a Spark app of its own."""
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from duckdb import DuckDBPyConnection
+
+from bench import spark_runs
+from bench.visibility.command_times import CommandExample
+from bench.visibility.synthetic_bronze import SERVER_NAME
+from sample import visibility_answers
+from synapse_lakehouse.audit.releases import Release
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.dbt_build import project
+from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.read.sql_text import find_table_names, quote_literal
+from synapse_lakehouse.iceberg.write.branches import load_branched_tables
+from synapse_lakehouse.iceberg.write.publish import append_release, fast_forward_main
+from synapse_lakehouse.room_state.resolve import resolve_rooms
+from synapse_lakehouse.spark_app import SparkApp
+
+VIEW: Final = "gold.event_visibility"
+_RELEASED: Final = ("event_visibility", "events", "state_at_event", "current_rooms")
+"""Models that the commands read."""
+_MEMBERS: Final = """
+    insert into bronze.local_current_membership (room_id, user_id, event_id, membership)
+    select room_id, user_id, max_by(event_id, event_stream_ordering), max_by(membership, event_stream_ordering)
+    from bronze.room_memberships where user_id like '%:{server}' group by room_id, user_id
+"""
+_EXAMPLE: Final = """
+    with sizes as (select room_id, count(*) as events from gold.events group by room_id),
+    large as (select max_by(room_id, events) as room_id, max_by(room_id, -events) as other from sizes),
+    latest as (select max_by(event_id, stream_ordering) as event_id from gold.events join large using (room_id))
+    select event_id, room_id, min(user_id), other
+    from gold.visibility_intervals join large using (room_id) cross join latest
+    where membership = 'join' group by all
+"""
+
+
+class VisibilityBuild:
+    """Build the view's models on a run's branch, publish them, and query the view."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings, self._runs = settings, 0
+        spark_runs.set_driver_memory(settings)
+        self._app = self._new_app()
+        self._app.spark.sql("select 1").collect()
+
+    def new_run(self) -> None:
+        """Begin a new run."""
+        self._app = self._new_app()
+        for table in load_branched_tables(self._app.catalog):
+            # Spark caches a table for half a minute, and another process wrote to it.
+            self._app.spark.sql(f"refresh table {'.'.join(table.name())}")
+
+    def resolve(self) -> None:
+        """Resolve the state of all rooms."""
+        resolve_rooms(self._app.spark, self._app.catalog, self._settings, self._app.run.branch)
+
+    def build(self) -> dict[str, float]:
+        """Build the view and its upstream models without dbt's tests; return the seconds of each model."""
+        return self._build([VIEW.partition(".")[2]])
+
+    def _build(self, models: Iterable[str]) -> dict[str, float]:
+        selection = ["--select", *(f"+{name}" for name in models)]
+        invocation = project.run_dbt(self._app, ["run", *selection]).done
+        if not invocation.success:
+            raise RuntimeError(project.describe_failure(invocation))
+        self._views = {view["view_name"]: view["sql"] for view in project.build_view_rows(invocation)}
+        return {result.node.name: result.execution_time for result in invocation.result.results}  # type: ignore[union-attr]
+
+    def publish(self) -> dict[str, int]:
+        """Fast-forward main of each table to the run's branch, and return the Iceberg snapshot IDs."""
+        names = [".".join(table.name()) for table in load_branched_tables(self._app.catalog)]
+        spark, run = self._app.spark, self._app.run
+        heads = {name: fast_forward_main(spark, name, run.branch, run.tag) for name in names}
+        return {name: head for name, head in heads.items() if head}
+
+    def release(self) -> CommandExample:
+        """Publish the commands' models as a release, and return arguments for the commands."""
+        self._app.spark.sql(_MEMBERS.format(server=SERVER_NAME))
+        self._build(_RELEASED)
+        run = self._app.run
+        ((event, room, user, other),) = self.rows(_EXAMPLE)
+        release = Release(
+            number=1,
+            run_id=run.run_id,
+            interval_start=run.start,
+            interval_end=run.end,
+            branch=run.branch,
+            tag=run.tag,
+            server_name=SERVER_NAME,
+            tables=self.publish(),
+            positions={},
+            views=self._views,
+            checks_passed=0,
+            checks_warned=0,
+            published_at=datetime.now(UTC),
+        )
+        append_release(self._app.catalog, release)
+        return CommandExample(str(event), str(room), str(user), str(other))
+
+    def count(self, rooms: list[str]) -> tuple[int, float]:
+        """Return the pairs of ``rooms`` in the view on main, and the seconds of counting them by outcome."""
+        with self._open_view(rooms) as connection:
+            started = time.monotonic()
+            rows = connection.execute(
+                f"select outcome, count(*) from {VIEW} group by outcome"  # noqa: S608
+            ).fetchall()
+        return sum(row[-1] for row in rows), time.monotonic() - started
+
+    def differences(self, rooms: list[str], recording: Path) -> int:
+        """Return how many rows differ between the view on main and Synapse's recorded answers about ``rooms``."""
+        with self._open_view(rooms) as connection:
+            return len(visibility_answers.differences(connection, visibility_answers.load(recording)))
+
+    @contextmanager
+    def _open_view(self, rooms: list[str]) -> Iterator[DuckDBPyConnection]:
+        names = ", ".join(map(quote_literal, rooms))
+        with duckdb_reader.open_duckdb(self._settings) as connection:
+            tables = sorted(find_table_names(self._views[VIEW]))
+            duckdb_reader.create_views(connection, self._settings, None, tables)
+            connection.execute(
+                f"create view {VIEW} as select * from ({self._views[VIEW]}) where room_id in ({names})"  # noqa: S608
+            )
+            yield connection
+
+    def rows(self, sql: str) -> list[tuple[object, ...]]:
+        """Run ``sql`` on the run's branch."""
+        return [tuple(row) for row in self._app.spark.sql(sql).collect()]
+
+    def close(self) -> None:
+        """Stop Spark."""
+        self._app.spark.stop()
+
+    def _new_app(self) -> SparkApp:
+        self._runs += 1
+        return spark_runs.new_app(self._settings, self._runs)
