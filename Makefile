@@ -11,7 +11,7 @@ PYTEST := $(UV) run --locked pytest
 unexport PYTHONDONTWRITEBYTECODE
 export XDG_RUNTIME_DIR ?= $(or $(TMPDIR),/tmp)/runtime-$(shell id -u)
 
-.PHONY: help run ui setup test test-unit test-heavy test-tools check format generate sample answers lock-jars sbom earlier-lake bench bench-copy bench-visibility bench-streams bench-tap bench-compression clean
+.PHONY: help run ui setup test test-unit test-heavy test-tools check format generate docs sample answers lock-jars sbom earlier-lake bench bench-copy bench-visibility bench-streams bench-tap bench-compression clean
 
 ##@ Use
 help: ## Show this help
@@ -53,6 +53,9 @@ format: setup ## Format and mend what the linter can mend
 generate: setup ## Write what is derived: reference pages, pictures, the grants of the compose file's reader
 	@$(UV) run --locked python -m docs.generate
 	@$(UV) run --locked lakehouse grants --role lakehouse_reader > docker/postgres/reader.sql
+
+docs: setup ## Build the site of the documents in .lakehouse/docs/html; warnings and broken links are errors
+	@$(UV) run --locked --group docs python -m docs.build
 
 sample: setup test-tools ## Build the shipped sample anew from a real Synapse
 	@$(UV) run --locked python -m sample.build

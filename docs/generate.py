@@ -112,7 +112,7 @@ def audit_page() -> str:
         "",
     ]
     for name, table in tables:
-        lines += _section(name, table)
+        lines += _section(name, table, "##")
     return "\n".join(lines)
 
 
@@ -142,10 +142,10 @@ def _tables(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"{file.relative_to(MODELS).parts[0]}.{model['name']}", model
 
 
-def _section(name: str, table: dict[str, Any]) -> list[str]:
+def _section(name: str, table: dict[str, Any], level: str = "###") -> list[str]:
     columns = table.get("columns", [])
     rows = [(f"`{it['name']}`", f"`{it['data_type']}`", _described(it)) for it in columns]
-    return [f"### `{name}`\n", _described(table), "", *_table(("column", "type", "meaning"), rows), ""]
+    return [f"{level} `{name}`\n", _described(table), "", *_table(("column", "type", "meaning"), rows), ""]
 
 
 def _described(entry: dict[str, Any]) -> str:
