@@ -1,10 +1,10 @@
-"""The gates of the lakehouse: Great Expectations suites derived from the catalogue, and their Data Docs.
+"""Validation of a run: Great Expectations suites derived from the catalogue, and their Data Docs.
 
-Spark counts on the run's branch (``audit.table_facts``, ``audit.stream_positions``, ``audit.stream_facts``); here those
-counts are judged. Only counts, ids and names of tables, columns and writers come this way, never content.
+Spark measures the run's branch (``audit.table_facts``, ``audit.stream_positions``, ``audit.stream_facts``); the suites
+evaluate these metrics. They contain only counts, IDs and names of tables, columns and writers, never content.
 """
 
 import os
 
-# Before great_expectations is imported anywhere: nothing is reported to anybody.
+# Must be set before great_expectations is imported: it disables usage statistics.
 os.environ["GX_ANALYTICS_ENABLED"] = "false"

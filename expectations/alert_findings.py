@@ -1,4 +1,4 @@
-"""What a gate found wrong, as those who send alerts want it: an incident for each subject and kind."""
+"""Convert failed checks into findings for alerts: one finding for each subject and kind."""
 
 from typing import Final
 
@@ -21,9 +21,9 @@ from expectations.validation_result import CheckResult, ValidationResult
 from synapse_lakehouse.alerts.incidents import AlertFinding, IncidentKind, merge_findings
 from synapse_lakehouse.printable_text import to_printable
 
-_BLOCKS: Final = "nothing is published while this is so"
-_WARNS: Final = "a warning: it keeps no release from being published"
-_FAILS_ON_WARNINGS: Final = "a warning, and this run was started to fail on any, so it publishes nothing"
+_BLOCKS: Final = "nothing is published until this is resolved"
+_WARNS: Final = "a warning: it does not block the release"
+_FAILS_ON_WARNINGS: Final = "a warning; this run fails on warnings, so it publishes nothing"
 
 _KINDS: Final = {
     ExpectNoLostId.expectation_type: IncidentKind.LOST_IDS,
@@ -43,18 +43,18 @@ _KINDS: Final = {
 }
 
 
-def build_findings(judgement: ValidationResult, *, is_first: bool, fails_on_warnings: bool) -> list[AlertFinding]:
-    """What is wrong, from all checks that were not met; several of a kind about one subject are one finding.
+def build_findings(result: ValidationResult, *, is_first: bool, fails_on_warnings: bool) -> list[AlertFinding]:
+    """Findings of all failed checks; several checks of one kind about one subject are one finding.
 
     :param is_first: whether there is no release yet.
-    :param fails_on_warnings: whether the run publishes nothing either if it only has warnings.
+    :param fails_on_warnings: whether a warning blocks the run's release too.
     """
-    readers = "there is no release yet" if is_first else "readers have the release before"
+    readers = "there is no release yet" if is_first else "readers see the previous release"
     blocked, warned = f"{_BLOCKS}; {readers}", f"{_FAILS_ON_WARNINGS}; {readers}" if fails_on_warnings else _WARNS
-    wrong = [(one, blocked) for one in judgement.failures] + [(one, warned) for one in judgement.warnings]
+    failed = [(check, blocked) for check in result.failures] + [(check, warned) for check in result.warnings]
     return merge_findings(
-        AlertFinding(_kind(one), one.subject, to_printable(f"{one.expectation} — {one.observed}"), consequence)
-        for one, consequence in wrong
+        AlertFinding(_kind(check), check.subject, to_printable(f"{check.expectation} — {check.observed}"), consequence)
+        for check, consequence in failed
     )
 
 

@@ -1,6 +1,7 @@
-"""The suite of bronze, derived from the catalogue, and the measures that it judges."""
+"""The suite of bronze, derived from the catalogue, and the metrics that it evaluates."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from expectations.metric_expectation import FAIL, WARN, MetricExpectation, Metrics
@@ -31,36 +32,32 @@ from synapse_lakehouse.catalogue import Catalogue, Contiguity, LoadMode, Stream,
 Row = Mapping[str, Any]
 
 _SCHEMA = "schema of the source"
-_LEDGER = ("rows_source", "rows_read", "rows_written", "hash_read", "hash_written")
-_TABLE = ("rows", "null_keys", "duplicate_keys")
-_STREAM = (
+_LEDGER_METRICS = ("rows_source", "rows_read", "rows_written", "hash_read", "hash_written")
+_TABLE_METRICS = ("rows", "null_keys", "duplicate_keys")
+_STREAM_METRICS = (
     *("rule", "safe_bound", "previous_bound", "gaps", "shared_ids", "faults"),
     *("missing_writers", "unknown_writers", "vanished_writers"),
     *("sequence_last_value", "sequence_is_called", "largest_id", "closed_ids", "rowless_ids", "went_back"),
 )
-_BACKING = ("null_ids", "duplicate_ids", "late_ids", "reread_ids")
+_BACKING_METRICS = ("null_ids", "duplicate_ids", "late_ids", "reread_ids")
 
 
 def build_suite(
     catalogue: Catalogue, drifted: Collection[str] = (), gap_budget: int | None = None
 ) -> list[MetricExpectation]:
-    """What is expected of the source's schema, of every copied table and of every stream of the catalogue.
+    """Expectations of the source's schema, of every copied table and of every stream in the catalogue.
 
-    :param drifted: tables that the run could not copy and goes on without.
-    :param gap_budget: percent, instead of that of each stream that has one.
+    :param drifted: tables that the run could not copy because of schema drift.
+    :param gap_budget: percent; it overrides the budget of each stream that has one.
     """
-    kept = [table for table in catalogue.tables if table.name in drifted]
-    fitting = catalogue.without_tables({table.name for table in kept if table.load is LoadMode.MEASURE})
+    uncopied = [table for table in catalogue.tables if table.name in drifted]
+    measured = catalogue.without_tables({table.name for table in uncopied if table.load is LoadMode.MEASURE})
     return [
-        ExpectKnownSchema(
-            column=_SCHEMA, severity=WARN, description="the catalogue knows all of its tables and columns"
-        ),
-        *(one for table in kept for one in _of_kept(table)),
-        *(one for table in catalogue.copied_tables() if table not in kept for one in _of_table(table)),
-        *(
-            one
-            for stream in catalogue.streams
-            for one in _of_stream(stream, fitting.backing_tables(stream.name), gap_budget)
+        ExpectKnownSchema(column=_SCHEMA, severity=WARN, description="every table and column is in the catalogue"),
+        *chain.from_iterable(_expect_uncopied_table(table) for table in uncopied),
+        *chain.from_iterable(_expect_table(table) for table in catalogue.copied_tables() if table not in uncopied),
+        *chain.from_iterable(
+            _expect_stream(stream, measured.backing_tables(stream.name), gap_budget) for stream in catalogue.streams
         ),
     ]
 
@@ -73,58 +70,64 @@ def collect_metrics(
     stream_positions: Iterable[Row],
     stream_facts: Iterable[Row],
 ) -> dict[str, Metrics]:
-    """Measures by subject, out of one run's rows of the audit tables; what the run left out is absent."""
-    found: dict[str, dict[str, Any]] = {_subject(table): {} for table in catalogue.copied_tables()}
-    found |= {_subject(stream): {} for stream in catalogue.streams} | {_SCHEMA: {}}
+    """Metrics by subject, from one run's rows of the audit tables; what the run did not measure is absent."""
+    metrics: dict[str, dict[str, Any]] = {_subject(table): {} for table in catalogue.copied_tables()}
+    metrics |= {_subject(stream): {} for stream in catalogue.streams} | {_SCHEMA: {}}
     for row in snapshots:
-        found[_SCHEMA] = {"novelties": row["novelties"] or []}
+        metrics[_SCHEMA] = {"novelties": row["novelties"] or []}
         for name, reason in row["drifted"] or ():
-            found.setdefault(f"bronze.{name}", {})["drifted"] = reason
+            metrics.setdefault(f"bronze.{name}", {})["drifted"] = reason
     for row in ledger:
-        found.setdefault(f"bronze.{row['table_name']}", {}).update(_measured(row, _LEDGER))
+        metrics.setdefault(f"bronze.{row['table_name']}", {}).update(_select(row, _LEDGER_METRICS))
     for row in table_facts:
-        found.setdefault(f"bronze.{row['table_name']}", {}).update(_measured(row, _TABLE))
+        metrics.setdefault(f"bronze.{row['table_name']}", {}).update(_select(row, _TABLE_METRICS))
     for row in stream_positions:
         positions = [position for _, position in row["writers"] or []]
-        found.setdefault(f"stream {row['stream']}", {}).update(_measured(row, _STREAM) | {"positions": positions})
+        metrics.setdefault(f"stream {row['stream']}", {}).update(
+            _select(row, _STREAM_METRICS) | {"positions": positions}
+        )
     for row in stream_facts:
-        facts = {f"{row['table_name']}.{name}": value for name, value in _measured(row, _BACKING).items()}
-        found.setdefault(f"stream {row['stream']}", {}).update(facts)
-    return {**found}
+        facts = {f"{row['table_name']}.{name}": value for name, value in _select(row, _BACKING_METRICS).items()}
+        metrics.setdefault(f"stream {row['stream']}", {}).update(facts)
+    return {**metrics}
 
 
-def _of_table(table: Table) -> list[MetricExpectation]:
+def _expect_table(table: Table) -> list[MetricExpectation]:
     subject = _subject(table)
     return [
-        ExpectTableInLedger(column=subject, severity=FAIL, description="the run's ledger has the table"),
-        ExpectRowsReadToBeWritten(column=subject, severity=FAIL, description="every row that was read was written"),
+        ExpectTableInLedger(column=subject, severity=FAIL, description="the run's ledger contains the table"),
+        ExpectRowsReadToBeWritten(column=subject, severity=FAIL, description="as many rows were written as read"),
         ExpectContentReadToBeWritten(
-            column=subject, severity=FAIL, description="its new files hold what was read, by content"
+            column=subject, severity=FAIL, description="the written content equals the content read"
         ),
         ExpectRowsOfSource(
-            column=subject, severity=FAIL, description="it has as many rows as the source in the same snapshot"
+            column=subject,
+            severity=FAIL,
+            description="it has as many rows as the source in the same PostgreSQL snapshot",
         ),
         *expect_valid_key(subject, table.primary_key, table.nullable_key, repeats=table.repeats_keys),
     ]
 
 
-def _of_kept(table: Table) -> list[MetricExpectation]:
+def _expect_uncopied_table(table: Table) -> list[MetricExpectation]:
     subject = _subject(table)
-    copied = ExpectTableCopied(column=subject, severity=WARN, description="the source's schema lets it be copied")
+    copied = ExpectTableCopied(column=subject, severity=WARN, description="the source's schema permits to copy it")
     if table.load is LoadMode.MEASURE:
         return [copied]
     return [copied, *expect_valid_key(subject, table.primary_key, table.nullable_key, repeats=table.repeats_keys)]
 
 
-def _of_stream(stream: Stream, backing: Sequence[tuple[Table, str]], gap_budget: int | None) -> list[MetricExpectation]:
+def _expect_stream(
+    stream: Stream, backing: Sequence[tuple[Table, str]], gap_budget: int | None
+) -> list[MetricExpectation]:
     subject = _subject(stream)
-    expected = [one for table, column in backing for one in _of_ids(stream, table, column)]
+    expected = [*chain.from_iterable(_expect_ids(stream, table, column) for table, column in backing)]
     if stream.stream_positions:
-        expected += _of_rows(stream, [table for table, _ in backing if table.load is not LoadMode.MEASURE])
-        direction = "rises" if stream.sign == "negative" else "falls"
+        expected += _expect_rows(stream, [table for table, _ in backing if table.load is not LoadMode.MEASURE])
+        direction = "increases" if stream.sign == "negative" else "decreases"
         expected += [
             ExpectNoPositionRegression(
-                column=subject, severity=FAIL, description=f"neither the safe bound nor a position ever {direction}"
+                column=subject, severity=FAIL, description=f"neither the safe bound nor a position {direction}"
             ),
             ExpectSequenceNotBehind(
                 column=subject, severity=WARN, description=f"{stream.sequence} is not behind positions and ids"
@@ -132,39 +135,39 @@ def _of_stream(stream: Stream, backing: Sequence[tuple[Table, str]], gap_budget:
             ExpectNoVanishedWriter(column=subject, severity=WARN, description="no writer lost its position"),
         ]
     if stream.gap_budget and (percent := gap_budget or stream.gap_budget):
-        description = f"no more than {percent} % of the newly closed ids are without a row"
+        description = f"at most {percent} % of the newly closed IDs have no row"
         expected.append(ExpectGapsWithinBudget(column=subject, percent=percent, severity=WARN, description=description))
-    description = "its writers are those that are configured" if stream.stream_positions else "it was measured"
+    description = "its writers are the configured ones" if stream.stream_positions else "it was measured"
     return [*expected, ExpectConfiguredWriters(column=subject, severity=WARN, description=description)]
 
 
-def _of_rows(stream: Stream, copied: Sequence[Table]) -> list[MetricExpectation]:
-    """What is expected of the rows of a stream, all its copied tables taken together."""
+def _expect_rows(stream: Stream, copied: Sequence[Table]) -> list[MetricExpectation]:
+    """Expectations of a stream's rows in all of its copied tables."""
     subject = _subject(stream)
     expected: list[MetricExpectation] = []
     if any(effective_contiguity(stream, table) in (Contiguity.APPEND_ONLY, Contiguity.UPSERT) for table in copied):
         expected.append(
-            ExpectNoLostId(column=subject, severity=FAIL, description="no row is gone that nothing explains")
+            ExpectNoLostId(column=subject, severity=FAIL, description="no row is gone without an explanation")
         )
-    if facts := [table.name for table in copied if effective_contiguity(stream, table) is Contiguity.APPEND_ONLY]:
+    if append_only := [table.name for table in copied if effective_contiguity(stream, table) is Contiguity.APPEND_ONLY]:
         side = "above" if stream.sign == "negative" else "below"
         expected.append(
             ExpectUnchangedRows(
                 column=subject,
-                tables=facts,
+                tables=append_only,
                 severity=FAIL,
-                description=f"rows at or {side} the bound accepted before stay as they were",
+                description=f"rows at or {side} the previous bound are unchanged",
             )
         )
     if stream.unique_ids and sum(not table.repeats_ids for table in copied) > 1:
         expected.append(
-            ExpectIdInOneTable(column=subject, severity=FAIL, description="every id is in one of its tables")
+            ExpectIdInOneTable(column=subject, severity=FAIL, description="every ID is in one of its tables")
         )
     return expected
 
 
-def _of_ids(stream: Stream, table: Table, column: str) -> list[MetricExpectation]:
-    """What is expected of the ids in one backing table; of a table that is only counted, just that there is one."""
+def _expect_ids(stream: Stream, table: Table, column: str) -> list[MetricExpectation]:
+    """Expectations of the IDs in one backing table; of a table that is only counted, only that no ID is NULL."""
     subject, ids = _subject(stream), f"{table.name}.{column}"
     is_copied = table.load is not LoadMode.MEASURE
     expected: list[MetricExpectation] = [
@@ -183,7 +186,7 @@ def _of_ids(stream: Stream, table: Table, column: str) -> list[MetricExpectation
                 column=subject,
                 table=table.name,
                 severity=FAIL,
-                description=f"no new {ids} at or {side} the bound accepted before",
+                description=f"no new {ids} at or {side} the previous bound",
             )
         )
     return expected
@@ -193,5 +196,5 @@ def _subject(declared: Table | Stream) -> str:
     return f"bronze.{declared.name}" if isinstance(declared, Table) else f"stream {declared.name}"
 
 
-def _measured(row: Row, names: Iterable[str]) -> dict[str, Any]:
+def _select(row: Row, names: Iterable[str]) -> dict[str, Any]:
     return {name: row[name] for name in names if row[name] is not None}

@@ -1,4 +1,4 @@
-"""Validate measures with Great Expectations, and keep its Data Docs under LAKEHOUSE_HOME."""
+"""Validate metrics with Great Expectations, and store its Data Docs under LAKEHOUSE_HOME."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -28,9 +28,9 @@ def validate_metrics(
     subjects: Mapping[str, Metrics],
     now: datetime,
 ) -> tuple[list[CheckResult], str]:
-    """Judge ``subjects`` by ``suite``: the checks in the suite's order, and the URL of the page that shows them."""
+    """Validate ``subjects`` by ``suite``: the checks in the suite's order, and the URL of their page in Data Docs."""
     context = _context(settings)
-    _forget_the_oldest(context, stage)
+    _remove_oldest_results(context, stage)
     outcome = _checkpoint(context, stage, suite).run(
         batch_parameters={"dataframe": build_metrics_frame(subjects)},
         run_id=RunIdentifier(
@@ -41,20 +41,20 @@ def validate_metrics(
     shown = [identifier, identifier.expectation_suite_identifier]
     context.build_data_docs(site_names=[_SITE], resource_identifiers=shown)  # type: ignore[arg-type]
     (page,) = context.get_docs_sites_urls(resource_identifier=identifier, site_names=[_SITE])
-    return [_check(stage, one) for one in result.results], _served(settings, str(page["site_url"]))
+    return [_check_result(stage, check) for check in result.results], _public_url(settings, str(page["site_url"]))
 
 
 def index_page(settings: Settings) -> Path:
-    """Where Data Docs begin; it exists once a run was judged."""
+    """Path of the first page of Data Docs; it exists once a run was validated."""
     return settings.lakehouse_home / "data_docs" / "index.html"
 
 
-def _served(settings: Settings, file: str) -> str:
-    """Where people find a page of Data Docs, who may not be on the machine that wrote it."""
+def _public_url(settings: Settings, url: str) -> str:
+    """URL at which a page of Data Docs is served, or its file URL if none is configured."""
     if settings.lakehouse_data_docs_url is None:
-        return file
-    place = file.removeprefix(index_page(settings).parent.as_uri()).lstrip("/")
-    return f"{settings.lakehouse_data_docs_url.rstrip('/')}/{place}"
+        return url
+    path = url.removeprefix(index_page(settings).parent.as_uri()).lstrip("/")
+    return f"{settings.lakehouse_data_docs_url.rstrip('/')}/{path}"
 
 
 def _context(settings: Settings) -> FileDataContext:
@@ -65,19 +65,19 @@ def _context(settings: Settings) -> FileDataContext:
     return context
 
 
-def _forget_the_oldest(context: FileDataContext, stage: str) -> None:
+def _remove_oldest_results(context: FileDataContext, stage: str) -> None:
     store = context.validation_results_store
-    kept = [key for key in store.list_keys() if isinstance(key, ValidationResultIdentifier)]
-    kept = [key for key in kept if key.expectation_suite_identifier.name == stage]
-    for key in sorted(kept, key=lambda key: key.run_id.run_time, reverse=True)[data_docs_theme.RETAINED_RESULTS - 1 :]:
+    keys = [key for key in store.list_keys() if isinstance(key, ValidationResultIdentifier)]
+    keys = [key for key in keys if key.expectation_suite_identifier.name == stage]
+    for key in sorted(keys, key=lambda key: key.run_id.run_time, reverse=True)[data_docs_theme.RETAINED_RESULTS - 1 :]:
         store.remove_key(key)  # type: ignore[no-untyped-call]
 
 
 def _checkpoint(context: FileDataContext, stage: str, suite: Sequence[MetricExpectation]) -> gx.Checkpoint:
     for folder in ("checkpoints", "validation_definitions", "expectations"):
-        # They are derived anew. To update them GX compares every expectation with every stored one: 8 s.
+        # Every run derives them again. Updating takes 8 s, as GX compares every expectation with every stored one.
         (Path(context.root_directory) / folder / f"{stage}.json").unlink(missing_ok=True)
-    source = context.data_sources.add_or_update_pandas(name="measures")
+    source = context.data_sources.add_or_update_pandas(name="metrics")
     batch = source.add_dataframe_asset(name=stage).add_batch_definition_whole_dataframe("whole")
     stored = context.suites.add(gx.ExpectationSuite(name=stage, expectations=list(suite)))
     definition = context.validation_definitions.add(gx.ValidationDefinition(name=stage, data=batch, suite=stored))
@@ -86,15 +86,15 @@ def _checkpoint(context: FileDataContext, stage: str, suite: Sequence[MetricExpe
     )
 
 
-def _check(suite: str, one: ExpectationValidationResult) -> CheckResult:
-    declared = one.expectation_config
-    assert declared is not None
+def _check_result(suite: str, result: ExpectationValidationResult) -> CheckResult:
+    config = result.expectation_config
+    assert config is not None
     return CheckResult(
         suite=suite,
-        type=declared.type,
-        subject=declared.kwargs["column"],
-        expectation=str(declared.description),
-        severity="warn" if declared.severity == WARN else "fail",
-        success=bool(one.success),
-        observed=one.result.get("observed_value") or "it could not be judged: see Data Docs",
+        type=config.type,
+        subject=config.kwargs["column"],
+        expectation=str(config.description),
+        severity="warn" if config.severity == WARN else "fail",
+        success=bool(result.success),
+        observed=result.result.get("observed_value") or "not evaluated; see Data Docs",
     )

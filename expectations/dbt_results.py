@@ -1,33 +1,33 @@
-"""What is expected of what dbt built and tested.
+"""Expectations of dbt's results.
 
-Measures of a table, in dbt's words: ``status`` of its model; ``<test>.status`` and ``<test>.failures`` of each test.
+Metrics of a table, in dbt's words: ``status`` of its model; ``<test>.status`` and ``<test>.failures`` of each test.
 """
 
 from expectations.metric_expectation import MetricExpectation, Metrics, format_count
 
-_WHY = {
-    "error": "it could not run: dbt's log says why",
-    "runtime error": "it could not run: dbt's log says why",
-    "skipped": "it was skipped, because what it needs was not built",
-    "partial success": "it was built in part",
+_STATUS_TEXTS = {
+    "error": "dbt could not run it; see dbt's log",
+    "runtime error": "dbt could not run it; see dbt's log",
+    "skipped": "dbt skipped it, because a model upstream was not built",
+    "partial success": "dbt built a part of it",
 }
 
 
 class ExpectModelBuilt(MetricExpectation):
     """dbt built the model."""
 
-    def _judge(self, measures: Metrics) -> tuple[bool, str]:
-        status = str(measures["status"])
-        return status == "success", "built" if status == "success" else _WHY.get(status, status)
+    def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
+        status = str(metrics["status"])
+        return status == "success", "built" if status == "success" else _STATUS_TEXTS.get(status, status)
 
 
 class ExpectDbtTest(MetricExpectation):
-    """One of dbt's tests of the table found nothing."""
+    """A dbt test of the table passed."""
 
     test: str
 
-    def _judge(self, measures: Metrics) -> tuple[bool, str]:
-        status = measures[f"{self.test}.status"]
-        if status in _WHY:
-            return False, _WHY[status]
-        return status == "pass", f"{format_count(measures.get(f'{self.test}.failures', 0), 'row')} against it"
+    def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
+        status = metrics[f"{self.test}.status"]
+        if status in _STATUS_TEXTS:
+            return False, _STATUS_TEXTS[status]
+        return status == "pass", f"{format_count(metrics.get(f'{self.test}.failures', 0), 'row')} failed it"

@@ -1,8 +1,9 @@
-"""The suite of what dbt derived, read from dbt's own artifacts, and the measures that it judges."""
+"""The suite of dbt's models and tests, derived from dbt's artifacts, and the metrics that it evaluates."""
 
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,64 +15,63 @@ from expectations.metric_expectation import FAIL, WARN, MetricExpectation, Metri
 from expectations.tables import ExpectRowsOfTable, expect_valid_key
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.errors import LakehouseError
 
 ORIGIN_TABLES: Final = {"gold.events": "bronze.events"}
-"""Tables that have one row for each row of another."""
+"""Tables with one row for each row of another table."""
 
 
-class DbtArtifactError(LakehouseError):
-    """dbt's artifacts are missing or of another run."""
+class DbtArtifactError(RuntimeError):
+    """dbt's artifacts are missing or belong to another run."""
 
 
 @dataclass(frozen=True)
 class DbtArtifacts:
-    """dbt's ``manifest.json`` (what there is) and ``run_results.json`` (how it went)."""
+    """dbt's ``manifest.json`` (models and tests) and ``run_results.json`` (their status)."""
 
     manifest: Mapping[str, Any]
     results: Mapping[str, Any]
 
     def models(self) -> Iterable[tuple[str, Mapping[str, Any]]]:
-        """Tables that dbt builds and views that it tries, by their names in the lake."""
+        """Tables and views of dbt, with their names in the lake."""
         for node in self.manifest["nodes"].values():
             if node["resource_type"] == "model":
                 yield _name(node), node
 
     def tests(self) -> Iterable[tuple[str, Mapping[str, Any]]]:
-        """dbt's data tests, with the table that each is about."""
-        named = {**self.manifest["nodes"], **self.manifest["sources"]}
+        """dbt's data tests, with the table that each one tests."""
+        nodes = {**self.manifest["nodes"], **self.manifest["sources"]}
         for node in self.manifest["nodes"].values():
             if node["resource_type"] == "test":
                 subject = node.get("attached_node") or next(iter(node["depends_on"]["nodes"]), None)
-                yield _name(named[subject]) if subject else "dbt", node
+                yield _name(nodes[subject]) if subject else "dbt", node
 
 
 def read_artifacts(settings: Settings, run: Run) -> DbtArtifacts:
-    """What dbt left behind.
+    """Read dbt's artifacts of ``run``.
 
-    :raises ArtifactError: when it is not there, or of another run.
+    :raises DbtArtifactError: if they are missing or belong to another run.
     """
     folder = settings.lakehouse_home / "dbt" / "target"
     manifest, results = _read(folder / "manifest.json"), _read(folder / "run_results.json")
     built_by = results["metadata"]["env"].get("RUN_ID")
     if built_by != run.run_id:
         raise DbtArtifactError(
-            f"dbt's results in {folder} are of run {built_by}, not of {run.run_id}, so they say nothing about this "
-            "run's branch. Clear the whole run, from open_run on."
+            f"dbt's results in {folder} are of run {built_by}, not of {run.run_id}, so they do not describe this run's "
+            "branch. Clear the whole run, from open_run on."
         )
     return DbtArtifacts(manifest, results)
 
 
 def build_suite(dbt: DbtArtifacts) -> list[MetricExpectation]:
-    """What is expected of every model, and every test that dbt has."""
+    """Expectations of every model and every test of dbt."""
     return [
-        *(one for subject, node in dbt.models() for one in _of_model(subject, node)),
+        *chain.from_iterable(_expect_model(subject, node) for subject, node in dbt.models()),
         *(
             ExpectDbtTest(
                 column=subject,
                 test=node["name"],
                 severity=WARN if node["config"]["severity"].lower() == "warn" else FAIL,
-                description=f"dbt's test {node['name']} finds nothing",
+                description=f"dbt's test {node['name']} passes",
             )
             for subject, node in dbt.tests()
         ),
@@ -81,13 +81,13 @@ def build_suite(dbt: DbtArtifacts) -> list[MetricExpectation]:
 def collect_metrics(
     dbt: DbtArtifacts, catalog: Catalog, branch: str, table_facts: Iterable[Mapping[str, Any]]
 ) -> dict[str, Metrics]:
-    """Measures by subject: dbt's results, and keys counted on ``branch`` (on main where a table has no such branch).
+    """Metrics by subject: dbt's results, and key counts on ``branch`` (on main if a table has no such branch).
 
     :param table_facts: the run's rows of ``audit.table_facts``.
     """
     results = {result["unique_id"]: result for result in dbt.results["results"]}
     rows = {f"bronze.{fact['table_name']}": fact["rows"] for fact in table_facts}
-    found: dict[str, dict[str, Any]] = {}
+    metrics: dict[str, dict[str, Any]] = {}
     for subject, node in dbt.models():
         counted = (
             key_counts.count_keys_on_branch(catalog, branch, subject, _key(node), _nullable(node))
@@ -95,16 +95,16 @@ def collect_metrics(
             else {}
         )
         origin = {"rows_origin": rows.get(ORIGIN_TABLES.get(subject, ""))}
-        found[subject] = {"status": results.get(node["unique_id"], {}).get("status")} | counted | origin
+        metrics[subject] = {"status": results.get(node["unique_id"], {}).get("status")} | counted | origin
     for subject, node in dbt.tests():
         result = results.get(node["unique_id"], {})
-        found.setdefault(subject, {}).update(
+        metrics.setdefault(subject, {}).update(
             {f"{node['name']}.status": result.get("status"), f"{node['name']}.failures": result.get("failures")}
         )
-    return dict(found)
+    return dict(metrics)
 
 
-def _of_model(subject: str, node: Mapping[str, Any]) -> list[MetricExpectation]:
+def _expect_model(subject: str, node: Mapping[str, Any]) -> list[MetricExpectation]:
     expected: list[MetricExpectation] = [ExpectModelBuilt(column=subject, severity=FAIL, description="dbt built it")]
     if origin := ORIGIN_TABLES.get(subject):
         expected.append(
@@ -117,7 +117,7 @@ def _of_model(subject: str, node: Mapping[str, Any]) -> list[MetricExpectation]:
 
 
 def _is_table(node: Mapping[str, Any]) -> bool:
-    """Whether there are rows to count: a view comes to be when it is published."""
+    """Whether there are rows to count: views are created when the release is published."""
     return bool(node["config"]["materialized"] != "view")
 
 
@@ -138,6 +138,6 @@ def _read(path: Path) -> dict[str, Any]:
         parsed: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DbtArtifactError(
-            f"There is no {path}, so it is not known what dbt built and tested. Clear the whole run, from open_run on."
+            f"{path} is missing, so dbt's results are unknown. Clear the whole run, from open_run on."
         ) from None
     return parsed

@@ -1,7 +1,7 @@
-"""What is expected of Synapse's database as a whole: that no check of ``gold.state_integrity`` finds anything.
+"""Expectations of Synapse's database: each check of ``gold.state_integrity`` has no serious finding.
 
-Measures of a check are the columns of ``audit.integrity``. What is found is Synapse's, and copied faithfully: it is
-told, and holds no release back.
+Metrics of a check are the columns of ``audit.integrity``. A finding is a fault of Synapse's database, which was copied
+correctly: it raises an alert, and does not block a release.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,10 +12,10 @@ from synapse_lakehouse.room_state.integrity_checks import INTEGRITY_CHECKS
 
 
 class ExpectNoFinding(MetricExpectation):
-    """The check finds nothing but what healthy databases have, too."""
+    """The check has no finding, except for those that healthy databases have too."""
 
-    def _judge(self, measures: Metrics) -> tuple[bool, str]:
-        serious, mild = measures["serious"], measures["findings"] - measures["serious"]
+    def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
+        serious, mild = metrics["serious"], metrics["findings"] - metrics["serious"]
         return serious == 0, format_count(serious, "finding") + (f", and {mild:,} for information" if mild else "")
 
 
@@ -27,14 +27,14 @@ def build_suite() -> list[MetricExpectation]:
     ]
 
 
-def collect_metrics(found: Iterable[Mapping[str, Any]]) -> dict[str, Metrics]:
-    """Measures by subject.
+def collect_metrics(rows: Iterable[Mapping[str, Any]]) -> dict[str, Metrics]:
+    """Metrics by subject.
 
-    :param found: the run's rows of ``audit.integrity``.
+    :param rows: the run's rows of ``audit.integrity``.
     """
-    return {subject_of_check(row["check_name"]): row for row in found}
+    return {subject_of_check(row["check_name"]): row for row in rows}
 
 
 def subject_of_check(check_name: str) -> str:
-    """The subject of the expectation of a check."""
+    """The subject of a check's expectation."""
     return f"check {check_name}"

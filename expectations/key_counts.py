@@ -1,4 +1,4 @@
-"""Count a table's keys without a JVM."""
+"""Count a table's keys with DuckDB."""
 
 from tempfile import TemporaryDirectory
 
@@ -13,11 +13,11 @@ from synapse_lakehouse.iceberg.read.sql_text import quote_table_name
 def count_keys_on_branch(
     catalog: Catalog, branch: str, name: str, key: tuple[str, ...], nullable: tuple[str, ...] = ()
 ) -> dict[str, int]:
-    """Keys of the table ``name`` on ``branch``, or on main if it has no such branch: as readers will see it.
+    """Counts of the table ``name`` on ``branch``, or on main if the table has no such branch: as readers will see it.
 
-    Only the key's columns are read, through the catalog, so from wherever the warehouse is.
+    Only the key's columns are read.
 
-    :returns: as :func:`count_keys`; ``rows`` alone without a key; nothing if there is no such table.
+    :returns: as :func:`count_keys`; only ``rows`` without a key; empty if the table does not exist.
     """
     try:
         table = catalog.load_table(name)
@@ -31,13 +31,17 @@ def count_keys_on_branch(
 def count_keys(
     rows: pa.RecordBatchReader | pa.Table, key: tuple[str, ...], nullable: tuple[str, ...] = ()
 ) -> dict[str, int]:
-    """``rows``, ``null_keys`` (rows with NULL in the key, but for what may be NULL there) and ``duplicate_keys`` (rows
-    beyond the first of a key)."""
+    """Count ``rows``, ``null_keys`` and ``duplicate_keys``.
+
+    ``null_keys``: rows with NULL in a key column that is not ``nullable``; ``duplicate_keys``: rows beyond the first
+    with the same key.
+    """
     columns = [quote_table_name(name) for name in key]
-    is_whole = " and ".join(f"{quote_table_name(name)} is not null" for name in key if name not in nullable)
+    is_complete = " and ".join(f"{quote_table_name(name)} is not null" for name in key if name not in nullable)
     with TemporaryDirectory() as spill, duckdb.connect(config={"temp_directory": spill}) as connection:
-        counted = connection.from_arrow(rows).aggregate(
-            f"count(*), count(*) filter ({is_whole}), count(distinct row({', '.join(columns)})) filter ({is_whole})"
+        counts = connection.from_arrow(rows).aggregate(
+            f"count(*), count(*) filter ({is_complete}),"
+            f" count(distinct row({', '.join(columns)})) filter ({is_complete})"
         )
-        every, whole, distinct = counted.fetchall()[0]
-    return {"rows": every, "null_keys": every - whole, "duplicate_keys": whole - distinct}
+        total, complete, distinct = counts.fetchall()[0]
+    return {"rows": total, "null_keys": total - complete, "duplicate_keys": complete - distinct}

@@ -1,7 +1,7 @@
-"""How Great Expectations sees measures: a frame with one column per subject and one row per measure.
+"""Base classes of the expectations, and the data frame of metrics that Great Expectations validates.
 
-A subject is what is judged: a table (``bronze.events``) or a stream (``stream events``). So a suite's page in Data Docs
-has one section per subject.
+The frame has one column for each subject and one row for each metric. A subject is a table (``bronze.events``), a
+stream (``stream events``), or a check. So a suite's page in Data Docs has one section for each subject.
 """
 
 from abc import ABC, abstractmethod
@@ -19,28 +19,28 @@ from great_expectations.expectations.metrics.column_aggregate_metric_provider im
 )
 
 Metrics = Mapping[str, Any]
-"""Measures of one subject by name. What was not measured is absent."""
+"""Metrics of one subject by name. A metric that was not measured is absent."""
 
 FAIL, WARN = FailureSeverity.CRITICAL, FailureSeverity.WARNING
-"""A failed expectation blocks publishing, or is only reported."""
+"""Severity of an expectation: if it is not met, publishing is blocked, or there is only a warning."""
 
-_METRIC = "column.measures"
+_METRIC = "column.subject_metrics"
 
 
 def build_metrics_frame(subjects: Mapping[str, Metrics]) -> pd.DataFrame:
-    """One column per subject, one row per measure, None where a subject has no such measure."""
-    names = sorted({name for measures in subjects.values() for name in measures})
-    columns = {subject: [measures.get(name) for name in names] for subject, measures in subjects.items()}
+    """One column for each subject, one row for each metric; None where a subject has no such metric."""
+    names = sorted({name for metrics in subjects.values() for name in metrics})
+    columns = {subject: [metrics.get(name) for name in names] for subject, metrics in subjects.items()}
     return pd.DataFrame(columns, index=names, dtype=object)
 
 
 def format_count(number: int, noun: str) -> str:
-    """As in ``1 row`` or ``1,250 rows``."""
+    """Such as ``1 row`` or ``1,250 rows``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 class SubjectMetrics(ColumnAggregateMetricProvider):
-    """The measures of the subject that a column stands for."""
+    """Great Expectations' metric that returns all metrics of a column's subject."""
 
     metric_name = _METRIC
 
@@ -50,15 +50,15 @@ class SubjectMetrics(ColumnAggregateMetricProvider):
 
 
 class MetricExpectation(ColumnAggregateExpectation, ABC):
-    """An expectation of the measures of the subject ``column``; its ``description`` is what Data Docs show."""
+    """An expectation of the metrics of the subject ``column``; Data Docs show its ``description``."""
 
     metric_dependencies: ClassVar[tuple[str, ...]] = (_METRIC,)
 
     @abstractmethod
-    def _judge(self, measures: Metrics) -> tuple[bool, str]:
-        """Whether the measures are as expected, and what they are, in words.
+    def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
+        """Whether the metrics meet the expectation, and a description of the observed values.
 
-        :raises KeyError: when a measure that it takes is missing; the expectation then fails as not measured.
+        :raises KeyError: if a metric is missing; the expectation then fails as not measured.
         """
 
     def _validate(
@@ -68,20 +68,20 @@ class MetricExpectation(ColumnAggregateExpectation, ABC):
         execution_engine: ExecutionEngine[Any] | None = None,
     ) -> dict[str, Any]:
         try:
-            success, observed = self._judge(metrics[_METRIC])
+            success, observed = self._evaluate(metrics[_METRIC])
         except KeyError as missing:
             success, observed = False, f"not measured by this run ({missing.args[0]})"
         return {"success": success, "result": {"observed_value": observed}}
 
 
 class CountExpectation(MetricExpectation, ABC):
-    """Expects a count of rows that are an exception to be zero."""
+    """Expects a count of exceptional rows to be zero."""
 
-    counts: ClassVar[str]
-    """Name of the measure."""
+    metric: ClassVar[str]
+    """Name of the metric that counts them."""
     words: ClassVar[str]
-    """What is the matter with them, as in "3 rows ..."."""
+    """Description of them, after "3 rows"."""
 
-    def _judge(self, measures: Metrics) -> tuple[bool, str]:
-        found = measures[self.counts]
-        return found == 0, f"{format_count(found, 'row')} {self.words}"
+    def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
+        count = metrics[self.metric]
+        return count == 0, f"{format_count(count, 'row')} {self.words}"

@@ -1,7 +1,7 @@
-"""What is expected of the replication tap: that it got every row that is there, or knows that it missed it.
+"""Expectations of the replication tap: it received every stored row, or recorded a gap.
 
-Measures of a stream's replication are sums over the rows of ``audit.replication_coverage``. What is wrong is with the
-tap, or with what Synapse's processes told it; the copy is right, so no release is held back.
+Metrics of a stream's replication are sums over the rows of ``audit.replication_coverage``. A fault is in the tap, or in
+the commands of Synapse's processes; the copy is correct, so a release is not blocked.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,59 +10,67 @@ from typing import Any
 from expectations.metric_expectation import WARN, MetricExpectation, Metrics, format_count
 from synapse_lakehouse.replication.coverage.compare import NEVER_ANNOUNCED
 
-_NAMED = 5
+_LISTED_RANGES = 5
 
 
 class ExpectRowsReceived(MetricExpectation):
-    """Every row in the window was heard, or read from the database, or lies in a gap that the tap knows of."""
+    """Each row of the window was received, was read from the database, or lies in a gap that the tap recorded."""
 
-    def _judge(self, measures: Metrics) -> tuple[bool, str]:
-        missed, named = measures["unexplained"], ", ".join(measures["named"])
-        heard = f"{measures['heard']:,} heard, {measures['read']:,} read from the database"
-        return missed == 0, f"{format_count(missed, 'id')} never announced{f': {named}' if named else ''} ({heard})"
+    def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
+        missed, ranges = metrics["unexplained"], ", ".join(metrics["missing_ranges"])
+        received = f"{metrics['heard']:,} received, {metrics['read']:,} read from the database"
+        return (
+            missed == 0,
+            f"{format_count(missed, 'ID')} never announced{f': {ranges}' if ranges else ''} ({received})",
+        )
 
 
 class ExpectNoTokenRegression(MetricExpectation):
-    """No writer names a token behind one that it named before."""
+    """No writer announces a token behind an earlier one."""
 
-    def _judge(self, measures: Metrics) -> tuple[bool, str]:
-        back = measures["went_back"]
-        return back == 0, f"{format_count(back, 'command')} behind an earlier one"
+    def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
+        regressions = metrics["went_back"]
+        return regressions == 0, f"{format_count(regressions, 'command')} behind an earlier one"
 
 
-def build_suite(found: Sequence[Mapping[str, Any]]) -> list[MetricExpectation]:
-    """What is expected of each stream that was compared; nothing where no tap is used.
+def build_suite(rows: Sequence[Mapping[str, Any]]) -> list[MetricExpectation]:
+    """Expectations of each compared stream; none without a tap.
 
-    :param found: the run's rows of ``audit.replication_coverage``.
+    :param rows: the run's rows of ``audit.replication_coverage``.
     """
-    expected: list[MetricExpectation] = []
-    for subject in collect_metrics(found):
-        expected += [
+    expectations: list[MetricExpectation] = []
+    for subject in collect_metrics(rows):
+        expectations += [
             ExpectRowsReceived(
-                column=subject, severity=WARN, description="every row was heard, unless the tap knows that it missed it"
+                column=subject,
+                severity=WARN,
+                description="every row was received, or lies in a recorded gap of the tap",
             ),
             ExpectNoTokenRegression(
-                column=subject, severity=WARN, description="no writer goes back behind what it announced"
+                column=subject, severity=WARN, description="no writer announces a token behind an earlier one"
             ),
         ]
-    return expected
+    return expectations
 
 
-def collect_metrics(found: Sequence[Mapping[str, Any]]) -> dict[str, Metrics]:
-    """Measures by subject."""
+def collect_metrics(rows: Sequence[Mapping[str, Any]]) -> dict[str, Metrics]:
+    """Metrics by subject."""
     by_subject: dict[str, list[Mapping[str, Any]]] = {}
-    for row in found:
+    for row in rows:
         by_subject.setdefault(f"replication of {row['stream']}", []).append(row)
-    return {subject: _summed(rows) for subject, rows in sorted(by_subject.items())}
+    return {subject: _sum_metrics(of_subject) for subject, of_subject in sorted(by_subject.items())}
 
 
-def _summed(rows: Sequence[Mapping[str, Any]]) -> Metrics:
+def _sum_metrics(rows: Sequence[Mapping[str, Any]]) -> Metrics:
     sums = {name: sum(row[name] for row in rows) for name in ("unexplained", "went_back", "heard", "read")}
-    named = [
-        (str(one["first_id"]) if one["first_id"] == one["last_id"] else f"{one['first_id']}..{one['last_id']}")
-        + (f" of {row['instance']}" if row["instance"] else "")
+    ranges = [
+        _format_range(missing["first_id"], missing["last_id"]) + (f" of {row['instance']}" if row["instance"] else "")
         for row in rows
-        for one in row["missing"]
-        if one["why"] == NEVER_ANNOUNCED
+        for missing in row["missing"]
+        if missing["why"] == NEVER_ANNOUNCED
     ]
-    return {**sums, "named": named[:_NAMED]}
+    return {**sums, "missing_ranges": ranges[:_LISTED_RANGES]}
+
+
+def _format_range(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}..{last}"

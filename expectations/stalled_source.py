@@ -1,7 +1,7 @@
-"""What is expected of a source that is at work: that the streams, and what the lake reads of it, go on with it.
+"""Expectations of an active source: its streams advance, and a standby replays WAL.
 
-Measures are what three runs saw: ``first``, which is old enough, ``middle``, the release before, and ``last``, this
-one; there are none while the lake is too young. Standing still is no fault where nobody works.
+Metrics are samples of three runs: ``first``, which is old enough, ``middle``, the previous release, and ``last``, this
+run. There are none while no release is old enough. An idle source does not fail.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,11 @@ from typing import Any, Final
 
 from expectations.metric_expectation import WARN, MetricExpectation, Metrics
 from synapse_lakehouse.catalogue import Catalogue
-from synapse_lakehouse.streams.checks.stalled_writers import StreamSample, count_ids_without_rows, find_stalled_writers
+from synapse_lakehouse.streams.checks.stalled_writers import (
+    StreamSample,
+    count_ids_without_rows,
+    find_stalled_writers,
+)
 
 SOURCE_SUBJECT: Final = "the source"
 
@@ -18,58 +22,56 @@ Rows = Sequence[Row]
 
 
 class ExpectStreamToAdvance(MetricExpectation):
-    """No writer goes on writing while its position stays, and not all ids that are handed out stay without a row."""
+    """No writer adds rows while its position stays, and not all newly assigned IDs are without a row."""
 
     hours: int
-    judges_rows: bool
+    expects_rows: bool
 
-    def _judge(self, measures: Metrics) -> tuple[bool, str]:
-        if "first" not in measures:
-            return True, _too_young(self.hours)
-        seen = measures["first"], measures["middle"], measures["last"]
-        said = [
-            f"{writer} wrote {rows:,} rows and stays at {position:,}"
-            for writer, (position, rows) in sorted(find_stalled_writers(*seen).items())
+    def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
+        if "first" not in metrics:
+            return True, _no_old_release(self.hours)
+        samples = metrics["first"], metrics["middle"], metrics["last"]
+        faults = [
+            f"{writer} wrote {rows:,} rows and its position stays at {position:,}"
+            for writer, (position, rows) in sorted(find_stalled_writers(*samples).items())
         ]
-        if self.judges_rows and (ids := count_ids_without_rows(*seen)):
-            said.append(f"{ids:,} ids were handed out and none has a row")
-        since = f"since {measures['since']:%Y-%m-%d %H:%M} UTC"
-        return not said, f"{since}: {'; '.join(said)}" if said else f"nothing stands still {since}"
+        if self.expects_rows and (ids := count_ids_without_rows(*samples)):
+            faults.append(f"{ids:,} IDs were assigned and none has a row")
+        since = f"since {metrics['since']:%Y-%m-%d %H:%M} UTC"
+        return not faults, f"{since}: {'; '.join(faults)}" if faults else f"nothing is stalled {since}"
 
 
 class ExpectStandbyToReplay(MetricExpectation):
-    """A standby that is read goes on replaying what its primary writes."""
+    """A standby that is the source replays the WAL of its primary."""
 
     hours: int
 
-    def _judge(self, measures: Metrics) -> tuple[bool, str]:
-        if "first" not in measures:
-            return True, _too_young(self.hours)
-        first, last = measures["first"], measures["last"]
+    def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
+        if "first" not in metrics:
+            return True, _no_old_release(self.hours)
+        first, last = metrics["first"], metrics["last"]
         if not last["in_recovery"]:
-            return True, "it is no standby"
-        same = all(first[name] == last[name] for name in ("wal_lsn", "system_identifier", "in_recovery"))
-        return (
-            not same,
-            f"{'nothing' if same else 'something'} was replayed since {measures['since']:%Y-%m-%d %H:%M} UTC",
-        )
+            return True, "the source is not a standby"
+        is_same = all(first[name] == last[name] for name in ("wal_lsn", "system_identifier", "in_recovery"))
+        replayed = "no WAL" if is_same else "WAL"
+        return not is_same, f"{replayed} was replayed since {metrics['since']:%Y-%m-%d %H:%M} UTC"
 
 
 def build_suite(catalogue: Catalogue, hours: int) -> list[MetricExpectation]:
-    """What is expected of the source, and of each stream that has positions; nothing where ``hours`` is 0."""
+    """Expectations of the source, and of each stream with positions; none if ``hours`` is 0."""
     if not hours:
         return []
     return [
         ExpectStandbyToReplay(
-            column=SOURCE_SUBJECT, hours=hours, severity=WARN, description="a standby follows its primary"
+            column=SOURCE_SUBJECT, hours=hours, severity=WARN, description="a standby replays its primary's WAL"
         ),
         *(
             ExpectStreamToAdvance(
                 column=f"stream {stream.name}",
                 hours=hours,
-                judges_rows=stream.gap_budget is not None,
+                expects_rows=stream.gap_budget is not None,
                 severity=WARN,
-                description="it moves on as its writers do",
+                description="the stream advances while its writers write",
             )
             for stream in catalogue.streams
             if stream.stream_positions
@@ -80,23 +82,26 @@ def build_suite(catalogue: Catalogue, hours: int) -> list[MetricExpectation]:
 def collect_metrics(
     snapshots: Sequence[Rows], positions: Sequence[Rows], facts: Sequence[Rows]
 ) -> dict[str, dict[str, Any]]:
-    """Measures by subject, out of rows of ``audit.snapshots``, ``stream_positions`` and ``stream_facts``.
+    """Metrics by subject, from rows of ``audit.snapshots``, ``stream_positions`` and ``stream_facts``.
 
-    :param snapshots: as the others, those of the first, the middle and the last run; no runs while there are too few.
+    :param snapshots: like the other parameters, the rows of the first, the middle and the last run; empty without an
+        old release.
     """
     if not snapshots:
         return {SOURCE_SUBJECT: {}}
     since = {"since": snapshots[0][0]["taken_at"]}
     names = ("first", "middle", "last")
-    found = {SOURCE_SUBJECT: since | {name: rows[0] for name, rows in zip(names, snapshots, strict=True)}}
-    by_run = [_seen(*one) for one in zip(positions, facts, strict=True)]
-    for stream in by_run[-1]:
-        if all(stream in one for one in by_run):
-            found[f"stream {stream}"] = since | {name: one[stream] for name, one in zip(names, by_run, strict=True)}
-    return found
+    metrics = {SOURCE_SUBJECT: since | {name: rows[0] for name, rows in zip(names, snapshots, strict=True)}}
+    runs = [_samples(*rows) for rows in zip(positions, facts, strict=True)]
+    for stream in runs[-1]:
+        if all(stream in samples for samples in runs):
+            metrics[f"stream {stream}"] = since | {
+                name: samples[stream] for name, samples in zip(names, runs, strict=True)
+            }
+    return metrics
 
 
-def _seen(positions: Rows, facts: Rows) -> dict[str, StreamSample]:
+def _samples(positions: Rows, facts: Rows) -> dict[str, StreamSample]:
     return {
         row["stream"]: StreamSample(
             positions=dict(row["writers"] or ()),
@@ -113,5 +118,5 @@ def _seen(positions: Rows, facts: Rows) -> dict[str, StreamSample]:
     }
 
 
-def _too_young(hours: int) -> str:
-    return f"the lake knows nothing from {hours} hours ago"
+def _no_old_release(hours: int) -> str:
+    return f"no release is {hours} hours old"

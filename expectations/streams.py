@@ -1,6 +1,6 @@
-"""What is expected of a stream, and of its ids in each table that backs it.
+"""Expectations of a stream, and of its IDs in each backing table.
 
-Measures of a stream are the columns of ``audit.stream_positions``; those of a backing table are named
+Metrics of a stream are the columns of ``audit.stream_positions``; those of a backing table are named
 ``<table>.<column of audit.stream_facts>``.
 """
 
@@ -12,188 +12,189 @@ from expectations.metric_expectation import MetricExpectation, Metrics, format_c
 from synapse_lakehouse.streams.positions.safe_bound import BoundRule
 
 MINIMUM_ROWLESS_IDS: Final = 100
-"""Fewer ids than this without a row are nobody's concern, whatever their share."""
+"""Fewer IDs than this without a row are within every gap budget."""
 
-_LEGAL = ("in_flight", "rolled_back", "purged")
+_LEGAL_CLASSES = ("in_flight", "rolled_back", "purged")
 
-_FINE = {
+_HEALTHY_RULES = {
     BoundRule.CONFIGURED: "all configured writers have a position",
-    BoundRule.UNUSED: "it was never used",
-    BoundRule.NO_POSITIONS: "Synapse keeps no positions of it",
+    BoundRule.UNUSED: "the stream was never used",
+    BoundRule.NO_POSITIONS: "Synapse stores no positions of this stream",
 }
 
 
-class _BackingExpectation(MetricExpectation, ABC):
-    """Expects a count of exceptions among the stream's ids in ``table`` to be zero."""
+class _BackingTableExpectation(MetricExpectation, ABC):
+    """Expects a count of exceptions among the stream's IDs in ``table`` to be zero."""
 
     table: str
-    counts: ClassVar[str]
+    metric: ClassVar[str]
     noun: ClassVar[str] = "row"
     words: ClassVar[str]
-    fault: ClassVar[str] = ""
-    """Class of the faults to name."""
+    fault_class: ClassVar[str] = ""
+    """Class of the faults that are listed."""
 
-    def _judge(self, measures: Metrics) -> tuple[bool, str]:
-        found = measures[f"{self.table}.{self.counts}"]
-        return found == 0, f"{format_count(found, self.noun)} {self.words}{_named(measures, self.fault, self.table)}"
-
-
-class ExpectNoNullStreamId(_BackingExpectation):
-    """Every row of the table has its place in the stream."""
-
-    counts: ClassVar[str] = "null_ids"
-    words: ClassVar[str] = "without an id"
+    def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
+        count = metrics[f"{self.table}.{self.metric}"]
+        faults = _list_faults(metrics, self.fault_class, self.table)
+        return count == 0, f"{format_count(count, self.noun)} {self.words}{faults}"
 
 
-class ExpectUniqueStreamId(_BackingExpectation):
-    """No id of the stream occurs a second time in the table."""
+class ExpectNoNullStreamId(_BackingTableExpectation):
+    """Every row of the table has a stream ID."""
 
-    counts: ClassVar[str] = "duplicate_ids"
-    words: ClassVar[str] = "repeating an id"
-    fault: ClassVar[str] = "duplicate"
+    metric: ClassVar[str] = "null_ids"
+    words: ClassVar[str] = "without an ID"
 
 
-class ExpectNoLateId(_BackingExpectation):
-    """No id appears at or below a bound that an earlier release accepted."""
+class ExpectUniqueStreamId(_BackingTableExpectation):
+    """No ID of the stream occurs twice in the table."""
 
-    counts: ClassVar[str] = "late_ids"
-    noun: ClassVar[str] = "id"
-    words: ClassVar[str] = "came late"
-    fault: ClassVar[str] = "late"
+    metric: ClassVar[str] = "duplicate_ids"
+    words: ClassVar[str] = "with a repeated ID"
+    fault_class: ClassVar[str] = "duplicate"
 
-    def _judge(self, measures: Metrics) -> tuple[bool, str]:
-        previous = measures.get("previous_bound")
+
+class ExpectNoLateId(_BackingTableExpectation):
+    """No new ID is at or below the safe bound of an earlier release."""
+
+    metric: ClassVar[str] = "late_ids"
+    noun: ClassVar[str] = "late ID"
+    words: ClassVar[str] = "found"
+    fault_class: ClassVar[str] = "late"
+
+    def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
+        previous = metrics.get("previous_bound")
         if previous is None:
-            return True, "no bound was accepted before"
-        success, observed = super()._judge(measures)
-        return success, f"{observed}, the bound was {previous:,}"
+            return True, "the previous release has no bound"
+        success, observed = super()._evaluate(metrics)
+        return success, f"{observed}; the previous bound is {previous:,}"
 
 
 class ExpectNoLostId(MetricExpectation):
-    """No row that was there is gone without an explanation. Gaps are legal, and are not counted here."""
+    """No row is gone without an explanation. Gaps are legal, and are not counted here."""
 
-    def _judge(self, measures: Metrics) -> tuple[bool, str]:
-        gaps = dict(measures["gaps"])
+    def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
+        gaps = dict(metrics["gaps"])
         lost = gaps.pop("lost", 0)
-        others = ", ".join(f"{ids:,} {name.replace('_', ' ')}" for name, ids in sorted(gaps.items()) if name in _LEGAL)
-        where = _named(measures, "lost")
-        return lost == 0, f"{format_count(lost, 'id')} lost{where}" + (f" ({others})" if others else "")
+        legal = ", ".join(
+            f"{ids:,} {name.replace('_', ' ')}" for name, ids in sorted(gaps.items()) if name in _LEGAL_CLASSES
+        )
+        faults = _list_faults(metrics, "lost")
+        return lost == 0, f"{format_count(lost, 'ID')} lost{faults}" + (f" ({legal})" if legal else "")
 
 
 class ExpectUnchangedRows(MetricExpectation):
-    """Rows that an earlier release accepted say what they said, by content, but for columns that Synapse sets anew."""
+    """Rows at or below the previous safe bound are unchanged, except in columns that Synapse updates."""
 
     tables: Sequence[str]
 
-    def _judge(self, measures: Metrics) -> tuple[bool, str]:
-        changed = dict(measures["gaps"]).get("changed", 0)
-        reread = sum(measures[f"{table}.reread_ids"] for table in self.tables)
-        return (
-            changed == 0,
-            f"{format_count(changed, 'id')} changed{_named(measures, 'changed')} ({reread:,} read again since)",
-        )
+    def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
+        changed = dict(metrics["gaps"]).get("changed", 0)
+        reread = sum(metrics[f"{table}.reread_ids"] for table in self.tables)
+        faults = _list_faults(metrics, "changed")
+        return changed == 0, f"{format_count(changed, 'ID')} changed{faults} ({reread:,} read again)"
 
 
 class ExpectGapsWithinBudget(MetricExpectation):
-    """Not too many of the newly closed ids are without a row. Where ids were purged it is not known whether they had
-    one, and a few missing ones are no share to speak of."""
+    """At most ``percent`` of the newly closed IDs have no row.
+
+    The expectation is met if IDs were purged, because it is then unknown whether they had a row, and if few IDs have
+    none.
+    """
 
     percent: int
 
-    def _judge(self, measures: Metrics) -> tuple[bool, str]:
-        closed, rowless = measures.get("closed_ids"), measures.get("rowless_ids", 0)
+    def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
+        closed, rowless = metrics.get("closed_ids"), metrics.get("rowless_ids", 0)
         if closed is None:
-            return True, "no ids were closed between two bounds"
-        observed = f"{rowless:,} of {format_count(closed, 'newly closed id')} without a row"
-        if dict(measures["gaps"]).get("purged", 0):
-            return True, f"{observed}; others were purged, so these may have been, too"
+            return True, "there are not two bounds between which IDs were closed"
+        observed = f"{rowless:,} of {format_count(closed, 'newly closed ID')} without a row"
+        if dict(metrics["gaps"]).get("purged", 0):
+            return True, f"{observed}; other IDs were purged, so these may have been purged too"
         return rowless < MINIMUM_ROWLESS_IDS or rowless * 100 <= closed * self.percent, observed
 
 
 class ExpectIdInOneTable(MetricExpectation):
-    """No id of the stream is in two of its tables, where each id is in one."""
+    """No ID of the stream is in several of its tables, if each ID belongs in one."""
 
-    def _judge(self, measures: Metrics) -> tuple[bool, str]:
-        shared = measures["shared_ids"]
-        return (
-            shared == 0,
-            f"{format_count(shared, 'id')} in several tables{_named(measures, 'duplicate', 'several tables')}",
-        )
+    def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
+        shared = metrics["shared_ids"]
+        faults = _list_faults(metrics, "duplicate", "several tables")
+        return shared == 0, f"{format_count(shared, 'ID')} in several tables{faults}"
 
 
 class ExpectNoPositionRegression(MetricExpectation):
-    """The safe bound, the writers' positions and the sequence move in one direction: up, and for negative ids down."""
+    """The safe bound, the writers' positions and the sequence only advance: upwards, or downwards for negative IDs."""
 
-    def _judge(self, measures: Metrics) -> tuple[bool, str]:
-        rule = measures["rule"]
-        bound, previous = measures.get("safe_bound"), measures.get("previous_bound")
-        if fell := measures["went_back"]:
-            return False, f"{', '.join(fell)}: the database is not the one it was"
+    def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
+        rule = metrics["rule"]
+        bound, previous = metrics.get("safe_bound"), metrics.get("previous_bound")
+        if regressions := metrics["went_back"]:
+            return False, f"{', '.join(regressions)}: the database was set back to an earlier state"
         if bound is None:
-            return True, f"no bound now ({rule}), {_number(previous)} before"
-        if previous is None:
-            return True, f"{bound:,}, none before"
-        return True, f"{bound:,}, {previous:,} before"
+            return True, f"no bound now ({rule}), {_format_bound(previous)} before"
+        return True, f"{bound:,} now, {_format_bound(previous)} before"
 
 
 class ExpectSequenceNotBehind(MetricExpectation):
-    """The sequence has handed out every id that a row or a position shows. When Synapse starts, it moves one that is
-    behind rows on, and refuses to start with one that is behind a position.
+    """The sequence has assigned every ID that a row or a position contains.
 
-    Sequences count up even where the ids are negative. Id 1 counts as handed out from the start.
+    At its start, Synapse advances a sequence that is behind rows, and refuses to start with one that is behind a
+    position. Sequences count up even where the IDs are negative. ID 1 counts as assigned from the start.
     """
 
-    def _judge(self, measures: Metrics) -> tuple[bool, str]:
-        last = measures["sequence_last_value"] - (0 if measures["sequence_is_called"] else 1)
-        position = max((abs(value) for value in measures["positions"]), default=0)
-        row = abs(measures.get("largest_id", 0))
-        observed = f"sequence {last:,}, furthest position {position:,}, furthest id {row:,}"
+    def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
+        last = metrics["sequence_last_value"] - (0 if metrics["sequence_is_called"] else 1)
+        position = max((abs(value) for value in metrics["positions"]), default=0)
+        row = abs(metrics.get("largest_id", 0))
+        observed = f"sequence {last:,}, furthest position {position:,}, furthest ID {row:,}"
         return max(last, 1) >= max(position, row), observed
 
 
 class ExpectNoVanishedWriter(MetricExpectation):
-    """Every writer that ever had a position has one: without it nobody knows up to where the stream is complete."""
+    """Every writer that had a position still has one: without it, the stream has no safe bound."""
 
-    def _judge(self, measures: Metrics) -> tuple[bool, str]:
-        vanished = ", ".join(sorted(measures.get("vanished_writers", ())))
-        if measures["rule"] != BoundRule.MISSING_WRITER.value or not vanished:
-            return True, "none has vanished"
-        return False, f"{vanished} had a position and has none any more, so there is no safe bound"
+    def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
+        vanished = ", ".join(sorted(metrics.get("vanished_writers", ())))
+        if metrics["rule"] != BoundRule.MISSING_WRITER.value or not vanished:
+            return True, "no writer lost its position"
+        return False, f"{vanished} lost its position, so there is no safe bound"
 
 
 class ExpectConfiguredWriters(MetricExpectation):
-    """The stream's writers come from the configuration, so the safe bound is a proof.
+    """The stream's writers come from the configuration, so the safe bound is proven.
 
-    A configured writer that never wrote has no position yet: until then there is no bound, and nothing wrong.
+    A configured writer that never wrote has no position yet: until then there is no bound, which is not a fault.
     """
 
-    def _judge(self, measures: Metrics) -> tuple[bool, str]:
-        rule = BoundRule(measures["rule"])
-        missing, unknown = (", ".join(sorted(measures.get(f"{name}_writers", ()))) for name in ("missing", "unknown"))
+    def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
+        rule = BoundRule(metrics["rule"])
+        missing, unknown = (", ".join(sorted(metrics.get(f"{name}_writers", ()))) for name in ("missing", "unknown"))
         if rule is BoundRule.ASSUMED:
-            return False, "the writers were guessed from the data: set SYNAPSE_CONFIG or LAKEHOUSE_STREAM_WRITERS"
+            return False, "the writers were guessed from the data; set SYNAPSE_CONFIG or LAKEHOUSE_STREAM_WRITERS"
         if rule is BoundRule.MISSING_WRITER and unknown:
-            return False, f"{unknown} wrote and is not configured, no position of {missing}: do the names fit?"
+            return False, (
+                f"{unknown} wrote and is not configured, and there is no position of {missing}; compare "
+                "`stream_writers` in homeserver.yaml with `instance_map`"
+            )
         if rule is BoundRule.MISSING_WRITER:
             return True, f"no position of {missing or 'any writer'} yet, so there is no safe bound"
         if rule is BoundRule.UNKNOWN_WRITER:
-            return False, f"{unknown} went on writing and is not configured"
+            return False, f"{unknown} continues to write and is not configured"
         if rule is BoundRule.UNCONFIGURED_WRITER:
-            return (
-                True,
-                f"{unknown} is not configured and has a position that holds the bound, until Synapse deletes it",
-            )
+            return True, f"{unknown} is not configured; its position limits the bound until Synapse deletes it"
         if rule is BoundRule.HELD:
-            return False, "a table of it could not be copied, so its bound stays where it was"
-        return True, _FINE[rule]
+            return False, "one of its tables could not be copied, so the bound of the previous release stays"
+        return True, _HEALTHY_RULES[rule]
 
 
-def _named(measures: Metrics, fault: str, table: str = "") -> str:
-    """The ids of some faults of a class and who wrote them, as in ``: 4711..4713 in events (persister1)``."""
-    found = [one.removeprefix(f"{fault} ") for one in measures.get("faults", []) if one.startswith(f"{fault} ")]
-    named = [one for one in found if not table or one.partition(" in ")[2].partition(" (")[0] == table]
-    return f": {', '.join(named)}" if named else ""
+def _list_faults(metrics: Metrics, fault_class: str, table: str = "") -> str:
+    """The IDs and writers of the first faults of a class, such as ``: 4711..4713 in events (persister1)``."""
+    prefix = f"{fault_class} "
+    faults = [fault.removeprefix(prefix) for fault in metrics.get("faults", []) if fault.startswith(prefix)]
+    listed = [fault for fault in faults if not table or fault.partition(" in ")[2].partition(" (")[0] == table]
+    return f": {', '.join(listed)}" if listed else ""
 
 
-def _number(value: int | None) -> str:
+def _format_bound(value: int | None) -> str:
     return "none" if value is None else f"{value:,}"

@@ -1,4 +1,4 @@
-"""What is expected of a table."""
+"""Expectations of a table: its ledger row, its row counts and its key."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -7,51 +7,52 @@ from expectations.metric_expectation import FAIL, CountExpectation, MetricExpect
 
 
 class ExpectTableInLedger(MetricExpectation):
-    """The run says what it did with the table: its absence means that it was forgotten."""
+    """The run's ledger contains the table; otherwise the run skipped it."""
 
-    def _judge(self, measures: Metrics) -> tuple[bool, str]:
-        if "rows_source" not in measures:
+    def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
+        if "rows_source" not in metrics:
             return False, "no row in audit.ledger for this run"
-        return True, f"{format_count(measures['rows_source'], 'row')} in the source"
+        return True, f"{format_count(metrics['rows_source'], 'row')} in the source"
 
 
 class ExpectTableCopied(MetricExpectation):
-    """The table could be copied. Where it could not, and the run may go on without it, it holds what it held before."""
+    """The source's schema permits to copy the table; otherwise the table keeps the content of the previous release."""
 
-    def _judge(self, measures: Metrics) -> tuple[bool, str]:
-        return False, f"left as it was: {measures['drifted']}"
+    def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
+        drift = metrics.get("drifted")
+        return drift is None, "copied" if drift is None else f"not copied: {drift}"
 
 
 class ExpectKnownSchema(MetricExpectation):
-    """The source has no table or column that the catalogue, and the list of what it leaves out, have never heard of."""
+    """Each table and column of the source is in the catalogue or in the list of excluded columns."""
 
-    def _judge(self, measures: Metrics) -> tuple[bool, str]:
-        new = measures["novelties"]
-        return not new, f"not copied: {', '.join(new)}" if new else "nothing new"
+    def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
+        new = metrics["novelties"]
+        return not new, f"not copied: {', '.join(new)}" if new else "no new table or column"
 
 
 class ExpectRowsReadToBeWritten(MetricExpectation):
-    """Nothing is lost between the source's connection and the branch."""
+    """The run wrote as many rows to its branch as it read from the source."""
 
-    def _judge(self, measures: Metrics) -> tuple[bool, str]:
-        read, written = measures["rows_read"], measures["rows_written"]
+    def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
+        read, written = metrics["rows_read"], metrics["rows_written"]
         return read == written, f"{read:,} read, {written:,} written"
 
 
 class ExpectContentReadToBeWritten(MetricExpectation):
-    """What lies in the lake's files is, row by row, what the source sent."""
+    """The content hash of the written data files equals that of the rows read from the source."""
 
-    def _judge(self, measures: Metrics) -> tuple[bool, str]:
-        read, written = measures["hash_read"], measures["hash_written"]
+    def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
+        read, written = metrics["hash_read"], metrics["hash_written"]
         return read == written, f"content hash {read} read, {written} written"
 
 
 class ExpectRowsOfSource(MetricExpectation):
-    """The table on the branch has as many rows as the source counted in the same snapshot."""
+    """The table on the branch has as many rows as the source in the same PostgreSQL snapshot."""
 
-    def _judge(self, measures: Metrics) -> tuple[bool, str]:
-        here, source = measures["rows"], measures["rows_source"]
-        return here == source, f"{format_count(here, 'row')}, {source:,} in the source"
+    def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
+        rows, source_rows = metrics["rows"], metrics["rows_source"]
+        return rows == source_rows, f"{format_count(rows, 'row')}, {source_rows:,} in the source"
 
 
 class ExpectRowsOfTable(MetricExpectation):
@@ -59,32 +60,32 @@ class ExpectRowsOfTable(MetricExpectation):
 
     origin: str
 
-    def _judge(self, measures: Metrics) -> tuple[bool, str]:
-        here, there = measures["rows"], measures["rows_origin"]
-        return here == there, f"{format_count(here, 'row')}, {there:,} in {self.origin}"
+    def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
+        rows, origin_rows = metrics["rows"], metrics["rows_origin"]
+        return rows == origin_rows, f"{format_count(rows, 'row')}, {origin_rows:,} in {self.origin}"
 
 
 class ExpectNoNullKey(CountExpectation):
-    """No column of the table's key is NULL."""
+    """No required column of the table's key is NULL."""
 
-    counts: ClassVar[str] = "null_keys"
+    metric: ClassVar[str] = "null_keys"
     words: ClassVar[str] = "with NULL in the key"
 
 
 class ExpectUniqueKey(CountExpectation):
-    """No key occurs a second time."""
+    """No key occurs twice."""
 
-    counts: ClassVar[str] = "duplicate_keys"
-    words: ClassVar[str] = "repeating a key"
+    metric: ClassVar[str] = "duplicate_keys"
+    words: ClassVar[str] = "with a repeated key"
 
 
 def expect_valid_key(
     subject: str, key: Sequence[str], nullable: Sequence[str] = (), *, repeats: bool = False
 ) -> list[MetricExpectation]:
-    """What is expected of a table's key: its ``nullable`` columns may be NULL; with ``repeats`` rows may share it."""
+    """Expectations of a table's key: its ``nullable`` columns may be NULL; with ``repeats``, rows may share a key."""
     required = [name for name in key if name not in nullable]
-    each = key[0] if len(key) == 1 else f"({', '.join(key)})"
-    complete = ExpectNoNullKey(column=subject, severity=FAIL, description=f"no NULL in {', '.join(required)}")
+    columns = key[0] if len(key) == 1 else f"({', '.join(key)})"
+    not_null = ExpectNoNullKey(column=subject, severity=FAIL, description=f"no NULL in {', '.join(required)}")
     if repeats:
-        return [complete]
-    return [complete, ExpectUniqueKey(column=subject, severity=FAIL, description=f"every {each} occurs once")]
+        return [not_null]
+    return [not_null, ExpectUniqueKey(column=subject, severity=FAIL, description=f"every {columns} occurs once")]

@@ -1,4 +1,4 @@
-"""The gates of a run: what Spark counted on its branch is judged before anything is derived from it or published."""
+"""Validate a run's metrics: bronze before anything is derived from it, gold before it is published."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -17,64 +17,65 @@ from synapse_lakehouse.streams.checks.stalled_writers import choose_compared_rel
 
 
 def validate_bronze(settings: Settings, catalog: Catalog, run: Run) -> ValidationResult:
-    """Judge the run's measures of bronze; every check is written to ``audit.checks``, whatever comes of it."""
-    known = catalogue.load_catalogue()
+    """Validate the run's metrics of bronze; every check is appended to ``audit.checks``, whatever its result."""
+    declared = catalogue.load_catalogue()
     snapshots = store.read_run_rows(catalog, "audit.snapshots", run.run_id)
-    measures = bronze.collect_metrics(
-        known,
+    metrics = bronze.collect_metrics(
+        declared,
         snapshots=snapshots,
         ledger=store.read_run_rows(catalog, "audit.ledger", run.run_id),
         table_facts=store.read_run_rows(catalog, "audit.table_facts", run.run_id),
         stream_positions=store.read_run_rows(catalog, "audit.stream_positions", run.run_id),
         stream_facts=store.read_run_rows(catalog, "audit.stream_facts", run.run_id),
     )
-    heard = store.read_run_rows(catalog, "audit.replication_coverage", run.run_id)
-    drifted = {name for one in snapshots for name, _ in one["drifted"] or ()}
+    coverage = store.read_run_rows(catalog, "audit.replication_coverage", run.run_id)
+    drifted = {name for row in snapshots for name, _ in row["drifted"] or ()}
     hours = settings.lakehouse_stale_hours
     suite = [
-        *bronze.build_suite(known, drifted, settings.lakehouse_gap_budget),
-        *stalled_source.build_suite(known, hours),
-        *replication_tap.build_suite(heard),
+        *bronze.build_suite(declared, drifted, settings.lakehouse_gap_budget),
+        *stalled_source.build_suite(declared, hours),
+        *replication_tap.build_suite(coverage),
     ]
-    for subject, found in _moved(catalog, run, hours).items():
-        measures[subject] = {**measures.get(subject, {}), **found}
-    return _judge(settings, catalog, run, "bronze", suite, measures | replication_tap.collect_metrics(heard))
+    for subject, samples in collect_samples(catalog, run, hours).items():
+        metrics[subject] = {**metrics.get(subject, {}), **samples}
+    return _validate(settings, catalog, run, "bronze", suite, metrics | replication_tap.collect_metrics(coverage))
 
 
 def validate_gold(settings: Settings, catalog: Catalog, run: Run) -> ValidationResult:
-    """Judge what dbt built on the run's branch, dbt's own tests included, as :func:`validate_bronze` does.
+    """Validate dbt's models and tests on the run's branch, as :func:`validate_bronze` does.
 
-    :raises ArtifactError: when dbt's artifacts are missing or of another run.
+    :raises DbtArtifactError: if dbt's artifacts are missing or belong to another run.
     """
     dbt = gold.read_artifacts(settings, run)
-    facts, found = (store.read_run_rows(catalog, f"audit.{name}", run.run_id) for name in ("table_facts", "integrity"))
-    measures = gold.collect_metrics(dbt, catalog, run.branch, facts) | integrity.collect_metrics(found)
-    return _judge(settings, catalog, run, "gold", [*gold.build_suite(dbt), *integrity.build_suite()], measures)
-
-
-def _moved(catalog: Catalog, run: Run, hours: int) -> dict[str, dict[str, Any]]:
-    """What the run and two before it saw of the source."""
-    before = choose_compared_releases(store.read_releases(catalog), datetime.now(UTC), hours) or ()
-
-    def seen(name: str) -> list[list[dict[str, Any]]]:
-        then = [store.read_release_rows(catalog, name, one) for one in before]
-        return [*then, store.read_run_rows(catalog, name, run.run_id)] if then else []
-
-    return stalled_source.collect_metrics(
-        *map(seen, ("audit.snapshots", "audit.stream_positions", "audit.stream_facts"))
+    facts, findings = (
+        store.read_run_rows(catalog, f"audit.{name}", run.run_id) for name in ("table_facts", "integrity")
     )
+    metrics = gold.collect_metrics(dbt, catalog, run.branch, facts) | integrity.collect_metrics(findings)
+    return _validate(settings, catalog, run, "gold", [*gold.build_suite(dbt), *integrity.build_suite()], metrics)
 
 
-def _judge(
+def collect_samples(catalog: Catalog, run: Run, hours: int) -> dict[str, dict[str, Any]]:
+    """Metrics of the source and the streams, sampled from the run and two releases before it."""
+    compared = choose_compared_releases(store.read_releases(catalog), datetime.now(UTC), hours) or ()
+
+    def read_samples(name: str) -> list[list[dict[str, Any]]]:
+        previous = [store.read_release_rows(catalog, name, release) for release in compared]
+        return [*previous, store.read_run_rows(catalog, name, run.run_id)] if previous else []
+
+    tables = ("audit.snapshots", "audit.stream_positions", "audit.stream_facts")
+    return stalled_source.collect_metrics(*map(read_samples, tables))
+
+
+def _validate(
     settings: Settings,
     catalog: Catalog,
     run: Run,
     stage: str,
     suite: Sequence[MetricExpectation],
-    measures: Mapping[str, Metrics],
+    metrics: Mapping[str, Metrics],
 ) -> ValidationResult:
     now = datetime.now(UTC)
-    checks, page = data_docs.validate_metrics(settings, run, stage, suite, measures, now)
+    checks, page = data_docs.validate_metrics(settings, run, stage, suite, metrics, now)
     rows = [
         {
             "stage": stage,

@@ -1,4 +1,4 @@
-"""The outcome of a gate. Light to import: nothing here needs Great Expectations."""
+"""The result of validating a run. Light to import: nothing here needs Great Expectations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,13 +9,16 @@ from synapse_lakehouse.printable_text import to_printable
 
 
 class ValidationFailedError(LakehouseError):
-    """At least one expectation that blocks publishing was not met; the message names each."""
+    """At least one expectation that blocks publishing was not met; the message lists all of them."""
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One expectation and whether it was met. ``expectation`` and ``observed`` are in words, without content; ``type``
-    is Great Expectations' name of the expectation's class."""
+    """One expectation and whether it was met.
+
+    ``type`` is Great Expectations' name of the expectation's class. ``expectation`` and ``observed`` describe it in
+    words, without content.
+    """
 
     suite: str
     type: str
@@ -27,13 +30,13 @@ class CheckResult:
 
     @property
     def sentence(self) -> str:
-        """As in ``bronze.events: every event_id occurs once — 3 rows repeating a key``."""
+        """Such as ``bronze.events: every event_id occurs once — 3 rows repeat a key``."""
         return to_printable(f"{self.subject}: {self.expectation} — {self.observed}")
 
 
 @dataclass(frozen=True)
 class ValidationResult:
-    """What a gate found on a run's branch; ``data_docs`` is the URL of the page that shows it."""
+    """All checks of one stage of a run; ``data_docs`` is the URL of the page that shows them."""
 
     stage: str
     checks: Sequence[CheckResult]
@@ -41,7 +44,7 @@ class ValidationResult:
 
     @property
     def passed(self) -> int:
-        """Expectations that were met."""
+        """Number of expectations that were met."""
         return sum(check.success for check in self.checks)
 
     @property
@@ -56,27 +59,28 @@ class ValidationResult:
 
     @property
     def warned(self) -> int:
-        """How many warnings."""
+        """Number of warnings."""
         return len(self.warnings)
 
     @property
     def failed(self) -> int:
-        """How many failures."""
+        """Number of failures."""
         return len(self.failures)
 
     def summary(self) -> str:
-        """One line of counts, then a line per failure and warning."""
+        """One line of counts, then one line for each failure and warning."""
         lines = [f"Audit of {self.stage}: {self.passed} checks passed, {self.warned} warned, {self.failed} failed."]
         lines += [f"  failed: {check.sentence}" for check in self.failures]
         lines += [f"  warned: {check.sentence}" for check in self.warnings]
         return "\n".join(lines)
 
     def raise_if_failed(self) -> None:
-        """:raises AuditFailed: when publishing is blocked."""
+        """:raises ValidationFailedError: if a failure blocks publishing."""
         if self.failures:
             raise ValidationFailedError(
-                f"The audit of {self.stage} failed, so nothing is published: readers still see the release before, and "
-                f"the run's branch stays for inspection. {self.failed} of {len(self.checks)} checks failed:\n"
+                f"The audit of {self.stage} failed: {self.failed} of {len(self.checks)} checks failed. Nothing is "
+                "published. Readers still see the previous release, and the run's branch is retained for inspection. "
+                "The failed checks:\n"
                 + "\n".join(f"  {check.sentence}" for check in self.failures)
                 + f"\nAll checks: {self.data_docs}"
             )

@@ -1,6 +1,6 @@
 """Resolve the state of every room on the run's branch: which state holds at which state group, as ranges of positions.
 
-Groups whose edges are broken are told of in ``silver.state_faults``; they stop no other room.
+Rooms with broken state-group edges are recorded in ``silver.state_faults``; the other rooms are not affected.
 """
 
 from synapse_lakehouse.room_state.resolve import is_up_to_date, resolve_rooms
@@ -8,14 +8,14 @@ from synapse_lakehouse.spark_app import SparkApp, run_spark_app
 
 
 def resolve_state(app: SparkApp) -> None:
-    """Write ``silver.state_positions``, ``state_intervals`` and ``state_faults``, where state groups changed."""
+    """Write ``silver.state_positions``, ``state_intervals`` and ``state_faults``, if state groups changed."""
     if is_up_to_date(app.catalog, app.run.branch):
         app.report_progress("no state group changed")
         return
-    found = resolve_rooms(app.spark, app.catalog, app.settings, app.run.branch)
-    app.report_progress(f"{found.nodes.num_rows} state groups numbered")
-    if broken := set(found.faults["room_id"].to_pylist()):
-        app.report_progress(f"{len(broken)} rooms have broken state groups: silver.state_faults names them")
+    groups = resolve_rooms(app.spark, app.catalog, app.settings, app.run.branch)
+    app.report_progress(f"{groups.nodes.num_rows} state groups numbered")
+    if broken := set(groups.faults["room_id"].to_pylist()):
+        app.report_progress(f"{len(broken)} rooms have broken state groups; see silver.state_faults")
 
 
 if __name__ == "__main__":

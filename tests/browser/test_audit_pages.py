@@ -23,7 +23,7 @@ def test_data_docs_lead_from_a_run_to_what_was_judged(published: Published, brow
         about.find_element(By.TAG_NAME, "summary").click()
         assert said.is_displayed()
         assert said.text.startswith("passed ")
-        browser.find_element(By.LINK_TEXT, f"What is expected of {audit}").click()
+        browser.find_element(By.LINK_TEXT, f"Expectations of {audit}").click()
         assert browser.find_elements(By.TAG_NAME, "td")
         browser.find_element(By.LINK_TEXT, "All audits").click()
     log: Callable[[str], list[Any]] = browser.get_log

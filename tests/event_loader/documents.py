@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from synapse_lakehouse.events import content_hash, redaction
+from synapse_lakehouse.events import event_hashes, redaction
 from synapse_lakehouse.events.event_loader import FORMAT_OF_ROOM_VERSION
 
 UNKNOWN = "org.example.unknown"
@@ -143,7 +143,7 @@ def _event_id(chance: random.Random, event: dict[str, Any], number: int, seed: s
     if rules < 3:
         return f"${seed}_{number}:x.example"
     try:
-        return content_hash.compute_event_id(redaction.redact(event, rules), rules)
+        return event_hashes.compute_event_id(redaction.redact(event, rules), rules)
     except (ValueError, KeyError, TypeError):
         return f"$none_{seed}_{number}"
 

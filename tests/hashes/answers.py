@@ -16,7 +16,7 @@ import psycopg
 
 from sample.environment import synapse_python
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
-from synapse_lakehouse.events import content_hash, redaction
+from synapse_lakehouse.events import event_hashes, redaction
 from synapse_lakehouse.local.postgres import embedded_postgres, sample
 from tests.hashes import corpus
 
@@ -55,8 +55,8 @@ def of_ours(asked: list[Event], version: str, refused: Iterable[int]) -> list[An
 
 def _ours(event: Event, rules: int, refused: bool) -> Answer:
     left = redaction.redact(event, rules)
-    hashed = None if rules < 3 else content_hash.compute_event_id(left, rules)
-    return [left, content_hash.compute_content_hash(event).hex(), False if refused else hashed]
+    hashed = None if rules < 3 else event_hashes.compute_event_id(left, rules)
+    return [left, event_hashes.compute_content_hash(event).hex(), False if refused else hashed]
 
 
 def digest(answers: list[Answer]) -> dict[str, Any]:

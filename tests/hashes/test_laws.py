@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synapse_lakehouse.events import content_hash, event_loader, redaction
+from synapse_lakehouse.events import event_hashes, event_loader, redaction
 from tests.hashes import corpus
 
 VERSIONS = st.sampled_from(list(redaction.ROOM_VERSION_RULES))
@@ -39,9 +39,9 @@ def judge(
 def sent(event: dict[str, Any], version: str) -> tuple[str, str, dict[str, Any]]:
     """Ids and JSON of the event, as its server would have hashed it."""
     rules = redaction.ROOM_VERSION_RULES[version]
-    digest = base64.b64encode(content_hash.compute_content_hash(event)).decode().rstrip("=")
+    digest = base64.b64encode(event_hashes.compute_content_hash(event)).decode().rstrip("=")
     whole = {**event, "hashes": {"sha256": digest}, "unsigned": {"age_ts": 1}, "signatures": {"a": {"b": "c"}}}
-    event_id = content_hash.compute_event_id(redaction.redact(whole, rules), rules) if rules >= 3 else "$1:example.org"
+    event_id = event_hashes.compute_event_id(redaction.redact(whole, rules), rules) if rules >= 3 else "$1:example.org"
     created = rules >= 12 and event["type"] == "m.room.create"
     return event_id, "!" + event_id[1:] if created else ROOM, whole
 
@@ -116,8 +116,8 @@ def test_a_room_s_id_is_the_hash_of_its_creation_from_version_12_on() -> None:
 )
 def test_what_cannot_be_read_is_said(text: str | None, expected: tuple[str, str | None]) -> None:
     assert judge("$1:example.org", ROOM, text, "1", 1) == expected
-    assert expected[0] in content_hash.HASH_VERDICTS
-    assert expected[1] is None or expected[1] in content_hash.HASH_REASONS
+    assert expected[0] in event_hashes.HASH_VERDICTS
+    assert expected[1] is None or expected[1] in event_hashes.HASH_REASONS
 
 
 def test_a_version_that_is_not_known_is_said_and_a_missing_one_follows_from_the_format_where_it_can() -> None:

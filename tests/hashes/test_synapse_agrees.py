@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
-from synapse_lakehouse.events import content_hash, event_loader, redaction
+from synapse_lakehouse.events import event_hashes, event_loader, redaction
 from tests.hashes import answers
 
 RECORDED = json.loads(answers.RECORDED.read_text())
@@ -51,7 +51,7 @@ def test_the_table_s_description_names_every_verdict_and_reason() -> None:
     )
     described = described.partition("- name: verdict")[2].partition("- name: json_sha256")[0]
     named = set(re.findall(r"`([a-z_]+)`", described))
-    assert named == content_hash.HASH_VERDICTS.keys() | content_hash.HASH_REASONS.keys()
+    assert named == event_hashes.HASH_VERDICTS.keys() | event_hashes.HASH_REASONS.keys()
 
 
 @pytest.mark.heavy

@@ -2,7 +2,6 @@
 
 import json
 import os
-import runpy
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,10 +14,11 @@ import pytest
 from sample.settle import settle
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit import store
-from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
+from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.local.postgres import embedded_postgres
 from synapse_lakehouse.spark_app import SparkApp
+from synapse_lakehouse.streams.pipeline import measure
 from tests.integration.federated_load import LOCAL, REMOTE, Load, federation
 from tests.support.incremental_lake import AdvancingLake, advancing
 
@@ -42,7 +42,7 @@ class MeasuredLake(AdvancingLake):
 
     def publish(self, app: SparkApp) -> None:
         """Publish, unless an id came at or below an accepted bound, a bound went back or a key repeats."""
-        runpy.run_path(str(PROJECT_FOLDER / "spark_apps" / "measure_streams.py"))["measure_streams"](app)
+        measure(app).append(app.catalog, app.run)
         facts = store.read_run_rows(app.catalog, "audit.stream_facts", app.run.run_id)
         assert {(row["stream"], row["table_name"], row["late_ids"]) for row in facts if row["late_ids"]} == set()
         tables = store.read_run_rows(app.catalog, "audit.table_facts", app.run.run_id)

@@ -1,6 +1,5 @@
 """Ids without a time belong to the interval whose run saw them first, however often and in whatever order days run."""
 
-import runpy
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,9 +10,10 @@ import pytest
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.run import Run
-from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
+from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.spark_app import SparkApp
 from synapse_lakehouse.streams import stream_tables
+from synapse_lakehouse.streams.pipeline import measure
 from tests.support.incremental_lake import DAY, AdvancingLake, advancing
 
 NAMES = ("receipts_linearized", "stream_positions")
@@ -37,7 +37,7 @@ class DayLake(AdvancingLake):
         self.day = day
         app = self.app()
         self.copy(app)
-        runpy.run_path(str(PROJECT_FOLDER / "spark_apps" / "measure_streams.py"))["measure_streams"](app)
+        measure(app).append(app.catalog, app.run)
         self.publish(app)
         (row,) = store.read_run_rows(app.catalog, "audit.stream_facts", app.run.run_id)
         return int(row["rows_in_interval"])

@@ -1,6 +1,5 @@
 """Streams whose writers nobody configured: who they are is told from stored positions and rows."""
 
-import runpy
 from collections.abc import Callable
 
 import psycopg
@@ -8,9 +7,10 @@ import pytest
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit import store
-from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
+from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.ingest.ledger import record_measured_tables
+from synapse_lakehouse.streams.pipeline import measure
 from tests.support.incremental_lake import advancing
 
 TABLES = ("account_data", "room_account_data", "room_tags_revisions", "stream_positions")
@@ -26,7 +26,7 @@ def test_rows_that_name_no_writer_make_nobody_look_missing(
     with advancing(new_lake(synapse_dsn=source_copy, synapse_config=None)) as lake:
         app = lake.app()
         lake.copy(app)
-        runpy.run_path(str(PROJECT_FOLDER / "spark_apps" / "measure_streams.py"))["measure_streams"](app)
+        measure(app).append(app.catalog, app.run)
         (position,) = store.read_run_rows(app.catalog, "audit.stream_positions", app.run.run_id)
         facts = store.read_run_rows(app.catalog, "audit.stream_facts", app.run.run_id)
     assert (position["rule"], position["missing_writers"]) == ("assumed", [])

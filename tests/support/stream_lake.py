@@ -1,8 +1,8 @@
 """A lake that is measured run by run, and a Synapse database in which its writers are at work or things go wrong."""
 
-import runpy
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -10,7 +10,10 @@ import pytest
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit import store as audit_store
-from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.read import duckdb_spill
+from synapse_lakehouse.replication.coverage.job import covering
+from synapse_lakehouse.streams.pipeline import measure
 from tests.support.incremental_lake import AdvancingLake, advancing
 
 TABLES = (
@@ -33,7 +36,9 @@ class Examined(AdvancingLake):
         """Copy, measure and publish; the gaps that were found."""
         app = self.app()
         self.copy(app)
-        runpy.run_path(str(PROJECT_FOLDER / "spark_apps" / "measure_streams.py"))["measure_streams"](app)
+        spill = duckdb_spill.create_spill_folder(app.settings)
+        compare = partial(covering, app.catalog, app.run, catalogue.load_catalogue(), spill=spill)
+        measure(app, compare).append(app.catalog, app.run)
         if publish:
             self.publish(app)
         rows = app.catalog.load_table("audit.stream_gaps").scan().to_arrow().to_pylist()

@@ -1,4 +1,4 @@
-"""A run of bronze in which all is well or something is wrong, as its measures have it, and the gate's verdict on it."""
+"""The audit rows of a healthy or a faulty run of bronze, and the result of validating them."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -61,7 +61,7 @@ DECLARED = Catalogue(
 
 
 def healthy() -> Rows:
-    """The audit rows of a run in which all is well, for ``DECLARED``."""
+    """The audit rows of a healthy run, for ``DECLARED``."""
 
     def position(name: str, bound: int | None, previous: int | None, **other: Any) -> dict[str, Any]:
         found = {"stream": name, "rule": "configured", "safe_bound": bound, "previous_bound": previous}
@@ -114,14 +114,14 @@ def forget(rows: str, at: int) -> Plant:
     return lambda found: found[rows].__delitem__(at)
 
 
-def judge(settings: Settings, plant: Plant | None = None, declared: Catalogue = DECLARED) -> ValidationResult:
-    """The gate's verdict on a healthy run, or on one with a fault."""
+def validate_run(settings: Settings, plant: Plant | None = None, declared: Catalogue = DECLARED) -> ValidationResult:
+    """The result of validating a healthy run, or one with a fault."""
     rows = healthy()
     if plant:
         plant(rows)
-    measures = bronze.collect_metrics(declared, **rows)
+    metrics = bronze.collect_metrics(declared, **rows)
     drifted = dict(rows["snapshots"][0]["drifted"])
     checks, page = data_docs.validate_metrics(
-        settings, RUN, "bronze", bronze.build_suite(declared, drifted), measures, datetime.now(UTC)
+        settings, RUN, "bronze", bronze.build_suite(declared, drifted), metrics, datetime.now(UTC)
     )
     return ValidationResult("bronze", checks, page)

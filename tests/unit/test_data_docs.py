@@ -8,7 +8,7 @@ import pytest
 
 from expectations import data_docs, data_docs_theme
 from synapse_lakehouse.config.settings import Settings
-from tests.support.validation import change, judge
+from tests.support.validation import change, validate_run
 
 
 def pages(settings: Settings) -> list[Path]:
@@ -17,7 +17,7 @@ def pages(settings: Settings) -> list[Path]:
 
 
 def test_only_counts_leave_and_the_pages_stand_alone(settings: Settings) -> None:
-    judge(settings, change("table_facts", 0, event_id="$private-event", duplicate_keys=1))
+    validate_run(settings, change("table_facts", 0, event_id="$private-event", duplicate_keys=1))
     found = pages(settings)
     assert len(found) == 3, "the first page, what is expected, and the audit"
     for page in found:
@@ -29,25 +29,27 @@ def test_only_counts_leave_and_the_pages_stand_alone(settings: Settings) -> None
 
 
 def test_pages_lead_to_each_other_and_to_what_failed(settings: Settings) -> None:
-    judgement = judge(settings, change("table_facts", 0, duplicate_keys=1))
+    judgement = validate_run(settings, change("table_facts", 0, duplicate_keys=1))
     first = data_docs.index_page(settings)
     audit_page = Path(unquote(urlsplit(judgement.data_docs).path))
     for page in (first, audit_page):
         for link in re.findall(r'href="([^"]+)"', page.read_text(encoding="utf-8")):
             assert (page.parent / unquote(link)).resolve() in pages(settings), link
     assert ">failed<" in first.read_text(encoding="utf-8")
-    assert "1 row repeating a key" in audit_page.read_text(encoding="utf-8")
+    assert "1 row with a repeated key" in audit_page.read_text(encoding="utf-8")
 
 
 def test_alerts_lead_to_where_the_pages_are_served(settings: Settings) -> None:
-    here = judge(settings).data_docs
-    served = judge(settings.model_copy(update={"lakehouse_data_docs_url": "https://lake.example.org/docs/"})).data_docs
+    here = validate_run(settings).data_docs
+    served = validate_run(
+        settings.model_copy(update={"lakehouse_data_docs_url": "https://lake.example.org/docs/"})
+    ).data_docs
     assert served.startswith("https://lake.example.org/docs/validations/")
     assert served.removeprefix("https://lake.example.org/docs").count("/") == here.partition("/data_docs")[2].count("/")
 
 
 def test_a_warning_does_not_look_like_a_failure(settings: Settings) -> None:
-    judge(settings, change("stream_positions", 0, rule="assumed"))
+    validate_run(settings, change("stream_positions", 0, rule="assumed"))
     text = data_docs.index_page(settings).read_text(encoding="utf-8")
     assert '"state passed"' in text
     assert '"state failed"' not in text
@@ -55,6 +57,6 @@ def test_a_warning_does_not_look_like_a_failure(settings: Settings) -> None:
 
 def test_only_the_latest_audits_are_kept(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data_docs_theme, "RETAINED_RESULTS", 2)
-    kept = [judge(settings).data_docs for _ in range(3)][1:]
+    kept = [validate_run(settings).data_docs for _ in range(3)][1:]
     shown = [page for page in pages(settings) if "validations" in page.parts]
     assert [str(page) for page in shown] == [unquote(urlsplit(url).path) for url in kept]

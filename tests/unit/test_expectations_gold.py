@@ -1,4 +1,4 @@
-"""The gate of gold: dbt's own tests and the keys on the run's branch."""
+"""Validation of gold: dbt's tests, and the keys on the run's branch."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -11,7 +11,11 @@ from pyiceberg.catalog.memory import InMemoryCatalog
 
 from expectations import gold, key_counts, validate
 from expectations.alert_findings import build_findings
-from synapse_lakehouse.alerts.incidents import AlertFinding, IncidentKind
+from expectations.dbt_results import ExpectDbtTest, ExpectModelBuilt
+from expectations.integrity import ExpectNoFinding
+from expectations.metric_expectation import MetricExpectation
+from expectations.tables import ExpectNoNullKey, ExpectRowsOfTable, ExpectUniqueKey
+from synapse_lakehouse.alerts.incidents import IncidentKind
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
@@ -101,99 +105,85 @@ def leave(settings: Settings, run_results: dict[str, Any]) -> None:
     (target / "run_results.json").write_text(json.dumps(run_results), encoding="utf-8")
 
 
-def test_what_dbt_built_well_passes(settings: Settings, lake: InMemoryCatalog) -> None:
+def test_a_successful_dbt_build_passes(settings: Settings, lake: InMemoryCatalog) -> None:
     leave(settings, results())
-    judgement = validate.validate_gold(settings, lake, RUN)
-    judgement.raise_if_failed()
-    assert [check.sentence for check in judgement.checks] == [
-        "gold.events: dbt built it — built",
-        "gold.events: it has as many rows as bronze.events — 3 rows, 3 in bronze.events",
-        "gold.events: no NULL in event_id — 0 rows with NULL in the key",
-        "gold.events: every event_id occurs once — 0 rows repeating a key",
-        "gold.events: dbt's test unique_events finds nothing — 0 rows against it",
-        "bronze.rooms: dbt's test agrees finds nothing — 0 rows against it",
-        *(
-            f"check {one.name}: no {one.title} — 0 findings, and 1 for information"
-            for one in integrity_checks.INTEGRITY_CHECKS
-        ),
+    result = validate.validate_gold(settings, lake, RUN)
+    result.raise_if_failed()
+    assert [(check.type, check.subject) for check in result.checks] == [
+        (ExpectModelBuilt.expectation_type, "gold.events"),
+        (ExpectRowsOfTable.expectation_type, "gold.events"),
+        (ExpectNoNullKey.expectation_type, "gold.events"),
+        (ExpectUniqueKey.expectation_type, "gold.events"),
+        (ExpectDbtTest.expectation_type, "gold.events"),
+        (ExpectDbtTest.expectation_type, "bronze.rooms"),
+        *((ExpectNoFinding.expectation_type, f"check {check.name}") for check in integrity_checks.INTEGRITY_CHECKS),
     ]
     recorded = lake.load_table("audit.checks").scan().to_arrow()
     assert set(recorded["stage"].to_pylist()) == {"gold"}
     assert recorded["severity"].to_pylist() == ["fail"] * 5 + ["warn"] * (1 + len(integrity_checks.INTEGRITY_CHECKS))
 
 
-def test_damage_in_synapse_s_database_is_told_and_holds_no_release_back(
-    settings: Settings, lake: InMemoryCatalog
-) -> None:
+def test_integrity_findings_warn_and_block_no_release(settings: Settings, lake: InMemoryCatalog) -> None:
     leave(settings, results())
     find(lake, state_reset=3)
-    judgement = validate.validate_gold(settings, lake, RUN)
-    judgement.raise_if_failed()
-    said = "no pieces of state that are not what was said last — 3 findings, and 1 for information"
-    assert [check.sentence for check in judgement.warnings] == [f"check state_reset: {said}"]
-    told = AlertFinding(
-        IncidentKind.INTEGRITY, "check state_reset", said, "a warning: it keeps no release from being published"
-    )
-    assert build_findings(judgement, is_first=False, fails_on_warnings=False) == [told]
+    result = validate.validate_gold(settings, lake, RUN)
+    result.raise_if_failed()
+    (warning,) = result.warnings
+    assert (warning.type, warning.subject) == (ExpectNoFinding.expectation_type, "check state_reset")
+    assert "3 findings" in warning.observed
+    (finding,) = build_findings(result, is_first=False, fails_on_warnings=False)
+    assert (finding.kind, finding.subject) == (IncidentKind.INTEGRITY, "check state_reset")
+    assert warning.observed in finding.said
 
 
 @pytest.mark.parametrize(
-    ("statuses", "failures", "warnings"),
+    ("statuses", "severity", "failed", "data"),
     [
-        pytest.param(
-            {"unique_events": ("fail", 1234)},
-            ["gold.events: dbt's test unique_events finds nothing — 1,234 rows against it"],
-            [],
-            id="a test that fails",
-        ),
-        pytest.param(
-            {"agrees": ("warn", 2)},
-            [],
-            ["bronze.rooms: dbt's test agrees finds nothing — 2 rows against it"],
-            id="a test that warns",
-        ),
+        pytest.param({"unique_events": ("fail", 1234)}, "fail", [ExpectDbtTest], "1,234", id="a test that fails"),
+        pytest.param({"agrees": ("warn", 2)}, "warn", [ExpectDbtTest], "2 rows", id="a test that warns"),
         pytest.param(
             {"events": ("error", None), "unique_events": ("skipped", None)},
-            [
-                "gold.events: dbt built it — it could not run: dbt's log says why",
-                "gold.events: dbt's test unique_events finds nothing — it was skipped, because what it needs was not"
-                " built",
-            ],
-            [],
+            "fail",
+            [ExpectModelBuilt, ExpectDbtTest],
+            "log",
             id="a model that breaks",
         ),
     ],
 )
-def test_what_dbt_found_is_judged(
+def test_dbts_results_are_validated(
     settings: Settings,
     lake: InMemoryCatalog,
     statuses: dict[str, tuple[str, int | None]],
-    failures: list[str],
-    warnings: list[str],
+    severity: str,
+    failed: list[type[MetricExpectation]],
+    data: str,
 ) -> None:
     leave(settings, results(**statuses))
-    judgement = validate.validate_gold(settings, lake, RUN)
-    assert [check.sentence for check in judgement.failures] == failures
-    assert [check.sentence for check in judgement.warnings] == warnings
+    checks = [check for check in validate.validate_gold(settings, lake, RUN).checks if not check.success]
+    assert [check.type for check in checks] == [expectation.expectation_type for expectation in failed]
+    assert {check.severity for check in checks} == {severity}
+    assert data in checks[0].observed
 
 
-def test_a_test_that_dbt_left_out_fails(settings: Settings, lake: InMemoryCatalog) -> None:
+def test_a_test_that_dbt_did_not_run_fails(settings: Settings, lake: InMemoryCatalog) -> None:
     found = results()
     found["results"].pop(1)
     leave(settings, found)
-    assert [check.sentence for check in validate.validate_gold(settings, lake, RUN).failures] == [
-        "gold.events: dbt's test unique_events finds nothing — not measured by this run (unique_events.status)"
-    ]
+    (failure,) = validate.validate_gold(settings, lake, RUN).failures
+    assert failure.type == ExpectDbtTest.expectation_type
+    assert "unique_events.status" in failure.observed
 
 
-def test_keys_on_the_branch_are_judged(settings: Settings, lake: InMemoryCatalog) -> None:
+def test_keys_on_the_branch_are_validated(settings: Settings, lake: InMemoryCatalog) -> None:
     write(lake, ["$2", None])
     leave(settings, results())
-    assert [check.sentence for check in validate.validate_gold(settings, lake, RUN).failures] == [
-        "gold.events: it has as many rows as bronze.events — 5 rows, 3 in bronze.events",
-        "gold.events: no NULL in event_id — 1 row with NULL in the key",
-        "gold.events: every event_id occurs once — 1 row repeating a key",
+    failures = validate.validate_gold(settings, lake, RUN).failures
+    assert [check.type for check in failures] == [
+        ExpectRowsOfTable.expectation_type,
+        ExpectNoNullKey.expectation_type,
+        ExpectUniqueKey.expectation_type,
     ]
+    assert ["5 rows" in failures[0].observed, *("1 row" in check.observed for check in failures[1:])] == [True] * 3
 
 
 def test_main_is_read_where_there_is_no_branch(lake: InMemoryCatalog) -> None:
@@ -208,12 +198,12 @@ def test_keys_of_several_columns_are_counted() -> None:
 
 
 def test_artifacts_of_another_run_are_refused(settings: Settings, lake: InMemoryCatalog) -> None:
-    with pytest.raises(gold.DbtArtifactError, match="Clear the whole run"):
+    with pytest.raises(gold.DbtArtifactError, match=r"manifest\.json"):
         validate.validate_gold(settings, lake, RUN)
     other = results()
     other["metadata"]["env"]["RUN_ID"] = "manual__2026-11-01"
     leave(settings, other)
-    with pytest.raises(gold.DbtArtifactError, match=r"are of run manual__2026-11-01, not of scheduled__2026-11-18"):
+    with pytest.raises(gold.DbtArtifactError, match=r"manual__2026-11-01.*scheduled__2026-11-18"):
         validate.validate_gold(settings, lake, RUN)
 
 

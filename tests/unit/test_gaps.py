@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.streams.gaps import classify, log
+from synapse_lakehouse.streams.gaps import classify, record_gaps
 from synapse_lakehouse.streams.gaps.classify import (
     Evidence,
     Explanation,
@@ -137,13 +137,13 @@ def examined(before: str, now: str, told: str) -> list[StreamGap]:
         found += classify.classify_missing(MissingIds(first, last_id, table, Evidence(witness), reason), window)
     for one, rows in present.items():
         found += classify.classify_present(PresentId(one, "t", rows, one in known, signs.get(one) == "again"), window)
-    return sorted(found, key=lambda gap: (gap.first, list(GapClass).index(gap.verdict)))
+    return sorted(found, key=lambda gap: (gap.first, list(GapClass).index(gap.gap_class)))
 
 
 def label(gap: StreamGap) -> str:
     numbers = str(gap.first) if gap.first == gap.last else f"{gap.first}-{gap.last}"
-    witness = gap.witness.value if gap.witness else None
-    return " ".join(filter(None, [numbers, gap.verdict.value, witness, *gap.flags]))
+    witness = gap.evidence.value if gap.evidence else None
+    return " ".join(filter(None, [numbers, gap.gap_class.value, witness, *gap.flags]))
 
 
 @pytest.mark.parametrize("name", TRACES)
@@ -170,11 +170,11 @@ def test_every_closed_id_is_there_or_told_of_once_and_healthy_work_raises_nothin
     present = released | {one for one in new if accepted < one <= last}
     before = "none" if is_first else f"{' '.join(map(str, released))} | {accepted}"
     found = examined(before, f"{' '.join(map(str, present))} | {bound} of {last}", "")
-    assert not [gap for gap in found if gap.verdict in classify.FAULT_CLASSES]
+    assert not [gap for gap in found if gap.gap_class in classify.FAULT_CLASSES]
     told = [one for gap in found for one in range(gap.first, gap.last + 1)]
     after = 1 if is_first else accepted
     assert sorted(told) == sorted(set(range(after + 1, last + 1)) - present)
-    assert all((gap.last <= bound) is (gap.verdict is GapClass.ROLLED_BACK) for gap in found)
+    assert all((gap.last <= bound) is (gap.gap_class is GapClass.ROLLED_BACK) for gap in found)
 
 
 @settings(max_examples=25, deadline=None)
@@ -190,5 +190,5 @@ def test_blocks_of_ids_leave_no_seam(present: set[int], last: int) -> None:
 def test_streams_that_count_downwards_are_mirrored() -> None:
     known = catalogue.load_catalogue()
     gap = StreamGap(7, 9, GapClass.ROLLED_BACK)
-    rows = [log._row(known.stream(name), gap, datetime.now(UTC)) for name in ("events", "backfill")]
+    rows = [record_gaps._row(known.stream(name), gap, datetime.now(UTC)) for name in ("events", "backfill")]
     assert [(row["first_id"], row["last_id"]) for row in rows] == [(7, 9), (-9, -7)]

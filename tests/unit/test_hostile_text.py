@@ -168,13 +168,13 @@ def test_pages_of_data_docs() -> None:
         "expectation": hostile_text.ALL,
         "observed": hostile_text.ALL,
     }
-    values = dict.fromkeys(("stage", "run", "judged"), hostile_text.ALL) | {
+    values = dict.fromkeys(("stage", "run", "validated"), hostile_text.ALL) | {
         "state": "failed",
         "checks": [row],
         "counts": {"failed": 1},
         "by_subject": {hostile_text.ALL: [row]},
     }
-    page = _TEMPLATES.get_template("audit.html").render(values)
+    page = _TEMPLATES.get_template("validation.html").render(values)
     assert hostile_text.TEXTS[7] not in page
     assert not hostile_text.unshown(page)
 

@@ -7,7 +7,7 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synapse_lakehouse.streams.gaps.event_ids import (
+from synapse_lakehouse.streams.gaps.infer_stream_ids import (
     UNBOUNDED,
     AttestedId,
     EventEdge,

@@ -72,7 +72,7 @@ def _released(catalog: Catalog, latest: Release, since: Mapping[str, datetime]) 
     if since and min(since.values()) >= latest.published_at:
         return {}
     return {
-        row["stream"]: StreamProgress.of_row(row)
+        row["stream"]: StreamProgress.from_row(row)
         for row in store.read_release_rows(catalog, "audit.stream_positions", latest)
         if row["stream"] not in since or since[row["stream"]] < latest.published_at
     }

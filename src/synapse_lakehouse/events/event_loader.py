@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from synapse_lakehouse.errors import LakehouseError
-from synapse_lakehouse.events import content_hash, event_class, synapse_json
-from synapse_lakehouse.events.content_hash import HashVerdict
+from synapse_lakehouse.events import event_hashes, event_schema, synapse_json
+from synapse_lakehouse.events.event_hashes import HashVerdict
 from synapse_lakehouse.events.redaction import ROOM_VERSION_RULES
 
 UNLOADABLE_REASONS: Final = {
@@ -29,7 +29,7 @@ UNLOADABLE_REASONS: Final = {
     "other_event_id": "It is the JSON of another event: its ID, or the hash that is its ID, is another one.",
 } | {
     f"invalid_{name}": f"`{name}` is missing, has the wrong type, or may not be there."
-    for name in event_class.CHECKED_FIELDS
+    for name in event_schema.CHECKED_FIELDS
 }
 """Why an event cannot be loaded."""
 
@@ -135,7 +135,7 @@ def load_event(
     elif event is None and flaw:
         judged = HashVerdict("not_hashed", flaw)
     else:
-        judged = content_hash.verify_event(event, event_id, room_id, room_version, format_version)
+        judged = event_hashes.verify_event(event, event_id, room_id, room_version, format_version)
     metadata_flaw, flags = _flags(internal_metadata)
     try:
         if event is None:
@@ -152,7 +152,7 @@ def load_event(
             raise _UnloadableError(metadata_flaw)
         if synapse_json.is_nested_too_deep(event, text or ""):
             raise _UnloadableError("nested_too_deep")
-        if name := event_class.find_invalid_field(event, rules):
+        if name := event_schema.find_invalid_field(event, rules):
             raise _UnloadableError(f"invalid_{name}")
         if not _has_its_id(event, event_id, rules, judged if room_version else None):
             raise _UnloadableError("other_event_id")
@@ -217,10 +217,10 @@ def _has_its_id(event: dict[str, Any], event_id: str, rules: int, judged: HashVe
     """
     if "event_id" in event:
         return bool(event["event_id"] == event_id)
-    numbers = event_class.convert_numbers_to_objects(event)
+    numbers = event_schema.convert_numbers_to_objects(event)
     if judged and not numbers:
         return judged.reason != "event_id"
-    return content_hash.matches_event_id(event | numbers, event_id, rules)
+    return event_hashes.matches_event_id(event | numbers, event_id, rules)
 
 
 def _fields(event: Mapping[str, Any], event_id: str, rules: int) -> tuple[Any, ...]:

@@ -8,13 +8,13 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.functions import arrow_udf
 
-from synapse_lakehouse.events import content_hash, event_class, event_loader, redaction, synapse_json
+from synapse_lakehouse.events import event_hashes, event_loader, event_schema, redaction, synapse_json
 from synapse_lakehouse.events.event_loader import LoadedEvent
 
 RULES_FINGERPRINT: Final = hashlib.sha256(
     b"".join(
         Path(str(module.__file__)).read_bytes()
-        for module in (event_loader, event_class, synapse_json, content_hash, redaction)
+        for module in (event_loader, event_schema, synapse_json, event_hashes, redaction)
     )
 ).hexdigest()[:12]
 """Version of the rules: rows that other rules made are made again."""

@@ -1,1 +1,1 @@
-"""Synapse's streams: who writes them, how far they are complete, and what of them is in the lake."""
+"""Synapse's streams: their writers, positions and safe bounds, and the gaps in their stream IDs."""

@@ -1,8 +1,8 @@
-"""Rows whose ids are closed and that a run read again: were they there, and do they say what they said, when their ids
-were accepted?
+"""Find rows of closed stream IDs that differ from the previous release.
 
-What a run reads again, it adds as new files. So only those are looked into that hold an id at or below the accepted
-bound: none, unless something below it was written. Columns that the catalogue lets change are left out.
+Rows that a run reads again are in new data files. So only new files that contain an ID at or below the previous safe
+bound are compared: none, unless something below it was written. Columns that the catalogue declares as changing are
+left out.
 """
 
 from collections.abc import Collection, Mapping
@@ -21,7 +21,7 @@ from synapse_lakehouse.streams.stream_tables import StreamTables, union_all
 
 @dataclass(frozen=True)
 class RereadIds:
-    """Rows of ``table`` in ``files`` with closed ids of ``stream``: how many ids there are, the least and the last."""
+    """Closed IDs of ``stream`` in the new data ``files`` of ``table``: their number, the least and the greatest ID."""
 
     stream: Stream
     table: Table
@@ -31,30 +31,30 @@ class RereadIds:
     last: int
 
     @property
-    def is_one(self) -> bool:
-        """Whether an id has one row."""
+    def has_unique_ids(self) -> bool:
+        """Whether an ID has one row."""
         return self.stream.unique_ids and not self.table.repeats_ids
 
     @property
     def key(self) -> list[str]:
-        """Columns by which a row is the same row: its id, or its primary key where several share an id."""
-        return [self.table.streams[self.stream.name]] if self.is_one else list(self.table.primary_key)
+        """Columns that identify a row: its ID, or the primary key where several rows share an ID."""
+        return [self.table.streams[self.stream.name]] if self.has_unique_ids else list(self.table.primary_key)
 
 
-def find_reread_ids(held: StreamTables, read_alike: Collection[str]) -> list[RereadIds]:
-    """What this run read again of append-only tables below the bound that the release before accepted.
+def find_reread_ids(tables: StreamTables, comparable: Collection[str]) -> list[RereadIds]:
+    """Find the IDs below the previous safe bound that this run read again, in append-only tables.
 
-    :param read_alike: tables that the run read with the statement of the release before. Of others nothing can be
-        said, as the catalogue may have changed.
+    :param comparable: tables that this run and the previous release read with the same statement. Others cannot be
+        compared, because the catalogue may have changed.
     """
-    again, files = held.changed_names().intersection(read_alike), {}
-    for stream, table in held.catalogue.stream_table_pairs():
-        is_comparable = table.name in again and held.bound(stream) is not None
+    changed, files = tables.changed_tables().intersection(comparable), {}
+    for stream, table in tables.catalogue.stream_table_pairs():
+        is_comparable = table.name in changed and tables.previous_bound(stream) is not None
         if is_comparable and effective_contiguity(stream, table) is Contiguity.APPEND_ONLY:
-            files[stream.name, table.name] = stream, table, _newer_files(held, stream, table)
-    counted = [
-        held.spark.read.parquet(*paths)
-        .where(_is_closed(held, stream, table))
+            files[stream.name, table.name] = stream, table, _newer_files(tables, stream, table)
+    id_frames = [
+        tables.spark.read.parquet(*paths)
+        .where(_is_closed(tables, stream, table))
         .select(
             f.lit(stream.name).alias("stream"),
             f.lit(table.name).alias("table_name"),
@@ -63,102 +63,103 @@ def find_reread_ids(held: StreamTables, read_alike: Collection[str]) -> list[Rer
         for stream, table, paths in files.values()
         if paths
     ]
-    if not counted:
+    if not id_frames:
         return []
-    ends = f.count_distinct("id").alias("ids"), f.min("id").alias("least"), f.max("id").alias("last")
-    found = union_all(counted).groupBy("stream", "table_name").agg(*ends).collect()
-    return [RereadIds(*files[row.stream, row.table_name], row.ids, row.least, row.last) for row in found]
+    counts = f.count_distinct("id").alias("ids"), f.min("id").alias("least"), f.max("id").alias("last")
+    rows = union_all(id_frames).groupBy("stream", "table_name").agg(*counts).collect()
+    return [RereadIds(*files[row.stream, row.table_name], row.ids, row.least, row.last) for row in rows]
 
 
 def find_changed_ids(
-    held: StreamTables, found: Collection[RereadIds], mended: Mapping[str, Collection[str]]
+    tables: StreamTables, reread: Collection[RereadIds], repaired: Mapping[str, Collection[str]]
 ) -> DataFrame | None:
-    """Ids of rows that say something else than the release before, in ``witnesses.COLUMNS``; None if none was read.
+    """Find IDs whose row differs from the previous release, with the columns ``EVIDENCE_COLUMNS``; None if none was
+    read again.
 
-    An id that is gone is not among them, nor one with a row more than it had.
+    An ID whose row is gone, or that has an additional row, is not among them.
 
-    :param mended: ranges of keys by table in which the run found the release to differ from an unchanged source: there
-        it was the lake that was wrong.
+    :param repaired: by table, the key ranges in which this run repaired the lake: there the previous release was wrong,
+        and the source had not changed.
     """
-    frames = [_changed(held, one, mended.get(one.table.name, ())) for one in found]
+    frames = [_changed_ids(tables, ids, repaired.get(ids.table.name, ())) for ids in reread]
     return union_all(frames) if frames else None
 
 
 def find_added_ids(
-    held: StreamTables, found: Collection[RereadIds], mended: Mapping[str, Collection[str]]
+    tables: StreamTables, reread: Collection[RereadIds], repaired: Mapping[str, Collection[str]]
 ) -> DataFrame | None:
-    """Ids that several rows may share and that have a row more than the release before has, in ``witnesses.COLUMNS``.
+    """Find IDs, of those that several rows may share, with more rows than in the previous release.
 
-    An id that had no row at all is not among them. None if none was read.
+    The columns are ``EVIDENCE_COLUMNS``. An ID that had no row is not among them. None if none was read again.
 
-    :param mended: as for :func:`find_changed_ids`.
+    :param repaired: as for :func:`find_changed_ids`.
     """
-    frames = [_added(held, one, mended.get(one.table.name, ())) for one in found if not one.is_one]
+    frames = [_added_ids(tables, ids, repaired.get(ids.table.name, ())) for ids in reread if not ids.has_unique_ids]
     return union_all(frames) if frames else None
 
 
-def _changed(held: StreamTables, one: RereadIds, mended: Collection[str]) -> DataFrame:
-    kept = tuple(column for column in one.table.columns if not column.changes)
-    said = f.expr(row_hash_spark_sql(one.table.model_copy(update={"columns": kept}))).alias("said")
-    was, now = _then_and_now(held, one)
-    was, now = (frame.select(*one.key, said) for frame in (_not_mended(was, one, mended), now))
-    return _told(one, was.join(now, [*one.key, "said"], "left_anti").join(now, one.key, "left_semi"))
+def _changed_ids(tables: StreamTables, ids: RereadIds, repaired: Collection[str]) -> DataFrame:
+    compared = tuple(column for column in ids.table.columns if not column.changes)
+    row_hash = f.expr(row_hash_spark_sql(ids.table.model_copy(update={"columns": compared}))).alias("row_hash")
+    before, now = _before_and_now(tables, ids)
+    before, now = (frame.select(*ids.key, row_hash) for frame in (_not_repaired(before, ids, repaired), now))
+    return _evidence(ids, before.join(now, [*ids.key, "row_hash"], "left_anti").join(now, ids.key, "left_semi"))
 
 
-def _added(held: StreamTables, one: RereadIds, mended: Collection[str]) -> DataFrame:
-    was, now = _then_and_now(held, one)
-    column = one.table.streams[one.stream.name]
-    more = _not_mended(now, one, mended).join(was.select(*one.key), one.key, "left_anti")
-    return _told(one, more.join(was.select(column), column, "left_semi"))
+def _added_ids(tables: StreamTables, ids: RereadIds, repaired: Collection[str]) -> DataFrame:
+    before, now = _before_and_now(tables, ids)
+    column = ids.table.streams[ids.stream.name]
+    added = _not_repaired(now, ids, repaired).join(before.select(*ids.key), ids.key, "left_anti")
+    return _evidence(ids, added.join(before.select(column), column, "left_semi"))
 
 
-def _then_and_now(held: StreamTables, one: RereadIds) -> tuple[DataFrame, DataFrame]:
-    """Rows with the ids that were read again, as the release before and as bronze has them."""
-    before = held.before(one.table.name)
-    assert before is not None, "a snapshot whose files were told apart is there"
-    column = one.table.streams[one.stream.name]
-    again = held.spark.read.parquet(*one.files).where(_is_closed(held, one.stream, one.table)).select(column)
-    was, now = (
-        frame.where(f.col(column).between(one.least, one.last)).join(again.distinct(), column, "left_semi")
-        for frame in (before, held.spark.table(f"bronze.{one.table.name}"))
+def _before_and_now(tables: StreamTables, ids: RereadIds) -> tuple[DataFrame, DataFrame]:
+    """Rows with the reread IDs, in the previous release and on the run's branch."""
+    previous = tables.previous_version(ids.table.name)
+    assert previous is not None, "its data files were compared with the previous snapshot"
+    column = ids.table.streams[ids.stream.name]
+    reread = tables.spark.read.parquet(*ids.files).where(_is_closed(tables, ids.stream, ids.table)).select(column)
+    before, now = (
+        frame.where(f.col(column).between(ids.least, ids.last)).join(reread.distinct(), column, "left_semi")
+        for frame in (previous, tables.spark.table(f"bronze.{ids.table.name}"))
     )
-    return was, now
+    return before, now
 
 
-def _not_mended(rows: DataFrame, one: RereadIds, mended: Collection[str]) -> DataFrame:
-    return rows.where(~f.expr(key_range_spark_sql(one.table)).isin(*mended)) if mended else rows
+def _not_repaired(rows: DataFrame, ids: RereadIds, repaired: Collection[str]) -> DataFrame:
+    return rows.where(~f.expr(key_range_spark_sql(ids.table)).isin(*repaired)) if repaired else rows
 
 
-def _told(one: RereadIds, rows: DataFrame) -> DataFrame:
-    id_ = f.col(one.table.streams[one.stream.name]).cast("bigint") * one.stream.direction
+def _evidence(ids: RereadIds, rows: DataFrame) -> DataFrame:
+    distance = f.col(ids.table.streams[ids.stream.name]).cast("bigint") * ids.stream.direction
     return rows.select(
-        f.lit(one.stream.name).alias("stream"),
-        f.lit(one.table.name).alias("table_name"),
-        id_.alias("id"),
+        f.lit(ids.stream.name).alias("stream"),
+        f.lit(ids.table.name).alias("table_name"),
+        distance.alias("id"),
         f.lit(Evidence.ACCEPTED_ROW.value).alias("witness"),
         f.lit(None).cast("string").alias("explanation"),
     ).distinct()
 
 
-def _is_closed(held: StreamTables, stream: Stream, table: Table) -> Column:
-    bound = held.bound(stream)
+def _is_closed(tables: StreamTables, stream: Stream, table: Table) -> Column:
+    bound = tables.previous_bound(stream)
     assert bound is not None
     return f.col(table.streams[stream.name]).between(min(bound, 0), max(bound, 0))
 
 
-def _newer_files(held: StreamTables, stream: Stream, table: Table) -> tuple[str, ...]:
-    """Data files that were added since the release before and may hold closed ids; none where it is forgotten."""
-    lake, name = load_iceberg_table(held.spark, f"bronze.{table.name}"), f"bronze.{table.name}"
-    accepted = held.accepted.tables.get(name) if held.accepted else None
-    then = lake.snapshot(accepted) if accepted is not None else None
-    bound, column = held.bound(stream), table.streams[stream.name]
-    if then is None or bound is None:
+def _newer_files(tables: StreamTables, stream: Stream, table: Table) -> tuple[str, ...]:
+    """Data files added since the previous release that may contain closed IDs; none if its snapshot has expired."""
+    bronze, name = load_iceberg_table(tables.spark, f"bronze.{table.name}"), f"bronze.{table.name}"
+    previous_id = tables.previous.tables.get(name) if tables.previous else None
+    previous = bronze.snapshot(previous_id) if previous_id is not None else None
+    bound, column = tables.previous_bound(stream), table.streams[stream.name]
+    if previous is None or bound is None:
         return ()
-    expressions = get_iceberg_class(held.spark, "expressions.Expressions")
+    expressions = get_iceberg_class(tables.spark, "expressions.Expressions")
     is_closed = getattr(expressions, "and")(
         expressions.greaterThanOrEqual(column, min(bound, 0)), expressions.lessThanOrEqual(column, max(bound, 0))
     )
-    scan = lake.newScan().useSnapshot(held.snapshots[table.name]).filter(is_closed)
+    scan = bronze.newScan().useSnapshot(tables.snapshots[table.name]).filter(is_closed)
     files = (task.file() for task in iterate_java(scan.planFiles()))
-    # Compaction keeps the sequence number, so what it rewrote is as old as it was.
-    return tuple(str(file.location()) for file in files if file.dataSequenceNumber() > then.sequenceNumber())
+    # Compaction keeps the data sequence number, so files that it rewrote do not count as new.
+    return tuple(str(file.location()) for file in files if file.dataSequenceNumber() > previous.sequenceNumber())

@@ -1,7 +1,7 @@
-"""Whether a stream is behind where the release before saw it, and nobody has acknowledged that. Pure.
+"""Find streams whose position regressed since the previous release without being acknowledged. Pure.
 
-A backup that was restored, or a failover that lost the last transactions, takes positions back; Synapse never does. The
-ids between now and then will be given out again, for other rows.
+A restored backup, or a failover that lost the last transactions, moves positions back; Synapse never does. The stream
+IDs in between will be assigned again, to other rows.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,27 +12,30 @@ from synapse_lakehouse.streams.checks.acknowledged import AcknowledgedIds, cover
 from synapse_lakehouse.streams.checks.sequences import PositionRegression, StreamProgress, find_regressions
 
 
-def record_regressions(
+def find_unacknowledged_regressions(
     declared: Catalogue,
-    positions: Iterable[dict[str, Any]],
-    before: Iterable[Mapping[str, Any]],
+    positions: Iterable[Mapping[str, Any]],
+    previous_positions: Iterable[Mapping[str, Any]],
     acknowledged: AcknowledgedIds,
-) -> None:
-    """Enter into rows of ``audit.stream_positions`` what went back since the release whose rows are ``before``."""
-    known = {row["stream"]: row for row in before}
+) -> dict[str, list[str]]:
+    """Compare rows of ``audit.stream_positions`` with those of the previous release: ``went_back`` by stream."""
+    previous = {row["stream"]: row for row in previous_positions}
+    regressions = {}
     for row in positions:
         name = row["stream"]
-        fell = _falls(declared.stream(name), known[name], row) if name in known else []
-        row["went_back"] = [str(one) for one in fell if not _is_acknowledged(one, acknowledged.get(name, ()))]
+        found = _regressions(declared.stream(name), previous[name], row) if name in previous else []
+        ranges = acknowledged.get(name, ())
+        regressions[name] = [str(regression) for regression in found if not _is_acknowledged(regression, ranges)]
+    return regressions
 
 
-def _falls(stream: Stream, before: Mapping[str, Any], now: Mapping[str, Any]) -> list[PositionRegression]:
-    found = find_regressions(stream, StreamProgress.of_row(before), StreamProgress.of_row(now))
-    was, bound = now["previous_bound"], now["safe_bound"]
-    if None not in (was, bound) and stream.direction * bound < stream.direction * was:
-        found.append(PositionRegression("the safe bound", was, bound))
-    return found
+def _regressions(stream: Stream, previous: Mapping[str, Any], now: Mapping[str, Any]) -> list[PositionRegression]:
+    regressions = find_regressions(stream, StreamProgress.from_row(previous), StreamProgress.from_row(now))
+    before, bound = now["previous_bound"], now["safe_bound"]
+    if None not in (before, bound) and stream.direction * bound < stream.direction * before:
+        regressions.append(PositionRegression("the safe bound", before, bound))
+    return regressions
 
 
-def _is_acknowledged(fall: PositionRegression, ranges: Sequence[tuple[int, int]]) -> bool:
-    return covers_range(ranges, abs(fall.now) + 1, abs(fall.was))
+def _is_acknowledged(regression: PositionRegression, ranges: Sequence[tuple[int, int]]) -> bool:
+    return covers_range(ranges, abs(regression.now) + 1, abs(regression.before))

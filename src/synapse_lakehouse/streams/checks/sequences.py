@@ -1,7 +1,8 @@
-"""How a stream's sequence, stored positions and rows have to stand to each other: what Synapse checks when it starts.
+"""Compare a stream's sequence with its stored positions and rows, as Synapse does when it starts.
 
-``synapse.storage.util.sequence``: a position beyond the sequence makes Synapse refuse to start; rows beyond it make it
-move the sequence on, but until then ids are given out that are taken. Repairs are printed for people to review.
+``synapse.storage.util.sequence``: Synapse refuses to start if a position is beyond the sequence. If rows are beyond it,
+Synapse advances the sequence at its start; until then it assigns IDs that are already taken. Repairs are SQL statements
+for an operator to review.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,15 +13,16 @@ from synapse_lakehouse.catalogue import StartupSequence, Stream
 from synapse_lakehouse.streams.positions.safe_bound import find_regressed_writers
 
 _LOGGED_AHEAD: Final = 32
-"""Values that PostgreSQL logs a sequence ahead (SEQ_LOG_VALS in sequence.c), which is where a standby sees it."""
+"""Values by which PostgreSQL logs a sequence ahead (SEQ_LOG_VALS in sequence.c); a standby shows the logged value."""
 
 
 @dataclass(frozen=True)
 class StreamProgress:
-    """``handed_out``: the last id that the sequence gave out, 0 if none; sequences count up whatever the ids' sign.
+    """How far a stream is.
 
-    ``positions``: by writer, as ``stream_positions`` has them; ``furthest``: the furthest id by table.
-    ``may_be_ahead``: a standby was asked, or it is not known that none was, so ``handed_out`` is up to 32 too high.
+    ``handed_out``: last ID that the sequence assigned, 0 if none; sequences count up whatever the sign of the IDs.
+    ``positions``: position by writer, as in ``stream_positions``. ``furthest``: the furthest ID by table.
+    ``may_be_ahead``: the values may come from a standby, so ``handed_out`` may be up to 32 too high.
     """
 
     handed_out: int
@@ -29,105 +31,108 @@ class StreamProgress:
     may_be_ahead: bool = False
 
     @classmethod
-    def of_row(cls, row: Mapping[str, Any]) -> Self:
-        """How far a run saw a stream: a row of ``audit.stream_positions``. It does not say whether of a standby."""
+    def from_row(cls, row: Mapping[str, Any]) -> Self:
+        """Convert a row of ``audit.stream_positions``, which does not record whether it was read from a standby."""
         handed_out = row["sequence_last_value"] - (not row["sequence_is_called"])
         return cls(handed_out, dict(row["writers"]), {}, may_be_ahead=True)
 
 
 @dataclass(frozen=True)
 class SequenceFault:
-    """What is wrong, and the SQL that mends it, to be reviewed and run while all of Synapse is stopped."""
+    """A fault, and the SQL that repairs it. An operator reviews the SQL and runs it while Synapse is stopped."""
 
     message: str
     repair: str
 
 
-def find_sequence_faults(stream: Stream | StartupSequence, now: StreamProgress) -> Iterator[SequenceFault]:
-    """What does not fit together in a stream, or a sequence of none, worst first."""
+def find_sequence_faults(stream: Stream | StartupSequence, progress: StreamProgress) -> Iterator[SequenceFault]:
+    """Find contradictions between a sequence, the stored positions and the rows; the worst first."""
     sign = stream.direction
-    wrong = {writer: position for writer, position in now.positions.items() if sign * position < 0}
-    ahead = {writer: position for writer, position in now.positions.items() if sign * position > now.handed_out}
+    wrong_sign = {writer: position for writer, position in progress.positions.items() if sign * position < 0}
+    ahead = {
+        writer: position for writer, position in progress.positions.items() if sign * position > progress.handed_out
+    }
     if ahead:
-        refuses = "Synapse will refuse to start" if sign > 0 else "ids will be given out again"
+        consequence = "Synapse will refuse to start" if sign > 0 else "Synapse will assign IDs a second time"
         yield SequenceFault(
-            f"{stream.sequence} is inconsistent with stream_positions: it has handed out {now.handed_out}, but "
-            f"{_listed(ahead)} is stored as complete. {refuses}.",
-            _setval(stream.sequence, _end(now, sign)),
+            f"The sequence {stream.sequence} has assigned IDs up to {progress.handed_out}, but stream_positions "
+            f"contains {_listed(ahead)}. {consequence}.",
+            _setval(stream.sequence, _furthest(progress, sign)),
         )
-    rows = {table: one for table, one in now.furthest.items() if sign * one > now.handed_out}
+    rows = {table: furthest for table, furthest in progress.furthest.items() if sign * furthest > progress.handed_out}
     if rows:
         yield SequenceFault(
-            f"{stream.sequence} has handed out {now.handed_out}, but {_listed(rows)} is there. Until Synapse is "
-            "restarted and moves it on, it gives out ids that are taken.",
-            _setval(stream.sequence, _end(now, sign)),
+            f"The sequence {stream.sequence} has assigned IDs up to {progress.handed_out}, but there are rows with "
+            f"{_listed(rows)}. Synapse assigns IDs that are taken until it is restarted.",
+            _setval(stream.sequence, _furthest(progress, sign)),
         )
-    if wrong:
+    if wrong_sign:
         side = "below" if sign < 0 else "above"
         deletes = (
             f"delete from stream_positions where stream_name = {_literal(stream.stream_positions or '')}"  # noqa: S608
             f" and instance_name = {_literal(writer)};"
-            for writer in sorted(wrong)
+            for writer in sorted(wrong_sign)
         )
         yield SequenceFault(
-            f"Positions of {stream.name} lie {side} zero, but {_listed(wrong)} does not.", "\n".join(deletes)
+            f"Positions of {stream.name} must be {side} zero, but stream_positions contains {_listed(wrong_sign)}.",
+            "\n".join(deletes),
         )
 
 
 @dataclass(frozen=True)
 class PositionRegression:
-    """A position, the sequence or the safe bound is behind where it was."""
+    """A position, the sequence or the safe bound is behind its earlier value."""
 
     name: str
-    was: int
+    before: int
     now: int
 
     def __str__(self) -> str:
-        return f"{self.name} from {self.was} to {self.now}"
+        return f"{self.name} from {self.before} to {self.now}"
 
 
-def find_regressions(stream: Stream, then: StreamProgress, now: StreamProgress) -> list[PositionRegression]:
-    """What is behind where it was, of the positions and the sequence, which a standby may have shown ahead."""
-    writers = find_regressed_writers(then.positions, now.positions, sign=stream.direction)
-    found = [PositionRegression(writer, then.positions[writer], now.positions[writer]) for writer in writers]
-    allowed = _LOGGED_AHEAD if then.may_be_ahead or now.may_be_ahead else 0
-    if then.handed_out > now.handed_out + allowed:
-        found.append(PositionRegression(stream.sequence, then.handed_out, now.handed_out))
-    return found
+def find_regressions(stream: Stream, before: StreamProgress, now: StreamProgress) -> list[PositionRegression]:
+    """Find positions, and the sequence, that are behind ``before``. A standby may have shown the sequence too high."""
+    writers = find_regressed_writers(before.positions, now.positions, sign=stream.direction)
+    regressions = [PositionRegression(writer, before.positions[writer], now.positions[writer]) for writer in writers]
+    tolerance = _LOGGED_AHEAD if before.may_be_ahead or now.may_be_ahead else 0
+    if before.handed_out > now.handed_out + tolerance:
+        regressions.append(PositionRegression(stream.sequence, before.handed_out, now.handed_out))
+    return regressions
 
 
-def check_regression(stream: Stream, then: StreamProgress, now: StreamProgress) -> SequenceFault | None:
-    """Whether a position or the sequence is behind where it was: the database is not the one that it was.
+def check_regression(stream: Stream, before: StreamProgress, now: StreamProgress) -> SequenceFault | None:
+    """Report a position or sequence that is behind ``before``: the database was set back.
 
-    :param then: what the lake knows from before; ``furthest`` is not looked at.
+    :param before: the earlier progress; its ``furthest`` is not compared.
     """
     sign = stream.direction
-    fell = find_regressions(stream, then, now)
-    if not fell:
+    regressions = find_regressions(stream, before, now)
+    if not regressions:
         return None
-    furthest = max(_end(then, sign), _end(now, sign))
+    furthest = max(_furthest(before, sign), _furthest(now, sign))
     return SequenceFault(
-        f"THE DATABASE WENT BACK: {stream.name}: {', '.join(map(str, fell))}. A backup was restored, or a failover "
-        f"lost the last transactions. Ids up to {sign * furthest} were given out once and will be given out again, for "
-        "other rows.",
+        f"THE DATABASE WENT BACK: {stream.name}: {', '.join(map(str, regressions))}. A backup was restored, or a "
+        f"failover lost the last transactions. IDs up to {sign * furthest} were already assigned, and Synapse will "
+        "assign them again, to other rows.",
         _setval(stream.sequence, furthest),
     )
 
 
-def merge_furthest(standings: Iterable[StreamProgress]) -> StreamProgress:
-    """How far a stream ever was in several standings."""
+def merge_furthest(progresses: Iterable[StreamProgress]) -> StreamProgress:
+    """The furthest position of each writer, and the furthest sequence value, in several progresses."""
     positions: dict[str, int] = {}
     handed_out = 0
-    for one in standings:
-        handed_out = max(handed_out, one.handed_out)
-        for writer, position in one.positions.items():
+    for progress in progresses:
+        handed_out = max(handed_out, progress.handed_out)
+        for writer, position in progress.positions.items():
             positions[writer] = max(positions.get(writer, position), position, key=abs)
     return StreamProgress(handed_out, positions, {}, may_be_ahead=True)
 
 
-def _end(standing: StreamProgress, sign: int) -> int:
-    known = [sign * one for one in (*standing.positions.values(), *standing.furthest.values())]
-    return max([standing.handed_out, *known])
+def _furthest(progress: StreamProgress, sign: int) -> int:
+    ids = [sign * furthest for furthest in (*progress.positions.values(), *progress.furthest.values())]
+    return max([progress.handed_out, *ids])
 
 
 def _setval(sequence: str, last: int) -> str:
@@ -135,7 +140,7 @@ def _setval(sequence: str, last: int) -> str:
 
 
 def _listed(ids: Mapping[str, int]) -> str:
-    return ", ".join(f"{one} of {name}" for name, one in sorted(ids.items()))
+    return ", ".join(f"{stream_id} of {name}" for name, stream_id in sorted(ids.items()))
 
 
 def _literal(text: str) -> str:

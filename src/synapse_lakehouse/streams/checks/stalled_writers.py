@@ -1,7 +1,7 @@
-"""Does a stream go on as its source does? Told from three runs, the first of them long enough ago. Pure.
+"""Find writers and streams that stopped advancing, by comparing three runs. Pure.
 
-Idle streams and idle writers stand still, and rightly so. Only who works and does not get on is told of: a writer whose
-rows become more while its position stays, and a stream whose ids are handed out while no row comes.
+Idle streams and idle writers stand still without a fault. A fault is a writer that adds rows while its position stays,
+or a stream whose IDs are assigned while no row appears.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,13 +12,16 @@ from typing import Final
 from synapse_lakehouse.audit.releases import Release
 
 MINIMUM_IDS: Final = 100
-"""Fewer ids than this, all without a row, may be chance."""
+"""Fewer IDs than this without a row may be chance."""
 
 
 @dataclass(frozen=True)
 class StreamSample:
-    """A stream as a run saw it. ``positions`` by writer; ``rows`` by table and writer; ``handed_out``: the last id of
-    the sequence; ``largest``: id that is furthest from zero."""
+    """A stream as one run measured it.
+
+    ``positions`` by writer; ``rows`` by table and writer; ``handed_out``: last ID of the sequence; ``largest``: the ID
+    furthest from zero.
+    """
 
     positions: Mapping[str, int]
     rows: Mapping[tuple[str, str], int]
@@ -27,40 +30,41 @@ class StreamSample:
 
 
 def choose_compared_releases(published: Sequence[Release], now: datetime, hours: int) -> tuple[Release, Release] | None:
-    """The latest release, and the youngest before it that is at least so many hours old; None while there is none.
+    """The youngest release that is at least ``hours`` old, and the latest one; None while no release is old enough.
 
     :param published: all releases, oldest first.
     """
     if not published or not hours:
         return None
     latest = published[-1]
-    old = [one for one in published if one.run_id != latest.run_id and now - one.published_at >= timedelta(hours=hours)]
+    age = timedelta(hours=hours)
+    old = [release for release in published if release.run_id != latest.run_id and now - release.published_at >= age]
     return (old[-1], latest) if old else None
 
 
 def find_stalled_writers(first: StreamSample, middle: StreamSample, last: StreamSample) -> dict[str, tuple[int, int]]:
-    """Writers whose position stayed while their rows became more, twice: the position, and rows that came.
+    """Find writers whose position stayed while their rows increased twice: position and number of new rows by writer.
 
-    A position is stored after the rows. So one look may come between, and a writer that is killed there and then has
-    nothing to do stays behind; one that writes again and stays behind does not.
+    A writer stores its position after its rows, so one sample may fall in between. A writer that is killed at that
+    moment and then idle stays behind without a fault; one that writes again and stays behind is stalled.
     """
-    found = {}
+    stalled = {}
     for writer, position in last.positions.items():
-        is_still = first.positions.get(writer) == position == middle.positions.get(writer)
-        if is_still and all(sum(_grown(one, other, writer)) for one, other in ((first, middle), (middle, last))):
-            found[writer] = position, sum(_grown(first, last, writer))
-    return found
+        is_unmoved = first.positions.get(writer) == position == middle.positions.get(writer)
+        if is_unmoved and all(sum(_new_rows(*pair, writer)) for pair in ((first, middle), (middle, last))):
+            stalled[writer] = position, sum(_new_rows(first, last, writer))
+    return stalled
 
 
 def count_ids_without_rows(first: StreamSample, middle: StreamSample, last: StreamSample) -> int:
-    """Ids that were handed out while not one of them got a row; 0 where that may be chance."""
+    """Number of IDs assigned while no row appeared; 0 if there are few enough to be chance."""
     ids = last.handed_out - first.handed_out
-    is_still = first.largest == middle.largest == last.largest
-    return ids if is_still and ids >= MINIMUM_IDS else 0
+    is_unmoved = first.largest == middle.largest == last.largest
+    return ids if is_unmoved and ids >= MINIMUM_IDS else 0
 
 
-def _grown(before: StreamSample, after: StreamSample, writer: str) -> Iterator[int]:
-    """Rows by which each table that both know became larger."""
+def _new_rows(before: StreamSample, after: StreamSample, writer: str) -> Iterator[int]:
+    """The writer's new rows in each table that both samples contain."""
     for (table, name), rows in after.rows.items():
-        if name == writer and any(known == table for known, _ in before.rows):
+        if name == writer and any(table_before == table for table_before, _ in before.rows):
             yield max(rows - before.rows.get((table, name), 0), 0)

@@ -1,4 +1,4 @@
-"""What Synapse would find in its database if it started now."""
+"""Run Synapse's startup checks of its sequences on the source database."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -13,75 +13,78 @@ from synapse_lakehouse.streams.checks.sequences import SequenceFault, StreamProg
 
 
 def read_progress(connection: Connection, declared: Catalogue) -> dict[str, StreamProgress]:
-    """The standing in the source of every stream by its name, and of every other sequence by its own; those that cannot
-    be read are absent."""
-    found = {}
-    for name, one in _checked(declared).items():
+    """Progress of each stream, and of each other checked sequence, by name; those that cannot be read are absent."""
+    progress = {}
+    for name, checked in _checked(declared).items():
         try:
             with connection.transaction():
-                found[name] = _standing(connection, declared, one)
+                progress[name] = _progress(connection, declared, checked)
         except psycopg.Error:
             continue
-    return found
+    return progress
 
 
-def find_startup_faults(declared: Catalogue, now: Mapping[str, StreamProgress]) -> Iterator[tuple[str, SequenceFault]]:
-    """What Synapse would refuse or mend at its start, of what is known, each with what it concerns."""
-    for name, one in _checked(declared).items():
-        if name in now:
-            kind = "stream" if isinstance(one, Stream) else "sequence"
-            yield from ((f"{kind} {name}", fault) for fault in find_sequence_faults(one, now[name]))
+def find_startup_faults(
+    declared: Catalogue, progress: Mapping[str, StreamProgress]
+) -> Iterator[tuple[str, SequenceFault]]:
+    """Findings of Synapse's own startup checks (sequences behind tables, …), each with the object concerned."""
+    for name, checked in _checked(declared).items():
+        if name in progress:
+            kind = "stream" if isinstance(checked, Stream) else "sequence"
+            yield from ((f"{kind} {name}", fault) for fault in find_sequence_faults(checked, progress[name]))
 
 
 def check_startup(connection: Connection, declared: Catalogue) -> list[tuple[str, SequenceFault]]:
-    """The :func:`find_startup_faults` of all streams and other sequences; none where all fits.
+    """Read the progress of all streams and sequences, and return :func:`find_startup_faults` of them.
 
-    :raises ReadError: when one cannot be read, or not soon: nobody may take that for a good sign.
+    :raises ReadError: if one cannot be read in time, since an incomplete check proves nothing.
     """
     try:
         set_short_timeout(connection)
-        now = {name: _standing(connection, declared, one) for name, one in _checked(declared).items()}
+        progress = {name: _progress(connection, declared, checked) for name, checked in _checked(declared).items()}
     except psycopg.Error as error:
         raise ReadError(error) from None
-    return list(find_startup_faults(declared, now))
+    return list(find_startup_faults(declared, progress))
 
 
 def _checked(declared: Catalogue) -> dict[str, Stream | StartupSequence]:
-    """Streams, and sequences of none, by name."""
+    """Streams, and sequences that belong to no stream, by name."""
     of_streams = {stream.sequence for stream in declared.streams}
     streams: dict[str, Stream | StartupSequence] = {stream.name: stream for stream in declared.streams}
-    return streams | {one.name: one for one in declared.checked_at_start if one.name not in of_streams}
+    return streams | {
+        sequence.name: sequence for sequence in declared.checked_at_start if sequence.name not in of_streams
+    }
 
 
-def _standing(connection: Connection, declared: Catalogue, one: Stream | StartupSequence) -> StreamProgress:
+def _progress(connection: Connection, declared: Catalogue, checked: Stream | StartupSequence) -> StreamProgress:
     stored = connection.execute(
-        "select instance_name, stream_id from stream_positions where stream_name = %s", [one.stream_positions]
+        "select instance_name, stream_id from stream_positions where stream_name = %s", [checked.stream_positions]
     ).fetchall()
-    furthest = _furthest(connection, _ids(declared, one), one.direction)
+    furthest = _furthest_ids(connection, _id_columns(declared, checked), checked.direction)
     row = connection.execute("select pg_is_in_recovery()").fetchone()
     return StreamProgress(
-        # Last: what is committed meanwhile is not to be seen without its id.
-        handed_out=read_last_sequence_value(connection, one.sequence),
+        # The sequence is read last: a row that is committed meanwhile must not be read without its ID.
+        handed_out=read_last_sequence_value(connection, checked.sequence),
         positions={writer: int(position) for writer, position in stored},
         furthest=furthest,
         may_be_ahead=row != (False,),
     )
 
 
-def _ids(declared: Catalogue, one: Stream | StartupSequence) -> list[tuple[str, str]]:
-    """Tables, each with the column whose ids the sequence gives out."""
-    backing = declared.backing_tables(one.name) if isinstance(one, Stream) else ()
-    further = (other.ids for other in declared.checked_at_start if other.name == one.sequence)
-    return [*((table.name, column) for table, column in backing), *(pair for ids in further for pair in ids.items())]
+def _id_columns(declared: Catalogue, checked: Stream | StartupSequence) -> list[tuple[str, str]]:
+    """Tables, each with the column that contains IDs of the sequence."""
+    backing = declared.backing_tables(checked.name) if isinstance(checked, Stream) else ()
+    others = (sequence.ids for sequence in declared.checked_at_start if sequence.name == checked.sequence)
+    return [*((table.name, column) for table, column in backing), *(pair for ids in others for pair in ids.items())]
 
 
-def _furthest(connection: Connection, ids: Iterable[tuple[str, str]], sign: int) -> dict[str, int]:
-    """The furthest id by table, of those whose ids have the sign that they should have."""
+def _furthest_ids(connection: Connection, columns: Iterable[tuple[str, str]], sign: int) -> dict[str, int]:
+    """The furthest ID by table, among IDs with the expected sign."""
     furthest = {}
-    for table, column in ids:
-        end = sql.SQL("min" if sign < 0 else "max")
+    for table, column in columns:
+        aggregate = sql.SQL("min" if sign < 0 else "max")
         row = connection.execute(
-            sql.SQL("select {}({}) from {}").format(end, sql.Identifier(column), sql.Identifier(table))
+            sql.SQL("select {}({}) from {}").format(aggregate, sql.Identifier(column), sql.Identifier(table))
         ).fetchone()
         if row and row[0] is not None and (row[0] < 0) is (sign < 0):
             furthest[table] = int(row[0])

@@ -1,8 +1,7 @@
-"""What a missing, late, repeated or changed stream id means: pure decisions on ranges of ids.
+"""Classify missing, late, repeated and changed stream IDs. Pure: it works on ranges of IDs.
 
-Gaps are legal. An id at or below the safe bound has a row or an explanation, and its row stays what it is; only what
-is lost, late, duplicate or changed is a fault. Ids are distances here, without the sign of streams that count
-downwards.
+Gaps are legal. Each ID at or below the safe bound has a row or an explanation, and its row does not change; only lost,
+late, duplicate and changed IDs are faults. Here IDs are distances, without the sign of streams that count downwards.
 """
 
 from collections.abc import Iterator
@@ -12,64 +11,64 @@ from typing import Final
 
 
 class GapClass(StrEnum):
-    """What is the matter with a range of ids."""
+    """The class of a range of IDs."""
 
     IN_FLIGHT = "in_flight"
-    """Handed out by the sequence, above the bound: its row may still come."""
+    """Assigned by the sequence and above the bound: its row may still be written."""
     ROLLED_BACK = "rolled_back"
-    """Closed without a trace: the transaction had nothing to say, or failed."""
+    """At or below the bound, without evidence of a row: the transaction wrote no row, or failed."""
     PURGED = "purged"
-    """There was a row, and it went with a purge, a deleted room, or by moving to another id."""
+    """There was a row. A purge, a deleted room, or a move to another ID explains its absence."""
     LOST = "lost"
-    """There was a row, and nothing explains that it is gone."""
+    """There was a row, and nothing explains its absence."""
     LATE = "late"
-    """A row appeared at or below a bound that was accepted before."""
+    """A row appeared at or below the safe bound of an earlier release."""
     DUPLICATE = "duplicate"
-    """More rows than one have the id, where one row per fact holds."""
+    """Several rows have the ID, in a stream with unique IDs."""
     CHANGED = "changed"
-    """Its row says something else than when it was accepted, and not only where the catalogue allows it."""
+    """The row differs from the previous release in a column that the catalogue does not declare as changing."""
 
 
 FAULT_CLASSES: Final = (GapClass.LOST, GapClass.LATE, GapClass.DUPLICATE, GapClass.CHANGED)
-"""The only classes that anybody is to be woken for."""
+"""The only classes that raise alerts."""
 
 
 class Evidence(StrEnum):
-    """What tells that an id had a row."""
+    """Evidence that an ID had a row."""
 
     ACCEPTED_ROW = "accepted_row"
-    """The release before has it."""
+    """The previous release contains the row."""
     OTHER_ID = "other_id"
-    """The release before has the key under a higher id than now."""
+    """The previous release contains the key with a higher ID than now."""
     MEMBERSHIP = "membership"
-    """A row about a membership names its event and id."""
+    """A row about a membership contains the event and its ID."""
     DELTA = "delta"
-    """A change of current state at the id names an event that is not there."""
+    """A change of current state with the ID refers to an event that is not stored."""
     EVENT_JSON = "event_json"
-    """The event's JSON is there without the event, and the graph of the room leaves it no other id."""
+    """The event's JSON is stored without the event, and the room's event graph leaves it no other ID."""
     RDATA = "rdata"
-    """A writer announced it."""
+    """A writer announced the row."""
 
 
 class Explanation(StrEnum):
-    """Why a row that was there is gone, and rightly so."""
+    """The reason why a row is legitimately gone."""
 
     ROOM_DELETED = "room_deleted"
     HISTORY_PURGED = "history_purged"
     EVENT_GONE = "event_gone"
-    """The row belonged to an event, and went with it."""
+    """The row belonged to an event that is gone."""
     ACCOUNT_CLOSED = "account_closed"
     SECOND_LIFE = "second_life"
-    """Its event is back under another id."""
+    """The event is stored again, with another ID."""
 
 
 BEFORE_FIRST_RUN: Final = "before_first_run"
-"""Flag: from before anything was accepted, so that nobody watched."""
+"""Flag of a gap that is older than the first release."""
 
 
 @dataclass(frozen=True)
 class StreamWindow:
-    """A stream's bound as it was accepted (None: never), its bound now, and the last id handed out."""
+    """A stream's safe bound in the previous release (None: it had none), its bound now, and the last assigned ID."""
 
     accepted: int | None
     bound: int
@@ -78,21 +77,21 @@ class StreamWindow:
 
 @dataclass(frozen=True)
 class MissingIds:
-    """Ids without a row in ``table`` (None: in any table of the stream), all with the same witness and explanation."""
+    """IDs without a row in ``table`` (None: in any table of the stream), with the same evidence and explanation."""
 
     first: int
     last: int
     table: str | None = None
-    witness: Evidence | None = None
+    evidence: Evidence | None = None
     explanation: Explanation | None = None
 
 
 @dataclass(frozen=True)
 class PresentId:
-    """An id with rows in ``table`` (None: in several tables) that it should not have, or not now.
+    """An ID with suspect rows in ``table`` (None: in several tables).
 
-    ``rows``: how many have it; ``was_accepted``: the release before has it; ``is_second_life``: an event that was known
-    under another id.
+    ``rows``: number of rows with the ID; ``was_accepted``: the previous release contains the ID; ``is_second_life``: an
+    event that was stored before with another ID.
     """
 
     id: int
@@ -104,38 +103,38 @@ class PresentId:
 
 @dataclass(frozen=True)
 class StreamGap:
-    """Ids ``first`` to ``last`` of one class, with what decided it."""
+    """The IDs ``first`` to ``last``, which have the same class, evidence and explanation."""
 
     first: int
     last: int
-    verdict: GapClass
+    gap_class: GapClass
     table: str | None = None
-    witness: Evidence | None = None
+    evidence: Evidence | None = None
     explanation: Explanation | None = None
     flags: tuple[str, ...] = ()
 
 
 def classify_missing(missing: MissingIds, window: StreamWindow) -> Iterator[StreamGap]:
-    """The verdict on ids without a row, cut where the bound divides them."""
-    told = StreamGap(missing.first, missing.last, GapClass.LOST, missing.table, missing.witness, missing.explanation)
-    if missing.witness is not None:
-        yield replace(told, verdict=GapClass.PURGED if missing.explanation else GapClass.LOST)
+    """Classify IDs without a row; a range that contains the bound is split there."""
+    gap = StreamGap(missing.first, missing.last, GapClass.LOST, missing.table, missing.evidence, missing.explanation)
+    if missing.evidence is not None:
+        yield replace(gap, gap_class=GapClass.PURGED if missing.explanation else GapClass.LOST)
         return
     flags = (BEFORE_FIRST_RUN,) if window.accepted is None else ()
     if missing.first <= window.bound:
-        yield replace(told, verdict=GapClass.ROLLED_BACK, last=min(missing.last, window.bound), flags=flags)
+        yield replace(gap, gap_class=GapClass.ROLLED_BACK, last=min(missing.last, window.bound), flags=flags)
     if missing.last > window.bound:
-        yield replace(told, verdict=GapClass.IN_FLIGHT, first=max(missing.first, window.bound + 1))
+        yield replace(gap, gap_class=GapClass.IN_FLIGHT, first=max(missing.first, window.bound + 1))
 
 
 def classify_present(present: PresentId, window: StreamWindow, *, repeats: bool = False) -> Iterator[StreamGap]:
-    """The verdicts on an id with rows.
+    """Classify an ID with rows as late, duplicate, both or neither.
 
-    :param repeats: whether several rows of the table may share an id.
+    :param repeats: whether several rows of the table may share an ID.
     """
-    told = StreamGap(present.id, present.id, GapClass.LATE, present.table)
+    gap = StreamGap(present.id, present.id, GapClass.LATE, present.table)
     is_closed = window.accepted is not None and present.id <= window.accepted
     if is_closed and not present.was_accepted and not present.is_second_life:
-        yield told
+        yield gap
     if present.rows > 1 and not repeats:
-        yield replace(told, verdict=GapClass.DUPLICATE)
+        yield replace(gap, gap_class=GapClass.DUPLICATE)

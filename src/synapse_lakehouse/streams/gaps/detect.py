@@ -1,7 +1,7 @@
-"""Which ids of a run's streams are missing, late or repeated: found with Spark, decided by ``gaps``.
+"""Find the missing, late, duplicate and changed IDs of a run's streams with Spark; ``classify`` decides their class.
 
-Only the window that the run closed is searched for gaps, and only tables that it changed for rows that are gone. What
-comes to the driver are ranges, one after the other.
+Only the newly closed window is searched for missing IDs, and only changed tables for rows that are gone. The driver
+receives ranges, one at a time.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,107 +42,109 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class GapDetector:
-    """What the gaps of one run are found in.
+    """Inputs of one run's search for gaps.
 
-    ``positions`` and ``facts`` are the run's rows of ``audit.stream_positions`` and ``audit.stream_facts``; ``rows``
-    counts the rows of tables, ``rows_before`` those of the release before, where there is one; ``since`` says, in
-    milliseconds since the epoch, when the source was read for that release; ``read_alike`` names the tables that this
-    run read with its statements, ``mended`` by table the ranges of keys in which it was found to be wrong.
+    ``positions`` and ``facts``: the run's rows of ``audit.stream_positions`` and ``audit.stream_facts``.
+    ``row_counts``: rows by table; ``previous_row_counts``: those of the previous release, None without one.
+    ``previous_read_at``: when the source was read for the previous release, in milliseconds since the epoch.
+    ``comparable``: tables that both runs read with the same statement. ``repaired``: by table, the key ranges that this
+    run repaired.
     """
 
-    held: StreamTables
+    tables: StreamTables
     positions: Sequence[Row]
     facts: Sequence[Row]
-    rows: Mapping[str, int]
-    rows_before: Mapping[str, int] | None
-    since: int | None
-    read_alike: frozenset[str]
-    mended: Mapping[str, Sequence[str]]
+    row_counts: Mapping[str, int]
+    previous_row_counts: Mapping[str, int] | None
+    previous_read_at: int | None
+    comparable: frozenset[str]
+    repaired: Mapping[str, Sequence[str]]
 
     def find_gaps(self, announced: Sequence[Row] = ()) -> Iterator[tuple[Stream, StreamGap]]:
-        """All gaps and faults, by stream.
+        """Find all gaps and faults, each with its stream.
 
-        :param announced: rows that a writer announced and that are not there, with the columns ``witnesses.ANNOUNCED``.
+        :param announced: rows that a writer announced and that are not stored, with the columns ``ANNOUNCED_COLUMNS``.
         """
-        witnessed = self._witnessed(announced)
-        told = None if witnessed is None else _told_once(witnessed)
-        frames = [one for one in (told, self._orphaned(witnessed)) if one is not None]
-        yield from self._missing(union_all(frames) if frames else None)
-        yield from self._present()
-        yield from self._changed()
+        evidenced = self._evidenced_ids(announced)
+        deduplicated = None if evidenced is None else _best_evidence(evidenced)
+        frames = [frame for frame in (deduplicated, self._orphaned_ids(evidenced)) if frame is not None]
+        yield from self._missing_gaps(union_all(frames) if frames else None)
+        yield from self._present_gaps()
+        yield from self._changed_gaps()
 
     @cached_property
     def reread_ids(self) -> list[changed_rows.RereadIds]:
-        """Closed ids that this run read again."""
-        return changed_rows.find_reread_ids(self.held, self.read_alike)
+        """Closed IDs that this run read again."""
+        return changed_rows.find_reread_ids(self.tables, self.comparable)
 
-    def record_reread_ids(self, facts: Sequence[dict[str, Any]]) -> None:
-        """Enter into rows of ``audit.stream_facts`` how many closed ids were read again."""
-        ids = {(one.stream.name, one.table.name): one.ids for one in self.reread_ids}
-        for fact in facts:
-            fact["reread_ids"] = ids.get((fact["stream"], fact["table_name"]), 0)
+    def count_reread_ids(self, fact: Row) -> int:
+        """Number of closed IDs that were read again, for a row of ``audit.stream_facts``."""
+        pair = fact["stream"], fact["table_name"]
+        return sum(ids.ids for ids in self.reread_ids if (ids.stream.name, ids.table.name) == pair)
 
     @cached_property
     def windows(self) -> dict[str, StreamWindow]:
-        """By stream, where it has a bound that this run found, the window that is closed now."""
-        found = {}
+        """The window of each stream for which this run computed a bound."""
+        windows = {}
         for row in self.positions:
-            stream = self.held.catalogue.stream(row["stream"])
+            stream = self.tables.catalogue.stream(row["stream"])
             if row["safe_bound"] is not None and row["rule"] != BoundRule.HELD.value:
-                accepted = self.held.bound(stream)
+                previous = self.tables.previous_bound(stream)
                 last = row["sequence_last_value"] - (0 if row["sequence_is_called"] else 1)
                 bound = stream.direction * row["safe_bound"]
-                found[stream.name] = StreamWindow(
-                    None if accepted is None else stream.direction * accepted, bound, max(last, bound)
-                )
-        return found
+                accepted = None if previous is None else stream.direction * previous
+                windows[stream.name] = StreamWindow(accepted, bound, max(last, bound))
+        return windows
 
-    def _searched(self) -> dict[str, StreamWindow]:
-        """Windows of the streams in which a missing id means something, where there is one to search."""
-        kinds = {stream.name: stream.contiguity for stream in self.held.catalogue.streams}
+    def _searched_windows(self) -> dict[str, StreamWindow]:
+        """Windows that are not empty, of streams in which a missing ID has a meaning."""
+        contiguities = {stream.name: stream.contiguity for stream in self.tables.catalogue.streams}
         return {
             name: window
             for name, window in self.windows.items()
-            if kinds[name] is Contiguity.APPEND_ONLY and _after(window) < window.last
+            if contiguities[name] is Contiguity.APPEND_ONLY and _start(window) < window.last
         }
 
-    def _witnessed(self, announced: Sequence[Row]) -> DataFrame | None:
-        """Ids that had a row and have none, in ``witnesses.COLUMNS``, ``EVENT``."""
-        found = [evidence.find_vanished_ids(self.held, self.since, announced), evidence.find_regressed_keys(self.held)]
-        for name, window in self._searched().items():
-            if name in ("events", "backfill") and _after(window) < window.bound:
-                found.append(
-                    evidence.find_referenced_ids(
-                        self.held, self.held.catalogue.stream(name), _after(window), window.bound
-                    )
-                )
-        frames = [one for one in found if one is not None]
-        # Cut off from what it is made of: Spark cannot plan so many queries with names of their own in each other.
-        return union_all(frames).localCheckpoint() if frames else None
+    def _evidenced_ids(self, announced: Sequence[Row]) -> DataFrame | None:
+        """IDs that had a row and have none, with the columns ``EVIDENCE_COLUMNS`` and ``EVENT_COLUMN``."""
+        frames = [
+            evidence.find_vanished_ids(self.tables, self.previous_read_at, announced),
+            evidence.find_regressed_keys(self.tables),
+        ]
+        for name, window in self._searched_windows().items():
+            if name in ("events", "backfill") and _start(window) < window.bound:
+                stream = self.tables.catalogue.stream(name)
+                frames.append(evidence.find_referenced_ids(self.tables, stream, _start(window), window.bound))
+        found = [frame for frame in frames if frame is not None]
+        # Checkpoint to truncate the lineage; the nested plan is too large for Catalyst.
+        return union_all(found).localCheckpoint() if found else None
 
-    def _orphaned(self, witnessed: DataFrame | None) -> DataFrame | None:
-        """Other ids of events that are missed because their JSON is there without them, in ``witnesses.COLUMNS``."""
-        searched = self._searched()
+    def _orphaned_ids(self, evidenced: DataFrame | None) -> DataFrame | None:
+        """IDs of events whose JSON is stored without them, with the columns ``EVIDENCE_COLUMNS``."""
+        searched = self._searched_windows()
         events = {name: window for name, window in searched.items() if name in ("events", "backfill")}
-        if not any(_after(window) < window.bound for window in events.values()):
+        if not any(_start(window) < window.bound for window in events.values()):
             return None
-        # Without a release before, and where its events had other rows than their JSON, there may be some of old.
-        is_whole = self.rows_before is not None and _surplus(self.rows_before) == 0
-        if is_whole and not orphaned_json.may_have_new_orphans(self.held):
+        # Old orphans are possible if there is no previous release, or if it has more JSON rows than events.
+        has_no_old_orphan = (
+            self.previous_row_counts is not None and _json_without_event_count(self.previous_row_counts) == 0
+        )
+        if has_no_old_orphan and not orphaned_json.may_have_new_orphans(self.tables):
             return None
-        before = {name: self._closed_before(name) for name in ("events", "backfill")}
-        return orphaned_json.locate_orphans(self.held, self._ranges(events, witnessed), witnessed, before)
+        searched_before = {name: self._searched_before(name) for name in ("events", "backfill")}
+        missing = self._missing_ranges(events, evidenced)
+        return orphaned_json.locate_orphans(self.tables, missing, evidenced, searched_before)
 
-    def _closed_before(self, name: str) -> float:
-        """Up to where earlier runs searched a stream for gaps; without an end where that is not known."""
+    def _searched_before(self, name: str) -> float:
+        """The ID up to which earlier runs searched a stream for gaps; infinity if that is unknown."""
         if window := self.windows.get(name):
-            return _after(window) if name in self._searched() else window.last
+            return _start(window) if name in self._searched_windows() else window.last
         is_unused = all(row["rule"] == BoundRule.UNUSED.value for row in self.positions if row["stream"] == name)
         return FIRST_ID if is_unused else inf
 
-    def _missing(self, witnessed: DataFrame | None) -> Iterator[tuple[Stream, StreamGap]]:
-        if witnessed is not None:
-            for stream, row in self._islands(witnessed):
+    def _missing_gaps(self, evidenced: DataFrame | None) -> Iterator[tuple[Stream, StreamGap]]:
+        if evidenced is not None:
+            for stream, row in self._ranges(evidenced):
                 missing = MissingIds(
                     row.first_id,
                     row.last_id,
@@ -151,139 +153,135 @@ class GapDetector:
                     Explanation(row.explanation) if row.explanation else None,
                 )
                 yield from ((stream, gap) for gap in classify.classify_missing(missing, self._window(stream)))
-        searched = self._searched()
+        searched = self._searched_windows()
         if not searched:
             return
-        found = self._ranges(searched, witnessed)
-        for row in found.toLocalIterator():
-            stream = self.held.catalogue.stream(row.stream)
-            yield from (
-                (stream, gap)
-                for gap in classify.classify_missing(MissingIds(row.first_id, row.last_id), searched[stream.name])
-            )
+        for row in self._missing_ranges(searched, evidenced).toLocalIterator():
+            stream = self.tables.catalogue.stream(row.stream)
+            missing = MissingIds(row.first_id, row.last_id)
+            yield from ((stream, gap) for gap in classify.classify_missing(missing, searched[stream.name]))
 
-    def _ranges(self, searched: Mapping[str, StreamWindow], witnessed: DataFrame | None) -> DataFrame:
-        """Columns: stream, first_id, last_id of what is missing in the windows without a witness."""
-        spark = self.held.spark
-        ids = self.held.rows(
+    def _missing_ranges(self, searched: Mapping[str, StreamWindow], evidenced: DataFrame | None) -> DataFrame:
+        """Columns: stream, first_id, last_id of the IDs in the windows with neither a row nor evidence."""
+        spark = self.tables.spark
+        ids = self.tables.query(
             [
                 select_sql(
                     table,
                     {"stream": f"'{stream.name}'", "id": distance_sql(stream, table)},
-                    is_beyond_sql(stream, table, _after(searched[stream.name])),
+                    is_beyond_sql(stream, table, _start(searched[stream.name])),
                 )
-                for stream, table in self.held.catalogue.stream_table_pairs()
+                for stream, table in self.tables.catalogue.stream_table_pairs()
                 if stream.name in searched
             ]
         )
-        if witnessed is not None:
-            ids = ids.unionAll(witnessed.select("stream", "id"))
+        if evidenced is not None:
+            ids = ids.unionAll(evidenced.select("stream", "id"))
         ids.createOrReplaceTempView("ids")
-        windows = [(name, _after(window), window.last) for name, window in searched.items()]
+        windows = [(name, _start(window), window.last) for name, window in searched.items()]
         spark.createDataFrame(windows, "stream string, after bigint, until bigint").createOrReplaceTempView("windows")
         return spark.sql(MISSING_RANGES)
 
-    def _present(self) -> Iterator[tuple[Stream, StreamGap]]:
-        """Late and duplicate ids, looked up where counting says that there are some."""
-        counted = {(fact["stream"], fact["table_name"]): fact for fact in self.facts}
-        for stream, table in self.held.catalogue.stream_table_pairs():
-            fact = counted.get((stream.name, table.name))
+    def _present_gaps(self) -> Iterator[tuple[Stream, StreamGap]]:
+        """Late and duplicate IDs, searched in tables whose counts show that there are some."""
+        facts = {(fact["stream"], fact["table_name"]): fact for fact in self.facts}
+        for stream, table in self.tables.catalogue.stream_table_pairs():
+            fact = facts.get((stream.name, table.name))
             repeats = table.repeats_ids or not stream.unique_ids
             if fact and (fact["late_ids"] or (fact["duplicate_ids"] and not repeats)):
                 for row in self._suspects(stream, table, repeats=repeats).toLocalIterator():
                     present = PresentId(row.id, table.name, row["rows"], row.was_accepted, row.is_second_life)
-                    found = classify.classify_present(present, self._window(stream), repeats=repeats)
-                    yield from ((stream, gap) for gap in found)
-        for row in self._shared():
-            stream = self.held.catalogue.stream(row.stream)
+                    gaps = classify.classify_present(present, self._window(stream), repeats=repeats)
+                    yield from ((stream, gap) for gap in gaps)
+        for row in self._shared_ids():
+            stream = self.tables.catalogue.stream(row.stream)
             present = PresentId(row.id, None, row.tables, was_accepted=True)
             yield from ((stream, gap) for gap in classify.classify_present(present, self._window(stream)))
 
-    def _changed(self) -> Iterator[tuple[Stream, StreamGap]]:
-        found = changed_rows.find_changed_ids(self.held, self.reread_ids, self.mended)
-        for stream, row in self._islands(found) if found is not None else ():
+    def _changed_gaps(self) -> Iterator[tuple[Stream, StreamGap]]:
+        changed = changed_rows.find_changed_ids(self.tables, self.reread_ids, self.repaired)
+        for stream, row in self._ranges(changed) if changed is not None else ():
             yield stream, StreamGap(row.first_id, row.last_id, GapClass.CHANGED, row.table_name, Evidence(row.witness))
-        more = changed_rows.find_added_ids(self.held, self.reread_ids, self.mended)
-        for stream, row in self._islands(more) if more is not None else ():
+        added = changed_rows.find_added_ids(self.tables, self.reread_ids, self.repaired)
+        for stream, row in self._ranges(added) if added is not None else ():
             yield stream, StreamGap(row.first_id, row.last_id, GapClass.LATE, row.table_name)
 
-    def _islands(self, ids: DataFrame) -> Iterator[tuple[Stream, Any]]:
-        """Streams and rows with first_id and last_id for ``ids``, in ``witnesses.COLUMNS``."""
+    def _ranges(self, ids: DataFrame) -> Iterator[tuple[Stream, Any]]:
+        """Streams, with rows of first_id and last_id, from ``ids`` with the columns ``EVIDENCE_COLUMNS``."""
         ids.createOrReplaceTempView("witnessed")
-        for row in self.held.spark.sql(EVIDENCE_RANGES).toLocalIterator():
-            yield self.held.catalogue.stream(row.stream), row
+        for row in self.tables.spark.sql(EVIDENCE_RANGES).toLocalIterator():
+            yield self.tables.catalogue.stream(row.stream), row
 
     def _suspects(self, stream: Stream, table: Table, *, repeats: bool) -> DataFrame:
-        """Columns: id, rows, was_accepted, is_second_life of ids that are new below the bound, or repeated."""
-        spark = self.held.spark
-        is_event = f.col("event_id") if table.primary_key == ("event_id",) else f.lit(None).cast("string")
+        """Columns: id, rows, was_accepted, is_second_life of IDs that are new below the bound, or repeated."""
+        spark = self.tables.spark
+        has_events = table.primary_key == ("event_id",)
+        event_id = (f.col("event_id") if has_events else f.lit(None).cast("string")).alias("event_id")
         rows = spark.table(f"bronze.{table.name}").where(is_of_stream_sql(stream, table))
-        distances = f.expr(distance_sql(stream, table)).alias("id")
-        ids = rows.select(distances, is_event.alias("event_id"))
+        distance = f.expr(distance_sql(stream, table)).alias("id")
+        ids = rows.select(distance, event_id)
         grouped = ids.groupBy("id").agg(f.count(f.lit(1)).alias("rows"), f.min("event_id").alias("event_id"))
-        before = self.held.before(table.name)
-        known = (ids.limit(0) if before is None else before.select(distances)).select("id")
-        known = known.distinct().withColumn("was_accepted", f.lit(True))
+        previous = self.tables.previous_version(table.name)
+        accepted_ids = (ids.limit(0) if previous is None else previous.select(distance)).select("id")
+        accepted_ids = accepted_ids.distinct().withColumn("was_accepted", f.lit(True))
         accepted = self._window(stream).accepted
         is_new = f.lit(False) if accepted is None else (f.col("id") <= accepted) & f.col("was_accepted").isNull()
         is_repeated = (f.col("rows") > 1) & f.lit(not repeats)
-        lived = spark.table("audit.deletions").where(f.col("table_name") == table.name)
-        lives = [lived.select(f.get_json_object("key", "$.event_id").alias("event_id"))]
-        if before is not None and table.primary_key == ("event_id",):
-            lives.append(before.select("event_id"))
+        deleted = spark.table("audit.deletions").where(f.col("table_name") == table.name)
+        earlier_events = [deleted.select(f.get_json_object("key", "$.event_id").alias("event_id"))]
+        if previous is not None and has_events:
+            earlier_events.append(previous.select("event_id"))
+        second_lives = union_all(earlier_events).distinct().withColumn("is_second_life", f.lit(True))
+        flags = (f.coalesce(name, f.lit(False)).alias(name) for name in ("was_accepted", "is_second_life"))
         return (
-            grouped.join(known, "id", "left")
+            grouped.join(accepted_ids, "id", "left")
             .where(is_new | is_repeated)
-            .join(union_all(lives).distinct().withColumn("is_second_life", f.lit(True)), "event_id", "left")
-            .select(
-                "id", "rows", *(f.coalesce(one, f.lit(False)).alias(one) for one in ("was_accepted", "is_second_life"))
-            )
+            .join(second_lives, "event_id", "left")
+            .select("id", "rows", *flags)
         )
 
-    def _shared(self) -> list[Any]:
-        """Rows of stream, id and number of tables: new ids that several tables have, where one table should."""
+    def _shared_ids(self) -> list[Any]:
+        """Rows of stream, id and number of tables, for new IDs of streams with unique IDs that several tables have."""
+        changed_tables = self.tables.changed_tables()
         changed = {
-            stream.name
-            for stream, table in self.held.catalogue.stream_table_pairs()
-            if table.name in self.held.changed_names()
+            stream.name for stream, table in self.tables.catalogue.stream_table_pairs() if table.name in changed_tables
         }
         by_stream: dict[str, list[str]] = {}
-        for stream, table in self.held.catalogue.stream_table_pairs():
+        for stream, table in self.tables.catalogue.stream_table_pairs():
             if stream.name in self.windows and stream.name in changed and stream.unique_ids and not table.repeats_ids:
                 by_stream.setdefault(stream.name, []).append(
                     select_sql(
                         table,
                         id_columns_sql(stream, table) | {"id": distance_sql(stream, table)},
-                        is_beyond_sql(stream, table, _after(self.windows[stream.name])),
+                        is_beyond_sql(stream, table, _start(self.windows[stream.name])),
                     )
                 )
-        several = [one for selects in by_stream.values() if len(selects) > 1 for one in selects]
-        if not several:
+        selects = [select for selects in by_stream.values() if len(selects) > 1 for select in selects]
+        if not selects:
             return []
         tables = f.count_distinct("table_name").alias("tables")
-        return self.held.rows(several).groupBy("stream", "id").agg(tables).where("tables > 1").collect()
+        return self.tables.query(selects).groupBy("stream", "id").agg(tables).where("tables > 1").collect()
 
     def _window(self, stream: Stream) -> StreamWindow:
         if stream.name in self.windows:
             return self.windows[stream.name]
-        # Without a bound of its own the run closes nothing, and what was closed before stays closed.
-        bound = self.held.bound(stream)
+        # Without a new bound the run closes no IDs, and those closed before stay closed.
+        bound = self.tables.previous_bound(stream)
         accepted = None if bound is None else stream.direction * bound
         return StreamWindow(accepted, accepted or FIRST_ID, accepted or FIRST_ID)
 
 
-def _told_once(witnessed: DataFrame) -> DataFrame:
-    """``witnessed`` in ``witnesses.COLUMNS``, each id once per table."""
-    # The row itself is the best witness; "accepted_row" comes before all others by name, too.
-    first = f.min_by(f.struct("witness", "explanation"), "witness").alias("told")
-    told = witnessed.groupBy("stream", "table_name", "id").agg(first)
-    return told.select("stream", "table_name", "id", "told.*")
+def _best_evidence(evidenced: DataFrame) -> DataFrame:
+    """``evidenced`` with the columns ``EVIDENCE_COLUMNS``, each ID once per table."""
+    # The row itself is the best evidence; "accepted_row" is also the first name in alphabetical order.
+    best = f.min_by(f.struct("witness", "explanation"), "witness").alias("best")
+    return evidenced.groupBy("stream", "table_name", "id").agg(best).select("stream", "table_name", "id", "best.*")
 
 
-def _surplus(rows: Mapping[str, int]) -> int:
-    """So many more events have JSON than a row."""
+def _json_without_event_count(rows: Mapping[str, int]) -> int:
+    """Number of rows of ``event_json`` beyond those of ``events``."""
     return rows.get("event_json", 0) - rows.get("events", 0)
 
 
-def _after(window: StreamWindow) -> int:
+def _start(window: StreamWindow) -> int:
     return FIRST_ID if window.accepted is None else window.accepted

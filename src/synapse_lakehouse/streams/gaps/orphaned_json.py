@@ -1,4 +1,4 @@
-"""Events whose JSON is there without them: which ids they had, where the graph of their rooms leaves no others."""
+"""Locate the IDs of events whose JSON is stored without them, where the room's event graph determines them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from heapq import merge
@@ -12,122 +12,126 @@ from pyspark.sql import functions as f
 
 from synapse_lakehouse.iceberg.read import snapshot_diff
 from synapse_lakehouse.streams.gaps.classify import Evidence
-from synapse_lakehouse.streams.gaps.event_ids import (
+from synapse_lakehouse.streams.gaps.evidence import EVENT_COLUMN
+from synapse_lakehouse.streams.gaps.infer_stream_ids import (
     AttestedId,
     EventEdge,
     IdRange,
     compute_id_spans,
     find_assigned_ranges,
 )
-from synapse_lakehouse.streams.gaps.evidence import EVENT_COLUMN
 from synapse_lakehouse.streams.stream_tables import StreamTables
 
-_MOST: Final = 1_000
-"""So many are located; of more, those that are located are named all the same."""
+_MAXIMUM_ORPHANS: Final = 1_000
+"""Events that are located at most. If there are more, the located ones are still reported."""
 _SIGNS: Final = {"events": 1, "backfill": -1}
 
 _EDGES: Final = """
-with touching as (
+with orphan_edges as (
     select event_id, prev_event_id from edges left semi join orphans using (event_id)
     union select event_id, prev_event_id from edges left semi join orphans on prev_event_id = orphans.event_id
 )
-select touching.event_id as child, prev_event_id as parent, later.stream_ordering as child_id,
+select orphan_edges.event_id as child, prev_event_id as parent, later.stream_ordering as child_id,
     earlier.stream_ordering as parent_id
-from touching left join events later on touching.event_id = later.event_id
+from orphan_edges left join events later on orphan_edges.event_id = later.event_id
 left join events earlier on prev_event_id = earlier.event_id
 """
 
 
-def may_have_new_orphans(held: StreamTables) -> bool:
-    """Whether JSON without an event may have come since the release before, where there was none: mostly it has not,
-    and then no large table is read."""
-    if "event_json" not in held.changed_names():
+def may_have_new_orphans(tables: StreamTables) -> bool:
+    """Whether JSON without an event may be new since the previous release. Mostly it is not, and no large table is
+    read."""
+    if "event_json" not in tables.changed_tables():
         return False
-    json = _changed_events(held, "event_json")
+    json = _changed_event_ids(tables, "event_json")
     if json is None:
         return True
-    events = _changed_events(held, "events")
-    alone = json if events is None else json.filter(pc.invert(pc.is_in(json, events)))
-    if not len(alone):
+    events = _changed_event_ids(tables, "events")
+    unmatched = json if events is None else json.filter(pc.invert(pc.is_in(json, events)))
+    if not len(unmatched):
         return False
-    ids = held.spark.createDataFrame(pa.table({"event_id": alone}))
-    return held.now("events", "event_id").join(f.broadcast(ids), "event_id", "left_semi").count() < len(alone)
+    ids = f.broadcast(tables.spark.createDataFrame(pa.table({"event_id": unmatched})))
+    return tables.current("events", "event_id").join(ids, "event_id", "left_semi").count() < len(unmatched)
 
 
 def locate_orphans(
-    held: StreamTables, missing: DataFrame, witnessed: DataFrame | None, closed_before: Mapping[str, float]
+    tables: StreamTables, missing: DataFrame, evidenced: DataFrame | None, searched_before: Mapping[str, float]
 ) -> DataFrame | None:
-    """Missing ids that events must have had whose JSON is still there, in ``witnesses.COLUMNS``; None without any.
+    """Missing IDs that certainly belonged to events whose JSON is still stored; None if there is none.
 
-    An event comes after those that it points at and before those that point at it, also where ids are negative:
-    federated events may come in another order, which is not known of those that are gone.
+    The columns are ``EVIDENCE_COLUMNS``. An event's ID is assumed to be above those of its parents and below those of
+    its children, also among negative IDs. Federated events may arrive in another order, which is unknown for lost ones.
 
-    :param missing: stream, first_id and last_id, as ``queries.MISSING`` gives them.
-    :param witnessed: ids of which others tell, in ``witnesses.COLUMNS``, ``EVENT``: an event that they name is not to
-        be located.
-    :param closed_before: by stream, up to which id gaps were searched by earlier runs: an event that was lost there is
-        none of these.
+    :param missing: stream, first_id and last_id, as ``MISSING_RANGES`` returns them.
+    :param evidenced: IDs with other evidence, with the columns ``EVIDENCE_COLUMNS`` and ``EVENT_COLUMN``. The events in
+        it are not located.
+    :param searched_before: by stream, the ID up to which earlier runs searched for gaps. The missing IDs do not belong
+        to events that were lost before that.
     """
-    events = held.now("events", "event_id", "stream_ordering")
-    orphans = _orphans(held, events)
+    events = tables.current("events", "event_id", "stream_ordering")
+    orphans = _orphans(tables, events)
     is_new = {row.event_id: row.is_new for row in orphans.collect()}
     if not is_new:
         return None
-    views = {"orphans": orphans, "events": events, "edges": held.now("event_edges", "event_id", "prev_event_id")}
+    views = {"orphans": orphans, "events": events, "edges": tables.current("event_edges", "event_id", "prev_event_id")}
     for name, view in views.items():
         view.createOrReplaceTempView(name)
-    edges = [EventEdge(*row) for row in held.spark.sql(_EDGES).collect()]
-    names = [] if witnessed is None else _names(orphans, witnessed)
-    between = compute_id_spans(is_new, edges, names)
-    least, most = -closed_before["backfill"], closed_before["events"]
-    everything, bounded = least == -1 and most == 1, least > -inf and most < inf
-    identified = {name.event for name in names if name.is_own}
+    edges = [EventEdge(*row) for row in tables.spark.sql(_EDGES).collect()]
+    attested = [] if evidenced is None else _attested_ids(orphans, evidenced)
+    spans = compute_id_spans(is_new, edges, attested)
+    least, most = -searched_before["backfill"], searched_before["events"]
+    is_first_search, is_bounded = least == -1 and most == 1, least > -inf and most < inf
+    identified = {name.event for name in attested if name.is_own}
     searched = [
         (after, until)
-        for event, (after, until) in between.items()
-        if event not in identified and (everything or after >= most or until <= least or (bounded and is_new[event]))
+        for event, (after, until) in spans.items()
+        if event not in identified
+        and (is_first_search or after >= most or until <= least or (is_bounded and is_new[event]))
     ]
     if not searched:
         return None
-    # Known to be lost, but not whether these events or others that were stored with them had them.
-    told = {name.id for name in names if name.event not in identified} - {name.id for name in names if name.is_own}
-    ranges = _in_order(missing, min(after for after, _ in searched), max(until for _, until in searched))
+    # These IDs have evidence already, but may belong to these events or to others of the same transactions.
+    shared = {name.id for name in attested if name.event not in identified}
+    shared -= {name.id for name in attested if name.is_own}
+    ranges = _ordered_ranges(missing, min(after for after, _ in searched), max(until for _, until in searched))
     rows = [
-        ("events" if one > 0 else "backfill", "events", abs(one), Evidence.EVENT_JSON.value, None)
-        for first, last in find_assigned_ranges(lambda: merge(ranges(), ((one, one) for one in sorted(told))), searched)
-        for one in range(first, last + 1)
-        if one not in told
+        ("events" if stream_id > 0 else "backfill", "events", abs(stream_id), Evidence.EVENT_JSON.value, None)
+        for first, last in find_assigned_ranges(
+            lambda: merge(ranges(), ((stream_id, stream_id) for stream_id in sorted(shared))), searched
+        )
+        for stream_id in range(first, last + 1)
+        if stream_id not in shared
     ]
     if not rows:
         return None
-    return held.spark.createDataFrame(
+    return tables.spark.createDataFrame(
         rows, "stream string, table_name string, id bigint, witness string, explanation string"
     )
 
 
-def _orphans(held: StreamTables, events: DataFrame) -> DataFrame:
-    """Columns: event_id, is_new (the release before does not have its JSON); of many, the new ones."""
-    alone = held.now("event_json", "event_id").join(events, "event_id", "left_anti")
-    before = held.before("event_json")
-    if before is None:
-        marked = alone.withColumn("is_new", f.lit(held.accepted is not None))
+def _orphans(tables: StreamTables, events: DataFrame) -> DataFrame:
+    """Columns: event_id, is_new (the previous release does not contain its JSON). New ones first, up to the limit."""
+    unmatched = tables.current("event_json", "event_id").join(events, "event_id", "left_anti")
+    previous = tables.previous_version("event_json")
+    if previous is None:
+        marked = unmatched.withColumn("is_new", f.lit(tables.previous is not None))
     else:
-        known = before.select("event_id", f.lit(True).alias("is_known"))
-        marked = alone.join(known, "event_id", "left").select("event_id", f.isnull("is_known").alias("is_new"))
-    return marked.orderBy(f.desc("is_new"), "event_id").limit(_MOST).persist()
+        known = previous.select("event_id", f.lit(True).alias("is_known"))
+        marked = unmatched.join(known, "event_id", "left").select("event_id", f.isnull("is_known").alias("is_new"))
+    return marked.orderBy(f.desc("is_new"), "event_id").limit(_MAXIMUM_ORPHANS).persist()
 
 
-def _names(orphans: DataFrame, witnessed: DataFrame) -> list[AttestedId]:
-    """What is told of ids of ``orphans``."""
-    found = witnessed.join(f.broadcast(orphans.select(EVENT_COLUMN)), EVENT_COLUMN, "left_semi")
+def _attested_ids(orphans: DataFrame, evidenced: DataFrame) -> list[AttestedId]:
+    """IDs that other rows give to ``orphans``."""
+    rows = evidenced.join(f.broadcast(orphans.select(EVENT_COLUMN)), EVENT_COLUMN, "left_semi")
     return [
         AttestedId(row.event_id, _SIGNS[row.stream] * row.id, is_own=row.witness != Evidence.DELTA.value)
-        for row in found.select(EVENT_COLUMN, "stream", "id", "witness").collect()
+        for row in rows.select(EVENT_COLUMN, "stream", "id", "witness").collect()
     ]
 
 
-def _in_order(missing: DataFrame, after: float, until: float) -> Callable[[], Iterator[IdRange]]:
-    """Gives what is ``missing`` between two ids, with their signs, as often as it is called, and holds none of it."""
+def _ordered_ranges(missing: DataFrame, after: float, until: float) -> Callable[[], Iterator[IdRange]]:
+    """Return a function that iterates over the ``missing`` ranges between two signed IDs, without keeping them."""
     sign = f.when(f.col("stream") == "backfill", _SIGNS["backfill"]).otherwise(_SIGNS["events"])
     ends = [sign * f.col("first_id"), sign * f.col("last_id")]
     ranges = (
@@ -137,19 +141,19 @@ def _in_order(missing: DataFrame, after: float, until: float) -> Callable[[], It
         .orderBy("first_id")
     )
 
-    def give() -> Iterator[IdRange]:
+    def iterate() -> Iterator[IdRange]:
         for row in ranges.toLocalIterator():
             yield row.first_id, row.last_id
 
-    return give
+    return iterate
 
 
-def _changed_events(held: StreamTables, name: str) -> pa.Array | None:
-    """Ids of events whose rows in a table came, went or changed since the release before; None: nobody can tell."""
-    then = held.remembered(name, held.accepted)
-    if then is None or name not in held.snapshots:
+def _changed_event_ids(tables: StreamTables, name: str) -> pa.Array | None:
+    """IDs of events whose rows in a table were added, deleted or changed since the previous release; None: unknown."""
+    previous = tables.snapshot_in(tables.previous, name)
+    if previous is None or name not in tables.snapshots:
         return None
-    found = snapshot_diff.find_changed_keys(
-        held.lake.load_table(f"bronze.{name}"), then, held.snapshots[name], ["event_id"]
+    changed = snapshot_diff.find_changed_keys(
+        tables.catalog.load_table(f"bronze.{name}"), previous, tables.snapshots[name], ["event_id"]
     )
-    return None if found is None else found["event_id"].combine_chunks().unique()
+    return None if changed is None else changed["event_id"].combine_chunks().unique()

@@ -1,4 +1,4 @@
-"""Who wrote the rows of a fault, for those who are told of it."""
+"""Find the writers of a fault's rows, for alerts."""
 
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -10,29 +10,31 @@ from synapse_lakehouse.streams.gaps.classify import GapClass, StreamGap
 from synapse_lakehouse.streams.positions.writers import default_writer
 from synapse_lakehouse.streams.stream_tables import StreamTables
 
-_MOST: Final = 5
+_MAXIMUM_WRITERS: Final = 5
 
 
 def find_responsible_writers(
-    held: StreamTables, writers: Mapping[str, Collection[str]], stream: Stream, gap: StreamGap
+    tables: StreamTables, writers: Mapping[str, Collection[str]], stream: Stream, gap: StreamGap
 ) -> list[str]:
-    """Writers of the rows with the ids of ``gap``, a few at most: as the release before has them where they are lost.
+    """Writers of the rows with the IDs of ``gap``, at most five; of lost rows, as the previous release has them.
 
-    None are known where several tables share the ids, where a table does not say who writes, and of rows that only
-    others tell of.
+    The list is empty if several tables share the IDs, if the table does not record writers, or if only other tables
+    show that there was a row.
 
-    :param writers: by stream, who writes it.
+    :param writers: the writers of each stream.
     """
-    table = next((one for one, _ in held.catalogue.backing_tables(stream.name) if one.name == gap.table), None)
+    table = next(
+        (backing for backing, _ in tables.catalogue.backing_tables(stream.name) if backing.name == gap.table), None
+    )
     if table is None or not table.writer_column:
         return []
-    rows = held.before(table.name) if gap.verdict is GapClass.LOST else held.spark.table(f"bronze.{table.name}")
+    is_lost = gap.gap_class is GapClass.LOST
+    rows = tables.previous_version(table.name) if is_lost else tables.spark.table(f"bronze.{table.name}")
     if rows is None:
         return []
-    # Files of other ids are not read.
-    ids = f.col(table.streams[stream.name]).between(
-        *sorted((stream.direction * gap.first, stream.direction * gap.last))
-    )
+    # The filter on the column, not on the distance, prunes data files.
+    ends = sorted((stream.direction * gap.first, stream.direction * gap.last))
+    is_in_gap = f.col(table.streams[stream.name]).between(*ends)
     writer = f.coalesce(table.writer_column, f.lit(default_writer(writers.get(stream.name, ())))).alias("writer")
-    found = rows.where(ids).select(writer).distinct().limit(_MOST).collect()
+    found = rows.where(is_in_gap).select(writer).distinct().limit(_MAXIMUM_WRITERS).collect()
     return sorted(row.writer for row in found)

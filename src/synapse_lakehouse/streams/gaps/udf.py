@@ -1,4 +1,4 @@
-"""``lost_event_ranges`` in Spark's SQL, which the model ``gold.state_integrity`` calls once for each room."""
+"""The Spark SQL function ``lost_event_ranges``, which the model ``gold.state_integrity`` calls once for each room."""
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -10,21 +10,22 @@ _RANGES = pa.list_(pa.struct([("event_id", pa.string()), ("first_id", pa.int64()
 
 
 def register(spark: SparkSession) -> None:
-    """Let the session's SQL call ``lost_event_ranges(lost, edges)``.
+    """Register ``lost_event_ranges(lost, edges)`` with the session.
 
-    ``lost`` is an array of structs of ``event_id`` and ``known_id``, ``edges`` one of ``child``, ``parent``,
-    ``child_id`` and ``parent_id``. It returns an array of structs of ``event_id``, ``first_id`` and ``last_id``, see
-    :func:`id_ranges`.
+    ``lost`` is an array of structs of ``event_id`` and ``known_id``; ``edges`` is an array of structs of ``child``,
+    ``parent``, ``child_id`` and ``parent_id``. The result is an array of structs of ``event_id``, ``first_id`` and
+    ``last_id``, see :func:`compute_id_ranges`.
     """
-    # Its types do not know a call without a kind, which follows from the hints.
-    function = arrow_udf(_ranges, "array<struct<event_id string, first_id bigint, last_id bigint>>")  # type: ignore[call-overload]
+    # PySpark's stubs require the function type, which arrow_udf infers from the annotations.
+    function = arrow_udf(_lost_event_ranges, "array<struct<event_id string, first_id bigint, last_id bigint>>")  # type: ignore[call-overload]
     spark.udf.register("lost_event_ranges", function)
 
 
-def _ranges(lost: pa.Array, edges: pa.Array) -> pa.Array:
+def _lost_event_ranges(lost: pa.Array, edges: pa.Array) -> pa.Array:
     rooms = []
-    for events, pairs in zip(lost.to_pylist(), edges.to_pylist(), strict=True):
-        known = {one["event_id"]: one["known_id"] for one in events if one["known_id"] is not None}
-        found = compute_id_ranges([one["event_id"] for one in events], [LocalEdge(**one) for one in pairs or ()], known)
-        rooms.append([(event, low, high) for event, (low, high) in found.items()])
+    for events, room_edges in zip(lost.to_pylist(), edges.to_pylist(), strict=True):
+        known_ids = {event["event_id"]: event["known_id"] for event in events if event["known_id"] is not None}
+        event_ids = [event["event_id"] for event in events]
+        bounds = compute_id_ranges(event_ids, [LocalEdge(**edge) for edge in room_edges or ()], known_ids)
+        rooms.append([(event_id, low, high) for event_id, (low, high) in bounds.items()])
     return pa.array(rooms, _RANGES)

@@ -1,1 +1,1 @@
-"""Positions of streams: measurement, writers and the safe bound."""
+"""Positions of streams: their measurement, their writers and the safe bound."""

@@ -1,7 +1,8 @@
-"""How far a stream is complete: pure arithmetic on positions and ids.
+"""Compute a stream's safe bound from positions and IDs. Pure.
 
-Semantics are those of Synapse's ``MultiWriterIdGenerator``: a writer's row in ``stream_positions`` is written after its
-rows, so every row of that writer with an id up to it is committed. Streams that count downwards are mirrored.
+The semantics are those of Synapse's ``MultiWriterIdGenerator``: a writer updates its row in ``stream_positions`` after
+it committed its rows, so each of its rows with an ID up to its position is committed. Streams that count downwards are
+mirrored.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -10,35 +11,36 @@ from enum import StrEnum
 from typing import Final
 
 FIRST_ID: Final = 1
-"""The id that counts as seen before anything was written: a new sequence gives the next one."""
+"""The ID that counts as written from the start: a new sequence assigns the next one."""
 
 
 class BoundRule(StrEnum):
-    """What gave a safe bound, or why there is none."""
+    """How a safe bound was determined, or why there is none."""
 
     CONFIGURED = "configured"
     """All configured writers have positions."""
     ASSUMED = "assumed"
-    """The writers were guessed from positions and rows: one that never wrote may be missing."""
+    """The writers were guessed from positions and rows: a writer that never wrote may be missing."""
     UNKNOWN_WRITER = "unknown_writer"
-    """A writer that is not configured has written since the bound before."""
+    """A writer that is not configured has written since the previous bound."""
     UNCONFIGURED_WRITER = "unconfigured_writer"
-    """A writer that is not configured has a position and has not written since. It may be idle, or removed."""
+    """A writer that is not configured has a position, but has not written since. It is idle, or was removed."""
     MISSING_WRITER = "missing_writer"
-    """A writer has no position yet, so what it is writing now cannot be bounded."""
+    """A writer has no position yet, so its transactions in flight cannot be bounded."""
     HELD = "held"
-    """A table of the stream was left as it was, so the bound that was accepted before stays."""
+    """A table of the stream was not copied, so the bound of the previous release stays."""
     UNUSED = "unused"
-    """The sequence never handed out an id."""
+    """The sequence never assigned an ID."""
     NO_POSITIONS = "no_positions"
-    """Synapse keeps no positions of this stream."""
+    """Synapse stores no positions of this stream."""
 
 
 @dataclass(frozen=True)
 class SafeBound:
-    """``minimum``: the least position over all known writers; None without one. ``missing``: writers without a
-    position, ``unknown``: writers that are not configured, and with the rule ``UNKNOWN_WRITER`` those of them that have
-    written since."""
+    """``minimum``: the least position of all known writers, None without one. ``missing``: writers without a position.
+
+    ``unknown``: writers that are not configured; with the rule ``UNKNOWN_WRITER``, those that have written since.
+    """
 
     minimum: int | None
     rule: BoundRule
@@ -55,27 +57,27 @@ def compute_bound(
     is_used: bool,
     before: Mapping[str, int] | None = None,
 ) -> SafeBound:
-    """The id up to which all known writers are complete: those that are configured, and all that have a position.
+    """The ID up to which all known writers are complete: the configured writers, and all with a position.
 
-    A writer that is not configured may write all the same: its worker may not have been restarted since it was removed,
-    or nobody added it to the configuration of the lakehouse. Of a writer that was removed Synapse deletes the position
-    when a process starts that has the new list of writers (``MultiWriterIdGenerator._load_current_ids``), so that its
-    position does not hold the bound back for long.
+    A writer that is not configured may still write: its worker may not have been restarted since it was removed, or it
+    may be missing from the lakehouse's configuration. Synapse deletes the position of a removed writer when a process
+    starts with the new list of writers (``MultiWriterIdGenerator._load_current_ids``), so that position does not limit
+    the bound for long.
 
-    :param positions: position by writer, as ``stream_positions`` holds it (negative where the stream is).
-    :param configured: writers that may write, or None if they are not known.
-    :param seen: other writers that may be at work, which stand in for ``configured`` when that is not known.
+    :param positions: position by writer, as in ``stream_positions`` (negative where the stream is).
+    :param configured: writers that may write; None if they are unknown.
+    :param seen: other writers that may be active; used only if ``configured`` is None.
     :param sign: 1, or -1 for a stream that counts downwards.
     :param is_used: whether the stream's sequence was ever called.
-    :param before: the positions when the bound before was accepted; None if there was none.
+    :param before: the positions at the previous bound; None if there was none.
     """
     if not positions and not is_used:
         return SafeBound(None, BoundRule.UNUSED)
     writers = frozenset(configured if configured is not None else {*positions, *seen})
     others = tuple(sorted(set(positions) - writers))
-    advanced = () if before is None else tuple(one for one in others if _has_advanced(positions, before, one, sign))
+    advanced = () if before is None else tuple(name for name in others if _has_advanced(positions, before, name, sign))
     if missing := tuple(sorted(writers - set(positions))):
-        # Before any bound was accepted nobody knows who is at work: the names may not fit.
+        # Before the first bound it is unknown which writers are active: the configured names may be misspelled.
         return SafeBound(None, BoundRule.MISSING_WRITER, missing, others if before is None else advanced)
     if not writers:
         return SafeBound(None, BoundRule.MISSING_WRITER)
@@ -92,51 +94,53 @@ def _has_advanced(positions: Mapping[str, int], before: Mapping[str, int], write
 
 
 def find_missing_writers(
-    positions: Collection[str], before: Collection[str], missed_before: Collection[str]
+    positions: Collection[str], before: Collection[str], missing_before: Collection[str]
 ) -> set[str]:
-    """Writers that lost their position and may be at work without it, where nobody told the lakehouse who writes.
+    """Writers that lost their position and may still be active, if the writers are not configured.
 
-    Synapse deletes positions of writers that are not in its list when it starts. Each other that has come stands for
-    one that is gone and was renamed, also where they come one by one, as they first write; which of several it stands
-    for is not known. The rest is missed: a process may have been started with a wrong list.
+    At its start, Synapse deletes positions of writers that are not in its list. Each new writer counts as the renamed
+    successor of a writer that is gone, also if new writers appear one by one as they first write; it is unknown which
+    one it replaces. The remaining writers are missing: a process may have been started with a wrong list.
 
     :param positions: writers with a position.
-    :param before: the same when that was asked before.
-    :param missed_before: what this was then.
+    :param before: writers with a position at the last check.
+    :param missing_before: the result of the last check.
     """
-    known = {*before, *missed_before}
-    gone, new = known - set(positions), set(positions) - known
+    earlier = {*before, *missing_before}
+    gone, new = earlier - set(positions), set(positions) - earlier
     return set(sorted(gone)[len(new) :])
 
 
 def extend_without_gap(minimum: int, ids: Iterable[int], *, sign: int) -> int:
-    """``minimum``, pushed through the run of ids that follow it without a gap: their rows are known to be committed."""
+    """``minimum``, advanced through the IDs that follow it without a gap: their rows are committed."""
     end = sign * minimum
-    for one in sorted(sign * one for one in ids):
-        if one == end + 1:
-            end = one
-        elif one > end:
+    for distance in sorted(sign * stream_id for stream_id in ids):
+        if distance == end + 1:
+            end = distance
+        elif distance > end:
             break
     return sign * end
 
 
 def find_regressed_writers(before: Mapping[str, int], positions: Mapping[str, int], *, sign: int) -> list[str]:
-    """Writers whose position is behind where it was, which Synapse never lets happen."""
-    return sorted(one for one in positions.keys() & before.keys() if sign * positions[one] < sign * before[one])
+    """Writers whose position is behind its earlier value, which Synapse never causes."""
+    return sorted(
+        writer for writer in positions.keys() & before.keys() if sign * positions[writer] < sign * before[writer]
+    )
 
 
 def compute_closed_end(
     minimum: int, accepted: int | None, positions: Mapping[str, int], before: Mapping[str, int], *, sign: int
 ) -> int:
-    """The id up to which a stream was closed already, or is by now: where its gapless run goes on from.
+    """The ID up to which a stream is or was closed: the start of its run of IDs without a gap.
 
-    What was closed stays closed, although rows beyond the ``minimum`` that closed it are purged later. But where a
-    writer's position went back, the database is not the one it was, and nothing that was known of it holds.
+    A closed ID stays closed, even if rows beyond the ``minimum`` that closed it are purged later. But if a writer's
+    position regressed, the database was set back, and the earlier bound does not apply.
 
     :param minimum: the least position of the writers.
-    :param accepted: the bound that was accepted before.
+    :param accepted: the bound of the previous release.
     :param positions: position by writer.
-    :param before: the same when that bound was accepted.
+    :param before: the positions at the bound ``accepted``.
     """
     if accepted is None or find_regressed_writers(before, positions, sign=sign):
         return minimum

@@ -1,4 +1,4 @@
-"""Who writes which stream, as the operator configured it."""
+"""Read the configured writers of each stream."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -13,69 +13,69 @@ MASTER: Final = "master"
 
 
 class StreamWritersError(LakehouseError):
-    """LAKEHOUSE_STREAM_WRITERS or the stream_writers of SYNAPSE_CONFIG cannot be understood."""
+    """LAKEHOUSE_STREAM_WRITERS, or ``stream_writers`` in SYNAPSE_CONFIG, is invalid."""
 
 
 def read_configured_writers(catalogue: Catalogue, setting: str, config: Path | None) -> dict[str, frozenset[str]]:
-    """Configured writers by stream; a stream of which nothing is known is absent.
+    """Configured writers by stream; a stream without a known configuration is absent.
 
-    :param setting: LAKEHOUSE_STREAM_WRITERS, as ``events:persister1,persister2 receipts:worker1``; it wins.
-    :param config: a homeserver.yaml, whose ``stream_writers`` are taken; the main process writes streams that it does
-        not name (``synapse.config.workers.WriterLocations``).
-    :raises WritersError: on bad syntax, an unknown stream, or a file that cannot be read.
+    :param setting: LAKEHOUSE_STREAM_WRITERS, such as ``events:persister1,persister2 receipts:worker1``; it has
+        precedence.
+    :param config: a homeserver.yaml with ``stream_writers``. The main process writes the streams that are not in it
+        (``synapse.config.workers.WriterLocations``).
+    :raises StreamWritersError: on bad syntax, an unknown stream, or a file that cannot be read.
     """
     by_key = _from_config(config) | _from_setting(setting)
     keys = {stream.writers for stream in catalogue.streams} | {"typing"}
     if unknown := set(by_key) - keys - {stream.name for stream in catalogue.streams}:
         raise StreamWritersError(
-            f"Writers are given for {', '.join(sorted(unknown))}, which Synapse does not know as streams with writers. "
+            f"Writers are configured for {', '.join(sorted(unknown))}, but Synapse has no such streams with writers. "
             f"Known: {', '.join(sorted(keys - {MASTER, 'any'}))}. Correct LAKEHOUSE_STREAM_WRITERS or SYNAPSE_CONFIG."
         )
-    found = {}
+    configured = {}
     for stream in catalogue.streams:
         writers = by_key.get(stream.name) or by_key.get(stream.writers)
         if stream.writers == MASTER or (config and not writers):
             writers = frozenset({MASTER})
         if writers and stream.stream_positions:
-            found[stream.name] = writers
-    return found
+            configured[stream.name] = writers
+    return configured
 
 
 def _from_setting(setting: str) -> dict[str, frozenset[str]]:
-    found: dict[str, frozenset[str]] = {}
+    by_stream: dict[str, frozenset[str]] = {}
     for part in setting.split():
         stream, colon, writers = part.partition(":")
         names = frozenset(filter(None, writers.split(",")))
         if not (stream and colon and names):
             raise StreamWritersError(
-                f"LAKEHOUSE_STREAM_WRITERS has {part!r}, which is not of the form stream:writer1,writer2. "
+                f"LAKEHOUSE_STREAM_WRITERS contains {part!r}, which is not of the form stream:writer1,writer2. "
                 "Separate several streams by spaces."
             )
-        if stream in found:
+        if stream in by_stream:
             raise StreamWritersError(
-                f"LAKEHOUSE_STREAM_WRITERS names {stream} twice. Give all of its writers at once, as "
-                f"{stream}:{','.join(sorted(found[stream] | names))}."
+                f"LAKEHOUSE_STREAM_WRITERS contains {stream} twice. List all of its writers at once: "
+                f"{stream}:{','.join(sorted(by_stream[stream] | names))}."
             )
-        found[stream] = names
-    return found
+        by_stream[stream] = names
+    return by_stream
 
 
 def default_writer(writers: Collection[str]) -> str:
-    """Who wrote rows that name no writer, of a stream that has these ``writers``.
+    """The writer of rows that record none, in a stream with these ``writers``.
 
-    The main process did, when there was no other. But Synapse never names the writer of account data, which is
-    whichever one process writes it.
+    Without workers it is the main process. Synapse never records the writer of account data, which may be one worker.
     """
     return next(iter(writers)) if len(writers) == 1 else MASTER
 
 
 def _from_config(path: Path | None) -> dict[str, frozenset[str]]:
-    found = {}
-    for stream, given in read_section(path, "stream_writers", StreamWritersError).items():
-        names = [given] if isinstance(given, str) else given
+    by_stream = {}
+    for stream, value in read_section(path, "stream_writers", StreamWritersError).items():
+        names = [value] if isinstance(value, str) else value
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise StreamWritersError(
-                f"stream_writers.{stream} in SYNAPSE_CONFIG should be the name of a worker, or a list of names."
+                f"stream_writers.{stream} in SYNAPSE_CONFIG must be the name of a worker, or a list of names."
             )
-        found[str(stream)] = frozenset(names)
-    return found
+        by_stream[str(stream)] = frozenset(names)
+    return by_stream

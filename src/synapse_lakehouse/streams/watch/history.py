@@ -1,4 +1,4 @@
-"""The history of looks at the streams: ``audit.stream_watch``."""
+"""Read and append the observations in ``audit.stream_watch``."""
 
 from collections.abc import Collection
 from dataclasses import asdict
@@ -16,21 +16,22 @@ _MAPS: Final = ("writers", "unmoved_since", "furthest_writers")
 
 
 def read_latest(catalog: Catalog) -> dict[str, StreamObservation]:
-    """The latest look at each stream by its name; empty where nobody looked yet."""
-    return {row["stream"]: _look(row) for row in read_newest_rows(catalog.load_table(TABLE), "watched_at").to_pylist()}
+    """The latest observation of each stream by its name; empty if there is none."""
+    rows = read_newest_rows(catalog.load_table(TABLE), "watched_at").to_pylist()
+    return {row["stream"]: _from_row(row) for row in rows}
 
 
-def append_observations(catalog: Catalog, looks: Collection[StreamObservation]) -> None:
-    """Append ``looks``."""
-    store.append_audit_rows(catalog, TABLE, [_row(one) for one in looks])
+def append_observations(catalog: Catalog, observations: Collection[StreamObservation]) -> None:
+    """Append ``observations``."""
+    store.append_audit_rows(catalog, TABLE, [_to_row(observation) for observation in observations])
 
 
-def _row(look: StreamObservation) -> dict[str, Any]:
-    return asdict(look) | {name: sorted(getattr(look, name).items()) for name in _MAPS}
+def _to_row(observation: StreamObservation) -> dict[str, Any]:
+    return asdict(observation) | {name: sorted(getattr(observation, name).items()) for name in _MAPS}
 
 
-def _look(row: dict[str, Any]) -> StreamObservation:
-    # Earlier versions did not keep how far a stream had been.
+def _from_row(row: dict[str, Any]) -> StreamObservation:
+    # Rows of earlier versions have no furthest progress.
     row["furthest_handed_out"] = row["furthest_handed_out"] or 0
     lists = {"missing_writers": tuple(row["missing_writers"]), "vanished": tuple(row["vanished"])}
     return StreamObservation(**row | lists | {name: dict(row[name] or ()) for name in _MAPS})

@@ -1,4 +1,4 @@
-"""What one look at a stream tells, together with the look before it: how long something has been open or silent."""
+"""Observe a stream, and derive from the previous observation how long IDs have been open and writers silent. Pure."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -20,11 +20,11 @@ from synapse_lakehouse.streams.positions.safe_bound import (
 class StreamObservation:
     """A stream at ``watched_at``: a row of ``audit.stream_watch``.
 
-    ``safe_bound`` and ``rule``: as in ``audit.stream_positions``. ``handed_out``: the last id of the sequence.
-    ``open_since``: when the id next to the bound was first seen handed out and not complete, None where none is.
-    ``unmoved_since``: by writer, when its position was first seen to be where it is. ``vanished``: writers that had a
-    position once and have none now, although nobody said that they shall write no more. ``furthest_writers`` and
-    ``furthest_handed_out``: how far positions and the sequence were since the latest release, and in it.
+    ``safe_bound`` and ``rule``: as in ``audit.stream_positions``. ``handed_out``: last ID of the sequence.
+    ``open_since``: when the ID next to the bound was first seen assigned and not complete; None if there is none.
+    ``unmoved_since``: by writer, when its position was first seen at its value. ``vanished``: writers that lost their
+    position although no configuration removed them. ``furthest_writers``, ``furthest_handed_out``: the furthest
+    positions and sequence value since, and in, the latest release.
     """
 
     stream: str
@@ -42,11 +42,11 @@ class StreamObservation:
 
     @property
     def lag(self) -> int | None:
-        """Ids handed out beyond the bound."""
+        """Number of IDs assigned beyond the bound."""
         return None if self.safe_bound is None else max(self.handed_out - abs(self.safe_bound), 0)
 
     def behind(self, writer: str) -> int:
-        """Ids handed out beyond the writer's position. A writer that is idle falls behind, which harms nobody."""
+        """Number of IDs assigned beyond the writer's position. An idle writer falls behind without a fault."""
         return max(self.handed_out - abs(self.writers[writer]), 0)
 
 
@@ -57,17 +57,17 @@ def find_bound(
     configured: frozenset[str] | None,
     before: StreamObservation | None,
 ) -> tuple[SafeBound, int | None]:
-    """What bounds ``stream``, and the id up to which its positions or the look before close it; None: nothing does.
+    """The bound of ``stream``, and the ID up to which it is closed by its positions or the previous observation.
 
-    Parameters are those of :func:`observe_stream`.
+    The ID is None if nothing bounds the stream. The parameters are those of :func:`observe_stream`.
     """
     seen = find_missing_writers(positions, before.writers, before.vanished) if before else set()
     sign, accepted = stream.direction, before.safe_bound if before else None
-    then = before.writers if before else None
-    bound = compute_bound(positions, configured, seen, sign=sign, is_used=handed_out > 0, before=then)
+    previous = before.writers if before else None
+    bound = compute_bound(positions, configured, seen, sign=sign, is_used=handed_out > 0, before=previous)
     if bound.minimum is None:
         return bound, None
-    return bound, compute_closed_end(bound.minimum, accepted, positions, before.writers if before else {}, sign=sign)
+    return bound, compute_closed_end(bound.minimum, accepted, positions, previous or {}, sign=sign)
 
 
 def observe_stream(
@@ -80,21 +80,21 @@ def observe_stream(
     now: datetime,
     released: StreamProgress | None = None,
 ) -> StreamObservation:
-    """What is seen of ``stream`` now.
+    """The observation of ``stream`` at ``now``.
 
-    :param positions: by writer, as ``stream_positions`` has them.
-    :param handed_out: the last id of the sequence, which counts up whatever the sign of the rows' ids; 0 for none.
-    :param beyond: ids of the first rows beyond where the stream is :func:`find_bound`.
-    :param configured: the writers that may write; None: guessed from those that were ever seen.
-    :param before: the look before this one.
-    :param released: how far the stream is in a release that was published since; what was seen earlier counts no more.
+    :param positions: by writer, as in ``stream_positions``.
+    :param handed_out: last ID of the sequence, which counts up whatever the sign of the rows' IDs; 0 if none.
+    :param beyond: IDs of the first rows beyond the closed end, see :func:`find_bound`.
+    :param configured: the configured writers; None if they are guessed from the writers seen so far.
+    :param before: the previous observation.
+    :param released: the stream's progress in a release published since; it replaces earlier furthest values.
     """
     bound, start = find_bound(stream, positions, handed_out, configured, before)
     end = None if start is None else extend_without_gap(start, beyond, sign=stream.direction)
     is_open = end is not None and handed_out > abs(end)
-    is_still_open = before is not None and before.safe_bound == end and before.open_since is not None
+    was_open = before is not None and before.safe_bound == end and before.open_since is not None
     last = [StreamProgress(before.handed_out, before.writers, {})] if before else []
-    ever = merge_furthest([StreamProgress(handed_out, positions, {}), *last, *_reference(before, released)])
+    furthest = merge_furthest([StreamProgress(handed_out, positions, {}), *last, *_reference(before, released)])
     return StreamObservation(
         stream=stream.name,
         watched_at=now,
@@ -103,14 +103,14 @@ def observe_stream(
         safe_bound=end,
         rule=(bound.rule if stream.stream_positions else BoundRule.NO_POSITIONS).value,
         handed_out=handed_out,
-        open_since=(before.open_since if before and is_still_open else now) if is_open else None,
+        open_since=(before.open_since if before and was_open else now) if is_open else None,
         unmoved_since={
             writer: before.unmoved_since[writer] if before and before.writers.get(writer) == position else now
             for writer, position in positions.items()
         },
         vanished=tuple(sorted(_vanished(positions, configured, before))),
-        furthest_writers=ever.positions,
-        furthest_handed_out=ever.handed_out,
+        furthest_writers=furthest.positions,
+        furthest_handed_out=furthest.handed_out,
     )
 
 
@@ -124,26 +124,27 @@ def _vanished(
     return {*before.writers, *before.vanished}.intersection(configured).difference(positions)
 
 
-def find_regression(stream: Stream, look: StreamObservation) -> SequenceFault | None:
-    """What of ``stream`` is behind where it was, from when it fell until it is passed, or a release has accepted it."""
-    was = StreamProgress(look.furthest_handed_out, look.furthest_writers, {}, may_be_ahead=True)
-    return check_regression(stream, was, StreamProgress(look.handed_out, look.writers, {}))
+def find_regression(stream: Stream, observation: StreamObservation) -> SequenceFault | None:
+    """The regression of ``stream``, until it passes its furthest progress or a release accepts the lower one."""
+    furthest = StreamProgress(observation.furthest_handed_out, observation.furthest_writers, {}, may_be_ahead=True)
+    return check_regression(stream, furthest, StreamProgress(observation.handed_out, observation.writers, {}))
 
 
-def describe_observation(look: StreamObservation) -> str:
-    """``look`` in a line, for a log."""
-    if look.safe_bound is None:
-        said = f"{look.stream}: no bound ({look.rule.replace('_', ' ')})"
+def describe_observation(observation: StreamObservation) -> str:
+    """One line for a log."""
+    if observation.safe_bound is None:
+        line = f"{observation.stream}: no bound ({observation.rule.replace('_', ' ')})"
     else:
-        said = f"{look.stream}: complete up to {look.safe_bound:,}, {look.lag:,} ids open"
-    if look.open_since and look.open_since < look.watched_at:
-        said += f" for {_minutes(look.watched_at - look.open_since)}"
-    waits = [writer for writer in sorted(look.writers) if look.open_since and look.behind(writer)]
-    for writer in waits:
-        unmoved = look.watched_at - look.unmoved_since[writer]
-        said += f"; {writer} {look.behind(writer):,} behind, unmoved for {_minutes(unmoved)}"
-    said += f"; without a position: {', '.join(look.missing_writers)}" if look.missing_writers else ""
-    return said + (f"; vanished: {', '.join(look.vanished)}" if look.vanished else "")
+        line = f"{observation.stream}: complete up to {observation.safe_bound:,}, {observation.lag:,} IDs open"
+    if observation.open_since and observation.open_since < observation.watched_at:
+        line += f" for {_minutes(observation.watched_at - observation.open_since)}"
+    for writer in sorted(observation.writers) if observation.open_since else ():
+        if behind := observation.behind(writer):
+            unmoved = observation.watched_at - observation.unmoved_since[writer]
+            line += f"; {writer} {behind:,} IDs behind, unmoved for {_minutes(unmoved)}"
+    if observation.missing_writers:
+        line += f"; without a position: {', '.join(observation.missing_writers)}"
+    return line + (f"; vanished: {', '.join(observation.vanished)}" if observation.vanished else "")
 
 
 def _reference(before: StreamObservation | None, released: StreamProgress | None) -> list[StreamProgress]:
