@@ -44,7 +44,7 @@ def test_every_change_is_checked_and_tested_as_everywhere() -> None:
 
     assert os.access(PROJECT_FOLDER / ".ci/run", os.X_OK)
     assert commands == ["make check", "exec make test"]
-    assert jobs("ci.yml") == {"lint": "make check", "test": ".ci/run"}
+    assert jobs("ci.yml") == {"lint": "make check", "docs": "make docs", "test": ".ci/run"}
 
 
 def test_heavy_tests_run_every_night() -> None:

@@ -50,6 +50,17 @@ def test_every_decision_is_short_and_in_the_index() -> None:
         assert len(lines) < 42
 
 
+def test_every_page_is_in_an_index() -> None:
+    docs = PROJECT_FOLDER / "docs"
+    indexes = [docs / "index.md", docs / "adr" / "README.md", docs / "runbooks" / "README.md"]
+    linked = {
+        (index.parent / link).resolve()
+        for index in indexes
+        for link in re.findall(r"\]\((?!https?:)([^)#]+)", index.read_text())
+    }
+    assert {page.resolve() for page in docs.rglob("*.md")} - linked == {docs / "index.md"}
+
+
 def test_the_files_that_contributing_names_exist() -> None:
     text = (PROJECT_FOLDER / "CONTRIBUTING.md").read_text()
     paths = re.findall(r"`((?:src|dbt|docs|expectations|spark_apps|dags|tests|docker)[\w./-]*)`", text)
