@@ -8,6 +8,6 @@ airflow pools get synapse_source >/dev/null 2>&1 || \
     airflow pools set synapse_source 1 "Tasks that read Synapse's database: one at a time, so that it never notices us."
 python -c 'import json, os; print(json.dumps({"admin": os.environ["AIRFLOW_ADMIN_PASSWORD"]}))' \
     > "$AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"
-python -c 'from synapse_lakehouse.java import jars; from synapse_lakehouse.config.settings import Settings; jars.installed(Settings())'
+python -c 'from synapse_lakehouse.java import jars; from synapse_lakehouse.config.settings import Settings; jars.install_jars(Settings())'
 # Spark's master, workers and drivers share a secret.
 [ -s "$LAKEHOUSE_SPARK_SECRET_FILE" ] || /app/docker/spark-secret.sh > "$LAKEHOUSE_SPARK_SECRET_FILE"

@@ -21,7 +21,7 @@ from pathlib import Path
 from synapse_lakehouse.local.postgres import embedded_postgres
 # A shell's job in the background ignores it, and so would what the job starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-with embedded_postgres.running(Path(sys.argv[1])):
+with embedded_postgres.run_server(Path(sys.argv[1])):
     pass
 """
 

@@ -5,7 +5,7 @@ import time
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
-_LISTENING = "0A"
+from synapse_lakehouse.local.loopback import list_listening_sockets
 
 
 def descendants(pid: int) -> set[int]:
@@ -30,14 +30,11 @@ def listening(pid: int) -> set[tuple[IPv4Address | IPv6Address, int]]:
                 inodes.add(str(link.readlink()))
             except OSError:
                 continue
-    found = set()
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == _LISTENING and f"socket:[{fields[9]}]" in inodes:
-                address, _, port = fields[1].partition(":")
-                found.add((_address(address), int(port, 16)))
-    return found
+    return {
+        (_address(socket.address), socket.port)
+        for socket in list_listening_sockets()
+        if f"socket:[{socket.inode}]" in inodes
+    }
 
 
 def listening_until_end(process: subprocess.Popen[str]) -> set[IPv4Address | IPv6Address]:

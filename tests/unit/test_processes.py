@@ -50,7 +50,7 @@ ORPHAN = """
 import os, signal, subprocess, sys, time
 from synapse_lakehouse.local import child_processes
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
-child = child_processes.start([sys.executable, "-c", DEAF], os.environ, subprocess.PIPE, if_orphaned=signal.SIGKILL)
+child = child_processes.start_process([sys.executable, "-c", DEAF], os.environ, subprocess.PIPE, signal.SIGKILL)
 child.stdout.readline()
 print(child.pid, flush=True)
 time.sleep(600)
@@ -74,15 +74,15 @@ PATIENT = """
 import os, subprocess, sys, time
 from synapse_lakehouse.local import child_processes
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
-with child_processes.interruptible():
-    both = [child_processes.start([sys.executable, "-c", DEAF], os.environ, subprocess.PIPE) for _ in range(2)]
+with child_processes.interrupt_on_signals():
+    both = [child_processes.start_process([sys.executable, "-c", DEAF], os.environ, subprocess.PIPE) for _ in range(2)]
     for one in both:
         one.stdout.readline()
     try:
         print(*(one.pid for one in both), flush=True)
         time.sleep(600)
     finally:
-        child_processes.stop(both[:1], both[1:], grace_seconds=600)
+        child_processes.stop_sessions(both[:1], both[1:], grace_seconds=600)
 """
 
 

@@ -15,7 +15,7 @@ SORTED = """
 import sys, duckdb
 from synapse_lakehouse.iceberg.read import duckdb_spill
 from synapse_lakehouse.config.settings import Settings
-folder = duckdb_spill.folder(Settings(_env_file=None, lakehouse_home=sys.argv[1]))
+folder = duckdb_spill.create_spill_folder(Settings(_env_file=None, lakehouse_home=sys.argv[1]))
 with duckdb.connect(config={"temp_directory": str(folder), "memory_limit": "60MB", "threads": 1}) as connection:
     lines = f"select md5((range * {sys.argv[2]})::text) || repeat('{sys.argv[2]}', 300) as line from range(ROWS)"
     for _ in range(2):

@@ -33,8 +33,8 @@ environment.BIN = home
 ui._unhealthy = lambda port: set() if len(list((home / "services").iterdir())) == 4 else {"one"}
 ui._refuses_strangers = lambda port: True
 settings = Settings(_env_file=None, lakehouse_home=home)
-with child_processes.interruptible(), socket.create_server(("127.0.0.1", 0)) as listening:
-    prepared = environment.Airflow(settings, os.environ | {"SERVICES": str(home / "services")})
+with child_processes.interrupt_on_signals(), socket.create_server(("127.0.0.1", 0)) as listening:
+    prepared = environment.PreparedAirflow(settings, os.environ | {"SERVICES": str(home / "services")})
     ui._serve(prepared, listening.getsockname()[1])
 """
 

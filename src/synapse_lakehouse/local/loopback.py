@@ -1,26 +1,40 @@
-"""HTTP to servers of this machine, which no proxy serves and no proxy may see; and whose servers they are."""
+"""Servers on this machine: HTTP requests to them without a proxy, and the users that listen on a port."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.request import ProxyHandler, build_opener
 
-_LISTENING: Final = "0A"
+_LISTEN: Final = "0A"
+"""State TCP_LISTEN in /proc/net/tcp."""
 
 open_url: Final = build_opener(ProxyHandler({})).open
 """As :func:`urllib.request.urlopen`, without a proxy."""
 
 
-def is_own_listener(port: int) -> bool:
-    """Whether this user listens on TCP ``port``, and nobody else on any address.
+class ListeningSocket(NamedTuple):
+    """A listening TCP socket; ``address`` as the kernel writes it, in hexadecimal digits."""
 
-    A port that is free for a moment is open to every user of the machine.
+    address: str
+    port: int
+    user_id: int
+    inode: int
+
+
+def list_listening_sockets() -> Iterator[ListeningSocket]:
+    """All listening TCP sockets of this machine, IPv4 and IPv6."""
+    for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
+        for line in table.read_text().splitlines()[1:] if table.exists() else ():
+            _, local, _, state, _, _, _, user_id, _, inode, *_ = line.split()
+            if state == _LISTEN:
+                address, _, port = local.partition(":")
+                yield ListeningSocket(address, int(port, 16), int(user_id), int(inode))
+
+
+def is_own_listener(port: int) -> bool:
+    """Whether this user, and no other, listens on TCP ``port``, on any address.
+
+    Any user of the machine can take a port that is free for a moment.
     """
-    tables = [table for name in ("tcp", "tcp6") if (table := Path("/proc/net", name)).exists()]
-    sockets = [line.split() for table in tables for line in table.read_text().splitlines()[1:]]
-    owners = {
-        int(uid)
-        for _, local, _, state, _, _, _, uid, *_ in sockets
-        if state == _LISTENING and int(local.rpartition(":")[2], 16) == port
-    }
-    return owners == {os.geteuid()}
+    return {found.user_id for found in list_listening_sockets() if found.port == port} == {os.geteuid()}

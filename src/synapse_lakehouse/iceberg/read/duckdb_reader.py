@@ -80,7 +80,7 @@ def open_branch(settings: Settings, branch: str, names: Iterable[str]) -> DuckDB
 
 
 def create_secret_sql(settings: Settings, *, with_keys: bool = True) -> str:
-    """SQL of the secret with ``object_store.duckdb_options``."""
+    """SQL of the secret with :func:`~synapse_lakehouse.iceberg.catalog.object_store.get_duckdb_secret_options`."""
     options = object_store.get_duckdb_secret_options(settings, with_keys=with_keys)
     assignments = ", ".join(f"{name} {quote_literal(value)}" for name, value in options.items())
     return f"create secret warehouse (type s3, {assignments})"

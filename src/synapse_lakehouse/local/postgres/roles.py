@@ -6,6 +6,7 @@ import psycopg
 from psycopg import sql
 
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
+from synapse_lakehouse.local.private_file import write_private_file
 
 _OWNS = "select pg_get_userbyid(datdba) = datname from pg_database where datname = %s"
 _OWNED_BY_OTHERS = """
@@ -32,8 +33,8 @@ def ensure_owner(server: EmbeddedServer, database: str) -> str:
     """libpq URI of ``database`` for the role of that name, which owns it; both are made if absent."""
     with psycopg.connect(server.dsn(), autocommit=True) as connection:
         owned = connection.execute(_OWNS, [database]).fetchone()
-        if owned is None:
-            connection.execute(_create(database))
+    if owned is None:
+        server.create_database(database)
     password = _password(server, database)
     if owned != (True,):
         with psycopg.connect(server.dsn(database)) as connection:
@@ -67,11 +68,6 @@ def ensure_reader(server: EmbeddedServer, database: str) -> str:
     return server.login(database, password, database)
 
 
-def _create(database: str) -> sql.Composed:
-    """In the C locale and UTF-8, as Synapse demands."""
-    return sql.SQL("create database {} template template0 encoding 'UTF8' locale 'C'").format(sql.Identifier(database))
-
-
 def _make(connection: psycopg.Connection[tuple[object, ...]], role: str, password: str) -> None:
     known = connection.execute("select 1 from pg_roles where rolname = %s", [role]).fetchone()
     statement = "alter role {} login password {}" if known else "create role {} login password {}"
@@ -88,9 +84,5 @@ def _password(server: EmbeddedServer, role: str) -> str:
     """The role's password, which is written before the role is made."""
     file = server.password_file(role)
     if not file.exists():
-        fresh = file.with_suffix(".new")
-        fresh.unlink(missing_ok=True)
-        fresh.touch(mode=0o600)
-        fresh.write_text(secrets.token_urlsafe(24))
-        fresh.rename(file)
+        write_private_file(file, secrets.token_urlsafe(24))
     return file.read_text().strip()

@@ -1,0 +1,13 @@
+"""Files that only this user can read."""
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def write_private_file(file: Path, text: str) -> None:
+    """Write ``file`` with mode 600 in one step: no other user can ever read it, and no reader sees a part of it."""
+    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+        opened.write(text)
+    Path(temporary).replace(file)
