@@ -91,7 +91,9 @@ def lake_maintenance() -> None:
     @task_group(group_display_name="Audit of bronze", tooltip="Spark measures the branch, Great Expectations judges it")
     def audit_bronze() -> None:
         measured = spark_tasks.create_spark_task("measure_streams", "Measure keys and streams")
-        measured >> validation_tasks.create_validation_task("Judge bronze", validation_tasks.judge_bronze)
+        measured >> validation_tasks.create_validation_task(
+            "judge_bronze", "Judge bronze", validation_tasks.validate_bronze
+        )
 
     @task_group(group_display_name="Silver and gold", tooltip="dbt derives on the same branch")
     def silver_and_gold() -> None:
@@ -100,7 +102,7 @@ def lake_maintenance() -> None:
 
     @task_group(group_display_name="Audit of gold", tooltip="Great Expectations judges what readers will see")
     def audit_gold() -> None:
-        validation_tasks.create_validation_task("Judge gold", validation_tasks.judge_gold)
+        validation_tasks.create_validation_task("judge_gold", "Judge gold", validation_tasks.validate_gold)
 
     opened = task(task_display_name="Open the run", task_id="open_run", retries=3, retry_delay=timedelta(minutes=1))(
         run_lifecycle.open_maintenance

@@ -86,7 +86,9 @@ def lakehouse() -> None:
     @task_group(group_display_name="Audit of bronze", tooltip="Spark measures the branch, Great Expectations judges it")
     def audit_bronze() -> None:
         measured = spark_tasks.create_spark_task("measure_streams", "Measure keys and streams")
-        measured >> validation_tasks.create_validation_task("Judge bronze", validation_tasks.judge_bronze)
+        measured >> validation_tasks.create_validation_task(
+            "judge_bronze", "Judge bronze", validation_tasks.validate_bronze
+        )
 
     @task_group(group_display_name="Silver and gold", tooltip="State is resolved, dbt derives on the same branch")
     def silver_and_gold() -> None:
@@ -95,7 +97,7 @@ def lakehouse() -> None:
 
     @task_group(group_display_name="Audit of gold", tooltip="Great Expectations judges what readers will see")
     def audit_gold() -> None:
-        validation_tasks.create_validation_task("Judge gold", validation_tasks.judge_gold)
+        validation_tasks.create_validation_task("judge_gold", "Judge gold", validation_tasks.validate_gold)
 
     @task_group(group_display_name="Publish", tooltip="Every table at once, then the release")
     def publish() -> None:

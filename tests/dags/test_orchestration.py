@@ -22,7 +22,7 @@ def test_a_run_without_a_data_interval_is_refused() -> None:
 
     from synapse_lakehouse.orchestration.run_lifecycle import get_run
 
-    with pytest.raises(AirflowFailException, match="Trigger it with a logical date"):
+    with pytest.raises(AirflowFailException, match="logical date"):
         get_run({"run_id": "manual__1", "data_interval_start": None, "data_interval_end": None})
 
 
@@ -87,16 +87,16 @@ def test_a_rehearsal_skips_publishing(rehearse: bool) -> None:
 
 @pytest.fixture
 def news(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[AlertFinding]]:
-    """What is wrong in each scope, as the callbacks told last."""
+    """The findings of each scope that the callbacks reported last."""
     from synapse_lakehouse.orchestration import callbacks
 
-    told: dict[str, list[AlertFinding]] = {}
+    reported: dict[str, list[AlertFinding]] = {}
 
-    def tell(_settings: object, scope: str, found: list[AlertFinding], _page: str = "") -> None:
-        told[scope] = found
+    def report(_settings: object, scope: str, found: list[AlertFinding], _page: str = "") -> None:
+        reported[scope] = found
 
-    monkeypatch.setattr(callbacks, "report_findings", tell)
-    return told
+    monkeypatch.setattr(callbacks, "report_findings", report)
+    return reported
 
 
 def ended(task: str, error: Exception | None, reason: str | None = None) -> "Context":
@@ -108,7 +108,7 @@ def ended(task: str, error: Exception | None, reason: str | None = None) -> "Con
     return cast("Context", context)
 
 
-def test_a_gate_that_crashed_is_told_and_one_that_judged_is_not_told_twice(news: dict[str, list[AlertFinding]]) -> None:
+def test_only_a_crash_of_a_validation_alerts_as_failure(news: dict[str, list[AlertFinding]]) -> None:
     from synapse_lakehouse.orchestration import callbacks
 
     callbacks.alert_on_dag_failure(ended("judge_bronze", callbacks.AlreadyReportedError("2 checks failed")))
@@ -116,13 +116,12 @@ def test_a_gate_that_crashed_is_told_and_one_that_judged_is_not_told_twice(news:
     callbacks.alert_on_dag_failure(ended("judge_bronze", RuntimeError("the lease was lost")))
     (failed,) = news["dag nightly"]
     assert failed.kind is IncidentKind.RUN_FAILED
-    assert failed.said.splitlines() == [
-        "task judge_bronze of run r failed; its log ends with the reason",
-        "interval 2026-11-17 00:00 to 2026-11-18 00:00 UTC",
-    ]
+    task, interval = failed.said.splitlines()
+    assert "judge_bronze of run r " in task
+    assert "2026-11-17 00:00 to 2026-11-18 00:00 UTC" in interval
 
 
-def test_a_run_that_took_too_long_is_told_and_one_whose_task_failed_is_not_told_twice(
+def test_only_a_timeout_alerts_for_the_whole_run(
     news: dict[str, list[AlertFinding]],
 ) -> None:
     from synapse_lakehouse.orchestration import callbacks
@@ -130,17 +129,19 @@ def test_a_run_that_took_too_long_is_told_and_one_whose_task_failed_is_not_told_
     callbacks.alert_on_timeout(ended("look", None, "task_failure"))
     assert news == {}
     callbacks.alert_on_timeout(ended("look", None, "timed_out"))
-    assert [one.said for one in news["dag nightly"]] == ["run r took longer than it may (0:05:00) and was ended"]
+    (finding,) = news["dag nightly"]
+    assert "run r " in finding.said
+    assert "0:05:00" in finding.said
 
 
-def test_a_task_that_nobody_waits_for_has_an_incident_of_its_own(news: dict[str, list[AlertFinding]]) -> None:
+def test_a_task_without_downstream_has_its_own_incident(news: dict[str, list[AlertFinding]]) -> None:
     from synapse_lakehouse.orchestration import callbacks
 
     callbacks.alert_on_task_failure(ended("preflight", RuntimeError("too busy")))
     callbacks.resolve_dag_incident(ended("look", None))
     assert [one.subject for one in news["dag nightly, task preflight"]] == ["task preflight of DAG nightly"]
     callbacks.alert_on_task_failure(ended("preflight", callbacks.AlreadyReportedError("a sequence is behind")))
-    assert news["dag nightly, task preflight"] == [], "it could ask, so it is well"
+    assert news["dag nightly, task preflight"] == []
 
 
 def test_what_a_run_found_names_the_run() -> None:

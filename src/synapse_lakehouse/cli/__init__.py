@@ -1,4 +1,4 @@
-"""The operator's command. What is heavy (PyIceberg, Airflow, Spark) is imported inside the commands that need it."""
+"""The command ``lakehouse``. Large packages (PyIceberg, Airflow) are imported in the commands that need them."""
 
 import os
 
@@ -20,13 +20,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Ask and look after the lakehouse of a Synapse homeserver.",
+    help="Query and operate the lakehouse of a Synapse homeserver.",
 )
 
 
 @app.callback()
-def private() -> None:
-    """The lake holds what people wrote to each other: what this command and its children write is its user's alone."""
+def restrict_environment() -> None:
+    """Keep all written files private, as the lake contains messages, and ignore libpq's environment variables."""
     os.umask(0o077)
     libpq_variables.remove_from_environment()
 

@@ -17,17 +17,17 @@ class ErrorReportingGroup(TyperGroup):
     """A group of commands that prints the message of a :class:`LakehouseError`."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        """Refuse what is no text: no identifier of Matrix, no SQL and no setting may be that."""
-        for one in args:
-            if any("\ud800" <= character <= "\udfff" for character in one):
-                ctx.fail(f"{os.fsencode(one)!r} is not UTF-8.")
-        with _printable_refusals():
+        """Refuse arguments that are not UTF-8."""
+        for arg in args:
+            if any("\ud800" <= character <= "\udfff" for character in arg):
+                ctx.fail(f"{os.fsencode(arg)!r} is not UTF-8.")
+        with _printable_usage_errors():
             return super().parse_args(ctx, args)
 
     def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
-        """Run the command that was asked for."""
+        """Run the command."""
         try:
-            with _printable_refusals():
+            with _printable_usage_errors():
                 return super().invoke(ctx)
         except Exception as error:
             message = error_message(error)
@@ -38,14 +38,14 @@ class ErrorReportingGroup(TyperGroup):
 
 
 @contextmanager
-def _printable_refusals() -> Iterator[None]:
-    """Refusals of arguments, which quote them."""
+def _printable_usage_errors() -> Iterator[None]:
+    """Make usage errors printable: they quote arguments."""
     try:
         yield
-    except Exception as refusal:
-        # Typer's own copy of Click has no public name for their base.
-        if hasattr(refusal, "format_message") and hasattr(refusal, "message"):
-            refusal.message = to_printable_message(refusal.message)
+    except Exception as error:
+        # Typer's copy of Click has no public name for their base class.
+        if hasattr(error, "format_message") and hasattr(error, "message"):
+            error.message = to_printable_message(error.message)
         raise
 
 

@@ -1,6 +1,6 @@
-"""Rows and lines on the terminal, for people or for programs. All that commands write goes through this module.
+"""Output of commands: tables, CSV, JSON and lines. All commands write through this module.
 
-Nothing that comes from a database steers a terminal, and nothing of it is markup: see :mod:`printable_text`.
+Values from a database cannot contain terminal control sequences or markup: see :mod:`printable_text`.
 """
 
 import csv
@@ -27,25 +27,25 @@ from rich.text import Text
 from synapse_lakehouse.printable_text import to_printable, to_printable_json, to_printable_lines, to_spreadsheet_cell
 
 MAXIMUM_TABLE_ROWS: Final = 1000
-"""Most rows of a table for people."""
+"""Maximum number of rows in the format ``table``."""
 
 _WIDTH: Final = 120
 
 
 class OutputFormat(StrEnum):
-    """How rows are written."""
+    """Output formats of rows."""
 
     TABLE = "table"
     CSV = "csv"
     JSON = "json"
 
 
-FormatOption = Annotated[OutputFormat, typer.Option("--format", help="How rows are written.")]
-"""As commands take it."""
+FormatOption = Annotated[OutputFormat, typer.Option("--format", help="Output format.")]
+"""The option ``--format`` of commands."""
 
 
 class PrintableConsole(Console):
-    """A terminal on which strings are no markup, and text has no control sequences but those of its style."""
+    """A console without markup that escapes all control sequences but those of its own styles."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options, markup=False, emoji=False, highlight=False)
@@ -54,7 +54,7 @@ class PrintableConsole(Console):
 
 class _PrintableSegments(RenderHook):
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        return [_PrintableRenderable(one) for one in renderables]
+        return [_PrintableRenderable(renderable) for renderable in renderables]
 
 
 @dataclass(frozen=True)
@@ -63,32 +63,32 @@ class _PrintableRenderable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for segment in console.render(self.content, options):
-            # Those with control codes move the cursor, as a bar or a spinner has to.
+            # Segments with control codes move the cursor of a progress bar or spinner.
             yield segment if segment.control else Segment(to_printable_lines(segment.text), segment.style)
 
 
 class PrintableTable(RichTable):
-    """A table whose strings are one line each."""
+    """A table whose cells are single lines."""
 
     def add_row(self, *renderables: RenderableType | None, **options: Any) -> None:
         """Add a row."""
-        super().add_row(*(format_cell(one) if isinstance(one, str) else one for one in renderables), **options)
+        super().add_row(*(format_cell(item) if isinstance(item, str) else item for item in renderables), **options)
 
 
 def create_console() -> Console:
-    """Standard output for people: as wide as the terminal, 120 columns if it is not one."""
+    """Console on standard output: as wide as the terminal; 120 columns without one."""
     fixed = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH
     return PrintableConsole(width=fixed)
 
 
 def echo(text: str, *, err: bool = False, end: str = "\n") -> None:
-    """Write lines of the product's own on standard output, or on standard error: values in them are ``printable``."""
+    """Write lines to standard output or standard error, with control sequences escaped."""
     typer.echo(to_printable_lines(text) + end, err=err, nl=False)
 
 
 @contextmanager
 def progress_bar() -> Iterator[Progress]:
-    """How far something is, on standard error, where somebody watches."""
+    """A progress bar on standard error; nothing without a terminal."""
     console = PrintableConsole(stderr=True)
     columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -96,7 +96,7 @@ def progress_bar() -> Iterator[Progress]:
 
 
 def write_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]], format: OutputFormat) -> None:
-    """Write ``rows``; CSV and JSON (an array of objects) row by row, a table up to its first thousand."""
+    """Write ``rows`` as CSV or JSON (an array of objects), row by row, or as a table of at most 1,000 rows."""
     if format is OutputFormat.CSV:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(map(to_spreadsheet_cell, columns))
@@ -110,13 +110,12 @@ def write_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]], format: Ou
 
 
 def create_table(*columns: str) -> PrintableTable:
-    """An empty table in the style of all tables here."""
+    """An empty table in the style of all commands."""
     return PrintableTable(*columns, box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
 
 
 def format_cell(value: object) -> Text:
-    """``value`` for a table: one line, never markup, and characters that are not shown (a sender may have put them in)
-    as escapes."""
+    """``value`` as a table cell: one line without markup; invisible characters are escaped."""
     if value is None:
         return Text("NULL", style="dim")
     plain = format_time(value) if isinstance(value, datetime) else format_value(value)
@@ -133,7 +132,7 @@ def format_value(value: object) -> str:
 
 
 def format_time(moment: datetime) -> str:
-    """A time for people: in UTC if it has a time zone."""
+    """A time as text: in UTC if it has a time zone."""
     plain = moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment
     return f"{plain.isoformat(sep=' ')}{'Z' if moment.tzinfo else ''}"
 
@@ -148,17 +147,17 @@ def _write_json(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 
 def _write_table(columns: Sequence[str], rows: Iterator[Sequence[Any]]) -> None:
-    shown = list(islice(rows, MAXIMUM_TABLE_ROWS))
+    first_rows = list(islice(rows, MAXIMUM_TABLE_ROWS))
     rest = sum(1 for _ in rows)
     drawn = create_table()
     for index, name in enumerate(columns):
-        numbers = all(isinstance(row[index], int | float | Decimal | None) for row in shown)
+        numbers = all(isinstance(row[index], int | float | Decimal | None) for row in first_rows)
         drawn.add_column(format_cell(name), justify="right" if numbers else "left", overflow="fold")
-    for row in shown:
+    for row in first_rows:
         drawn.add_row(*map(format_cell, row))
     create_console().print(drawn)
-    count = len(shown) + rest
-    note = f", the first {MAXIMUM_TABLE_ROWS} shown; --format csv or json writes all" if rest else ""
+    count = len(first_rows) + rest
+    note = f", the first {MAXIMUM_TABLE_ROWS} shown; --format csv or json writes all rows" if rest else ""
     create_console().print(Text(f"{count} row{'' if count == 1 else 's'}{note}", style="dim"))
 
 

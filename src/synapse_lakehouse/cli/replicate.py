@@ -1,4 +1,4 @@
-"""``lakehouse replicate``: Synapse's replication, served and landed."""
+"""``lakehouse replicate``: serve Synapse's replication protocol, or record its commands in the lake."""
 
 import logging
 from enum import StrEnum
@@ -13,13 +13,13 @@ from synapse_lakehouse.replication.protocol import row_schemas
 from synapse_lakehouse.replication.protocol.dialect import Dialect
 
 app = typer.Typer(
-    help="Serve Synapse's streams to whoever follows them, or land what its processes tell each other.",
+    help="Serve Synapse's streams, or record the replication commands of its processes.",
     no_args_is_help=True,
 )
 
 
 class TcpDialect(StrEnum):
-    """Forms of the protocol over TCP."""
+    """Dialects of the protocol over TCP."""
 
     TOKENS = "tokens"
     INSTANCES = "instances"
@@ -27,13 +27,13 @@ class TcpDialect(StrEnum):
 
 def _release(text: str | None) -> str | None:
     if text is not None and row_schemas.parse_release(text) is None:
-        raise typer.BadParameter("a release of Synapse from 1.0 on, such as 1.40")
+        raise typer.BadParameter("must be a release of Synapse, 1.0 or later, such as 1.40")
     return text
 
 
 @app.callback()
 def replicate() -> None:
-    """Serve Synapse's streams, or land what its processes tell each other."""
+    """Serve Synapse's streams, or record the replication commands of its processes."""
 
 
 @app.command()
@@ -42,23 +42,24 @@ def serve(
         TcpDialect,
         typer.Option(help="tokens: each stream from a token, resumable; instances: by writing process, from now on."),
     ] = TcpDialect.INSTANCES,
-    host: Annotated[str, typer.Option(help="Address to listen on. Nobody is asked who they are: think twice.")] = (
-        "127.0.0.1"
-    ),
+    host: Annotated[
+        str,
+        typer.Option(help="Address to listen on. There is no authentication: any client that can connect can read."),
+    ] = ("127.0.0.1"),
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 9092,
     row_format: Annotated[
         str | None,
         typer.Option(
             metavar="RELEASE",
-            help="Send rows in the form of this release of Synapse, such as 1.40. If omitted: of the newest release.",
+            help="Send rows in the format of this release of Synapse, such as 1.40; default: the newest release.",
             callback=_release,
         ),
     ] = None,
 ) -> None:
-    """Publish the streams of Synapse's database by its TCP replication protocol, until Ctrl-C.
+    """Serve the streams of Synapse's database over its TCP replication protocol, until Ctrl-C.
 
-    Rows have what the catalogue lists; the rest is null. What clients tell (USER_SYNC and the like) is recorded in
-    LAKEHOUSE_HOME/logs/replication, and never executed.
+    Rows contain the columns of the catalogue; other columns are null. Commands of clients (such as USER_SYNC) are
+    logged in LAKEHOUSE_HOME/logs/replication and never executed.
     """
     from synapse_lakehouse.replication import service
 
@@ -71,15 +72,15 @@ def serve(
 @app.command()
 def tap(
     dialect: Annotated[
-        Dialect, typer.Option(help="redis: what Synapse's processes publish; the others: a server over TCP.")
+        Dialect, typer.Option(help="redis: commands that Synapse's processes publish; others: a server over TCP.")
     ] = Dialect.REDIS,
     host: Annotated[str, typer.Option(help="The server, over TCP.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Its port.")] = 9092,
 ) -> None:
-    """Land every replication command in bronze.replication_commands, until Ctrl-C.
+    """Record every replication command in bronze.replication_commands, until Ctrl-C.
 
-    It goes on where it stopped; what it missed is read from Synapse's database. On Redis (LAKEHOUSE_REDIS_URL) it only
-    listens, and never to the channel that carries access tokens.
+    It resumes where it stopped and reads missed rows from Synapse's database. On Redis (LAKEHOUSE_REDIS_URL) it only
+    subscribes, and not to the channel that contains access tokens.
     """
     from synapse_lakehouse.replication import service
 

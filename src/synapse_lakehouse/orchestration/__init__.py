@@ -1,4 +1,4 @@
-"""What the DAGs are made of; the only modules of the package that import Airflow.
+"""Tasks, callbacks and assets of the DAGs; only this package imports Airflow.
 
-Whatever is heavy is imported when a task runs, not when a DAG file is parsed.
+Large packages are imported when a task runs, not when a DAG file is parsed.
 """

@@ -1,4 +1,4 @@
-"""What a published run updates, as Airflow's assets."""
+"""Airflow assets that a published run updates."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
 
 RELEASE: Final = Asset(name="release", uri="lakehouse://audit/releases", group="release")
-"""Updated once by every published run: tables read at a release agree with each other."""
+"""Updated once by each published run: tables read at a release are consistent with each other."""
 
 
 def published_assets() -> list[Asset]:
-    """One asset for each table that a run publishes, named by its table URI, and the release itself."""
+    """The release, and one asset for each table that a run publishes."""
     tables = [f"bronze/{table.name}" for table in catalogue.load_catalogue().copied_tables()]
     tables += [f"silver/{table.name}" for table in catalogue.load_state_tables()]
     for schema in ("silver", "gold"):

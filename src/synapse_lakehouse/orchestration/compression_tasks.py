@@ -1,4 +1,4 @@
-"""Compressing state: what is planned is shown to a person, then carried out and verified."""
+"""Tasks of the state compressor: show the plan, ask for approval, apply, verify."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from synapse_lakehouse.printable_text import get_printable_logger, to_printable
 
 log = get_printable_logger(__name__)
 
-_SHOWN = "planned_at"
+_PLANNED_AT_KEY = "planned_at"
 
 
 def compressor_settings() -> CompressorSettings:
-    """The settings of the state compressor.
+    """Load the settings of the state compressor.
 
-    :raises CompressorError: on one that means nothing, which Airflow shows instead of the DAG.
+    :raises CompressorError: for an invalid setting; Airflow shows it as an import error of the DAG.
     """
     return load_compressor_settings(Settings())
 
 
 def skip_if_disabled(context: Context) -> None:
-    """Skip a run of the state compressor unless its settings turn it on."""
+    """Skip the run unless the compressor is enabled."""
     if not compressor_settings().enabled:
         raise AirflowSkipException(
-            "The state compressor is off, so nothing is planned and nothing is written. It is turned on by "
-            "LAKEHOUSE_COMPRESSOR_ENABLED=true, or by enabled: true under state_compressor in SYNAPSE_CONFIG."
+            "The state compressor is disabled, so nothing is planned or written. To enable it, set "
+            "LAKEHOUSE_COMPRESSOR_ENABLED=true, or enabled: true under state_compressor in SYNAPSE_CONFIG."
         )
 
 
 def describe_plan_for_approval() -> str:
-    """What the plan of this run would come to, for the person who approves it: Markdown.
+    """Markdown: the plan of this run, for the approver.
 
     :raises AirflowSkipException: when there is nothing to compress.
     """
@@ -51,18 +51,18 @@ def describe_plan_for_approval() -> str:
         planned = read_plan(catalog, run)
     rows, skipped = ([row for row in planned if row[name]] for name in ("groups_to_rewrite", "skipped"))
     for row in skipped:
-        log.warning("%s is left as it is: %s", row["room_id"], row["skipped"])
+        log.warning("skipped %s: %s", row["room_id"], row["skipped"])
     if not rows:
-        raise AirflowSkipException("There is nothing to compress: no room that was planned would take fewer rows.")
-    context["ti"].xcom_push(key=_SHOWN, value=plan_timestamp(planned))
+        raise AirflowSkipException("There is nothing to compress: no planned room would have fewer rows.")
+    context["ti"].xcom_push(key=_PLANNED_AT_KEY, value=plan_timestamp(planned))
     return describe_plan(rows, skipped, may_write=settings.synapse_write_dsn is not None)
 
 
 class CompressionApprovalOperator(ApprovalOperator):
-    """Asks a person, unless the compressor's settings say that nobody needs to be asked."""
+    """Waits for an approval, unless the settings approve all plans."""
 
     def execute(self, context: Context) -> Any:
-        """Wait for an answer, or approve at once."""
+        """Wait for the approval, or approve at once."""
         if compressor_settings().apply:
             log.info("approved by LAKEHOUSE_COMPRESSOR_APPLY, or apply under state_compressor in SYNAPSE_CONFIG")
             return None
@@ -70,10 +70,10 @@ class CompressionApprovalOperator(ApprovalOperator):
 
 
 def apply_compression() -> None:
-    """Compress the rooms of Synapse's database as this run planned it; each is recorded as soon as it is done.
+    """Apply the plan of this run to Synapse's database; each room is recorded when it is done.
 
-    :raises AirflowFailException: when trying again would not help.
-    :raises CompressorError, SourceError: when it stopped; a retry goes on from there.
+    :raises AirflowFailException: when a retry would not help.
+    :raises CompressorError, SourceError: when it stopped; a retry continues from there.
     """
     from synapse_lakehouse.compressor.algorithm.errors import CompressorError
     from synapse_lakehouse.compressor.apply import apply_plan
@@ -87,7 +87,7 @@ def apply_compression() -> None:
         require_write_dsn(settings)
     except CompressorError as refusal:
         raise AirflowFailException(str(refusal)) from None
-    shown = context["ti"].xcom_pull(task_ids="show_plan", key=_SHOWN)
+    shown = context["ti"].xcom_pull(task_ids="show_plan", key=_PLANNED_AT_KEY)
     with closing(open_catalog(settings)) as catalog:
         try:
             apply_plan(settings, catalog, run, lambda line: log.info("%s", line), shown)
@@ -96,24 +96,28 @@ def apply_compression() -> None:
 
 
 def verify_compression() -> None:
-    """Read every room that this run compressed once more, and compare it with what it was.
+    """Compare each room that this run compressed with its undo files.
 
-    :raises AirflowFailException: naming what is wrong.
+    :raises AirflowFailException: when a room has faults; it names them.
     """
     from synapse_lakehouse.compressor.apply import verify_run
     from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 
     run, settings = get_run(get_current_context()), Settings()
     with closing(open_catalog(settings)) as catalog:
-        found = verify_run(settings, catalog, run)
-    for one in found:
+        verifications = verify_run(settings, catalog, run)
+    for verification in verifications:
         log.info(
-            "%s: %s state groups in %s rows, %s", one.room_id, one.groups, one.rows, "; ".join(one.faults) or "right"
+            "%s: %s state groups in %s rows, %s",
+            verification.room_id,
+            verification.groups,
+            verification.rows,
+            "; ".join(verification.faults) or "correct",
         )
-    if wrong := [one for one in found if one.faults]:
+    if faulty := [verification for verification in verifications if verification.faults]:
         raise AirflowFailException(
-            "Rooms are not as they should be; their undo files are named in audit.compression_runs:\n"
-            + "\n".join(to_printable(f"  {one.room_id}: {'; '.join(one.faults)}") for one in wrong)
-            + "\nPut back those that resolve to another state (`lakehouse compress undo --repair --yes FILE`), bring "
-            "back files that are gone, then clear this task."
+            "Some rooms have faults; audit.compression_runs names their undo files:\n"
+            + "\n".join(to_printable(f"  {room.room_id}: {'; '.join(room.faults)}") for room in faulty)
+            + "\nRestore rooms whose states changed (`lakehouse compress undo --repair --yes FILE`), bring back "
+            "missing undo files, then clear this task."
         )

@@ -1,4 +1,4 @@
-"""A run from its opening to its closing: whether it can succeed, and the lake lease that it holds."""
+"""Tasks that open and close a run: preconditions, lake lease and branch."""
 
 from __future__ import annotations
 
@@ -39,31 +39,33 @@ def fail_without_retry() -> Iterator[None]:
 
 
 def get_run(context: Context) -> Run:
-    """The run that a task belongs to.
+    """The run of a task.
 
-    :raises AirflowFailException: when it has no data interval, as a manual run without a logical date.
+    :raises AirflowFailException: when it has no data interval: it was triggered without a logical date.
     """
     start, end = context.get("data_interval_start"), context.get("data_interval_end")
     if start is None or end is None:
         raise AirflowFailException(
-            "This run has no data interval, so it is not known what it shall cover. Trigger it with a logical date: "
-            "it covers the last complete day before that date."
+            "This run has no data interval. Trigger it with a logical date: it covers the last complete day before "
+            "that date."
         )
     return Run(lake_run_id(context["dag"].dag_id, context["run_id"]), start, end)
 
 
 def lake_run_id(dag_id: str, run_id: str) -> str:
-    """What the lake calls a run: as Airflow does, with the DAG's name for other DAGs than ``lakehouse``, since run ids
-    are unique in a DAG only and two runs of one name would share a lease and a branch."""
+    """The ID of a run in the lake: Airflow's run ID, prefixed with the DAG ID for DAGs other than ``lakehouse``.
+
+    Airflow's run IDs are unique only within a DAG; two runs with the same ID would share a lease and a branch.
+    """
     return run_id if dag_id == "lakehouse" else f"{dag_id} {run_id}"
 
 
 def open_run() -> None:
-    """Check that the run can succeed, then take the lake lease and start from a clean branch, or an unfinished copy.
+    """Check the preconditions, acquire the lake lease, and start with a new branch or an unfinished copy.
 
-    :raises AirflowFailException: for a future interval, a setting that means nothing, a source that cannot be read as
-        it is, or a lake of another homeserver: nothing was touched.
-    :raises LeaseError: when another run held the lease all the while; a retry waits for it again.
+    :raises AirflowFailException: for a future interval, an invalid setting, a source that cannot be read, or a lake of
+        another homeserver; nothing was changed.
+    :raises LeaseError: when another run still holds the lease after the wait; a retry waits again.
     """
     from synapse_lakehouse import settings_check
     from synapse_lakehouse.postgres import connection
@@ -87,10 +89,10 @@ def open_run() -> None:
 
 
 def open_maintenance() -> None:
-    """Take the lake lease and start as :func:`open_run`; the source may be away, as most of the work is the lake's.
+    """Open a maintenance run as :func:`open_run`, but without the source, which most of its tasks do not need.
 
     :raises AirflowFailException: for a future interval, or a lake of another homeserver.
-    :raises LeaseError: when another run held the lease all the while; a retry waits for it again.
+    :raises LeaseError: when another run still holds the lease after the wait; a retry waits again.
     """
     run = get_run(get_current_context())
     with fail_without_retry():
@@ -99,10 +101,11 @@ def open_maintenance() -> None:
 
 
 def close_run() -> None:
-    """Give the lake lease back, however the run went. A failed run's branch stays, to be looked at; if it failed while
-    it copied, the next run goes on from there.
+    """Release the lake lease, whether or not the run succeeded.
 
-    :raises AirflowFailException: when the disk has no room for that.
+    The branch of a failed run stays for inspection. If the copy failed, the next run resumes it.
+
+    :raises AirflowFailException: when the disk is full.
     """
     from synapse_lakehouse.audit import store
     from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
@@ -115,13 +118,13 @@ def close_run() -> None:
             if error.errno != errno.ENOSPC:
                 raise
             raise AirflowFailException(
-                "The disk is full, so the lake lease could not be given back. It ends by itself "
-                f"{settings.lakehouse_lease_seconds} s after it was last renewed; free space until then."
+                "The disk is full, so the lake lease could not be released. It expires "
+                f"{settings.lakehouse_lease_seconds} s after its last renewal. Free space until then."
             ) from None
 
 
 def report_maintenance() -> None:
-    """Say what was compared with the source, what that cost it, and what had to be mended."""
+    """Log what was compared with the source, the time that it took, and what was repaired."""
     from synapse_lakehouse.audit import store
     from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 
@@ -132,8 +135,8 @@ def report_maintenance() -> None:
         name, number, of = one["table_name"], one["slice"] + 1, one["slices"]
         if one["differing"] is None:
             log.warning(
-                "%s, slice %s of %s: not compared, as it was cut off after %.1f s; where that goes on, a scan of the "
-                "table takes longer than LAKEHOUSE_PARITY_SECONDS allows", name, number, of, one["seconds"],
+                "%s, slice %s of %s: not compared, as the query was cancelled after %.1f s. If this repeats, a scan of "
+                "the table takes longer than LAKEHOUSE_PARITY_SECONDS: increase it", name, number, of, one["seconds"],
             )  # fmt: skip
         else:
             log.info(
@@ -142,19 +145,19 @@ def report_maintenance() -> None:
             )  # fmt: skip
     for one in repairs:
         log.warning(
-            "%s was mended: %s rows were missing, %s outdated, %s too many",
+            "%s was repaired: %s rows were missing, %s outdated, %s surplus",
             one["table_name"], one["rows_added"], one["rows_changed"], one["rows_removed"],
         )  # fmt: skip
 
 
 def skip_if_rehearsal(context: Context) -> None:
-    """Stop before publishing when the run was only to be tried."""
+    """Skip publishing in a rehearsal."""
     if context["params"]["rehearse"]:
-        raise AirflowSkipException("This was a rehearsal: all checks passed, nothing is published.")
+        raise AirflowSkipException("This is a rehearsal: all checks passed, and nothing is published.")
 
 
 def create_lease(run: Run, catalog: Catalog, settings: Settings) -> Lease:
-    """The lake lease as ``run`` wants it."""
+    """The lake lease for ``run``; it is not acquired yet."""
     from synapse_lakehouse.iceberg.lease.lease import Lease
 
     return Lease(catalog, holder=run.run_id, branch=run.branch, seconds=settings.lakehouse_lease_seconds)
@@ -175,6 +178,6 @@ def _open(run: Run, settings: Settings) -> None:
         if run.branch not in crashed:
             branches.drop_branch(catalog, run.branch)
         if crashed:
-            log.warning("%s did not finish, or crashed: going on from what it copied", crashed[-1])
+            log.warning("%s did not finish: this run resumes its copy", crashed[-1])
             branches.resume_branch(catalog, crashed, run.branch)
             lease.settle()

@@ -1,4 +1,4 @@
-"""Spark apps as tasks: what spark-submit is told, and when trying again helps."""
+"""Airflow tasks that submit Spark apps, and their retry policy."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def create_spark_task(
     overrides: Mapping[str, str] | None = None,
     trigger_rule: TriggerRule = TriggerRule.ALL_SUCCESS,
 ) -> SparkSubmitOperator:
-    """The task that runs ``spark_apps/<app>.py`` for this run, on the cluster of the connection ``spark_default``.
+    """Create the task that submits ``spark_apps/<app>.py`` to the cluster of the connection ``spark_default``.
 
-    The app reads its settings and passwords from the environment; nothing secret is in its command line.
+    The app reads settings and passwords from the environment; its command line has no secrets.
 
-    :param overrides: settings by their names in the environment that are other ones in this task, as templates.
+    :param overrides: environment variables of this task, as templates; they override settings.
     """
     return SparkSubmitOperator(
         task_id=task_id or app,
@@ -90,12 +90,12 @@ def _privately(then: Callable[[Context], None] | None, context: Context) -> None
 
 
 def spark_jars() -> str:
-    """The jars of every Spark app, comma separated; fetched if this machine does not have them."""
+    """The jars of all Spark apps, separated by commas; downloads missing ones."""
     return ",".join(map(str, _jars()))
 
 
 def spark_class_path() -> str:
-    """The same jars for the driver's own class path."""
+    """The same jars, as the class path of the driver."""
     from synapse_lakehouse.java import class_archive
 
     return class_archive.get_class_path(_jars())
@@ -121,4 +121,4 @@ TEMPLATE_MACROS: Final = {
     "spark_java_options": spark_java_options,
     "settings": Settings,
 }
-"""What the templates of :func:`create_spark_task` call."""
+"""User-defined macros of the DAGs, for the templates of :func:`create_spark_task`."""

@@ -1,4 +1,4 @@
-"""What is asked of the running Synapse between the runs."""
+"""Tasks of the DAG ``stream_watch``: check the running Synapse between the daily runs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ log = get_printable_logger(__name__)
 
 
 def watch_streams(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
-    """Look at every stream of the running Synapse, keep what was seen, and say what is behind.
+    """Sample the position of each stream, record the samples, and report stalled streams.
 
-    Whether the lake is overdue or its tap silent is told first, as it does not hang on the source.
+    First report an overdue release and a silent tap, which do not depend on the source.
 
-    :param ti: the task that runs this, as Airflow gives it; its log shows more.
-    :raises AirflowFailException: when the source cannot be read as it is, or a setting means nothing.
-    :raises ReadError: when it is too busy to be watched; a retry may find it at rest.
+    :param ti: the task instance, from Airflow; alerts link to its log.
+    :raises AirflowFailException: when the source cannot be read, or a setting is invalid.
+    :raises ReadError: when the source is too busy; a retry may succeed.
     """
     from synapse_lakehouse.alerts.stream_check import check_lake, observe_streams
     from synapse_lakehouse.audit import store
@@ -35,9 +35,9 @@ def watch_streams(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
         tables.ensure_audit_tables(catalog)
         releases = store.read_releases(catalog)
         landed, overdue = check_lake(settings, catalog, releases)
-        report_findings(settings, "lake", overdue, _log(ti))
+        report_findings(settings, "lake", overdue, _log_url(ti))
         looks, wrong = observe_streams(settings, catalog, releases)
-    report_findings(settings, "streams", wrong, _log(ti))
+    report_findings(settings, "streams", wrong, _log_url(ti))
     for one in looks:
         log.info("%s", describe_observation(one))
     if landed:
@@ -45,12 +45,13 @@ def watch_streams(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
 
 
 def preflight(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
-    """Say what Synapse would refuse or mend at its next start, before somebody restarts it.
+    """Report what Synapse would refuse or repair at its next start.
 
-    :param ti: the task that runs this, as Airflow gives it; its log shows more.
-    :raises AlreadyReportedError: naming what does not fit, with the SQL that mends it, to be reviewed; it is never run.
-    :raises AirflowFailException: when the source cannot be connected to.
-    :raises ReadError: when it is too busy to be asked, or a stream cannot be read; a retry may find it at rest.
+    :param ti: the task instance, from Airflow; alerts link to its log.
+    :raises AlreadyReportedError: when sequences do not match the tables. The message has SQL for review, which is
+        never run.
+    :raises AirflowFailException: when no connection to the source can be opened.
+    :raises ReadError: when the source is too busy, or a stream cannot be read; a retry may succeed.
     """
     from synapse_lakehouse.alerts.incidents import AlertFinding, IncidentKind
     from synapse_lakehouse.postgres.access.schema_drift import exclude_drifted_tables
@@ -62,13 +63,13 @@ def preflight(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
         known = exclude_drifted_tables(catalogue.load_catalogue(), source, may_be_partial=settings.allows_partial_copy)
         wrong = synapse_startup.check_startup(source, known)
     found = [AlertFinding(IncidentKind.SEQUENCE_BEHIND, subject, fault.message) for subject, fault in wrong]
-    report_findings(settings, "preflight", found, _log(ti))
+    report_findings(settings, "preflight", found, _log_url(ti))
     if wrong:
         raise AlreadyReportedError(
-            "Synapse's sequences do not fit its database. Review what mends it, and run it with all of Synapse "
-            "stopped:\n" + "\n".join(f"  {fault.message}\n    {fault.repair}" for _, fault in wrong)
+            "Synapse's sequences do not match its tables, so Synapse may not start again. Review this SQL, stop all of "
+            "Synapse, then run it:\n" + "\n".join(f"  {fault.message}\n    {fault.repair}" for _, fault in wrong)
         )
 
 
-def _log(task: RuntimeTaskInstanceProtocol | None) -> str:
+def _log_url(task: RuntimeTaskInstanceProtocol | None) -> str:
     return task.log_url if task else ""

@@ -1,4 +1,4 @@
-"""Airflow's API server refuses requests for unknown hosts: no web page reaches it by DNS rebinding.
+"""Airflow plugin that refuses requests for unknown hosts, against DNS rebinding.
 
 The entry point in pyproject.toml registers the plugin with Airflow.
 """
@@ -15,10 +15,10 @@ LOCAL = ("127.0.0.1", "localhost")
 
 
 class TrustedHostsMiddleware:
-    """Refuses a request with 400 unless its only ``Host`` is local or in LAKEHOUSE_UI_HOSTS; the port may be any."""
+    """Answers 400 unless the only ``Host`` header is local or in LAKEHOUSE_UI_HOSTS, with any port."""
 
     def __init__(self, app: ASGIApp) -> None:
-        # Wrong settings end the server here. A plugin that fails while it is loaded would only be left out.
+        # Invalid settings must stop the server here: Airflow ignores a plugin that fails to load.
         hosts = [*LOCAL, *Settings().lakehouse_ui_hosts.split()]
         self._checked = TrustedHostMiddleware(app, allowed_hosts=hosts, www_redirect=False)
 
@@ -31,7 +31,7 @@ class TrustedHostsMiddleware:
 
 
 class TrustedHostsPlugin(AirflowPlugin):
-    """Adds :class:`TrustedHostsMiddleware` before every route: pages, REST API, execution API and login."""
+    """Adds :class:`TrustedHostsMiddleware` to all routes: pages, REST API, execution API and login."""
 
     name = "synapse_lakehouse_trusted_hosts"
     fastapi_root_middlewares = [{"name": "trusted hosts", "middleware": TrustedHostsMiddleware}]  # noqa: RUF012

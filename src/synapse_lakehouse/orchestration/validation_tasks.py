@@ -1,4 +1,4 @@
-"""The gates of a run: what Great Expectations judges, and what becomes of the run then."""
+"""The audit steps of a run: Great Expectations validates the branch, and failures stop the run."""
 
 from __future__ import annotations
 
@@ -22,32 +22,35 @@ if TYPE_CHECKING:
 log = get_printable_logger(__name__)
 
 
-def create_validation_task(title: str, judge: Callable[[], None]) -> XComArg:
-    """The task of a gate. It tells of what it finds wrong itself; only that it could not judge is told as a failure."""
-    return task(task_display_name=title)(judge)()
+def create_validation_task(task_id: str, title: str, validate: Callable[[], None]) -> XComArg:
+    """Create the task of an audit step.
+
+    Failed expectations raise their own alerts; only a crash of the validation alerts as a failed task.
+    """
+    return task(task_id=task_id, task_display_name=title)(validate)()
 
 
-def judge_bronze() -> None:
-    """The gate between bronze and what is derived from it.
+def validate_bronze() -> None:
+    """Validate bronze before tables are derived from it.
 
     :raises AlreadyReportedError: when a check that blocks publishing failed.
     """
     from expectations import validate
 
-    _judge(validate.validate_bronze)
+    _validate(validate.validate_bronze)
 
 
-def judge_gold() -> None:
-    """The gate between gold and its readers.
+def validate_gold() -> None:
+    """Validate gold before it is published.
 
     :raises AlreadyReportedError: when a check that blocks publishing failed.
     """
     from expectations import validate
 
-    _judge(validate.validate_gold)
+    _validate(validate.validate_gold)
 
 
-def _judge(gate: Callable[[Settings, Catalog, Run], ValidationResult]) -> None:
+def _validate(validate: Callable[[Settings, Catalog, Run], ValidationResult]) -> None:
     from expectations.alert_findings import build_findings
     from expectations.validation_result import ValidationFailedError
     from synapse_lakehouse.audit import store
@@ -56,19 +59,20 @@ def _judge(gate: Callable[[Settings, Catalog, Run], ValidationResult]) -> None:
     context = get_current_context()
     run, settings = get_run(context), Settings()
     with closing(open_catalog(settings)) as catalog, create_lease(run, catalog, settings).heartbeat():
-        judgement = gate(settings, catalog, run)
+        result = validate(settings, catalog, run)
         is_first = store.read_latest_release(catalog) is None
     fails_on_warnings = context["params"]["fail_on_warnings"]
-    found = build_findings(judgement, is_first=is_first, fails_on_warnings=fails_on_warnings)
-    report_findings(settings, judgement.stage, add_run_details(found, run), judgement.data_docs)
-    for line in judgement.summary().splitlines():
+    findings = build_findings(result, is_first=is_first, fails_on_warnings=fails_on_warnings)
+    report_findings(settings, result.stage, add_run_details(findings, run), result.data_docs)
+    for line in result.summary().splitlines():
         log.info("%s", line)
     try:
-        judgement.raise_if_failed()
+        result.raise_if_failed()
     except ValidationFailedError as failure:
         raise AlreadyReportedError(str(failure)) from None
-    if judgement.warnings and fails_on_warnings:
+    if result.warnings and fails_on_warnings:
         raise AlreadyReportedError(
-            f"The audit of {judgement.stage} has {judgement.warned} warnings and this run was started to fail on any, "
-            "so nothing is published:\n" + "\n".join(f"  {check.sentence}" for check in judgement.warnings)
+            f"The audit of {result.stage} has {result.warned} warnings and the run has the parameter "
+            "fail_on_warnings, so nothing is published:\n"
+            + "\n".join(f"  {check.sentence}" for check in result.warnings)
         )

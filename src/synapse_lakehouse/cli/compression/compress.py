@@ -1,4 +1,4 @@
-"""``lakehouse compress``: fewer rows for the same room state, planned, applied to Synapse's database and verified."""
+"""``lakehouse compress``: plan, apply, verify and undo the compression of room state."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from synapse_lakehouse.compressor.settings import CompressorSettings
 
 app = typer.Typer(
-    help="Give back the space that room state takes in Synapse's database, without changing any state.",
+    help="Store room state in Synapse's database in fewer rows. No state changes.",
     no_args_is_help=True,
 )
 
@@ -43,33 +43,35 @@ def _strategy(text: str | None) -> str | None:
 
 Rooms = Annotated[
     list[str] | None,
-    typer.Option("--room", help="A room's id, may be repeated; those with the most uncompressed state if omitted."),
+    typer.Option("--room", help="A room's ID, may be repeated; default: the rooms with the most uncompressed state."),
 ]
 StrategyOption = Annotated[
     str | None,
-    typer.Option("--strategy", callback=_strategy, help="levels, as Synapse's own compressor, or best: fewest rows."),
+    typer.Option(
+        "--strategy", callback=_strategy, help="levels (as Synapse's own compressor) or best (the fewest rows)."
+    ),
 ]
 LevelsOption = Annotated[
     str | None, typer.Option("--levels", callback=_levels, help="Sizes of the levels, such as 100,50,25.")
 ]
-MaxChain = Annotated[int | None, typer.Option(min=1, help="For best: most groups to read for the state of one.")]
-ChunkSize = Annotated[int | None, typer.Option(min=1, help="For levels: groups that are worked on at once.")]
-NumberOfRooms = Annotated[int | None, typer.Option(min=1, help="How many rooms to take, if --room names none.")]
+MaxChain = Annotated[int | None, typer.Option(min=1, help="For best: the most state groups in a chain.")]
+ChunkSize = Annotated[int | None, typer.Option(min=1, help="For levels: state groups that are compressed at once.")]
+NumberOfRooms = Annotated[int | None, typer.Option(min=1, help="Number of rooms, without --room.")]
 
 
 def _configured(settings: Settings, **given: object) -> "CompressorSettings":
     from synapse_lakehouse.compressor.settings import load_compressor_settings
 
-    changes = {f"lakehouse_compressor_{name}": str(value) for name, value in given.items() if value is not None}
+    overrides = {f"lakehouse_compressor_{name}": str(value) for name, value in given.items() if value is not None}
     if given.get("number_of_rooms") is not None:
-        # Whoever says how many wants the largest, not those that are configured.
-        changes["lakehouse_compressor_rooms"] = "[]"
-    return load_compressor_settings(settings.model_copy(update=changes))
+        # With a number of rooms, take the largest ones instead of the configured ones.
+        overrides["lakehouse_compressor_rooms"] = "[]"
+    return load_compressor_settings(settings.model_copy(update=overrides))
 
 
 @contextmanager
 def _source(given: Settings) -> Iterator[Settings]:
-    """Settings with the database to read: SYNAPSE_DSN, or the sample."""
+    """Settings with a database to read: SYNAPSE_DSN, or the sample."""
     from synapse_lakehouse.local.services import connect_services
 
     if given.synapse_dsn:
@@ -81,7 +83,7 @@ def _source(given: Settings) -> Iterator[Settings]:
 
 @app.callback()
 def compress() -> None:
-    """Give back the space that room state takes in Synapse's database, without changing any state."""
+    """Store room state in Synapse's database in fewer rows. No state changes."""
 
 
 @app.command()
@@ -94,7 +96,7 @@ def plan(
     number_of_rooms: NumberOfRooms = None,
     format: output.FormatOption = output.OutputFormat.TABLE,
 ) -> None:
-    """Show what compressing rooms of SYNAPSE_DSN would come to. Nothing is written anywhere."""
+    """Plan the compression of rooms of SYNAPSE_DSN. Nothing is written."""
     from synapse_lakehouse.cli.compression import compress_actions
 
     with _source(Settings()) as settings:
@@ -113,17 +115,19 @@ def apply(
     max_chain: MaxChain = None,
     chunk_size: ChunkSize = None,
     number_of_rooms: NumberOfRooms = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this, only the plan is shown.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Apply the plan; without this option it is only shown.")] = False,
     hand_over_unreferenced: Annotated[
         bool,
-        typer.Option("--hand-over-unreferenced", help="Also let Synapse delete groups that nothing needs any more."),
+        typer.Option(
+            "--hand-over-unreferenced", help="Also mark unreferenced state groups, so that Synapse deletes them."
+        ),
     ] = False,
     format: output.FormatOption = output.OutputFormat.TABLE,
 ) -> None:
-    """Compress rooms of SYNAPSE_WRITE_DSN, beside a Synapse that goes on working; resumes what was stopped.
+    """Compress rooms of SYNAPSE_WRITE_DSN while Synapse is running; resumes after an interruption.
 
-    What was there is kept in LAKEHOUSE_HOME/compression/undo. Every group is read again and compared: a room that does
-    not resolve as before is put back, and the command fails. Where there is a lake, it records each room.
+    Undo files are written to LAKEHOUSE_HOME/compression/undo. Every state group is read again and compared: a room
+    with a changed state is restored, and the command fails. Each room is recorded in the lake, if there is one.
     """
     from synapse_lakehouse.cli.compression import compress_actions
     from synapse_lakehouse.local.child_processes import interrupt_on_signals
@@ -139,47 +143,52 @@ def apply(
                 settings, wanted, room or [], format, yes=yes, hand_over_unreferenced=hand_over_unreferenced
             )
     except KeyboardInterrupt:
-        output.echo("Stopped. Every state is as it was; run the same command again to go on from here.", err=True)
+        output.echo("Stopped. No state changed. Run the same command again to continue.", err=True)
         raise typer.Exit(INTERRUPTED) from None
 
 
 @app.command()
 def verify(
-    room: Annotated[list[str] | None, typer.Option("--room", help="A room's id, may be repeated.")] = None,
+    room: Annotated[list[str] | None, typer.Option("--room", help="A room's ID, may be repeated.")] = None,
     undo: Annotated[
         list[Path] | None,
         typer.Option(exists=True, dir_okay=False, help="An undo file to compare with, may be repeated."),
     ] = None,
     strategy: StrategyOption = None,
-    max_chain: Annotated[int | None, typer.Option(min=1, help="Longest chain that is right; 100 for best.")] = None,
+    max_chain: Annotated[
+        int | None, typer.Option(min=1, help="Maximum length of a chain; default: 100 for best.")
+    ] = None,
     number_of_rooms: NumberOfRooms = None,
     format: output.FormatOption = output.OutputFormat.TABLE,
 ) -> None:
-    """Examine how rooms of SYNAPSE_DSN are stored, and with an undo file whether they resolve as before; 1 if not.
+    """Verify how rooms of SYNAPSE_DSN are stored and, with undo files, that no state changed; exit code 1 on faults.
 
-    Takes the largest rooms, or those named or of the undo files.
+    Without --room and --undo, verify the largest rooms.
     """
     from synapse_lakehouse.cli.compression import compress_actions
 
     with _source(Settings()) as settings:
         wanted = _configured(settings, strategy=strategy, max_chain=max_chain, number_of_rooms=number_of_rooms)
-        is_right = compress_actions.verify(
+        is_correct = compress_actions.verify(
             settings, wanted, room or [], undo or [], format, any_strategy=max_chain is not None
         )
-    raise typer.Exit(0 if is_right else 1)
+    raise typer.Exit(0 if is_correct else 1)
 
 
 @app.command()
 def undo(
     files: Annotated[list[Path], typer.Argument(exists=True, dir_okay=False, help="Undo files, in any order.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this, only what would be done is said.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Restore; without this option the command only shows what it would do.")
+    ] = False,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Also where a group resolves otherwise now: for a room that verify named.")
+        bool,
+        typer.Option("--repair", help="Also restore groups whose state differs now: for a room that verify reported."),
     ] = False,
 ) -> None:
-    """Put rooms of SYNAPSE_WRITE_DSN back as undo files have them, where they still resolve to the same.
+    """Restore rooms of SYNAPSE_WRITE_DSN from undo files, where the states are still the same.
 
-    Where there is a lake, it records each room.
+    Each room is recorded in the lake, if there is one.
     """
     from synapse_lakehouse.cli.compression import compress_actions
 
@@ -189,11 +198,11 @@ def undo(
 @app.command()
 def history(
     room: Annotated[
-        list[str] | None, typer.Option("--room", help="A room's id, may be repeated; all if omitted.")
+        list[str] | None, typer.Option("--room", help="A room's ID, may be repeated; default: all.")
     ] = None,
     format: output.FormatOption = output.OutputFormat.TABLE,
 ) -> None:
-    """Show what compressing gave back, by hand and by schedule, run by run and room by room, and what reading costs."""
+    """Show the freed space and the read cost of all compressions, by run and by room."""
     from synapse_lakehouse.cli.compression import history as compression_history
 
     compression_history.show_history(room or [], format)
