@@ -105,7 +105,7 @@ def test_who_holds_locks_for_long_is_not_waited_for(
         deleter.execute("select from state_groups where room_id = '!whole' for update")
         (locked,) = rows(compress(dsn, "apply", *options))
         assert locked["groups_rewritten"] == 0 < locked["groups_left"]
-        assert locked["skipped"].startswith("the rest: somebody holds locks")
+        assert "locks" in locked["skipped"]
     (free,) = rows(compress(dsn, "apply", *options))
     assert (free["groups_rewritten"], free["groups_left"], free["skipped"]) == (locked["groups_left"], 0, None)
     assert all_states(dsn) == world.states

@@ -105,7 +105,7 @@ def test_a_state_that_is_not_known_is_said_to_be(published: Published) -> None:
     )  # fmt: skip
     done = published.lakehouse("state-at", outlier["event_id"])
     assert done.returncode == 1
-    assert "is not known: it is an outlier" in done.stderr
+    assert "is unknown: the event is an outlier" in done.stderr
 
 
 def _outcomes(published: Published, *arguments: str) -> dict[str, str]:

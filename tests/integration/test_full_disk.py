@@ -33,6 +33,6 @@ def test_a_full_disk_is_named_and_nothing_is_published(new_lake: Callable[..., S
     # It is explained at once: trying again would only fail again.
     log = max((settings.lakehouse_home / "logs").glob("run_*.log")).read_text()
     assert log.count("Spark-Submit cmd") == 1
-    assert "the lake lease could not be given back" in log
+    assert "the lake lease could not be released" in log
     # The warehouse is gone with its mount, but the catalog knows that nobody wrote a release.
     assert Path(list_catalog_entries(settings)["audit.releases"].location).name.startswith("00000-")

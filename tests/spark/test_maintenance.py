@@ -160,7 +160,7 @@ def test_what_synapse_lost_leaves_the_files_and_nothing_else_changes(
 def test_who_is_not_erased_gets_no_proof(lake: SmallLake) -> None:
     done = lake.ask("prove-erased", ELIZA)
     assert done.exit_code == 1
-    assert "not on record as erased" in done.stderr
+    assert "is not erased" in done.stderr
     assert "reactivated" in done.stderr
 
 

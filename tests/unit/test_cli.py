@@ -199,7 +199,7 @@ def test_a_query_that_would_write_is_told_what_is_allowed(sql: str, kind: str) -
     with duckdb.connect() as connection, pytest.raises(LakeReadError) as refused:
         query.run_query(connection, Settings(_env_file=None), sql)
     assert "one SELECT (or FROM, DESCRIBE, SUMMARIZE, SHOW)" in str(refused.value)
-    assert f"this is {kind}. Nothing was run and nothing was changed." in str(refused.value)
+    assert f"this is {kind}." in str(refused.value)
 
 
 @pytest.mark.parametrize("command", [["run"], ["ui", "--port", "18080"], ["airflow", "version"]])

@@ -58,5 +58,5 @@ def test_what_was_measured_first_and_last_is_shown(lake: duckdb.DuckDBPyConnecti
     ((*_, chain, chain_now, read, read_now, _, _),) = asked(lake, history._ROOMS)
     assert (chain, chain_now, read, read_now) == (9, 4, None, None)
     assert [row[-2:] for row in asked(lake, history._RUNS)] == [(None, None), (7, 8)]
-    assert history._then_now(chain, chain_now) == "9.0 → 4.0"
-    assert history._then_now(read, read_now) == "-"
+    assert history._before_after(chain, chain_now) == "9.0 → 4.0"
+    assert history._before_after(read, read_now) == "-"

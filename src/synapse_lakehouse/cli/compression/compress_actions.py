@@ -1,4 +1,4 @@
-"""What ``lakehouse compress`` does with its options: read, show how far it is, write rows."""
+"""The actions of ``lakehouse compress``: plan, apply, verify, undo, with progress bars and output."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, fields
@@ -9,8 +9,7 @@ from rich.progress import Progress, TaskID
 
 from synapse_lakehouse.cli import output
 from synapse_lakehouse.cli.compression import compression_log
-from synapse_lakehouse.compressor import undo_file as undo_files
-from synapse_lakehouse.compressor import unreferenced_groups
+from synapse_lakehouse.compressor import undo_file, unreferenced_groups
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError, InvalidStateGroupsError
 from synapse_lakehouse.compressor.algorithm.estimate import RoomPlan
 from synapse_lakehouse.compressor.algorithm.layout import Strategy
@@ -29,7 +28,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.printable_text import to_printable
 
-_READ: Final = "SYNAPSE_DSN"
+_DSN_SETTING: Final = "SYNAPSE_DSN"
 _PLANNED: Final = tuple(field.name for field in fields(RoomPlan))
 _APPLIED: Final = (
     "room_id", "rows_before", "rows_after", "bytes_before", "bytes_after", "groups_rewritten", "groups_left",
@@ -39,44 +38,44 @@ _APPLIED: Final = (
 _VERIFIED: Final = ("room_id", "groups", "rows", "longest_chain", "compared", "faults")
 _MB: Final = 1_000_000
 VACUUM_NOTE: Final = (
-    "What was given back is room for new rows once VACUUM has been there, as autovacuum will be: the table stops "
-    "growing. Its files become smaller by VACUUM FULL or pg_repack alone."
+    "After the next (auto)vacuum the freed space is reused for new rows, so the table stops growing. Only VACUUM FULL "
+    "or pg_repack make its files smaller."
 )
 
 
-def plan(settings: Settings, wanted: CompressorSettings, rooms: Sequence[str], format: output.OutputFormat) -> None:
-    """Write the plan of each room."""
-    with connect_readers(str(settings.synapse_dsn), settings, _READ) as reading, reading() as reader:
-        rows = _plans(reader, rooms, wanted)
+def plan(settings: Settings, options: CompressorSettings, rooms: Sequence[str], format: output.OutputFormat) -> None:
+    """Plan the rooms and write the plans."""
+    with connect_readers(str(settings.synapse_dsn), settings, _DSN_SETTING) as open_reader, open_reader() as reader:
+        rows = _plan_rooms(reader, rooms, options)
     _write_plans(rows, format)
 
 
-def _chosen(reader: RoomReader, rooms: Sequence[str], wanted: CompressorSettings) -> tuple[Sequence[str], int]:
-    """Rooms in the order in which to take them, and how many: one that has to be left takes no other's place."""
-    named = list(dict.fromkeys(rooms or wanted.rooms))
+def _select_rooms(reader: RoomReader, rooms: Sequence[str], options: CompressorSettings) -> tuple[Sequence[str], int]:
+    """Candidate rooms in order, and how many to compress: skipped rooms do not count."""
+    named = list(dict.fromkeys(rooms or options.rooms))
     reader.require_rooms(named)
-    chosen = named or reader.select_rooms(wanted, every=True)
-    return chosen, len(named) or min(wanted.number_of_rooms, len(chosen))
+    chosen = named or reader.select_rooms(options, every=True)
+    return chosen, len(named) or min(options.number_of_rooms, len(chosen))
 
 
-def _plans(reader: RoomReader, rooms: Sequence[str], wanted: CompressorSettings) -> list[tuple[Any, ...]]:
-    chosen, number = _chosen(reader, rooms, wanted)
+def _plan_rooms(reader: RoomReader, rooms: Sequence[str], options: CompressorSettings) -> list[tuple[Any, ...]]:
+    chosen, number = _select_rooms(reader, rooms, options)
     rows: list[tuple[Any, ...]] = []
-    readable = 0
+    planned = 0
     with output.progress_bar() as bar:
         task = bar.add_task("Planning", total=number)
         for room in chosen:
-            if readable == number:
+            if planned == number:
                 break
-            rows.append(_plan(reader, room, wanted))
-            readable += rows[-1][-1] is None
-            bar.update(task, completed=readable)
+            rows.append(_plan_room(reader, room, options))
+            planned += rows[-1][-1] is None
+            bar.update(task, completed=planned)
     return rows
 
 
-def _plan(reader: RoomReader, room_id: str, wanted: CompressorSettings) -> tuple[Any, ...]:
+def _plan_room(reader: RoomReader, room_id: str, options: CompressorSettings) -> tuple[Any, ...]:
     try:
-        return (*astuple(plan_room(reader.read_room(room_id), wanted)[1]), None)
+        return (*astuple(plan_room(reader.read_room(room_id), options)[1]), None)
     except (InvalidStateGroupsError, RoomSkippedError) as error:
         return room_id, *[None] * (len(_PLANNED) - 1), str(error)
 
@@ -88,60 +87,60 @@ def _write_plans(rows: Sequence[tuple[Any, ...]], format: output.OutputFormat) -
     skipped = [(row[0], row[-1]) for row in rows if row[-1]]
     plans = [RoomPlan(*row[:-1]) for row in rows if not row[-1]]
     heads = ("room_id", "rows", "after", "MB", "after", "groups", "rewrite", "delete", "insert", "needs MB", "chain")
-    output.write_rows(heads, [_line(one) for one in plans], format)
-    before, after = sum(one.rows_before for one in plans), sum(one.rows_after for one in plans)
-    freed = sum(one.bytes_before - one.bytes_after for one in plans)
+    output.write_rows(heads, [_line(plan) for plan in plans], format)
+    before, after = sum(plan.rows_before for plan in plans), sum(plan.rows_after for plan in plans)
+    freed = sum(plan.bytes_before - plan.bytes_after for plan in plans)
     if before:
         output.echo(
-            f"{before - after} of {before} rows ({1 - after / before:.0%}) and about {freed / _MB:.1f} MB would be "
-            "given back: by VACUUM to the database, by VACUUM FULL or pg_repack to the disk."
+            f"{before - after} of {before} rows ({1 - after / before:.0%}) and about {freed / _MB:.1f} MB can be "
+            "freed: VACUUM makes them reusable in the database, VACUUM FULL or pg_repack return them to the disk."
         )
-    for room_id, why in skipped:
-        output.echo(f"Skipped {to_printable(room_id)}: {to_printable(why)}")
+    for room_id, reason in skipped:
+        output.echo(f"Skipped {to_printable(room_id)}: {to_printable(reason)}")
 
 
-def _line(one: RoomPlan) -> tuple[Any, ...]:
-    chain = f"{one.longest_chain_before} → {one.longest_chain_after}"
+def _line(plan: RoomPlan) -> tuple[Any, ...]:
+    chain = f"{plan.longest_chain_before} → {plan.longest_chain_after}"
     return (
-        one.room_id, one.rows_before, one.rows_after, round(one.bytes_before / _MB, 1), round(one.bytes_after / _MB, 1),
-        one.groups, one.groups_to_rewrite, one.rows_to_delete, one.rows_to_insert, round(one.bytes_needed / _MB, 1),
-        chain,
+        plan.room_id, plan.rows_before, plan.rows_after, round(plan.bytes_before / _MB, 1),
+        round(plan.bytes_after / _MB, 1), plan.groups, plan.groups_to_rewrite, plan.rows_to_delete, plan.rows_to_insert,
+        round(plan.bytes_needed / _MB, 1), chain,
     )  # fmt: skip
 
 
 def apply(
-    settings: Settings, wanted: CompressorSettings, rooms: Sequence[str], format: output.OutputFormat, *, yes: bool,
+    settings: Settings, options: CompressorSettings, rooms: Sequence[str], format: output.OutputFormat, *, yes: bool,
     hand_over_unreferenced: bool,
 ) -> None:  # fmt: skip
-    """Compress each room, or write the plan of each."""
+    """Compress the rooms; without ``yes``, only write their plans."""
     dsn = require_write_dsn(settings)
     if not yes:
-        with connect_readers(dsn, settings, WRITE_DSN_SETTING) as reading, reading() as reader:
-            rows = _plans(reader, rooms, wanted)
+        with connect_readers(dsn, settings, WRITE_DSN_SETTING) as open_reader, open_reader() as reader:
+            rows = _plan_rooms(reader, rooms, options)
         _write_plans(rows, format)
-        output.echo("This is a dry run, and nothing was changed. Add --yes to compress.", err=True)
+        output.echo("This was a dry run: nothing was changed. Add --yes to compress.", err=True)
         return
-    folder = undo_files.undo_folder(settings.lakehouse_home)
+    folder = undo_file.undo_folder(settings.lakehouse_home)
     outcomes: list[tuple[Any, ...]] = []
     with compression_log.open_compression_log(settings, "compress apply") as record:
         try:
             with (
-                connect_readers(dsn, settings, WRITE_DSN_SETTING) as reading,
+                connect_readers(dsn, settings, WRITE_DSN_SETTING) as open_reader,
                 open_write_connection(dsn) as connection,
                 output.progress_bar() as bar,
             ):
-                with reading() as reader:
-                    chosen, number = _chosen(reader, rooms, wanted)
-                done = 0
+                with open_reader() as reader:
+                    chosen, number = _select_rooms(reader, rooms, options)
+                compressed = 0
                 for room in chosen:
-                    if done == number:
+                    if compressed == number:
                         break
-                    writer = _writer(connection, wanted, bar, f"{done + 1}/{number}")
-                    row = compress_and_record(room, wanted, reading, writer, folder, record)
-                    done += row["outcome"] is not Outcome.LEFT
-                    outcomes.append(_applied(row, reading, connection, hand_over=hand_over_unreferenced))
+                    writer = _writer(connection, options, bar, f"{compressed + 1}/{number}")
+                    row = compress_and_record(room, options, open_reader, writer, folder, record)
+                    compressed += row["outcome"] is not Outcome.LEFT
+                    outcomes.append(_finish_room(row, open_reader, connection, hands_over=hand_over_unreferenced))
         except BaseException:
-            # What was done before something went wrong, or was stopped, was done.
+            # The rooms before an error or an interruption are complete: show them.
             if outcomes:
                 output.write_rows(_APPLIED, outcomes, format)
             raise
@@ -150,100 +149,102 @@ def apply(
             output.echo(VACUUM_NOTE)
 
 
-def _applied(row: OutcomeRow, reading: ReaderFactory, connection: Connection, *, hand_over: bool) -> tuple[Any, ...]:
-    shown = row | {"skipped": row["error"]}
+def _finish_room(
+    row: OutcomeRow, open_reader: ReaderFactory, connection: Connection, *, hands_over: bool
+) -> tuple[Any, ...]:
+    values = row | {"skipped": row["error"]}
     if row["outcome"] is not Outcome.LEFT:
-        handed_over = _handed_over(row["room_id"], reading, connection) if hand_over else 0
-        shown |= {"handed_over": handed_over, "undo": " ".join(row["undo"])}
-    return tuple(round(value, 2) if isinstance(value, float) else value for value in map(shown.get, _APPLIED))
+        handed_over = _mark_unreferenced(row["room_id"], open_reader, connection) if hands_over else 0
+        values |= {"handed_over": handed_over, "undo": " ".join(row["undo"])}
+    return tuple(round(value, 2) if isinstance(value, float) else value for value in map(values.get, _APPLIED))
 
 
-def _handed_over(room_id: str, reading: ReaderFactory, connection: Connection) -> int:
+def _mark_unreferenced(room_id: str, open_reader: ReaderFactory, connection: Connection) -> int:
     try:
-        with reading() as reader:
-            nobodys = reader.read_room(room_id).unreferenced
+        with open_reader() as reader:
+            unreferenced = reader.read_room(room_id).unreferenced
     except RoomSkippedError:
-        # It was purged just now, and all its groups with it.
+        # The room was purged in the meantime, with all its groups.
         return 0
-    return unreferenced_groups.mark_pending_deletion(connection, nobodys)
+    return unreferenced_groups.mark_pending_deletion(connection, unreferenced)
 
 
 def verify(
-    settings: Settings, wanted: CompressorSettings, rooms: Sequence[str], files: Sequence[Path], 
+    settings: Settings, options: CompressorSettings, rooms: Sequence[str], paths: Sequence[Path],
     format: output.OutputFormat, *, any_strategy: bool,
 ) -> bool:  # fmt: skip
-    """Write what is wrong with each room; whether nothing is."""
-    kept = [undo_files.read(file) for file in files]
-    max_chain = wanted.max_chain if any_strategy or wanted.strategy is Strategy.BEST else None
+    """Verify the rooms, write their faults, and return whether there are none."""
+    undo = [undo_file.read(path) for path in paths]
+    max_chain = options.max_chain if any_strategy or options.strategy is Strategy.BEST else None
     rows = []
-    with connect_readers(str(settings.synapse_dsn), settings, _READ) as reading, reading() as reader:
-        named = [*rooms, *dict.fromkeys(one.room_id for one in kept if one.room_id not in rooms)]
+    with connect_readers(str(settings.synapse_dsn), settings, _DSN_SETTING) as open_reader, open_reader() as reader:
+        named = [*rooms, *dict.fromkeys(file.room_id for file in undo if file.room_id not in rooms)]
         reader.require_rooms(named)
-        for room in _shown("Verifying", named or reader.select_rooms(wanted, all_state=True)):
+        for room in _with_progress("Verifying", named or reader.select_rooms(options, all_state=True)):
             contents = reader.read_tables(room)
-            found = verify_room(contents, room, max_chain, [one for one in kept if one.room_id == room])
-            rows.append(astuple(found))
+            verification = verify_room(contents, room, max_chain, [file for file in undo if file.room_id == room])
+            rows.append(astuple(verification))
     output.write_rows(_VERIFIED, [(*row[:-1], "; ".join(row[-1])) for row in rows], format)
     return not any(row[-1] for row in rows)
 
 
-def undo(settings: Settings, files: Sequence[Path], *, yes: bool, repair: bool) -> None:
-    """Put back what the files hold, the latest first; with ``repair`` also where a group resolves otherwise now."""
+def undo(settings: Settings, paths: Sequence[Path], *, yes: bool, repair: bool) -> None:
+    """Restore rooms from undo files, the latest first; with ``repair`` also groups whose state differs now."""
     dsn = require_write_dsn(settings)
-    kept = sorted((undo_files.read(file) for file in files), key=lambda one: one.written, reverse=True)
+    files = sorted((undo_file.read(path) for path in paths), key=lambda file: file.written, reverse=True)
     if not yes:
-        for one in kept:
-            where = to_printable(f"{one.room_id} in {one.database}")
-            output.echo(f"Would put back up to {len(one.groups)} state groups of {where}.")
-        output.echo("This is a dry run, and nothing was changed. Add --yes to put them back.", err=True)
+        for file in files:
+            room = to_printable(f"{file.room_id} in {file.database}")
+            output.echo(f"Would restore up to {len(file.groups)} state groups of {room}.")
+        output.echo("This was a dry run: nothing was changed. Add --yes to restore them.", err=True)
         return
-    by_room: dict[str, list[undo_files.UndoFile]] = {}
-    for one in kept:
-        by_room.setdefault(one.room_id, []).append(one)
+    files_by_room: dict[str, list[undo_file.UndoFile]] = {}
+    for file in files:
+        files_by_room.setdefault(file.room_id, []).append(file)
     with (
         compression_log.open_compression_log(settings, "compress undo") as record,
-        connect_readers(dsn, settings, WRITE_DSN_SETTING) as reading,
+        connect_readers(dsn, settings, WRITE_DSN_SETTING) as open_reader,
         open_write_connection(dsn) as connection,
         output.progress_bar() as bar,
     ):
-        _require_same_database(kept, connection)
-        alone: list[str] = []
-        for room_id, of_room in by_room.items():
+        _require_same_database(files, connection)
+        skipped: list[str] = []
+        for room_id, room_files in files_by_room.items():
             writer = _writer(connection, CompressorSettings(), bar, "")
-            done = restore_and_record(of_room, reading, writer, record, repair=repair)
-            if done["outcome"] is Outcome.LEFT:
-                alone.append(f"Nothing of {to_printable(room_id)} was put back: {done['error']}")
+            row = restore_and_record(room_files, open_reader, writer, record, repair=repair)
+            if row["outcome"] is Outcome.LEFT:
+                skipped.append(f"{to_printable(room_id)} was not restored: {row['error']}")
                 continue
-            put_back, left = done["groups_rewritten"], done["groups_left"]
-            output.echo(f"Put back {put_back} state groups of {to_printable(room_id)}, left {left} as they are.")
-        if alone:
-            raise CompressorError("\n".join(alone))
+            restored, left = row["groups_rewritten"], row["groups_left"]
+            output.echo(f"Restored {restored} state groups of {to_printable(room_id)}, skipped {left}.")
+        if skipped:
+            raise CompressorError("\n".join(skipped))
 
 
-def _require_same_database(kept: Sequence[undo_files.UndoFile], connection: Connection) -> None:
-    for one in kept:
-        if one.database != connection.info.dbname:
+def _require_same_database(files: Sequence[undo_file.UndoFile], connection: Connection) -> None:
+    for file in files:
+        if file.database != connection.info.dbname:
             raise CompressorError(
-                f"{one.path} is of the database {to_printable(one.database)}, not {connection.info.dbname}. "
-                "Nothing was put back."
+                f"{file.path} is of the database {to_printable(file.database)}, not {connection.info.dbname}. "
+                "Nothing was restored."
             )
 
 
-def _shown(what: str, rooms: Sequence[str]) -> Iterator[str]:
-    """The rooms, with a bar that shows how far it is where somebody watches."""
+def _with_progress(title: str, rooms: Sequence[str]) -> Iterator[str]:
+    """Iterate over the rooms with a progress bar."""
     with output.progress_bar() as bar:
-        task = bar.add_task(what, total=len(rooms))
+        task = bar.add_task(title, total=len(rooms))
         for room in rooms:
             yield room
             bar.advance(task)
 
 
-def _writer(connection: Connection, wanted: CompressorSettings, bar: Progress, which: str) -> GroupWriter:
-    name = f"Room {which}".strip()
+def _writer(connection: Connection, options: CompressorSettings, bar: Progress, number: str) -> GroupWriter:
+    name = f"Room {number}".strip()
     task: TaskID = bar.add_task(name, total=None)
 
-    def tell(said: str) -> None:
-        bar.update(task, description=to_printable(f"{name}, {said}"))
+    def report(line: str) -> None:
+        bar.update(task, description=to_printable(f"{name}, {line}"))
 
-    load = Backpressure(connection, wanted.busy_sessions, wanted.lag_bytes, tell)
-    return GroupWriter(connection, load, lambda work, total: bar.update(task, advance=work, total=total))
+    backpressure = Backpressure(connection, options.busy_sessions, options.lag_bytes, report)
+    return GroupWriter(connection, backpressure, lambda work, total: bar.update(task, advance=work, total=total))

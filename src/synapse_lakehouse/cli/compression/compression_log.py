@@ -1,4 +1,4 @@
-"""What ``lakehouse compress`` did, recorded in the lake as soon as each room is done, where there is a lake."""
+"""Record the outcomes of ``lakehouse compress`` in the lake, room by room, if there is a lake."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 
 class CompressionLogError(LakehouseError):
-    """What was done is done, and the lake does not say so."""
+    """Outcomes could not be recorded in the lake; the compression itself is complete."""
 
 
 @contextmanager
 def open_compression_log(settings: Settings, command: str) -> Iterator[Callable[[OutcomeRow], None]]:
-    """Takes what became of a room (``rewriting.recording``) and appends it to ``audit.compression_runs``.
+    """Yield a function that appends the outcome of a room to ``audit.compression_runs``.
 
-    ``command`` and the time are the id of its run. Nothing that is wrong with the lake stops the work on other rooms.
-    Says so where there is no lake.
+    The run ID is ``command`` with the time. An error of the lake does not stop the compression of other rooms. Without
+    a lake, a note is printed.
 
-    :raises CompressionLogError: in the end, where there is a lake that did not take every row; if something else was
-        raised, that is raised, and this is only said.
+    :raises CompressionLogError: at the end, when some rows could not be appended. During another exception the message
+        is only printed.
     """
     if not lake_session.may_have_lake(settings):
         rows: list[OutcomeRow] = []
@@ -39,50 +39,50 @@ def open_compression_log(settings: Settings, command: str) -> Iterator[Callable[
         finally:
             if rows:
                 output.echo(
-                    "Nothing of this was recorded, so `lakehouse compress history` does not show it: there is no lake "
-                    f"in {settings.lakehouse_home}, and LAKEHOUSE_CATALOG_URI names none.",
+                    "The outcomes were not recorded, so `lakehouse compress history` does not show them: there is no "
+                    f"lake in {settings.lakehouse_home}, and LAKEHOUSE_CATALOG_URI is not set.",
                     err=True,
                 )
         return
     with ExitStack() as stack:
-        journal = _Journal(settings, command, stack)
+        log = _Log(settings, command, stack)
         try:
-            yield journal.record
+            yield log.record
         except BaseException:
-            if missing := journal.missing():
+            if missing := log.missing():
                 output.echo(f"Error: {missing}", err=True)
             raise
-        if missing := journal.missing():
+        if missing := log.missing():
             raise CompressionLogError(missing)
 
 
-class _Journal:
-    """Rows of one run by hand; those that the lake did not take are offered again with the next one and in the end."""
+class _Log:
+    """Rows of one command; rows that could not be appended are retried with the next row and at the end."""
 
     def __init__(self, settings: Settings, command: str, stack: ExitStack) -> None:
         self._settings, self._stack = settings, stack
         self._catalog: Catalog | None = None
         self._run_id = f"{command} {datetime.now(UTC).isoformat()}"
-        self._waiting: list[OutcomeRow] = []
-        self._trouble = ""
+        self._pending: list[OutcomeRow] = []
+        self._last_error = ""
         self._append()
 
     def record(self, row: OutcomeRow) -> None:
-        self._waiting.append({"run_id": self._run_id, **row})
+        self._pending.append({"run_id": self._run_id, **row})
         self._append()
 
     def missing(self) -> str:
-        """What the lake still does not say after a last try, and what that means; empty if it says all."""
-        if self._waiting:
+        """Try once more to append; return an error message if rows are still missing, else an empty text."""
+        if self._pending:
             self._append()
-        if not self._waiting:
+        if not self._pending:
             return ""
-        rooms = dict.fromkeys(row["room_id"] for row in self._waiting)
+        rooms = dict.fromkeys(row["room_id"] for row in self._pending)
         return (
-            f"What became of {to_printable(', '.join(rooms))} is not recorded in {COMPRESSION_RUNS_TABLE}, and "
-            "`lakehouse compress "
-            f"history` will not show it: {self._trouble}. What was done to Synapse's database stays, and is right. "
-            "Keep what was said above, as it cannot be recorded later, and see that the lake's catalog runs and no "
+            f"The outcome of {to_printable(', '.join(rooms))} is not recorded in {COMPRESSION_RUNS_TABLE}, and "
+            f"`lakehouse compress history` will not show it: {self._last_error}. What was written to Synapse's "
+            "database is correct and stays. "
+            "Keep the output above, as it cannot be recorded later. Check that the lake's catalog is running and no "
             "disk is full (`lakehouse doctor`)."
         )
 
@@ -90,22 +90,22 @@ class _Journal:
         from synapse_lakehouse.audit import store
 
         try:
-            self._catalog = self._catalog or self._opened()
-            if self._waiting:
-                # Should an attempt have been heard that failed, a row is there twice, and the last one counts.
-                store.append_audit_rows(self._catalog, COMPRESSION_RUNS_TABLE, self._waiting)
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with the lake, Synapse's database is not to suffer
-            if not self._trouble:
+            self._catalog = self._catalog or self._open()
+            if self._pending:
+                # If a failed append reached the lake after all, a row exists twice, and readers take the last one.
+                store.append_audit_rows(self._catalog, COMPRESSION_RUNS_TABLE, self._pending)
+        except Exception as error:  # noqa: BLE001 - an error of the lake must not stop the compression
+            if not self._last_error:
                 output.echo(
-                    f"The lake does not record what becomes of the rooms: {_said(error)}. It is asked again when a "
-                    "room is done.",
+                    f"The lake cannot record the outcomes: {_first_line(error)}. The command tries again after each "
+                    "room.",
                     err=True,
                 )
-            self._trouble = _said(error)
+            self._last_error = _first_line(error)
         else:
-            self._waiting, self._trouble = [], ""
+            self._pending, self._last_error = [], ""
 
-    def _opened(self) -> "Catalog":
+    def _open(self) -> "Catalog":
         from synapse_lakehouse.iceberg.write import tables
 
         with ExitStack() as opening:
@@ -116,5 +116,5 @@ class _Journal:
         return catalog
 
 
-def _said(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     return to_printable(str(error).partition("\n")[0].rstrip(".")) or type(error).__name__

@@ -1,4 +1,4 @@
-"""``lakehouse compress history``: what compressing state gave back, run by run and room by room."""
+"""``lakehouse compress history``: the space freed by compressions, by run and by room."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -61,13 +61,13 @@ select room_id, count(*), sum(rows_before - rows_after) as freed, max_by(rows_af
 from changed group by room_id order by freed desc, room_id
 """
 _NOTHING: Final = (
-    "This lake knows of nothing that was compressed: neither by `lakehouse compress apply`, nor by the DAG "
+    "This lake contains no compressions, neither by `lakehouse compress apply` nor by the DAG "
     "state_compression. docs/how-to/compress-room-state.md describes the first steps."
 )
 
 
 def show_history(rooms: Sequence[str], format: output.OutputFormat) -> None:
-    """Write all runs and rooms for a program, or for people a chart by run and a line a room."""
+    """Write a chart of runs and a table of rooms; as CSV or JSON, the rooms of all runs."""
     with lake_session.open_lake() as (settings, connection):
         if COMPRESSION_RUNS_TABLE not in list_catalog_entries(settings):
             raise LakeReadError(_NOTHING)
@@ -87,7 +87,7 @@ def show_history(rooms: Sequence[str], format: output.OutputFormat) -> None:
 
 def _draw_runs(runs: Sequence[tuple[Any, ...]]) -> None:
     table = output.create_table("Run")
-    for heading in ("Rooms", "Rows given back", "MB", "All state on disk, MB"):
+    for heading in ("Rooms", "Rows freed", "MB", "All state on disk, MB"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column(no_wrap=True)
     most = max(1, *(run[2] for run in runs))
@@ -101,8 +101,8 @@ def _draw_runs(runs: Sequence[tuple[Any, ...]]) -> None:
     freed, freed_bytes = sum(run[2] for run in runs), sum(run[3] for run in runs)
     console.print(
         Text(
-            f"{freed:,} rows and about {_mb(freed_bytes)} MB in all. They are room for new rows once VACUUM has been "
-            "there; the disk has them back after VACUUM FULL or pg_repack, as the next run then shows."
+            f"{freed:,} rows and about {_mb(freed_bytes)} MB in all. After VACUUM the space is reused for new rows; "
+            "VACUUM FULL or pg_repack return it to the disk, as the next run then shows."
         )
     )
     console.print()
@@ -111,21 +111,21 @@ def _draw_runs(runs: Sequence[tuple[Any, ...]]) -> None:
 def _draw_rooms(rooms: Sequence[tuple[Any, ...]]) -> None:
     table = output.create_table()
     table.add_column("Room", overflow="fold")
-    for heading in ("Runs", "Rows given back", "left", "MB", "Chain", "Read, ms", "Lock, ms"):
+    for heading in ("Runs", "Rows freed", "left", "MB", "Chain", "Read, ms", "Lock, ms"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("Run by run", no_wrap=True)
     for room_id, runs, freed, left, freed_bytes, chain, chain_now, read, read_now, lock, each in rooms:
         table.add_row(
             output.format_cell(room_id), f"{runs:,}", f"{freed:,}", f"{left:,}", _mb(freed_bytes),
-            _then_now(chain, chain_now),
-            _then_now(read, read_now), "-" if lock is None else f"{lock:,.0f}", draw_bars(each),
+            _before_after(chain, chain_now),
+            _before_after(read, read_now), "-" if lock is None else f"{lock:,.0f}", draw_bars(each),
         )  # fmt: skip
     output.create_console().print(table)
 
 
-def _then_now(then: float | None, now: float | None) -> str:
-    """Before the first run that measured it, and after the last."""
-    return "-" if then is None or now is None else f"{then:,.1f} → {now:,.1f}"
+def _before_after(before: float | None, after: float | None) -> str:
+    """The value before the first run with a measurement, and after the last."""
+    return "-" if before is None or after is None else f"{before:,.1f} → {after:,.1f}"
 
 
 def _mb(size: int | None) -> str:

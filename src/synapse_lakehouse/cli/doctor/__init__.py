@@ -1,1 +1,1 @@
-"""``lakehouse doctor``: one module for each group of examinations."""
+"""``lakehouse doctor``: one module per group of checks."""

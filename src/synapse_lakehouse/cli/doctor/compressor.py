@@ -1,4 +1,4 @@
-"""The role that compresses state in Synapse's database, where one is set."""
+"""Check the role of SYNAPSE_WRITE_DSN, which compresses state."""
 
 import psycopg
 
@@ -15,7 +15,7 @@ _SUBJECT = "compressor's role"
 
 
 def examine(settings: Settings) -> Findings:
-    """Can it compress, and do nothing else? Nothing is written, and another compressor may be at work."""
+    """Check that the role has exactly the privileges to compress. Writes nothing, and takes no lock."""
     if not settings.synapse_write_dsn:
         return
     try:
@@ -23,7 +23,7 @@ def examine(settings: Settings) -> Findings:
         with connection:
             connection.read_only = True
             require_rights(connection)
-            found = list(
+            findings = list(
                 role.examine(connection, role.compressor_privileges(), "lakehouse grants --compress", _SUBJECT)
             )
     except (CompressorError, SourceError) as error:
@@ -33,4 +33,4 @@ def examine(settings: Settings) -> Findings:
         message = f"The database of {WRITE_DSN_SETTING} cannot be examined. PostgreSQL reports: {reported}"
         yield DoctorFinding(FindingLevel.FAIL, _SUBJECT, message)
     else:
-        yield from found
+        yield from findings

@@ -1,4 +1,4 @@
-"""``lakehouse doctor``: is everything there that a run needs?"""
+"""``lakehouse doctor``: check all preconditions of a run."""
 
 from typing import Annotated, Final
 
@@ -15,30 +15,28 @@ _STYLES: Final = {"OK": "green", "WARN": "yellow", "FAIL": "bold red"}
 def doctor(
     deep: Annotated[
         bool,
-        typer.Option(
-            "--deep", help="Also: what is wrong in Synapse's database as a whole, and every key read in full."
-        ),
+        typer.Option("--deep", help="Also check the integrity of Synapse's database, and read every unique key."),
     ] = False,
-    format: Annotated[output.OutputFormat, typer.Option(help="How findings are written.")] = output.OutputFormat.TABLE,
+    format: Annotated[output.OutputFormat, typer.Option(help="Output format.")] = output.OutputFormat.TABLE,
 ) -> None:
-    """Examine settings, source, role, schema, sequences, clock, disk, Java, jars and lake; exit 1 if one fails."""
+    """Check settings, source, role, schema, sequences, clock, disk, Java, jars and lake; exit code 1 on a FAIL."""
     from synapse_lakehouse.cli.doctor.examinations import examine
     from synapse_lakehouse.cli.doctor.finding import FindingLevel
 
-    found = examine(Settings(), deep=deep)
+    findings = examine(Settings(), deep=deep)
     if format is output.OutputFormat.TABLE:
         table = output.create_table()
         table.add_column("", no_wrap=True)
         table.add_column("Subject", no_wrap=True)
         table.add_column("Finding", overflow="fold")
-        for one in found:
-            finding = output.format_cell(one.message)
-            if one.advice:
-                finding.append(f"\n{to_printable_lines(one.advice)}", style="italic")
-            table.add_row(Text(one.level, style=_STYLES[one.level]), one.subject, finding)
+        for finding in findings:
+            cell = output.format_cell(finding.message)
+            if finding.advice:
+                cell.append(f"\n{to_printable_lines(finding.advice)}", style="italic")
+            table.add_row(Text(finding.level, style=_STYLES[finding.level]), finding.subject, cell)
         output.create_console().print(table)
     else:
-        rows = ((one.level.value, one.subject, one.message, one.advice) for one in found)
+        rows = ((finding.level.value, finding.subject, finding.message, finding.advice) for finding in findings)
         output.write_rows(["level", "subject", "message", "advice"], rows, format)
-    if any(one.level is FindingLevel.FAIL for one in found):
+    if any(finding.level is FindingLevel.FAIL for finding in findings):
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""The file ``.env``: whether other users of this machine may read secrets in it."""
+"""Check that other users of this machine cannot read secrets in ``.env``."""
 
 import grp
 import pwd
@@ -12,17 +12,17 @@ from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Fi
 from synapse_lakehouse.config.settings import ENV_FILE, Settings, read_env_file
 
 _ADDRESSES: Final = {"synapse_dsn", "synapse_write_dsn", "lakehouse_catalog_uri", "lakehouse_redis_url"}
-"""Secret only with a password."""
+"""Settings that are secret only if they contain a password."""
 _PASSWORD: Final = re.compile(r"//[^/?]*:[^/?]*@|password", re.IGNORECASE)
 _SECRETS_OF_OTHERS: Final = ("password", "secret", "token", "access_key")
 
 
 def examine() -> Findings:
-    """May others read a secret in ``.env`` of the current folder?"""
+    """Check ``.env`` in the current folder."""
     path = ENV_FILE.absolute()
     secrets = [name for name, value in read_env_file().items() if value and _is_secret(name.lower(), value)]
     if secrets and (readers := _other_readers(path)):
-        message = f"{readers} may read {path}, with {' and '.join(secrets)}."
+        message = f"{readers} can read {path}, which contains {' and '.join(secrets)}."
         yield DoctorFinding(FindingLevel.WARN, "privacy", message, f"chmod 600 {path}")
 
 
@@ -34,7 +34,7 @@ def _is_secret(name: str, value: str) -> bool:
 
 
 def _other_readers(file: Path) -> str:
-    """Who beside its owner may read a file; empty: only root."""
+    """Other users that can read a file, as text; empty if only its owner and root can."""
     found = file.resolve().stat()
     if not all(folder.stat().st_mode & stat.S_IXOTH for folder in file.resolve().parents):
         return ""

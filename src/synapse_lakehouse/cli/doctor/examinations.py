@@ -1,4 +1,4 @@
-"""The examinations of ``lakehouse doctor``: each says what it found and, where something is amiss, what to do."""
+"""Run all checks of ``lakehouse doctor`` and collect their findings."""
 
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from synapse_lakehouse.streams.checks.sequences import StreamProgress
 
 @dataclass
 class _Source:
-    """What was found of the source, and what the examination of the lake wants to know of it."""
+    """Findings of the source, and values for the checks of the lake."""
 
     found: list[DoctorFinding] = field(default_factory=list)
     standings: dict[str, StreamProgress] = field(default_factory=dict)
@@ -25,9 +25,9 @@ class _Source:
 
 
 def examine(given: Settings, *, deep: bool = False) -> list[DoctorFinding]:
-    """All findings, with the servers that the settings leave out running meanwhile.
+    """All findings; starts the embedded servers meanwhile if the settings need them.
 
-    :param deep: read every key in the source, and what the newest release says of the database as a whole.
+    :param deep: also read every unique key of the source, and the integrity checks of the latest release.
     """
     found = [
         *machine.check_setting_names(),
@@ -42,11 +42,11 @@ def examine(given: Settings, *, deep: bool = False) -> list[DoctorFinding]:
     declared = source.load_catalogue_or_none()
     needs_server = given.uses_sample or not given.lakehouse_catalog_uri
     if needs_server and not (given.lakehouse_home / "postgres").exists():
-        # Whether a homeserver's database can be read is to be known before anything is set up.
+        # Check the homeserver's database even before the first run sets up the embedded server.
         of = _Source() if given.uses_sample else _source(given, nullcontext(given), declared, deep=deep)
         of.found += compressor.examine(given)
-        message = f"The embedded PostgreSQL in {given.lakehouse_home} is not set up yet."
-        set_up = DoctorFinding(FindingLevel.WARN, "set-up", message, "Run `make run`, which does it.")
+        message = f"The embedded PostgreSQL in {given.lakehouse_home} does not exist yet."
+        set_up = DoctorFinding(FindingLevel.WARN, "set-up", message, "Run `make run`, which creates it.")
         return [*found, *of.found, *machine.check_disk(given, of.bytes), set_up]
     with ExitStack() as stack:
         try:

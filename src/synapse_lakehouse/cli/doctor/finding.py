@@ -1,4 +1,4 @@
-"""What an examination says."""
+"""The finding of a check."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class FindingLevel(StrEnum):
-    """How bad a finding is: FAIL stops a run, or Synapse, or is damage in its database."""
+    """Severity of a finding. FAIL: a run or Synapse would stop, or Synapse's database is damaged."""
 
     OK = "OK"
     WARN = "WARN"
@@ -15,7 +15,7 @@ class FindingLevel(StrEnum):
 
 @dataclass(frozen=True)
 class DoctorFinding:
-    """What an examination found about ``subject``; ``advice`` says what to do about it."""
+    """The result of a check of ``subject``, and ``advice`` for an operator."""
 
     level: FindingLevel
     subject: str

@@ -1,4 +1,4 @@
-"""What the newest release says is wrong in Synapse's database as a whole."""
+"""Integrity faults of Synapse's database in the latest release."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -24,12 +24,12 @@ order by list_position(['fail', 'warn', 'info'], severity), room_id, subject
 
 
 def examine(connection: DuckDBPyConnection, settings: Settings) -> Findings:
-    """One finding for each check that found something; nothing before the first release."""
+    """One finding for each integrity check with faults; none before the first release."""
     known = duckdb_reader.list_releases(connection, settings)
     if not known:
         return
     if _TABLE not in known[0].tables:
-        message = f"Release {known[0].number} was made before there was {_TABLE}."
+        message = f"Release {known[0].number} has no {_TABLE}."
         yield DoctorFinding(FindingLevel.WARN, "integrity", message, "Run `make run`.")
         return
     duckdb_reader.create_views(connection, settings, known[0], [_TABLE])
@@ -38,7 +38,7 @@ def examine(connection: DuckDBPyConnection, settings: Settings) -> Findings:
         first.setdefault(check, []).append(tuple(row))
     yield from (_finding(check, first[check.name]) for check in INTEGRITY_CHECKS if check.name in first)
     if all(severity == "info" for rows in first.values() for severity, *_ in rows):
-        message = f"release {known[0].number} found nothing wrong in the database as a whole"
+        message = f"release {known[0].number} has no integrity faults"
         yield DoctorFinding(FindingLevel.OK, "integrity", message)
 
 

@@ -1,4 +1,4 @@
-"""The lake: its catalog, its releases, what runs left in it, and who holds the lease."""
+"""Check the lake: catalog, releases, remaining branches, lease and replication tap."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -23,10 +23,10 @@ from synapse_lakehouse.streams.checks.sequences import StreamProgress
 def examine(
     settings: Settings, declared: Catalogue | None, standings: Mapping[str, StreamProgress], *, deep: bool = False
 ) -> Findings:
-    """Can the lake be read, is it tidy, and is the source not behind what it knows?
+    """Check that the lake is readable and tidy, and that the source is not behind the latest release.
 
-    :param standings: where the source's streams stand now.
-    :param deep: say what is wrong in the source as a whole, too.
+    :param standings: present progress of the source's streams.
+    :param deep: also return integrity faults of the source.
     """
     try:
         known = list_catalog_entries(settings)
@@ -49,7 +49,7 @@ def examine(
 def _releases(connection: DuckDBPyConnection, settings: Settings) -> Findings:
     known = duckdb_reader.list_releases(connection, settings)
     if not known:
-        yield DoctorFinding(FindingLevel.WARN, "releases", "Nothing was published yet.", "Run `make run`.")
+        yield DoctorFinding(FindingLevel.WARN, "releases", "There is no release yet.", "Run `make run`.")
         return
     latest = known[0]
     days = (datetime.now(UTC) - latest.published_at).total_seconds() / 86400
@@ -67,7 +67,7 @@ def _tap(connection: DuckDBPyConnection, settings: Settings) -> Findings:
     age = datetime.now(UTC) - landed
     message = f"it last listened {age.total_seconds() / 60:,.0f} minutes ago"
     if settings.lakehouse_tap_minutes and age > timedelta(minutes=settings.lakehouse_tap_minutes):
-        advice = "Start it again with `lakehouse replicate tap`, or set LAKEHOUSE_TAP_MINUTES=0 if it is not wanted."
+        advice = "Start it again with `lakehouse replicate tap`, or set LAKEHOUSE_TAP_MINUTES=0 if you do not use it."
         yield DoctorFinding(FindingLevel.WARN, "replication tap", message, advice)
     else:
         yield DoctorFinding(FindingLevel.OK, "replication tap", message)
@@ -78,21 +78,21 @@ def _branches(connection: DuckDBPyConnection, settings: Settings) -> Findings:
     at_work = held.branch if held and datetime.now(UTC) < held.until else None
     left = [one.name for one in branch_listing.list_branches(connection, settings) if one.name != at_work]
     if left:
-        message = f"Runs that were not published left {len(left)} on the tables: {', '.join(left)}."
-        advice = f"Once you have looked at them, drop them: uv run lakehouse branches drop {' '.join(left)}"
+        message = f"{len(left)} branches of unpublished runs remain: {', '.join(left)}."
+        advice = f"When you no longer need them, drop them: uv run lakehouse branches drop {' '.join(left)}"
         yield DoctorFinding(FindingLevel.WARN, "branches", message, advice)
     else:
-        yield DoctorFinding(FindingLevel.OK, "branches", "none left by failed runs")
+        yield DoctorFinding(FindingLevel.OK, "branches", "no branches of failed runs remain")
     if held is None:
         yield DoctorFinding(FindingLevel.OK, "lease", "free")
         return
     until = output.format_time(held.until.replace(microsecond=0))
     if at_work:
         yield DoctorFinding(
-            FindingLevel.OK, "lease", f"run {held.holder} is at work and holds it until {until} unless it renews it"
+            FindingLevel.OK,
+            "lease",
+            f"run {held.holder} is active and holds it until {until}, or longer if it renews it",
         )
     else:
-        message = f"Run {held.holder} let it expire at {until}, so it probably crashed."
-        yield DoctorFinding(
-            FindingLevel.WARN, "lease", message, "The next run takes it over; look into that run's log."
-        )
+        message = f"Run {held.holder} did not renew it before it expired at {until}, so that run probably crashed."
+        yield DoctorFinding(FindingLevel.WARN, "lease", message, "The next run acquires it. Check the log of that run.")

@@ -1,4 +1,4 @@
-"""Java, Spark's jars, the catalogue and the disks of this machine."""
+"""Check settings, Java, Spark's jars, the catalogue, memory and disks of this machine."""
 
 import os
 import shutil
@@ -22,26 +22,26 @@ _LEAST_FREE: Final = 2**30
 
 
 def check_setting_names() -> Findings:
-    """Is something set that is no setting?"""
+    """Check for misspelled names of settings."""
     for name, meant in find_misspelled_names([*os.environ, *read_env_file()]).items():
         advice = f"Did you mean {meant}?" if meant else "Remove it."
         yield DoctorFinding(
             FindingLevel.WARN,
             "settings",
-            f"{name} is no setting, and changes nothing.",
-            f"{advice} .env.example lists all.",
+            f"{name} is not a setting and has no effect.",
+            f"{advice} .env.example lists all settings.",
         )
 
 
 def check_network() -> Findings:
-    """Are there proxy or TLS variables that Airflow cannot use?"""
+    """Check for proxy and TLS variables that Airflow cannot use."""
     for name, reason in network_environment.find_unusable_variables(os.environ).items():
-        message = f"{name} is left out for Airflow and all that it starts: {reason}."
+        message = f"Airflow and its processes do not use {name}: {reason}."
         yield DoctorFinding(FindingLevel.WARN, "network", message, f"Correct or unset {name}.")
 
 
 def check_java() -> Findings:
-    """Is there a Java that Spark accepts?"""
+    """Check for a Java version that Spark supports."""
     try:
         home = spark_java.find_java_home(dict(os.environ))
     except spark_java.JavaError as error:
@@ -51,24 +51,22 @@ def check_java() -> Findings:
 
 
 def check_jars(settings: Settings) -> Findings:
-    """Were Spark's jars fetched?"""
+    """Check that Spark's jars were downloaded."""
     missing = [one for one in spark_jars.read_lock_file() if not any(settings.lakehouse_home.glob(_pattern(one)))]
     if missing:
-        message = f"Not fetched yet: {', '.join(missing)}."
-        yield DoctorFinding(
-            FindingLevel.WARN, "jars", message, "`make run` fetches them, for which Maven Central must be reachable."
-        )
+        message = f"Not downloaded yet: {', '.join(missing)}."
+        yield DoctorFinding(FindingLevel.WARN, "jars", message, "`make run` downloads them from Maven Central.")
     else:
-        yield DoctorFinding(FindingLevel.OK, "jars", "all of Spark's jars are here")
+        yield DoctorFinding(FindingLevel.OK, "jars", "all of Spark's jars are present")
 
 
 def check_catalogue() -> Findings:
-    """Can the catalogue be read?"""
+    """Check that the catalogue can be read."""
     try:
         loaded = declared.load_catalogue()
     except (OSError, KeyError, TypeError, ValueError) as error:
         message = f"{declared.find_sources_file()} cannot be read: {error}"
-        yield DoctorFinding(FindingLevel.FAIL, "catalogue", message, "Undo the last change of that file.")
+        yield DoctorFinding(FindingLevel.FAIL, "catalogue", message, "Revert the last change of that file.")
     else:
         message = (
             f"{len(loaded.copied_tables())} tables copied, {len(loaded.measured_tables())} counted, "
@@ -78,7 +76,7 @@ def check_catalogue() -> Findings:
 
 
 def check_configuration(settings: Settings) -> Findings:
-    """Can what the operator configured be understood?"""
+    """Check the settings and homeserver.yaml."""
     try:
         loaded = declared.load_catalogue()
     except (OSError, KeyError, TypeError, ValueError):
@@ -88,12 +86,12 @@ def check_configuration(settings: Settings) -> Findings:
     if not wrong:
         of = f" and in {settings.synapse_config}" if settings.synapse_config else ""
         yield DoctorFinding(
-            FindingLevel.OK, "configuration", f"writers, retention and compressor are understood as set here{of}"
+            FindingLevel.OK, "configuration", f"settings of writers, retention and compressor are valid{of}"
         )
 
 
 def check_memory(settings: Settings) -> Findings:
-    """Is there memory for a run?"""
+    """Check the memory for a run."""
     found, needed = available.read_memory(), out_of_memory.required_bytes(settings)
     message = (
         f"{format_gibibytes(found.free)} free of {format_gibibytes(found.limit)} ({found.source}); a run of the "
@@ -106,14 +104,14 @@ def check_memory(settings: Settings) -> Findings:
         )
     elif found.free < needed:
         yield DoctorFinding(
-            FindingLevel.WARN, "memory", f"{message}.", "End other programs, or set a smaller LAKEHOUSE_DRIVER_MEMORY."
+            FindingLevel.WARN, "memory", f"{message}.", "Stop other programs, or set a smaller LAKEHOUSE_DRIVER_MEMORY."
         )
     else:
         yield DoctorFinding(FindingLevel.OK, "memory", message)
 
 
 def check_disk(settings: Settings, database_bytes: int | None = None) -> Findings:
-    """Is there room for a copy of a database of ``database_bytes``, and may we write?"""
+    """Check free space for a copy of a database of ``database_bytes``, and write access."""
     folders = filter(None, [settings.lakehouse_home, _warehouse(settings)])
     for folder in {one.stat().st_dev: one for one in map(_existing, folders)}.values():
         free = shutil.disk_usage(folder).free
@@ -122,8 +120,8 @@ def check_disk(settings: Settings, database_bytes: int | None = None) -> Finding
             yield DoctorFinding(
                 FindingLevel.FAIL,
                 "disk",
-                f"{folder} cannot be written to.",
-                "Give this user the right, or set LAKEHOUSE_HOME.",
+                f"{folder} is not writable.",
+                "Give this user write access, or set LAKEHOUSE_HOME.",
             )
         elif free < _LEAST_FREE:
             yield DoctorFinding(FindingLevel.FAIL, "disk", f"Only {message}.", "Free space, or move LAKEHOUSE_HOME.")
@@ -132,22 +130,22 @@ def check_disk(settings: Settings, database_bytes: int | None = None) -> Finding
                 FindingLevel.WARN,
                 "disk",
                 f"{message}; Synapse's database takes {database_bytes / 2**30:.1f} GiB.",
-                "Parquet is smaller than PostgreSQL's files, but Spark also needs scratch space: better free some.",
+                "Parquet is smaller than PostgreSQL's files, but Spark also needs scratch space. Free some space.",
             )
         else:
             yield DoctorFinding(FindingLevel.OK, "disk", message)
 
 
 def check_privacy(settings: Settings) -> Findings:
-    """Are the messages in the lake for its user's eyes alone?"""
+    """Check that other users of this machine cannot read the lake."""
     home = settings.lakehouse_home
     folders = [_warehouse(settings), home / "logs", home / "airflow" / "logs", home / "data_docs"]
-    if open_ones := [str(folder) for folder in folders if folder and _is_open(folder)]:
-        message = f"Everybody on this machine may read {', '.join(open_ones)}, with what people wrote to each other."
-        yield DoctorFinding(FindingLevel.WARN, "privacy", message, f"chmod -R go-rwx {' '.join(open_ones)}")
+    if open_folders := [str(folder) for folder in folders if folder and _is_open(folder)]:
+        message = f"All users of this machine can read {', '.join(open_folders)}, which contain private messages."
+        yield DoctorFinding(FindingLevel.WARN, "privacy", message, f"chmod -R go-rwx {' '.join(open_folders)}")
     else:
         yield DoctorFinding(
-            FindingLevel.OK, "privacy", "warehouse, logs and Data Docs are closed to other users of this machine"
+            FindingLevel.OK, "privacy", "other users of this machine cannot read warehouse, logs and Data Docs"
         )
 
 

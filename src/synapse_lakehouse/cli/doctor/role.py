@@ -1,4 +1,4 @@
-"""Our roles in Synapse's database: whether they can do more than the lakehouse needs."""
+"""Check that our roles in Synapse's database have no unneeded privileges."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,9 +13,9 @@ from synapse_lakehouse.postgres.access.harden import PUBLIC_RIGHTS
 from synapse_lakehouse.postgres.connection import Connection
 
 _NAMED: Final = 5
-"""How many of a long list a message names; the statement that mends it names all."""
+"""Number of names in a message; the REVOKE statement has all names."""
 
-_OWN_ROLE: Final = "Give the lakehouse a role of its own: `{script}` prints the SQL that makes one."
+_OWN_ROLE: Final = "Create a separate role for the lakehouse: `{script}` prints the SQL."
 
 _ATTRIBUTES: Final = """
 select name from pg_roles, lateral (values ('SUPERUSER', rolsuper), ('CREATEROLE', rolcreaterole),
@@ -65,7 +65,7 @@ with relation as (
 select kind, name, columns, is_whole, privilege_type, grantee = 0 from granted
 where grantee in (0, to_regrole(quote_ident(current_user))) order by privilege_type, kind, name, columns
 """
-"""What was granted to our role or to everybody: columns are those of the table, or the one that was granted."""
+"""Privileges of our role and of PUBLIC, with all columns of the table, or the granted column."""
 
 _DEFINERS: Final = """
 select pg_proc.oid::regprocedure::text from pg_proc join pg_namespace on pg_namespace.oid = pronamespace
@@ -75,7 +75,7 @@ where prosecdef and nspname not in ('pg_catalog', 'information_schema') and nspn
   and not exists (select from pg_depend where objid = pg_proc.oid and deptype = 'e')
 order by 1
 """
-"""Functions that work with their owner's rights. PostgreSQL lets everybody run a new one."""
+"""SECURITY DEFINER functions. PostgreSQL grants EXECUTE on new functions to PUBLIC."""
 
 _DATABASES: Final = """
 select quote_ident(datname) from pg_database
@@ -83,12 +83,12 @@ where datallowconn and datname <> current_database() and has_database_privilege(
 """
 
 AllowedPrivileges = Mapping[tuple[str, str, str], tuple[str, ...] | None]
-"""By privilege, kind of object and its name, the columns on which a role needs it; None: on the whole object."""
+"""Needed columns by privilege, kind of object and name; None: the whole object."""
 
 
 @dataclass(frozen=True)
 class _Excess:
-    """Something granted beyond need: columns are those that the lakehouse must not have, none if it is all of it."""
+    """An unneeded privilege: on these columns, or on the whole object if there are none."""
 
     kind: str
     name: str
@@ -101,21 +101,21 @@ class _Excess:
 
 
 def reader_privileges(catalogue: Catalogue) -> AllowedPrivileges:
-    """What the role may need that reads what ``catalogue`` lists, and serves it."""
+    """Privileges that the reader may need: to read the tables of ``catalogue``, and to serve replication."""
     progress: AllowedPrivileges = {("SELECT", "table", name): None for name in PROGRESS_TABLES}
     rights = list_serving_grants(catalogue, has_secrets=True)
     return {**progress, **{("SELECT", right.kind, right.name): right.columns for right in rights}}
 
 
 def compressor_privileges() -> AllowedPrivileges:
-    """What the role needs that compresses state."""
+    """Privileges that the compressor needs."""
     return {(privilege, "table", name): columns for privilege, name, columns in list_privileges()}
 
 
 def examine(connection: Connection, allowed: AllowedPrivileges, script: str, subject: str = "role") -> Findings:
-    """Everything that the role of the session can do beyond ``allowed``, with the statement that takes it away.
+    """Findings on privileges of the current role beyond ``allowed``, with the statements that revoke them.
 
-    :param script: the command that prints the SQL of such a role.
+    :param script: the command that prints the SQL of the role.
     """
     row = connection.execute(
         "select quote_ident(rolname), rolconnlimit, rolsuper from pg_roles where rolname = current_user"
@@ -123,7 +123,7 @@ def examine(connection: Connection, allowed: AllowedPrivileges, script: str, sub
     assert row is not None
     role, connections, is_superuser = row
     tables = sorted({name for _, kind, name in allowed if kind == "table"})
-    # The compressor may have made the tables of its progress itself.
+    # The compressor may have created its progress tables.
     owned = [name for name in _column(connection, _OWNED) if name not in PROGRESS_TABLES]
     found = [
         *_attributes(role, _column(connection, _ATTRIBUTES, [tables]), script),
@@ -136,7 +136,7 @@ def examine(connection: Connection, allowed: AllowedPrivileges, script: str, sub
         found += _public_rights(role, connection, script)
         found += system_grants.examine(role, connection)
     found = found or [
-        DoctorFinding(FindingLevel.OK, subject, f"{role} can do what the lakehouse needs of it, and nothing else")
+        DoctorFinding(FindingLevel.OK, subject, f"{role} has exactly the privileges that the lakehouse needs")
     ]
     found.append(_limits(role, connections, _column(connection, _DATABASES)))
     yield from (replace(one, subject=subject) for one in found)
@@ -144,7 +144,7 @@ def examine(connection: Connection, allowed: AllowedPrivileges, script: str, sub
 
 def _attributes(role: str, attributes: Sequence[str], script: str) -> Findings:
     if "SUPERUSER" in attributes:
-        message = f"The role {role} is a superuser: it may read and write everything."
+        message = f"The role {role} is a superuser: it can read and write everything."
         yield DoctorFinding(FindingLevel.WARN, "role", message, _OWN_ROLE.format(script=script))
     elif attributes:
         message = f"The role {role} has {' and '.join(attributes)}, which it does not need."
@@ -155,7 +155,7 @@ def _attributes(role: str, attributes: Sequence[str], script: str) -> Findings:
 
 def _memberships(role: str, roles: Sequence[str]) -> Findings:
     if roles:
-        message = f"The role {role} may do all that {_some(roles)} may, as a member."
+        message = f"The role {role} is a member of {_some(roles)} and has their privileges."
         yield DoctorFinding(
             FindingLevel.WARN, "role", message, f"As a superuser run: REVOKE {', '.join(roles)} FROM {role};"
         )
@@ -163,7 +163,7 @@ def _memberships(role: str, roles: Sequence[str]) -> Findings:
 
 def _ownership(role: str, owned: Sequence[str], script: str) -> Findings:
     if owned:
-        message = f"The role {role} owns {_some(owned)}: an owner may do anything with it."
+        message = f"The role {role} owns {_some(owned)}: an owner has all privileges."
         yield DoctorFinding(FindingLevel.WARN, "role", message, _OWN_ROLE.format(script=script))
 
 
@@ -183,43 +183,41 @@ def _grants(role: str, granted: Iterable[tuple[Any, ...]], allowed: AllowedPrivi
             beyond = (*excess.pop().columns, *beyond)
         excess.append(_Excess(kind, name, beyond, is_whole))
     for (privilege, kind, to_everybody), excess in found.items():
-        can = f"{privilege}, beyond its needs," if privilege in known else privilege
-        message = f"The role {role}{', like everybody,' * to_everybody} has {can} on {kind} {_some(excess)}."
+        can = f"{privilege}, which it does not need," if privilege in known else privilege
+        message = f"The role {role}{', like every role,' * to_everybody} has {can} on {kind} {_some(excess)}."
         advice = f"As the owner run: {' '.join(_revokes(privilege, excess, 'PUBLIC' if to_everybody else role))}"
         if privilege in known:
-            advice += f" Then grant it what it needs: `{script}` prints the SQL."
+            advice += f" Then grant the needed privileges: `{script}` prints the SQL."
         elif kind == "schema" and to_everybody:
-            advice += " Before that, grant the same to Synapse's own role by name, which needs it."
+            advice += " First grant the same to Synapse's role, which needs it."
         yield DoctorFinding(FindingLevel.WARN, "role", message, advice)
 
 
 def _definers(role: str, routines: Sequence[str]) -> Findings:
     if routines:
-        message = f"The role {role} may run {_some(routines)} with the rights of who owns that (SECURITY DEFINER)."
+        message = f"The role {role} may execute {_some(routines)} with the privileges of the owner (SECURITY DEFINER)."
         advice = f"As the owner run: REVOKE EXECUTE ON ROUTINE {', '.join(routines)} FROM PUBLIC, {role};"
-        yield DoctorFinding(
-            FindingLevel.WARN, "role", message, advice + " Before that, grant it by name to the roles that need it."
-        )
+        yield DoctorFinding(FindingLevel.WARN, "role", message, advice + " First grant it to the roles that need it.")
 
 
 def _public_rights(role: str, connection: Connection, script: str) -> Findings:
-    """One finding for all that PostgreSQL lets every role do and hardening takes away."""
+    """One finding for the default privileges of PUBLIC that hardening revokes."""
     row = connection.execute(
         ("select " + ", ".join(right.is_allowed_sql for right in PUBLIC_RIGHTS)).encode()
     ).fetchone()
     assert row is not None
     if may := [right.action for right, is_allowed in zip(PUBLIC_RIGHTS, row, strict=True) if is_allowed]:
-        message = f"The role {role}, like everybody, may {' and '.join(may)} in this database."
-        advice = f"`{script} --harden` prints statements that take this away, each with what it could break."
+        message = f"The role {role}, like every role, may {' and '.join(may)} in this database."
+        advice = f"`{script} --harden` prints statements that revoke this, each with its side effects."
         yield DoctorFinding(FindingLevel.WARN, "role", message, advice)
 
 
 def _limits(role: str, connections: int, databases: Sequence[str]) -> DoctorFinding:
-    """What is enforced, what the role can lift, and what no statement in this database takes away."""
-    bounded = f"its rights, and {connections} connections" if connections >= 0 else "its rights"
-    message = f"Of the role {role} PostgreSQL enforces {bounded}; its timeouts and read-only sessions are defaults."
+    """The limits of the role: enforced ones, defaults that it can change, and other databases."""
+    bounded = f"its privileges and {connections} connections" if connections >= 0 else "its privileges"
+    message = f"For the role {role} PostgreSQL enforces {bounded}. The role can change its timeouts and read-only mode."
     if databases:
-        message += f" It may also connect to {_some(databases)}, where nothing is granted to it here."
+        message += f" It may also connect to {_some(databases)}, where this check cannot see its privileges."
     return DoctorFinding(FindingLevel.OK, "role", message)
 
 

@@ -1,4 +1,4 @@
-"""Would Synapse start again: do its sequences fit its positions and rows, and is none behind where it was?"""
+"""Check Synapse's sequences: they match positions and rows, and did not regress since the latest release."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -17,22 +17,22 @@ from synapse_lakehouse.streams.checks.sequences import SequenceFault, StreamProg
 
 _SUBJECT: Final = "sequences"
 _SNAPSHOTS: Final = "audit.snapshots"
-_ADVICE: Final = "Review, and run with all of Synapse stopped:"
+_ADVICE: Final = "Stop all of Synapse, review this SQL and run it:"
 
 
 def examine(declared: Catalogue, now: Mapping[str, StreamProgress]) -> Findings:
-    """Does what Synapse checks at its start hold?"""
+    """Run the checks of Synapse's own start."""
     wrong = [fault for _, fault in synapse_startup.find_startup_faults(declared, now)]
     yield from map(_finding, wrong)
     if now and not wrong:
-        message = f"{len(now)} sequences fit their positions and rows, so Synapse would start again"
+        message = f"{len(now)} sequences match their positions and rows, so Synapse can start"
         yield DoctorFinding(FindingLevel.OK, _SUBJECT, message)
 
 
 def compare_with_release(
     connection: DuckDBPyConnection, settings: Settings, declared: Catalogue, now: Mapping[str, StreamProgress]
 ) -> Findings:
-    """Is no position behind where the latest release saw it?"""
+    """Check that no position is behind that of the latest release."""
     known = duckdb_reader.list_releases(connection, settings)
     if not known:
         return
@@ -48,7 +48,7 @@ def compare_with_release(
 
 
 def _may_be_ahead(connection: DuckDBPyConnection, settings: Settings, run_id: str) -> bool:
-    """Whether the run read a standby, or it is not known that it did not."""
+    """Whether the run read a standby, or may have."""
     duckdb_reader.create_views(connection, settings, None, [_SNAPSHOTS])
     if _SNAPSHOTS not in list_catalog_entries(settings):
         return True

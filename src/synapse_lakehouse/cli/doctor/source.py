@@ -1,4 +1,4 @@
-"""Synapse's database: its clock, our role and rights in it, its schema."""
+"""Check Synapse's database: connection, clock, role and schema."""
 
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -16,12 +16,12 @@ from synapse_lakehouse.postgres.errors import SourceError
 
 _CLOCK_SECONDS: Final = 5
 _EXAMINED_FURTHER: Final = ("missing_unique_key", "changed_type")
-"""Departures of tables whose rights can be examined."""
-_KEPT: Final = "LAKEHOUSE_ON_DRIFT is partial: runs leave this table as it was and copy all others."
+"""Kinds of drift that do not prevent the check of privileges."""
+_KEPT: Final = "LAKEHOUSE_ON_DRIFT is partial: runs skip this table and copy all others."
 
 
 def examine(connection: Connection, settings: Settings, *, is_sample: bool) -> Findings:
-    """Can this database be copied whole, and can we do it no harm?"""
+    """Check that all catalogued tables can be read, by a role without other privileges."""
     where = "the shipped sample" if is_sample else f"the database of {settings.synapse_server_name}"
     version, standby = _one(connection, "select current_setting('server_version'), pg_is_in_recovery()")
     yield DoctorFinding(
@@ -30,19 +30,19 @@ def examine(connection: Connection, settings: Settings, *, is_sample: bool) -> F
     yield _clock(connection)
     try:
         if is_sample:
-            yield DoctorFinding(FindingLevel.OK, "role", "the embedded server's own; all access is read-only")
+            yield DoctorFinding(FindingLevel.OK, "role", "the role of the embedded server; all sessions are read-only")
         elif declared := load_catalogue_or_none():
             yield from role.examine(connection, role.reader_privileges(declared), "lakehouse grants")
         yield from _schema(connection, settings)
     except SourceError as error:
         yield DoctorFinding(FindingLevel.FAIL, "schema", str(error))
     except psycopg.Error as error:
-        message = f"The schema cannot be examined. PostgreSQL said: {' '.join(str(error).split())}"
-        yield DoctorFinding(FindingLevel.FAIL, "schema", message, "Mend what the message names, then run this again.")
+        message = f"The schema cannot be examined. PostgreSQL reported: {' '.join(str(error).split())}"
+        yield DoctorFinding(FindingLevel.FAIL, "schema", message, "Correct the cause, then run this again.")
 
 
 def measure_database_bytes(connection: Connection) -> int | None:
-    """Bytes that the database takes on its server's disk; None if the role may not know."""
+    """Size of the database in bytes; None if the role may not read it."""
     try:
         (found,) = _one(connection, "select pg_database_size(current_database())")
     except psycopg.Error:
@@ -56,9 +56,7 @@ def _clock(connection: Connection) -> DoctorFinding:
     if abs(apart) <= _CLOCK_SECONDS:
         return DoctorFinding(FindingLevel.OK, "clock", f"within {_CLOCK_SECONDS} s of the source's")
     message = f"This machine's clock is {abs(apart):.0f} s {'ahead of' if apart > 0 else 'behind'} the source's."
-    advice = (
-        "Synchronise both by NTP: intervals would be cut in the wrong place, and the lake lease expire early or late."
-    )
+    advice = "Synchronise both by NTP. Otherwise data intervals are wrong, and the lake lease expires early or late."
     return DoctorFinding(FindingLevel.WARN, "clock", message, advice)
 
 
@@ -87,12 +85,15 @@ def _schema(connection: Connection, settings: Settings) -> Findings:
         )
     if not departures:
         yield DoctorFinding(
-            FindingLevel.OK, "drift", "every table and column of the catalogue is there, with its type and key"
+            FindingLevel.OK, "drift", "all tables and columns of the catalogue exist, with their types and keys"
         )
     if new := find_unknown_objects(declared, connection):
-        message = f"The lakehouse has never heard of {', '.join(new)}, and does not copy it."
+        message = f"The catalogue does not list {', '.join(new)}, so it is not copied."
         yield DoctorFinding(
-            FindingLevel.WARN, "novelties", message, "A newer lakehouse may know it; nothing else depends on it."
+            FindingLevel.WARN,
+            "novelties",
+            message,
+            "A newer version of the lakehouse may copy it; nothing else depends on it.",
         )
     if any(one.kind not in _EXAMINED_FURTHER for one in departures) and not goes_on:
         return
@@ -103,13 +104,13 @@ def _schema(connection: Connection, settings: Settings) -> Findings:
         yield DoctorFinding(FindingLevel.FAIL, subject, problem)
     if problems:
         return
-    yield DoctorFinding(FindingLevel.OK, "rights", "the role may read all rows of all that the catalogue lists")
+    yield DoctorFinding(FindingLevel.OK, "rights", "the role can read all rows of the catalogued tables")
     for problem in preflight.check_server_name(connection, declared, str(settings.synapse_server_name)):
         yield DoctorFinding(FindingLevel.FAIL, "server name", problem)
 
 
 def load_catalogue_or_none() -> catalogue.Catalogue | None:
-    """The catalogue; None where it cannot be read, which is a finding of its own."""
+    """The catalogue; None if it cannot be read, which another check reports."""
     try:
         return catalogue.load_catalogue()
     except (OSError, KeyError, TypeError, ValueError):

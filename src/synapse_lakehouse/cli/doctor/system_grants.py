@@ -1,4 +1,4 @@
-"""Rights of a role that are not on Synapse's tables: on PostgreSQL's own objects, and on objects of the future."""
+"""Check a role's privileges on PostgreSQL's own objects and on future objects."""
 
 from typing import Any, Final
 
@@ -30,8 +30,7 @@ where grantee in (0, to_regrole(quote_ident(current_user)))
                   where initial.grantee = granted.grantee and initial.privilege_type = granted.privilege_type)
 order by 1, 2
 """
-"""What was granted to our role or to everybody after the server was installed. Everybody may execute a function without
-initial privileges."""
+"""Privileges of our role or PUBLIC that are not initial privileges. PUBLIC may execute functions that have none."""
 
 _BY_DEFAULT: Final = """
 select 'ALTER DEFAULT PRIVILEGES FOR ROLE ' || defaclrole::regrole
@@ -44,25 +43,25 @@ where defaclobjtype in ('r', 'S', 'n') and grantee in (0, to_regrole(quote_ident
   and defaclrole <> to_regrole(quote_ident(current_user))
 order by 1, 2
 """
-"""Tables, sequences and schemas give no right to everybody unless somebody changed that."""
+"""PUBLIC has no default privileges on new tables, sequences and schemas, unless they were altered."""
 
 
 def examine(role: str, connection: Connection) -> Findings:
-    """A finding for each kind of right, with the statements that take it away.
+    """A finding for each kind of privilege, with the statements that revoke it.
 
-    :param role: the role of the session, quoted.
+    :param role: the current role, quoted.
     """
     rows = connection.execute(_ON_SYSTEM_OBJECTS.encode()).fetchall()
     for to_everybody in (True, False):
         rights = [(right, name) for right, name, is_public in rows if is_public is to_everybody]
         if rights:
             grantee = "PUBLIC" if to_everybody else role
-            message = f"{_subject(role, to_everybody)} was granted rights on PostgreSQL's own objects: {_some(rights)}."
+            message = f"{_subject(role, to_everybody)} has privileges on PostgreSQL's own objects: {_some(rights)}."
             revokes = " ".join(f"REVOKE {right} ON {name} FROM {grantee};" for right, name in rights)
             yield DoctorFinding(FindingLevel.WARN, "role", message, f"As a superuser run: {revokes}")
     defaults: list[tuple[Any, ...]] = connection.execute(_BY_DEFAULT.encode()).fetchall()
     if defaults:
-        message = f"The role {role} gets rights on objects that do not exist yet, by default privileges."
+        message = f"The role {role} gets privileges on future objects, by default privileges."
         revokes = " ".join(
             f"{alter} REVOKE {right} FROM {'PUBLIC' if to_everybody else role};"
             for alter, right, to_everybody in defaults
@@ -73,7 +72,7 @@ def examine(role: str, connection: Connection) -> Findings:
 
 
 def _subject(role: str, to_everybody: bool) -> str:
-    return f"The role {role}{', like everybody,' * to_everybody}"
+    return f"The role {role}{', like every role,' * to_everybody}"
 
 
 def _some(rights: list[tuple[str, str]]) -> str:

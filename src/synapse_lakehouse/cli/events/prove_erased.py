@@ -1,4 +1,4 @@
-"""``lakehouse prove-erased``: what the lake's files still hold of a user whose erasure Synapse has on record."""
+"""``lakehouse prove-erased``: search the lake's files for content of a user that Synapse has erased."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -31,23 +31,23 @@ from synapse_lakehouse.iceberg.read.errors import LakeReadError
 from synapse_lakehouse.printable_text import to_printable
 
 EXIT_CONTENT_IN_LAKE: Final = 1
-"""Exit code where the lake holds content that Synapse's database no longer has, or may, as a file cannot be read."""
+"""Exit code: the lake contains content that Synapse's database no longer has, or a file cannot be read."""
 EXIT_CONTENT_IN_SOURCE: Final = 3
-"""Exit code where the only content left is what Synapse's database has itself."""
+"""Exit code: all remaining content is also in Synapse's database."""
 
 _COMPARED: Final = {"erased_users", "event_json", "event_relations", "events"}
-"""Tables of the release that say what Synapse still has."""
+"""Tables of the release that show what Synapse still has."""
 
 _COLUMNS: Final = ("table", "what", "rows", "in_other_files", "why")
 _IDS: Final = "ids and membership"
 _UNREADABLE: Final = "file that cannot be read"
 _NAMED: Final = 3
-"""Of more files that cannot be read not all are named."""
+"""At most this many unreadable files are listed."""
 
 
 def _user_id(text: str) -> str:
     if not re.fullmatch(r"@[^:]+:\S+", text):
-        raise typer.BadParameter(f"{to_printable(text)} is not a Matrix user id (@localpart:server).")
+        raise typer.BadParameter(f"{to_printable(text)} is not a Matrix user ID (@localpart:server).")
     return text
 
 
@@ -55,11 +55,11 @@ def prove_erased(
     user: Annotated[str, typer.Argument(callback=_user_id, help="The erased user, as @localpart:server.")],
     format: output.FormatOption = output.OutputFormat.TABLE,
 ) -> None:
-    """Show what is left of an erased user, table by table, and why; fails while any message content is in any file.
+    """Show the remaining data of an erased user by table, with the reason; fails if a file has message content.
 
-    Exit code 1: the lake holds content that Synapse's database no longer has, of the user or of any purged event, or a
-    file in the warehouse cannot be read.
-    Exit code 3: all that is left is in Synapse's database itself. Exit code 0: no message content is left.
+    Exit code 1: the lake contains content of the user, or of any purged event, that Synapse's database no longer has;
+    or a file of the warehouse cannot be read.
+    Exit code 3: all remaining content is also in Synapse's database. Exit code 0: no message content remains.
     """
     with lake_session.open_lake() as (settings, connection):
         published = duckdb_reader.list_releases(connection, settings)
@@ -68,18 +68,18 @@ def prove_erased(
         found = ErasureScan(connection, settings, latest, user, files)
         if not found.is_erased():
             raise LakeReadError(
-                f"{to_printable(user)} is not on record as erased in release {latest.number}, of "
+                f"{to_printable(user)} is not erased in release {latest.number}, of "
                 f"{output.format_time(latest.published_at.replace(microsecond=0))}, so there is nothing to "
-                "prove. If the erasure is more recent, run `make run` first. Synapse takes it back when an account is "
-                "reactivated."
+                "prove. If the erasure is more recent, run `make run` first. Synapse revokes an erasure "
+                "when the account is reactivated."
             )
         try:
             found.prepare()
             mentions, contents = search_files(found)
         except duckdb.Error as error:
             raise LakeReadError(
-                f"Not proven: the warehouse's files could not all be read ({str(error).splitlines()[0]}). If a run or "
-                "maintenance is replacing files at this moment, ask again when it is done; otherwise a file is damaged."
+                f"Not proven: some files of the warehouse could not be read ({str(error).splitlines()[0]}). If a run "
+                "or maintenance is replacing files, try again later; otherwise a file is damaged."
             ) from error
         rows = [
             *describe_content(connection, settings, published, mentions, contents),
@@ -92,7 +92,7 @@ def prove_erased(
 
 
 def search_files(found: ErasureScan) -> tuple[list[UserMentions], list[FoundContent]]:
-    """What every table's files hold, with a bar that shows how far it is where somebody watches."""
+    """Search the files of all tables, with a progress bar."""
     console = output.PrintableConsole(stderr=True)
     tables = track(
         sorted(found.files), "Reading every file", console=console, transient=True, disable=not console.is_terminal
@@ -112,7 +112,7 @@ def describe_content(
     mentions: Sequence[UserMentions],
     contents: Sequence[FoundContent],
 ) -> Iterator[tuple[str, str, int, int, str]]:
-    """Rows for people: of each table what remains of message content, then rows that name the user."""
+    """Output rows: remaining message content by table, then rows that contain the user's ID."""
     for one in contents:
         if one.state in {ContentState.IN_SOURCE, ContentState.LEFT_BEHIND}:
             yield one.table, one.state, one.events, 0, f"in Synapse's database, at release {published[0].number}"
@@ -132,15 +132,15 @@ def describe_content(
 
 
 def describe_unreadable(unread: UnreadableFiles) -> tuple[str, str, int, int, str]:
-    """A row for people: files of a table of which nobody can say what they hold."""
+    """An output row: the unreadable files of a table."""
     names = ", ".join(map(str, unread.files[:_NAMED])) + (" and others" if len(unread.files) > _NAMED else "")
-    return unread.table, _UNREADABLE, 0, 0, f"not proven: {len(unread.files)} half-written or damaged: {names}"
+    return unread.table, _UNREADABLE, 0, 0, f"not proven: {len(unread.files)} incomplete or damaged: {names}"
 
 
 def summarize_proof(
     user: str, release: Release, contents: Sequence[FoundContent], unread: Sequence[UnreadableFiles] = ()
 ) -> tuple[str, int]:
-    """What follows from ``contents`` and files that could not be read, for people and as an exit code."""
+    """Summary text and exit code, from ``contents`` and unreadable files."""
     user = to_printable(user)
     most = {state: max((one.events for one in contents if one.state is state), default=0) for state in ContentState}
     lines, code = [], 0
@@ -169,16 +169,16 @@ def summarize_proof(
     if broken := sum(len(one.files) for one in unread):
         code = EXIT_CONTENT_IN_LAKE
         lines.append(
-            f"Not proven: {broken} {'file' if broken == 1 else 'files'} in the warehouse cannot be read, so nobody can "
-            "say what is in there. A run that is writing now or that was killed leaves such files: ask again when no "
-            "run is under way; maintenance deletes what no table refers to once it is six hours old."
+            f"Not proven: {broken} {'file' if broken == 1 else 'files'} in the warehouse cannot be read, so their "
+            "content is unknown. A running or killed run leaves such files: try again when no "
+            "run is active; maintenance deletes what no table refers to once it is six hours old."
         )
-    if kept := sorted({*release.partial} & _COMPARED):
+    if outdated := sorted({*release.partial} & _COMPARED):
         code = EXIT_CONTENT_IN_LAKE
         lines.append(
-            f"Not proven: release {release.number} is partial and holds {', '.join(kept)} as they were before, so "
-            "nobody can say what Synapse has deleted there since. Mend what `make run` says of them, and ask after the "
-            "next run."
+            f"Not proven: release {release.number} is partial and has old versions of {', '.join(outdated)}, so "
+            "later deletions in Synapse are unknown. Correct what `make run` reports about them, and try again after "
+            "the next run."
         )
     if not lines:
         lines.append(

@@ -1,4 +1,4 @@
-"""How a user stands in each room now, which decides as what Synapse lets the user read its events."""
+"""The present membership of a user in each room: whether Synapse answers as to a member or a peeking user."""
 
 from typing import Final
 
@@ -8,14 +8,14 @@ MEMBERSHIP_TABLES: Final = ("bronze.local_current_membership", "bronze.room_memb
 
 
 def membership_ctes(user: str) -> str:
-    """Common table expressions, over ``READS``, of what counts when ``user`` asks for events.
+    """Common table expressions over ``MEMBERSHIP_TABLES`` for ``user``.
 
-    ``standing``: ``room_id`` and whether the user is answered as a member there (``as_member``).
+    ``standing``: ``room_id``, and ``as_member``: whether Synapse answers the user as a member.
 
-    So is who is joined, and who left a room and has not forgotten it: Synapse begins such a user's pages at the leave
-    where they go backwards, but those that go forwards, and what relates to an event, go on after it. Everybody else
-    who is not in a room is refused pages, and peeks at single events at most, banned users among them
-    (``Auth.check_user_in_room``, ``PaginationHandler.get_messages``).
+    This holds for joined users and for users that left without forgetting the room. For the latter, backward
+    pagination starts at the leave, but forward pagination and relations continue after it. All other users, banned
+    ones included, get no pages and can only peek at single events (``Auth.check_user_in_room``,
+    ``PaginationHandler.get_messages``).
     """
     asked = quote_literal(user)
     return f"""

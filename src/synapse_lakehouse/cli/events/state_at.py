@@ -17,15 +17,16 @@ from synapse_lakehouse.printable_text import to_printable
 
 
 def state_at(
-    event_id: Annotated[str, typer.Argument(metavar="EVENT", help="Id of an event, $…")],
+    event_id: Annotated[str, typer.Argument(metavar="EVENT", help="Event ID, $…")],
     before: Annotated[
-        bool, typer.Option("--before", help="Before the event, as other servers are told; by default after it.")
+        bool,
+        typer.Option("--before", help="The state before the event, which other servers receive; default: after it."),
     ] = False,
-    type: Annotated[str | None, typer.Option("--type", help="Only state of this type, such as m.room.member.")] = None,
+    type: Annotated[str | None, typer.Option("--type", help="Only this event type, such as m.room.member.")] = None,
     format: output.FormatOption = output.OutputFormat.TABLE,
     release: lake_session.ReleaseOption = None,
 ) -> None:
-    """Show the state of a room after an event, or before it: which state event is in force for each piece of state."""
+    """Show the state of a room after an event, or before it: the state event of each type and state key."""
     with lake_session.open_lake() as (settings, connection):
         at = duckdb_reader.get_release(connection, settings, release)
         require_event(connection, settings, at, event_id)
@@ -49,9 +50,9 @@ def state_at(
 
 
 def _require_state(connection: DuckDBPyConnection, settings: Settings, release: Release, event_id: str) -> None:
-    """Make sure that the state at the event is known, when nothing of it was found.
+    """Require that an empty state is known to be empty.
 
-    :raises LakeReadError: when it is not.
+    :raises LakeReadError: when the state at the event is unknown.
     """
     duckdb_reader.create_views(connection, settings, release, ["silver.event_circumstances"])
     known = (
@@ -60,6 +61,6 @@ def _require_state(connection: DuckDBPyConnection, settings: Settings, release: 
     )
     if not connection.execute(known).fetchone():
         raise LakeReadError(
-            f"The state at {to_printable(event_id)} is not known: it is an outlier, kept outside its room's graph, or "
-            "its state group is gone or broken (silver.state_faults)."
+            f"The state at {to_printable(event_id)} is unknown: the event is an outlier, outside its room's event "
+            "graph, or its state group is missing or damaged (silver.state_faults)."
         )

@@ -22,19 +22,21 @@ _ANYBODY: Final = "anybody else"
 
 AsOfOption = Annotated[
     datetime | None,
-    typer.Option("--as-of", formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"], help="UTC time at which expiry is judged."),
+    typer.Option(
+        "--as-of", formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"], help="UTC time at which retention is evaluated."
+    ),
 ]
 
 
 def who_can_see(
-    event_id: Annotated[str, typer.Argument(metavar="EVENT", help="Id of an event, $…")],
-    user: Annotated[str | None, typer.Option("--user", help="Only this user; any user of this server.")] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Say which questions led to each answer.")] = False,
+    event_id: Annotated[str, typer.Argument(metavar="EVENT", help="Event ID, $…")],
+    user: Annotated[str | None, typer.Option("--user", help="Only this user of this server.")] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Also show the steps that led to each outcome.")] = False,
     as_of: AsOfOption = None,
     format: output.FormatOption = output.OutputFormat.TABLE,
     release: lake_session.ReleaseOption = None,
 ) -> None:
-    """Say which users of this server may see an event, and what decided: as a member, and to one who only peeks in."""
+    """Show which users of this server may see an event, and by which rule: as a member and as a peeking user."""
     with lake_session.open_lake() as (settings, connection):
         at = duckdb_reader.get_release(connection, settings, release)
         _bind(connection, settings, at, user, as_of)
@@ -55,13 +57,13 @@ def who_can_see(
     if not explain:
         output.write_rows(columns, rows, format)
         return
-    told = [(user, rule, line) for user, _, _, rule, _, _ in rows for line in visibility_rules.explain_rule(rule)]
+    steps = [(user, rule, line) for user, _, _, rule, _, _ in rows for line in visibility_rules.explain_rule(rule)]
     if format is not output.OutputFormat.TABLE:
-        output.write_rows(["user", "rule", "step"], told, format)
+        output.write_rows(["user", "rule", "step"], steps, format)
         return
     for user_id, membership, outcome, rule, *_ in rows:
         output.create_console().print(
-            to_printable(f"{user_id} ({membership or 'membership not known'}): {outcome}, by the rule {rule}")
+            to_printable(f"{user_id} ({membership or 'unknown membership'}): {outcome}, by the rule {rule}")
         )
         for number, line in enumerate(visibility_rules.explain_rule(rule), 1):
             output.create_console().print(f"  {number:2}. {line}")
@@ -74,15 +76,15 @@ def visible(
         bool | None,
         typer.Option(
             "--peeking/--as-member",
-            help="As somebody who looks in without being a member, or as a member; by default as a member where the"
-            " user is joined, or left and has not forgotten the room, and else as peeking.",
+            help="As a peeking user, or as a member; default: as a member where the user is joined, or left"
+            " without forgetting the room; otherwise as a peeking user, which is also what a banned user gets.",
         ),
     ] = None,
     as_of: AsOfOption = None,
     format: output.FormatOption = output.OutputFormat.TABLE,
     release: lake_session.ReleaseOption = None,
 ) -> None:
-    """Say what a user may see: of each room where the user ever was a member, how much; of one room, which events."""
+    """Show the events of a room that a user may see, or their number in each room where the user was ever a member."""
     with lake_session.open_lake() as (settings, connection):
         at = duckdb_reader.get_release(connection, settings, release)
         _bind(connection, settings, at, user, as_of)
@@ -93,7 +95,7 @@ def visible(
                 f"select 1 from gold.events where room_id = {quote_literal(room)} limit 1"  # noqa: S608 - quoted
             ).fetchone()
         ):
-            raise LakeReadError(f"There is no event of the room {to_printable(room)} in release {at.number}.")
+            raise LakeReadError(f"Release {at.number} contains no event of the room {to_printable(room)}.")
         as_peeking = "coalesce(not as_member, true)" if peeking is None else peeking
         known = f"""
             with {room_membership.membership_ctes(user)},
@@ -122,7 +124,7 @@ def visible(
 
 
 def require_event(connection: DuckDBPyConnection, settings: Settings, release: Release, event_id: str) -> None:
-    """Make sure that ``release`` knows the event.
+    """Require that ``release`` contains the event.
 
     :raises LakeReadError: when it does not.
     """
@@ -130,18 +132,18 @@ def require_event(connection: DuckDBPyConnection, settings: Settings, release: R
     known = f"select 1 from bronze.events where event_id = {quote_literal(event_id)}"  # noqa: S608 - quoted
     if not connection.execute(known).fetchone():
         raise LakeReadError(
-            f"Release {release.number} has no event {to_printable(event_id)}. It may have been purged, or be younger "
-            "than the release (`lakehouse releases` lists them). In a shell an id goes in single quotes: '$…'."
+            f"Release {release.number} has no event {to_printable(event_id)}. It may have been purged, or be newer "
+            "than the release (see `lakehouse releases`). In a shell, put an event ID in single quotes: '$…'."
         )
 
 
 def as_of_milliseconds(as_of: datetime) -> int:
-    """Milliseconds since the epoch of what ``--as-of`` was given, a time in UTC without saying so."""
+    """Convert the value of ``--as-of``, a UTC time without time zone, to milliseconds since the epoch."""
     return int(as_of.replace(tzinfo=UTC).timestamp() * 1000)
 
 
 def set_retention_time(connection: DuckDBPyConnection, as_of: int) -> None:
-    """Let expiry be judged at ``as_of`` (ms since the epoch), whenever the lake was made."""
+    """Evaluate retention at ``as_of`` (milliseconds since the epoch) instead of the time of the release."""
     connection.execute(f"create or replace view silver.as_of as select 'retention' as judged, {int(as_of)} as as_of")
 
 
@@ -152,26 +154,26 @@ def _only(user: str | None) -> str:
 def _bind(
     connection: DuckDBPyConnection, settings: Settings, release: Release, user: str | None, as_of: datetime | None
 ) -> None:
-    """Make the view readable, with answers for ``user`` also where there never was a membership.
+    """Bind the view; with ``user``, also for rooms where the user was never a member.
 
     :raises LakeReadError: when the release has no such view, or ``user`` is not of this server.
     """
     if _VIEW not in release.views:
-        raise LakeReadError(f"Release {release.number} does not know yet who may see what; a later one does.")
+        raise LakeReadError(f"Release {release.number} has no visibility tables; use a newer release.")
     if user and user.partition(":")[2] != release.server_name:
         raise LakeReadError(
-            f"{to_printable(user)} is not a user of {release.server_name}: other servers decide what their "
+            f"{to_printable(user)} is not a user of {release.server_name}. Other servers decide what their "
             "users may see."
         )
     duckdb_reader.create_views(connection, settings, release, [_VIEW])
     if as_of:
         set_retention_time(connection, as_of_milliseconds(as_of))
     if user:
-        _answer_for(connection, settings, release, user)
+        _add_user_to_all_rooms(connection, settings, release, user)
 
 
-def _answer_for(connection: DuckDBPyConnection, settings: Settings, release: Release, user: str) -> None:
-    """Let ``user`` be read of in every room: where no membership is known, as somebody who never had one."""
+def _add_user_to_all_rooms(connection: DuckDBPyConnection, settings: Settings, release: Release, user: str) -> None:
+    """Add ``user`` to all rooms: without a known membership, as a user that was never a member."""
     stored = dict(duckdb_reader.iterate_view_definitions(connection, settings, release, ["gold.visibility_intervals"]))
     connection.execute(f"create view gold.stored_intervals as {stored['gold.visibility_intervals']}")
     asked = quote_literal(user)

@@ -1,4 +1,4 @@
-"""What runs left or hold in the lake, read from Iceberg's metadata alone."""
+"""Branches of runs and the lake lease, from Iceberg metadata only."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from synapse_lakehouse.iceberg.read.catalog_entries import CatalogEntry, list_ca
 
 @dataclass(frozen=True)
 class RunBranch:
-    """A run's branch: the tables that have it, its last write, and Airflow's id of the run where that is known."""
+    """The branch of a run: the tables that have it, its last write, and Airflow's run ID if known."""
 
     name: str
     tables: tuple[str, ...]
@@ -26,7 +26,7 @@ class RunBranch:
 
 
 def list_branches(connection: DuckDBPyConnection, settings: Settings) -> list[RunBranch]:
-    """Branches of runs on any table, by name; that of a run that is at work is among them."""
+    """Branches of runs on all tables, sorted by name; also the branch of an active run."""
     known = list_catalog_entries(settings)
     tables: dict[str, list[str]] = {}
     written: dict[str, int] = {}
@@ -47,7 +47,7 @@ def list_branches(connection: DuckDBPyConnection, settings: Settings) -> list[Ru
 
 
 def read_lease_holder(connection: DuckDBPyConnection, settings: Settings) -> LeaseHolder | None:
-    """Who holds the lake lease, perhaps expired; None if nobody does."""
+    """The holder of the lake lease, which may have expired; None if it is free."""
     entry = list_catalog_entries(settings).get("audit.leases")
     if entry is None:
         return None

@@ -1,4 +1,4 @@
-"""``lakehouse branches``: what runs left on the tables, to look at and to drop."""
+"""``lakehouse branches``: list and drop branches of unpublished runs."""
 
 import os
 import socket
@@ -15,7 +15,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read.errors import LakeReadError
 from synapse_lakehouse.printable_text import to_printable
 
-app = typer.Typer(help="List the branches of runs that were not published, or drop them.", invoke_without_command=True)
+app = typer.Typer(help="List or drop the branches of unpublished runs.", invoke_without_command=True)
 
 _COLUMNS: Final = ("branch", "state", "tables", "written_at", "age_hours", "run")
 
@@ -25,7 +25,7 @@ def branches(
     ctx: typer.Context,
     format: output.FormatOption = output.OutputFormat.TABLE,
 ) -> None:
-    """List the branches of runs that were not published, or drop them."""
+    """List or drop the branches of unpublished runs."""
     if ctx.invoked_subcommand is not None:
         return
     now = datetime.now(UTC)
@@ -49,24 +49,24 @@ def branches(
 
 @app.command()
 def drop(names: Annotated[list[str], typer.Argument(help="Branches as `lakehouse branches` lists them.")]) -> None:
-    """Drop branches from all tables; refused while a run is at work."""
+    """Drop branches from all tables; fails while a run is active."""
     with lake_session.open_lake() as (settings, connection):
         known = {one.name for one in branch_listing.list_branches(connection, settings)}
         if unknown := [name for name in names if name not in known]:
             raise LakeReadError(
-                f"No table has a branch {to_printable(' or '.join(unknown))}. Nothing was dropped; `lakehouse "
-                "branches` lists them."
+                f"No table has a branch {to_printable(' or '.join(unknown))}. Nothing was dropped. "
+                "`lakehouse branches` lists all branches."
             )
         for name, tables in drop_branches(settings, names):
             output.echo(f"Dropped {to_printable(name)} from {tables} table{'' if tables == 1 else 's'}.")
 
 
 def drop_branches(settings: Settings, names: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """Drop the branches ``names`` under the lake lease: each with the number of tables that had it.
+    """Drop branches under the lake lease; yield each name with the number of tables that had it.
 
-    A run that crashed while it held the lease loses it. What it copied is left to the next run, unless it is named.
+    The expired lease of a crashed run is acquired. The next run can still resume its copy, unless it is named.
 
-    :raises LeaseError: when a run is at work.
+    :raises LeaseError: when a run is active.
     """
     from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
     from synapse_lakehouse.iceberg.lease.lease import Lease

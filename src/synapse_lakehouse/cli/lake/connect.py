@@ -1,4 +1,4 @@
-"""``lakehouse connect``: a working configuration for other tools, at a release. It never holds a password."""
+"""``lakehouse connect``: print a working configuration of another tool at a release, without passwords."""
 
 import signal
 from contextlib import suppress
@@ -15,7 +15,7 @@ from synapse_lakehouse.local import child_processes
 
 
 def connect(
-    tool: Annotated[connect_snippets.Tool, typer.Argument(help="What to connect.")],
+    tool: Annotated[connect_snippets.Tool, typer.Argument(help="The tool.")],
     release: lake_session.ReleaseOption = None,
     hold: Annotated[bool, typer.Option("--hold", help="Keep the embedded catalog running until Ctrl-C.")] = False,
 ) -> None:
@@ -27,8 +27,8 @@ def connect(
             return
         password = settings.lakehouse_home / f"postgres.{get_postgres_parameters(settings)['user']}.password"
         output.echo(
-            "The catalog's PostgreSQL is embedded: it runs, on a port of its own choice, only while something of the "
-            f"lakehouse runs.{'' if hold else ' With --hold it stays until Ctrl-C, with the port above.'}\n"
+            "The catalog is in the embedded PostgreSQL. That runs on a random port, and only while a process of the "
+            f"lakehouse runs.{'' if hold else ' With --hold it runs until Ctrl-C, on the port above.'}\n"
             f'Its password: export PGPASSWORD="$(cat {password})"',
             err=True,
         )

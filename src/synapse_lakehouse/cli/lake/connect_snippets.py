@@ -1,4 +1,4 @@
-"""What ``lakehouse connect`` prints, tool by tool."""
+"""The configurations that ``lakehouse connect`` prints, by tool."""
 
 import re
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ _TRINO_S3: Final = {
 
 
 class Tool(StrEnum):
-    """What can be connected."""
+    """Supported tools."""
 
     SPARK = "spark"
     DUCKDB = "duckdb"
@@ -54,7 +54,7 @@ def render_snippet(tool: Tool, connection: DuckDBPyConnection, settings: Setting
 
 
 def _duckdb(connection: DuckDBPyConnection, settings: Settings, release: Release) -> str:
-    """The tables are read where the catalog says they are at present, so neither it nor a password is needed."""
+    """Views on the present metadata files, so neither the catalog nor a password is needed."""
     known = [name for name in list_catalog_entries(settings) if is_unbranched(name)]
     names = sorted({*release.tables, *release.views, *known})
     return "\n".join(
@@ -85,14 +85,14 @@ def _on_s3(settings: Settings) -> list[str]:
 def _spark(settings: Settings, release: Release) -> str:
     extensions = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
     properties = {"spark.sql.extensions": extensions} | _bare(get_spark_properties_with_secrets(settings))
-    # Else spark-sql makes a Hive metastore in the current folder.
+    # Otherwise spark-sql creates a Hive metastore in the current folder.
     properties["spark.sql.catalogImplementation"] = "in-memory"
     packages = ",".join([*jars.REQUIRED_PACKAGES, *jars.parse_packages(settings.lakehouse_spark_packages)])
     name = _example(release)
     return "\n".join(
         [
             f"# The lake for Spark 4.1 (also as spark-shell, pyspark, spark-submit). {_secrets(settings, properties)}",
-            # A program's arguments can be read by everybody on its machine.
+            # All users of a machine can read the arguments of its processes.
             "(umask 077; cat > lake.conf) <<END",
             *(f"{key} {_in_shell(key, value)}" for key, value in sorted(properties.items())),
             "END",
@@ -184,7 +184,7 @@ def _bare(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _secrets(settings: Settings, properties: Mapping[str, str]) -> str:
-    """Which variables the snippet needs: those of secret properties, and PGPASSWORD where PostgreSQL is asked."""
+    """The environment variables of the snippet: those of secret properties, and PGPASSWORD for PostgreSQL."""
     found = {_variable(key) for key in properties if _SECRET.search(key)}
     found |= {"PGPASSWORD"} if any("postgresql" in value for value in properties.values()) else set()
     needed = [f"Secrets come from the environment: {', '.join(sorted(found))}."] if found else []
@@ -192,12 +192,12 @@ def _secrets(settings: Settings, properties: Mapping[str, str]) -> str:
         *settings.lakehouse_catalog_properties.values(),
         *([parse_rest_uri(settings)] if uses_rest_catalog(settings) else []),
     ]
-    needed += ["Users and passwords in URIs are left out: add them."] if any(map(_LOGIN.search, given)) else []
+    needed += ["Users and passwords were removed from URIs: add them."] if any(map(_LOGIN.search, given)) else []
     return " ".join(needed) or "It needs no secrets."
 
 
 def _variable(key: str) -> str:
-    """Environment variable that the secret ``key`` is taken from."""
+    """The environment variable of the secret ``key``."""
     if key.endswith(("jdbc.password", "connection-password")):
         return "PGPASSWORD"
     return re.sub(r"\W", "_", key).upper()
@@ -206,7 +206,7 @@ def _variable(key: str) -> str:
 def _in_shell(key: str, value: str) -> str:
     if _SECRET.search(key):
         return f"${_variable(key)}"
-    # The shell takes one of two backslashes, and Java one of two that are left.
+    # The shell removes one of two backslashes, then Java one of two.
     return re.sub(r"([\\$`])", r"\\\1", value.replace("\\", r"\\"))
 
 

@@ -1,4 +1,4 @@
-"""The lake, opened for reading by a command."""
+"""Open the lake for reading in a command."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,21 +12,19 @@ from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.read.errors import LakeReadError
 from synapse_lakehouse.local.services import connect_services
 
-ReleaseOption = Annotated[
-    int | None, typer.Option("--release", min=1, help="Number of a release; the latest if omitted.")
-]
+ReleaseOption = Annotated[int | None, typer.Option("--release", min=1, help="Release number; default: the latest.")]
 
 
 def may_have_lake(settings: Settings) -> bool:
-    """Whether there is a lake to look for: a catalog is named, or the embedded one was used."""
+    """Whether a lake may exist: a catalog is set, or the embedded one was used."""
     return bool(settings.lakehouse_catalog_uri) or (settings.lakehouse_home / "postgres").exists()
 
 
 @contextmanager
 def open_lake() -> Iterator[tuple[Settings, DuckDBPyConnection]]:
-    """Settings in force and DuckDB on the lake, with the catalog's server running meanwhile.
+    """Yield the settings and a DuckDB connection to the lake; the catalog's server runs meanwhile.
 
-    :raises LakeReadError: when nothing was ever written to the lake.
+    :raises LakeReadError: when no lake exists.
     """
     given = Settings()
     if not may_have_lake(given):

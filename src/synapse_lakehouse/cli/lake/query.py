@@ -1,4 +1,4 @@
-"""``lakehouse query``: SQL over one release of the lake."""
+"""``lakehouse query``: run SQL on a release of the lake."""
 
 import re
 import sys
@@ -26,11 +26,11 @@ _UNKNOWN_TABLE: Final = re.compile(r'Table with name "?([\w.]+)"? does not exist
 
 
 def query(
-    sql: Annotated[str, typer.Argument(help="One SELECT in DuckDB's SQL; - reads it from standard input.")],
+    sql: Annotated[str, typer.Argument(help="One SELECT in DuckDB's SQL; - reads standard input.")],
     format: output.FormatOption = output.OutputFormat.TABLE,
     release: lake_session.ReleaseOption = None,
 ) -> None:
-    """Answer SQL over a release. Tables are bronze.*, silver.*, gold.* and audit.*; `show all tables` lists them."""
+    """Run SQL on a release. Tables are bronze.*, silver.*, gold.* and audit.*; `show all tables` lists them."""
     text = sys.stdin.read() if sql == "-" else sql
     with lake_session.open_lake() as (settings, connection):
         columns, rows = run_query(connection, settings, text, release)
@@ -40,11 +40,11 @@ def query(
 def run_query(
     connection: DuckDBPyConnection, settings: Settings, sql: str, number: int | None = None
 ) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
-    """Columns and rows of ``sql`` at release ``number``, by default the latest.
+    """Columns and rows of ``sql`` at release ``number``; default: the latest.
 
-    What names unbranched tables only is answered before anything was released, too.
+    A query of unbranched tables only needs no release.
 
-    :raises LakeReadError: when it is not one SELECT, names a table that is not there, or DuckDB cannot run it.
+    :raises LakeReadError: when it is not one SELECT, a table does not exist, or DuckDB cannot run it.
     """
     _require_one_select(connection, sql)
     known = list_catalog_entries(settings)
@@ -68,13 +68,13 @@ def _require_one_select(connection: DuckDBPyConnection, sql: str) -> None:
         raise LakeReadError(_explain(error, [], None)) from error
     if types != [StatementType.SELECT.name]:
         raise LakeReadError(
-            "A query only reads: it is one SELECT (or FROM, DESCRIBE, SUMMARIZE, SHOW), and this is "
-            f"{' and '.join(types) or 'no statement'}. Nothing was run and nothing was changed."
+            "A query must be one SELECT (or FROM, DESCRIBE, SUMMARIZE, SHOW), but this is "
+            f"{' and '.join(types) or 'no statement'}. Nothing was run or changed."
         )
 
 
 def _visible(known: dict[str, CatalogEntry], release: Release | None) -> list[str]:
-    """Names that can be read at ``release``."""
+    """Names of the tables and views of ``release``."""
     unbranched = [name for name in known if is_unbranched(name)]
     return sorted({*unbranched, *release.tables, *release.views} if release else unbranched)
 
@@ -85,23 +85,23 @@ def _rows(connection: DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
 
 
 def _explain(error: duckdb.Error, visible: list[str], release: Release | None) -> str:
-    said = str(error).strip()
-    if unknown := _UNKNOWN_TABLE.search(said):
-        return f"{_unknown_table(unknown[1].removeprefix(f'{CATALOG_NAME}.'), visible, release)}{_line(said)}"
+    reported = str(error).strip()
+    if unknown := _UNKNOWN_TABLE.search(reported):
+        return f"{_unknown_table(unknown[1].removeprefix(f'{CATALOG_NAME}.'), visible, release)}{_error_line(reported)}"
     if isinstance(error, duckdb.PermissionException):
-        return f"A query reads the lake's tables and no other files. DuckDB said: {said}"
-    return f"DuckDB cannot run this query. {said}"
+        return f"A query can read only tables of the lake, no other files. DuckDB reported: {reported}"
+    return f"DuckDB cannot run this query. {reported}"
 
 
 def _unknown_table(name: str, visible: list[str], release: Release | None) -> str:
-    same = [one for one in visible if one.partition(".")[2] == name.rpartition(".")[2].lower()]
+    same = [table for table in visible if table.partition(".")[2] == name.rpartition(".")[2].lower()]
     near = same or get_close_matches(name.lower(), visible, n=3, cutoff=0.6)
     where = f"in release {release.number}" if release else "in the lake"
     meant = f" Did you mean {' or '.join(near)}?" if near else ""
-    return f"There is no table {name} {where}.{meant} `lakehouse query 'show all tables'` lists what there is."
+    return f"There is no table {name} {where}.{meant} `lakehouse query 'show all tables'` lists all tables."
 
 
-def _line(said: str) -> str:
-    """DuckDB's picture of where in the query the error is."""
-    _, found, picture = said.partition("\n\nLINE ")
-    return f"\n\nLINE {picture}" if found else ""
+def _error_line(reported: str) -> str:
+    """The lines of DuckDB's message that show the position of the error."""
+    _, separator, position = reported.partition("\n\nLINE ")
+    return f"\n\nLINE {position}" if separator else ""

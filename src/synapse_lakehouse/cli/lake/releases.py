@@ -1,4 +1,4 @@
-"""``lakehouse releases``: what has been published."""
+"""``lakehouse releases``: list the releases."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -22,7 +22,7 @@ _COLUMNS = (
 def releases(
     format: output.FormatOption = output.OutputFormat.TABLE,
 ) -> None:
-    """List the releases, the latest first."""
+    """List the releases, latest first."""
     with lake_session.open_lake() as (settings, connection):
         known = duckdb_reader.list_releases(connection, settings)
     if format is output.OutputFormat.TABLE:
@@ -46,7 +46,7 @@ def releases(
 
 
 def render_releases(known: Sequence[Release]) -> Table:
-    """The releases for people, 80 columns or more."""
+    """The releases as a table, for at least 80 columns."""
     table = output.create_table()
     table.add_column("Release", justify="right", no_wrap=True)
     for heading in ("From", "To", "Published"):
