@@ -50,9 +50,10 @@ format: setup ## Format and mend what the linter can mend
 	@$(UV) run --locked ruff format .
 	@$(UV) run --locked ruff check --fix .
 
-generate: setup ## Write what is derived: reference pages, pictures, the grants of the compose file's reader
+generate: setup ## Write what is derived: reference pages, pictures, excluded columns, the compose reader's grants
 	@$(UV) run --locked python -m docs.generate
 	@$(UV) run --locked lakehouse grants --role lakehouse_reader > docker/postgres/reader.sql
+	@$(UV) run --locked python -m sample.excluded_columns
 
 docs: setup ## Build the site of the documents in .lakehouse/docs/html; warnings and broken links are errors
 	@$(UV) run --locked --group docs python -m docs.build

@@ -9,6 +9,7 @@ import yaml
 from typer.main import get_command
 
 from docs.generate import layers_picture, pages
+from sample.excluded_columns import EXCLUDED, excluded_columns
 from synapse_lakehouse.audit.schemas import load_audit_tables
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
@@ -74,6 +75,10 @@ def test_the_files_that_contributing_names_exist() -> None:
 def test_generated_pages_equal_their_declarations() -> None:
     """After a change of a declaration, run `make generate`."""
     assert [str(page) for page, content in pages().items() if page.read_text(encoding="utf-8") != content] == []
+
+
+def test_the_list_of_excluded_columns_is_generated() -> None:
+    assert EXCLUDED.read_text(encoding="utf-8") == excluded_columns()
 
 
 def test_the_layers_picture_has_all_layers() -> None:
