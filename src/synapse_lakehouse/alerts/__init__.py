@@ -1,1 +1,1 @@
-"""What is wrong becomes an incident; people are told once when it begins and once when it ends."""
+"""Alerts: findings open incidents; sinks receive one message when an incident begins and one when it ends."""

@@ -1,4 +1,4 @@
-"""The log of incidents, and of whom they were told: ``audit.incidents``."""
+"""Incident log with deliveries for each sink, in ``audit.incidents``."""
 
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, fields
@@ -15,14 +15,14 @@ INCIDENTS_TABLE: Final = "audit.incidents"
 
 @dataclass(frozen=True)
 class IncidentLog:
-    """``events``: oldest first. ``told``: pairs of an event's id and the sink that took it."""
+    """``events``: the oldest first. ``told``: pairs of an event's ID and the sink that accepted its message."""
 
     events: tuple[IncidentEvent, ...]
     told: frozenset[tuple[str, str]]
 
 
 def read_incident_log(catalog: Catalog) -> IncidentLog:
-    """All of the log: incidents are few."""
+    """The whole log: incidents are few."""
     rows = catalog.load_table(INCIDENTS_TABLE).scan().to_arrow().sort_by("at").to_pylist()
     return IncidentLog(
         tuple(_event(row) for row in rows if not row["sink"]),
@@ -31,19 +31,19 @@ def read_incident_log(catalog: Catalog) -> IncidentLog:
 
 
 def append_events(catalog: Catalog, events: Collection[IncidentEvent]) -> None:
-    """Append what begins and what ends."""
+    """Append begin and end events."""
     if events:
         store.append_audit_rows(catalog, INCIDENTS_TABLE, [_row(one) for one in events])
 
 
 def append_deliveries(catalog: Catalog, events: Collection[IncidentEvent], sink: str) -> None:
-    """Append that ``sink`` took the news of ``events``."""
+    """Append that ``sink`` accepted the messages about ``events``."""
     if events:
         store.append_audit_rows(catalog, INCIDENTS_TABLE, _told(events, sink))
 
 
 def register_sink(catalog: Catalog, past: Collection[IncidentEvent], sink: str) -> set[str]:
-    """Append that there is a new ``sink``, which is not to hear of ``past``: the ids of what it need not be told."""
+    """Append a new ``sink`` with ``past`` as delivered, so that it receives no old messages; the IDs of ``past``."""
     store.append_audit_rows(
         catalog, INCIDENTS_TABLE, [{"id": "", "sink": sink, "at": datetime.now(UTC)}, *_told(past, sink)]
     )
@@ -60,6 +60,6 @@ def _row(event: IncidentEvent) -> dict[str, Any]:
 
 
 def _event(row: dict[str, Any]) -> IncidentEvent:
-    # Earlier versions kept no consequence apart from what is said.
+    # Rows of earlier versions have no consequence.
     more = {"kind": IncidentKind(row["kind"]), "consequence": row.get("consequence") or ""}
     return IncidentEvent(**{field.name: row.get(field.name) for field in fields(IncidentEvent)} | more)

@@ -1,4 +1,4 @@
-"""Incidents: what begins, goes on and ends, from one report of what is wrong to the next. Pure."""
+"""Incidents: compare the findings of a report with the open incidents; begin and end incidents. Pure."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ from typing import Final
 
 
 class IncidentKind(StrEnum):
-    """What can be the matter; the value names the runbook, ``docs/runbooks/<value>.md``."""
+    """Kinds of incidents. The value names the runbook, ``docs/runbooks/<value>.md``."""
 
     LOST_IDS = "lost-ids"
     LATE_IDS = "late-ids"
@@ -38,13 +38,16 @@ WARNING_KINDS: Final = frozenset(
         IncidentKind.STANDING_STILL,
     }
 )
-"""What can wait for the morning: it is told, but as a warning."""
+"""Kinds with severity "warning"."""
 
 
 @dataclass(frozen=True)
 class AlertFinding:
-    """Something that is wrong at present. ``subject``: what it is wrong with, as ``stream events``; ``said``: how, in
-    words and numbers, never with content; ``consequence``: what follows while it is so, or ""."""
+    """A problem that exists at present.
+
+    ``subject``: the object concerned, such as ``stream events``. ``said``: the description, with numbers and without
+    message content. ``consequence``: the effect while the problem lasts, or "".
+    """
 
     kind: IncidentKind
     subject: str
@@ -56,7 +59,7 @@ class AlertFinding:
 class IncidentEvent:
     """The beginning or the end of an incident: a row of ``audit.incidents``.
 
-    ``scope``: who looks after it, and ends it by finding it no more. ``page``: where more is to be seen, or "".
+    ``scope``: the DAG or task that reports it, and ends it by a report without it. ``page``: URL with details, or "".
     """
 
     id: str
@@ -71,20 +74,23 @@ class IncidentEvent:
 
 
 def list_open_incidents(events: Iterable[IncidentEvent], scope: str) -> list[IncidentEvent]:
-    """The beginnings of what goes on in ``scope``; ``events`` in the order in which they were recorded."""
+    """The begin events of the incidents that are open in ``scope``.
+
+    :param events: in the order in which they were recorded.
+    """
     last = {(one.kind, one.subject): one for one in events if one.scope == scope}
     return [one for one in last.values() if one.begins]
 
 
 def is_open_in_another_scope(events: Iterable[IncidentEvent], one: IncidentEvent) -> bool:
-    """Whether somebody else, in another scope, looks after the same and has not found it over: they tell of it."""
+    """Whether the same kind and subject is open in another scope, which then sends the message about its end."""
     same = (other for other in events if (other.kind, other.subject) == (one.kind, one.subject))
     last = {other.scope: other.begins for other in same if other.scope != one.scope}
     return any(last.values())
 
 
 def merge_findings(found: Iterable[AlertFinding]) -> list[AlertFinding]:
-    """``found``, several of a kind about one subject as one that says all of it, in their order, the worst first."""
+    """``found`` with one finding for each kind and subject; it has the descriptions of all, in their order."""
     alike: dict[tuple[IncidentKind, str], list[AlertFinding]] = {}
     for one in found:
         alike.setdefault((one.kind, one.subject), []).append(one)
@@ -94,7 +100,7 @@ def merge_findings(found: Iterable[AlertFinding]) -> list[AlertFinding]:
 def compute_incident_events(
     going_on: Sequence[IncidentEvent], found: Collection[AlertFinding], scope: str, page: str, at: datetime
 ) -> list[IncidentEvent]:
-    """What begins and what ends now that ``found`` is all that is wrong in ``scope``."""
+    """The begin and end events that follow from ``found``, all problems of ``scope`` at the time ``at``."""
     wrong = {(one.kind, one.subject): one for one in merge_findings(found)}
     known = {(one.kind, one.subject) for one in going_on}
     over = [one for one in going_on if (one.kind, one.subject) not in wrong]

@@ -1,6 +1,6 @@
-"""What people are told of incidents. Pure.
+"""Messages about incidents. Pure.
 
-What is quoted from a database reaches no sink as a mention, a link or markup: see :func:`chat_text`.
+Text from a database is escaped, so that no sink shows it as a mention, a link or markup.
 """
 
 from collections import Counter
@@ -12,14 +12,14 @@ from synapse_lakehouse.alerts.incidents import WARNING_KINDS, IncidentEvent, Inc
 from synapse_lakehouse.printable_text import to_chat_text, to_printable, to_printable_message
 
 MAX_SINGLE_MESSAGES: Final = 5
-"""More than so many that are to be told at once are folded into one message."""
+"""More events than these at once become one message."""
 
 _NAMED: Final = 20
 
 
 @dataclass(frozen=True)
 class AlertMessage:
-    """``events``: what it tells of."""
+    """A message about ``events``."""
 
     title: str
     body: str
@@ -29,9 +29,9 @@ class AlertMessage:
 
 
 def build_messages(events: Sequence[IncidentEvent], server_name: str, runbooks: str) -> list[AlertMessage]:
-    """A message for each of ``events``, or one for all when they are many.
+    """One message for each event, or one for all of more than :data:`MAX_SINGLE_MESSAGES`.
 
-    :param runbooks: where the runbooks are: a URL or a folder, without a trailing slash.
+    :param runbooks: URL or folder of the runbooks, without a trailing slash.
     """
     if len(events) > MAX_SINGLE_MESSAGES:
         return [_storm(events, server_name, runbooks)]

@@ -1,4 +1,4 @@
-"""From what is wrong to what people are told."""
+"""Turn findings into incidents and deliver messages about them."""
 
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
@@ -22,27 +22,27 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.write import tables
 
 NO_SINK: Final = "nobody"
-"""Stands for a sink where none is configured, so that one configured later is not flooded with the past."""
+"""Name under which deliveries are recorded without a configured sink, so that a later sink gets no old messages."""
 
 _OWN_TURN: Final = timedelta(minutes=3)
-"""So long news is left to the report that recorded it, then to whichever comes first: others that run at the same time
-must not tell it, too."""
+"""For this long only reports of its scope deliver a message; later any report does. So two simultaneous reports
+do not deliver it twice."""
 
 
 def update_incidents(
     settings: Settings, catalog: Catalog, scope: str, found: Collection[AlertFinding], page: str = ""
 ) -> None:
-    """Record what began and what ended in ``scope`` now that ``found`` is all that is wrong there; tell people.
+    """Record which incidents begin and end in ``scope``, where ``found`` is every present problem, and send messages.
 
-    What several scopes find at once is one incident: told when the first finds it, and when it is over for the last.
-    News that a sink did not take is tried again with the next report of its scope, and after minutes with any, of which
-    then one at a time tells it, as far as they share LAKEHOUSE_HOME.
+    A problem that several scopes report is one incident: the first report sends its begin, the last one its end. A
+    message that a sink did not accept is sent again with the next report of its scope, and after minutes with any
+    report. Of the processes that share LAKEHOUSE_HOME one at a time sends such messages.
 
-    :param page: URL of the page that shows more.
+    :param page: URL with details.
     """
     with file_lock.try_lock(settings.lakehouse_home / "alerts.lock") as is_first:
         if not catalog.table_exists(incident_log.INCIDENTS_TABLE):
-            # The first run of a lake may be refused before it makes any table.
+            # The first run of a lake may fail before it creates a table.
             tables.ensure_audit_tables(catalog)
         book = incident_log.read_incident_log(catalog)
         now = datetime.now(UTC)
@@ -57,7 +57,7 @@ def update_incidents(
 def _tell(
     settings: Settings, catalog: Catalog, book: IncidentLog, turn: Collection[str], no_news: Collection[str]
 ) -> None:
-    """Tell every sink what it was not told yet, of the events in ``turn``, but for ``no_news``."""
+    """Send each sink the events in ``turn`` that it has not received, except ``no_news``."""
     names: dict[str, AlertSink | None] = {sink.name: sink for sink in load_sinks(settings)} or {NO_SINK: None}
     told_at_all = {event for event, _ in book.told}
     for name, sink in names.items():

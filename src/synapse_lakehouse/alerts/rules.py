@@ -1,4 +1,4 @@
-"""What is wrong with the running Synapse's streams, or with the lake that should have followed them. Pure."""
+"""Rules: findings about the streams of the running Synapse, the replication tap and overdue releases. Pure."""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
@@ -11,9 +11,9 @@ from synapse_lakehouse.streams.watch.observation import StreamObservation, find_
 def check_streams(
     looks: Collection[tuple[Stream, StreamObservation]], configured: Mapping[str, Collection[str]]
 ) -> list[AlertFinding]:
-    """What is wrong with the streams that were looked at.
+    """Findings about the observed streams: vanished writers and regressions.
 
-    A writer that has no position any more is only missed where the configuration says that it writes.
+    A writer without a position is a finding only if the configuration names it.
 
     :param configured: writers by stream, where they are known.
     """
@@ -30,7 +30,10 @@ def check_streams(
 
 
 def check_tap(landed: datetime | None, limit: timedelta, now: datetime) -> list[AlertFinding]:
-    """Whether the replication tap is silent. ``landed``: when it last listened, None: none was used; no limit: 0."""
+    """A finding if the replication tap has been silent for longer than ``limit``; with limit 0 there is none.
+
+    :param landed: time at which the tap last listened; None if no tap was ever used.
+    """
     if landed is None or not limit or now - landed <= limit:
         return []
     minutes, allowed = ((one / timedelta(minutes=1)) for one in (now - landed, limit))
@@ -39,8 +42,11 @@ def check_tap(landed: datetime | None, limit: timedelta, now: datetime) -> list[
 
 
 def check_releases(latest: datetime | None, made: datetime, overdue: timedelta, now: datetime) -> list[AlertFinding]:
-    """Whether the lake is overdue. ``latest``: when the latest release was published, None: none ever was, since the
-    lake was ``made``."""
+    """A finding if the latest release is older than ``overdue``.
+
+    :param latest: time of the latest release; None before the first one: then the age of the lake counts.
+    :param made: time at which the lake was created.
+    """
     since = now - (latest or made)
     if since <= overdue:
         return []

@@ -1,4 +1,4 @@
-"""Where news goes: the addresses of LAKEHOUSE_ALERT_URLS, through Apprise."""
+"""Sinks of alert messages: the addresses of LAKEHOUSE_ALERT_URLS, through Apprise."""
 
 import hashlib
 import logging
@@ -14,20 +14,20 @@ from synapse_lakehouse.printable_text import get_printable_logger
 log = get_printable_logger(__name__)
 
 MAX_SECONDS: Final = 60.0
-"""What a sink gets of a report's time."""
+"""Time in seconds that one report spends on one sink."""
 
 
 @dataclass(frozen=True)
 class AlertSink:
-    """``name``: stands for the address, which holds a password or token and is never logged or stored."""
+    """A sink. ``name`` replaces the address in logs and tables, because an address contains a password or token."""
 
     name: str
     address: str = field(repr=False)
 
     def take(self, message: AlertMessage, seconds: float) -> bool:
-        """Send ``message``; whether it arrived. Nothing that goes wrong is raised.
+        """Send ``message``; whether the sink accepted it. Failures are logged and never raised.
 
-        :param seconds: how long to wait for that: a sink may make its senders wait, or answer without end.
+        :param seconds: time to wait: a sink may block its senders, or send an endless answer.
         """
         arrived: list[bool] = []
         sending = Thread(target=lambda: arrived.append(self._send(message)), daemon=True)
@@ -42,9 +42,9 @@ class AlertSink:
         return any(arrived)
 
     def _send(self, message: AlertMessage) -> bool:
-        import apprise  # half a second, which runs without news save
+        import apprise  # takes half a second, which runs without messages save
 
-        logging.getLogger("apprise").setLevel(logging.CRITICAL)  # it would quote addresses and answers
+        logging.getLogger("apprise").setLevel(logging.CRITICAL)  # its log lines contain addresses and answers
         urgency = apprise.NotifyType.WARNING if message.is_warning else apprise.NotifyType.FAILURE
         sender = apprise.Apprise()
         try:

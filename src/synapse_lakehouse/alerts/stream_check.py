@@ -1,4 +1,4 @@
-"""One look at the lake, and one at the streams of the running Synapse: it is kept, and what is wrong is found."""
+"""Check the lake and observe the streams of the running Synapse; record the observations and return findings."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -24,10 +24,10 @@ from synapse_lakehouse.streams.watch.observation import StreamObservation, find_
 def check_lake(
     settings: Settings, catalog: Catalog, releases: Sequence[Release]
 ) -> tuple[datetime | None, list[AlertFinding]]:
-    """When the replication tap last listened, if one was ever used; and what is overdue in the lake."""
+    """The time at which the replication tap last listened (None without a tap), and findings about the lake."""
     now = datetime.now(UTC)
     latest = max((one.published_at for one in releases), default=None)
-    # A table that nothing was written to was updated last when it was made.
+    # The last update of an empty table is its creation.
     made = datetime.fromtimestamp(
         catalog.load_table(audit_releases.RELEASES_TABLE).metadata.last_updated_ms / 1000, UTC
     )
@@ -39,11 +39,11 @@ def check_lake(
 def observe_streams(
     settings: Settings, catalog: Catalog, releases: Sequence[Release]
 ) -> tuple[list[StreamObservation], list[AlertFinding]]:
-    """Look at every stream and append the looks to ``audit.stream_watch``: the looks, and what is wrong.
+    """Observe every stream and append the observations to ``audit.stream_watch``; the observations and findings.
 
     :raises SourceError: when the source cannot be connected to.
     :raises ReadError: when it is too busy to be watched.
-    :raises WritersError: when the configured writers cannot be understood.
+    :raises StreamWritersError: when the configured writers cannot be understood.
     """
     declared = catalogue.load_catalogue()
     writers = read_configured_writers(declared, settings.lakehouse_stream_writers, settings.synapse_config)
@@ -68,7 +68,7 @@ def observe_streams(
 
 
 def _released(catalog: Catalog, latest: Release, since: Mapping[str, datetime]) -> dict[str, StreamProgress]:
-    """How far streams are in a release, where it was published after they were looked at (``since``), or nobody did."""
+    """Progress of the streams in a release that was published after their last observation (``since``), if any."""
     if since and min(since.values()) >= latest.published_at:
         return {}
     return {

@@ -1,6 +1,6 @@
-"""Releases: what readers see. One row of ``audit.releases``, written last, is the atomic truth.
+"""Releases: the published Iceberg snapshots. A run appends its row of ``audit.releases`` last, which publishes it.
 
-Imports nothing heavy, so that the command line has it too.
+This module imports nothing heavy, because the command line uses it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,17 +15,17 @@ RELEASES_TABLE: Final = "audit.releases"
 
 
 class ReleaseError(LakehouseError):
-    """A run may not be published; readers see the release before."""
+    """A run may not be published; readers continue to see the previous release."""
 
 
 @dataclass(frozen=True)
 class Release:
     """A row of ``audit.releases``, its columns in their order.
 
-    ``tables`` maps names (``gold.events``) to snapshot ids, ``positions`` streams to safe bounds, ``views`` names to
-    their SQL. ``partial`` names tables of the source that could not be copied: they keep what they held before.
-    ``accepted_at``: when its content was published first, as a compaction is the same in other files; lakes of earlier
-    versions do not say.
+    ``tables`` maps names (``gold.events``) to Iceberg snapshot IDs, ``positions`` streams to safe bounds, ``views``
+    names to SQL. ``partial``: tables of the source that could not be copied and have their previous content.
+    ``accepted_at``: time at which this content was first published. A compaction publishes the same content again and
+    keeps this time. Lakes of earlier versions lack it.
     """
 
     number: int
@@ -46,24 +46,29 @@ class Release:
 
     @property
     def audited_until(self) -> datetime:
-        """What its run wrote down later is of another attempt: the run was cleared and tried again."""
+        """Audit rows of the run with a later time belong to another try: the run was cleared and started again."""
         return self.accepted_at or self.published_at
 
     def is_compaction_of(self, former: "Release | None") -> bool:
-        """Whether it is ``former``, the release before it, in other files. Earlier versions only told their run."""
+        """Whether it has the content of ``former``, the previous release, in other files.
+
+        Releases of earlier versions record only the run.
+        """
         return former is not None and former.run_id == self.run_id and self.accepted_at in (None, former.audited_until)
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> "Release":
-        """The release of a row by column names. Lakes of earlier versions lack some columns."""
+        """The release in a row, a mapping of columns. Lakes of earlier versions lack some columns."""
         values = {"number" if name == "release" else name: value for name, value in row.items()}
         maps = {name: dict(values[name]) for name in ("tables", "positions", "views")}
         return cls(**values | maps | {"partial": tuple(values.get("partial") or ())})
 
 
 def describe_server_mismatch(latest: Release | None, server_name: str) -> str | None:
-    """What to say where the ``latest`` release is of another homeserver than ``server_name``: stream ids of the one
-    would be held against those of the other."""
+    """The message if the ``latest`` release is of another homeserver than ``server_name``, else None.
+
+    Stream IDs of two homeservers must not be compared.
+    """
     if latest is None or latest.server_name in (None, server_name):
         return None
     return (
@@ -74,7 +79,7 @@ def describe_server_mismatch(latest: Release | None, server_name: str) -> str | 
 
 
 def exclude_compactions(published: Sequence[Release]) -> list[tuple[Release | None, Release]]:
-    """The releases that are more than others in other files, each after the one before it.
+    """The releases without compactions, each as a pair with its previous release.
 
     :param published: all releases, oldest first.
     """
@@ -83,9 +88,7 @@ def exclude_compactions(published: Sequence[Release]) -> list[tuple[Release | No
 
 
 def select_interval_releases(published: Sequence[Release], run: Run) -> list[tuple[Release | None, Release]]:
-    """The releases of ``run``'s interval, each after the one before it: what it has more was seen first by its run.
-
-    Compactions are left out, as they have nothing more.
+    """The releases of ``run``'s data interval without compactions, each as a pair with its previous release.
 
     :param published: all releases, oldest first.
     """
@@ -98,6 +101,9 @@ def select_interval_releases(published: Sequence[Release], run: Run) -> list[tup
 
 
 def compute_accepted_bounds(latest: Release | None, measured: Mapping[str, int | None]) -> dict[str, int]:
-    """Safe bounds by stream that a new release accepts: as ``measured`` by its run; where that found none, as when a
-    writer is missing, the bound of the ``latest`` release stays, for what it closed stays closed."""
+    """Safe bounds of a new release by stream: those that its run measured.
+
+    Without a measured bound, for example if a writer is missing, the bound of the ``latest`` release stays, because
+    closed IDs stay closed.
+    """
     return {**(latest.positions if latest else {}), **{name: one for name, one in measured.items() if one is not None}}

@@ -1,1 +1,1 @@
-"""The Iceberg lake: catalog, tables, branches, the lease, releases."""
+"""The Iceberg lake: catalog, Spark sessions, readers, writers, maintenance and the lease."""

@@ -1,4 +1,4 @@
-"""Who holds the lake lease, as the head of ``audit.leases`` says in its summary. Imports nothing heavy."""
+"""The holder of the lake lease, from the summary of the newest snapshot of ``audit.leases``. Imports nothing heavy."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,9 +8,9 @@ from typing import Final
 
 @dataclass(frozen=True)
 class LeaseHolder:
-    """Who holds the lease, for which branch, and until when unless renewed; after that it counts as dead.
+    """The holder of the lease, its branch, and the time at which the lease expires unless it is renewed.
 
-    ``crashed``: branches of holders that died, the latest last, of which nobody has disposed yet.
+    ``crashed``: branches of crashed holders that still exist, the latest last.
     """
 
     holder: str
@@ -19,11 +19,11 @@ class LeaseHolder:
     crashed: tuple[str, ...] = ()
 
     def is_live(self, now: datetime) -> bool:
-        """Whether the holder still counts as alive."""
+        """Whether the lease has not expired."""
         return now < self.until
 
     def summary(self) -> dict[str, str]:
-        """What a snapshot's summary says of it."""
+        """The properties that record it in a snapshot's summary."""
         return {
             "lease.holder": self.holder,
             "lease.branch": self.branch,
@@ -33,11 +33,11 @@ class LeaseHolder:
 
 
 NOBODY: Final = LeaseHolder("", "", datetime.min.replace(tzinfo=UTC))
-"""The lease before anybody took it."""
+"""The lease before its first holder."""
 
 
 def parse_last_lease(summary: Mapping[str, str | None]) -> LeaseHolder:
-    """What a snapshot's summary says of the lease; its holder is empty if it was given back."""
+    """The lease in a snapshot's summary; its holder is empty after a release of the lease."""
     if not summary.get("lease.until"):
         return NOBODY
     return LeaseHolder(
@@ -49,6 +49,6 @@ def parse_last_lease(summary: Mapping[str, str | None]) -> LeaseHolder:
 
 
 def parse_current_lease(summary: Mapping[str, str | None]) -> LeaseHolder | None:
-    """The holding that a snapshot's summary speaks of; None if the lease was given back."""
+    """The lease in a snapshot's summary; None after a release of the lease."""
     said = parse_last_lease(summary)
     return said if said.holder else None

@@ -1,4 +1,4 @@
-"""The lake lease: whoever moves a branched table's main holds it, from the making of its branch to its release.
+"""The lake lease: a run holds it while it has a branch, because one run at a time may move main of the branched tables.
 
 The lease is a log, ``audit.leases``. To take or renew it is to append a row on condition that the log's head is still
 the one that was read, so of two contenders exactly one succeeds, on any Iceberg catalog. The row is repeated in the
@@ -32,14 +32,14 @@ _POLL_SECONDS = 2.0
 
 
 class LeaseError(LakehouseError):
-    """The lease is held by somebody else, or was lost; the message says by whom and until when."""
+    """Another run holds the lease, or this run lost it; the message names the holder and the expiry."""
 
 
 @dataclass(frozen=True)
 class Lease:
-    """The lease as ``holder`` (Airflow's run id, or another name that no two movers share) wants it.
+    """The lease for ``holder``: Airflow's run ID, or another unique name.
 
-    ``seconds``: how long it is good for without renewal. Clocks of the machines must agree to well within it.
+    ``seconds``: validity without renewal. The clocks of the machines must differ by much less.
     """
 
     catalog: Catalog
@@ -48,12 +48,12 @@ class Lease:
     seconds: int
 
     def acquire(self, wait_seconds: float = 0) -> tuple[str, ...]:
-        """Take the lease, waiting up to ``wait_seconds`` for a live holder; again is the same as once.
+        """Take the lease, waiting up to ``wait_seconds`` for another holder. Idempotent.
 
-        :returns: branches of holders that crashed or left their work undone, the latest last; ours may be among them.
-            The caller takes them over or drops them, and then calls :meth:`settle`; if it crashes before that, whoever
-            comes next gets them too.
-        :raises LeaseError: when somebody else still holds it at the end of the wait.
+        :returns: branches of holders that crashed or did not finish, the latest last; the holder's own may be among
+            them. The caller resumes or drops them and then calls :meth:`settle`. If it crashes before, the next holder
+            gets the same branches.
+        :raises LeaseError: when another holder still has it at the end of the wait.
         """
         deadline = time.monotonic() + wait_seconds
         told = False
@@ -80,23 +80,23 @@ class Lease:
     def renew(self) -> None:
         """Extend the lease.
 
-        :raises LeaseError: when it was taken over: this run was taken for dead, and its branch is gone.
+        :raises LeaseError: when another run took it after it expired and dropped the branch of this run.
         """
         self._extend(settled=False)
 
     def settle(self) -> None:
-        """Say that the branches that :meth:`acquire` returned are disposed of.
+        """Record that the branches of :meth:`acquire` were resumed or dropped.
 
         :raises LeaseError: as :meth:`renew`.
         """
         self._extend(settled=True)
 
     def release(self, *, is_undone: bool = False) -> None:
-        """Give the lease back; without effect if it is not ours (any more).
+        """Release the lease; without effect for another holder.
 
-        :param is_undone: whoever takes it next shall get the branch as if its holder had crashed.
+        :param is_undone: whether the next holder gets the branch, as if this holder had crashed.
         """
-        # A lake in which no run was ever opened has no log either.
+        # A lake without any run has no log.
         while (table := load_table_or_none(self.catalog, LEASES_TABLE)) is not None:
             held = _read(table)
             left = dict.fromkeys((*held.crashed, self.branch)) if is_undone else held.crashed
@@ -105,7 +105,7 @@ class Lease:
 
     @contextmanager
     def heartbeat(self) -> Iterator[None]:
-        """Hold on to a lease that was acquired earlier, renewing it in the background.
+        """Renew an acquired lease in the background while the context lasts.
 
         :raises LeaseError: at the start, or at the end if it was lost meanwhile.
         """
@@ -162,13 +162,13 @@ class Lease:
 
 
 def get_current_holder(catalog: Catalog) -> LeaseHolder | None:
-    """Who holds the lease at present (perhaps expired), or None."""
+    """The present lease, which may have expired; None if no run holds it."""
     held = _read(catalog.load_table(LEASES_TABLE))
     return held if held.holder else None
 
 
 def trim_lease_log(catalog: Catalog, before: datetime) -> None:
-    """Drop rows of the log that were written before ``before``; whoever holds the lease goes on holding it."""
+    """Delete rows of the log that are older than ``before``; the present lease stays."""
     old = LessThan(term="at", value=before.isoformat())
     while True:
         table = catalog.load_table(LEASES_TABLE)

@@ -1,8 +1,7 @@
-"""SQL over the lake without a JVM: DuckDB reads Iceberg's files where the catalog says they are.
+"""DuckDB connections that read the lake's tables and views, at a release or on a branch, without a JVM.
 
-What imports PyIceberg, pandas or pyarrow costs seconds, so nothing here does unless the catalog is a REST one. That is
-also why SQL is put together from quoted names and places (the first bound parameter makes DuckDB import pandas), and
-why the catalog is asked with psycopg2, PyIceberg's own driver, which imports in a tenth of the time of psycopg.
+Imports of PyIceberg, pandas or pyarrow take seconds, so this module avoids them unless the catalog is a REST one. For
+the same reason SQL is composed of quoted names and literals: the first bound parameter makes DuckDB import pandas.
 """
 
 import gzip
@@ -30,7 +29,7 @@ from synapse_lakehouse.iceberg.read.errors import LakeReadError
 from synapse_lakehouse.iceberg.read.sql_text import find_table_names, iceberg_scan_sql, quote_literal, quote_table_name
 
 SPARK_FUNCTION_MACROS: Final = ("create or replace macro unix_millis(moment) as epoch_ms(moment)",)
-"""What views of the lake call by Spark's name, and DuckDB by its own."""
+"""DuckDB macros for functions of Spark that views of the lake call."""
 
 
 def open_duckdb(settings: Settings, *, memory_limit: str | None = None) -> DuckDBPyConnection:
@@ -106,7 +105,7 @@ def list_releases(connection: DuckDBPyConnection, settings: Settings) -> list[Re
 
 
 def get_release(connection: DuckDBPyConnection, settings: Settings, number: int | None = None) -> Release:
-    """The release called ``number``; the latest if none is given.
+    """The release with this number; by default the latest.
 
     :raises LakeReadError: when it does not exist.
     """
@@ -130,7 +129,7 @@ def create_views(
     *,
     branch: str | None = None,
 ) -> None:
-    """Make ``names`` (as ``gold.events``) readable under these names; what the lake does not have is passed over.
+    """Create views of the tables and views ``names`` (such as ``gold.events``); names that the lake lacks are skipped.
 
     At a release, tables are read at its snapshots and views as it recorded them; unbranched tables as they are now.
     Without one, tables are read on ``branch`` where they have it, otherwise on main, and views as the catalog has them.
@@ -199,8 +198,10 @@ def _definition(
 
 
 def set_release_variables(connection: DuckDBPyConnection, release: Release) -> None:
-    """Set the variables ``release``, its number, ``run``, its run, and ``judged_until``: of the rows of audit tables
-    with that ``run_id`` later ones are of another attempt at the run, of which perhaps nothing was published."""
+    """Set the variables ``release`` (its number), ``run`` (its run ID) and ``judged_until`` (a time).
+
+    Audit rows of the run that are later than ``judged_until`` belong to another try, which may be unpublished.
+    """
     connection.execute(
         f"set variable release = {int(release.number)}; set variable run = {quote_literal(release.run_id)};"
         f" set variable judged_until = {quote_literal(release.audited_until.isoformat())}::timestamptz"
@@ -219,7 +220,7 @@ def find_branch_snapshot(connection: DuckDBPyConnection, settings: Settings, tab
 
 
 def read_metadata(connection: DuckDBPyConnection, location: str) -> dict[str, Any]:
-    """Iceberg's metadata of a table or view, as it lies in the file at ``location``."""
+    """Iceberg's metadata of a table or view, from the file at ``location``."""
     row = connection.execute(f"select content from read_blob({quote_literal(location)})").fetchone()  # noqa: S608
     if row is None:
         raise LakeReadError(

@@ -44,7 +44,7 @@ def iterate_recent_spans(
 def read_rows_since_run(table: Table, run_id: str, moment: str, columns: Sequence[str]) -> pa.Table:
     """Rows since the first of a run, by the time in the column ``moment``; with them others of the same files.
 
-    Told by the bounds of files, which are planned once.
+    They are found by the bounds of the data files, with one scan plan.
     """
     files = [
         (one, get_column_bounds(table, one, "run_id"), get_column_bounds(table, one, moment))
@@ -64,8 +64,10 @@ def read_planned_files(table: Table, files: Sequence[FileScanTask], columns: Seq
 
 
 def get_column_bounds(table: Table, file: FileScanTask, column: str) -> tuple[Any, Any] | None:
-    """The least value of a column in a file and the greatest, times in microseconds, perhaps a little below and above;
-    None where the file does not say, as where it has no value."""
+    """Lower and upper bound of a column's values in a file, times in microseconds; None if the file has no bounds.
+
+    Bounds may be truncated, so the lower one may be less than the least value, and the upper one greater.
+    """
     field = table.schema().find_field(column)
     known = (file.file.lower_bounds, file.file.upper_bounds)
     if not isinstance(field.field_type, PrimitiveType) or any(field.field_id not in of for of in known):

@@ -1,4 +1,4 @@
-"""The branches that runs leave on the tables: found and dropped."""
+"""Find, resume and drop the branches of runs on the branched tables."""
 
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,9 +12,9 @@ _AT_ONCE = 4
 
 
 def drop_branch(catalog: Catalog, branch: str, names: Collection[str] | None = None) -> int:
-    """Remove ``branch`` from every table that has it, or of those called ``names``; how many had it.
+    """Remove ``branch`` from every table, or from the tables ``names``; the number of tables that had it.
 
-    Whoever calls this holds the lease, or knows that the branch's run is over.
+    The caller holds the lease, or the run of the branch has ended.
     """
     having = [table for table in load_branched_tables(catalog, names) if branch in table.refs()]
     for table in having:
@@ -23,10 +23,9 @@ def drop_branch(catalog: Catalog, branch: str, names: Collection[str] | None = N
 
 
 def resume_branch(catalog: Catalog, crashed: Sequence[str], branch: str) -> None:
-    """Let ``branch`` go on from what it has itself of bronze, or the latest of the ``crashed`` branches; all others are
-    dropped.
+    """Keep ``branch`` of bronze tables, or create it from the latest of the ``crashed`` branches; drop all others.
 
-    Whoever calls this holds the lease.
+    The caller holds the lease.
     """
     for table in load_branched_tables(catalog):
         refs, is_bronze = table.refs(), table.name()[0] == "bronze"
@@ -39,13 +38,13 @@ def resume_branch(catalog: Catalog, crashed: Sequence[str], branch: str) -> None
 
 
 def list_branched_tables(catalog: Catalog) -> list[str]:
-    """Names of the tables that runs write on branches: all but audit and what the replication tap heard."""
+    """Names of the tables that runs write on branches: all but audit tables and the commands of the replication tap."""
     names = [".".join(name) for schema in SCHEMAS for name in catalog.list_tables(schema)]
     return [name for name in names if not is_unbranched(name)]
 
 
 def load_branched_tables(catalog: Catalog, names: Collection[str] | None = None) -> Iterator[Table]:
-    """The tables called :func:`list_branched_tables`, or those of ``names`` among them."""
+    """The tables of :func:`list_branched_tables`, or those of ``names`` among them."""
     wanted = [name for name in list_branched_tables(catalog) if names is None or name in names]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         yield from pool.map(catalog.load_table, wanted)

@@ -1,4 +1,4 @@
-"""Publish a run: main of every table moves to the run's branch, then one row of ``audit.releases`` says so."""
+"""Publish a run: fast-forward main of every table to the run's branch, then append a row to ``audit.releases``."""
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -23,10 +23,10 @@ def publish_branch(
 ) -> Release:
     """Move main of every table to the run's branch, tag the interval, drop the branch, then write the release.
 
-    A second call after a crash goes on where the first one stopped.
+    A second call after a crash resumes where the first one stopped.
 
-    :param require_lease: raises where the lake lease was lost: whoever has it now may have dropped the branch already,
-        so that its tables look unchanged.
+    :param require_lease: raises if the lake lease was lost: its new holder may have dropped the branch, so that its
+        tables look unchanged.
     :raises ReleaseError: when the run's audits are missing or failed, or its branch is not what they are about.
     """
     passed, warned = require_audits_passed(catalog, run)
@@ -70,15 +70,15 @@ def publish_branch(
 
 
 def append_release(catalog: Catalog, release: Release) -> None:
-    """Write the row that makes ``release`` what readers see."""
+    """Append the row that publishes ``release``."""
     maps = {name: sorted(getattr(release, name).items()) for name in ("tables", "positions", "views")}
     store.append_audit_rows(catalog, RELEASES_TABLE, [vars(release) | maps | {"release": release.number}])
 
 
 def require_audits_passed(catalog: Catalog, run: Run) -> tuple[int, int]:
-    """How many checks of the run passed, and how many only warned, as each stage was judged last.
+    """Numbers of the run's checks that passed and that warned, in the last validation of each stage.
 
-    :raises ReleaseError: when a stage was not judged, or a check that blocks publishing failed.
+    :raises ReleaseError: when a stage was not validated, or a check that blocks publishing failed.
     """
     checks = store.read_run_checks(catalog, run.run_id)
     if unjudged := [stage for stage in _STAGES if not any(check["stage"] == stage for check in checks)]:
@@ -93,9 +93,9 @@ def require_audits_passed(catalog: Catalog, run: Run) -> tuple[int, int]:
 
 
 def require_unchanged_bronze(catalog: Catalog, run: Run, branched: Iterable[Table]) -> None:
-    """See that bronze still is what the run's audits are about: nothing but the copy, before them, may write to it.
+    """Check that bronze has the Iceberg snapshots that were validated: only the copy, before the audits, writes to it.
 
-    A table that was not copied, as it drifted, has no branch; one whose main has moved already is at what was measured.
+    A drifted table was not copied and has no branch. A table whose main has moved is at the measured snapshot.
 
     :raises ReleaseError: when the run's branch of a table is not at the snapshot that ``audit.table_facts`` names.
     """
@@ -114,7 +114,7 @@ def require_unchanged_bronze(catalog: Catalog, run: Run, branched: Iterable[Tabl
 
 
 def fast_forward_main(spark: SparkSession, name: str, branch: str, tag: str) -> int | None:
-    """Move main of a table to ``branch``, where it has that, tag it and drop the branch: main's snapshot."""
+    """Move main of a table to ``branch`` if that exists, tag it and drop the branch; the snapshot ID of main."""
     table = load_iceberg_table(spark, name)
     refs = table.refs()
     if refs.containsKey(branch):
