@@ -54,7 +54,7 @@ def looked(source_copy: str, new_lake: Callable[..., Settings], monkeypatch: pyt
     def look() -> Looks:
         watch_streams()
         told = lakehouse(settings, "positions", "--history", "--format", "json")
-        assert lakehouse(settings, "positions", "--history").stdout.startswith("Streams as they were last looked at")
+        assert lakehouse(settings, "positions", "--history").stdout.startswith("Latest samples")
         return {row["stream"]: row for row in json.loads(told.stdout)}
 
     return look

@@ -56,7 +56,7 @@ def test_a_release_that_does_not_know_what_synapse_deleted_is_no_proof() -> None
     for found in ([], [content(ContentState.IN_SOURCE, 3)]):
         text, exit_code = summarize_proof(USER, replace(RELEASE, partial=("event_json", "rooms")), found)
         assert exit_code == 1
-        assert "Not proven: release 7 is partial and holds event_json as" in text
+        assert "release 7 is partial" in text
     assert summarize_proof(USER, replace(RELEASE, partial=("rooms",)), [])[1] == 0
 
 

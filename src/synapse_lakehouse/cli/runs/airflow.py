@@ -1,4 +1,4 @@
-"""``lakehouse airflow``: Airflow's own command line, on the Airflow of this lakehouse."""
+"""``lakehouse airflow``: Airflow's command line, for the Airflow of this lakehouse."""
 
 import subprocess
 
@@ -8,7 +8,7 @@ from synapse_lakehouse.local.airflow import environment as embedded
 
 
 def airflow(context: typer.Context) -> None:
-    """Run a command of Airflow on this lakehouse's Airflow, as `backfill create --dag-id lakehouse …`."""
+    """Run a command of Airflow, such as `backfill create --dag-id lakehouse …`."""
     with embedded.prepare_airflow() as prepared:
         done = subprocess.run([embedded.BIN / "airflow", *context.args], env=prepared.environment, check=False)
     raise typer.Exit(done.returncode)

@@ -1,4 +1,4 @@
-"""A run by `airflow dags test`: the real DAG with its real operators, without a scheduler."""
+"""A run without a scheduler, by `airflow dags test`, with the same DAG and operators."""
 
 import json
 import signal
@@ -16,35 +16,35 @@ from synapse_lakehouse.local import child_processes
 from synapse_lakehouse.local.airflow import environment
 
 _TAIL = 10
-# Airflow itself does not end at a request while it runs a task of Python; Spark and its workers do, within a second.
+# Airflow ignores SIGTERM during a Python task; Spark and its workers end within a second.
 _GRACE_SECONDS = 3.0
 
 
 @dataclass
 class LocalRun:
-    """The DAG for the interval that Airflow infers from ``logical_date``; its log is kept in ``log``."""
+    """A run of the DAG for the data interval that Airflow infers from ``logical_date``; writes to ``log``."""
 
     prepared: environment.PreparedAirflow
     logical_date: datetime
     start: datetime
     end: datetime
     log: Path
-    farewell: str = "Stopped: no release was published. Run it again at any time."
+    farewell: str = "Stopped. No release was published. You can run the command again at any time."
     _child: subprocess.Popen[bytes] | None = None
     _progress: TaskLogParser = field(default_factory=TaskLogParser)
 
     @property
     def where(self) -> str:
-        """Where to read on."""
+        """Path of the log."""
         return str(self.log)
 
     def steps(self) -> Iterator[RunStep]:
-        """What happens in the run until it ends."""
+        """The steps of the run until it ends."""
         self.log.parent.mkdir(exist_ok=True)
         date = self.logical_date.replace(tzinfo=None).isoformat()
-        with self.log.open("wb") as kept, ExitStack() as beginning:
-            # Airflow writes its DAGs down first, which fails where another run does for the first time, too.
-            beginning.enter_context(file_lock.exclusive_lock(self.prepared.home / "dags.lock"))
+        with self.log.open("wb") as log, ExitStack() as startup:
+            # Airflow first writes its DAGs to the database, which fails if two runs do this for the first time.
+            startup.enter_context(file_lock.exclusive_lock(self.prepared.home / "dags.lock"))
             self._child = child_processes.start_process(
                 [str(environment.BIN / "airflow"), "dags", "test", environment.MAIN_DAG, date],
                 self.prepared.environment | {"AIRFLOW__LOGGING__JSON_LOGS": "True"},
@@ -53,27 +53,24 @@ class LocalRun:
             )
             assert self._child.stdout
             for line in self._child.stdout:
-                kept.write(line)
-                kept.flush()
+                log.write(line)
+                log.flush()
                 step = self._progress.read(line.decode(errors="replace").rstrip("\n"))
                 if step or self._progress.run_id:
-                    beginning.close()
+                    startup.close()
                 if step:
                     yield step
         if self._child.wait() == -signal.SIGKILL:
             yield RunStep("failed", self._progress.task or "airflow dags test", f"Airflow {KILLED_TEXT}.")
         elif self._child.returncode and not self._progress.task:
-            yield RunStep("failed", "airflow dags test", self._last_words())
+            yield RunStep("failed", "airflow dags test", self._last_lines())
 
     def failed(self) -> bool:
-        """Whether the run ended red."""
+        """Whether the run failed."""
         return self._child is None or self._child.returncode != 0
 
     def close(self) -> None:
-        """Stop whatever still runs of it, and give back at once the lease that it would hold until that expires.
-
-        The run is over for Airflow as well.
-        """
+        """Stop the remaining processes, mark the run as failed in Airflow, and release its lake lease."""
         if self._child is None:
             return
         child_processes.stop_sessions([self._child], grace_seconds=_GRACE_SECONDS)
@@ -91,7 +88,7 @@ class LocalRun:
             lease = Lease(catalog, run.run_id, run.branch, settings.lakehouse_lease_seconds)
             lease.release(is_undone=not store.is_copy_complete(catalog, run))
 
-    def _last_words(self) -> str:
+    def _last_lines(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines()[-_TAIL:]
         return "\n".join(_event(line) for line in lines)
 

@@ -1,4 +1,4 @@
-"""What a run reports when one of its processes was killed, most likely for memory."""
+"""Explain a run whose process was killed, most likely as memory ran out."""
 
 from typing import Final
 
@@ -7,9 +7,8 @@ from synapse_lakehouse.config.settings import Settings, parse_heap_size
 from synapse_lakehouse.local.memory import Memory
 
 BESIDE_HEAP: Final = 3 << 29
-"""Bytes beside the heap of Spark's driver: 1.3 GiB were measured with the shipped sample while dbt built all models.
-
-Airflow has 0.4 GiB of it, Spark's JVM 0.5, Python 0.3."""
+"""Bytes in addition to the heap of Spark's driver. With the sample, 1.3 GiB were measured while dbt built all models:
+Airflow 0.4 GiB, Spark's JVM 0.5, Python 0.3."""
 
 
 def required_bytes(settings: Settings) -> int:
@@ -18,14 +17,14 @@ def required_bytes(settings: Settings) -> int:
 
 
 def explain_kill(failures: dict[str, str], kills: int, memory: Memory, settings: Settings) -> str | None:
-    """Why processes of a failed run ended, and what to set; None where none was killed.
+    """The reason and the remedy if a process of a failed run was killed, else None.
 
-    :param failures: why tasks failed, by task.
-    :param kills: how many processes the kernel killed for memory since the run began.
+    :param failures: reasons by task.
+    :param kills: processes that the kernel killed for memory since the run began.
     """
     if kills:
         cause = "The kernel killed a process of this run (signal 9), as memory ran out."
-    elif any(KILLED_TEXT in why for why in failures.values()):
+    elif any(KILLED_TEXT in reason for reason in failures.values()):
         cause = "A process of this run was killed (signal 9), most likely as memory ran out."
     else:
         return None
@@ -33,10 +32,10 @@ def explain_kill(failures: dict[str, str], kills: int, memory: Memory, settings:
         f"{cause} The limit is {format_gibibytes(memory.limit)} ({memory.source}). A run of the shipped sample needs "
         f"{format_gibibytes(required_bytes(settings))} with "
         f"LAKEHOUSE_DRIVER_MEMORY={settings.lakehouse_driver_memory}, a larger "
-        "database more. Raise the limit, end other programs, or set a smaller LAKEHOUSE_DRIVER_MEMORY; then run again."
+        "database more. Raise the limit, stop other programs, or set a smaller LAKEHOUSE_DRIVER_MEMORY; then run again."
     )
 
 
 def format_gibibytes(size: int) -> str:
-    """A size as people read it."""
+    """A size in GiB."""
     return f"{size / 2**30:.1f} GiB"

@@ -1,4 +1,4 @@
-"""``lakehouse run``: the DAG for one data interval, with its progress, and what was published at the end."""
+"""``lakehouse run``: run the DAG for one data interval, show its progress, then the summary of the release."""
 
 import errno
 from contextlib import closing
@@ -20,21 +20,21 @@ from synapse_lakehouse.local.airflow import credentials, environment
 
 
 class RunError(LakehouseError):
-    """A run that was refused, or for which the disk has no room; the message says what to do."""
+    """The run was refused, or the disk is full; the message has the remedy."""
 
 
 def run(
     day: Annotated[
         datetime | None,
         typer.Option(
-            "--date", formats=["%Y-%m-%d"], help="Day of the data interval, UTC; the last complete day if omitted."
+            "--date", formats=["%Y-%m-%d"], help="Day of the data interval in UTC; default: the last complete day."
         ),
     ] = None,
 ) -> None:
     """Run the lakehouse DAG once, for one day, and publish a release."""
     settings, now = Settings(), datetime.now(UTC)
-    for one in chain(machine.check_setting_names(), machine.check_network()):
-        run_output.print_stage(f"{one.message} {one.advice}")
+    for finding in chain(machine.check_setting_names(), machine.check_network()):
+        run_output.print_stage(f"{finding.message} {finding.advice}")
     start = day.replace(tzinfo=UTC) if day else _midnight(now.date() - timedelta(days=1))
     Run("asked", start, start + timedelta(days=1)).require_complete(now)
     try:
@@ -47,7 +47,7 @@ def run(
         if error.errno != errno.ENOSPC:
             raise
         raise RunError(
-            f"The disk is full: there is no room left under {settings.lakehouse_home}. No release was published. "
+            f"The disk is full: no space is left under {settings.lakehouse_home}. No release was published. "
             "Free space (`lakehouse doctor` shows how much there is), then run again."
         ) from None
 
@@ -56,36 +56,36 @@ def _run(prepared: environment.PreparedAirflow, start: datetime, now: datetime) 
     run_output.print_stage(f"running the DAG {environment.MAIN_DAG} for {start:%Y-%m-%d}, UTC")
     kills = memory.count_memory_kills()
     with home_lock.claim_for_test_run(prepared.settings, run_output.print_stage) as scheduler:
-        attempt = _attempt(prepared, scheduler, start, now)
+        run = _create_run(prepared, scheduler, start, now)
         try:
-            with closing(attempt):
-                failures = run_output.show_steps(attempt.steps())
+            with closing(run):
+                failures = run_output.show_steps(run.steps())
         except KeyboardInterrupt:
-            run_output.console.print(Text(attempt.farewell, "yellow"))
+            run_output.console.print(Text(run.farewell, "yellow"))
             raise typer.Exit(130) from None
-    if attempt.failed():
-        run_output.print_failures(failures, attempt.where)
-        why = out_of_memory.explain_kill(
+    if run.failed():
+        run_output.print_failures(failures, run.where)
+        reason = out_of_memory.explain_kill(
             failures, memory.count_memory_kills() - kills, memory.read_memory(), prepared.settings
         )
-        if why:
-            run_output.console.print(Text(why, "red"))
+        if reason:
+            run_output.console.print(Text(reason, "red"))
         raise typer.Exit(1)
     summary.summary()
 
 
-def _attempt(
+def _create_run(
     prepared: environment.PreparedAirflow, scheduler: home_lock.RunningScheduler | None, start: datetime, now: datetime
 ) -> LocalRun | scheduler_run.ScheduledRun:
-    """Where `make ui` runs its scheduler does the run, which would take it over anyway."""
-    # Any moment of the day after means the day before to Airflow; the present one has not been used by another run.
+    """The run: by the scheduler of a running `make ui`, which would take it over anyway, else by this process."""
+    # For Airflow, any time of the next day means this day; the present time of day is unique for each run.
     end = start + timedelta(days=1)
     logical_date = end + (now - _midnight(now.date()))
     if scheduler and scheduler.others:
         raise RunError(
             f"Airflow is running at {scheduler.address} with other settings than this command's "
-            f"({', '.join(scheduler.others)}), and would go by its own: perhaps it reads another homeserver. Stop "
-            "`make ui` and start it with these, or give this command the settings that it has."
+            f"({', '.join(scheduler.others)}), which it would use: it may read another homeserver. Stop "
+            "`make ui` and start it with these settings, or run this command with the settings of `make ui`."
         )
     if scheduler:
         credential = {"username": credentials.ADMIN_USER, "password": credentials.read_admin_password(prepared.home)}

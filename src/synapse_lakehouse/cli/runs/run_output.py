@@ -1,4 +1,4 @@
-"""Steps of a run on the terminal, as they happen."""
+"""Show the steps of a run on the terminal."""
 
 import textwrap
 import time
@@ -12,7 +12,7 @@ from synapse_lakehouse.cli.runs.task_log import RunStep
 from synapse_lakehouse.printable_text import to_printable, to_printable_message
 
 PROGRESS_SECONDS: Final = 5.0
-"""Where there is no terminal, what a task says is shown this often."""
+"""Interval between progress lines without a terminal."""
 
 _MARKS: Final = {
     "success": Text("✓", "green"),
@@ -25,22 +25,22 @@ console = PrintableConsole(soft_wrap=True)
 
 
 def print_stage(stage: str) -> None:
-    """Say in a few words what comes next."""
+    """Print the next stage."""
     console.print(Text(f"· {to_printable(stage)}", "dim"))
 
 
 def show_steps(steps: Iterable[RunStep]) -> dict[str, str]:
-    """Show each step; what a task says changes one line of the terminal.
+    """Show each step; on a terminal, progress replaces the last line.
 
-    :returns: why tasks failed, by task.
+    :returns: reasons of failures by task.
     """
     failures: dict[str, str] = {}
-    said = time.monotonic()
+    printed_at = time.monotonic()
     with console.status("starting Airflow") as status:
         for step in steps:
             line = to_printable(step.text.partition("\n")[0])
             status.update(Text.assemble(f"{step.task} ", (line, "dim")))
-            overdue = not console.is_terminal and time.monotonic() - said > PROGRESS_SECONDS
+            overdue = not console.is_terminal and time.monotonic() - printed_at > PROGRESS_SECONDS
             if step.kind in _MARKS:
                 failures.pop(step.task, None)
                 if step.kind == "failed":
@@ -49,20 +49,20 @@ def show_steps(steps: Iterable[RunStep]) -> dict[str, str]:
             elif step.kind == "started" and not console.is_terminal:
                 console.print(f"→ {to_printable(step.task)}")
             elif step.kind == "noted" or (step.kind == "said" and overdue):
-                said = time.monotonic()
+                printed_at = time.monotonic()
                 console.print(textwrap.indent(step.text, "    "))
     return failures
 
 
 def print_failures(failures: dict[str, str], where: str) -> None:
-    """Say in red why a run failed, and where to read on."""
-    for task, why in failures.items():
-        console.print(Text.assemble("\n", (f"{task} failed", "bold red"), f"\n{to_printable_message(why)}"))
-    console.print(Text.assemble("\n", ("No release was published.", "red"), f" The whole story: {to_printable(where)}"))
+    """Print the failures, and where the full log is."""
+    for task, reason in failures.items():
+        console.print(Text.assemble("\n", (f"{task} failed", "bold red"), f"\n{to_printable_message(reason)}"))
+    console.print(Text.assemble("\n", ("No release was published.", "red"), f" Full log: {to_printable(where)}"))
 
 
 def _ended(step: RunStep) -> None:
-    again = " failed, will be tried again" if step.kind == "up_for_retry" else ""
+    again = " failed, will be retried" if step.kind == "up_for_retry" else ""
     console.print(
         Text.assemble(_MARKS[step.kind], f" {step.task:<32} ", (f"{step.seconds:6.1f} s", "dim"), (again, "yellow"))
     )

@@ -1,4 +1,4 @@
-"""A run by the scheduler of a running ``lakehouse ui``, followed over its API until it ends."""
+"""A run by the scheduler of a running ``lakehouse ui``, followed through Airflow's REST API."""
 
 import json
 import time
@@ -20,16 +20,16 @@ START_SECONDS = 180.0
 
 
 class SchedulerError(LakehouseError):
-    """The running Airflow does not take the run, or was stopped; the message says why."""
+    """The running Airflow refused the run, or was stopped; the message has the reason."""
 
 
 class SchedulerUnreachableError(SchedulerError):
-    """Nobody listens where the running Airflow should."""
+    """The running Airflow does not answer at its address."""
 
 
 @dataclass(frozen=True)
 class ScheduledRun:
-    """A run of the DAG at the Airflow that listens at ``address``."""
+    """A run of the DAG by the Airflow at ``address``."""
 
     address: str
     token: str
@@ -37,24 +37,24 @@ class ScheduledRun:
 
     @property
     def where(self) -> str:
-        """Where to read on."""
+        """URL of the run."""
         return f"{self.address}/dags/{MAIN_DAG}/runs/{quote(self.run_id)}"
 
     @property
     def farewell(self) -> str:
-        """What to say to who does not want to watch any longer."""
-        return f"The run goes on in Airflow: {self.where}"
+        """Message when the user stops watching."""
+        return f"The run continues in Airflow: {self.where}"
 
     def steps(self) -> Iterator[RunStep]:
-        """What happens in the run until it ends; failed steps carry the reason."""
-        told: dict[str, tuple[int, str]] = {}
+        """The steps of the run until it ends; failed steps have the reason."""
+        seen: dict[str, tuple[int, str]] = {}
         while True:
             ended = self._get("")["state"] in {"success", "failed"}
             tasks = self._get("/taskInstances")["task_instances"]
             for task in sorted(tasks, key=lambda task: task["start_date"] or "~"):
                 now = (task["try_number"], task["state"])
-                if task["state"] and told.get(task["task_id"]) != now:
-                    told[task["task_id"]] = now
+                if task["state"] and seen.get(task["task_id"]) != now:
+                    seen[task["task_id"]] = now
                     if step := self._step(task):
                         yield step
             if ended:
@@ -62,10 +62,10 @@ class ScheduledRun:
             time.sleep(POLL_SECONDS)
 
     def close(self) -> None:
-        """Nothing to stop: the run is the scheduler's."""
+        """Do nothing: the scheduler continues the run."""
 
     def failed(self) -> bool:
-        """Whether the run ended red."""
+        """Whether the run failed."""
         return bool(self._get("")["state"] == "failed")
 
     def _step(self, task: dict[str, Any]) -> RunStep | None:
@@ -73,8 +73,8 @@ class ScheduledRun:
             return RunStep("started", task["task_id"])
         if task["state"] not in get_args(TaskState):
             return None
-        broken = task["state"] in {"failed", "up_for_retry"}
-        return RunStep(task["state"], task["task_id"], self._reason(task) if broken else "", task["duration"] or 0.0)
+        is_failed = task["state"] in {"failed", "up_for_retry"}
+        return RunStep(task["state"], task["task_id"], self._reason(task) if is_failed else "", task["duration"] or 0.0)
 
     def _reason(self, task: dict[str, Any]) -> str:
         log = self._get(f"/taskInstances/{task['task_id']}/logs/{task['try_number']}?full_content=true")["content"]
@@ -82,7 +82,7 @@ class ScheduledRun:
         return (
             extract_failure_reason(details[-1][0]["exc_value"])
             if details
-            else "Its log says no more: see it in the browser."
+            else "See the log of the task in the browser."
         )
 
     def _get(self, path: str) -> dict[str, Any]:
@@ -92,23 +92,22 @@ class ScheduledRun:
 def trigger_run(
     address: str, credential: Mapping[str, str], logical_date: datetime, start: datetime, end: datetime
 ) -> ScheduledRun:
-    """Have the running Airflow do a run for the interval from ``start`` to ``end``.
+    """Trigger a run of the running Airflow for the interval from ``start`` to ``end``.
 
-    :param credential: username and password of its login.
-    :raises SchedulerError: when its DAG is paused, it does not answer, or another user answers in its place.
+    :param credential: username and password.
+    :raises SchedulerError: when the DAG is paused, Airflow does not answer, or another user listens on its port.
     """
     _await(address)
     if not loopback.is_own_listener(urlsplit(address).port or 0):
         raise SchedulerUnreachableError(
-            f"Another user of this machine listens on the port of {address}, where the Airflow of `make ui` should, "
-            "and is not told its password. Stop `make ui`, and start it with another PORT."
+            f"Another user of this machine listens on the port of {address}, which is that of `make ui`, "
+            "so its password was not sent. Stop `make ui`, and start it with another PORT."
         )
     token = _call(f"{address}/auth/token", body=json.dumps(dict(credential)).encode())["access_token"]
     if _call(f"{address}/api/v2/dags/{MAIN_DAG}", token)["is_paused"]:
         raise SchedulerError(
-            f"Airflow is running at {address} and the DAG {MAIN_DAG} is paused there, so a run would wait for ever. "
-            "Unpause "
-            "it in the browser, or stop `make ui`; then run again."
+            f"Airflow is running at {address} and the DAG {MAIN_DAG} is paused there, so a run would never start. "
+            "Unpause it in the browser, or stop `make ui`; then run again."
         )
     body = {
         "logical_date": logical_date.isoformat(),
@@ -140,10 +139,10 @@ def _call(url: str, token: str | None = None, body: bytes | None = None) -> dict
             found: dict[str, Any] = json.load(answer)
             return found
     except HTTPError as error:
-        said = error.read().decode(errors="replace")[:500]
-        raise SchedulerError(f"The Airflow of `make ui` refused ({error.code}): {said}") from None
+        reported = error.read().decode(errors="replace")[:500]
+        raise SchedulerError(f"The Airflow of `make ui` refused ({error.code}): {reported}") from None
     except OSError as error:
         raise SchedulerUnreachableError(
-            f"The Airflow of `make ui` does not answer at {url} ({error}). Was it stopped? What it had begun goes on "
-            "when it is started again."
+            f"The Airflow of `make ui` does not answer at {url} ({error}). It may have been stopped. Its runs "
+            "continue when it is started again."
         ) from None

@@ -1,4 +1,4 @@
-"""``lakehouse summary``: what a release holds and how it came about. A run ends with it."""
+"""``lakehouse summary``: summary of a release, also printed at the end of a run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ EXAMPLES: Final = (
 
 @dataclass(frozen=True)
 class CopiedTable:
-    """A row of the ledger: a table of the source as the run read it, and what reached the lake; bytes of Parquet."""
+    """A row of the ledger: how the run read a table, the rows that it wrote, and the bytes of Parquet."""
 
     table: str
     extent: str
@@ -45,7 +45,7 @@ class CopiedTable:
 
 @dataclass(frozen=True)
 class CheckWarning:
-    """A check that did not pass, but does not block publishing."""
+    """A failed check with severity "warning"."""
 
     subject: str
     expectation: str
@@ -54,7 +54,7 @@ class CheckWarning:
 
 @dataclass(frozen=True)
 class TapSummary:
-    """What the taps of a dialect heard of the streams since the run before, held against the copy."""
+    """Tokens that the taps of a dialect received since the run before, compared with the copied rows."""
 
     dialect: str
     writers: int
@@ -65,7 +65,7 @@ class TapSummary:
 
 @dataclass(frozen=True)
 class ReleaseSummary:
-    """A release and what is known of its run."""
+    """A release and its run."""
 
     release: Release
     copied: Sequence[CopiedTable]
@@ -76,14 +76,14 @@ class ReleaseSummary:
 
 
 def summary(release: lake_session.ReleaseOption = None) -> None:
-    """Sum up a release: interval, rows and bytes table by table, stream positions, checks, where to look."""
+    """Summarize a release: interval, rows and bytes by table, stream positions, checks, where to look."""
     with lake_session.open_lake() as (settings, connection):
         found = read_summary(connection, settings, duckdb_reader.get_release(connection, settings, release))
     output.create_console().print(render_summary(found))
 
 
 def read_summary(connection: DuckDBPyConnection, settings: Settings, release: Release) -> ReleaseSummary:
-    """All that the summary of ``release`` says."""
+    """Read the summary of ``release``."""
     duckdb_reader.create_views(
         connection, settings, None, ["audit.ledger", "audit.releases", "audit.checks", _COVERAGE]
     )
@@ -112,7 +112,7 @@ def read_summary(connection: DuckDBPyConnection, settings: Settings, release: Re
 
 
 def _heard_by_taps(connection: DuckDBPyConnection, settings: Settings) -> list[TapSummary]:
-    # A lake of before there were taps has no such table, until its next run.
+    # A lake of an older version has no such table until its next run.
     if _COVERAGE not in list_catalog_entries(settings):
         return []
     rows = connection.execute(
@@ -126,7 +126,7 @@ def _heard_by_taps(connection: DuckDBPyConnection, settings: Settings) -> list[T
 
 
 def render_summary(found: ReleaseSummary) -> RenderableType:
-    """The summary for people, 80 columns or more."""
+    """The summary, for at least 80 columns."""
     release = found.release
     return Group(
         Text.assemble(
@@ -137,12 +137,12 @@ def render_summary(found: ReleaseSummary) -> RenderableType:
         Text(f"Server   {to_printable(release.server_name)}"),
         Text(f"Run      {to_printable(release.run_id)}"),
         *(
-            [Text(to_printable(f"Partial  not copied, left as before: {', '.join(release.partial)}"), "yellow")]
+            [Text(to_printable(f"Partial  not copied, unchanged: {', '.join(release.partial)}"), "yellow")]
             * bool(release.partial)
         ),
         *_section("Tables", _tables(found.copied)),
         *_section("Stream positions", _positions(found.positions)),
-        *(_section("Replication", *map(_heard, found.heard)) if found.heard else ()),
+        *(_section("Replication", *map(_tap_line, found.heard)) if found.heard else ()),
         *_section("Checks", _checks(found)),
         *_section("Where to look", _places(found)),
     )
@@ -187,11 +187,11 @@ def _positions(found: Sequence[positions.StreamPosition]) -> Table:
     return table
 
 
-def _heard(one: TapSummary) -> Text:
+def _tap_line(taps: TapSummary) -> Text:
     return Text.assemble(
-        f"{to_printable(one.dialect)}: {one.heard:,} tokens of {one.writers:,} writers heard, ",
-        f"{one.read:,} read from the database, ",
-        (f"{one.unexplained:,} missing without an explanation", "yellow" if one.unexplained else "green"),
+        f"{to_printable(taps.dialect)}: {taps.heard:,} tokens of {taps.writers:,} writers received, ",
+        f"{taps.read:,} read from the database, ",
+        (f"{taps.unexplained:,} missing without an explanation", "yellow" if taps.unexplained else "green"),
     )
 
 

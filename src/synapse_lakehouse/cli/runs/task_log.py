@@ -1,4 +1,4 @@
-"""What happens in a run, read off the JSON log that `airflow dags test` writes."""
+"""Parse the steps of a run from the JSON log of `airflow dags test`."""
 
 import json
 import re
@@ -18,14 +18,14 @@ _TAIL = 8
 _EXIT_CODE = re.compile(r"Error code is: (?:-9|137)\b")
 
 KILLED_TEXT = "was killed by signal 9 (SIGKILL)"
-"""In the reason of a task whose process was killed."""
+"""Part of the reason of a task whose process was killed."""
 
 TaskState = Literal["success", "skipped", "failed", "up_for_retry"]
 
 
 @dataclass(frozen=True)
 class RunStep:
-    """Something worth telling: a task starts, says how far it is, notes something, or ends after ``seconds``."""
+    """A step of a run: a task started, reported progress, logged a note, or ended after ``seconds``."""
 
     kind: Literal["started", "said", "noted"] | TaskState
     task: str
@@ -35,7 +35,7 @@ class RunStep:
 
 @dataclass
 class TaskLogParser:
-    """The state of the run after the lines read so far."""
+    """Parses the log line by line."""
 
     run_id: str | None = None
     task: str = ""
@@ -44,7 +44,7 @@ class TaskLogParser:
     _why: str = ""
 
     def read(self, line: str) -> RunStep | None:
-        """Take in one line of the log; what it tells, if anything."""
+        """Parse one line of the log; return its step, if any."""
         entry = _entry(line)
         if entry is None:
             return self._said(line)
@@ -75,23 +75,23 @@ class TaskLogParser:
 
 
 def extract_failure_reason(message: str) -> str:
-    """The part of a task's error message that tells people what happened.
+    """The relevant part of a task's error message.
 
-    Out of spark-submit's output that is what the app explained, else its exception, else its last lines.
+    From spark-submit's output: the error that the app reported, else its exception, else its last lines.
     """
     command, output, lines = message.partition(_OUTPUT)
     if _EXIT_CODE.search(command):
         return f"Spark's driver {KILLED_TEXT}."
     if not output:
         return message.strip()
-    said = [line for line in lines.splitlines() if line.strip() and not _SPARK_LOG.match(line)]
-    for number, line in enumerate(said):
+    messages = [line for line in lines.splitlines() if line.strip() and not _SPARK_LOG.match(line)]
+    for number, line in enumerate(messages):
         if line.startswith(REPORT_PREFIX):
-            return "\n".join(said[number:]).removeprefix(REPORT_PREFIX)
-    exceptions = [number for number, line in enumerate(said) if _EXCEPTION.match(line)]
+            return "\n".join(messages[number:]).removeprefix(REPORT_PREFIX)
+    exceptions = [number for number, line in enumerate(messages) if _EXCEPTION.match(line)]
     if exceptions:
-        return "\n".join(said[exceptions[-1] :][:_TAIL])
-    return "\n".join(said[-_TAIL:]) or command.strip()
+        return "\n".join(messages[exceptions[-1] :][:_TAIL])
+    return "\n".join(messages[-_TAIL:]) or command.strip()
 
 
 def _entry(line: str) -> dict[str, Any] | None:

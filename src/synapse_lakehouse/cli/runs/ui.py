@@ -1,4 +1,4 @@
-"""``lakehouse ui``: Airflow with everything on, until Ctrl-C."""
+"""``lakehouse ui``: run all services of Airflow until Ctrl-C."""
 
 import errno
 import json
@@ -22,7 +22,7 @@ from synapse_lakehouse.local.airflow import credentials, environment
 
 READY_SECONDS = 180
 _ANSWER_SECONDS = 30
-# Tasks run under the scheduler and report to the API server, so the scheduler, the first, is stopped before all others.
+# Tasks are children of the scheduler and report to the API server, so the scheduler is stopped first.
 COMPONENTS = {
     "scheduler": ("scheduler", "--skip-serve-logs"),
     "api-server": ("api-server",),
@@ -32,11 +32,11 @@ COMPONENTS = {
 
 
 class UiError(LakehouseError):
-    """Airflow's services could not be started or did not stay up; the message says which and why."""
+    """A service of Airflow did not start, or ended; the message names it and the reason."""
 
 
 def ui(
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port on 127.0.0.1 for the web pages.")] = 8080,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the web pages on 127.0.0.1.")] = 8080,
 ) -> None:
     """Start Airflow's api-server, scheduler, dag-processor and triggerer on 127.0.0.1; Ctrl-C stops them all."""
     require_free_port(port)
@@ -46,29 +46,29 @@ def ui(
             environment.prepare_airflow(port=port, tell=print_stage) as prepared,
             home_lock.claim_for_scheduler(prepared.settings, f"http://127.0.0.1:{port}", print_stage),
         ):
-            # Those that were killed; all others ended before this scheduler got its turn.
+            # Runs of killed schedulers; all other runs ended before this scheduler got its lock.
             environment.end_test_runs(prepared)
             _serve(prepared, port)
     except KeyboardInterrupt:
-        # Perhaps nobody listens any more; rich ends the command at a closed pipe.
+        # Standard output may be closed; rich ends the command at a closed pipe.
         with suppress(OSError, SystemExit):
-            console.print("Everything is stopped.")
+            console.print("All services are stopped.")
 
 
 def require_free_port(port: int) -> None:
-    """:raises UiError: when somebody listens on ``port`` already."""
+    """:raises UiError: when ``port`` is in use."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
             is_used = error.errno == errno.EADDRINUSE
-            why = (
+            advice = (
                 "Another program, perhaps another `make ui`, listens there: stop it, or choose" if is_used else "Choose"
             )
             other = port + 1 if 1024 <= port < 65535 else 8081
             raise UiError(
-                f"Port {port} on 127.0.0.1 cannot be used ({error.strerror}). {why} another port, as in "
+                f"Port {port} on 127.0.0.1 cannot be used ({error.strerror}). {advice} another port, as in "
                 f"`make ui PORT={other}` or `uv run lakehouse ui --port {other}`."
             ) from None
 
@@ -88,14 +88,14 @@ def _serve(prepared: environment.PreparedAirflow, port: int) -> None:
         console.print(Text.assemble("Airflow is at ", (f"http://127.0.0.1:{port}", "bold")))
         passwords = credentials.get_passwords_file(prepared.home)
         console.print(
-            f"Log in as {credentials.ADMIN_USER} with the password in {passwords}, which only this user may read."
+            f"Log in as {credentials.ADMIN_USER} with the password in {passwords}, which only this user can read."
         )
         console.print(f"Logs of its services: {logs}. Ctrl-C stops everything.")
         while True:
             _check_alive(running, logs)
             time.sleep(1)
     finally:
-        # Nothing is said before: who closed the terminal, or ended a `| tee`, would get an error in place of the end.
+        # Print nothing before: after a closed terminal or pipe it would raise instead of stopping the services.
         leaders = list(running.values())
         child_processes.stop_sessions(leaders[:1], leaders[1:])
 
@@ -111,18 +111,18 @@ def _await_ready(running: dict[str, subprocess.Popen[bytes]], port: int, logs: P
         time.sleep(0.5)
     if not loopback.is_own_listener(port):
         raise UiError(
-            f"Another user of this machine listens on port {port}, too. Choose another port, as in `make ui PORT=…`, "
-            "and enter no password where that user answers."
+            f"Another user of this machine also listens on port {port}. Choose another port, as in `make ui PORT=…`, "
+            "and enter no password on that port."
         )
     if not _refuses_strangers(port):
         raise UiError(
-            "Airflow answers requests for any host, so that a web page could reach it: its plugin that refuses them "
-            f"was not loaded. Run `uv sync --locked`, then start again. The reason is in {logs / 'api-server.log'}."
+            "Airflow answers requests for any host, so a web page could reach it: the plugin that refuses them was "
+            f"not loaded. Run `uv sync --locked`, then start again. The reason is in {logs / 'api-server.log'}."
         )
 
 
 def _refuses_strangers(port: int) -> bool:
-    """Whether a request that names another host is refused, as a plugin that cannot be loaded is only left out."""
+    """Whether a request for another host is refused: Airflow ignores a plugin that fails to load."""
     request = Request(f"http://127.0.0.1:{port}/api/v2/version", headers={"Host": "stranger.invalid"})
     try:
         with loopback.open_url(request, timeout=_ANSWER_SECONDS):
@@ -145,5 +145,7 @@ def _unhealthy(port: int) -> set[str]:
 def _check_alive(running: dict[str, subprocess.Popen[bytes]], logs: Path) -> None:
     for name, process in running.items():
         if process.poll() is not None:
-            said = (logs / f"{name}.log").read_text(errors="replace").splitlines()[-15:]
-            raise UiError(f"Airflow's {name} ended by itself ({process.returncode}). It said:\n" + "\n".join(said))
+            lines = (logs / f"{name}.log").read_text(errors="replace").splitlines()[-15:]
+            raise UiError(
+                f"Airflow's {name} ended by itself ({process.returncode}). Its last lines:\n" + "\n".join(lines)
+            )

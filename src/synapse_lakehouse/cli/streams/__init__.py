@@ -1,1 +1,1 @@
-"""``lakehouse positions``, with its history and the gaps."""
+"""``lakehouse positions``: stream positions, their history, and gaps."""

@@ -1,4 +1,4 @@
-"""The ids that runs found missing, late or repeated, for ``lakehouse positions --gaps``."""
+"""``lakehouse positions --gaps``: missing, late and duplicate IDs."""
 
 from dataclasses import dataclass, fields
 from typing import Final
@@ -37,12 +37,12 @@ where coalesce(latest.measured_at >= measured.measured_at, true) and (
 )
 order by class not in ('lost', 'late', 'duplicate', 'changed'), latest.release nulls first, latest.stream, first_id
 """  # noqa: S608
-"""Gaps as an attempt at a run found them last; a stream that it found whole has none, whatever an earlier one found."""
+"""Gaps of the latest measurement of each run; a stream without gaps there has none, whatever was measured before."""
 
 
 @dataclass(frozen=True)
 class GapRow:
-    """A row of ``audit.stream_gaps``; ``release``: the one that accepted it, None if its run was not published."""
+    """A row of ``audit.stream_gaps``; ``release``: the one of its run, None if that was not published."""
 
     stream: str
     table: str | None
@@ -57,9 +57,9 @@ class GapRow:
 
 
 def read_gaps(connection: DuckDBPyConnection, settings: Settings, release: Release, *, is_latest: bool) -> list[GapRow]:
-    """What ``release`` and those before it accepted, and what was open at it; faults first.
+    """Gaps of ``release`` and earlier ones, and those that were in flight at it; faults first.
 
-    :param is_latest: whether to have the faults of later runs, too, which were not published.
+    :param is_latest: also return faults of later, unpublished runs.
     """
     if "audit.stream_gaps" not in list_catalog_entries(settings):
         return []
@@ -75,7 +75,7 @@ def read_gaps(connection: DuckDBPyConnection, settings: Settings, release: Relea
 
 
 def write_gaps(found: list[GapRow], format: output.OutputFormat) -> None:
-    """Gaps on standard output."""
+    """Write gaps to standard output."""
     if format is not output.OutputFormat.TABLE:
         names = ["class" if field.name == "kind" else field.name for field in fields(GapRow)]
         output.write_rows(names, (tuple(vars(one).values()) for one in found), format)

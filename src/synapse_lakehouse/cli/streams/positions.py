@@ -1,4 +1,4 @@
-"""``lakehouse positions``: how far each of Synapse's streams was complete at a release."""
+"""``lakehouse positions``: the safe bound of each stream at a release."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -22,10 +22,10 @@ from synapse_lakehouse.replication import tap_liveness
 
 @dataclass(frozen=True)
 class StreamPosition:
-    """A stream at a release.
+    """The position of a stream at a release.
 
-    ``bound``: id up to which it is closed (None: ``rule`` says why there is none); ``previous``: the bound before.
-    ``lag``: ids that ``sequence`` had handed out beyond the bound: being written at that moment, or never used.
+    ``bound``: the safe bound (None: ``rule`` gives the reason); ``previous``: that of the release before.
+    ``lag``: IDs beyond the bound that ``sequence`` has assigned: in flight at that moment, or never used.
     """
 
     stream: str
@@ -42,12 +42,14 @@ class StreamPosition:
 def positions(
     format: output.FormatOption = output.OutputFormat.TABLE,
     release: lake_session.ReleaseOption = None,
-    history: Annotated[bool, typer.Option("--history", help="What stream_watch saw since, instead.")] = False,
+    history: Annotated[
+        bool, typer.Option("--history", help="Show the samples of the DAG stream_watch instead.")
+    ] = False,
     show_gaps: Annotated[
-        bool, typer.Option("--gaps", help="Show ids that are missing, late or repeated instead, and why.")
+        bool, typer.Option("--gaps", help="Show missing, late and duplicate IDs instead, with the reason.")
     ] = False,
 ) -> None:
-    """Show where every stream stands: its safe bound, the rule that gave it, its writers, its sequence, its lag."""
+    """Show the safe bound of each stream, with its rule, writers, sequence and lag."""
     if history:
         show_history(format)
         return
@@ -73,7 +75,7 @@ def positions(
 
 
 def read_positions(connection: DuckDBPyConnection, settings: Settings, release: Release) -> list[StreamPosition]:
-    """Positions that the run of ``release`` measured, by stream."""
+    """Positions that the run of ``release`` measured, sorted by stream."""
     duckdb_reader.create_views(connection, settings, None, ["audit.stream_positions"])
     duckdb_reader.set_release_variables(connection, release)
     rows = connection.execute(
@@ -89,7 +91,7 @@ def read_positions(connection: DuckDBPyConnection, settings: Settings, release: 
 
 
 def render_positions(found: list[StreamPosition]) -> Table:
-    """Positions for people."""
+    """The positions as a table."""
     table = output.create_table()
     table.add_column("Stream", no_wrap=True)
     for heading in ("Bound", "Previous", "Lag"):

@@ -1,4 +1,4 @@
-"""``lakehouse positions --history``: what became of the streams from look to look."""
+"""``lakehouse positions --history``: the samples of the DAG stream_watch."""
 
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -14,8 +14,8 @@ from synapse_lakehouse.iceberg.read.errors import LakeReadError
 from synapse_lakehouse.printable_text import to_printable
 
 _TABLE: Final = "audit.stream_watch"
-_SHOWN: Final = 24
-"""Looks in the picture of a stream: two hours of them."""
+_CHART_SAMPLES: Final = 24
+"""Samples in the chart of a stream: two hours."""
 _BARS: Final = "▁▂▃▄▅▆▇█"
 
 SUMMARY: Final = f"""
@@ -29,13 +29,13 @@ select stream, arg_max(handed_out, watched_at),
        arg_max(handed_out, watched_at) - min(handed_out) filter (watched_at >= latest - interval 1 hour),
        arg_max(handed_out, watched_at) - min(handed_out) filter (watched_at >= latest - interval 1 day),
        arg_max_null(lag, watched_at), max(watched_at), arg_max_null(open_since, watched_at),
-       list(lag order by watched_at) filter (ago <= {_SHOWN}), arg_max(vanished, watched_at)
+       list(lag order by watched_at) filter (ago <= {_CHART_SAMPLES}), arg_max(vanished, watched_at)
 from looks group by stream order by stream
 """  # noqa: S608
 
 
 def show_history(format: output.OutputFormat) -> None:
-    """Write all looks for a program, or for people one line a stream."""
+    """Write a table with one line per stream; as CSV or JSON, all samples."""
     with lake_session.open_lake() as (settings, connection):
         if _TABLE not in list_catalog_entries(settings):
             raise LakeReadError(_NOTHING)
@@ -50,20 +50,20 @@ def show_history(format: output.OutputFormat) -> None:
         output.write_rows(names, rows, format)
         return
     console = output.create_console()
-    console.print(f"Streams as they were last looked at, {output.format_time(rows[0][5].replace(microsecond=0))}")
+    console.print(f"Latest samples of the streams, {output.format_time(rows[0][5].replace(microsecond=0))}")
     console.print(_drawn(rows))
 
 
 _NOTHING: Final = (
-    "Nobody has looked at the streams yet. The DAG stream_watch does, every five minutes: start it with `make ui`."
+    "There are no samples of the streams yet. The DAG stream_watch takes them every five minutes: start `make ui`."
 )
 
 
 def _drawn(rows: list[tuple[Any, ...]]) -> Table:
     table = output.create_table("Stream")
-    for heading in ("Last id", "In an hour", "In a day", "Open", "For"):
+    for heading in ("Last ID", "In an hour", "In a day", "Open", "For"):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column(f"Open, last {_SHOWN} looks", no_wrap=True)
+    table.add_column(f"Open, last {_CHART_SAMPLES} samples", no_wrap=True)
     table.add_column("Vanished")
     for stream, handed_out, hour, day, lag, watched_at, since, lags, vanished in rows:
         table.add_row(
@@ -74,7 +74,7 @@ def _drawn(rows: list[tuple[Any, ...]]) -> Table:
 
 
 def draw_bars(values: list[int | None]) -> str:
-    """A bar for each value, the largest the highest; a dot where there is none."""
+    """One bar per value, scaled to the maximum; a dot for None."""
     most = max((value or 0 for value in values), default=0)
     return "".join("·" if value is None else _BARS[value * (len(_BARS) - 1) // most if most else 0] for value in values)
 
