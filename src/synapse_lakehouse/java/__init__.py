@@ -1,1 +1,1 @@
-"""Java, Spark's jars and the class archive of this machine."""
+"""Java, the jars of Spark apps, and their class archive."""

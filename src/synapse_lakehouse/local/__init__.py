@@ -1,1 +1,1 @@
-"""What runs on this machine when no service is configured: PostgreSQL from a wheel, Java, Spark's jars, the sample."""
+"""Services of one machine for settings that name none: PostgreSQL from a wheel, Airflow, the sample."""

@@ -22,9 +22,9 @@ def start_process(
     output: int | IO[bytes],
     if_orphaned: signal.Signals = signal.SIGTERM,
 ) -> subprocess.Popen[bytes]:
-    """Run ``command`` as the leader of a new session, so that Ctrl-C in the terminal reaches only this process.
+    """Start ``command`` as the leader of a new session, so that Ctrl-C in the terminal reaches only this process.
 
-    :param if_orphaned: what it gets when this process dies without having stopped it.
+    :param if_orphaned: the signal that it gets when this process dies without stopping it.
     """
     dying_with_its_parent = ["setpriv", "--pdeathsig", if_orphaned.name]
     return subprocess.Popen(
@@ -36,7 +36,7 @@ def start_process(
 def stop_sessions(*groups: Sequence[subprocess.Popen[bytes]], grace_seconds: float = GRACE_SECONDS) -> None:
     """Stop every process of the leaders' sessions, group after group: politely, and after ``grace_seconds`` by force.
 
-    Being asked to end meanwhile means by force at once, and never skips anything.
+    A signal to end during the wait means by force at once; it skips no process.
     """
     asked: list[int] = []
     with _handling(lambda number, frame: asked.append(number)):

@@ -1,8 +1,7 @@
-"""Who may use a LAKEHOUSE_HOME: one scheduler, or one `airflow dags test`, never both.
+"""Lock of a LAKEHOUSE_HOME: one scheduler or one `airflow dags test` uses it at a time.
 
-A scheduler takes over whatever run it finds in its database, so a tested run would be done twice at once. Two tested
-runs may be of two lakes, whose leases do not know of each other: they would take what dbt and Great Expectations wrote
-for the other one for their own.
+A scheduler executes every run in its database, so it would execute a tested run a second time. Two tested runs may be
+of two lakes with separate leases: each would read the files that dbt and Great Expectations wrote for the other one.
 """
 
 import fcntl
@@ -21,12 +20,12 @@ from synapse_lakehouse.local.airflow.environment import LocalAirflowError, get_a
 
 _PAUSE_SECONDS: Final = 0.1
 _SURELY_WRITTEN: Final = 10
-"""Pauses after which a scheduler that has the claim has said so."""
+"""Pauses after which a scheduler with the lock has written its address."""
 
 
 @dataclass(frozen=True)
 class RunningScheduler:
-    """Who has the database. ``others``: the settings in which it differs, by name; its runs go by its own."""
+    """The scheduler with the lock. ``others``: names of settings with other values; its runs use its own values."""
 
     address: str
     others: tuple[str, ...]
@@ -34,9 +33,9 @@ class RunningScheduler:
 
 @contextmanager
 def claim_for_scheduler(settings: Settings, address: str, tell: Callable[[str], None]) -> Iterator[None]:
-    """Claim the database for the scheduler of the Airflow at ``address``; waits for tested runs to end.
+    """Lock the home for the scheduler of the Airflow at ``address``; wait for tested runs to end.
 
-    :raises LocalAirflowError: when another scheduler has it.
+    :raises LocalAirflowError: when another scheduler has the lock.
     """
     with _claims(settings) as claims:
         try:
@@ -61,7 +60,7 @@ def claim_for_scheduler(settings: Settings, address: str, tell: Callable[[str], 
 
 @contextmanager
 def claim_for_test_run(settings: Settings, tell: Callable[[str], None]) -> Iterator[RunningScheduler | None]:
-    """Claim the home for `airflow dags test`, after those before; if a scheduler has it, who that is instead."""
+    """Lock the home for `airflow dags test`, after other tested runs; yield the scheduler if one has the lock."""
     with _claims(settings) as claims:
         yield _scheduler(claims, settings, tell)
 
@@ -79,14 +78,14 @@ def _scheduler(claims: IO[str], settings: Settings, tell: Callable[[str], None])
                 tell("waiting for another `lakehouse run` to end")
             time.sleep(_PAUSE_SECONDS)
         else:
-            # What a scheduler wrote that was killed.
+            # A scheduler that was killed wrote it.
             claims.truncate(0)
             break
     return None
 
 
 def _written(claims: IO[str]) -> dict[str, Any] | None:
-    """What the scheduler wrote; None if it has not yet."""
+    """The scheduler's address and settings; None if it has not written them."""
     claims.seek(0)
     try:
         found: dict[str, Any] = json.load(claims)
@@ -96,7 +95,7 @@ def _written(claims: IO[str]) -> dict[str, Any] | None:
 
 
 def _digests(settings: Settings, salt: str) -> Mapping[str, str]:
-    """Settings by name, in a form that tells which are the same and not what they are."""
+    """Salted hashes of the settings by name: they show which values are equal, and no value."""
     return {name: sha256(f"{salt}{value}".encode()).hexdigest() for name, value in settings.to_environment().items()}
 
 

@@ -1,4 +1,4 @@
-"""Memory that processes of this machine may use, and how often the kernel killed one because it ran out."""
+"""Memory limits of this machine's processes, and the kernel's out-of-memory kills."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

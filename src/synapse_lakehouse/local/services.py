@@ -1,4 +1,4 @@
-"""Fill in what the settings leave out: the embedded PostgreSQL for the catalog, Airflow's metadata and the sample."""
+"""Complete the settings: start the embedded PostgreSQL for the catalog, Airflow's metadata and the sample as needed."""
 
 import os
 import re
@@ -23,16 +23,16 @@ _NAME_LENGTH: Final = 50
 
 
 class LocalServicesError(LakehouseError):
-    """What the settings leave out cannot be filled in; the message says what to do."""
+    """A service of this machine cannot replace a missing setting; the message says what to do."""
 
 
 @contextmanager
 def connect_services(
     settings: Settings | None = None, *, source: bool = True, latest: bool = False
 ) -> Iterator[Settings]:
-    """Settings in which the catalog and the source are set, with their servers running while the context lasts.
+    """Settings with a catalog and a source, whose servers run while the context lasts.
 
-    The embedded catalog and warehouse are a homeserver's own, since ids of one would look lost or late in another's.
+    Each homeserver has its own embedded catalog and warehouse: its IDs would look lost or late in another's.
 
     :param source: whether Synapse's database is needed; without it the sample is not restored.
     :param latest: where no homeserver is named, take the lake that the latest run was of, else the sample's.
@@ -66,7 +66,7 @@ def connect_services(
 
 
 def remember_lake(given: Settings) -> None:
-    """Let the lake of ``given`` be the one that is read where no homeserver is named."""
+    """Record the lake of ``given`` as the one that is read if no homeserver is named."""
     if not given.lakehouse_catalog_uri:
         (given.lakehouse_home / _LATEST).write_text(_lake(given), encoding="utf-8")
 
@@ -80,7 +80,7 @@ def _latest(given: Settings) -> str:
 
 
 def _lake(given: Settings) -> str:
-    """What tells the names of a homeserver's catalog and warehouse from the sample's."""
+    """Suffix of the names of a homeserver's catalog and warehouse; empty for the sample's."""
     name = given.synapse_server_name
     if not name or (given.uses_sample and name == sample.read_server_name()):
         return ""
@@ -133,7 +133,7 @@ def run_embedded_server(settings: Settings) -> Iterator[embedded_postgres.Embedd
     :raises LocalServicesError: when LAKEHOUSE_HOME cannot be created.
     """
     create_home(settings)
-    # Nobody writes to the sample, so that runs would wait for the log (source/durable.py).
+    # No transaction writes to the sample, so that runs would wait for the WAL flush (postgres/snapshot/wal_flush.py).
     with embedded_postgres.run_server(
         settings.lakehouse_home / "postgres", options=["wal_writer_delay=10ms"]
     ) as server:

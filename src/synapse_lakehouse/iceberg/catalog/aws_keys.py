@@ -1,4 +1,4 @@
-"""Keys of S3 on their way to a driver and, on one machine, to its Python workers.
+"""Pass S3 keys to a driver and, on one machine, to its Python workers.
 
 Spark copies ``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY`` of a driver's environment into the configuration that
 it broadcasts. So a driver has the keys under other names, and as the system properties that the AWS SDK reads first.
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 
 class AwsKeyNames(NamedTuple):
-    """What a key is called: by the AWS tools, in a driver's environment, as a system property of Java."""
+    """Names of a key: for the AWS tools, in a driver's environment, and as a system property of Java."""
 
     aws: str
     hidden: str
@@ -22,7 +22,7 @@ AWS_KEYS: Final = {
     "s3.secret-access-key": AwsKeyNames("AWS_SECRET_ACCESS_KEY", "ICEBERG_S3_SECRET_ACCESS_KEY", "aws.secretAccessKey"),
     "s3.session-token": AwsKeyNames("AWS_SESSION_TOKEN", "ICEBERG_S3_SESSION_TOKEN", "aws.sessionToken"),
 }
-"""By their names among the properties of an Iceberg catalog."""
+"""Names of each key, by its property of an Iceberg catalog."""
 
 
 def hide_aws_keys(properties: Mapping[str, str]) -> None:
@@ -38,7 +38,7 @@ def hide_aws_keys(properties: Mapping[str, str]) -> None:
 
 
 def restore_aws_keys() -> None:
-    """Give the keys the names that the AWS tools know, in this process and what it starts."""
+    """Give the keys the names of the AWS tools, in this process and its child processes."""
     for names in AWS_KEYS.values():
         if value := os.environ.get(names.hidden):
             os.environ[names.aws] = value

@@ -1,7 +1,7 @@
 """The catalog's password for the driver's JVM, in a file in libpq's format, which PostgreSQL's JDBC driver reads.
 
-Spark's configuration goes to executors, so the password is not in it. The file is in this process's memory: it is
-readable for its user alone, and gone with the process.
+Spark sends its configuration to executors, so it does not contain the password. The file is in the memory of this
+process: only its user can read it, and it ends with the process.
 """
 
 import os
@@ -16,7 +16,7 @@ _files: list[int] = []
 
 
 def write_pgpass_file(parameters: Mapping[str, str]) -> str | None:
-    """Path of the file that has the password of ``parameters`` (libpq's, by name); None where there is no password."""
+    """Path of a file with the password of ``parameters`` (libpq's, by name); None without a password."""
     if "password" not in parameters:
         return parameters.get("passfile")
     user = parameters.get("user", "")

@@ -1,7 +1,7 @@
-"""Look after the lake's files: apply deletes to the bytes, merge small files, forget what only old releases hold.
+"""Maintain the lake's tables: compact files, expire snapshots that only old releases need, delete orphan files.
 
-Whoever calls this holds the lake lease, so nobody else writes to branched tables meanwhile. Audit tables are written
-without it, and are handled so that this does no harm.
+The caller holds the lake lease, so no other process writes to branched tables. Audit tables are written without the
+lease; their maintenance allows concurrent appends.
 """
 
 import re
@@ -26,16 +26,16 @@ from synapse_lakehouse.iceberg.spark.session import get_iceberg_class, iterate_j
 from synapse_lakehouse.iceberg.write.publish import append_release, fast_forward_main
 
 UNFINISHED: Final = timedelta(hours=6)
-"""Files that nothing refers to may still be on their way into a table when they are younger."""
+"""Younger unreferenced files may belong to a commit that is not finished."""
 
 LEASE_LOG: Final = timedelta(days=30)
-"""How long the log of who held the lease is kept."""
+"""Retention of the lease log."""
 
 _ATTEMPTS: Final = 5
 
 
 class SharedWarehouseError(LakehouseError):
-    """The folder of a table has files of another table; none was swept."""
+    """The folder of a table contains files of another table; no file was deleted."""
 
     def __init__(self, metadata: str) -> None:
         super().__init__(
@@ -47,7 +47,7 @@ class SharedWarehouseError(LakehouseError):
 
 
 def select_retained_releases(published: Sequence[Release], since: datetime) -> list[Release]:
-    """The releases that stay readable: the latest, and those published after ``since``.
+    """The releases that stay readable: the latest one, and those published after ``since``.
 
     :param published: all releases, oldest first.
     """
@@ -62,11 +62,11 @@ def compact_and_publish(
     require_lease: Callable[[], None],
     tell: Callable[[str], None],
 ) -> tuple[Release | None, list[Exception]]:
-    """Compact the tables that gain from it and publish them as a new release; None if none does. And what went wrong.
+    """Compact the tables that gain from it and publish them as a new release; that release (or None) and the failures.
 
-    The release is ``latest`` in other files: it keeps its run, interval and positions. A table whose main is not what
-    that release says (a run died while it published) is left to the next run. One that cannot be compacted, as a file
-    of it is damaged or its content would change, stays as it is and keeps no other from it.
+    The release has the content of ``latest`` in other files, and its run, interval and positions. A table whose main is
+    not at the release's snapshot (a run crashed while it published) is left to the next run. A table that cannot be
+    compacted, because a file is damaged or its content would change, stays as it is; the others are compacted.
 
     :param require_lease: raises where the lake lease was lost: somebody may have published since.
     """
@@ -105,7 +105,7 @@ def compact_and_publish(
 
 @dataclass(frozen=True)
 class MaintenanceResult:
-    """What was given up: snapshots, tags and branches, files (strays among them) and their bytes."""
+    """Numbers of removed snapshots, refs (tags and branches), files (orphan files among them: ``strays``) and bytes."""
 
     snapshots: int = 0
     refs: int = 0
@@ -120,9 +120,9 @@ class MaintenanceResult:
 def maintain_branched_table(
     spark: SparkSession, name: str, pinned: Collection[int], old: datetime
 ) -> MaintenanceResult:
-    """Give up what a branched table keeps only for the past, with its files, then sweep its strays.
+    """Expire old snapshots of a branched table with their files, then delete its orphan files.
 
-    Kept are the snapshots ``pinned``, main's head, and branches and tags that were written since ``old``.
+    Retained are the snapshots ``pinned``, the head of main, and branches and tags that were written since ``old``.
     """
     table = load_iceberg_table(spark, name)
     had = _listed(table)
@@ -132,8 +132,8 @@ def maintain_branched_table(
 
 
 def delete_old_commands(spark: SparkSession, before: datetime) -> None:
-    """Delete what replication taps heard before a time, but for the last positions of each: there it goes on."""
-    # Spark remembers tables for half a minute, in which taps go on writing.
+    """Delete replication commands from before a time, except the last positions of each tap, from which it resumes."""
+    # Spark caches tables for half a minute, in which taps continue to write.
     spark.catalog.refreshTable(COMMANDS_TABLE)
     old = f"received_at < timestamp '{before.astimezone(UTC):%Y-%m-%d %H:%M:%S}'"
     taps = spark.table(COMMANDS_TABLE).where("command = 'TAP'").groupBy("source", "dialect")
@@ -144,8 +144,8 @@ def delete_old_commands(spark: SparkSession, before: datetime) -> None:
 
 
 def maintain_unbranched_table(spark: SparkSession, name: str) -> MaintenanceResult:
-    """Merge an unbranched table's small files, give up its snapshots but the last, sweep its strays. All rows stay."""
-    # Who holds the lease is said by the head of its log, which must not be replaced.
+    """Merge small files of an unbranched table, expire all but its last snapshot, delete orphan files. All rows stay."""
+    # The newest snapshot of the lease log records the lease, so it must not be replaced.
     if name != lease.LEASES_TABLE:
         compaction.merge_small_files(spark, name)
     table, before = load_iceberg_table(spark, name), datetime.now(UTC) - UNFINISHED
@@ -199,11 +199,11 @@ def _forget_past(table: Any, before: datetime) -> int:
 
 
 def _sweep(spark: SparkSession, table: Any, before: datetime) -> int:
-    """Delete files under the table's location that nothing refers to and that are older than ``before``: how many.
+    """Delete orphan files under the table's location that are older than ``before``; the number of deleted files.
 
-    Deletes nothing where a file that the table refers to is not found in its place: then names cannot be trusted.
+    Deletes nothing if a referenced file is not listed: then the listed names are not reliable.
 
-    :raises SharedWarehouseError: when there is metadata of another table: then the files may be that one's.
+    :raises SharedWarehouseError: when there is metadata of another table, to which the files may belong.
     """
     listed, limit = _listed(table), int(before.timestamp() * 1000)
     old = {path for path, file in listed.items() if file.written_ms < limit}
@@ -257,14 +257,14 @@ class _File:
 
 
 def _listed(table: Any) -> dict[str, _File]:
-    """Every file under the table's location."""
+    """All files under the table's location."""
     listed = iterate_java(table.io().listPrefix(table.location()))
     files = (_File(str(one.location()), int(one.size()), int(one.createdAtMillis())) for one in listed)
     return {_plain(file.location): file for file in files}
 
 
 def _reachable(spark: SparkSession, table: Any) -> Iterator[str]:
-    """Every file that any snapshot of a table, or its metadata, refers to."""
+    """All files that a snapshot or the metadata of the table refers to."""
     util, manifests, seen = (
         get_iceberg_class(spark, "ReachableFileUtil"),
         get_iceberg_class(spark, "ManifestFiles"),
@@ -282,5 +282,5 @@ def _reachable(spark: SparkSession, table: Any) -> Iterator[str]:
 
 
 def _plain(location: str) -> str:
-    """A location without its scheme: Java and Python write file:/a and file:///a for the same place."""
+    """A location without its scheme: Java writes file:/a where Python writes file:///a."""
     return re.sub(r"^[a-z0-9+.-]+:/*", "/", location, flags=re.IGNORECASE).rstrip("/")

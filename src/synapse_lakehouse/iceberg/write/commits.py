@@ -1,4 +1,4 @@
-"""Make Parquet files that workers wrote a table's content, as one Iceberg commit on a branch."""
+"""Commit Parquet files that workers wrote to a branch of a table."""
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ from synapse_lakehouse.iceberg.write.places import COLUMNS, Places
 
 @dataclass(frozen=True)
 class CommitResult:
-    """What a commit made: the branch's new snapshot, rows that it added, files and bytes of the table since."""
+    """Result of a commit: the branch's new snapshot, the added rows, and the table's files and bytes afterwards."""
 
     snapshot_id: int
     rows_added: int
@@ -37,7 +37,7 @@ def get_parquet_schema(table: Table, columns: Sequence[str]) -> pa.Schema:
 
 
 def reset_branch(spark: SparkSession, name: str, branch: str, at: int | None) -> None:
-    """Point ``branch`` of a table at the snapshot ``at``, whatever it held; with None, remove it."""
+    """Point ``branch`` of a table at the snapshot ``at``; with None, remove the branch."""
     table = _fresh(spark, name)
     if at is not None:
         _point(table, table, branch, at)
@@ -46,7 +46,7 @@ def reset_branch(spark: SparkSession, name: str, branch: str, at: int | None) ->
 
 
 def ensure_branch(spark: SparkSession, name: str, branch: str) -> None:
-    """Let ``branch`` of a table begin at main, where it is not there."""
+    """Create ``branch`` of a table at main unless it exists."""
     _begin(_fresh(spark, name), branch)
 
 
@@ -55,7 +55,7 @@ def replace_content(
 ) -> CommitResult:
     """Make ``paths`` the whole content of ``name`` on ``branch``, in one commit with ``properties`` in its summary.
 
-    A branch that is not there begins at main.
+    A missing branch is created at main.
     """
     table = _fresh(spark, name)
     _begin(table, branch)
@@ -76,9 +76,9 @@ def prepare_row_change(
     properties: Mapping[str, str],
     at: int | None = None,
 ) -> "PreparedCommit":
-    """Add ``paths`` to ``branch`` and take away the rows that the file ``deletes`` places, in one commit to be made.
+    """Prepare a commit that adds ``paths`` to ``branch`` and deletes the rows at the positions in the file ``deletes``.
 
-    :param at: the snapshot that this is done to, whatever the branch held; by default what it holds.
+    :param at: snapshot on which the commit is based; by default the branch's newest.
     """
     table = _fresh(spark, name)
     transaction = table.newTransaction()
@@ -96,7 +96,7 @@ def prepare_row_change(
 
 @dataclass(frozen=True)
 class PreparedCommit:
-    """A commit that is written but for the last step."""
+    """A commit whose manifests are written and whose metadata is not."""
 
     _table: Any
     _transaction: Any
@@ -104,18 +104,18 @@ class PreparedCommit:
     _anew: Callable[[], "PreparedCommit"]
 
     def commit(self) -> CommitResult:
-        """Make it the branch's newest."""
+        """Commit it as the branch's newest snapshot."""
         try:
             self._transaction.commitTransaction()
         except Py4JJavaError as error:
             if error.java_exception.getClass().getSimpleName() != "CommitFailedException":
                 raise
-            # Somebody changed the table meanwhile, such as a property: Iceberg does not move branches a second time.
+            # Another commit changed the table, such as a property: Iceberg does not retry a change of branches.
             return self._anew().commit()
         return _committed(self._table, self._branch)
 
     def abandon(self) -> None:
-        """Delete what it wrote: its manifest and manifest list. Maintenance sweeps what stays."""
+        """Delete its manifest and manifest list. Maintenance deletes the remaining files as orphans."""
         io, snapshot = self._table.io(), self._transaction.table().snapshot(self._branch)
         with suppress(Py4JJavaError):
             for manifest in iterate_java(snapshot.allManifests(io)):

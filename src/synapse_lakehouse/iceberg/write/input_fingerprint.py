@@ -1,6 +1,6 @@
-"""Tables that are made anew when what they are made of changed, and only then.
+"""Rebuild a table only if its input changed: each snapshot records a fingerprint of its input.
 
-Each snapshot says what it was made of, as the dbt materialization ``rebuild`` has it too (``dbt/macros/rebuild.sql``).
+The dbt materialization ``rebuild`` does the same (``dbt/macros/rebuild.sql``).
 """
 
 import hashlib
@@ -22,33 +22,33 @@ _ORIGIN: Final = (_PROPERTY, "made-by", "read-from", "state-rows", "state-rules"
 
 
 def compute_fingerprint(catalog: Catalog, branch: str, tables: list[str], version: str) -> str:
-    """What a table is made of: the rows of ``tables`` as ``branch`` has them, and the ``version`` of the rules."""
+    """Fingerprint of the input of a table: the rows of ``tables`` on ``branch``, and the ``version`` of the rules."""
     made = [version, *(str(read_fingerprint(catalog, name, branch)) for name in tables)]
     return hashlib.sha256(" ".join(made).encode()).hexdigest()
 
 
 def read_fingerprint(catalog: Catalog, name: str, branch: str) -> str | None:
-    """What the rows of a table were made of, as a reader on ``branch`` finds them; its snapshot, where none says."""
+    """Fingerprint of the input of a table's rows on ``branch``; its snapshot ID if it records none."""
     snapshot = find_snapshot(load_table_or_none(catalog, name), branch)
     return get_snapshot_property(snapshot, _PROPERTY) or str(snapshot.snapshot_id) if snapshot else None
 
 
 def find_snapshot(table: Table | None, branch: str) -> Snapshot | None:
-    """The snapshot that a reader on ``branch`` finds."""
+    """The snapshot that a reader on ``branch`` reads: that of the branch, or else of main."""
     refs = table.refs() if table else {}
     ref = refs.get(branch) or refs.get("main")
     return table.snapshot_by_id(ref.snapshot_id) if table and ref else None
 
 
 def get_snapshot_property(snapshot: Snapshot | None, name: str) -> str | None:
-    """What a snapshot's summary says under ``name``."""
+    """The property ``name`` of a snapshot's summary."""
     return snapshot.summary.get(name) if snapshot and snapshot.summary else None
 
 
 def get_fingerprint_properties(summary: Any, snapshot_id: int) -> dict[str, str]:
-    """What a snapshot with the same rows has to say: of what they were made.
+    """Fingerprint properties for a snapshot with the same rows as the snapshot ``snapshot_id``.
 
-    :param summary: the summary of the snapshot that they come from, which is ``snapshot_id``.
+    :param summary: the summary of that snapshot.
     """
     return {_PROPERTY: str(snapshot_id)} | {name: str(summary[name]) for name in _ORIGIN if name in summary}
 
@@ -58,11 +58,13 @@ def replace_table(
 ) -> None:
     """Replace the whole content of a table by ``rows``, as one commit on ``branch``, the session's.
 
-    :param more: what the snapshot's summary shall say beside what it was made of.
+    :param more: further properties of the snapshot.
     """
     ensure_branch(spark, name, branch)
     rows.createOrReplaceTempView("remade")
-    properties = [f"`snapshot-property.{key}` = '{value}'" for key, value in _told(made_now, more).items()]
+    properties = [
+        f"`snapshot-property.{key}` = '{value}'" for key, value in _snapshot_properties(made_now, more).items()
+    ]
     spark.sql(f"""
         insert into {name} with ({", ".join(properties)}) replace where true
         select {", ".join(spark.table(name).columns)} from remade
@@ -77,15 +79,15 @@ def replace_table_from_arrow(
     made_now: str,
     more: Mapping[str, str] | None = None,
 ) -> None:
-    """The same with rows that come from this process, none of which is handed to Spark.
+    """As :func:`replace_table`, with rows of this process, which writes them without Spark.
 
     :param rows: with the table's columns, or more.
     """
     name, columns = ".".join(table.name()), table.schema().column_names
     groups = (group.select(columns) for group in group_batches(rows))
     file = write_parquet(groups, get_parquet_schema(table, columns), table.io, f"{table.location()}/data")
-    replace_content(spark, name, branch, [file.path] if file else [], _told(made_now, more))
+    replace_content(spark, name, branch, [file.path] if file else [], _snapshot_properties(made_now, more))
 
 
-def _told(made_now: str, more: Mapping[str, str] | None) -> dict[str, str]:
+def _snapshot_properties(made_now: str, more: Mapping[str, str] | None) -> dict[str, str]:
     return {_PROPERTY: made_now, **(more or {})}
