@@ -144,7 +144,7 @@ def delete_old_commands(spark: SparkSession, before: datetime) -> None:
 
 
 def maintain_unbranched_table(spark: SparkSession, name: str) -> MaintenanceResult:
-    """Merge small files of an unbranched table, expire all but its last snapshot, delete orphan files. All rows stay."""
+    """Merge small files of an unbranched table, expire all but its last snapshot, and delete orphan files."""
     # The newest snapshot of the lease log records the lease, so it must not be replaced.
     if name != lease.LEASES_TABLE:
         compaction.merge_small_files(spark, name)
