@@ -37,7 +37,7 @@ SYNAPSE_PAIRS: Final = 1_500_000
 """The same for Synapse's filter, which takes minutes for these."""
 
 _TABLES: Final = ("bronze.events", "bronze.state_groups", "bronze.state_groups_state", "silver.state_intervals",
-                  "silver.event_circumstances", "gold.visibility_intervals")  # fmt: skip
+                  "silver.event_visibility_inputs", "gold.visibility_intervals")  # fmt: skip
 _VISIBILITY_CHANGES: Final = """
     select count(*) from bronze.events
     where type = 'm.room.history_visibility' or type = 'm.room.member' and state_key like '%:bench.example'

@@ -14,10 +14,10 @@
     When an event that expired should have been purged for long: Synapse goes by when it received the event, keeps
     everything for a least lifetime, and its jobs take their time. The numbers may be near the ends of bigint.
 #}
-{% macro overdue_at(circumstances, events) -%}
+{% macro overdue_at(visibility_inputs, events) -%}
     cast({{ events }}.received_ts as decimal(38, 0))
     + greatest(
-        cast({{ circumstances }}.expires_at as decimal(38, 0)) - {{ events }}.origin_server_ts,
+        cast({{ visibility_inputs }}.expires_at as decimal(38, 0)) - {{ events }}.origin_server_ts,
         cast({{ var('retention_least_lifetime') }} as decimal(38, 0))
     )
     + {{ var('retention_purge_delay') }}
@@ -48,7 +48,7 @@
 
 {#
     What decides whether an event is shown: the questions of synapse.visibility.filter_and_transform_events_for_client, in
-    its order. For columns of silver.event_circumstances and `as_of`.
+    its order. For columns of silver.event_visibility_inputs and `as_of`.
 
     membership: the one that counts. peeking: whether the reader looks in without being a member. The others are conditions
     that hold for few readers, if for any.
@@ -58,25 +58,25 @@
             when withheld is not null then withheld
             when soft_failed and not {{ sees_soft_failed }} and not ({{ sees_spam }} and policy_server_spammy)
                 then 'soft_failed'
-            when never_sent = 'dummy_event' then 'dummy_event'
+            when unsent_type = 'dummy_event' then 'dummy_event'
             when not is_state and {{ ignores_sender }} then 'sender_ignored'
-            when never_sent = 'room_aliases' then 'room_aliases'
+            when unsent_type = 'room_aliases' then 'room_aliases'
             when expires_at < as_of then 'retention'
             when outlier and {{ is_own }} then 'own_outlier'
             when outlier then 'outlier'
             when not state_is_known then 'state_unknown'
-            when not sender_erased and boundary_visibility = 'world_readable' and not rings then 'world_readable'
-            when not sender_erased and boundary_visibility = 'shared' and not {{ peeking }} and not rings then 'shared'
+            when not sender_erased and boundary_visibility = 'world_readable' and not is_call_invite then 'world_readable'
+            when not sender_erased and boundary_visibility = 'shared' and not {{ peeking }} and not is_call_invite then 'shared'
             when not sender_erased and (boundary_visibility = 'world_readable' or boundary_visibility = 'shared' and not {{ peeking }})
                 then 'call_invite'
-            when {{ is_own }} and ends_a_stay and sender_erased then 'sender_erased'
-            when {{ is_own }} and ends_a_stay then 'own_leave'
-            when {{ membership }} = 'join' and rings then 'call_invite'
+            when {{ is_own }} and ends_membership and sender_erased then 'sender_erased'
+            when {{ is_own }} and ends_membership then 'own_leave'
+            when {{ membership }} = 'join' and is_call_invite then 'call_invite'
             when {{ membership }} = 'join' then 'joined'
             when history_visibility = 'joined' then 'not_joined'
             when history_visibility = 'invited' and {{ membership }} <> 'invite' then 'not_invited'
             when history_visibility = 'shared' and {{ peeking }} then 'peeking'
-            when rings then 'call_invite'
+            when is_call_invite then 'call_invite'
             when sender_erased then 'sender_erased'
             else history_visibility
         end
@@ -117,7 +117,7 @@
     Readers meet events once and not once for each way of reading. That peeks are joined to the left keeps DuckDB from
     multiplying events by them first.
 
-    events: a relation with columns of silver.event_circumstances. readers: one with those of gold.visibility_intervals.
+    events: a relation with columns of silver.event_visibility_inputs. readers: one with those of gold.visibility_intervals.
     peeks: whether the readers look in without being members, one or both of false and true.
 #}
 {% macro visibility(events, readers, peeks) -%}
@@ -172,7 +172,7 @@ judged_of_{{ told_of }} as (
         {{ rule('counted', 'true') }} as peeking_rule
     from {{ events }}
     cross join memberships
-    cross join {{ ref('as_of') }}
+    cross join {{ ref('retention_time') }}
     where member is {{ 'not null' if told_of == 'somebody' else 'null' }}
 ),
 
@@ -231,7 +231,7 @@ judged_pairs as (
         pairs.event_id,
         peeks.peeking,
         {{ rule(
-            'case when is_own then most_joined else counted end', 'peeking', 'is_own', 'ignored.ignored_user_id is not null',
+            'case when is_own then widest_membership else counted end', 'peeking', 'is_own', 'ignored.ignored_user_id is not null',
             'sees_soft_failed', 'sees_spam'
         ) }} as rule,
         case
@@ -240,7 +240,7 @@ judged_pairs as (
         end as membership
     from pairs
     cross join peeks
-    cross join {{ ref('as_of') }}
+    cross join {{ ref('retention_time') }}
     left join {{ source('synapse', 'ignored_users') }} as ignored
         on pairs.user_id = ignored.ignorer_user_id and pairs.sender = ignored.ignored_user_id
 )

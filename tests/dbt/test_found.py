@@ -18,7 +18,7 @@ NEVER = 1_000_000_000
 MODELS = {
     "silver.event_fields": "event_id",
     "silver.redactions": "event_id, redacts",
-    "silver.event_circumstances": "event_id",
+    "silver.event_visibility_inputs": "event_id",
     "gold.visibility_intervals": "room_id, user_id, first_position",
 }
 """Tables with what puts their rows in order."""
@@ -311,7 +311,7 @@ def built(lake: HarshLake, on: str, worth_it: int, most: int | None = None) -> d
 def _hold(lake: HarshLake, kinds: list[list[str]], seed: str) -> None:
     history = Happening(lake, random.Random(seed))
     with beginning(lake):
-        everything = len(built(lake, PART, NEVER)["silver.event_circumstances"])
+        everything = len(built(lake, PART, NEVER)["silver.event_visibility_inputs"])
         shares = []
         for happening in kinds:
             for name in happening:
@@ -320,7 +320,7 @@ def _hold(lake: HarshLake, kinds: list[list[str]], seed: str) -> None:
             for table in (*READ, *STATE):
                 branch(lake.session, table, PART, WHOLE)
             in_part, whole = built(lake, PART, 0), built(lake, WHOLE, NEVER)
-            shares.append(lake.session.written("silver.event_circumstances", PART) / everything)
+            shares.append(lake.session.written("silver.event_visibility_inputs", PART) / everything)
             for model in MODELS:
                 different = set(map(repr, in_part[model])) ^ set(map(repr, whole[model]))
                 assert different == set(), (happening, model)
@@ -383,10 +383,10 @@ def test_circumstances_in_part_are_those_of_all(harsh: HarshLake) -> None:
 def test_where_too_much_changed_all_is_made_anew(harsh: HarshLake) -> None:
     history = Happening(harsh, random.Random("too much"))
     with beginning(harsh):
-        before = built(harsh, PART, NEVER)["silver.event_circumstances"]
+        before = built(harsh, PART, NEVER)["silver.event_visibility_inputs"]
         history.set("events", "outlier = not outlier", "true")
-        after = built(harsh, PART, 0, most=len(before) - 1)["silver.event_circumstances"]
-        assert harsh.session.written("silver.event_circumstances", PART) == len(after) == len(before)
+        after = built(harsh, PART, 0, most=len(before) - 1)["silver.event_visibility_inputs"]
+        assert harsh.session.written("silver.event_visibility_inputs", PART) == len(after) == len(before)
         assert [row["outlier"] for row in after] == [not row["outlier"] for row in before]
 
 

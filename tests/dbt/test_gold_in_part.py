@@ -28,7 +28,10 @@ def test_silver_and_gold_after_an_increment_are_those_of_a_full_refresh(harsh: H
             branch(session, table, PART, WHOLE)
         run(harsh, PART, 0, EVERYTHING)
         run(harsh, WHOLE, NEVER, EVERYTHING)
-        few = session.written("silver.event_circumstances", PART), session.written("silver.event_circumstances", WHOLE)
+        few = (
+            session.written("silver.event_visibility_inputs", PART),
+            session.written("silver.event_visibility_inputs", WHOLE),
+        )
         assert few[0] < few[1] / 2
         assert len(models) > 15
         for model in models:

@@ -50,7 +50,7 @@ def test_everything_is_described(manifest: dict[str, Any]) -> None:
 
 
 def test_nothing_replaces_what_readers_see_before_the_audit(models: list[dict[str, Any]]) -> None:
-    assert {model["config"]["materialized"] for model in models} <= {"rebuild", "incremental", "view"}
+    assert {model["config"]["materialized"] for model in models} <= {"replace_on_branch", "incremental", "view"}
     for model in models:
         assert model["config"]["tblproperties"]["write.wap.enabled"] == "true", model["name"]
         assert model["config"]["full_refresh"] is False, model["name"]

@@ -1,4 +1,4 @@
-"""The materialization `rebuild`, on a lake of its own with a project of one model."""
+"""The materialization `replace_on_branch`, on a lake of its own with a project of one model."""
 
 import json
 import shutil
@@ -29,7 +29,7 @@ class Project:
         shutil.copytree(PROJECT_FOLDER / "dbt", folder, ignore=ignored)
         (folder / "models" / "silver").mkdir()
 
-    def model(self, sql: str, materialized: str = "rebuild", **columns: str) -> None:
+    def model(self, sql: str, materialized: str = "replace_on_branch", **columns: str) -> None:
         """Let the model ``thing`` be ``sql``, under a contract of ``columns``."""
         lines = [
             f"      - {{name: {name}, data_type: {type}, description: It's {name}}}" for name, type in columns.items()

@@ -44,7 +44,7 @@ def attempt(catalog: Catalog, run: Run, hour: int, **faults: str) -> None:
     if late:
         moment = {"measured_at": DAY + hour * HOUR + timedelta(minutes=1)}
         store.append_audit_rows(catalog, "audit.stream_gaps", [row | moment for row in late], run)
-    copied = {"table_name": "events", "extent": "changes", "rows_read": hour, "snapshot_id": hour}
+    copied = {"table_name": "events", "extent": "changed", "rows_read": hour, "snapshot_id": hour}
     store.append_audit_rows(catalog, "audit.ledger", [copied | {"written_at": DAY + hour * HOUR}], run)
     check = {"stage": "bronze", "subject": f"hour {hour}", "success": False, "checked_at": DAY + hour * HOUR}
     store.append_audit_rows(catalog, "audit.checks", [check], run)

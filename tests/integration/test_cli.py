@@ -114,7 +114,7 @@ def _fail(catalog: Catalog, run: Run) -> None:
     table.append(_rows(3, 5), branch=run.branch)
     store.append_audit_rows(catalog, "audit.snapshots", [{"branch": run.branch}], run)
 
-    _gap(catalog, run, "lost", 7, 7, witness="accepted_row", table_name="events")
+    _gap(catalog, run, "lost", 7, 7, evidence="accepted_row", table_name="events")
 
 
 def _gap(catalog: Catalog, run: Run, kind: str, first: int, last: int, **told: str) -> None:

@@ -70,8 +70,8 @@ def test_what_a_user_may_see(published: Published, hidden: dict[str, Any]) -> No
 def test_expiry_is_judged_at_the_moment_asked_for(published: Published) -> None:
     (row,) = published.rows(
         "query",
-        "select event_id from silver.event_circumstances where expires_at is not null and withheld is null"
-        " and not soft_failed and never_sent is null and not outlier order by event_id limit 1",
+        "select event_id from silver.event_visibility_inputs where expires_at is not null and withheld is null"
+        " and not soft_failed and unsent_type is null and not outlier order by event_id limit 1",
     )  # fmt: skip
     long_after = published.rows("who-can-see", row["event_id"], "--as-of", "2100-01-01")
     long_before = published.rows("who-can-see", row["event_id"], "--as-of", "2020-01-01")
@@ -91,7 +91,7 @@ def test_the_state_at_an_event(published: Published, hidden: dict[str, Any]) -> 
 def test_a_state_may_be_known_to_be_empty(published: Published) -> None:
     (create,) = published.rows(
         "query",
-        "select event_id from silver.event_circumstances where type = 'm.room.create' and position >= 0"
+        "select event_id from silver.event_visibility_inputs where type = 'm.room.create' and position >= 0"
         " order by event_id limit 1",
     )  # fmt: skip
     assert published.rows("state-at", create["event_id"], "--before") == []

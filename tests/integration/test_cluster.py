@@ -35,8 +35,8 @@ def test_a_cluster_publishes_the_same_content(
     release = release_of(published.settings)
     here = contents(published.settings, release.tables)
     with duckdb_reader.open_duckdb(published.settings) as lake:
-        duckdb_reader.create_views(lake, published.settings, release, ["silver.as_of"])
-        ((as_of,),) = lake.execute("select as_of from silver.as_of").fetchall()
+        duckdb_reader.create_views(lake, published.settings, release, ["silver.retention_time"])
+        ((as_of,),) = lake.execute("select as_of from silver.retention_time").fetchall()
     elsewhere = new_lake(
         synapse_dsn=published.settings.synapse_dsn, lakehouse_as_of=datetime.fromtimestamp(as_of / 1000, UTC)
     )

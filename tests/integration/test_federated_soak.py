@@ -84,7 +84,7 @@ def test_increments_beside_a_busy_federation_end_equal_to_the_source(
                     until = time.monotonic() + SECONDS
                     while time.monotonic() < until:
                         extents = [row["extent"] for row in lake.advance().values()]
-                        print(f"run {lake.runs}: {len(lake.events)} events, {extents.count('changes')} tables changed")
+                        print(f"run {lake.runs}: {len(lake.events)} events, {extents.count('changed')} tables changed")
             print(f"done {load.done}, refused {load.refused}")
             assert load.broken == []
             assert load.done.keys() >= ACTS

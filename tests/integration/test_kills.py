@@ -135,7 +135,7 @@ def test_killed_runs_leave_nothing_that_the_next_one_cannot_mend(
         last.advance()
         assert last.departures() == {}
         extents = {row["extent"] for row in _ledger(last)}
-        assert {"whole", "changes", "nothing", "rest"} <= extents
+        assert {"full", "changed", "none", "resumed"} <= extents
         monkeypatch.setattr(maintenance, "UNFINISHED", timedelta(0))
         last.settings = settings.model_copy(update={"lakehouse_erasure_days": 0})
         app = last.app()

@@ -290,7 +290,7 @@ def test_a_feed_that_is_cut_off_has_what_a_sync_from_there_has(
     hs, answers = said
     told = json.dumps({"server_name": hs.server_name, "feed_length": FEW})
     with dbt_session(environment(own), tmp_path) as session:
-        models = ["feed_stays", "user_event_feed", "user_feed_starts"]
+        models = ["feed_memberships", "user_event_feed", "user_feed_starts"]
         done = session.dbt("run", "--select", *models, "--vars", told, branch="short")
         assert done["success"], done
     with duckdb_reader.open_duckdb(own) as connection:

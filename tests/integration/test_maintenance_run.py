@@ -47,7 +47,7 @@ def test_what_synapse_lost_is_gone_after_one_maintenance_run(
     assert "Proven" in proof.stdout
     parity = (
         "select count(*) as tables, sum(differing)::int as differing, bool_or(differing is null) as cut"
-        " from audit.parity"
+        " from audit.reconciliation"
     )
     (found,) = json.loads(lakehouse(settings, "query", parity, "--format", "json").stdout)
     assert found["tables"] > 50

@@ -49,8 +49,8 @@ def test_a_lake_on_s3_has_the_same_content_and_is_read_the_same(
 ) -> None:
     release = release_of(published.settings)
     with duckdb_reader.open_duckdb(published.settings) as here:
-        duckdb_reader.create_views(here, published.settings, release, ["silver.as_of"])
-        ((as_of,),) = here.execute("select as_of from silver.as_of").fetchall()
+        duckdb_reader.create_views(here, published.settings, release, ["silver.retention_time"])
+        ((as_of,),) = here.execute("select as_of from silver.retention_time").fetchall()
     settings = new_lake(
         synapse_dsn=published.settings.synapse_dsn,
         lakehouse_as_of=datetime.fromtimestamp(as_of / 1000, UTC),

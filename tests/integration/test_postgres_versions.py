@@ -73,7 +73,7 @@ def other(
 def test_it_is_copied_and_what_changed_is_found(other: Other) -> None:
     lake, source, server, version = other
     assert server.tool("postgres", "--version", stdout=-1).stdout.decode().split()[-1] == version.removesuffix(".0")
-    assert {row["extent"] for row in lake.advance().values()} == {"whole"}
+    assert {row["extent"] for row in lake.advance().values()} == {"full"}
     assert lake.departures() == {}
 
     source.execute("update events set outlier = not outlier where stream_ordering % 50 = 0")
@@ -94,7 +94,7 @@ def test_it_is_copied_and_what_changed_is_found(other: Other) -> None:
     said = server.log.stat().st_size
     changed = lake.advance()
     assert lake.departures() == {}
-    assert {name for name, row in changed.items() if row["extent"] != "nothing"} == {
+    assert {name for name, row in changed.items() if row["extent"] != "none"} == {
         "events", "event_json", "rejections", "event_edges", "erased_users", "receipts_linearized",
     }  # fmt: skip
     assert 0 < changed["events"]["rows_read"] < 0.1 * changed["events"]["rows_source"]
@@ -104,7 +104,7 @@ def test_it_is_copied_and_what_changed_is_found(other: Other) -> None:
     assert "pg_stat_get_xact_tuples_returned" in asked
     assert 'count(*) from "events"' not in asked
 
-    assert {row["extent"] for row in lake.advance().values()} == {"nothing"}
+    assert {row["extent"] for row in lake.advance().values()} == {"none"}
 
 
 @pytest.mark.heavy

@@ -50,7 +50,7 @@ def test_a_drifted_table_keeps_its_content_until_it_fits_again(lake: AdvancingLa
     ledger = lake.advance()
     assert before == {}
     assert {"room_depth", "threads"} & ledger.keys() == set()
-    assert ledger["rooms"]["extent"] != "nothing"
+    assert ledger["rooms"]["extent"] != "none"
     first, second = store.read_releases(lake.app().catalog)
     assert (first.partial, second.partial) == ((), ("room_depth", "threads"))
     for name in second.partial:
@@ -71,7 +71,7 @@ def test_a_drifted_table_keeps_its_content_until_it_fits_again(lake: AdvancingLa
 def test_a_column_made_anew_between_two_runs_is_read_anew(lake: AdvancingLake, source: Source) -> None:
     source.execute("alter table room_depth drop column min_depth")
     source.execute("alter table room_depth add column min_depth bigint default 7")
-    assert lake.advance()["room_depth"]["extent"] == "whole"
+    assert lake.advance()["room_depth"]["extent"] == "full"
     assert lake.departures() == {}
 
 

@@ -73,7 +73,7 @@ def test_a_lake_of_an_earlier_version_opens_and_advances(lake: AdvancingLake) ->
 
     assert lake.departures() == {}
     known = {name.removeprefix("bronze.") for name in before if name.startswith("bronze.")}
-    assert {row["extent"] for name, row in advanced.items() if name in known} == {"changes", "nothing"}
+    assert {row["extent"] for name, row in advanced.items() if name in known} == {"changed", "none"}
     assert advanced["events"]["rows_outdated"] == advanced["events"]["rows_read"] > 0
     assert advanced["event_edges"]["rows_deleted"] > 0
     assert content(lake.settings, release=1) == before

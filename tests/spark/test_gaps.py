@@ -1,4 +1,4 @@
-"""Every class of gap, produced in a database and found with its witness; healthy work raises nothing."""
+"""Every class of gap, produced in a database and found with its evidence; healthy work raises nothing."""
 
 import subprocess
 from itertools import pairwise
@@ -248,8 +248,8 @@ def test_other_rows_tell_of_events_that_were_lost_before_anybody_watched(
         " where events.type = 'm.room.message' order by events.stream_ordering limit 1"
     )
     lost = {}
-    for witness, event in (("membership", member), ("delta", changed), ("event_json", message)):
-        (lost[witness],) = source.one("delete from events where event_id = %s returning stream_ordering", event)
+    for evidence, event in (("membership", member), ("delta", changed), ("event_json", message)):
+        (lost[evidence],) = source.one("delete from events where event_id = %s returning stream_ordering", event)
     source.run("delete from event_json where event_id = any(%s)", [[member, changed, other]])
     source.run("delete from current_state_delta_stream where event_id = %s", [member])
     # As many rows as events: counting does not tell. And a change of state that has no event is none that was lost.
@@ -263,7 +263,7 @@ def test_other_rows_tell_of_events_that_were_lost_before_anybody_watched(
 
     found = examined.examine()
     assert {one for one in found if one[4] == "lost"} == {
-        ("events", "events", id_, id_, "lost", witness, None) for witness, id_ in lost.items()
+        ("events", "events", id_, id_, "lost", evidence, None) for evidence, id_ in lost.items()
     }
     assert not any(one[2] <= removal <= one[3] for one in found if one[0] == "events")
 

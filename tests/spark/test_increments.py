@@ -85,7 +85,7 @@ def test_what_happens_to_rows_reaches_the_lake_and_nothing_else_is_read(
     lake: AdvancingLake, source: Source, source_dsn: str
 ) -> None:
     unchanged = lake.advance()
-    assert {row["extent"] for row in unchanged.values()} == {"nothing"}
+    assert {row["extent"] for row in unchanged.values()} == {"none"}
     assert sum(row["rows_read"] for row in unchanged.values()) == 0
 
     # As seen on federating servers: outliers come and go, events are renumbered, state groups come late and change.
@@ -99,8 +99,8 @@ def test_what_happens_to_rows_reaches_the_lake_and_nothing_else_is_read(
     source.execute("truncate erased_users")
     changed = lake.advance()
     assert lake.departures() == {}
-    assert changed["events"]["extent"] == changed["event_edges"]["extent"] == "changes"
-    assert changed["state_groups"]["extent"] == "nothing"
+    assert changed["events"]["extent"] == changed["event_edges"]["extent"] == "changed"
+    assert changed["state_groups"]["extent"] == "none"
     assert 0 < changed["events"]["rows_read"] < 0.1 * changed["events"]["rows_source"]
     assert changed["event_edges"]["rows_read"] == 0
     deleted = lake.deletions()
@@ -125,7 +125,7 @@ def test_what_happens_to_rows_reaches_the_lake_and_nothing_else_is_read(
     # What moves rows about, or makes them old, changes nothing.
     source.execute("vacuum (full) events")
     source.execute("vacuum (freeze) event_json")
-    assert {row["extent"] for row in lake.advance().values()} == {"nothing"}
+    assert {row["extent"] for row in lake.advance().values()} == {"none"}
 
 
 def test_deleted_rows_are_found_without_hashing_in_the_source(
@@ -150,7 +150,7 @@ def test_deleted_rows_are_found_without_hashing_in_the_source(
     source.execute(sql.SQL("alter database {} reset log_statement").format(sql.Identifier(source.info.dbname)))
     assert min(deleted.values()) > 0
     assert {name: changed[name]["rows_deleted"] for name in gone} == deleted
-    assert {changed[name]["extent"] for name in gone} == {"changes"}
+    assert {changed[name]["extent"] for name in gone} == {"changed"}
     assert lake.departures() == {}
     statements = server.log.read_bytes()[said:].decode().lower()
     assert 'left("event_id", 24)' in statements
@@ -173,7 +173,7 @@ def test_rows_that_went_by_the_hundred_thousand_do_not_pass_through_the_driver(
             source.execute("update state_groups_state set event_id = event_id")
         before = _peak(anew=True)
         row = lake.advance()["state_groups_state"]
-        assert (row["extent"], row["rows_deleted"]) == ("whole" if rewrites else "changes", 400_000)
+        assert (row["extent"], row["rows_deleted"]) == ("full" if rewrites else "changed", 400_000)
         assert _peak() - before < 150e6
     keys = [json.loads(key) for table, key in lake.deletions() if table == "state_groups_state"]
     assert sum(key["state_group"] >= 50_000_000 for key in keys) == 2 * 400_000
@@ -315,7 +315,7 @@ def test_what_a_table_grew_by_is_readied_while_the_source_counts(
         written.clear()
         readied.clear()
         row = lake.advance()["event_edges"]
-        assert row["extent"] == "changes"
+        assert row["extent"] == "changed"
         assert lake.departures() == {}
         return len(written)
 
@@ -361,7 +361,7 @@ def test_an_interrupted_copy_goes_on_where_it_stopped(
     lake.publish(app)
     assert lake.departures() == {}
     (row,) = [row for row in lake.ledger(app) if row["table_name"] == "event_json"]
-    assert row["extent"] == "rest"
+    assert row["extent"] == "resumed"
     assert row["rows_read"] < 0.8 * row["rows_source"]
     # each range that was read stands for itself in the ledger
     ranges = row["ranges"]
@@ -380,7 +380,7 @@ def test_what_is_left_of_a_source_that_was_behind_since_is_not_gone_on_from(
     store.append_audit_rows(app.catalog, "audit.snapshots", [last | behind])
     lake.copy(app)
     lake.publish(app)
-    assert {row["extent"] for row in lake.ledger(app)} == {"whole"}
+    assert {row["extent"] for row in lake.ledger(app)} == {"full"}
     assert lake.departures() == {}
 
 
@@ -420,11 +420,11 @@ def test_rows_that_are_read_again_are_told_apart_where_keys_may_repeat(
         name("generate_series(12001, 12003)", 1)
         source.execute("delete from event_auth where event_id in ('$event 1', '$event 7')")
         row = lake.advance()["event_auth"]
-        assert (row["extent"], row["rows_outdated"], row["rows_deleted"]) == ("changes", 2 * 11_994, 3)
+        assert (row["extent"], row["rows_outdated"], row["rows_deleted"]) == ("changed", 2 * 11_994, 3)
         assert lake.departures() == {}
         # Of these keys an older row is there, too.
         name("generate_series(2, 3)", 1)
-        assert lake.advance()["event_auth"]["extent"] == "whole"
+        assert lake.advance()["event_auth"]["extent"] == "full"
         assert lake.departures() == {}
 
 
@@ -437,7 +437,7 @@ def test_a_table_that_drifted_for_a_while_is_gone_on_with(
     source.execute("alter table receipts_linearized rename column event_id to target")
     assert "receipts_linearized" not in lake.advance()
     source.execute("alter table receipts_linearized rename column target to event_id")
-    assert lake.advance()["receipts_linearized"]["extent"] == "nothing"
+    assert lake.advance()["receipts_linearized"]["extent"] == "none"
     assert lake.departures() == {}
 
 
@@ -446,7 +446,7 @@ def test_a_compaction_between_runs_changes_nothing(lake: AdvancingLake, source: 
         "call lake.system.rewrite_data_files(table => 'bronze.events', options => map('rewrite-all', 'true'))"
     )
     source.execute("update events set depth = depth + 1 where stream_ordering % 9 = 0")
-    assert lake.advance()["events"]["extent"] == "changes"
+    assert lake.advance()["events"]["extent"] == "changed"
     assert lake.departures() == {}
 
 
@@ -477,28 +477,28 @@ def test_no_table_is_emptied_while_it_is_copied(
 def test_a_source_that_was_behind_since_is_copied_whole(lake: AdvancingLake, source: Source) -> None:
     """Set back to an earlier state of its disk, seen by a run that failed, and ahead of the published copy again."""
     lake.advance()
-    assert {row["extent"] for row in lake.advance().values()} == {"nothing"}
+    assert {row["extent"] for row in lake.advance().values()} == {"none"}
     app = lake.app()
     (last,) = store.read_run_rows(app.catalog, "audit.snapshots", f"test_{lake.runs - 1}")
     behind = last | {"run_id": app.run.run_id, "wal_lsn": "0/1", "taken_at": last["taken_at"] + timedelta(seconds=1)}
     earlier = behind | {"run_id": "before", "taken_at": last["taken_at"] - timedelta(seconds=1)}
     elsewhere = behind | {"run_id": "of another timeline", "timeline": last["timeline"] + 1}
     store.append_audit_rows(app.catalog, "audit.snapshots", [earlier, elsewhere])
-    assert {row["extent"] for row in lake.advance().values()} == {"nothing"}
+    assert {row["extent"] for row in lake.advance().values()} == {"none"}
     (last,) = store.read_run_rows(app.catalog, "audit.snapshots", f"test_{lake.runs}")
     store.append_audit_rows(
         app.catalog, "audit.snapshots", [behind | {"taken_at": last["taken_at"] + timedelta(seconds=1)}]
     )
     time.sleep(1.1)
-    assert {row["extent"] for row in lake.advance().values()} == {"whole"}
+    assert {row["extent"] for row in lake.advance().values()} == {"full"}
     assert lake.departures() == {}
-    assert {row["extent"] for row in lake.advance().values()} == {"nothing"}
+    assert {row["extent"] for row in lake.advance().values()} == {"none"}
 
 
 def test_a_restored_dump_is_copied_whole(lake: AdvancingLake, sample_dsn: str) -> None:
     """Its transaction ids mean other transactions, so nothing may be taken for unchanged."""
     lake.settings = lake.settings.model_copy(update={"synapse_dsn": sample_dsn})
-    assert {row["extent"] for row in lake.advance().values()} == {"whole"}
+    assert {row["extent"] for row in lake.advance().values()} == {"full"}
     assert lake.departures() == {}
 
 

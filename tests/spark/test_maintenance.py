@@ -145,7 +145,7 @@ def test_what_synapse_lost_leaves_the_files_and_nothing_else_changes(
     assert "If its snapshot has been expired" in lake.ask("query", "from bronze.events", "--release", "1").stderr
     assert json.loads(lake.ask("branches", "--format", "json").stdout) == []
     extents = {row["extent"] for row in lake.advance().values()}
-    assert extents == {"nothing", "changes"}
+    assert extents == {"none", "changed"}
     assert lake.equal_to_source()
 
     _prune(source, "")

@@ -174,7 +174,7 @@ def test_the_source_is_asked_no_longer_than_the_budget_allows_and_tables_take_tu
         old = {"slice": 0, "slices": 1, "differing": 0, "seconds": 0.1, "compared_at": datetime(2000, 1, 1, tzinfo=UTC)}
         slow = {"differing": None, "seconds": 31.0, "compared_at": datetime.now(UTC)}
         store.append_audit_rows(
-            app.catalog, "audit.parity", [old | {"table_name": "odd"}, old | slow | {"table_name": "events"}]
+            app.catalog, "audit.reconciliation", [old | {"table_name": "odd"}, old | slow | {"table_name": "events"}]
         )
         turns = list_slices_by_age(app, lake.declared, connection)
         assert [unit.part.of for unit in turns if unit.table.name == "events"] == [2, 2]

@@ -42,10 +42,10 @@ class SmallLake(AdvancingLake):
             copy_tables(session)
 
     def verify(self, app: SparkApp) -> list[dict[str, Any]]:
-        """Compare the run's branch with the source: rows of audit.parity."""
+        """Compare the run's branch with the source: rows of audit.reconciliation."""
         with export_snapshot(self.settings, self.declared) as (connection, snapshot):
             reconcile_tables(app, self.declared, connection, snapshot)
-        return store.read_run_rows(app.catalog, "audit.parity", app.run.run_id)
+        return store.read_run_rows(app.catalog, "audit.reconciliation", app.run.run_id)
 
     def maintain(self, days: int = 0) -> None:
         """Run the app that looks after the lake's files."""

@@ -42,7 +42,7 @@ class Examined(AdvancingLake):
         if publish:
             self.publish(app)
         rows = app.catalog.load_table("audit.stream_gaps").scan().to_arrow().to_pylist()
-        names = ("stream", "table_name", "first_id", "last_id", "class", "witness", "explanation")
+        names = ("stream", "table_name", "first_id", "last_id", "class", "evidence", "explanation")
         return {tuple(row[name] for name in names) for row in rows if row["run_id"] == app.run.run_id}
 
     def bound(self) -> int:

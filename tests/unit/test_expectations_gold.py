@@ -29,7 +29,7 @@ MANIFEST: dict[str, Any] = {
     "nodes": {
         "model.p.events": {
             "unique_id": "model.p.events", "resource_type": "model", "schema": "gold", "alias": "events",
-            "config": {"materialized": "rebuild", "meta": {"primary_key": ["event_id"]}},
+            "config": {"materialized": "replace_on_branch", "meta": {"primary_key": ["event_id"]}},
         },
         "test.p.unique_events": {
             "unique_id": "test.p.unique_events", "resource_type": "test", "name": "unique_events", "schema": "x",

@@ -62,11 +62,11 @@ def test_a_model_is_looked_for_as_soon_as_what_it_asks_is_built() -> None:
     finding(event("NodeFinished", "event_fields", "error"))
     finding(event("NodeExecuting", "event_fields"))
     finding(event("NodeFinished", "event_fields"))
-    assert next_lines(3) == ["hand over event_fields", "look for redactions", "look for event_circumstances"]
+    assert next_lines(3) == ["hand over event_fields", "look for redactions", "look for event_visibility_inputs"]
     # Who builds one model alone has it looked for then.
     finding(event("NodeExecuting", "visibility_intervals"))
     assert next_lines(2) == ["look for visibility_intervals", "hand over visibility_intervals"]
-    finding(event("NodeFinished", "event_circumstances"))
-    finding(event("NodeExecuting", "event_circumstances"))
-    assert next_lines(1) == ["hand over event_circumstances"]
+    finding(event("NodeFinished", "event_visibility_inputs"))
+    finding(event("NodeExecuting", "event_visibility_inputs"))
+    assert next_lines(1) == ["hand over event_visibility_inputs"]
     assert told.empty()

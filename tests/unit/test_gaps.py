@@ -24,7 +24,7 @@ DUCKDB = duckdb.connect()
 
 # "2-5 | 5": the ids that a release has | its bound; "none": nothing was released before.
 # "2-9 | 7 of 9": the ids that are there now | the bound now, of the last id handed out. "4x2": two rows have id 4.
-# "6 delta": a witness tells that 6 had a row; "6 room_deleted": that explains it. An accepted row is its own witness.
+# "6 delta": a evidence tells that 6 had a row; "6 room_deleted": that explains it. An accepted row is its own evidence.
 TRACES = {
     # Nothing is wrong.
     "an empty stream": ("none", "| 1 of 1", "", ""),
@@ -123,18 +123,18 @@ def examined(before: str, now: str, told: str) -> list[StreamGap]:
     DUCKDB.execute("create or replace temp table windows (stream text, after bigint, until bigint)")
     DUCKDB.execute(
         "create or replace temp table witnessed"
-        " (stream text, table_name text, id bigint, witness text, explanation text)"
+        " (stream text, table_name text, id bigint, evidence text, explanation text)"
     )
     DUCKDB.execute(f"insert into windows values ('s', {window.accepted or 1}, {window.last})")
     DUCKDB.execute("insert into ids select 's', unnest(?::bigint[])", [[*present, *witnessed]])
-    for one, witness in witnessed.items():
-        DUCKDB.execute("insert into witnessed values ('s', 't', ?, ?, ?)", [one, witness, explained.get(one)])
+    for one, evidence in witnessed.items():
+        DUCKDB.execute("insert into witnessed values ('s', 't', ?, ?, ?)", [one, evidence, explained.get(one)])
     found: list[StreamGap] = []
     for _, first, last_id in DUCKDB.execute(MISSING_RANGES).fetchall():
         found += classify.classify_missing(MissingIds(first, last_id), window)
-    for _, table, witness, explanation, first, last_id in DUCKDB.execute(EVIDENCE_RANGES).fetchall():
+    for _, table, evidence, explanation, first, last_id in DUCKDB.execute(EVIDENCE_RANGES).fetchall():
         reason = Explanation(explanation) if explanation else None
-        found += classify.classify_missing(MissingIds(first, last_id, table, Evidence(witness), reason), window)
+        found += classify.classify_missing(MissingIds(first, last_id, table, Evidence(evidence), reason), window)
     for one, rows in present.items():
         found += classify.classify_present(PresentId(one, "t", rows, one in known, signs.get(one) == "again"), window)
     return sorted(found, key=lambda gap: (gap.first, list(GapClass).index(gap.gap_class)))
@@ -142,8 +142,8 @@ def examined(before: str, now: str, told: str) -> list[StreamGap]:
 
 def label(gap: StreamGap) -> str:
     numbers = str(gap.first) if gap.first == gap.last else f"{gap.first}-{gap.last}"
-    witness = gap.evidence.value if gap.evidence else None
-    return " ".join(filter(None, [numbers, gap.gap_class.value, witness, *gap.flags]))
+    evidence = gap.evidence.value if gap.evidence else None
+    return " ".join(filter(None, [numbers, gap.gap_class.value, evidence, *gap.flags]))
 
 
 @pytest.mark.parametrize("name", TRACES)

@@ -18,7 +18,7 @@ RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 10)), max_size=6)
 
 def test_a_table_without_a_base_is_read_whole_in_chunks() -> None:
     planned = plan_read(None, 2 * page_ranges.PAGES_PER_CHUNK + 1, 1000, 0)
-    assert planned.extent is ReadExtent.WHOLE
+    assert planned.extent is ReadExtent.FULL
     assert [part.pages for part in planned.parts] == [
         (0, page_ranges.PAGES_PER_CHUNK),
         (page_ranges.PAGES_PER_CHUNK, 2 * page_ranges.PAGES_PER_CHUNK),
@@ -34,7 +34,7 @@ def test_an_unchanged_table_is_not_read() -> None:
 def test_changes_and_deletions_are_read_since_the_base() -> None:
     for rows, changed in ((1000, 3), (990, 0), (1100, 100)):
         planned = plan_read(WHOLE_COPY, 10, rows, changed)
-        assert planned == ReadPlan(ReadExtent.CHANGES, WHOLE_COPY, (ReadPart(WHOLE_TABLE, 50),))
+        assert planned == ReadPlan(ReadExtent.CHANGED, WHOLE_COPY, (ReadPart(WHOLE_TABLE, 50),))
 
 
 def test_rows_whose_places_are_known_are_read_there() -> None:
@@ -61,7 +61,7 @@ def test_the_end_of_a_table_that_grew_is_read_before_it_is_counted() -> None:
 
 def test_where_the_end_was_read_only_other_changes_are() -> None:
     end = _end(36, rows=7)
-    assert plan_read(OF_100_PAGES, 101, 1007, 0, "{}", end) == ReadPlan(ReadExtent.CHANGES, OF_100_PAGES, (end,))
+    assert plan_read(OF_100_PAGES, 101, 1007, 0, "{}", end) == ReadPlan(ReadExtent.CHANGED, OF_100_PAGES, (end,))
     others = ReadPart((0, 36), 50, '{"(7,2)"}')
     assert plan_read(OF_100_PAGES, 101, 1008, 1, '{"(7,2)"}', end).parts == (end, others)
     assert all(part.is_small(1_000_000) for part in (end, others))
@@ -69,10 +69,10 @@ def test_where_the_end_was_read_only_other_changes_are() -> None:
 
 
 def test_what_was_read_of_the_end_counts() -> None:
-    assert plan_read(OF_100_PAGES, 101, 1000, 0, "{}", _end(36, rows=0)).extent is ReadExtent.NOTHING
-    assert plan_read(OF_100_PAGES, 101, 993, 0, "{}", _end(36, rows=0)).extent is ReadExtent.CHANGES
+    assert plan_read(OF_100_PAGES, 101, 1000, 0, "{}", _end(36, rows=0)).extent is ReadExtent.NONE
+    assert plan_read(OF_100_PAGES, 101, 993, 0, "{}", _end(36, rows=0)).extent is ReadExtent.CHANGED
     whole = plan_read(OF_100_PAGES, 101, 1400, 400, None, _end(36, rows=301))
-    assert whole == ReadPlan(ReadExtent.WHOLE, None, (ReadPart(WHOLE_TABLE),))
+    assert whole == ReadPlan(ReadExtent.FULL, None, (ReadPart(WHOLE_TABLE),))
 
 
 @given(st.integers(0, 60), st.integers(1, 500_000), st.integers(1, 40 * page_ranges.PAGES_PER_CHUNK))
@@ -93,13 +93,13 @@ def test_few_changes_in_many_pages_become_few_files() -> None:
 
 def test_a_table_that_changed_by_more_than_half_is_read_anew() -> None:
     planned = plan_read(WHOLE_COPY, 10, 1000, 501)
-    assert (planned.extent, planned.base) == (ReadExtent.WHOLE, None)
+    assert (planned.extent, planned.base) == (ReadExtent.FULL, None)
 
 
 def test_an_interrupted_copy_reads_the_rest_and_what_changed() -> None:
     part = Baseline(snapshot_id=1, rows=10, since=50, pages=((4, 8), (0, 2)))
     planned = plan_read(part, 10, 1000, 0)
-    assert (planned.extent, planned.base) == (ReadExtent.REST, part)
+    assert (planned.extent, planned.base) == (ReadExtent.RESUMED, part)
     assert planned.parts == (ReadPart((2, 4)), ReadPart((8, None)), ReadPart((4, 8), 50), ReadPart((0, 2), 50))
     assert plan_read(part, 10, 1000, 1, '{"(5,1)"}').parts == planned.parts
 

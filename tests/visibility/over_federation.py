@@ -24,7 +24,7 @@ _EVENTS = """
     where not events.outlier and events.room_id = any(%s) order by md5(events.event_id) limit %s
 """
 _WITHHELD = """
-    select event_id from asked join silver.event_circumstances using (event_id) where withheld is not null
+    select event_id from asked join silver.event_visibility_inputs using (event_id) where withheld is not null
 """
 _BEFORE = """
     select event_id, list(before_event_id) filter (before_event_id is not null), bool_and(before_is_known)

@@ -50,7 +50,7 @@ def test_synapse_shows_the_same_events_redacted(harsh: HarshLake, server: Embedd
     assert stays == set(local)
 
     said = _synapse_says(harsh, server, tmp_path, "redactions")
-    unreadable = {row["event_id"] for row in _rows(harsh, "silver.event_circumstances") if row["withheld"]}
+    unreadable = {row["event_id"] for row in _rows(harsh, "silver.event_visibility_inputs") if row["withheld"]}
     assert {event_id: by for event_id, by in derived.items() if event_id in said} == said
     assert derived.keys() - said.keys() <= unreadable
 

@@ -20,7 +20,7 @@ def test_every_answer_on_the_sample_is_synapse_s(published: Published) -> None:
 
 def test_what_was_replaced_is_known_of_what_never_was_an_outlier(published: Published) -> None:
     with duckdb_reader.open_duckdb(published.settings) as connection:
-        names = ["silver.event_circumstances", "bronze.ex_outlier_stream"]
+        names = ["silver.event_visibility_inputs", "bronze.ex_outlier_stream"]
         duckdb_reader.create_views(
             connection, published.settings, duckdb_reader.get_release(connection, published.settings), names
         )
@@ -28,11 +28,11 @@ def test_what_was_replaced_is_known_of_what_never_was_an_outlier(published: Publ
         # outside before.
         known = connection.execute("""
             select replaced_is_known, replaces_state is not null, count(*)
-            from silver.event_circumstances anti join bronze.ex_outlier_stream using (event_id)
+            from silver.event_visibility_inputs anti join bronze.ex_outlier_stream using (event_id)
             where is_state and not outlier group by all
         """).fetchall()
         unknown = connection.execute("""
-            select count(*) from silver.event_circumstances semi join bronze.ex_outlier_stream using (event_id)
+            select count(*) from silver.event_visibility_inputs semi join bronze.ex_outlier_stream using (event_id)
             where not replaced_is_known
         """).fetchone()
     counted = {(is_known, replaces): rows for is_known, replaces, rows in known}

@@ -31,9 +31,9 @@ select
     event.policy_server_spammy,
     event.replaces_state,
     -- Events of other servers, and of old, may bring along what they replace.
-    event.prev_membership as told_membership,
-    event.prev_visibility as told_visibility,
-    event.has_prev_content as tells_replaced,
+    event.prev_membership as prev_content_membership,
+    event.prev_visibility as prev_content_history_visibility,
+    event.has_prev_content as has_prev_content_and_sender,
     event.membership,
     event.history_visibility,
     event.join_rule,

@@ -51,7 +51,7 @@ class Increments:
         return {one.model.name for one in self.models}
 
     def variables(self) -> dict[str, Any]:
-        """What the materialization ``rebuild`` asks for."""
+        """What the materialization ``replace_on_branch`` asks for."""
         return {"read_from": {one.model.name: one.read_from for one in self.models}}
 
     def look(self, settings: Settings, branch: str, model: str) -> Found | None:

@@ -60,7 +60,7 @@ _REDACTIONS: Final = LargeModel(
     after=_FIELDS.name,
 )
 _CIRCUMSTANCES: Final = LargeModel(
-    "silver.event_circumstances",
+    "silver.event_visibility_inputs",
     _JSON
     | _REDACTING
     | {

@@ -47,7 +47,7 @@ def copy_tables(session: SnapshotSession) -> None:
         wait_with_keepalive(readers.submit(record, deleted, app.run, datetime.now(UTC)), connection)
     ledger = [copy.ledger_row() | snapshot_columns(snapshot) for copy in copies]
     store.append_audit_rows(app.catalog, "audit.ledger", ledger, app.run)
-    unchanged = sum(row["extent"] == "nothing" for row in ledger)
+    unchanged = sum(row["extent"] == "none" for row in ledger)
     read, written = (sum(row[name] for row in ledger) for name in ("rows_read", "rows_written"))
     app.report_progress(f"{unchanged} of {len(copies)} tables unchanged, {read:,} rows read, {written:,} written")
 

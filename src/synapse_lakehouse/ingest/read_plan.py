@@ -22,11 +22,11 @@ _PAGES_WITH_ROOM: Final = 64
 class ReadExtent(StrEnum):
     """How much of a table a run reads."""
 
-    WHOLE = "whole"
-    REST = "rest"
+    FULL = "full"
+    RESUMED = "resumed"
     """The pages that an interrupted attempt did not read, and the changed rows of the other pages."""
-    CHANGES = "changes"
-    NOTHING = "nothing"
+    CHANGED = "changed"
+    NONE = "none"
 
 
 @dataclass(frozen=True)
@@ -84,13 +84,13 @@ def plan_read(
     """
     rows_read = end.written.rows if end and end.written else 0
     extent = _choose_extent(base, rows_source, rows_changed + rows_read)
-    if extent is ReadExtent.NOTHING:
+    if extent is ReadExtent.NONE:
         return ReadPlan(extent, base, ())
-    if extent is ReadExtent.WHOLE:
+    if extent is ReadExtent.FULL:
         base = end = None
     parts = [end] if end else []
     before = (0, end.pages[0]) if end else WHOLE_TABLE
-    if extent is ReadExtent.CHANGES and base and places is not None:
+    if extent is ReadExtent.CHANGED and base and places is not None:
         if rows_changed or not end:
             parts.append(ReadPart(before, base.since, places))
     else:
@@ -100,12 +100,12 @@ def plan_read(
 
 def _choose_extent(base: Baseline | None, rows_source: int, rows_changed: int) -> ReadExtent:
     if base is None:
-        return ReadExtent.WHOLE
+        return ReadExtent.FULL
     if not base.is_whole:
-        return ReadExtent.REST
+        return ReadExtent.RESUMED
     if not rows_changed and rows_source == base.rows:
-        return ReadExtent.NOTHING
-    return ReadExtent.CHANGES if 2 * rows_changed <= rows_source else ReadExtent.WHOLE
+        return ReadExtent.NONE
+    return ReadExtent.CHANGED if 2 * rows_changed <= rows_source else ReadExtent.FULL
 
 
 def _plan_parts(base: Baseline | None, heap_pages: int, before: PageRange, share_changed: float) -> Iterator[ReadPart]:

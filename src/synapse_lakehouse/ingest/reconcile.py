@@ -71,7 +71,7 @@ class SliceComparison:
 def reconcile_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, snapshot: PostgresSnapshot) -> None:
     """Compare as many slices as the budget allows, and read differing ranges again.
 
-    Appends to ``audit.parity`` and, if ranges differ, to ``audit.repairs`` and ``audit.deletions``.
+    Appends to ``audit.reconciliation`` and, if ranges differ, to ``audit.repairs`` and ``audit.deletions``.
     """
     seconds = app.settings.lakehouse_parity_seconds
     units = digest_source(connection, list_slices_by_age(app, catalogue, connection), seconds)
@@ -83,7 +83,7 @@ def reconcile_tables(app: SparkApp, catalogue: Catalogue, connection: Connection
         for repair in repairs:
             wait_with_keepalive(pool.submit(with_spark_session(repair.do)), connection)
     now = datetime.now(UTC)
-    store.append_audit_rows(app.catalog, "audit.parity", [_parity_row(unit, now) for unit in units], app.run)
+    store.append_audit_rows(app.catalog, "audit.reconciliation", [_parity_row(unit, now) for unit in units], app.run)
     if repairs:
         store.append_audit_rows(app.catalog, "audit.repairs", [repair.row() for repair in repairs], app.run)
     if deletions := [row for repair in repairs for row in repair.deletions()]:
@@ -110,7 +110,7 @@ def list_slices_by_age(app: SparkApp, catalogue: Catalogue, connection: Connecti
         ).fetchall()
     )
     half = app.settings.lakehouse_parity_seconds / 2
-    history = app.catalog.load_table("audit.parity").scan().to_arrow().sort_by("compared_at").to_pylist()
+    history = app.catalog.load_table("audit.reconciliation").scan().to_arrow().sort_by("compared_at").to_pylist()
     last_of_table = {row["table_name"]: row for row in history}
     last_of_slice = {(row["table_name"], row["slice"], row["slices"]): row for row in history}
     units = []
@@ -135,7 +135,7 @@ def list_slices_by_age(app: SparkApp, catalogue: Catalogue, connection: Connecti
 
 
 def _minimum_seconds(previous: Mapping[str, Any] | None) -> float:
-    """Return the minimum time of a slice in seconds, from a row of ``audit.parity`` for it or a similar slice."""
+    """Return the minimum time of a slice in seconds, from a row of ``audit.reconciliation`` for it or a similar slice."""
     if previous is None:
         return 0.0
     seconds: float = previous["seconds"]
@@ -191,7 +191,7 @@ def _hash_rows(spark: SparkSession, number: int, unit: SliceComparison) -> DataF
 
 
 def _parity_row(unit: SliceComparison, now: datetime) -> dict[str, Any]:
-    """A row of ``audit.parity``."""
+    """A row of ``audit.reconciliation``."""
     digests = unit.source or {}
     return {
         "table_name": unit.table.name,

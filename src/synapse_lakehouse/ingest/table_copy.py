@@ -77,7 +77,7 @@ class TableCopy:
         """The prepared commit of ``end``, which is used if nothing else changed."""
         self._counted = RowCounts(0, 0, None)
         self._rows_written = self._outdated = 0
-        self._plan = ReadPlan(ReadExtent.WHOLE, None, ())
+        self._plan = ReadPlan(ReadExtent.FULL, None, ())
         self._lock = threading.Lock()
         self._progress = CopyProgress(0)
         self._written: list[WrittenPart] = []
@@ -108,13 +108,13 @@ class TableCopy:
         counted = self._counted
         self._set_plan(plan_read(self.base, self.heap.pages, counted.rows, counted.changed, counted.places, self.end))
         match self._plan.extent:
-            case ReadExtent.WHOLE | ReadExtent.REST:
+            case ReadExtent.FULL | ReadExtent.RESUMED:
                 self._reset_branch()
-            case ReadExtent.NOTHING if self._interrupted:
+            case ReadExtent.NONE if self._interrupted:
                 self._reset_branch()
                 if self._main:
                     self._find_deleted(self._interrupted.snapshot_id)
-            case ReadExtent.NOTHING if self.app.run.branch in self._lake.refs():
+            case ReadExtent.NONE if self.app.run.branch in self._lake.refs():
                 reset_branch(*self._target, None)
         return self._plan
 
@@ -179,7 +179,7 @@ class TableCopy:
         elif written.path:
             properties = self._properties(part.pages, is_first=False)
             self._record_commit(prepare_row_change(*self._target, written.paths, None, properties).commit())
-        expected = self._counted.rows if self._plan.extent is ReadExtent.WHOLE else None
+        expected = self._counted.rows if self._plan.extent is ReadExtent.FULL else None
         self._progress = self._progress.advance(written, count_pages(part.pages, self.heap.pages), expected)
         return self._progress
 
@@ -192,7 +192,7 @@ class TableCopy:
                 self._copy_all_rows()
         if self._growth:
             self._growth.abandon()
-        if self._main and self._commit and (self._interrupted or self._plan.extent is ReadExtent.WHOLE):
+        if self._main and self._commit and (self._interrupted or self._plan.extent is ReadExtent.FULL):
             self._find_deleted(self._commit.snapshot_id)
 
     def _commit_changes(self, base: Baseline) -> None:
@@ -212,7 +212,7 @@ class TableCopy:
             self._record_commit(self._growth.commit())
             self._growth = None
         else:
-            parent_id = base.snapshot_id if self._plan.extent is ReadExtent.CHANGES else None
+            parent_id = base.snapshot_id if self._plan.extent is ReadExtent.CHANGED else None
             properties = self._properties(WHOLE_TABLE, is_first=True)
             self._record_commit(
                 prepare_row_change(*self._target, self._changes, delete_files, properties, parent_id).commit()

@@ -150,6 +150,21 @@ def report_maintenance() -> None:
         )  # fmt: skip
 
 
+def replace_earlier_lake(catalog: Catalog) -> None:
+    """Discard a lake of an earlier format and create empty tables, into which the run copies the whole source."""
+    from synapse_lakehouse.iceberg.write import lake_format, tables
+    from synapse_lakehouse.streams.checks.acknowledged import ACKNOWLEDGED_FLAG
+
+    retained = lake_format.discard(catalog, ACKNOWLEDGED_FLAG)
+    tables.ensure_tables(catalog, catalogue.load_catalogue())
+    log.warning(
+        "An earlier version of synapse-lakehouse wrote this lake, with other names of tables and columns. This run "
+        "rebuilds it from Synapse's database. Earlier releases are deleted; %s acknowledged ranges of stream IDs, the "
+        "commands of the replication tap, and the logs of incidents and of compression are retained.",
+        retained,
+    )
+
+
 def skip_if_rehearsal(context: Context) -> None:
     """Skip publishing in a rehearsal."""
     if context["params"]["rehearse"]:
@@ -166,15 +181,21 @@ def create_lease(run: Run, catalog: Catalog, settings: Settings) -> Lease:
 def _open(run: Run, settings: Settings) -> None:
     from synapse_lakehouse.audit import releases, store
     from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
-    from synapse_lakehouse.iceberg.write import branches, tables
+    from synapse_lakehouse.iceberg.write import branches, lake_format, tables
 
     with closing(open_catalog(settings)) as catalog:
         latest = store.read_latest_release(catalog) if catalog.table_exists(releases.RELEASES_TABLE) else None
         if refusal := releases.describe_server_mismatch(latest, str(settings.synapse_server_name)):
             raise AirflowFailException(refusal)
-        tables.ensure_tables(catalog, catalogue.load_catalogue())
+        is_earlier = lake_format.is_earlier(catalog)
+        if not is_earlier:
+            tables.ensure_tables(catalog, catalogue.load_catalogue())
         lease = create_lease(run, catalog, settings)
         crashed = lease.acquire(settings.lakehouse_lease_wait_seconds)
+        if is_earlier:
+            replace_earlier_lake(catalog)
+            lease.settle()
+            crashed = ()
         if run.branch not in crashed:
             branches.drop_branch(catalog, run.branch)
         if crashed:

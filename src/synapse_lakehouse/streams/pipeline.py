@@ -152,6 +152,8 @@ def measure(context: MeasureContext, compare_replication: CompareReplication = l
     context.report_progress(f"{len(positions)} streams measured, {bounded} with a safe bound")
 
     acknowledged = parse_acknowledged_ids(declared, context.settings.lakehouse_acknowledged_ids)
+    if accepted is None:
+        acknowledged = log.add_recorded_ids(app.catalog, acknowledged)
     regressions = find_unacknowledged_regressions(declared, positions, audit.previous["stream_positions"], acknowledged)
     detector = GapDetector(
         tables=tables,

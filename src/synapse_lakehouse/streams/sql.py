@@ -71,17 +71,17 @@ up to ``until``. Returns stream, first_id, last_id.
 """
 
 EVIDENCE_RANGES: Final = """
-select stream, table_name, witness, explanation, min(id) as first_id, max(id) as last_id
+select stream, table_name, evidence, explanation, min(id) as first_id, max(id) as last_id
 from (
-    select stream, table_name, witness, explanation, id,
-        id - row_number() over (partition by stream, table_name, witness, explanation order by id) as island
+    select stream, table_name, evidence, explanation, id,
+        id - row_number() over (partition by stream, table_name, evidence, explanation order by id) as island
     from witnessed
 )
-group by stream, table_name, witness, explanation, island
+group by stream, table_name, evidence, explanation, island
 """
 """Merges IDs with the same evidence and explanation into ranges.
 
-Reads ``witnessed`` (stream, table_name, id, witness, explanation), each ID once per table. Returns the same columns,
+Reads ``witnessed`` (stream, table_name, id, evidence, explanation), each ID once per table. Returns the same columns,
 with first_id and last_id instead of id.
 """
 
@@ -150,7 +150,7 @@ room_signs as (
     left join cuts using (room_id)
     left join depths using (room_id) left join former_depths using (room_id)
 )
-select gone.stream, gone.table_name, gone.id, gone.witness,
+select gone.stream, gone.table_name, gone.id, gone.evidence,
     case
         when gone.table_name = 'events' and events.event_id is not null then 'second_life'
         when gone.table_name <> 'events' and gone.event_id is not null and events.event_id is null then 'event_gone'
@@ -159,16 +159,16 @@ select gone.stream, gone.table_name, gone.id, gone.witness,
         when room_signs.was_deleted then 'room_deleted'
         when gone.table_name = 'un_partial_stated_room_stream' and room_signs.was_emptied then 'room_deleted'
         when gone.table_name = 'events' and room_signs.began_anew
-            and (gone.witness = 'accepted_row' or not room_signs.is_new or gone.id < room_signs.began)
+            and (gone.evidence = 'accepted_row' or not room_signs.is_new or gone.id < room_signs.began)
             then 'room_deleted'
-        when gone.table_name <> 'events' and room_signs.began_anew and gone.witness = 'rdata' then 'room_deleted'
+        when gone.table_name <> 'events' and room_signs.began_anew and gone.evidence = 'rdata' then 'room_deleted'
         when gone.table_name = 'events' and gone.state_key is null and (
             (room_signs.was_purged and coalesce(gone.depth <= survivors.depth, true))
             or (gone.depth < room_signs.min_depth and room_signs.min_depth > coalesce(room_signs.former_min_depth, -1))
             or gone.depth <= greatest(room_signs.came_back_below, room_signs.cut_below)
             or (gone.depth is null and room_signs.cut_below is not null)
             or room_signs.min_depth > case
-                when gone.witness = 'accepted_row' then null
+                when gone.evidence = 'accepted_row' then null
                 when gone.is_recent then coalesce(room_signs.former_min_depth, 1)
                 else 1
             end

@@ -30,9 +30,9 @@ places as (
 
 -- Of a room whose newest events a user may not see, Synapse does not go back for ever either (synapse.handlers.sync).
 newest as (
-    select circumstances.*
-    from {{ ref('event_circumstances') }} as circumstances
-    inner join places on circumstances.event_id = places.event_id
+    select visibility_inputs.*
+    from {{ ref('event_visibility_inputs') }} as visibility_inputs
+    inner join places on visibility_inputs.event_id = places.event_id
     where places.nth <= 10 * {{ per_room }}
 ),
 

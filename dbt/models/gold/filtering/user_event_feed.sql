@@ -1,19 +1,19 @@
 {%- set length = var('feed_length') | int -%}
-with arrivals as (
-    {{ arrivals() }}
+with feed_candidates as (
+    {{ feed_candidates() }}
 ),
 
 recent as (
-    select circumstances.*
-    from {{ ref('event_circumstances') }} as circumstances
-    inner join arrivals on circumstances.event_id = arrivals.event_id
-    where arrivals.nth <= {{ length }}
+    select visibility_inputs.*
+    from {{ ref('event_visibility_inputs') }} as visibility_inputs
+    inner join feed_candidates on visibility_inputs.event_id = feed_candidates.event_id
+    where feed_candidates.nth <= {{ length }}
 ),
 
 readers as (
     select intervals.*
     from {{ ref('visibility_intervals') }} as intervals
-    inner join {{ ref('feed_stays') }} as stays on intervals.room_id = stays.room_id and intervals.user_id = stays.user_id
+    inner join {{ ref('feed_memberships') }} as stays on intervals.room_id = stays.room_id and intervals.user_id = stays.user_id
     where stays.ended is null or intervals.membership = 'join'
 ),
 
@@ -26,27 +26,27 @@ in_rooms as (
 entries as (
     select in_rooms.user_id, in_rooms.event_id, in_rooms.room_id, in_rooms.outcome, false as is_membership_change
     from in_rooms
-    inner join arrivals on in_rooms.event_id = arrivals.event_id
-    inner join {{ ref('feed_stays') }} as stays on in_rooms.room_id = stays.room_id and in_rooms.user_id = stays.user_id
+    inner join feed_candidates on in_rooms.event_id = feed_candidates.event_id
+    inner join {{ ref('feed_memberships') }} as stays on in_rooms.room_id = stays.room_id and in_rooms.user_id = stays.user_id
     where
         in_rooms.outcome <> 'hidden'
         -- What arrives late or on another fork during a stay is delivered, too, wherever in the graph it belongs.
-        and (in_rooms.membership = 'join' or arrivals.stream_ordering >= stays.began)
-        and (stays.ended is null or arrivals.stream_ordering <= stays.ended)
+        and (in_rooms.membership = 'join' or feed_candidates.stream_ordering >= stays.began)
+        and (stays.ended is null or feed_candidates.stream_ordering <= stays.ended)
     union all
-    select circumstances.member, circumstances.event_id, circumstances.room_id, 'full', true
-    from {{ ref('event_circumstances') }} as circumstances
-    inner join {{ ref('events') }} as events on circumstances.event_id = events.event_id
+    select visibility_inputs.member, visibility_inputs.event_id, visibility_inputs.room_id, 'full', true
+    from {{ ref('event_visibility_inputs') }} as visibility_inputs
+    inner join {{ ref('events') }} as events on visibility_inputs.event_id = events.event_id
     left join {{ source('synapse', 'ignored_users') }} as ignored
         on
-            circumstances.member = ignored.ignorer_user_id
-            and circumstances.sender = ignored.ignored_user_id
-            and circumstances.membership = 'invite'
+            visibility_inputs.member = ignored.ignorer_user_id
+            and visibility_inputs.sender = ignored.ignored_user_id
+            and visibility_inputs.membership = 'invite'
     where
-        {{ is_local('circumstances.member') }}
+        {{ is_local('visibility_inputs.member') }}
         and ignored.ignorer_user_id is null
-        and circumstances.withheld is null
-        and not circumstances.soft_failed
+        and visibility_inputs.withheld is null
+        and not visibility_inputs.soft_failed
         and events.stream_ordering > 0
 ),
 
@@ -73,7 +73,7 @@ user_ends as (
         select user_id, stream_ordering from placed
         where nth = {{ length }} + 1
         union all
-        select user_id, missing_until from {{ ref('feed_stays') }}
+        select user_id, missing_until from {{ ref('feed_memberships') }}
     )
     group by user_id
 )

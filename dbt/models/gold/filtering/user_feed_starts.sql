@@ -7,7 +7,7 @@ with feeds as (
 
 rooms as (
     select user_id, max(missing_until) as resync_from
-    from {{ ref('feed_stays') }}
+    from {{ ref('feed_memberships') }}
     group by user_id
 )
 

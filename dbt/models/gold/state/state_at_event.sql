@@ -8,7 +8,7 @@ select
     state.event_id as after_event_id,
     state.event_id as before_event_id,
     true as before_is_known
-from {{ ref('event_circumstances') }} as event
+from {{ ref('event_visibility_inputs') }} as event
 inner join {{ source('state', 'state_intervals') }} as state
     on
         event.room_id = state.room_id
@@ -26,7 +26,7 @@ select
     state.event_id as after_event_id,
     event.replaces_state as before_event_id,
     event.replaced_is_known as before_is_known
-from {{ ref('event_circumstances') }} as event
+from {{ ref('event_visibility_inputs') }} as event
 left join {{ source('state', 'state_intervals') }} as state
     on
         event.room_id = state.room_id

@@ -166,7 +166,7 @@ lost_ranges as (
 ),
 
 lost as (
-    {{ lost_state() }}
+    {{ missing_state() }}
 )
 
 {%- if var('retention_enabled') %},
@@ -180,12 +180,12 @@ expired as (
         events.stream_ordering,
         events.topological_ordering,
         max_by(events.topological_ordering, events.stream_ordering) over (partition by events.room_id) as purged_up_to
-    from {{ ref('event_circumstances') }} as circumstances
-    inner join {{ ref('events') }} as events on circumstances.event_id = events.event_id
-    cross join {{ ref('as_of') }} as as_of
+    from {{ ref('event_visibility_inputs') }} as visibility_inputs
+    inner join {{ ref('events') }} as events on visibility_inputs.event_id = events.event_id
+    cross join {{ ref('retention_time') }} as as_of
     where
-        circumstances.expires_at is not null
-        and {{ overdue_at('circumstances', 'events') }} < as_of.as_of
+        visibility_inputs.expires_at is not null
+        and {{ overdue_at('visibility_inputs', 'events') }} < as_of.as_of
 )
 {%- endif %}
 

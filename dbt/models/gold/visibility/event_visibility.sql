@@ -1,2 +1,2 @@
 {{ config(materialized='view') }}
-{{ visibility(ref('event_circumstances'), ref('visibility_intervals'), [false, true]) }}
+{{ visibility(ref('event_visibility_inputs'), ref('visibility_intervals'), [false, true]) }}

@@ -25,7 +25,7 @@ memberships as (
         intervals.last_position,
         event.membership
     from {{ source('state', 'state_intervals') }} as intervals
-    inner join {{ each_row_of(ref('event_circumstances')) }} as event
+    inner join {{ each_row_of(ref('event_visibility_inputs')) }} as event
         -- Most events are no memberships, and need not be looked for.
         on intervals.event_id = event.event_id
             and event.withheld is null and event.type = 'm.room.member' and event.membership is not null
@@ -93,5 +93,5 @@ where stretches.first_position <= coalesce(stretches.last_position, ends.last_po
 union all
 -- Somebody who never was a member.
 select rooms.room_id, null, -1, coalesce(ends.last_position, -1), null
-from (select distinct room_id from {{ each_row_of(ref('event_circumstances')) }} as events) as rooms
+from (select distinct room_id from {{ each_row_of(ref('event_visibility_inputs')) }} as events) as rooms
 left join ends on rooms.room_id = ends.room_id

@@ -54,9 +54,9 @@ def _require_state(connection: DuckDBPyConnection, settings: Settings, release: 
 
     :raises LakeReadError: when the state at the event is unknown.
     """
-    duckdb_reader.create_views(connection, settings, release, ["silver.event_circumstances"])
+    duckdb_reader.create_views(connection, settings, release, ["silver.event_visibility_inputs"])
     known = (
-        "select 1 from silver.event_circumstances"  # noqa: S608 - quoted
+        "select 1 from silver.event_visibility_inputs"  # noqa: S608 - quoted
         f" where event_id = {quote_literal(event_id)} and position >= 0 and state_is_known"
     )
     if not connection.execute(known).fetchone():

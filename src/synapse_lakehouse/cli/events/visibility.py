@@ -144,7 +144,9 @@ def as_of_milliseconds(as_of: datetime) -> int:
 
 def set_retention_time(connection: DuckDBPyConnection, as_of: int) -> None:
     """Evaluate retention at ``as_of`` (milliseconds since the epoch) instead of the time of the release."""
-    connection.execute(f"create or replace view silver.as_of as select 'retention' as judged, {int(as_of)} as as_of")
+    connection.execute(
+        f"create or replace view silver.retention_time as select 'retention' as judged, {int(as_of)} as as_of"
+    )
 
 
 def _only(user: str | None) -> str:

@@ -26,7 +26,7 @@ latest as (
     select seen.*, release from audit.stream_gaps seen left join accepted {_OF_RELEASE}
     qualify measured_at = max(measured_at) over (partition by seen.run_id, release)
 )
-select latest.stream, table_name, first_id, last_id, class, witness, explanation, flags, latest.release, latest.run_id
+select latest.stream, table_name, first_id, last_id, class, evidence, explanation, flags, latest.release, latest.run_id
 from latest left join measured on latest.stream = measured.stream and latest.run_id = measured.run_id
     and latest.release is not distinct from measured.release
 where coalesce(latest.measured_at >= measured.measured_at, true) and (
@@ -49,7 +49,7 @@ class GapRow:
     first_id: int
     last_id: int
     kind: str
-    witness: str | None
+    evidence: str | None
     explanation: str | None
     flags: list[str]
     release: int | None
@@ -89,4 +89,4 @@ def _row(gap: GapRow) -> tuple[str, str, str, str, str, str]:
     ids = str(gap.first_id) if gap.first_id == gap.last_id else f"{gap.first_id} to {gap.last_id}"
     words = ", ".join(filter(None, [gap.explanation, *gap.flags])).replace("_", " ")
     release = "not published" if gap.release is None else str(gap.release)
-    return where, ids, gap.kind.replace("_", " "), (gap.witness or "none").replace("_", " "), words, release
+    return where, ids, gap.kind.replace("_", " "), (gap.evidence or "none").replace("_", " "), words, release

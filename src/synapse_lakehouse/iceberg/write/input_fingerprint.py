@@ -1,6 +1,6 @@
 """Rebuild a table only if its input changed: each snapshot records a fingerprint of its input.
 
-The dbt materialization ``rebuild`` does the same (``dbt/macros/rebuild.sql``).
+The dbt materialization ``replace_on_branch`` does the same (``dbt/macros/rebuild.sql``).
 """
 
 import hashlib

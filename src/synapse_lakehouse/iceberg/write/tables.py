@@ -10,8 +10,9 @@ from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.table import Table
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.audit import store
+from synapse_lakehouse.audit import releases, store
 from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS_TABLE, SCHEMAS
+from synapse_lakehouse.iceberg.write import lake_format
 
 ARROW_TYPES: Final = {
     "string": pa.string(),
@@ -118,6 +119,8 @@ def ensure_audit_tables(catalog: Catalog) -> None:
         properties = _AUDIT | (_NEVER_RETRIED if name == "audit.leases" else {})
         if "run_id" in columns.names:
             properties |= _RUNS_APART
+        if name == releases.RELEASES_TABLE and name not in existing:
+            properties |= lake_format.PROPERTIES
         _ensure_table(catalog, name, columns, properties, name in existing)
 
 

@@ -114,7 +114,7 @@ class Covering:
 
     def rows(self) -> list[Row]:
         """Rows of ``TABLE``; to be asked for once the run's gaps are recorded."""
-        gaps = And(EqualTo(term="run_id", value=self.run.run_id), NotNull(term="witness"))
+        gaps = And(EqualTo(term="run_id", value=self.run.run_id), NotNull(term="evidence"))
         told = ("stream", "first_id", "last_id", "class", "explanation")
         found = self.catalog.load_table("audit.stream_gaps").scan(gaps, selected_fields=told).to_arrow()
         self.duck.from_arrow(found).create("gaps")

@@ -136,7 +136,7 @@ def _evidence(ids: RereadIds, rows: DataFrame) -> DataFrame:
         f.lit(ids.stream.name).alias("stream"),
         f.lit(ids.table.name).alias("table_name"),
         distance.alias("id"),
-        f.lit(Evidence.ACCEPTED_ROW.value).alias("witness"),
+        f.lit(Evidence.ACCEPTED_ROW.value).alias("evidence"),
         f.lit(None).cast("string").alias("explanation"),
     ).distinct()
 

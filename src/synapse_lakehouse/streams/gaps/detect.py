@@ -149,7 +149,7 @@ class GapDetector:
                     row.first_id,
                     row.last_id,
                     row.table_name,
-                    Evidence(row.witness),
+                    Evidence(row.evidence),
                     Explanation(row.explanation) if row.explanation else None,
                 )
                 yield from ((stream, gap) for gap in classify.classify_missing(missing, self._window(stream)))
@@ -201,7 +201,7 @@ class GapDetector:
     def _changed_gaps(self) -> Iterator[tuple[Stream, StreamGap]]:
         changed = changed_rows.find_changed_ids(self.tables, self.reread_ids, self.repaired)
         for stream, row in self._ranges(changed) if changed is not None else ():
-            yield stream, StreamGap(row.first_id, row.last_id, GapClass.CHANGED, row.table_name, Evidence(row.witness))
+            yield stream, StreamGap(row.first_id, row.last_id, GapClass.CHANGED, row.table_name, Evidence(row.evidence))
         added = changed_rows.find_added_ids(self.tables, self.reread_ids, self.repaired)
         for stream, row in self._ranges(added) if added is not None else ():
             yield stream, StreamGap(row.first_id, row.last_id, GapClass.LATE, row.table_name)
@@ -274,7 +274,7 @@ class GapDetector:
 def _best_evidence(evidenced: DataFrame) -> DataFrame:
     """``evidenced`` with the columns ``EVIDENCE_COLUMNS``, each ID once per table."""
     # The row itself is the best evidence; "accepted_row" is also the first name in alphabetical order.
-    best = f.min_by(f.struct("witness", "explanation"), "witness").alias("best")
+    best = f.min_by(f.struct("evidence", "explanation"), "evidence").alias("best")
     return evidenced.groupBy("stream", "table_name", "id").agg(best).select("stream", "table_name", "id", "best.*")
 
 

@@ -20,7 +20,7 @@ from synapse_lakehouse.streams.gaps.classify import Evidence, Explanation
 from synapse_lakehouse.streams.sql import EXPLANATIONS
 from synapse_lakehouse.streams.stream_tables import StreamTables, distance_sql, has_id_sql, union_all
 
-EVIDENCE_COLUMNS: Final = ("stream", "table_name", "id", "witness", "explanation")
+EVIDENCE_COLUMNS: Final = ("stream", "table_name", "id", "evidence", "explanation")
 EVENT_COLUMN: Final = "event_id"
 """Additional column for event streams: the event that had the ID, or one persisted in the same transaction."""
 ANNOUNCED_COLUMNS: Final = {
@@ -140,7 +140,7 @@ def find_regressed_keys(tables: StreamTables) -> DataFrame | None:
             regressed = before.join(now, "key").where(f.col("now") < f.col("id"))
             names = f.lit(stream.name).alias("stream"), f.lit(table.name).alias("table_name"), "id"
             nulls = (f.lit(None).cast("string").alias(name) for name in ("explanation", EVENT_COLUMN))
-            frames.append(regressed.select(*names, f.lit(Evidence.OTHER_ID.value).alias("witness"), *nulls))
+            frames.append(regressed.select(*names, f.lit(Evidence.OTHER_ID.value).alias("evidence"), *nulls))
     return union_all(frames).distinct() if frames else None
 
 
@@ -165,7 +165,7 @@ def find_referenced_ids(tables: StreamTables, stream: Stream, after: int, until:
     rowless = union_all(references).where(is_in_window).join(stored_ids, "id", "left_anti")
     if rowless.persist().isEmpty():
         return None
-    lost = rowless.join(events, "event_id", "left_anti").select("id", "room_id", "witness", EVENT_COLUMN).distinct()
+    lost = rowless.join(events, "event_id", "left_anti").select("id", "room_id", "evidence", EVENT_COLUMN).distinct()
     began = events.where("stream_ordering > 0").groupBy("room_id").agg(f.min("stream_ordering").alias("began"))
     is_deleted = f.col("began").isNull() | (f.lit(stream.sign == "positive") & (f.col("began") > f.col("id")))
     explanation = f.when(is_deleted, f.lit(Explanation.ROOM_DELETED.value))
@@ -173,7 +173,7 @@ def find_referenced_ids(tables: StreamTables, stream: Stream, after: int, until:
         f.lit(stream.name).alias("stream"),
         f.lit(_EVENTS).alias("table_name"),
         "id",
-        "witness",
+        "evidence",
         explanation.alias("explanation"),
         EVENT_COLUMN,
     )
@@ -183,11 +183,11 @@ def _references(tables: StreamTables, name: str, column: str, stream: Stream, ev
     # A change that only removes a piece of state has no event.
     rows = tables.current(name, "event_id", "room_id", column).where("event_id is not null")
     distance = (f.col(column).cast("bigint") * stream.direction).alias("id")
-    return rows.select("event_id", "room_id", distance).withColumn("witness", f.lit(evidence.value))
+    return rows.select("event_id", "room_id", distance).withColumn("evidence", f.lit(evidence.value))
 
 
 def _gone_rows(tables: StreamTables, stream: Stream, table: Table, previous: DataFrame) -> DataFrame:
-    """Columns: stream, table_name, id, those of ``_CONTEXT``, witness, is_recent."""
+    """Columns: stream, table_name, id, those of ``_CONTEXT``, evidence, is_recent."""
     is_in_key = table.streams[stream.name] in table.primary_key
     key = list(table.primary_key) if is_in_key else [table.streams[stream.name]]
     now = tables.spark.table(f"bronze.{table.name}").select(*key)
@@ -195,8 +195,8 @@ def _gone_rows(tables: StreamTables, stream: Stream, table: Table, previous: Dat
     is_changed = tables.is_changed_sql(stream, table, [tables.previous])
     gone = previous.where(f"{has_id_sql(stream, table)} and {is_changed}").join(now, key, "left_anti")
     names = f.lit(stream.name).alias("stream"), f.lit(table.name).alias("table_name")
-    witness = f.lit(Evidence.ACCEPTED_ROW.value).alias("witness"), f.lit(True).alias("is_recent")
-    return gone.select(*names, f.expr(distance_sql(stream, table)).alias("id"), *_context(columns), *witness)
+    evidence = f.lit(Evidence.ACCEPTED_ROW.value).alias("evidence"), f.lit(True).alias("is_recent")
+    return gone.select(*names, f.expr(distance_sql(stream, table)).alias("id"), *_context(columns), *evidence)
 
 
 def _announced_rows(
@@ -207,8 +207,8 @@ def _announced_rows(
     rows = tables.spark.createDataFrame([tuple(row[name] for name in ANNOUNCED_COLUMNS) for row in announced], types)
     recent_from = previous_read_at + _MAXIMUM_CLOCK_SKEW if previous_read_at else None
     is_recent = f.unix_millis("heard_at") >= recent_from if recent_from else f.lit(False)
-    witness = f.lit(Evidence.RDATA.value).alias("witness"), is_recent.alias("is_recent")
-    return rows.select("stream", "table_name", "id", *_context(ANNOUNCED_COLUMNS), *witness)
+    evidence = f.lit(Evidence.RDATA.value).alias("evidence"), is_recent.alias("is_recent")
+    return rows.select("stream", "table_name", "id", *_context(ANNOUNCED_COLUMNS), *evidence)
 
 
 def _context(columns: Container[str]) -> list[Column]:

@@ -105,7 +105,7 @@ def locate_orphans(
     if not rows:
         return None
     return tables.spark.createDataFrame(
-        rows, "stream string, table_name string, id bigint, witness string, explanation string"
+        rows, "stream string, table_name string, id bigint, evidence string, explanation string"
     )
 
 
@@ -125,8 +125,8 @@ def _attested_ids(orphans: DataFrame, evidenced: DataFrame) -> list[AttestedId]:
     """IDs that other rows give to ``orphans``."""
     rows = evidenced.join(f.broadcast(orphans.select(EVENT_COLUMN)), EVENT_COLUMN, "left_semi")
     return [
-        AttestedId(row.event_id, _SIGNS[row.stream] * row.id, is_own=row.witness != Evidence.DELTA.value)
-        for row in rows.select(EVENT_COLUMN, "stream", "id", "witness").collect()
+        AttestedId(row.event_id, _SIGNS[row.stream] * row.id, is_own=row.evidence != Evidence.DELTA.value)
+        for row in rows.select(EVENT_COLUMN, "stream", "id", "evidence").collect()
     ]
 
 

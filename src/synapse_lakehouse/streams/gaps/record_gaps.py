@@ -135,7 +135,7 @@ def _row(stream: Stream, gap: StreamGap, now: datetime) -> dict[str, Any]:
         "first_id": first,
         "last_id": last,
         "class": gap.gap_class.value,
-        "witness": gap.evidence.value if gap.evidence else None,
+        "evidence": gap.evidence.value if gap.evidence else None,
         "explanation": gap.explanation.value if gap.explanation else None,
         "flags": list(gap.flags),
         "measured_at": now,

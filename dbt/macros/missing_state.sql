@@ -1,6 +1,6 @@
 {# Pieces of state that a state group has to hold and does not. Columns: room_id, event_id (the piece), state_group (the
    oldest that lacks it), found (what it holds instead; NULL: nothing). #}
-{% macro lost_state() -%}
+{% macro missing_state() -%}
 with after_events as (
     select events.*, positions.position
     from {{ ref('events') }} as events

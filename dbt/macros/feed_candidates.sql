@@ -1,6 +1,6 @@
 {# What feeds tell of: what is new has a positive number, and history that is fetched later counts downwards. `nth` is 1 for
    the last one of its room. #}
-{% macro arrivals() -%}
+{% macro feed_candidates() -%}
     select
         event_id,
         room_id,

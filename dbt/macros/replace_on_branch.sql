@@ -14,9 +14,9 @@
     With `clustered_by`, a column, rows that have the same value there lie together, so that who asks for one value reads
     little of the table.
 #}
-{% materialization rebuild, adapter='spark', supported_languages=['sql'] %}
+{% materialization replace_on_branch, adapter='spark', supported_languages=['sql'] %}
     {%- if not config.get('contract').enforced or not model.columns -%}
-        {{ exceptions.raise_compiler_error("The materialization rebuild needs an enforced contract: list the columns of " ~ model.name ~ " with their data_type.") }}
+        {{ exceptions.raise_compiler_error("The materialization replace_on_branch needs an enforced contract: list the columns of " ~ model.name ~ " with their data_type.") }}
     {%- endif -%}
     {%- if config.get('tblproperties', {}).get('write.wap.enabled') != 'true' -%}
         {{ exceptions.raise_compiler_error(model.name ~ " must keep write.wap.enabled: 'true' in tblproperties, or it would be written to main before its audit.") }}

@@ -1,4 +1,4 @@
--- Events whose circumstances may be others than before. What silver.event_circumstances says of one event follows from
+-- Events whose visibility_inputs may be others than before. What silver.event_visibility_inputs says of one event follows from
 -- its own rows, from events that it names and is named by, from its place among the state groups, and from the settings
 -- that hold there. Rather too many than too few: a row that is made anew without need is as it was.
 
@@ -11,7 +11,7 @@ select event_id, state_key, redacts, replaces_state from silver.event_fields
 where state_key is not null or redacts is not null or replaces_state is not null;
 
 create table setting as
-select event_id, room_id, type, state_key from silver.event_circumstances where is_state;
+select event_id, room_id, type, state_key from silver.event_visibility_inputs where is_state;
 
 -- Events of which a row of their own is another one.
 create table told as
@@ -83,12 +83,12 @@ union
 
 -- Rooms in which other settings hold at a position that was there before: an interval that only grew at its end, as the
 -- last one does with each new position, holds where it held. And rooms that keep their messages otherwise.
-create table held_before as select * from former.state_intervals where is_setting(type, state_key);
+create table state_before as select * from former.state_intervals where is_setting(type, state_key);
 create table held_now as select * from silver.state_intervals where is_setting(type, state_key);
 
 create table rooms as
 select was.room_id
-from held_before as was
+from state_before as was
 anti join held_now as now
     on was.room_id = now.room_id and was.type = now.type and was.event_id = now.event_id
     and now.first_position <= was.first_position and now.last_position >= was.last_position
@@ -100,7 +100,7 @@ from (
     join (select room_id, max(position) as position from former.state_positions group by room_id) as ends
         on held_now.room_id = ends.room_id and held_now.first_position <= ends.position
 ) as now
-anti join held_before as was
+anti join state_before as was
     on was.room_id = now.room_id and was.type = now.type and was.event_id = now.event_id
     and was.first_position <= now.first_position and was.last_position >= now.last_before
 union
@@ -128,9 +128,9 @@ select event_id from events_that_set('pieces')
 union
 select event_id from bronze.event_to_state_groups semi join held using (state_group)
 union
-select event_id from silver.event_circumstances semi join rooms using (room_id)
+select event_id from silver.event_visibility_inputs semi join rooms using (room_id)
 union
-select event_id from silver.event_circumstances where sender in (select user_id from changed.erased_users);
+select event_id from silver.event_visibility_inputs where sender in (select user_id from changed.erased_users);
 
 -- Wherever an event is replaced, the settings of its room are read.
 create table rooms_of_replaced as
@@ -142,7 +142,7 @@ select room_id from silver.state_positions semi join held using (state_group)
 union
 select room_id from rooms
 union
-select room_id from silver.event_circumstances where sender in (select user_id from changed.erased_users);
+select room_id from silver.event_visibility_inputs where sender in (select user_id from changed.erased_users);
 
 create table looked_up as
 select event_id from replaced
@@ -170,7 +170,7 @@ from bronze.events semi join read using (event_id);
 create table read_event_fields as
 select
     event_id, unloadable, state_key, soft_failed, policy_server_spammy, recheck_redaction, replaces_state, redacts,
-    membership, history_visibility, join_rule, told_membership, told_visibility, tells_replaced
+    membership, history_visibility, join_rule, prev_content_membership, prev_content_history_visibility, has_prev_content_and_sender
 from silver.event_fields semi join read using (event_id);
 
 create table read_event_to_state_groups as

@@ -22,9 +22,9 @@ with loaded as (
         fields.membership,
         fields.history_visibility,
         fields.join_rule,
-        fields.told_membership,
-        fields.told_visibility,
-        fields.tells_replaced,
+        fields.prev_content_membership,
+        fields.prev_content_history_visibility,
+        fields.has_prev_content_and_sender,
         case
             when coalesce(rejections.reason, '') <> '' then 'rejected'
             when fields.event_id is null or fields.unloadable is not null then 'unreadable'
@@ -65,19 +65,19 @@ loadable as (
 replaced as (
     select
         event_id,
-        case when trusts_itself then told_visibility else found_visibility end as history_visibility,
-        case when trusts_itself then told_membership else found_membership end as membership,
+        case when trusts_itself then prev_content_history_visibility else found_visibility end as history_visibility,
+        case when trusts_itself then prev_content_membership else found_membership end as membership,
         is_earliest
     from (
         select
             event.event_id,
             event.topological_ordering = min(event.topological_ordering)
                 over (partition by event.room_id, event.type, event.state_key) as is_earliest,
-            event.told_visibility,
-            event.told_membership,
+            event.prev_content_history_visibility,
+            event.prev_content_membership,
             former.history_visibility as found_visibility,
             former.membership as found_membership,
-            redactions.event_id is null and (event.tells_replaced or former.event_id is null) as trusts_itself
+            redactions.event_id is null and (event.has_prev_content_and_sender or former.event_id is null) as trusts_itself
         from loadable as event
         left join loadable as former
             -- All events that replace nothing would be brought to one place to be joined. No event has such an id.
@@ -130,7 +130,7 @@ lifetimes as (
     group by retention.room_id
 ),
 
-circumstances as (
+visibility_inputs as (
     select
         event.event_id,
         event.room_id,
@@ -152,7 +152,7 @@ circumstances as (
         {{ understood_visibility('visibility.history_visibility') }} as history_visibility,
         {{ understood_visibility('replaced.history_visibility') }} as replaced_visibility,
         erased.user_id is not null as sender_erased,
-        event.type = 'm.call.invite' and not event.is_state and coalesce(joining.join_rule, '') = 'public' as rings,
+        event.type = 'm.call.invite' and not event.is_state and coalesce(joining.join_rule, '') = 'public' as is_call_invite,
         {% if var('retention_enabled') -%}
         case when not event.is_state then
             -- Python's integers have no end. Only of two negative numbers the sum can be too small.
@@ -201,7 +201,7 @@ select
     soft_failed,
     policy_server_spammy,
     case type when 'org.matrix.dummy_event' then 'dummy_event' when 'm.room.aliases' then 'room_aliases' end
-        as never_sent,
+        as unsent_type,
     is_state,
     outlier,
     history_visibility,
@@ -210,12 +210,12 @@ select
         else history_visibility
     end as boundary_visibility,
     sender_erased,
-    rings,
+    is_call_invite,
     expires_at,
     member,
     case when member is not null then membership end as membership,
     case when member is not null
         then {{ first_of(['join', 'invite', 'knock', 'leave', 'ban'], 'membership_set', 'membership_replaced') }}
-    end as most_joined,
-    member is not null and membership_set = 'leave' and membership_replaced in ('join', 'invite') as ends_a_stay
-from circumstances
+    end as widest_membership,
+    member is not null and membership_set = 'leave' and membership_replaced in ('join', 'invite') as ends_membership
+from visibility_inputs

@@ -1,7 +1,7 @@
 -- Where each user's feed looks for events, and what of it lacks because a room had too many.
 with room_ends as (
     -- A room's older events are not looked at, so no feed with that room says anything of them.
-    select room_id, stream_ordering from ({{ arrivals() }})
+    select room_id, stream_ordering from ({{ feed_candidates() }})
     where nth = {{ var('feed_length') | int }} + 1
 ),
 
