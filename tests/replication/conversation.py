@@ -1,6 +1,8 @@
 """A netcat for tests: lines out, lines in."""
 
 import asyncio
+import re
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -11,6 +13,7 @@ from synapse_lakehouse.replication.protocol.row_schemas import Release
 from synapse_lakehouse.replication.server.server import Server, Timing
 from synapse_lakehouse.replication.server.stream_reader import Feed
 from synapse_lakehouse.replication.tap.follower import Patience
+from tests.conftest import BIN, environment
 from tests.replication.database import Database
 
 SECONDS = 10
@@ -93,6 +96,24 @@ async def serving(
     finally:
         stop.set()
         await running
+
+
+@asynccontextmanager
+async def serving_command(database: Database, dialect: Dialect, *options: str) -> AsyncIterator[int]:
+    """Port of ``lakehouse replicate serve``."""
+    serve = await asyncio.create_subprocess_exec(
+        BIN / "lakehouse", "replicate", "serve", "--dialect", dialect, "--port", "0", *options,
+        env=environment(database.settings), cwd=database.settings.lakehouse_home, stdout=PIPE,
+    )  # fmt: skip
+    try:
+        assert serve.stdout
+        line = (await serve.stdout.readline()).decode()
+        where = re.search(r" on 127\.0\.0\.1:(\d+), ", line)
+        assert where, line
+        yield int(where[1])
+    finally:
+        serve.terminate()
+        await serve.wait()
 
 
 Talk = Callable[[Conversation], Awaitable[None]]

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -17,8 +16,9 @@ from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.replication.protocol.dialect import Dialect
 from synapse_lakehouse.replication.protocol.row_schemas import SHAPES, Release, parse_release
 from synapse_lakehouse.replication.protocol.stream_tokens import Source
-from tests.conftest import BIN, copied_source, environment
+from tests.conftest import copied_source
 from tests.replication import every_stream
+from tests.replication.conversation import serving_command
 from tests.replication.database import KNOWN, Database
 from tests.support.synapse_releases import NEWEST, release_python
 
@@ -119,7 +119,12 @@ async def _follow(
     :param write: called once the release follows all of its streams.
     """
     arrived: dict[Token, list[Any]] = {}
-    async with _server(database, version, dialect) as port, _client(version, port) as said, asyncio.timeout(SECONDS):
+    form = "--row-format", ".".join(map(str, parse_release(version) or ()))
+    async with (
+        serving_command(database, dialect, *form) as port,
+        _client(version, port) as said,
+        asyncio.timeout(SECONDS),
+    ):
         streams = set((await anext(said))["streams"])
         positions, known = set[str](), streams & SHAPES.keys()
         wanted = sum(stream in known for stream, _, _ in expected)
@@ -136,25 +141,6 @@ async def _follow(
             if len(arrived) >= wanted and positions >= known:
                 break
     return known, arrived
-
-
-@asynccontextmanager
-async def _server(database: Database, version: str, dialect: Dialect) -> AsyncIterator[int]:
-    """Port of ``lakehouse replicate serve``."""
-    form = ".".join(map(str, parse_release(version) or ()))
-    serve = await asyncio.create_subprocess_exec(
-        BIN / "lakehouse", "replicate", "serve", "--dialect", dialect, "--row-format", form, "--port", "0",
-        env=environment(database.settings), cwd=database.settings.lakehouse_home, stdout=PIPE,
-    )  # fmt: skip
-    try:
-        assert serve.stdout
-        line = (await serve.stdout.readline()).decode()
-        where = re.search(r" on 127\.0\.0\.1:(\d+), ", line)
-        assert where, line
-        yield int(where[1])
-    finally:
-        serve.terminate()
-        await serve.wait()
 
 
 @asynccontextmanager

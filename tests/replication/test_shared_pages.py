@@ -54,7 +54,8 @@ def test_followers_of_the_same_backlog_share_its_pages(homeserver: Database, rea
     assert len(read) <= 3 * (ROWS // 1000)
 
 
-def test_a_row_that_just_came_waits_for_no_backlog(homeserver: Database, read: list[str]) -> None:
+@pytest.mark.parametrize("count", [1, 300])
+def test_rows_that_just_came_wait_for_no_backlog(homeserver: Database, read: list[str], count: int) -> None:
     async def begin(conversation: Conversation, line: str) -> None:
         conversation.say(line)
         await conversation.until(lambda line: line.startswith("POSITION"))
@@ -67,10 +68,11 @@ def test_a_row_that_just_came_waits_for_no_backlog(homeserver: Database, read: l
                 behind = await open_.enter_async_context(connected(port))
                 # From tokens of their own, so that they share nothing.
                 await begin(behind, f"REPLICATE push_rules {number + 1}")
-            homeserver.event(2, "ep1")
-            homeserver.done(2)
+            for token in range(2, 2 + count):
+                homeserver.event(token, "ep1")
+            homeserver.done(1 + count)
             before = len(read)
-            await live.until(lambda line: line.startswith("RDATA events 2 "))
+            await live.until(lambda line: line.startswith(f"RDATA events {1 + count} "))
             assert "push_rules" in read[before:], "the others are still reading"
             # Several may be read before the new position is.
             assert len(read) - before < 20
@@ -114,15 +116,15 @@ def test_a_page_is_shared_for_a_moment_only_and_never_one_that_failed(
             broken.setattr(Feed, "page", lambda *_: 1 / 0)
             for _ in range(2):
                 with pytest.raises(ZeroDivisionError):
-                    await pages.get(source, 1, 3)
-        first, second = await asyncio.gather(pages.get(source, 1, 3), pages.get(source, 1, 3))
+                    await pages.get(source, 1, 3, is_live=False)
+        first, second = await asyncio.gather(*(pages.get(source, 1, 3, is_live=is_live) for is_live in (False, True)))
         assert first is second
         assert (first.last, first.upto, first.lines.count(b"\n")) == (3, 3, 2)
         monkeypatch.setattr(shared_pages, "SHARED_SECONDS", 0.0)
         await asyncio.sleep(0.01)
-        assert await pages.get(source, 1, 3) is not first
+        assert await pages.get(source, 1, 3, is_live=False) is not first
         pages.forget()
-        assert await pages.get(source, 1, 2) is not first
+        assert await pages.get(source, 1, 2, is_live=False) is not first
         await reader.close()
 
     asyncio.run(ask())

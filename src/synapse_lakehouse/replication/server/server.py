@@ -29,7 +29,7 @@ MOST_OF_AN_ADDRESS: Final = 50
 class Timing:
     """Seconds. ``congestion``: how long a subscriber may leave its full buffer as it is."""
 
-    poll: float = 0.5
+    poll: float = 0.25
     ping: float = PING_SECONDS
     silence: float = SILENCE_SECONDS
     congestion: float = 15.0
@@ -94,9 +94,9 @@ class Server:
         """Where a source begins that came up while the server ran, for those who followed everything before."""
         return self._begin.get(source, self.heads.subscribed(source))
 
-    async def page(self, source: Source, after: int, upto: int) -> Page:
+    async def page(self, source: Source, after: int, upto: int, *, is_live: bool) -> Page:
         """As :meth:`SharedPages.get`."""
-        return await self._pages.get(source, after, upto)
+        return await self._pages.get(source, after, upto, is_live=is_live)
 
     def pass_on(self, command: Command, sender: Subscriber) -> None:
         """Send a command of one client to all others. Who cannot take it now does not get it later."""

@@ -12,9 +12,6 @@ from synapse_lakehouse.replication.protocol.encode import format_line
 from synapse_lakehouse.replication.protocol.stream_tokens import Source, Update
 from synapse_lakehouse.replication.server.async_reader import BACKLOG, LIVE, Reader
 
-LIVE_TOKENS: Final = 100
-"""Tokens that a follower may be behind and still count as one that waits for new rows."""
-
 SHARED_SECONDS: Final = 2.0
 """How long a page is shared. Rows may be replaced or deleted later, so it is no archive."""
 
@@ -45,16 +42,17 @@ class SharedPages:
         self._dialect = dialect
         self._entries: dict[tuple[Source, int], _Entry] = {}
 
-    async def get(self, source: Source, after: int, upto: int) -> Page:
+    async def get(self, source: Source, after: int, upto: int, *, is_live: bool) -> Page:
         """Rows of ``source`` after the token ``after``: not beyond a position that the source had, and at least one
         token further.
 
+        :param is_live: the follower had all rows before these, which are read before those of backlogs.
         :raises ReadError: as :meth:`Reader.page`.
         """
         self._discard()
         entry = self._entries.get((source, after))
         if entry is None:
-            task = asyncio.create_task(self._read(source, after, upto))
+            task = asyncio.create_task(self._read(source, after, upto, LIVE if is_live else BACKLOG))
             entry = self._entries[source, after] = _Entry(task)
             task.add_done_callback(lambda _: self._end(source, after, entry))
         # A follower that leaves does not take the page away from the others.
@@ -64,8 +62,7 @@ class SharedPages:
         """Share no page that was read until now."""
         self._entries.clear()
 
-    async def _read(self, source: Source, after: int, upto: int) -> Page:
-        priority = LIVE if upto - after <= LIVE_TOKENS else BACKLOG
+    async def _read(self, source: Source, after: int, upto: int, priority: int) -> Page:
         updates, reached = await self._reader.page(source, after, upto, priority)
         lines = b"".join(format_line(row, self._dialect) + b"\n" for update in updates for row in _rdata(update))
         return Page(lines, updates[-1].token if updates else None, reached)

@@ -54,6 +54,7 @@ class Subscriber:
         self._connection = Connection(reader, writer, server.dialect, LONGEST_LINE)
         self._name = ""
         self._cursors: dict[Source, int] = {}
+        self._caught_up: set[Source] = set()
         self._wants_all = False
         self._wake = asyncio.Event()
         self._has_moved = asyncio.Event()
@@ -178,6 +179,7 @@ class Subscriber:
             if is_ahead:
                 # The answer says that the stream is behind: who follows it is to know that tokens are given out again.
                 log.warning("%s asks for %s after %s, never handed out: another database?", self, stream, token)
+            self._caught_up.discard(source)
             at = self._cursors[source] = heads.subscribed(source) if token is None or is_ahead else token
             self._connection.send(_position(source, at, at))
         self._wake.set()
@@ -202,9 +204,10 @@ class Subscriber:
         for source, after in list(self._cursors.items()):
             head = self._server.heads.of(source)
             if head <= after:
+                self._caught_up.add(source)
                 continue
             moved = True
-            page = await self._server.page(source, after, head)
+            page = await self._server.page(source, after, head, is_live=source in self._caught_up)
             if self._cursors[source] != after:
                 continue
             self._connection.send_lines(page.lines)

@@ -1,0 +1,88 @@
+"""How soon live rows arrive while many clients read a large backlog from ``lakehouse replicate serve``."""
+
+import asyncio
+import statistics
+import time
+from contextlib import AsyncExitStack
+
+import pytest
+
+from synapse_lakehouse.replication.protocol.dialect import Dialect
+from tests.replication.conversation import connected, serving_command
+from tests.replication.database import Database
+
+pytestmark = pytest.mark.heavy
+
+READERS = 60
+BACKLOG = 200_000
+BURSTS = (1, 1, 1, 500, 1, 1, 1, 500, 1, 1, 1, 1000, 1, 1, 1)
+"""Rows that are written at once, a second after those before."""
+SECONDS = 1.0
+
+
+@pytest.fixture
+def busy(homeserver: Database) -> Database:
+    """A homeserver with a large backlog."""
+    homeserver.do(
+        "insert into push_rules_stream (stream_id, event_stream_ordering, user_id, rule_id, op, instance_name)"
+        " select n, 1, '@user' || n || ':synapse.example', 'x', 'ADD', 'sw1' from generate_series(2, %s) n", BACKLOG,
+    )  # fmt: skip
+    homeserver.do("analyze push_rules_stream")
+    homeserver.handed_out("push_rules", BACKLOG)
+    homeserver.position("push_rules", "sw1", BACKLOG)
+    return homeserver
+
+
+def test_live_rows_arrive_within_a_second_while_others_read_a_backlog(busy: Database) -> None:
+    waits = asyncio.run(_follow(busy))
+    print(f"median {statistics.median(waits):.2f} s, most {max(waits):.2f} s, all {[round(wait, 2) for wait in waits]}")
+    assert max(waits) < SECONDS
+
+
+async def _follow(database: Database) -> list[float]:
+    """Seconds from each write until its last row arrived."""
+    waits: list[float] = []
+    async with serving_command(database, Dialect.TOKENS) as port, AsyncExitStack() as open_:
+        live = await open_.enter_async_context(connected(port))
+        live.say("REPLICATE events NOW")
+        await live.until(lambda line: line.startswith("POSITION events"))
+        # From tokens of their own, so that they share nothing.
+        readers = [asyncio.create_task(_read_again_and_again(port, number)) for number in range(READERS)]
+        await asyncio.sleep(3)
+        token = 1
+        for count in BURSTS:
+            await asyncio.to_thread(_write, database, token + 1, count)
+            token, since = token + count, time.monotonic()
+            end = f"RDATA events {token} "
+            async with asyncio.timeout(60):
+                while not (await live.reader.readline()).decode().startswith(end):
+                    pass
+            waits.append(time.monotonic() - since)
+            await asyncio.sleep(1)
+        for reader in readers:
+            assert not reader.done(), reader.exception()
+            reader.cancel()
+    return waits
+
+
+async def _read_again_and_again(port: int, number: int) -> None:
+    """Take all rows of the backlog, as fast as they come, and begin again. One address may have 50 connections."""
+    while True:
+        async with connected(port, f"127.0.0.{2 + number % 2}") as conversation:
+            conversation.say(f"REPLICATE push_rules {number * 7}")
+            end = f"RDATA push_rules {BACKLOG} ".encode()
+            tail = b""
+            while end not in tail:
+                data = await conversation.reader.read(1 << 16)
+                assert data, "cut off"
+                tail = tail[-100:] + data
+
+
+def _write(database: Database, first: int, count: int) -> None:
+    database.do(
+        "insert into events (event_id, room_id, type, sender, stream_ordering, topological_ordering, depth, outlier,"
+        " processed, instance_name) select '$e' || n, '!r', 'm.room.message', '@a', n, 1, 1, false, true, 'ep1'"
+        " from generate_series(%s::int, %s::int) n",
+        first, first + count - 1,
+    )  # fmt: skip
+    database.done(first + count - 1)
