@@ -1,29 +1,29 @@
-"""One day of a Synapse homeserver's database, copied, proven, derived and published.
+"""Copy a Synapse homeserver's database, validate it, derive tables and publish a release.
 
-**What it does.** All catalogued tables are copied from one PostgreSQL snapshot onto an Iceberg branch, the streams are
-measured, Great Expectations judges the copy, the state of rooms is resolved, dbt builds silver and gold on the same
-branch, they are judged too, and then every table is published at once as a new release. The run's data interval is the
-slice of facts that its checks and statistics are about; the copy itself is always of the present.
+**What it does.** All catalogued tables are copied from one PostgreSQL snapshot onto an Iceberg branch, the stream
+positions are measured, Great Expectations validates bronze, room state is resolved, and dbt builds silver and gold on
+the same branch. After the validation of gold, all tables are published at once as a new release. Checks and statistics
+are about the run's data interval; the copy is always of the present.
 
-**When it fails.** The red task's log ends with the reason.
+**When it fails.** The log of the red task ends with the reason.
 
-* `open_run`: the interval is not over yet; a setting cannot be understood; the source cannot be reached, is not a
-  Synapse database of a supported schema, or lacks a right; the lake is another homeserver's; or another run kept the
-  lake lease for too long. Nothing was touched.
-* `judge_bronze`, `judge_gold`: an audit found something wrong. It is not retried, because the data would not change;
-  the log names each check that failed and the page of the Data Docs that shows it.
-* A Spark app: what it explains (no disk space, no connection, a lost lease) fails at once; a crash is retried twice.
+* `open_run`: the interval has not ended; a setting is invalid; the source cannot be reached, has no supported
+  Synapse schema, or a privilege is missing; the lake is that of another homeserver; or another run held the lake lease
+  for too long. Nothing was changed.
+* `judge_bronze`, `judge_gold`: a validation failed. There is no retry, as the data would not change. The log lists the
+  failed checks and the page of the Data Docs that shows them.
+* A Spark app: a reported error (no disk space, no connection, a lost lease) fails at once; a crash is retried twice.
 
-Whatever fails, nothing is published: readers still see the release before. The run's branch stays for inspection;
+After any failure nothing is published: readers still see the previous release. The run's branch stays for inspection;
 `lakehouse branches` lists and drops such branches.
 
 **Is a rerun safe?** Yes, of any interval, in any order, any number of times, also two at once: the second waits for the
-lake lease. Clear the whole run, or everything from `open_run` on; a task cleared alone refuses to work, because the run
-gave its lease back.
+lake lease. Clear the whole run, or everything from `open_run` on; a single cleared task fails, as the run
+has released its lease.
 
 **Backfill.** While `make ui` runs: `uv run lakehouse airflow backfill create --dag-id lakehouse --from-date 2026-11-10
---to-date 2026-11-12`, or in the browser under Trigger. Its runs take their turns, as only one may move the tables at a
-time.
+--to-date 2026-11-12`, or in the browser under Trigger. Its runs are serialized, as only one run may change the
+tables at a time.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -32,7 +32,7 @@ from airflow.sdk import CronDataIntervalTimetable, Param, dag, task, task_group
 
 from synapse_lakehouse.orchestration import assets, callbacks, run_lifecycle, spark_tasks, validation_tasks
 
-# One slot: Synapse's database never serves two snapshots at once, whichever DAGs want one.
+# One slot: at most one snapshot is read from Synapse's database at any time, by all DAGs together.
 SOURCE_POOL = "synapse_source"
 
 
@@ -43,8 +43,8 @@ SOURCE_POOL = "synapse_source"
     doc_md=__doc__,
     schedule=CronDataIntervalTimetable("0 0 * * *", timezone="UTC"),
     start_date=datetime(2014, 1, 1, tzinfo=UTC),
-    # Every run brings bronze up to the present, so the days of an outage lose no rows, and twenty runs in a row would
-    # copy the same rows twenty times. Who wants the checks and statistics of the days between asks for a backfill.
+    # Every run updates bronze to the present, so no rows are lost in an outage, and catch-up runs would copy the same
+    # rows again. To get checks and statistics for the skipped days, run a backfill.
     catchup=False,
     max_active_runs=1,
     dagrun_timeout=timedelta(hours=20),

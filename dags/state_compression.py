@@ -1,27 +1,27 @@
-"""Room state in fewer rows: planned from the lake, approved by a person, applied to Synapse's database, verified.
+"""Compress room state: plan from the lake, ask for approval, apply to Synapse's database, verify.
 
-**What it does.** Off unless `enabled` is set under `state_compressor` in `SYNAPSE_CONFIG`, or by
-`LAKEHOUSE_COMPRESSOR_ENABLED`. Then, once every `time_between_runs`, it plans from the newest release how the rooms
-with the most uncompressed state could be stored in fewer rows, which costs Synapse nothing (`gold.compression_plan`).
-A person sees the numbers under *Required Actions* and approves or rejects; who has not answered when the next run is
-due has rejected. `LAKEHOUSE_COMPRESSOR_APPLY=true` asks nobody. What is approved is applied beside the running Synapse
-over `SYNAPSE_WRITE_DSN`, room by room in small transactions; every group is read again and compared, and a room that
-does not resolve as before is put back. `audit.compression_runs` has what became of each room, as soon as it is done;
-`lakehouse compress history` shows it, beside what `lakehouse compress apply` did by hand.
+**What it does.** It is disabled unless `enabled` is set under `state_compressor` in `SYNAPSE_CONFIG`, or by
+`LAKEHOUSE_COMPRESSOR_ENABLED`. Once every `time_between_runs`, it plans from the latest release how to store the rooms
+with the most uncompressed state in fewer rows. The plan (`gold.compression_plan`) puts no load on Synapse. An operator
+sees its numbers under *Required Actions* and approves or rejects it; an approval not given by the next scheduled run
+counts as a rejection. `LAKEHOUSE_COMPRESSOR_APPLY=true` skips the approval step. An approved plan is applied over
+`SYNAPSE_WRITE_DSN` while Synapse is running, room by room, in small transactions. Every state group is read again and
+compared; a room with a changed state is restored. `audit.compression_runs` records the outcome of each room as soon as
+it is known. `lakehouse compress history` shows it, with the outcomes of `lakehouse compress apply`.
 
-**When it fails.** The red task's log ends with the reason.
+**When it fails.** The log of the red task ends with the reason.
 
-* `plan_compression`: no release yet, a named room that does not exist, or the database could not be asked how far rooms
-  are compressed. Nothing was touched. (A setting that means nothing is shown in place of this DAG.)
-* `apply`: `SYNAPSE_WRITE_DSN` is missing or its role lacks a right (`lakehouse grants --compress`), another compressor
-  is at work, the database went away, or a room did not read as before and was put back: please report that one. All
-  that was written is right and stays. Or a room is known not to read as before: nothing is written until it does.
-* `verify`: a room is not as it should be. `audit.compression_runs` names it and its undo file, with which
-  `lakehouse compress undo --repair --yes FILE` puts it back. Or an undo file is gone: bring it back and clear the task.
+* `plan_compression`: there is no release yet, a named room does not exist, or the saved progress cannot be read from
+  the database. Nothing was changed. (Airflow shows an invalid setting as an import error of this DAG.)
+* `apply`: `SYNAPSE_WRITE_DSN` is not set or its role lacks a privilege (`lakehouse grants --compress`), another
+  compressor is running, the connection was lost, or a room had a changed state and was restored: please report that.
+  What was written is correct and stays. Or a room is recorded as faulty: nothing is written until it is repaired.
+* `verify`: a room has faults. `audit.compression_runs` names it and its undo file;
+  `lakehouse compress undo --repair --yes FILE` restores it. Or an undo file is missing: bring it back and clear the
+  task.
 
-**Is a rerun safe?** Yes, at any time, from any task: what is stored is planned anew, rooms that are done are left
-alone, and a room that was found wrong is called so until it is put back. A plan that is rejected is planned again by
-the next run.
+**Is a rerun safe?** Yes, at any time, from any task. The plan starts from what is stored, finished rooms are skipped,
+and a faulty room stays recorded as faulty until it is repaired. The next run plans a rejected room again.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -41,7 +41,7 @@ BETWEEN_RUNS = timedelta(milliseconds=COMPRESSOR.time_between_runs)
     doc_md=__doc__,
     schedule=DeltaDataIntervalTimetable(BETWEEN_RUNS) if COMPRESSOR.enabled else None,
     start_date=datetime(2014, 1, 1, tzinfo=UTC),
-    # It is about the present: what a missed run would have compressed, the next one does.
+    # A run compresses the present state, so a missed run needs no replacement.
     catchup=False,
     max_active_runs=1,
     # Somebody may take all the time between two runs to answer.
@@ -57,35 +57,35 @@ BETWEEN_RUNS = timedelta(milliseconds=COMPRESSOR.time_between_runs)
             type="array",
             items={"type": "string"},
             title="Rooms",
-            description="Rooms to compress, by their ids; empty: as the settings say.",
+            description="IDs of the rooms to compress; empty: as in the settings.",
         ),
         "number_of_rooms": Param(
             None,
             type=["null", "integer"],
             minimum=1,
             title="Number of rooms",
-            description="So many rooms, those with the most uncompressed state; empty: as the settings say.",
+            description="Number of rooms, those with the most uncompressed state; empty: as in the settings.",
         ),
         "strategy": Param(
             None,
             type=["null", "string"],
             enum=[None, "levels", "best"],
             title="Strategy",
-            description="levels, as Synapse's own compressor, or best, fewest rows; empty: as the settings say.",
+            description="levels (as Synapse's own compressor) or best (the fewest rows); empty: as in the settings.",
         ),
         "default_levels": Param(
             None,
             type=["null", "string"],
             pattern=r"^[1-9][0-9]*(,[1-9][0-9]*)*$",
             title="Levels",
-            description="Sizes of new levels, such as 100,50,25; empty: as the settings say.",
+            description="Sizes of new levels, such as 100,50,25; empty: as in the settings.",
         ),
         "max_chain": Param(
             None,
             type=["null", "integer"],
             minimum=1,
             title="Longest chain",
-            description="For best: most groups to read for the state of one; empty: as the settings say.",
+            description="For best: the most state groups in a chain; empty: as in the settings.",
         ),
     },
     default_args={"owner": "lakehouse", "retries": 0, "on_failure_callback": callbacks.alert_on_dag_failure},

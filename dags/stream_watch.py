@@ -1,18 +1,18 @@
-"""A look at Synapse's streams every five minutes, while it runs.
+"""Check the streams of the running Synapse every five minutes.
 
-**What it does.** In one short read-only transaction it reads the position of every writer of every stream, how far each
-sequence is, and which ids next to the slowest writer are complete. Together with the look before, that tells how many
-ids are open and since when, which writer has not moved, and which one lost its position. `audit.stream_watch` keeps
-every look; `lakehouse positions --history` shows what became of them. Where a replication tap was ever used, it
-says when that landed something last, and tells somebody when it is silent. `preflight` asks what Synapse asks when it
-starts: whether each sequence is as far as its positions and rows. No Spark, no lake lease, nothing is published.
+**What it does.** One short read-only transaction reads the position of every writer of every stream, the last value of
+each sequence, and the rows beyond the slowest writer. Compared with the sample before, this shows how many IDs are in
+flight and since when, which writer does not advance, and which one lost its position. `audit.stream_watch` contains
+every sample; `lakehouse positions --history` shows them. If a replication tap was ever used, the DAG also logs when it
+last recorded something, and alerts when it is silent. `preflight` runs the checks of Synapse's own start: whether each
+sequence matches its positions and rows. The DAG uses no Spark and no lake lease, and publishes nothing.
 
-**When it fails.** The log ends with the reason: the database cannot be reached or lacks a right, which
-`lakehouse doctor` explains, or it is too busy to answer within seconds; then the next look may succeed. `preflight`
-also fails when Synapse would refuse to start, or gives ids out twice: **do not restart Synapse** before its log,
-which prints the SQL that mends it, has been read.
+**When it fails.** The log ends with the reason: the database cannot be reached or a privilege is missing, which
+`lakehouse doctor` explains; or the database is too busy to answer within seconds, and the next sample may succeed.
+`preflight` also fails when Synapse would refuse to start or would assign IDs twice: **do not restart Synapse** before
+you have read its log, which contains the SQL to repair the sequences.
 
-**Is a rerun safe?** Yes: it takes another look at the present. A look that was missed cannot be made up for.
+**Is a rerun safe?** Yes: it samples the present again. A missed sample cannot be taken later.
 """
 
 from datetime import UTC, datetime, timedelta

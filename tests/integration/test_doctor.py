@@ -291,9 +291,8 @@ def test_an_owner_is_told_to_use_another_role(examine: Examine, reader: str, sou
     with psycopg.connect(source_copy, autocommit=True) as owner:
         owner.execute(f"alter table events owner to {_user(reader)}".encode())
     _, found = examine(synapse_dsn=reader)
-    assert [one["message"] for one in found["role"][:-1]] == [
-        f"The role {_user(reader)} owns events: an owner may do anything with it."
-    ]
+    (owned,) = found["role"][:-1]
+    assert owned["message"].startswith(f"The role {_user(reader)} owns events:")
 
 
 def test_the_role_that_compresses_is_examined_like_the_one_that_reads(
@@ -430,7 +429,8 @@ def test_rows_that_a_broken_index_hides_are_found_by_reading_all(
     code, found = examine("--deep", synapse_dsn=reader)
     assert code == 1
     (repeated, rest) = found["duplicates"]
-    assert repeated["message"] == f"rooms has 1 key (room_id) that several rows share: {row[0]}"
+    assert repeated["message"].startswith("rooms has 1 key (room_id) ")
+    assert repeated["message"].endswith(f": {row[0]}")
     assert "REINDEX" in repeated["advice"]
     assert rest["level"] == "OK"
     _, found = examine(synapse_dsn=reader)
@@ -458,7 +458,8 @@ def test_a_table_that_cannot_be_read_in_time_is_named_and_the_others_are_read(
     assert code == 0
     (unread, rest) = found["duplicates"]
     assert (unread["level"], rest["level"]) == ("WARN", "OK")
-    assert unread["message"].startswith("threads could not be read in full: canceling statement due to")
+    assert unread["message"].startswith("threads ")
+    assert "canceling statement due to" in unread["message"]
 
 
 def _user(dsn: str) -> str:
