@@ -135,7 +135,7 @@ def list_slices_by_age(app: SparkApp, catalogue: Catalogue, connection: Connecti
 
 
 def _minimum_seconds(previous: Mapping[str, Any] | None) -> float:
-    """Return the minimum time of a slice in seconds, from a row of ``audit.reconciliation`` for it or a similar slice."""
+    """Minimum seconds of a slice, from a row of ``audit.reconciliation`` for it or for a similar slice."""
     if previous is None:
         return 0.0
     seconds: float = previous["seconds"]

@@ -21,7 +21,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.streams.checks.acknowledged import parse_acknowledged_ids
 from synapse_lakehouse.streams.checks.position_regression import find_unacknowledged_regressions
 from synapse_lakehouse.streams.gaps.detect import GapDetector
-from synapse_lakehouse.streams.gaps.record_gaps import record_gaps
+from synapse_lakehouse.streams.gaps.record_gaps import add_recorded_ids, record_gaps
 from synapse_lakehouse.streams.gaps.responsible_writers import find_responsible_writers
 from synapse_lakehouse.streams.positions.measure import PositionMeasurer
 from synapse_lakehouse.streams.positions.writers import read_configured_writers
@@ -152,8 +152,8 @@ def measure(context: MeasureContext, compare_replication: CompareReplication = l
     context.report_progress(f"{len(positions)} streams measured, {bounded} with a safe bound")
 
     acknowledged = parse_acknowledged_ids(declared, context.settings.lakehouse_acknowledged_ids)
-    if accepted is None:
-        acknowledged = log.add_recorded_ids(app.catalog, acknowledged)
+    if previous is None:
+        acknowledged = add_recorded_ids(context.catalog, acknowledged)
     regressions = find_unacknowledged_regressions(declared, positions, audit.previous["stream_positions"], acknowledged)
     detector = GapDetector(
         tables=tables,

@@ -114,6 +114,20 @@ def record_gaps(
     return counts
 
 
+def add_recorded_ids(catalog: Catalog, acknowledged: AcknowledgedIds) -> AcknowledgedIds:
+    """``acknowledged`` with the ranges that ``audit.stream_gaps`` records as acknowledged.
+
+    A lake without a release has these from an earlier format.
+    """
+    ranges = {stream: list(given) for stream, given in acknowledged.items()}
+    for batch in catalog.load_table("audit.stream_gaps").scan().to_arrow_batch_reader():
+        for row in batch.to_pylist():
+            if ACKNOWLEDGED_FLAG in row["flags"]:
+                first, last = sorted((abs(row["first_id"]), abs(row["last_id"])))
+                ranges.setdefault(row["stream"], []).append((first, last))
+    return ranges
+
+
 def _describe(stream: Stream, gap: StreamGap, writers: Sequence[str]) -> str:
     """A fault in a line, such as ``late 5..7 in events (persister1)``."""
     first, last = _signed_ends(stream, gap)
