@@ -1,35 +1,36 @@
-"""The copy proven against Synapse's database, and the lake's files looked after: compaction, expiry, erasure.
+"""Compare the copy with Synapse's database, and maintain the lake's files: compaction, expiry, erasure.
 
-**What it does.** A run like that of the DAG `lakehouse`, with more: after copying, rows and hashes of key ranges are
-compared with the source inside the same snapshot, and ranges that differ are read again. `LAKEHOUSE_PARITY_SECONDS`
-bounds what that costs Synapse's database; slices of tables take turns, the one compared longest ago first. Whatever
-became of that, the lake's files are then looked after: rows that are only marked as deleted lose their bytes, small
-files are merged, releases older than `LAKEHOUSE_ERASURE_DAYS` are given up with their snapshots, tags, branches and
-files, and files that nothing refers to are swept. So what was purged or redacted in Synapse is gone from the warehouse
-that many days later; `lakehouse prove-erased` shows it.
+**What it does.** The run does what a run of the DAG `lakehouse` does. After the copy it also compares row counts and
+hashes of key ranges with the source, in the same snapshot, and reads differing ranges again.
+`LAKEHOUSE_PARITY_SECONDS` limits the load on Synapse's database. Slices of tables take turns: the slice that was
+compared longest ago comes first. Then the run maintains the lake's files, even if an earlier task failed. It rewrites
+files with deleted rows, merges small files, expires releases older than `LAKEHOUSE_ERASURE_DAYS` with their snapshots,
+tags, branches and files, and deletes orphan files. So content that was purged or redacted in Synapse is erased from
+the warehouse after that many days; `lakehouse prove-erased` verifies it.
 
-**When it fails.** The red task's log ends with the reason.
+**When it fails.** The log of the failed task ends with the reason.
 
-* `open_run`: another run kept the lake lease for too long, or the lake is another homeserver's. Nothing was touched.
-* `reconcile_bronze` to `publish_release`: as in the DAG `lakehouse`. Nothing is published, readers see the release
-  before; the lake's files are looked after all the same.
-* `maintain_lake`: a table could not be compacted, as a file of it is damaged or its content would have changed; all
-  else was looked after. Or the disk is full. What was done holds.
+* `open_run`: another run held the lake lease for too long, or the lake belongs to another homeserver. The run changed
+  nothing.
+* `reconcile_bronze` to `publish_release`: as in the DAG `lakehouse`. Nothing is published, and readers see the previous
+  release. The maintenance of files runs nevertheless.
+* `maintain_lake`: a table could not be compacted, because a file is damaged or the content would have changed; all
+  other tables are maintained. Or the disk is full. Completed work stays in effect.
 
-A range that differed fails nothing: it was mended, the report warns of it, and `audit.repairs` has it.
+A differing range is no failure: it is repaired, the report contains a warning, and `audit.repairs` has a row.
 
-**Is a rerun safe?** Yes, at any time, any number of times, also beside runs of the DAG `lakehouse`: they wait for each
-other. Clear the whole run; a task cleared alone refuses to work, because the run gave its lease back.
+**Is a rerun safe?** Yes, at any time and any number of times. Runs of this DAG and of the DAG `lakehouse` wait for each
+other. Clear the whole run. A task that is cleared alone fails, because the run has released its lease.
 """
 
 from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import CronDataIntervalTimetable, Param, TriggerRule, dag, task, task_group
 
-from synapse_lakehouse.config.settings import MAX_DAYS, MAX_SECONDS
+from synapse_lakehouse.config.limits import MAX_DAYS, MAX_SECONDS
 from synapse_lakehouse.orchestration import assets, callbacks, run_lifecycle, spark_tasks, validation_tasks
 
-# One slot: Synapse's database never serves two snapshots at once, whichever DAGs want one.
+# One slot for all DAGs: Synapse's database never serves two snapshots at once.
 SOURCE_POOL = "synapse_source"
 
 
@@ -38,15 +39,15 @@ SOURCE_POOL = "synapse_source"
     dag_display_name="Lake maintenance",
     description=__doc__.partition(".")[0],
     doc_md=__doc__,
-    # Away from midnight, when the day's run starts.
+    # The daily run starts at midnight.
     schedule=CronDataIntervalTimetable("30 3 * * *", timezone="UTC"),
     start_date=datetime(2014, 1, 1, tzinfo=UTC),
-    # It is about the present: what a missed run would have done, the next one does.
+    # The next run does the work of a missed run.
     catchup=False,
     max_active_runs=1,
     dagrun_timeout=timedelta(hours=20),
     on_failure_callback=callbacks.alert_on_timeout,
-    # Without it deleted rows would stay in files for ever.
+    # Without it, deleted rows would stay in files forever.
     is_paused_upon_creation=False,
     tags=["layer:bronze", "layer:silver", "layer:gold", "impact:publishes", "impact:reads-source"],
     user_defined_macros=spark_tasks.TEMPLATE_MACROS,
@@ -57,7 +58,7 @@ SOURCE_POOL = "synapse_source"
             minimum=1,
             maximum=MAX_SECONDS,
             title="Seconds on the source",
-            description="Most seconds that Synapse's database may spend on being compared; empty: as the setting says.",
+            description="Maximum seconds that the comparison may use Synapse's database; empty: as configured.",
         ),
         "erasure_days": Param(
             None,
@@ -65,21 +66,21 @@ SOURCE_POOL = "synapse_source"
             minimum=0,
             maximum=MAX_DAYS,
             title="Days that releases stay",
-            description="Give up releases older than so many days, 0: all but the latest; empty: as the setting says.",
+            description="Expire releases older than this many days, 0: all but the latest; empty: as configured.",
         ),
         "fail_on_warnings": Param(
             False,
             type="boolean",
             title="Fail on warnings",
-            description="Let a check that would only warn, such as a writer without a position, fail the audit.",
+            description="Let a check that would only warn, such as a writer without a position, fail the validation.",
         ),
     },
     default_args={"owner": "lakehouse", "retries": 0, "on_failure_callback": callbacks.alert_on_dag_failure},
 )
 def lake_maintenance() -> None:
-    """Wire the run: lease, proven copy, audits and models, publishing; then the lake's files; the report; the end."""
+    """Wire the run: lease, copy and comparison, validation, models, publication, file maintenance, report."""
 
-    @task_group(group_display_name="Bronze", tooltip="One PostgreSQL snapshot: copied, and compared with the copy")
+    @task_group(group_display_name="Bronze", tooltip="Copy of one PostgreSQL snapshot, compared with the source")
     def bronze() -> None:
         spark_tasks.create_spark_task(
             "reconcile_bronze",
@@ -88,21 +89,23 @@ def lake_maintenance() -> None:
             overrides={"LAKEHOUSE_PARITY_SECONDS": _setting("parity_seconds")},
         )
 
-    @task_group(group_display_name="Audit of bronze", tooltip="Spark measures the branch, Great Expectations judges it")
+    @task_group(
+        group_display_name="Audit of bronze", tooltip="Spark measures the branch, Great Expectations validates it"
+    )
     def audit_bronze() -> None:
         measured = spark_tasks.create_spark_task("measure_streams", "Measure keys and streams")
         measured >> validation_tasks.create_validation_task(
-            "judge_bronze", "Judge bronze", validation_tasks.validate_bronze
+            "judge_bronze", "Validate bronze", validation_tasks.validate_bronze
         )
 
-    @task_group(group_display_name="Silver and gold", tooltip="dbt derives on the same branch")
+    @task_group(group_display_name="Silver and gold", tooltip="dbt models on the same branch")
     def silver_and_gold() -> None:
         resolved = spark_tasks.create_spark_task("resolve_state", "Resolve the state of rooms")
         resolved >> spark_tasks.create_spark_task("build_models", "Build silver and gold", task_id="dbt_build")
 
-    @task_group(group_display_name="Audit of gold", tooltip="Great Expectations judges what readers will see")
+    @task_group(group_display_name="Audit of gold", tooltip="Great Expectations validates silver and gold")
     def audit_gold() -> None:
-        validation_tasks.create_validation_task("judge_gold", "Judge gold", validation_tasks.validate_gold)
+        validation_tasks.create_validation_task("judge_gold", "Validate gold", validation_tasks.validate_gold)
 
     opened = task(task_display_name="Open the run", task_id="open_run", retries=3, retry_delay=timedelta(minutes=1))(
         run_lifecycle.open_maintenance
@@ -110,14 +113,14 @@ def lake_maintenance() -> None:
     published = spark_tasks.create_spark_task(
         "publish_release", "Publish the release", outlets=assets.published_assets()
     )
-    # What was erased must go even while the source is away or its copy fails an audit: all it takes is the lease.
+    # Erasure must work even if the source is down or its copy fails validation; it only needs the lease.
     maintained = spark_tasks.create_spark_task(
         "maintain_lake",
-        "Look after the lake's files",
+        "Maintain the lake's files",
         overrides={"LAKEHOUSE_ERASURE_DAYS": _setting("erasure_days")},
         trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS,
     )
-    # Needs both, so that a run in which either failed is red.
+    # Depends on both, so that the run fails if either failed.
     report = task(task_display_name="Report", on_success_callback=callbacks.resolve_dag_incident)(
         run_lifecycle.report_maintenance
     )()

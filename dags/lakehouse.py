@@ -49,7 +49,7 @@ SOURCE_POOL = "synapse_source"
     max_active_runs=1,
     dagrun_timeout=timedelta(hours=20),
     on_failure_callback=callbacks.alert_on_timeout,
-    # It only reads Synapse's database, and publishes nothing that was not audited.
+    # It only reads Synapse's database and publishes only validated content.
     is_paused_upon_creation=False,
     tags=["layer:bronze", "layer:silver", "layer:gold", "impact:publishes", "impact:reads-source"],
     user_defined_macros=spark_tasks.TEMPLATE_MACROS,
@@ -58,48 +58,51 @@ SOURCE_POOL = "synapse_source"
             False,
             type="boolean",
             title="Rehearse",
-            description="Copy, derive and check everything, but publish nothing; its branch stays to be looked at.",
+            description="Copy, build and validate everything without publishing; the branch stays for inspection.",
         ),
         "fail_on_warnings": Param(
             False,
             type="boolean",
             title="Fail on warnings",
-            description="Let a check that would only warn, such as a writer without a position, fail the audit.",
+            description="Let a check that would only warn, such as a writer without a position, fail the validation.",
         ),
     },
     default_args={"owner": "lakehouse", "retries": 0, "on_failure_callback": callbacks.alert_on_dag_failure},
 )
 def lakehouse() -> None:
-    """Wire the run: bronze, its audit, silver and gold, their audit, publishing."""
+    """Wire the run: bronze, validation, silver and gold, validation, publication."""
 
-    @task_group(group_display_name="Bronze", tooltip="One PostgreSQL snapshot, copied onto the run's branch")
+    @task_group(group_display_name="Bronze", tooltip="Copy of one PostgreSQL snapshot on the run's branch")
     def bronze() -> None:
         opened = task(
             task_display_name="Open the run",
             retries=3,
             retry_delay=timedelta(minutes=1),
-            # The runs of a backfill wait for the lease one at a time, or waiting would fill all slots of the executor.
+            # The runs of a backfill wait for the lease one at a time, as waiting tasks would fill all slots of the
+            # executor.
             max_active_tis_per_dag=1,
         )(run_lifecycle.open_run)
         opened() >> spark_tasks.create_spark_task("snapshot_tables", "Copy the tables", pool=SOURCE_POOL)
 
-    @task_group(group_display_name="Audit of bronze", tooltip="Spark measures the branch, Great Expectations judges it")
+    @task_group(
+        group_display_name="Audit of bronze", tooltip="Spark measures the branch, Great Expectations validates it"
+    )
     def audit_bronze() -> None:
         measured = spark_tasks.create_spark_task("measure_streams", "Measure keys and streams")
         measured >> validation_tasks.create_validation_task(
-            "judge_bronze", "Judge bronze", validation_tasks.validate_bronze
+            "judge_bronze", "Validate bronze", validation_tasks.validate_bronze
         )
 
-    @task_group(group_display_name="Silver and gold", tooltip="State is resolved, dbt derives on the same branch")
+    @task_group(group_display_name="Silver and gold", tooltip="Resolved state, then dbt models, on the same branch")
     def silver_and_gold() -> None:
         resolved = spark_tasks.create_spark_task("resolve_state", "Resolve the state of rooms")
         resolved >> spark_tasks.create_spark_task("build_models", "Build silver and gold", task_id="dbt_build")
 
-    @task_group(group_display_name="Audit of gold", tooltip="Great Expectations judges what readers will see")
+    @task_group(group_display_name="Audit of gold", tooltip="Great Expectations validates silver and gold")
     def audit_gold() -> None:
-        validation_tasks.create_validation_task("judge_gold", "Judge gold", validation_tasks.validate_gold)
+        validation_tasks.create_validation_task("judge_gold", "Validate gold", validation_tasks.validate_gold)
 
-    @task_group(group_display_name="Publish", tooltip="Every table at once, then the release")
+    @task_group(group_display_name="Publish", tooltip="All tables at once, then the release row")
     def publish() -> None:
         spark_tasks.create_spark_task(
             "publish_release",

@@ -44,10 +44,10 @@ BETWEEN_RUNS = timedelta(milliseconds=COMPRESSOR.time_between_runs)
     # A run compresses the present state, so a missed run needs no replacement.
     catchup=False,
     max_active_runs=1,
-    # Somebody may take all the time between two runs to answer.
+    # An operator may answer until the next scheduled run.
     dagrun_timeout=BETWEEN_RUNS + timedelta(days=1),
     on_failure_callback=callbacks.alert_on_timeout,
-    # It writes to Synapse's database: somebody has to want that.
+    # It writes to Synapse's database, so an operator must enable it.
     is_paused_upon_creation=True,
     tags=["layer:gold", "layer:audit", "impact:reads-source", "impact:writes-source"],
     user_defined_macros=spark_tasks.TEMPLATE_MACROS,
@@ -91,7 +91,7 @@ BETWEEN_RUNS = timedelta(milliseconds=COMPRESSOR.time_between_runs)
     default_args={"owner": "lakehouse", "retries": 0, "on_failure_callback": callbacks.alert_on_dag_failure},
 )
 def state_compression() -> None:
-    """Wire the run: plan, ask, apply, verify."""
+    """Wire the run: plan, approval, apply, verify."""
     planned = spark_tasks.create_spark_task(
         "plan_compression",
         "Plan from the newest release",
@@ -126,7 +126,7 @@ def _setting(param: str) -> str:
     """Template of the setting ``LAKEHOUSE_COMPRESSOR_<param>``, unless the run was started with another value."""
     as_set = f"settings().lakehouse_compressor_{param} or ''"
     if param == "rooms":
-        # Whoever says how many wants the largest, not those that are configured.
+        # A number of rooms replaces the configured rooms.
         return f"{{{{ params.rooms | tojson if params.rooms or params.number_of_rooms else {as_set} }}}}"
     return f"{{{{ params.{param} if params.{param} else {as_set} }}}}"
 

@@ -29,7 +29,7 @@ from synapse_lakehouse.orchestration import callbacks, stream_watch_tasks
     doc_md=__doc__,
     schedule=CronTriggerTimetable("*/5 * * * *", timezone="UTC"),
     start_date=datetime(2014, 1, 1, tzinfo=UTC),
-    # A look is of the present.
+    # A sample shows the present only.
     catchup=False,
     max_active_runs=1,
     dagrun_timeout=timedelta(minutes=5),
@@ -46,7 +46,7 @@ from synapse_lakehouse.orchestration import callbacks, stream_watch_tasks
 )
 def stream_watch() -> None:
     """Wire the tasks, which do not wait for each other."""
-    task(task_id="look", task_display_name="Look at the streams")(stream_watch_tasks.watch_streams)()
+    task(task_id="look", task_display_name="Sample the streams")(stream_watch_tasks.watch_streams)()
     task(
         task_display_name="Would Synapse start again?",
         on_failure_callback=callbacks.alert_on_task_failure,

@@ -1,7 +1,7 @@
-"""Look after the lake's files under its lease: compact, publish that, then delete what only old releases hold.
+"""Maintain the lake's files under the lease: compact tables, publish that, then delete old releases' own files.
 
-Works on what is published, whatever became of the run that it belongs to. Safe to repeat at any time. A table that
-cannot be compacted is left out, and fails the app when all else is done.
+Works on published content, independently of the result of its run. Safe to repeat at any time. A table that cannot be
+compacted is skipped, and the app fails after all other work.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -18,13 +18,13 @@ from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.iceberg.write.branches import load_branched_tables
 from synapse_lakehouse.spark_app import SparkApp, run_spark_app
 
-AT_ONCE = 4
+PARALLEL_TABLES = 4
 
 
 def maintain_lake(app: SparkApp) -> None:
-    """Compact every table, forget releases older than LAKEHOUSE_ERASURE_DAYS, sweep files that nothing refers to."""
+    """Compact every table, expire releases older than LAKEHOUSE_ERASURE_DAYS, delete orphan files."""
     now, days = datetime.now(UTC), app.settings.lakehouse_erasure_days
-    # Tables are rewritten and forgotten as they are published, not as the run's own branch has them.
+    # Maintenance works on main, not on the run's own branch.
     app.spark.conf.unset("spark.wap.branch")
     failures: list[Exception] = []
     if published := store.read_releases(app.catalog):
@@ -33,34 +33,34 @@ def maintain_lake(app: SparkApp) -> None:
             app.spark, app.catalog, published[-1], branch, app.lease.renew, app.report_progress
         )
         published += [compacted] if compacted else []
-    old = now - timedelta(days=days)
-    kept = maintenance.select_retained_releases(published, old)
-    app.report_progress(f"the latest release stays readable, and those since {old:%Y-%m-%d %H:%M}Z")
+    expiry = now - timedelta(days=days)
+    retained = maintenance.select_retained_releases(published, expiry)
+    app.report_progress(f"the latest release stays readable, and those since {expiry:%Y-%m-%d %H:%M}Z")
 
-    def tidy(name: str) -> maintenance.MaintenanceResult:
-        pinned = {release.tables[name] for release in kept if name in release.tables}
-        return maintenance.maintain_branched_table(app.spark, name, pinned, old)
+    def maintain(name: str) -> maintenance.MaintenanceResult:
+        pinned = {release.tables[name] for release in retained if name in release.tables}
+        return maintenance.maintain_branched_table(app.spark, name, pinned, expiry)
 
     branched = [".".join(table.name()) for table in load_branched_tables(app.catalog)]
     commands = tables.load_table_or_none(app.catalog, COMMANDS_TABLE)
     unbranched = [*store.AUDIT_SCHEMAS, *([COMMANDS_TABLE] if commands else [])]
-    heard_days = app.settings.lakehouse_replication_days
-    if commands and commands.current_snapshot() and heard_days:
-        maintenance.delete_old_commands(app.spark, now - timedelta(days=heard_days))
-    # With 0 days files of any age are swept: they must not be another run's.
+    command_days = app.settings.lakehouse_replication_days
+    if commands and commands.current_snapshot() and command_days:
+        maintenance.delete_old_commands(app.spark, now - timedelta(days=command_days))
+    # With 0 days orphan files of any age are deleted, so no other run may be writing.
     app.lease.renew()
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        # All are begun before one may fail.
+    with ThreadPoolExecutor(PARALLEL_TABLES) as pool:
+        # All tables are submitted before the first failure is raised.
         work = [
-            pool.map(tidy, branched),
+            pool.map(maintain, branched),
             pool.map(partial(maintenance.maintain_unbranched_table, app.spark), unbranched),
         ]
-        done = [*chain(*work)]
+        results = [*chain(*work)]
     lease.trim_lease_log(app.catalog, now - maintenance.LEASE_LOG)
-    total = sum(done, start=maintenance.MaintenanceResult())
+    total = sum(results, start=maintenance.MaintenanceResult())
     app.report_progress(
-        f"{total.snapshots} snapshots, {total.refs} tags and branches given up; {total.files:,} files deleted, "
-        f"{total.strays} of them strays, {total.bytes / 1e6:,.1f} MB"
+        f"{total.snapshots} snapshots, {total.refs} tags and branches deleted; {total.files:,} files deleted, "
+        f"{total.strays} of them orphans, {total.bytes / 1e6:,.1f} MB"
     )
     if failures:
         raise failures[0]

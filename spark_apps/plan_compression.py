@@ -1,6 +1,6 @@
-"""Plan how the state of rooms could be stored in fewer rows, from the newest release: ``gold.compression_plan``.
+"""Plan from the newest release how to store room state in fewer rows: ``gold.compression_plan``.
 
-Synapse's database is only asked how far rooms are compressed. Nothing is changed there.
+From Synapse's database it only reads how far rooms are compressed. It changes nothing there.
 """
 
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ from synapse_lakehouse.spark_app import SparkApp, run_spark_app
 
 
 def plan_compression(app: SparkApp) -> None:
-    """Append the plan of each room that the settings of the compressor choose."""
+    """Append the plan of each room that the compressor's settings select."""
     tables.ensure_audit_tables(app.catalog)
     latest = store.read_latest_release(app.catalog)
     if not latest:
@@ -41,4 +41,4 @@ def plan_compression(app: SparkApp) -> None:
 
 
 if __name__ == "__main__":
-    run_spark_app(__doc__, plan_compression, moves_tables=False)
+    run_spark_app(__doc__, plan_compression, writes_branches=False)

@@ -1,4 +1,4 @@
-"""Numba's compiler, with types, for the packages whose loops are too slow otherwise."""
+"""Numba's JIT compiler with a cache, for packages whose loops are too slow in Python."""
 
 import hashlib
 import os
@@ -18,23 +18,23 @@ BoolArray = NDArray[np.bool_]
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_HERE = Path(__file__).parent
+_PACKAGE = Path(__file__).parent
 _SOURCES = b"".join(
     source.read_bytes()
     for package in ("compressor/algorithm", "room_state")
-    for source in sorted((_HERE / package).glob("*.py"))
+    for source in sorted((_PACKAGE / package).glob("*.py"))
 )
 _VERSION = hashlib.sha256(_SOURCES).hexdigest()[:16]
 
 
 def find_cache_folder() -> Path | None:
-    """Folder for machine code: beside the sources, else in LAKEHOUSE_HOME; None if neither can be written to.
+    """Return the folder for machine code: beside the sources, or else in LAKEHOUSE_HOME; None if neither is writable.
 
-    Numba compiles a function again when its own file changes, but not when a function that it calls does: each version
-    of the sources has its own folder.
+    Numba recompiles a function when its own file changes, but not when a function that it calls changes. So each
+    version of the sources has its own folder.
     """
     home = os.environ.get("LAKEHOUSE_HOME")
-    for parent in [_HERE / "__pycache__", *([Path(home).expanduser()] if home else [])]:
+    for parent in [_PACKAGE / "__pycache__", *([Path(home).expanduser()] if home else [])]:
         folder = parent / f"compiled-{_VERSION}"
         with suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -48,5 +48,5 @@ numba.config.CACHE_DIR = str(_CACHE or "")  # type: ignore[attr-defined]
 
 
 def cached_njit(function: Callable[P, T]) -> Callable[P, T]:
-    """``function`` as machine code, kept on disk where there is a folder; it runs without the interpreter's lock."""
+    """Compile ``function`` to machine code, cached on disk if possible. It runs without the GIL."""
     return cast(Callable[P, T], numba.njit(cache=_CACHE is not None, nogil=True)(function))

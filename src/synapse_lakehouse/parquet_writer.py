@@ -1,4 +1,4 @@
-"""Write rows as a Parquet file that no table refers to yet: the row groups and the compression that all have."""
+"""Write rows as a Parquet file that no table refers to yet, with the lake's row group size and compression."""
 
 import uuid
 from collections.abc import Collection, Iterable, Iterator
@@ -25,14 +25,14 @@ class ParquetFile:
 def write_parquet(
     groups: Iterable[pa.Table], schema: pa.Schema, io: FileIO, folder: str, unique_columns: Collection[str] = ()
 ) -> ParquetFile | None:
-    """Write each of ``groups`` as a row group of one new file in ``folder``; None if there is none.
+    """Write each of ``groups`` as a row group of one new file in ``folder``; return None without groups.
 
-    :param schema: with Iceberg's field ids in the metadata of its fields; all groups have its columns, in its order.
-    :param unique_columns: they gain nothing from a dictionary.
+    :param schema: has Iceberg's field IDs in the metadata of its fields; all groups have its columns, in its order.
+    :param unique_columns: columns written without a dictionary.
     :raises OSError: when the warehouse cannot be written.
     """
-    coming = iter(groups)
-    group = next(coming, None)
+    remaining = iter(groups)
+    group = next(remaining, None)
     if group is None:
         return None
     path, rows = f"{folder}/{uuid.uuid4()}.parquet", 0
@@ -49,19 +49,19 @@ def write_parquet(
             while group is not None:
                 writer.write_table(group.cast(schema))
                 rows += group.num_rows
-                group = next(coming, None)
+                group = next(remaining, None)
         size = stream.tell()
     return ParquetFile(path, rows, size)
 
 
 def group_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The rows of ``batches``, in tables of about the size of a row group."""
-    waiting: list[pa.RecordBatch] = []
+    """Yield the rows of ``batches`` in tables of about the size of a row group."""
+    pending: list[pa.RecordBatch] = []
     for batch in batches:
         if batch.num_rows:
-            waiting.append(batch)
-        if sum(held.nbytes for held in waiting) >= ROW_GROUP_BYTES:
-            yield pa.Table.from_batches(waiting)
-            waiting = []
-    if waiting:
-        yield pa.Table.from_batches(waiting)
+            pending.append(batch)
+        if sum(batch.nbytes for batch in pending) >= ROW_GROUP_BYTES:
+            yield pa.Table.from_batches(pending)
+            pending = []
+    if pending:
+        yield pa.Table.from_batches(pending)

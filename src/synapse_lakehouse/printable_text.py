@@ -1,7 +1,7 @@
-r"""Text for people: characters that are invisible, or that change how other text is shown, are written as escapes.
+r"""Escape characters in text for people that are invisible or change the display of other text.
 
-Another server chooses room IDs, user IDs, event types and state keys, and Synapse stores them as they are. A terminal
-obeys control sequences in them, a right-to-left mark reorders the rest of a line, a line break forges a line of a log,
+Other servers choose room IDs, user IDs, event types and state keys, and Synapse stores them unchanged. A terminal
+executes control sequences in them, a right-to-left mark reorders the rest of a line, a line break forges a log line,
 and chat programs act on mentions and links. Every sink applies one of these functions. The escapes are those of Python
 (``\x1b``, ``\u202e``, ``\U000e0041``), and of JSON inside JSON.
 """
@@ -19,26 +19,26 @@ _HIDDEN: Final = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
 _BLANK: Final = frozenset(
     map(chr, (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180C, 0x180D, 0x180F, 0x2800, 0x3164, 0xFFA0))
 ) | frozenset(chr(code) for codes in (range(0xFE00, 0xFE0E), range(0xE0100, 0xE01F0)) for code in codes)
-"""Letters and marks that show nothing. The two variation selectors of emoji (U+FE0E and U+FE0F) are none of these."""
+"""Letters and marks without a glyph. The two variation selectors of emoji (U+FE0E and U+FE0F) are allowed."""
 _SHORT: Final = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
-_ACTIVE: Final = str.maketrans({one: f"\\x{ord(one):02x}" for one in "@<>[]*`~|"})
+_ACTIVE: Final = str.maketrans({character: f"\\x{ord(character):02x}" for character in "@<>[]*`~|"})
 """Characters with which chat programs begin a mention, a link or markup."""
 _FORMULA: Final = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 _NEW_CELL: Final = re.compile(rf";(?=[\" ]*[{re.escape(''.join(_FORMULA))}])")
-"""Where Excel begins a cell with a formula if the operator's country writes decimal commas."""
+"""Positions at which Excel begins a cell with a formula in countries with decimal commas."""
 _HARMLESS: Final = re.compile(
     r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?|@[A-Za-z0-9._=/+-]*:[A-Za-z0-9.-]+(:\d{1,5})?|@[A-Za-z0-9._=/+-]*:\[[0-9A-Fa-f:.]+\](:\d{1,5})?"
 )
-"""A number, or a user ID of the characters that new ones have: no spreadsheet calculates with these."""
+"""A number, or a user ID with the characters of new user IDs; spreadsheets do not evaluate these."""
 
 
 def is_visible(character: str) -> bool:
-    """Whether ``character`` is visible, or a space, and changes nothing else on its line."""
+    """Return whether ``character`` is visible, or a space, and does not change the display of its line."""
     return category(character) not in _HIDDEN and character not in _BLANK
 
 
 def to_printable(text: str) -> str:
-    """``text`` on one line, with escapes in place of line breaks and of all characters that are not shown."""
+    """Return ``text`` on one line, with escapes for line breaks and invisible characters."""
     return text if text.isascii() and text.isprintable() else text.translate(_ESCAPES)
 
 
@@ -56,7 +56,7 @@ def to_printable_message(text: str) -> str:
 
 
 def to_printable_json(document: str) -> str:
-    """A JSON document on one line, with JSON's escapes in place of characters that are not shown: it means the same."""
+    """Return an equal JSON document on one line, with JSON's escapes for invisible characters."""
     return document if document.isascii() and document.isprintable() else document.translate(_JSON_ESCAPES)
 
 
@@ -66,7 +66,7 @@ def to_chat_text(text: str) -> str:
 
 
 def to_markdown_code(text: str) -> str:
-    """``text`` on one line as a code span of Markdown, also in a cell of a table."""
+    """Return ``text`` on one line as a Markdown code span, which is also valid in a table cell."""
     return f"`{to_printable(text).translate(_CODE)}`"
 
 
@@ -78,7 +78,7 @@ def to_spreadsheet_cell(text: str) -> str:
 
 
 class PrintableArguments(logging.Filter):
-    """Lets records pass with arguments that are :func:`to_printable`; their formats, which are the product's, stay."""
+    """Escapes the arguments of log records with :func:`to_printable`; the formats are the product's own."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Replace the arguments of ``record``."""
@@ -90,26 +90,26 @@ class PrintableArguments(logging.Filter):
 
 
 class PrintableFormatter(logging.Formatter):
-    """Writes one line a record, and below it an indented stack trace if there is one."""
+    """Formats a record as one line, followed by an indented stack trace if there is one."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Return the line."""
         return to_printable(super().formatMessage(record))
 
     def formatException(self, exc_info: Any) -> str:
-        """The stack trace: no line of it looks like that of another record."""
+        """Return the stack trace, indented so that no line of it looks like another record."""
         return "\n".join(f"    {line}" for line in to_printable_lines(super().formatException(exc_info)).split("\n"))
 
 
 def get_printable_logger(name: str) -> logging.Logger:
-    """The logger ``name``, for whatever handler: what its records quote is :func:`to_printable`."""
+    """Return the logger ``name``, with escaped arguments for every handler."""
     logger = logging.getLogger(name)
     logger.addFilter(PrintableArguments("printable"))
     return logger
 
 
 def log_to_stderr(level: int, format: str) -> None:
-    """Let this process log to standard error, by :class:`PrintableFormatter`."""
+    """Log to standard error with :class:`PrintableFormatter`."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(PrintableFormatter(format))
     logging.basicConfig(level=level, handlers=[handler])
@@ -120,7 +120,7 @@ def _argument(value: object) -> object:
 
 
 class _Escapes(dict[int, str | int]):
-    """By code point what is written for it; looked up once each."""
+    """Replacements by code point, computed on first use."""
 
     def __missing__(self, code: int) -> str | int:
         character = chr(code)

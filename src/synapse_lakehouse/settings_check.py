@@ -1,4 +1,4 @@
-"""Whether the operator's configuration can be understood: what opens a run and `lakehouse doctor` ask alike."""
+"""Check the operator's configuration, for `open_run` and `lakehouse doctor`."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class ConfigurationError(LakehouseError):
 
 @dataclass(frozen=True)
 class ConfigurationProblem:
-    """A part of the configuration that cannot be understood. ``stops_runs``: whether no run is opened with it."""
+    """An invalid part of the configuration. ``stops_runs``: whether it prevents runs from being opened."""
 
     subject: str
     message: str
@@ -40,31 +40,31 @@ def _acknowledged(declared: Catalogue, settings: Settings) -> None:
     acknowledged.parse_acknowledged_ids(declared, settings.lakehouse_acknowledged_ids)
 
 
-_OF_RUNS: Final[dict[str, Callable[[Catalogue, Settings], object]]] = {
+_RUN_CHECKS: Final[dict[str, Callable[[Catalogue, Settings], object]]] = {
     "databases": _databases,
     "stream writers": _writers,
     "acknowledged ids": _acknowledged,
     "retention": lambda _, settings: retention.read_retention(settings),
     "Java options": lambda _, settings: runtime.check_driver_options(settings),
 }
-"""What the tasks of a run read, by its subject."""
+"""Parsers of the settings that a run reads, by subject."""
 
 
 def find_configuration_problems(declared: Catalogue, settings: Settings) -> Iterator[ConfigurationProblem]:
-    """What is wrong with the configuration, each message once; the compressor's is of no concern to other runs.
+    """Yield the problems of the configuration, each message once. Those of the compressor do not stop other runs.
 
-    A file that cannot be read is one problem, whatever would be read of it.
+    A file that cannot be read is one problem, however many subjects need it.
     """
-    known = set[str]()
-    for subject, read in _OF_RUNS.items():
+    reported = set[str]()
+    for subject, read in _RUN_CHECKS.items():
         try:
             read(declared, settings)
         except LakehouseError as error:
-            if str(error) not in known:
-                known.add(str(error))
+            if str(error) not in reported:
+                reported.add(str(error))
                 yield ConfigurationProblem(subject, str(error))
     try:
         compressor.load_compressor_settings(settings)
     except LakehouseError as error:
-        if str(error) not in known:
+        if str(error) not in reported:
             yield ConfigurationProblem("state compressor", str(error), stops_runs=False)

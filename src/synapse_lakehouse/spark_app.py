@@ -1,4 +1,4 @@
-"""What every Spark app does alike: take its run, join the services, hold the lease, report errors for people."""
+"""The frame of every Spark app: run arguments, local services, lake lease, error messages."""
 
 import logging
 import sys
@@ -26,23 +26,23 @@ from synapse_lakehouse.printable_text import log_to_stderr, to_printable, to_pri
 
 @dataclass(frozen=True)
 class SparkApp:
-    """A Spark app at work: its name, its run and the settings that are in force."""
+    """A running Spark app: its name, its run and its settings."""
 
     name: str
     run: Run
     settings: Settings
     writes_branches: bool = True
-    """Whether it writes branched tables; else it works on main, and needs no lease."""
+    """Whether it writes to run branches; an app that works on main needs no lease."""
     _starting: Lock = field(default_factory=Lock, repr=False, compare=False)
 
     @cached_property
     def catalog(self) -> Catalog:
-        """The lake's catalog, without a JVM."""
+        """The lake's catalog for PyIceberg, without a JVM."""
         return open_catalog(self.settings)
 
     @cached_property
     def spark(self) -> SparkSession:
-        """The Spark session, on the run's branch; whoever asks while it starts waits for it."""
+        """The Spark session on the run's branch. A thread that uses it during its start waits."""
         with self._starting:
             return create_spark_session(self.name, self.settings, self.run.branch if self.writes_branches else None)
 
@@ -53,12 +53,12 @@ class SparkApp:
 
     @property
     def lease(self) -> Lease:
-        """The lake lease as this run wants it; it is held while the app works."""
+        """The lake lease for this run; the app holds it while it works."""
         return Lease(self.catalog, self.run.run_id, self.run.branch, self.settings.lakehouse_lease_seconds)
 
     def report_progress(self, line: str) -> None:
-        """Tell whoever watches the run how far it is."""
-        # In one piece, as several threads tell.
+        """Print a progress line for the run's log."""
+        # One write, as several threads print.
         print(f"progress: {to_printable(line)}\n", end="", flush=True)
 
 
@@ -66,13 +66,13 @@ def run_spark_app(
     description: str | None,
     work: Callable[[SparkApp], None],
     *,
-    moves_tables: bool = True,
+    writes_branches: bool = True,
     always_needs_spark: bool = True,
 ) -> None:
-    """Run ``work`` for the run given on the command line, holding the lake lease; exit 1 with a message on failure.
+    """Run ``work`` for the run on the command line under the lake lease; exit with 1 and a message on failure.
 
-    :param moves_tables: whether it writes branched tables; one that does not needs no lease.
-    :param always_needs_spark: whether Spark starts at once, or when ``work`` asks for it, if ever.
+    :param writes_branches: whether ``work`` writes to run branches; an app that does not needs no lease.
+    :param always_needs_spark: whether Spark starts at once, or on first use by ``work``.
     """
     log_to_stderr(logging.WARNING, "%(asctime)s %(name)s %(levelname)s %(message)s")
     run = parse_run_arguments(description)
@@ -80,11 +80,11 @@ def run_spark_app(
     aws_keys.restore_aws_keys()
     try:
         with connect_services() as settings, ThreadPoolExecutor(1) as pool:
-            app = SparkApp(work.__name__, run, settings, moves_tables)
+            app = SparkApp(work.__name__, run, settings, writes_branches)
             if always_needs_spark:
-                # Spark takes seconds to start; meanwhile the lease is taken and the work loads its libraries.
+                # Spark takes seconds to start. Meanwhile the app acquires the lease and loads its libraries.
                 pool.submit(lambda: app.spark)
-            with app.lease.heartbeat() if moves_tables else nullcontext():
+            with app.lease.heartbeat() if writes_branches else nullcontext():
                 work(app)
             if always_needs_spark or app.spark_has_started:
                 app.spark.stop()
@@ -94,11 +94,11 @@ def run_spark_app(
             raise
         sys.exit(REPORT_PREFIX + to_printable_message(str(error)))
     except Exception as error:
-        # Whoever meets it first: Spark, a worker, the warehouse, or the catalog's PostgreSQL.
+        # Spark, a worker, the warehouse, or the catalog's PostgreSQL may raise it.
         if "No space left on device" not in str(error):
             raise
         sys.exit(
-            f"{REPORT_PREFIX}The disk is full: the warehouse or Spark's scratch space has no room left. Nothing was "
-            "published and readers see the release before. Free space (`lakehouse doctor` shows how much there is), "
+            f"{REPORT_PREFIX}The disk is full: the warehouse or Spark's scratch space is full. Nothing was "
+            "published, and readers see the previous release. Free space (`lakehouse doctor` shows how much is free), "
             "then run again."
         )

@@ -131,7 +131,7 @@ def test_what_happens_to_rows_reaches_the_lake_and_nothing_else_is_read(
 def test_deleted_rows_are_found_without_hashing_in_the_source(
     lake: AdvancingLake, source: Source, server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_deletes, "_FEW_KEYS", 0)
+    monkeypatch.setattr(row_deletes, "_KEYS_WITHOUT_NARROWING", 0)
     lake.advance()
     source.execute(
         sql.SQL("alter database {} set log_statement = 'all'").format(sql.Identifier(source.info.dbname)),

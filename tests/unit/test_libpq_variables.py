@@ -8,7 +8,8 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import Conninfo
 
 from synapse_lakehouse.config import libpq_variables
-from synapse_lakehouse.config.settings import CATALOG_PARAMETERS, Settings
+from synapse_lakehouse.config.libpq_variables import CATALOG_PARAMETERS
+from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog import catalog_uri
 
 

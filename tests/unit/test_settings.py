@@ -9,7 +9,9 @@ from typer.testing import CliRunner
 
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.cli.doctor import machine
-from synapse_lakehouse.config.settings import EnvFileError, Settings, parse_heap_size
+from synapse_lakehouse.config.env_file import EnvFileError
+from synapse_lakehouse.config.limits import parse_heap_size
+from synapse_lakehouse.config.settings import Settings
 
 
 @pytest.fixture(autouse=True)

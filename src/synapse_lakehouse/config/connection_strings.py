@@ -1,21 +1,21 @@
-"""Connection strings as libpq reads them, and as they were meant. Pure."""
+"""Check how libpq parses connection strings."""
 
 from collections.abc import Mapping
 from typing import Any
 
 
-def list_ports(found: Mapping[str, Any]) -> list[str]:
-    """One for each server; "" where none is given."""
-    return str(found.get("port") or "").split(",")
+def list_ports(parameters: Mapping[str, Any]) -> list[str]:
+    """Return the port of each server; "" where none is given."""
+    return str(parameters.get("port") or "").split(",")
 
 
-def is_misparsed(found: Mapping[str, Any]) -> bool:
-    """Whether libpq took a part of user, password or database for something else, which is then told to everybody.
+def is_misparsed(parameters: Mapping[str, Any]) -> bool:
+    """Return whether libpq parsed a part of user, password or database as another parameter, which messages would show.
 
-    It takes what stands before the first / of a URI for the server, and a password for ended at the first @.
+    libpq ends the server at the first / of a URI, and the password at the first @.
 
-    :param found: libpq's parameters, by name.
+    :param parameters: libpq's parameters by name.
     """
-    # A host may begin with @: that is a socket without a file.
-    host, database = (str(found.get(name) or "") for name in ("host", "dbname"))
-    return "@" in host[1:] or "@" in database or not all(one.isdecimal() for one in list_ports(found) if one)
+    # A host may begin with @: an abstract socket.
+    host, database = (str(parameters.get(name) or "") for name in ("host", "dbname"))
+    return "@" in host[1:] or "@" in database or not all(port.isdecimal() for port in list_ports(parameters) if port)

@@ -1,7 +1,7 @@
-"""libpq's environment variables. They are an operator's, for Synapse's database, and not for the embedded PostgreSQL.
+"""libpq's environment variables, which apply to the operator's databases and not to the embedded PostgreSQL.
 
-libpq reads them whenever it connects, wherever to. So they become a part of the URIs of an operator's databases, and
-leave the environment before anything connects to the embedded server.
+libpq reads them for every connection. So they are added to the URIs of the operator's databases, and removed from the
+environment before anything connects to the embedded server.
 https://www.postgresql.org/docs/current/libpq-envars.html
 """
 
@@ -48,10 +48,17 @@ PARAMETER_BY_VARIABLE: Final = {
     "PGTARGETSESSIONATTRS": "target_session_attrs",
     "PGUSER": "user",
 }
-"""Parameters of a connection, by the variable that stands in where a URI does not have them."""
+"""Connection parameters, by the variable that libpq uses where a URI lacks the parameter."""
 
-_OF_SESSIONS: Final = ("PGOPTIONS", "PGDATESTYLE", "PGTZ", "PGGEQO", "PGREQUIRESSL")
-"""They have no effect: sessions are set as the lakehouse needs them, and by ``options`` in a URI."""
+CATALOG_PARAMETERS: Final = frozenset({
+    "channel_binding", "connect_timeout", "dbname", "gssencmode", "host", "krbsrvname", "passfile", "password", "port",
+    "sslcert", "sslkey", "sslmode", "sslnegotiation", "sslrootcert", "target_session_attrs", "user",
+})  # fmt: skip
+"""libpq parameters that Spark's JDBC driver for the catalog supports, too; without ``options``, which may change the
+search path."""
+
+_IGNORED: Final = ("PGOPTIONS", "PGDATESTYLE", "PGTZ", "PGGEQO", "PGREQUIRESSL")
+"""Variables without effect: the lakehouse sets its session settings itself, with ``options`` of the URI."""
 
 _removed: dict[str, str] = {}
 
@@ -61,49 +68,50 @@ def remove_from_environment() -> None:
 
     The files that PGSERVICEFILE and PGSYSCONFDIR name are read only where a URI names a service.
     """
-    for name in (*PARAMETER_BY_VARIABLE, *_OF_SESSIONS):
+    for name in (*PARAMETER_BY_VARIABLE, *_IGNORED):
         if name in os.environ:
             _removed[name] = os.environ.pop(name)
 
 
 def apply_to_uri(uri: str, only: Collection[str] | None = None) -> str:
-    """``uri`` with the parameters that libpq would take from the variables.
+    """Return ``uri`` with the parameters that libpq would take from the variables.
 
-    :param only: parameters that may be added; by default all that libpq knows.
+    :param only: parameters that may be added; by default all.
     """
-    values = _values()
+    values = _read_variables()
     if not values:
         return uri
-    import psycopg2.extensions  # type: ignore[import-untyped] # few have such variables
+    import psycopg2.extensions  # type: ignore[import-untyped] # slow, and rarely needed
 
-    def parsed(candidate: str) -> dict[str, str] | None:
+    def parse(candidate: str) -> dict[str, str] | None:
         try:
             return dict(psycopg2.extensions.parse_dsn(candidate))
         except psycopg2.ProgrammingError:
             return None
 
-    known = parsed(uri)
-    if known is None:
+    parameters = parse(uri)
+    if parameters is None:
         return uri
-    service = known.get("service", values.get("service"))
-    in_service = _service(service) if service else frozenset[str]()
+    service = parameters.get("service", values.get("service"))
+    service_parameters = _read_service(service) if service else frozenset[str]()
     for name, value in values.items():
-        if name in known or name in in_service or not (only is None or name in only):
+        if name in parameters or name in service_parameters or not (only is None or name in only):
             continue
-        # A ? may also be a part of a password; and an older libpq ignores variables that it does not know.
-        for candidate in _with(uri, name, value):
-            if parsed(candidate) == known | {name: value}:
-                uri, known = candidate, known | {name: value}
+        # A ? may be part of a password, so each candidate is parsed. An older libpq ignores variables that it does not
+        # know.
+        for candidate in _append_parameter(uri, name, value):
+            if parse(candidate) == parameters | {name: value}:
+                uri, parameters = candidate, parameters | {name: value}
                 break
     return uri
 
 
-def _values() -> dict[str, str]:
+def _read_variables() -> dict[str, str]:
     variables = _removed | dict(os.environ)
     return {name: variables[variable] for variable, name in PARAMETER_BY_VARIABLE.items() if variable in variables}
 
 
-def _with(uri: str, name: str, value: str) -> Iterator[str]:
+def _append_parameter(uri: str, name: str, value: str) -> Iterator[str]:
     if "://" in uri:
         yield f"{uri}?{name}={quote(value, safe='')}"
         yield f"{uri}&{name}={quote(value, safe='')}"
@@ -112,8 +120,8 @@ def _with(uri: str, name: str, value: str) -> Iterator[str]:
         yield f"{uri} {name}='{escaped}'"
 
 
-def _service(service: str) -> frozenset[str]:
-    """Parameters that libpq's service file has for ``service``; there they win over variables."""
+def _read_service(service: str) -> frozenset[str]:
+    """Return the parameters of ``service`` in libpq's service file; they have precedence over variables."""
     variables = os.environ
     own = Path(variables.get("PGSERVICEFILE") or Path.home() / ".pg_service.conf")
     for file in (own, Path(variables.get("PGSYSCONFDIR", "/etc/postgresql-common")) / "pg_service.conf"):

@@ -1,4 +1,4 @@
-"""A run of the lakehouse for one data interval, and the names that follow from it."""
+"""A run of the lakehouse for one data interval, and its branch and tag names."""
 
 import argparse
 import hashlib
@@ -17,7 +17,7 @@ class IncompleteIntervalError(LakehouseError):
 
 @dataclass(frozen=True)
 class Run:
-    """One attempt to bring the lake up to date for the interval [``start``, ``end``); ``run_id`` is Airflow's."""
+    """A run for the data interval [``start``, ``end``); ``run_id`` is Airflow's."""
 
     run_id: str
     start: datetime
@@ -31,14 +31,14 @@ class Run:
 
     @property
     def branch(self) -> str:
-        """Iceberg branch of this run on every table: its interval, and a hash that tells runs of one interval apart."""
+        """Iceberg branch of this run on every table: interval, and a hash that distinguishes runs."""
         digest = hashlib.sha256(self.run_id.encode()).hexdigest()[:8]
-        return f"{BRANCH_PREFIX}{_stamp(self.start)}_{digest}"
+        return f"{BRANCH_PREFIX}{_format_time(self.start)}_{digest}"
 
     @property
     def tag(self) -> str:
-        """Iceberg tag of the interval once it is published."""
-        return f"interval_{_stamp(self.start)}_{_stamp(self.end)}"
+        """Iceberg tag of the interval after publication."""
+        return f"interval_{_format_time(self.start)}_{_format_time(self.end)}"
 
     def require_complete(self, now: datetime | None = None) -> None:
         """:raises IncompleteIntervalError: when the interval is not over yet: its facts are not all there."""
@@ -49,24 +49,24 @@ class Run:
             )
 
     def to_arguments(self) -> list[str]:
-        """Command line arguments from which :func:`parse_run_arguments` makes the same run."""
+        """Return command line arguments that :func:`parse_run_arguments` parses into the same run."""
         return ["--run-id", self.run_id, "--start", self.start.isoformat(), "--end", self.end.isoformat()]
 
 
 def parse_run_arguments(description: str | None, arguments: list[str] | None = None) -> Run:
-    """The run that a Spark app was started for."""
+    """Parse the run from the command line of a Spark app."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--run-id", required=True, help="Airflow's run id")
     parser.add_argument("--start", required=True, type=datetime.fromisoformat, help="start of the interval, inclusive")
     parser.add_argument("--end", required=True, type=datetime.fromisoformat, help="end of the interval, exclusive")
-    given = parser.parse_args(arguments)
-    return Run(given.run_id, given.start, given.end)
+    parsed = parser.parse_args(arguments)
+    return Run(parsed.run_id, parsed.start, parsed.end)
 
 
 def is_run_branch(name: str) -> bool:
-    """Whether an Iceberg branch was made by a run."""
+    """Return whether the Iceberg branch ``name`` belongs to a run."""
     return re.fullmatch(rf"{BRANCH_PREFIX}\d{{8}}T\d{{6}}Z_[0-9a-f]{{8}}", name) is not None
 
 
-def _stamp(moment: datetime) -> str:
+def _format_time(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")

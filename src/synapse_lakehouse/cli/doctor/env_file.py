@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
-from synapse_lakehouse.config.settings import ENV_FILE, Settings, read_env_file
+from synapse_lakehouse.config.env_file import ENV_FILE, read_env_file
+from synapse_lakehouse.config.settings import Settings
 
 _ADDRESSES: Final = {"synapse_dsn", "synapse_write_dsn", "lakehouse_catalog_uri", "lakehouse_redis_url"}
 """Settings that are secret only if they contain a password."""

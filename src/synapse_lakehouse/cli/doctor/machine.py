@@ -12,7 +12,9 @@ from synapse_lakehouse import settings_check as configured
 from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
 from synapse_lakehouse.cli.runs import out_of_memory
 from synapse_lakehouse.cli.runs.out_of_memory import format_gibibytes
-from synapse_lakehouse.config.settings import Settings, find_misspelled_names, read_env_file
+from synapse_lakehouse.config.env_file import read_env_file
+from synapse_lakehouse.config.misspelled_settings import find_misspelled_names
+from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.java import jars as spark_jars
 from synapse_lakehouse.java import runtime as spark_java
 from synapse_lakehouse.local import memory as available

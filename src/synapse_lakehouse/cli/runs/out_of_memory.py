@@ -3,7 +3,8 @@
 from typing import Final
 
 from synapse_lakehouse.cli.runs.task_log import KILLED_TEXT
-from synapse_lakehouse.config.settings import Settings, parse_heap_size
+from synapse_lakehouse.config.limits import parse_heap_size
+from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.memory import Memory
 
 BESIDE_HEAP: Final = 3 << 29

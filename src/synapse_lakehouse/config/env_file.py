@@ -1,0 +1,33 @@
+"""The file ``.env`` in the current folder."""
+
+from pathlib import Path
+from typing import Final
+
+from dotenv import dotenv_values
+
+from synapse_lakehouse.errors import LakehouseError
+
+ENV_FILE: Final = Path(".env")
+
+ENCODING: Final = "utf-8-sig"
+"""Editors on Windows begin a file with a byte order mark."""
+
+
+class EnvFileError(LakehouseError):
+    """The file ``.env`` cannot be read; the message gives the reason."""
+
+
+def read_env_file() -> dict[str, str | None]:
+    """Return the variables that ``.env`` in the current folder sets, by name."""
+    return dotenv_values(ENV_FILE, encoding=ENCODING)
+
+
+def explain_unreadable_file(error: UnicodeDecodeError | OSError) -> EnvFileError:
+    """Return the error for a ``.env`` that cannot be read."""
+    path = ENV_FILE.absolute()
+    if isinstance(error, OSError):
+        return EnvFileError(
+            f"{path} cannot be read: {error.strerror}. Give this user the right to read it, or delete it."
+        )
+    line = error.object[: error.start].count(b"\n") + 1
+    return EnvFileError(f"{path} is not UTF-8, first in line {line}. Save it as UTF-8.")

@@ -1,0 +1,27 @@
+"""Limits of settings' values."""
+
+import re
+from typing import Final
+
+_HEAP: Final = re.compile(r"[1-9][0-9]{0,6}[mgMG]")
+
+MIN_HEAP_BYTES: Final = 512 << 20
+"""Spark refuses a driver with a heap below 450 MiB."""
+
+MAX_HEAP_BYTES: Final = 1 << 40
+
+MAX_SECONDS: Final = 2_000_000
+"""23 days: PostgreSQL stores the milliseconds of its timeouts in 31 bits."""
+
+MAX_DAYS: Final = 36_500
+"""A century: dates range from year 1 to year 9999."""
+
+
+def is_heap_size(memory: str) -> bool:
+    """Return whether ``memory`` is a heap size within the limits, such as 2g."""
+    return bool(_HEAP.fullmatch(memory)) and MIN_HEAP_BYTES <= parse_heap_size(memory) <= MAX_HEAP_BYTES
+
+
+def parse_heap_size(memory: str) -> int:
+    """Return the bytes of a heap size in the format of Java's ``-Xmx``, in megabytes or gigabytes, such as 2g."""
+    return int(memory[:-1]) << {"m": 20, "g": 30}[memory[-1].lower()]

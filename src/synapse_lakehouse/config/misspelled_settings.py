@@ -1,0 +1,20 @@
+"""Find misspelled names of settings in the environment."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from synapse_lakehouse.config.settings import Settings
+
+_MIN_SIMILARITY = 0.85
+"""Similarity of a misspelled name. It keeps Synapse's own ``SYNAPSE_CONFIG_PATH`` apart from ``SYNAPSE_CONFIG``."""
+
+
+def find_misspelled_names(names: Iterable[str]) -> dict[str, str | None]:
+    """Return names of the environment that look like settings but are not, each with the most similar setting."""
+    known = [name.upper() for name in Settings.model_fields]
+    misspelled: dict[str, str | None] = {}
+    for name in sorted({name.upper() for name in names} - set(known)):
+        similar = get_close_matches(name, known, 1, _MIN_SIMILARITY)
+        if name.startswith("LAKEHOUSE_") or similar:
+            misspelled[name] = similar[0] if similar else None
+    return misspelled
