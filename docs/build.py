@@ -27,7 +27,17 @@ def main() -> int:
     if not script.exists():
         script.parent.mkdir(parents=True, exist_ok=True)
         script.write_bytes(_fetch_mermaid())
-    sphinx = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--keep-going", "--quiet", "--builder", "html"]
+    sphinx = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "--fail-on-warning",
+        "--keep-going",
+        "--quiet",
+        "--fresh-env",
+        "--builder",
+        "html",
+    ]
     done = subprocess.run([*sphinx, PROJECT_FOLDER / "docs", _OUTPUT / "html"], check=False)
     if done.returncode:
         return done.returncode

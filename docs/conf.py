@@ -16,13 +16,13 @@ html_js_files = ["mermaid.min.js"]
 _FENCE = re.compile(r"^```mermaid\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _LISTS = {
     "index": {
-        "": "tutorial glossary architecture",
+        "Start": "tutorial glossary architecture",
         "How-to guides": "how-to/*",
         "Reference": "reference/*",
         "Background": "adr/README runbooks/README bench*",
     },
-    "adr/README": {"": "0*"},
-    "runbooks/README": {"": "*"},
+    "adr/README": {"Decisions": "0*"},
+    "runbooks/README": {"Runbooks": "*"},
 }
 """Pages below a page, by caption. GitHub's readers have the links in the text."""
 _DBT = """
