@@ -15,12 +15,13 @@ from expectations.metric_expectation import FAIL, WARN, MetricExpectation, Metri
 from expectations.tables import ExpectRowsOfTable, expect_valid_key
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.errors import LakehouseError
 
 ORIGIN_TABLES: Final = {"gold.events": "bronze.events"}
 """Tables with one row for each row of another table."""
 
 
-class DbtArtifactError(RuntimeError):
+class DbtArtifactError(LakehouseError):
     """dbt's artifacts are missing or belong to another run."""
 
 
