@@ -39,7 +39,7 @@ def _flat(rows: Iterable[Row]) -> list[Row]:
 
 
 def _amended(world: World, before: list[Row], same: ReusableState) -> list[Row]:
-    untouched = set(same.untouched.to_pylist())
+    untouched = set(same.unchanged_rooms.to_pylist())
     stays = []
     for run in same.runs.to_pylist():
         first, last, shift = run["first_position"], run["last_position"], run["shift"]
@@ -48,7 +48,7 @@ def _amended(world: World, before: list[Row], same: ReusableState) -> list[Row]:
             for row in before
             if row[0] == run["room_id"] and row[0] not in untouched and row[3] <= last and row[4] >= first
         ]
-    return [row for row in before if row[0] in untouched] + _flat([*stays, *_ranged(world, same.fresh)])
+    return [row for row in before if row[0] in untouched] + _flat([*stays, *_ranged(world, same.new_nodes)])
 
 
 def _change(world: World, rng: random.Random, times: int) -> set[int]:
@@ -114,7 +114,7 @@ def _hold(world: World, seed: int, times: int) -> None:
         anew = _flat(_ranged(world, forest.nodes))
         assert sorted(_amended(world, before, same)) == sorted(anew)
         if not times:
-            assert set(same.untouched.to_pylist()) | set(same.fresh["room_id"].to_pylist()) == set(
+            assert set(same.unchanged_rooms.to_pylist()) | set(same.new_nodes["room_id"].to_pylist()) == set(
                 forest.nodes["room_id"].to_pylist()
             )
         before = anew
@@ -129,9 +129,9 @@ def test_only_the_last_tree_of_a_room_is_looked_at_anew() -> None:
     before = numbered({2: 1, 4: 3, 6: 5}, 6)
     now = numbered({2: 1, 4: 3, 6: 5, 7: 6}, 7)
     same = find_reusable_state(before.drop_columns("is_group"), now, pa.array([7], pa.int64()))
-    assert sorted(same.fresh["state_group"].to_pylist()) == [5, 6, 7]
+    assert sorted(same.new_nodes["state_group"].to_pylist()) == [5, 6, 7]
     assert same.runs.to_pylist() == [{"room_id": "!a", "first_position": 0, "last_position": 3, "shift": 0}]
-    assert same.untouched.to_pylist() == []
+    assert same.unchanged_rooms.to_pylist() == []
 
     # One that grows in the middle shifts those after it.
     now = numbered({2: 1, 4: 3, 6: 5, 7: 2}, 7)

@@ -1,8 +1,8 @@
-"""Number the trees of state groups, so that what a group hands down covers one range of numbers.
+"""Number the trees of state groups in pre-order, so that a group and its descendants cover one range of numbers.
 
-``state_group_edges`` say which group another one is stored as a difference to, so they form trees. Numbered in
-pre-order, a group and all that rest on it have consecutive numbers: a row of ``state_groups_state`` holds for the range
-of its group, except where a group inside that range overwrites it.
+``state_group_edges`` contains the predecessor of each group that is stored as a delta, so the groups form trees. In
+pre-order, a group and its descendants have consecutive numbers: a row of ``state_groups_state`` holds for the range of
+its group, except where a descendant overwrites it.
 """
 
 from dataclasses import dataclass
@@ -15,34 +15,34 @@ import pyarrow.compute as pc
 from synapse_lakehouse.numba_jit import Int32Array, Int64Array, cached_njit
 
 NO_PREDECESSOR = -1
-"""Stands for no predecessor."""
+"""Stands for a missing predecessor or room."""
 
 
 class StateGroupFault(StrEnum):
-    """What is wrong with a room's state groups."""
+    """A fault in a room's state groups."""
 
     CYCLE = "cycle"
-    """Groups that rest on each other in a circle: neither they nor what rests on them has a state."""
+    """Groups whose predecessors form a cycle: neither they nor their descendants have a state."""
     MISSING_PREDECESSOR = "missing_predecessor"
-    """A group rests on one that is gone: its state is what is left of it."""
+    """The predecessor is gone: the group's state is incomplete."""
     OTHER_ROOM = "other_room"
-    """A group rests on one of another room."""
+    """The predecessor belongs to another room."""
     SEVERAL_PREDECESSORS = "several_predecessors"
-    """A group names several predecessors; the highest one counts here. Synapse merges what all of them come to, and on
-    PostgreSQL lets the highest group win: where the others have more, the state is another one."""
+    """A group has several predecessors; only the highest one is used here. Synapse merges the states of all of them,
+    and on PostgreSQL the highest group wins: if the others have additional pieces of state, the results differ."""
     NEWER_PREDECESSOR = "newer_predecessor"
-    """A group rests on a newer one, which Synapse reads as if the newer one overwrote it."""
+    """The predecessor is newer than the group. Synapse then lets the predecessor overwrite the group."""
 
 
 @dataclass(frozen=True)
 class NumberedGroups:
-    """The numbered groups, and what is wrong with some of them.
+    """The numbered groups and their faults.
 
-    ``nodes``: room_id, state_group, root, position, last_position (of the group and all that rest on it), is_group
-    (false: only its rows or edges are left). Positions begin at 0 in each room, are unique in it and follow the order
-    of the roots' ids. A tree that spans several rooms is numbered in each of them.
+    ``nodes``: room_id, state_group, root, position, last_position (of the group's last descendant), is_group (false:
+    only its rows or edges are left). Positions begin at 0 in each room, are unique in it, and follow the order of the
+    roots' IDs. A tree that spans several rooms is numbered in each of them.
 
-    ``faults``: room_id, state_group, fault; one row for each group concerned.
+    ``faults``: room_id, state_group, fault; one row for each faulty group.
     """
 
     nodes: pa.Table
@@ -53,30 +53,32 @@ def number_groups(groups: pa.Table, edges: pa.Table) -> NumberedGroups:
     """Number the state groups of all rooms.
 
     :param groups: id, room_id.
-    :param edges: state_group, prev_state_group; what they name need not be in ``groups``.
+    :param edges: state_group, prev_state_group; these groups need not be in ``groups``.
     """
     names = pc.unique(groups["room_id"]).sort()
-    known, first = np.unique(_longs(groups["id"]), return_index=True)
-    room_of_known = pc.index_in(groups["room_id"], names).to_numpy().astype(np.int32)[first]
-    below, above = _longs(edges["state_group"]), _longs(edges["prev_state_group"])
-    ids = np.unique(np.concatenate([known, below, above]))
+    group_ids, first = np.unique(_int64(groups["id"]), return_index=True)
+    group_rooms = pc.index_in(groups["room_id"], names).to_numpy().astype(np.int32)[first]
+    children, parents = _int64(edges["state_group"]), _int64(edges["prev_state_group"])
+    ids = np.unique(np.concatenate([group_ids, children, parents]))
     room = np.full(len(ids), NO_PREDECESSOR, np.int32)
-    room[np.searchsorted(ids, known)] = room_of_known
+    room[np.searchsorted(ids, group_ids)] = group_rooms
 
     prev = np.full(len(ids), NO_PREDECESSOR, np.int64)
-    child, parent = np.searchsorted(ids, below), np.searchsorted(ids, above)
+    child, parent = np.searchsorted(ids, children), np.searchsorted(ids, parents)
     np.maximum.at(prev, child, parent)
     several = np.flatnonzero(np.bincount(child, minlength=len(ids)) > 1)
-    order, root = _from_the_roots(prev)
+    order, root = _order_from_roots(prev)
     size = _sizes(prev, order)
 
-    rests = np.flatnonzero(prev != NO_PREDECESSOR)
+    deltas = np.flatnonzero(prev != NO_PREDECESSOR)
     faults = {
         StateGroupFault.CYCLE: np.flatnonzero(root == NO_PREDECESSOR),
-        StateGroupFault.MISSING_PREDECESSOR: rests[room[prev[rests]] == NO_PREDECESSOR],
-        StateGroupFault.OTHER_ROOM: rests[(room[prev[rests]] != NO_PREDECESSOR) & (room[rests] != room[prev[rests]])],
+        StateGroupFault.MISSING_PREDECESSOR: deltas[room[prev[deltas]] == NO_PREDECESSOR],
+        StateGroupFault.OTHER_ROOM: deltas[
+            (room[prev[deltas]] != NO_PREDECESSOR) & (room[deltas] != room[prev[deltas]])
+        ],
         StateGroupFault.SEVERAL_PREDECESSORS: several,
-        StateGroupFault.NEWER_PREDECESSOR: rests[prev[rests] > rests],
+        StateGroupFault.NEWER_PREDECESSOR: deltas[prev[deltas] > deltas],
     }
     tree_room, tree_root = _trees(room, root)
     start = _starts(tree_room, size[tree_root])
@@ -91,44 +93,48 @@ def number_groups(groups: pa.Table, edges: pa.Table) -> NumberedGroups:
             "is_group": room[node] == tree_room[tree],
         }
     )
-    return NumberedGroups(table, _told(faults, ids, room, names))
+    return NumberedGroups(table, _faults_table(faults, ids, room, names))
 
 
-def _told(faults: dict[StateGroupFault, Int64Array], ids: Int64Array, room: Int32Array, names: pa.Array) -> pa.Table:
-    of_rooms = {fault: found[room[found] != NO_PREDECESSOR] for fault, found in faults.items()}
-    found = np.concatenate(list(of_rooms.values()))
-    kinds = [fault.value for fault, some in of_rooms.items() for _ in range(len(some))]
+def _faults_table(
+    faults: dict[StateGroupFault, Int64Array], ids: Int64Array, room: Int32Array, names: pa.Array
+) -> pa.Table:
+    in_rooms = {fault: nodes[room[nodes] != NO_PREDECESSOR] for fault, nodes in faults.items()}
+    nodes = np.concatenate(list(in_rooms.values()))
+    kinds = [fault.value for fault, faulty in in_rooms.items() for _ in range(len(faulty))]
     return pa.table(
-        {"room_id": names.take(room[found]), "state_group": ids[found], "fault": pa.array(kinds, pa.string())}
+        {"room_id": names.take(room[nodes]), "state_group": ids[nodes], "fault": pa.array(kinds, pa.string())}
     )
 
 
-def _longs(column: pa.ChunkedArray) -> Int64Array:
+def _int64(column: pa.ChunkedArray) -> Int64Array:
     values: Int64Array = column.to_numpy().astype(np.int64, copy=False)
     return values
 
 
 def _trees(room: Int32Array, root: Int64Array) -> tuple[Int32Array, Int64Array]:
-    """Every room with every tree that has groups of it, ordered by room and root."""
+    """Room and root of each pair of a room and a tree with groups of it, ordered by room and root."""
     has = (room != NO_PREDECESSOR) & (root != NO_PREDECESSOR)
     pairs = np.unique(room[has].astype(np.int64) * len(root) + root[has])
     return (pairs // max(len(root), 1)).astype(np.int32), pairs % max(len(root), 1)
 
 
 def _starts(tree_room: Int32Array, tree_size: Int64Array) -> Int64Array:
-    """The first position of each tree: 0 for a room's first, after the one before for all others."""
+    """The first position of each tree: 0 for a room's first tree, otherwise after the previous tree."""
     ends = np.cumsum(tree_size)
     begins = ends - tree_size
     is_first = np.append(True, tree_room[1:] != tree_room[:-1]) if len(tree_room) else np.zeros(0, bool)
     of_room = np.cumsum(is_first) - 1
-    started: Int64Array = begins - begins[is_first][of_room]
-    return started
+    starts: Int64Array = begins - begins[is_first][of_room]
+    return starts
 
 
 @cached_njit
-def _from_the_roots(prev: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """The nodes so that each comes after its predecessor, in ascending order where ids are; and each node's root, -1
-    for those in or on a circle, which are not in the order."""
+def _order_from_roots(prev: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """The nodes, each after its predecessor and otherwise in ascending order, and the root of each node.
+
+    The root is -1 for nodes in a cycle and for their descendants, which are not in the order.
+    """
     n = len(prev)
     root = np.full(n, -2, np.int64)
     order = np.empty(n, np.int64)
@@ -141,7 +147,7 @@ def _from_the_roots(prev: Int64Array) -> tuple[Int64Array, Int64Array]:
             path[depth] = node
             depth += 1
             node = prev[node]
-        # Back at a node of this very path: a circle. Otherwise what was reached is decided, or the path ends in a root.
+        # A node of this path (-3) closes a cycle. Other visited nodes have a root. Else the path ends in a root.
         found = path[depth - 1] if node == -1 and depth else (-1 if node == -1 or root[node] == -3 else root[node])
         for step in range(depth - 1, -1, -1):
             root[path[step]] = found
@@ -165,7 +171,7 @@ def _sizes(prev: Int64Array, order: Int64Array) -> Int64Array:
 def _preorder(
     prev: Int64Array, order: Int64Array, root: Int64Array, size: Int64Array, tree_root: Int64Array, start: Int64Array
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
-    """Each node of each tree of each room: the node, the tree's place in ``tree_root`` and its position."""
+    """For each node of each tree of each room: the node, the tree's index in ``tree_root``, and the position."""
     n = len(prev)
     within = np.zeros(n, np.int64)
     free = np.ones(n, np.int64)

@@ -1,6 +1,6 @@
 """Resolve the state of all rooms: ``silver.state_positions``, ``state_intervals`` and ``state_faults``.
 
-Spark does so where all intervals are made; where most can be carried over, DuckDB and this process do.
+Spark resolves all intervals. If most of them can be reused, DuckDB and this process resolve the rest.
 """
 
 import hashlib
@@ -24,34 +24,33 @@ from synapse_lakehouse.room_state.reuse import ReusableState
 
 SOURCE_TABLES: Final = ["bronze.state_groups", "bronze.state_group_edges", "bronze.state_groups_state"]
 MINIMUM_ROWS_FOR_REUSE: Final = 1_000_000
-"""With fewer rows of ``state_groups_state`` all is resolved sooner than what changed is told apart."""
+"""Below this many rows of ``state_groups_state`` a full resolve is faster than reuse."""
 
-_AT_ONCE: Final = 65_536
-"""Rows that are handed on together."""
+_BATCH_ROWS: Final = 65_536
 
-_ROWS, _ROWS_READ, _RULES_READ = SOURCE_TABLES[2], "state-rows", "state-rules"
+_STATE_ROWS, _STATE_ROWS_PROPERTY, _RULES_PROPERTY = SOURCE_TABLES[2], "state-rows", "state-rules"
 _POSITIONS: Final = "silver.state_positions"
 _INTERVALS: Final = "silver.state_intervals"
-_UNTOUCHED: Final = """
+_REUSED_ROOMS_SQL: Final = """
     select room_id, type, state_key, first_position, last_position, event_id
-    from silver.state_intervals semi join untouched using (room_id)
+    from silver.state_intervals semi join unchanged_rooms using (room_id)
     order by room_id
 """
-_TOUCHED: Final = """
+_CHANGED_ROOMS_SQL: Final = """
     select
         room_id, type, state_key,
         greatest(before.first_position, runs.first_position) + shift as first_position,
         least(before.last_position, runs.last_position) + shift as last_position,
         event_id
-    from (from silver.state_intervals anti join untouched using (room_id)) as before
+    from (from silver.state_intervals anti join unchanged_rooms using (room_id)) as before
     join runs using (room_id)
     where before.first_position <= runs.last_position and before.last_position >= runs.first_position
     union all
-    select fresh.room_id, type, state_key, position, last_position, event_id
-    from bronze.state_groups_state join fresh using (state_group)
+    select new_nodes.room_id, type, state_key, position, last_position, event_id
+    from bronze.state_groups_state join new_nodes using (state_group)
     order by room_id, type, state_key, first_position, event_id
 """
-_RULES: Final = hashlib.sha256(
+_CODE_HASH: Final = hashlib.sha256(
     b"".join(
         Path(str(source)).read_bytes()
         for source in (group_tree.__file__, state_intervals.__file__, reuse.__file__, __file__)
@@ -60,48 +59,64 @@ _RULES: Final = hashlib.sha256(
 
 
 def is_up_to_date(catalog: Catalog, branch: str) -> bool:
-    """Whether the three tables are up to bronze on ``branch``."""
-    # Written last, so that a run that died in between makes all of them again.
-    return input_fingerprint.read_fingerprint(catalog, _INTERVALS, branch) == _made_now(catalog, branch)
+    """Whether the three tables were built from bronze as it is on ``branch``."""
+    # The intervals are written last, so a run that failed in between rebuilds all three tables.
+    return input_fingerprint.read_fingerprint(catalog, _INTERVALS, branch) == _fingerprint(catalog, branch)
 
 
 def resolve_rooms(
-    spark: SparkSession, catalog: Catalog, settings: Settings, branch: str, worth_carrying: int = MINIMUM_ROWS_FOR_REUSE
+    spark: SparkSession,
+    catalog: Catalog,
+    settings: Settings,
+    branch: str,
+    minimum_rows_for_reuse: int = MINIMUM_ROWS_FOR_REUSE,
 ) -> group_tree.NumberedGroups:
-    """Bring the three tables up to bronze on ``branch``, the session's.
+    """Rebuild the three tables from bronze on ``branch``, which must be the session's, and return the numbered groups.
 
-    What is known of trees that did not change is carried over, if the rows of state groups are ``worth_carrying``.
+    Intervals of unchanged trees are reused if ``state_groups_state`` has at least ``minimum_rows_for_reuse`` rows.
 
-    :raises LakeReadError: when the lake cannot be read.
+    :raises LakeReadError: if the lake cannot be read.
     """
-    made_now = _made_now(catalog, branch)
-    positions, holding, faults = (catalog.load_table(name) for name in (_POSITIONS, _INTERVALS, "silver.state_faults"))
-    rows = input_fingerprint.find_snapshot(load_table_or_none(catalog, _ROWS), branch)
-    read = {_ROWS_READ: str(rows.snapshot_id) if rows else "", _RULES_READ: _RULES}
+    fingerprint = _fingerprint(catalog, branch)
+    positions, intervals, faults = (
+        catalog.load_table(name) for name in (_POSITIONS, _INTERVALS, "silver.state_faults")
+    )
+    rows = input_fingerprint.find_snapshot(load_table_or_none(catalog, _STATE_ROWS), branch)
+    snapshot_properties = {_STATE_ROWS_PROPERTY: str(rows.snapshot_id) if rows else "", _RULES_PROPERTY: _CODE_HASH}
     with duckdb_reader.open_branch(settings, branch, [*SOURCE_TABLES, _POSITIONS, _INTERVALS]) as lake:
-        found = group_tree.number_groups(
+        groups = group_tree.number_groups(
             _arrow(lake, "select id, room_id from bronze.state_groups"),
             _arrow(lake, "select state_group, prev_state_group from bronze.state_group_edges"),
         )
-        is_worth_it = int(input_fingerprint.get_snapshot_property(rows, "total-records") or 0) >= worth_carrying
-        same = _carried(lake, catalog, branch, found) if is_worth_it else None
-        input_fingerprint.replace_table_from_arrow(spark, faults, branch, found.faults.to_batches(_AT_ONCE), made_now)
-        numbered = found.nodes.filter(pc.field("is_group"))
-        input_fingerprint.replace_table_from_arrow(spark, positions, branch, numbered.to_batches(_AT_ONCE), made_now)
-        if same:
-            input_fingerprint.replace_table_from_arrow(spark, holding, branch, _amended(lake, same), made_now, read)
-    if not same:
-        input_fingerprint.replace_table(spark, _INTERVALS, branch, _resolved(spark, found.nodes), made_now, read)
-    return found
+        has_enough_rows = (
+            int(input_fingerprint.get_snapshot_property(rows, "total-records") or 0) >= minimum_rows_for_reuse
+        )
+        reusable = _find_reusable_state(lake, catalog, branch, groups) if has_enough_rows else None
+        input_fingerprint.replace_table_from_arrow(
+            spark, faults, branch, groups.faults.to_batches(_BATCH_ROWS), fingerprint
+        )
+        numbered = groups.nodes.filter(pc.field("is_group"))
+        input_fingerprint.replace_table_from_arrow(
+            spark, positions, branch, numbered.to_batches(_BATCH_ROWS), fingerprint
+        )
+        if reusable:
+            input_fingerprint.replace_table_from_arrow(
+                spark, intervals, branch, _merge_intervals(lake, reusable), fingerprint, snapshot_properties
+            )
+    if not reusable:
+        input_fingerprint.replace_table(
+            spark, _INTERVALS, branch, _resolve_intervals(spark, groups.nodes), fingerprint, snapshot_properties
+        )
+    return groups
 
 
-def _made_now(catalog: Catalog, branch: str) -> str:
-    return input_fingerprint.compute_fingerprint(catalog, branch, SOURCE_TABLES, _RULES)
+def _fingerprint(catalog: Catalog, branch: str) -> str:
+    return input_fingerprint.compute_fingerprint(catalog, branch, SOURCE_TABLES, _CODE_HASH)
 
 
-def _resolved(spark: SparkSession, nodes: pa.Table) -> DataFrame:
-    """The intervals of all groups, from what they are stored with."""
-    rows = spark.table(_ROWS).select("state_group", "type", "state_key", "event_id")
+def _resolve_intervals(spark: SparkSession, nodes: pa.Table) -> DataFrame:
+    """Intervals of all groups, from the rows that they are stored with."""
+    rows = spark.table(_STATE_ROWS).select("state_group", "type", "state_key", "event_id")
     ranges = spark.createDataFrame(nodes).select("state_group", "room_id", "position", "last_position")
     ranged = rows.join(ranges, "state_group").select(
         *state_intervals.INTERVAL_KEY, col("position").alias("first_position"), "last_position", "event_id"
@@ -112,43 +127,43 @@ def _resolved(spark: SparkSession, nodes: pa.Table) -> DataFrame:
     return ordered.mapInArrow(state_intervals.flatten_intervals, ordered.schema)
 
 
-def _carried(
-    lake: DuckDBPyConnection, catalog: Catalog, branch: str, found: group_tree.NumberedGroups
+def _find_reusable_state(
+    lake: DuckDBPyConnection, catalog: Catalog, branch: str, groups: group_tree.NumberedGroups
 ) -> ReusableState | None:
-    """What stays of the intervals before; None where that cannot be known, or nothing stays."""
+    """The reusable part of the previous intervals; None if it is unknown or empty."""
     table = load_table_or_none(catalog, _INTERVALS)
-    before, rows = input_fingerprint.find_snapshot(table, branch), load_table_or_none(catalog, _ROWS)
-    read, now = (
-        input_fingerprint.get_snapshot_property(before, _ROWS_READ),
+    before, rows = input_fingerprint.find_snapshot(table, branch), load_table_or_none(catalog, _STATE_ROWS)
+    state_rows_id, now = (
+        input_fingerprint.get_snapshot_property(before, _STATE_ROWS_PROPERTY),
         input_fingerprint.find_snapshot(rows, branch),
     )
     positions = input_fingerprint.read_fingerprint(catalog, _POSITIONS, branch)
     consistent = positions == input_fingerprint.read_fingerprint(catalog, _INTERVALS, branch)
     if (
-        not read
+        not state_rows_id
         or not rows
         or not now
         or not consistent
-        or input_fingerprint.get_snapshot_property(before, _RULES_READ) != _RULES
+        or input_fingerprint.get_snapshot_property(before, _RULES_PROPERTY) != _CODE_HASH
     ):
         return None
-    changed = snapshot_diff.find_changed_keys(rows, int(read), now.snapshot_id, ["state_group"])
+    changed = snapshot_diff.find_changed_keys(rows, int(state_rows_id), now.snapshot_id, ["state_group"])
     if changed is None:
         return None
-    known = _arrow(lake, "select room_id, state_group, root, position, last_position from silver.state_positions")
-    return reuse.find_reusable_state(known, found.nodes, changed["state_group"].unique())
+    previous = _arrow(lake, "select room_id, state_group, root, position, last_position from silver.state_positions")
+    return reuse.find_reusable_state(previous, groups.nodes, changed["state_group"].unique())
 
 
-def _amended(lake: DuckDBPyConnection, same: ReusableState) -> Iterator[pa.RecordBatch]:
-    """The intervals before where nothing changed; elsewhere what stays of them, with what fresh groups are stored with.
+def _merge_intervals(lake: DuckDBPyConnection, reusable: ReusableState) -> Iterator[pa.RecordBatch]:
+    """The previous intervals of unchanged rooms; elsewhere the reusable part, merged with intervals of new groups.
 
-    DuckDB passes over the text of all other groups.
+    DuckDB does not read the text columns of other groups.
     """
-    lake.register("fresh", same.fresh)
-    lake.register("runs", same.runs)
-    lake.register("untouched", pa.table({"room_id": same.untouched}))
-    yield from lake.execute(_UNTOUCHED).to_arrow_reader(_AT_ONCE)
-    yield from state_intervals.flatten_intervals(lake.execute(_TOUCHED).to_arrow_reader(_AT_ONCE))
+    lake.register("new_nodes", reusable.new_nodes)
+    lake.register("runs", reusable.runs)
+    lake.register("unchanged_rooms", pa.table({"room_id": reusable.unchanged_rooms}))
+    yield from lake.execute(_REUSED_ROOMS_SQL).to_arrow_reader(_BATCH_ROWS)
+    yield from state_intervals.flatten_intervals(lake.execute(_CHANGED_ROOMS_SQL).to_arrow_reader(_BATCH_ROWS))
 
 
 def _arrow(lake: DuckDBPyConnection, sql: str) -> pa.Table:

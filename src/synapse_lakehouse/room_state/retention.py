@@ -1,4 +1,4 @@
-"""Whether Synapse hides messages that are older than a room wants to keep them."""
+"""Read the homeserver's message retention, which hides and purges old messages."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,21 +9,21 @@ from synapse_lakehouse.config.homeserver_yaml import DAY_MILLISECONDS, parse_dur
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.errors import LakehouseError
 
-_MOST: Final = 2**63 - 1
-"""The longest lifetime that a table can have, in ms. Synapse computes with longer ones."""
+_MAXIMUM_LIFETIME: Final = 2**63 - 1
+"""Longest lifetime that fits into a bigint, in ms. Synapse permits longer ones."""
 
 
 class RetentionError(LakehouseError):
-    """LAKEHOUSE_RETENTION_* or the retention of SYNAPSE_CONFIG cannot be understood."""
+    """LAKEHOUSE_RETENTION_*, or ``retention`` in SYNAPSE_CONFIG, is invalid."""
 
 
 @dataclass(frozen=True)
 class Retention:
-    """Message retention as the homeserver has it (``synapse.config.retention``).
+    """The homeserver's message retention (``synapse.config.retention``). Durations are in ms.
 
-    ``max_lifetime``: for rooms that do not say themselves, in ms; None: for ever. ``least_lifetime`` (the server's
-    ``allowed_lifetime_min``) and ``purge_interval`` (the longest of its ``purge_jobs``) are about what is purged, not
-    about what is shown.
+    ``max_lifetime``: of messages in rooms without a retention policy; None: unlimited. ``least_lifetime`` (the server's
+    ``allowed_lifetime_min``) and ``purge_interval`` (the longest interval of its ``purge_jobs``) determine which
+    messages are purged, not which are shown.
     """
 
     enabled: bool
@@ -32,37 +32,37 @@ class Retention:
     purge_interval: int = DAY_MILLISECONDS
 
     def variables(self, as_of: datetime) -> dict[str, Any]:
-        """What dbt's models ask for."""
+        """The variables of dbt's models."""
         return {
             "retention_enabled": self.enabled,
-            "retention_max_lifetime": None if self.max_lifetime is None else min(self.max_lifetime, _MOST),
+            "retention_max_lifetime": None if self.max_lifetime is None else min(self.max_lifetime, _MAXIMUM_LIFETIME),
             "as_of": int(as_of.timestamp() * 1000),
             "retention_least_lifetime": self.least_lifetime,
-            # Jobs begin one interval after the one before, and need their time.
+            # A purge job starts one interval after the previous one, and takes some time.
             "retention_purge_delay": self.purge_interval + DAY_MILLISECONDS,
         }
 
 
 def read_retention(settings: Settings) -> Retention:
-    """The section ``retention`` of SYNAPSE_CONFIG, or what LAKEHOUSE_RETENTION_* sets in place of it.
+    """Read the section ``retention`` of SYNAPSE_CONFIG; LAKEHOUSE_RETENTION_* override its values.
 
-    :raises RetentionError: on a file that cannot be read, or a value that means nothing.
+    :raises RetentionError: if the file cannot be read, or on an invalid value.
     """
-    given = read_section(settings.synapse_config, "retention", RetentionError)
-    policy = given.get("default_policy") or {}
+    config = read_section(settings.synapse_config, "retention", RetentionError)
+    policy = config.get("default_policy") or {}
     if not isinstance(policy, Mapping):
-        raise RetentionError("retention.default_policy in SYNAPSE_CONFIG should be a section.")
+        raise RetentionError("retention.default_policy in SYNAPSE_CONFIG must be a section.")
     enabled = settings.lakehouse_retention_enabled
     lifetime = settings.lakehouse_retention_max_lifetime or policy.get("max_lifetime")
-    jobs = given.get("purge_jobs") or []
+    jobs = config.get("purge_jobs") or []
     if not isinstance(jobs, list) or not all(isinstance(job, Mapping) for job in jobs):
-        raise RetentionError("retention.purge_jobs in SYNAPSE_CONFIG should be a list of sections.")
+        raise RetentionError("retention.purge_jobs in SYNAPSE_CONFIG must be a list of sections.")
     intervals = [job.get("interval") for job in jobs]
     try:
         return Retention(
-            enabled=bool(given.get("enabled")) if enabled is None else enabled,
+            enabled=bool(config.get("enabled")) if enabled is None else enabled,
             max_lifetime=None if lifetime is None else parse_duration(lifetime),
-            least_lifetime=parse_duration(given.get("allowed_lifetime_min") or 0),
+            least_lifetime=parse_duration(config.get("allowed_lifetime_min") or 0),
             purge_interval=max(map(parse_duration, filter(None, intervals)), default=DAY_MILLISECONDS),
         )
     except ValueError as error:

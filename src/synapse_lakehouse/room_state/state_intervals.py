@@ -1,4 +1,4 @@
-"""For which positions each piece of state holds: the rows of a forest's groups, flattened."""
+"""Flatten the rows of state groups into intervals of positions at which each piece of state holds."""
 
 from collections.abc import Iterable, Iterator
 
@@ -12,30 +12,30 @@ INTERVAL_KEY = ("room_id", "type", "state_key")
 
 
 def flatten_intervals(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Intervals that do not overlap, from rows that overlap as trees do: the innermost one wins.
+    """Intervals that do not overlap, from rows whose ranges are nested like trees: the innermost range wins.
 
-    Neighbours of the same key and event are one interval. There are at most twice as many intervals as rows.
+    Adjacent intervals with the same key and event are merged. There are at most twice as many intervals as rows.
 
-    :param batches: columns as ``silver.state_intervals`` has them, of which ``first_position`` and ``last_position``
-        are the range of the row's group; ordered by key, ``first_position`` and ``event_id``. Of several rows of one
-        group the last one holds.
+    :param batches: the columns of ``silver.state_intervals``, in which ``first_position`` and ``last_position`` are the
+        range of the row's group; ordered by key, ``first_position`` and ``event_id``. Of several rows of one group the
+        last one wins.
     """
-    waiting: list[pa.RecordBatch] = []
+    pending: list[pa.RecordBatch] = []
     for batch in batches:
         begins = np.flatnonzero(_new_keys(batch))
-        # Rows before the first key that begins here belong to the key that is waited for.
-        if waiting and batch.num_rows and _same_key(waiting[-1], batch):
+        # Rows before the first key that begins in this batch belong to the pending key.
+        if pending and batch.num_rows and _same_key(pending[-1], batch):
             begins = begins[1:]
         if not len(begins):
-            waiting.append(batch)
+            pending.append(batch)
             continue
-        yield from _flatten([*waiting, batch.slice(0, begins[-1])])
-        waiting = [batch.slice(begins[-1])]
-    yield from _flatten(waiting)
+        yield from _flatten([*pending, batch.slice(0, begins[-1])])
+        pending = [batch.slice(begins[-1])]
+    yield from _flatten(pending)
 
 
 def _new_keys(batch: pa.RecordBatch | pa.Table) -> np.ndarray:
-    """Where rows begin a key; the first row always does."""
+    """Whether each row has another key than its predecessor; true for the first row."""
     begins = np.zeros(batch.num_rows, bool)
     begins[:1] = True
     for name in INTERVAL_KEY:
@@ -58,23 +58,23 @@ def _flatten(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     events = rows["event_id"].combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int32)
     first, last = rows["first_position"].to_numpy(), rows["last_position"].to_numpy()
     source, begins, ends = _innermost(key, first, last, events)
-    found = rows.take(pa.array(source))
+    intervals = rows.take(pa.array(source))
     for name, positions in (("first_position", begins), ("last_position", ends)):
-        found = found.set_column(found.column_names.index(name), name, pa.array(positions))
-    yield from found.to_batches()
+        intervals = intervals.set_column(intervals.column_names.index(name), name, pa.array(positions))
+    yield from intervals.to_batches()
 
 
 @cached_njit
 def _innermost(
     key: Int32Array, first: Int64Array, last: Int64Array, event: Int32Array
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
-    """Row, first and last position of each interval."""
+    """Row index, first position and last position of each interval."""
     n = len(key)
     source, begins, ends = np.empty(2 * n, np.int64), np.empty(2 * n, np.int64), np.empty(2 * n, np.int64)
     open_ = np.empty(n, np.int64)
     count, depth, at, since = 0, 0, 0, 0
     for row in range(n + 1):
-        # Close what ends before this row begins; at the end of a key, everything.
+        # Close the ranges that end before this row begins; at the end of a key, close all.
         while depth and (row == n or key[open_[depth - 1]] != key[row] or last[open_[depth - 1]] < first[row]):
             top = open_[depth - 1]
             depth -= 1
@@ -105,7 +105,7 @@ def _emit(
     begin: int,
     end: int,
 ) -> int:
-    """Add an interval, or lengthen the one before where it is of the same key (begun at ``since``) and event."""
+    """Add an interval, or extend the previous one if it has the same key (which began at ``since``) and event."""
     if count > since and ends[count - 1] + 1 == begin and event[source[count - 1]] == event[row]:
         ends[count - 1] = end
         return count
